@@ -1,0 +1,137 @@
+"""Action distributions over flat parameters `params [..., D]`, as the heads of a network give them.
+
+Each is a small frozen object without tensors of its own. Actions have a last axis of A components: int32
+for discrete components, float32 for continuous ones, as in the environment's mailbox. `log_prob`,
+`entropy` and `kl` are summed over the components (they are independent) and work under torch.func.vmap.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from torch.nn.functional import log_softmax
+
+
+class Distribution(Protocol):
+    """What a policy's parameters mean."""
+
+    @property
+    def param_size(self) -> int:
+        """D: size of the last axis of `params`."""
+
+    def sample(self, params: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
+        """Draw (action [..., A], log_prob [...]) without gradients; a generator state gives one result."""
+
+    def log_prob(self, params: Tensor, action: Tensor) -> Tensor:
+        """Log probability (density) [...] of action [..., A]; integer actions of any width."""
+
+    def entropy(self, params: Tensor) -> Tensor:
+        """Entropy [...] in nats."""
+
+    def kl(self, params_old: Tensor, params_new: Tensor) -> Tensor:
+        """KL(old || new) [...] in nats, exact."""
+
+
+@dataclass(frozen=True)
+class Categorical:
+    """One categorical a component; params are the logits of all components, concatenated: D = sum(nvec)."""
+
+    nvec: tuple[int, ...]
+
+    @property
+    def param_size(self) -> int:
+        """Logits of all components."""
+        return sum(self.nvec)
+
+    @torch.no_grad()
+    def sample(self, params: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
+        """Invert the cumulative distribution at one uniform number a component.
+
+        The uniform number is scaled by the last cumulative sum, which rounding keeps from being exactly 1:
+        an action of probability 0 is never drawn.
+        """
+        uniform = torch.rand(
+            (*params.shape[:-1], len(self.nvec)),
+            generator=generator,
+            device=params.device,
+            dtype=torch.float32,
+        )
+        actions, log_prob = [], None
+        for i, log_p in enumerate(self._log_softmax(params)):
+            cumulative = log_p.exp().cumsum(-1)
+            threshold = uniform[..., i : i + 1] * cumulative[..., -1:]
+            action = (cumulative[..., :-1] <= threshold).sum(-1, keepdim=True)
+            actions.append(action)
+            part = log_p.gather(-1, action)
+            log_prob = part if log_prob is None else log_prob + part
+        assert log_prob is not None
+        return torch.cat(actions, -1).to(torch.int32), log_prob.squeeze(-1)
+
+    def log_prob(self, params: Tensor, action: Tensor) -> Tensor:
+        """Sum of the chosen log probabilities."""
+        chosen = [
+            log_p.gather(-1, index)
+            for log_p, index in zip(self._log_softmax(params), torch.split(action.long(), 1, -1), strict=True)
+        ]
+        return torch.cat(chosen, -1).sum(-1)
+
+    def entropy(self, params: Tensor) -> Tensor:
+        """Sum of -p log p."""
+        return torch.stack([-(log_p.exp() * log_p).sum(-1) for log_p in self._log_softmax(params)]).sum(0)
+
+    def kl(self, params_old: Tensor, params_new: Tensor) -> Tensor:
+        """Sum of p_old (log p_old - log p_new)."""
+        pairs = zip(self._log_softmax(params_old), self._log_softmax(params_new), strict=True)
+        return torch.stack([(old.exp() * (old - new)).sum(-1) for old, new in pairs]).sum(0)
+
+    def _log_softmax(self, params: Tensor) -> list[Tensor]:
+        return [log_softmax(logits, -1) for logits in torch.split(params, list(self.nvec), -1)]
+
+
+@dataclass(frozen=True)
+class DiagonalGaussian:
+    """Independent normals, not bounded (the environment clips); params are means, then log deviations."""
+
+    components: int
+
+    @property
+    def param_size(self) -> int:
+        """One mean and one log deviation a component."""
+        return 2 * self.components
+
+    @torch.no_grad()
+    def sample(self, params: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
+        """Shift and scale standard normal noise."""
+        mean, log_std = params.chunk(2, -1)
+        noise = torch.randn(mean.shape, generator=generator, device=mean.device, dtype=mean.dtype)
+        return torch.addcmul(mean, log_std.exp(), noise), _normal_log_prob(noise, log_std)
+
+    def log_prob(self, params: Tensor, action: Tensor) -> Tensor:
+        """Log density of the normals."""
+        mean, log_std = params.chunk(2, -1)
+        return _normal_log_prob((action - mean) * (-log_std).exp(), log_std)
+
+    def entropy(self, params: Tensor) -> Tensor:
+        """0.5 log(2 pi e) + log deviation, summed."""
+        return (params.chunk(2, -1)[1] + 0.5 * math.log(2 * math.pi * math.e)).sum(-1)
+
+    def kl(self, params_old: Tensor, params_new: Tensor) -> Tensor:
+        """Closed form for two normals, summed."""
+        (mean, log_std), (mean_new, log_std_new) = params_old.chunk(2, -1), params_new.chunk(2, -1)
+        scale = (-2 * log_std_new).exp()
+        squares = ((2 * log_std).exp() + (mean - mean_new).square()) * scale
+        return (log_std_new - log_std + 0.5 * squares - 0.5).sum(-1)
+
+
+def _normal_log_prob(standardized: Tensor, log_std: Tensor) -> Tensor:
+    return -(0.5 * standardized.square() + log_std + 0.5 * math.log(2 * math.pi)).sum(-1)
+
+
+def make_distribution(nvec: tuple[int, ...], n_continuous: int) -> Distribution:
+    """Categorical for discrete components (`nvec`), else DiagonalGaussian; exactly one is given."""
+    assert bool(nvec) != bool(n_continuous), "an action is either discrete or continuous"
+    return Categorical(nvec) if nvec else DiagonalGaussian(n_continuous)

@@ -1,0 +1,171 @@
+"""Adam and RMSProp on stacked state: one row of parameters a policy, one hyper a policy.
+
+On a CPU each row is one numba kernel (a single pass over the memory, without the GIL); elsewhere the same
+formulas in torch over all rows at once. Axes: G rows (policies) to update, N parameters of a policy.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numba
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+OptimizerName = Literal["adam", "rmsprop"]
+ADAM_EPS = 1e-5
+RMSPROP_EPS = 1e-2
+"""Inside the root's sum, as GA3C and A3C choose it (Mnih et al. 2016, supplement: shared statistics)."""
+
+
+@numba.njit(nogil=True, cache=True, fastmath={"contract", "arcp", "nsz"})  # type: ignore[untyped-decorator]
+def _adam_row(
+    param: NDArray[np.float32],
+    grad: NDArray[np.float32],
+    mean: NDArray[np.float32],
+    square: NDArray[np.float32],
+    scale: np.float32,
+    step_size: np.float32,
+    beta1: np.float32,
+    beta2: np.float32,
+    root_correction: np.float32,
+    eps: np.float32,
+) -> None:
+    one = np.float32(1.0)
+    for i in range(param.shape[0]):
+        g = grad[i] * scale
+        m = beta1 * mean[i] + (one - beta1) * g
+        v = beta2 * square[i] + (one - beta2) * g * g
+        mean[i] = m
+        square[i] = v
+        param[i] -= step_size * m / (np.sqrt(v) * root_correction + eps)
+
+
+@numba.njit(nogil=True, cache=True, fastmath={"contract", "arcp", "nsz"})  # type: ignore[untyped-decorator]
+def _rmsprop_row(
+    param: NDArray[np.float32],
+    grad: NDArray[np.float32],
+    square: NDArray[np.float32],
+    scale: np.float32,
+    learning_rate: np.float32,
+    alpha: np.float32,
+    eps: np.float32,
+) -> None:
+    one = np.float32(1.0)
+    for i in range(param.shape[0]):
+        g = grad[i] * scale
+        v = alpha * square[i] + (one - alpha) * g * g
+        square[i] = v
+        param[i] -= learning_rate * g / np.sqrt(v + eps)
+
+
+def grad_scale(grad_GN: Tensor, max_norm_G: Tensor) -> tuple[Tensor, Tensor]:
+    """Norm of each row's gradient and the factor that limits it: (norm_G, scale_G), float32.
+
+    A norm that is not finite gives the factor 0: the caller must skip that row.
+    """
+    norm_G = torch.linalg.vector_norm(grad_GN, dim=1)
+    scale_G = torch.clamp(max_norm_G / (norm_G + 1e-6), max=1.0)
+    return norm_G, torch.where(torch.isfinite(norm_G), scale_G, torch.zeros_like(scale_G))
+
+
+def adam(
+    param_GN: Tensor,
+    grad_GN: Tensor,
+    mean_GN: Tensor,
+    square_GN: Tensor,
+    updates_G: Tensor,
+    scale_G: Tensor,
+    learning_rate_G: Tensor,
+    beta1_G: Tensor,
+    beta2_G: Tensor,
+) -> None:
+    """One Adam step of every row, in place (Kingma & Ba 2015, Algorithm 1, with bias correction).
+
+    updates_G: float64, number of updates *including* this one. scale_G multiplies the gradient. All [G] hypers
+    are float32. Rows whose scale is 0 are left untouched, moments included.
+    """
+    # With a mutated beta the correction 1 - beta^t is that of the present beta: exact for a constant one.
+    correction1_G = 1 - beta1_G.double() ** updates_G
+    correction2_G = 1 - beta2_G.double() ** updates_G
+    step_G = (learning_rate_G.double() / correction1_G).float()
+    root_G = correction2_G.rsqrt().float()
+    if param_GN.device.type == "cpu":
+        for i in range(param_GN.shape[0]):
+            if scale_G[i] > 0:
+                _adam_row(
+                    param_GN[i].numpy(),
+                    grad_GN[i].numpy(),
+                    mean_GN[i].numpy(),
+                    square_GN[i].numpy(),
+                    *(np.float32(x[i]) for x in (scale_G, step_G, beta1_G, beta2_G, root_G)),
+                    np.float32(ADAM_EPS),
+                )
+        return
+    adam_torch(param_GN, grad_GN, mean_GN, square_GN, scale_G, step_G, beta1_G, beta2_G, root_G)
+
+
+def adam_torch(
+    param_GN: Tensor,
+    grad_GN: Tensor,
+    mean_GN: Tensor,
+    square_GN: Tensor,
+    scale_G: Tensor,
+    step_G: Tensor,
+    beta1_G: Tensor,
+    beta2_G: Tensor,
+    root_G: Tensor,
+) -> None:
+    """Do the same as the kernel for all rows at once; `step_G` and `root_G` hold the bias corrections."""
+    active_G1 = (scale_G > 0).unsqueeze(1)
+    g_GN = torch.where(active_G1, grad_GN, torch.zeros_like(grad_GN)) * scale_G.unsqueeze(1)
+    b1_G1, b2_G1 = beta1_G.unsqueeze(1), beta2_G.unsqueeze(1)
+    mean_GN.copy_(torch.where(active_G1, b1_G1 * mean_GN + (1 - b1_G1) * g_GN, mean_GN))
+    square_GN.copy_(torch.where(active_G1, b2_G1 * square_GN + (1 - b2_G1) * g_GN * g_GN, square_GN))
+    change_GN = step_G.unsqueeze(1) * mean_GN / (square_GN.sqrt() * root_G.unsqueeze(1) + ADAM_EPS)
+    param_GN.sub_(torch.where(active_G1, change_GN, torch.zeros_like(change_GN)))
+
+
+def rmsprop(
+    param_GN: Tensor,
+    grad_GN: Tensor,
+    square_GN: Tensor,
+    scale_G: Tensor,
+    learning_rate_G: Tensor,
+    alpha_G: Tensor,
+) -> None:
+    """One RMSProp step of every row, in place, without momentum (Mnih et al. 2016, section 4, Eq. S2-S3).
+
+    Rows whose scale is 0 are left untouched.
+    """
+    if param_GN.device.type == "cpu":
+        for i in range(param_GN.shape[0]):
+            if scale_G[i] > 0:
+                _rmsprop_row(
+                    param_GN[i].numpy(),
+                    grad_GN[i].numpy(),
+                    square_GN[i].numpy(),
+                    *(np.float32(x[i]) for x in (scale_G, learning_rate_G, alpha_G)),
+                    np.float32(RMSPROP_EPS),
+                )
+        return
+    rmsprop_torch(param_GN, grad_GN, square_GN, scale_G, learning_rate_G, alpha_G)
+
+
+def rmsprop_torch(
+    param_GN: Tensor,
+    grad_GN: Tensor,
+    square_GN: Tensor,
+    scale_G: Tensor,
+    learning_rate_G: Tensor,
+    alpha_G: Tensor,
+) -> None:
+    """Do the same as the kernel for all rows at once."""
+    active_G1 = (scale_G > 0).unsqueeze(1)
+    g_GN = torch.where(active_G1, grad_GN, torch.zeros_like(grad_GN)) * scale_G.unsqueeze(1)
+    a_G1 = alpha_G.unsqueeze(1)
+    square_GN.copy_(torch.where(active_G1, a_G1 * square_GN + (1 - a_G1) * g_GN * g_GN, square_GN))
+    change_GN = learning_rate_G.unsqueeze(1) * g_GN / (square_GN + RMSPROP_EPS).sqrt()
+    param_GN.sub_(change_GN)

@@ -1,0 +1,246 @@
+"""Advantages and value targets of rollouts: GAE and V-trace, for all policies of a pack at once.
+
+Axes: P policies, T steps of a rollout, B rows. Row b of policy p went through T transitions; `value` has one
+step more, so that the last transition bootstraps from the value of the observation that follows it.
+
+What ends a trace (the sum over later errors), at transition t:
+
+    terminated      the next value counts as 0
+    truncated       the next value is that of the final observation, which the environment delivers with it
+    invalid         not a transition but a reset: its advantage is 0, its target is its own value
+    unroll          (t + 1) % unroll == 0: the next value bootstraps. A policy's unroll length is thus data, a
+                    mask over the fixed T
+
+n-step returns (Mnih et al. 2016, Algorithm S3, with n running down to 1 at the end of an unroll) are
+`gae(lam=1) + value[:, :-1]`, so A3C needs no function of its own.
+
+`gae` and `vtrace` take tensors and choose: numba kernels on a CPU (the interpreter lock is released), vector
+operations on any other device.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+Floats = NDArray[np.float32]
+Bools = NDArray[np.bool_]
+
+
+def gae(
+    reward_PTB: Tensor,
+    value_PT1B: Tensor,
+    terminated_PTB: Tensor,
+    truncated_PTB: Tensor,
+    valid_PTB: Tensor,
+    gamma_P: Tensor,
+    lam_P: Tensor,
+    unroll_P: Tensor,
+) -> Tensor:
+    """Generalised advantage estimation (Schulman et al. 2016, Eq. 16): advantage [P, T, B], float32.
+
+        delta_t = r_t + gamma * (1 - terminated_t) * V_{t+1} - V_t
+        A_t = delta_t + gamma * lam * A_{t+1}        (the second term only where the trace goes on)
+
+    reward [P, T, B] and value [P, T+1, B] float32 without gradients; terminated, truncated, valid [P, T, B]
+    bool; gamma, lam, unroll [P] on the same device.
+    """
+    if reward_PTB.device.type != "cpu":
+        return gae_torch(
+            reward_PTB, value_PT1B, terminated_PTB, truncated_PTB, valid_PTB, gamma_P, lam_P, unroll_P
+        )
+    advantage_PTB = torch.empty(reward_PTB.shape, dtype=torch.float32)
+    _gae_kernel(
+        *_floats(reward_PTB, value_PT1B),
+        *_bools(terminated_PTB, truncated_PTB, valid_PTB),
+        *_floats(gamma_P, lam_P),
+        unroll_P.long().numpy(),
+        advantage_PTB.numpy(),
+    )
+    return advantage_PTB
+
+
+def vtrace(
+    reward_PTB: Tensor,
+    value_PT1B: Tensor,
+    terminated_PTB: Tensor,
+    truncated_PTB: Tensor,
+    valid_PTB: Tensor,
+    log_ratio_PTB: Tensor,
+    gamma_P: Tensor,
+    lam_P: Tensor,
+    rho_P: Tensor,
+    c_P: Tensor,
+    unroll_P: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """V-trace (Espeholt et al. 2018, Eq. 1): (target [P, T, B], advantage [P, T, B]), float32.
+
+        rho_t = min(rho, exp(log_ratio_t))           c_t = lam * min(c, exp(log_ratio_t))     (Remark 2)
+        delta_t = rho_t * (r_t + gamma * (1 - terminated_t) * V_{t+1} - V_t)
+        v_t = V_t + delta_t + gamma * c_t * (v_{t+1} - V_{t+1})     (last term only where the trace goes on)
+        advantage_t = rho_t * (r_t + gamma * (1 - terminated_t) * v_{t+1} - V_t)       (section 4.2)
+
+    where v_{t+1} in the advantage is V_{t+1} if the trace does not go on. log_ratio [P, T, B] is log pi(a)
+    of the learner's policy minus that of the policy that acted; other arguments as in `gae`.
+    """
+    if reward_PTB.device.type != "cpu":
+        data = (reward_PTB, value_PT1B, terminated_PTB, truncated_PTB, valid_PTB, log_ratio_PTB)
+        return vtrace_torch(*data, gamma_P, lam_P, rho_P, c_P, unroll_P)
+    target_PTB, advantage_PTB = torch.empty((2, *reward_PTB.shape), dtype=torch.float32)
+    _vtrace_kernel(
+        *_floats(reward_PTB, value_PT1B),
+        *_bools(terminated_PTB, truncated_PTB, valid_PTB),
+        *_floats(log_ratio_PTB, gamma_P, lam_P, rho_P, c_P),
+        unroll_P.long().numpy(),
+        target_PTB.numpy(),
+        advantage_PTB.numpy(),
+    )
+    return target_PTB, advantage_PTB
+
+
+def gae_torch(
+    reward_PTB: Tensor,
+    value_PT1B: Tensor,
+    terminated_PTB: Tensor,
+    truncated_PTB: Tensor,
+    valid_PTB: Tensor,
+    gamma_P: Tensor,
+    lam_P: Tensor,
+    unroll_P: Tensor,
+) -> Tensor:
+    """`gae` as vector operations: one fused multiply-add a step. P may be any leading axes, or none."""
+    gamma = gamma_P[..., None, None]
+    value_PTB, next_PTB = _values(value_PT1B, terminated_PTB)
+    goes_on_PTB = _goes_on(terminated_PTB | truncated_PTB, unroll_P)
+    delta_PTB = torch.where(valid_PTB, reward_PTB + gamma * next_PTB - value_PTB, 0.0)
+    decay_PTB = torch.where(goes_on_PTB & valid_PTB, gamma * lam_P[..., None, None], 0.0)
+    return _backward_sum(delta_PTB, decay_PTB)
+
+
+def vtrace_torch(
+    reward_PTB: Tensor,
+    value_PT1B: Tensor,
+    terminated_PTB: Tensor,
+    truncated_PTB: Tensor,
+    valid_PTB: Tensor,
+    log_ratio_PTB: Tensor,
+    gamma_P: Tensor,
+    lam_P: Tensor,
+    rho_P: Tensor,
+    c_P: Tensor,
+    unroll_P: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """`vtrace` as vector operations. P may be any leading axes, or none."""
+    gamma, lam, rho_limit, c_limit = (x[..., None, None] for x in (gamma_P, lam_P, rho_P, c_P))
+    value_PTB, next_PTB = _values(value_PT1B, terminated_PTB)
+    goes_on_PTB = _goes_on(terminated_PTB | truncated_PTB, unroll_P)
+    ratio_PTB = log_ratio_PTB.exp()
+    rho_PTB = torch.minimum(ratio_PTB, rho_limit)
+    c_PTB = lam * torch.minimum(ratio_PTB, c_limit)
+    delta_PTB = torch.where(valid_PTB, rho_PTB * (reward_PTB + gamma * next_PTB - value_PTB), 0.0)
+    decay_PTB = torch.where(goes_on_PTB & valid_PTB, gamma * c_PTB, 0.0)
+    correction_PTB = _backward_sum(delta_PTB, decay_PTB)  # v_t - V_t
+
+    after_PTB = torch.cat((correction_PTB[..., 1:, :], torch.zeros_like(correction_PTB[..., :1, :])), -2)
+    ahead_PTB = torch.where(goes_on_PTB & valid_PTB, rho_PTB * gamma * after_PTB, 0.0)
+    return value_PTB + correction_PTB, delta_PTB + ahead_PTB
+
+
+def _values(value_PT1B: Tensor, terminated_PTB: Tensor) -> tuple[Tensor, Tensor]:
+    return value_PT1B[..., :-1, :], torch.where(terminated_PTB, 0.0, value_PT1B[..., 1:, :])
+
+
+def _goes_on(ended_PTB: Tensor, unroll_P: Tensor) -> Tensor:
+    step_T1 = torch.arange(1, ended_PTB.shape[-2] + 1, device=ended_PTB.device)[:, None]
+    return (step_T1 % unroll_P[..., None, None] != 0) & ~ended_PTB
+
+
+def _backward_sum(delta_PTB: Tensor, decay_PTB: Tensor) -> Tensor:
+    """x_t = delta_t + decay_t * x_{t+1} along T, from 0."""
+    carry = torch.zeros_like(delta_PTB[..., 0, :])
+    out = []
+    for delta, decay in zip(reversed(delta_PTB.unbind(-2)), reversed(decay_PTB.unbind(-2)), strict=True):
+        carry = torch.addcmul(delta, decay, carry)
+        out.append(carry)
+    return torch.stack(out[::-1], -2)
+
+
+def _floats(*tensors: Tensor) -> tuple[Floats, ...]:
+    """One layout and dtype, so that each kernel is compiled once. Copies nothing that already fits."""
+    return tuple(np.ascontiguousarray(x.numpy(), np.float32) for x in tensors)
+
+
+def _bools(*tensors: Tensor) -> tuple[Bools, ...]:
+    return tuple(np.ascontiguousarray(x.numpy(), np.bool_) for x in tensors)
+
+
+def _gae_loop(
+    reward: Floats,
+    value: Floats,
+    terminated: Bools,
+    truncated: Bools,
+    valid: Bools,
+    gamma: Floats,
+    lam: Floats,
+    unroll: NDArray[np.int64],
+    advantage: Floats,
+) -> None:
+    policies, steps, rows = reward.shape
+    zero = np.float32(0)
+    for p in range(policies):
+        carry = np.zeros(rows, np.float32)  # A_{t+1}
+        for t in range(steps - 1, -1, -1):
+            boundary = (t + 1) % unroll[p] == 0
+            for b in range(rows):
+                next_value = zero if terminated[p, t, b] else value[p, t + 1, b]
+                delta = reward[p, t, b] + gamma[p] * next_value - value[p, t, b]
+                cut = boundary or terminated[p, t, b] or truncated[p, t, b]
+                ahead = zero if cut else gamma[p] * lam[p] * carry[b]
+                carry[b] = delta + ahead if valid[p, t, b] else zero
+                advantage[p, t, b] = carry[b]
+
+
+def _vtrace_loop(
+    reward: Floats,
+    value: Floats,
+    terminated: Bools,
+    truncated: Bools,
+    valid: Bools,
+    log_ratio: Floats,
+    gamma: Floats,
+    lam: Floats,
+    rho: Floats,
+    c: Floats,
+    unroll: NDArray[np.int64],
+    target: Floats,
+    advantage: Floats,
+) -> None:
+    policies, steps, rows = reward.shape
+    zero = np.float32(0)
+    for p in range(policies):
+        carry = np.zeros(rows, np.float32)  # v_{t+1} - V_{t+1}
+        for t in range(steps - 1, -1, -1):
+            boundary = (t + 1) % unroll[p] == 0
+            for b in range(rows):
+                ratio = np.exp(log_ratio[p, t, b])
+                rho_t = min(rho[p], ratio)
+                c_t = lam[p] * min(c[p], ratio)
+                next_value = zero if terminated[p, t, b] else value[p, t + 1, b]
+                delta = rho_t * (reward[p, t, b] + gamma[p] * next_value - value[p, t, b])
+                cut = boundary or terminated[p, t, b] or truncated[p, t, b]
+                ahead = zero if cut else gamma[p] * carry[b]
+                is_valid = valid[p, t, b]
+                advantage[p, t, b] = delta + rho_t * ahead if is_valid else zero
+                carry[b] = delta + c_t * ahead if is_valid else zero
+                target[p, t, b] = value[p, t, b] + carry[b]
+
+
+# Not cached on disk: compiling takes one to two seconds in the one process of a device that needs it, and a
+# cache needs a place that can be written, which an installed package does not promise.
+_gae_kernel: Any = numba.njit(nogil=True)(_gae_loop)
+_vtrace_kernel: Any = numba.njit(nogil=True)(_vtrace_loop)

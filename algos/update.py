@@ -1,0 +1,219 @@
+"""One update: every policy of a pack learns from one batch, by APPO or A3C.
+
+APPO is PPO on rollouts of slightly older weights: clipped ratio and value (Schulman et al. 2017), advantages by
+GAE or corrected by V-trace (Espeholt et al. 2018), as Sample Factory combines them (Petrenko et al. 2020).
+A3C is the n-step actor-critic of Mnih et al. 2016 in the batched form of GA3C (Babaeizadeh et al. 2017).
+
+`update` is a generator that pauses after every optimiser step, so that its caller may edit the population
+between any two; it holds nothing that such an edit makes invalid but the `current_P` it was given.
+
+Axes: P policies, G policies of one group, T steps, B rows of a policy, N = T * B samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from .distributions import Distribution
+from .losses import Stats, a3c_loss, normalize_advantage, ppo_loss
+from .pack import Group, Pack
+from .returns import gae, vtrace
+from .rollout import Batch
+
+LR_FACTOR_RANGE = (0.01, 100.0)
+KL_STEP = 1.5
+
+
+@dataclass(frozen=True)
+class UpdateSettings:
+    """What is the same for all policies of a run."""
+
+    algo: Literal["appo", "a3c"]
+    epochs: int
+    minibatches: int
+    use_vtrace: bool
+    normalize_advantage: bool
+    kl_target: float | None
+    """Adapt `state["lr_factor"]` to this divergence after each batch; None: leave it."""
+    distribution: Distribution
+
+
+@dataclass(frozen=True)
+class StepStats:
+    """Statistics of one optimiser step: name -> [G], on the device (nothing waits for it)."""
+
+    members: tuple[int, ...]
+    values: dict[str, Tensor] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Samples:
+    """One group's part of a batch, or a minibatch of it: [G, T, B, ...]."""
+
+    obs: dict[str, Tensor]
+    action: Tensor
+    log_prob: Tensor
+    value_T1: Tensor
+    state: Tensor
+    reward: Tensor
+    terminated: Tensor
+    truncated: Tensor
+    first_T1: Tensor
+    valid: Tensor
+
+    @classmethod
+    def of(cls, batch: Batch, rows: slice) -> _Samples:
+        return cls(
+            batch.obs(rows),
+            batch.action_PTBA[rows],
+            batch.log_prob_PTB[rows],
+            batch.value_PT1B[rows],
+            batch.state_PBS[rows],
+            batch.reward_PTB[rows],
+            batch.terminated_PTB[rows],
+            batch.truncated_PTB[rows],
+            batch.first_PT1B[rows],
+            batch.valid_PTB[rows],
+        )
+
+    def columns(self, index: Tensor) -> _Samples:
+        """Only these rows of every policy; whole rollouts stay together."""
+        parts = {k: v.index_select(2, index) for k, v in vars(self).items() if k not in ("obs", "state")}
+        obs = {k: v.index_select(2, index) for k, v in self.obs.items()}
+        return _Samples(obs=obs, state=self.state.index_select(1, index), **parts)
+
+
+def update(
+    pack: Pack,
+    batch: Batch,
+    settings: UpdateSettings,
+    *,
+    generator: torch.Generator,
+    learning_rate_factor: float,
+    current_P: Tensor,
+) -> Iterator[StepStats]:
+    """Learn from a batch, policy by policy or all at once as the pack does, pausing after each optimiser step.
+
+    current_P: [P] bool on the device; False for a policy that must not learn from (the rest of) this batch. The
+    caller may clear entries while this is paused. learning_rate_factor: the schedule's factor.
+    """
+    columns = batch.reward_PTB.shape[2]
+    for group in pack.groups():
+        rows = group.rows
+        samples = _Samples.of(batch, rows)
+        pack.observe_obs(rows, samples.obs, samples.valid)
+        divergences = []
+        for _ in range(settings.epochs):
+            for index in _minibatches(columns, settings.minibatches, generator):
+                if len(group.members) == 1 and not bool(current_P[rows]):
+                    break
+                part = samples if index is None else samples.columns(index.to(pack.device))
+                stats = _minibatch(pack, group, part, settings, current_P[rows])
+                stats["grad_norm"] = pack.step(group, learning_rate_factor)
+                stats["learning_rate_in_use"] = pack.learning_rates(group, learning_rate_factor)
+                divergences.append(stats.get("kl"))
+                yield StepStats(group.members, stats)
+        if settings.kl_target is not None and divergences:
+            _adapt_learning_rate(pack, group, torch.stack([d for d in divergences if d is not None]).mean(0), settings)
+
+
+def _minibatches(columns: int, parts: int, generator: torch.Generator) -> list[Tensor | None]:
+    if parts == 1:
+        return [None]
+    return list(torch.randperm(columns, generator=generator).tensor_split(parts))
+
+
+def _minibatch(pack: Pack, group: Group, s: _Samples, settings: UpdateSettings, current_G: Tensor) -> dict[str, Tensor]:
+    """Forward, loss and backward of one minibatch; leaves the gradients in the pack."""
+    rows, dist = group.rows, settings.distribution
+    valid = s.valid & current_G[:, None, None]
+    params, value, _ = group.forward(s.obs, s.state, s.first_T1[:, :-1])
+    log_prob, entropy = dist.log_prob(params, s.action), dist.entropy(params)
+    target, advantage = _targets(pack, rows, s, settings, valid, value.detach(), log_prob.detach())
+    pack.observe_returns(rows, target, valid)
+
+    samples = {
+        "log_prob_N": log_prob,
+        "value_N": value,
+        "entropy_N": entropy,
+        "advantage_N": advantage,
+        "target_N": pack.normalize_value(target, rows),
+        "valid_N": valid,
+    }
+    coefficients = ["value_coef", "entropy_coef"]
+    if settings.algo == "appo":
+        samples["old_log_prob_N"] = s.log_prob
+        samples["old_value_N"] = pack.normalize_value(s.value_T1[:, :-1], rows)
+        coefficients += ["clip_ratio", "clip_value"]
+    hypers = {name: pack.hypers[name][rows] for name in coefficients}
+
+    def loss_of_one(samples: dict[str, Tensor], hypers: dict[str, Tensor]) -> tuple[Tensor, Stats]:
+        flat: dict[str, Any] = {k: v.flatten() for k, v in samples.items()}
+        if settings.algo == "a3c":
+            return a3c_loss(**flat, **hypers)
+        if settings.normalize_advantage:
+            flat["advantage_N"] = normalize_advantage(flat["advantage_N"], flat["valid_N"])
+        return ppo_loss(**flat, **hypers)
+
+    if len(group.members) == 1:
+        loss, stats = loss_of_one({k: v[0] for k, v in samples.items()}, {k: v[0] for k, v in hypers.items()})
+        stats = {k: v.unsqueeze(0) for k, v in stats.items()}
+    else:
+        loss, stats = torch.func.vmap(loss_of_one)(samples, hypers)
+    loss.sum().backward()
+    return stats
+
+
+@torch.no_grad()
+def _targets(
+    pack: Pack,
+    rows: slice,
+    s: _Samples,
+    settings: UpdateSettings,
+    valid: Tensor,
+    value: Tensor,
+    log_prob: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """Value targets (reward units) and advantages, [G, T, B].
+
+    GAE uses the values of acting time. V-trace uses the present ones, but for the last bootstrap, whose
+    observation belongs to the next rollout: there it takes the value of acting time, at most the policy lag old.
+    """
+    h = {name: pack.hypers[name][rows] for name in ("gamma", "gae_lambda", "unroll", "vtrace_rho", "vtrace_c")}
+    ends = (s.terminated, s.truncated, valid)
+    if settings.algo == "appo" and not settings.use_vtrace:
+        advantage = gae(s.reward, s.value_T1, *ends, h["gamma"], h["gae_lambda"], h["unroll"])
+        return advantage + s.value_T1[:, :-1], advantage
+
+    value_T1 = torch.cat([pack.denormalize_value(value, rows), s.value_T1[:, -1:]], dim=1)
+    if settings.algo == "a3c":
+        advantage = gae(s.reward, value_T1, *ends, h["gamma"], torch.ones_like(h["gamma"]), h["unroll"])
+        return advantage + value_T1[:, :-1], advantage / _value_scale(pack, rows)
+
+    log_ratio = torch.where(valid, log_prob - s.log_prob, 0.0)
+    target, advantage = vtrace(
+        s.reward, value_T1, *ends, log_ratio, h["gamma"], h["gae_lambda"], h["vtrace_rho"], h["vtrace_c"], h["unroll"]
+    )
+    # The surrogate multiplies by the ratio itself; V-trace's advantage already holds it, clipped: take it out.
+    rho = torch.minimum(log_ratio.exp(), h["vtrace_rho"][:, None, None])
+    return target, advantage / rho.clamp(min=1e-6)
+
+
+def _value_scale(pack: Pack, rows: slice) -> Tensor:
+    """Deviation of returns, [G, 1, 1]: brings A3C's advantages to the unit of its normalised values."""
+    one = torch.ones_like(pack.hypers["gamma"][rows])[:, None, None]
+    return pack.denormalize_value(one, rows) - pack.denormalize_value(0 * one, rows)
+
+
+@torch.no_grad()
+def _adapt_learning_rate(pack: Pack, group: Group, kl_G: Tensor, settings: UpdateSettings) -> None:
+    """Divide the factor where the policy moved too far, multiply it where it hardly moved."""
+    assert settings.kl_target is not None
+    factor = pack.state["lr_factor"][group.rows]
+    change = torch.where(kl_G > 2 * settings.kl_target, 1 / KL_STEP, torch.where(kl_G < settings.kl_target / 2, KL_STEP, 1.0))
+    factor.copy_((factor * change).clamp(*LR_FACTOR_RANGE))

@@ -1,0 +1,1 @@
+"""Environments: a leaf room. It imports neither torch nor anything else of the project."""

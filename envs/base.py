@@ -1,0 +1,176 @@
+"""What an environment is to the trainer: a spec, a unit that steps rows, and where it writes a step.
+
+Axes: R rows of a unit (R = P * b, row r belongs to policy r // b of its pack), A action components.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class EnvSetupError(ValueError):
+    """The user asked for an environment that cannot be made, or one that breaks its contract.
+
+    The message says what, which value, and what to do instead.
+    """
+
+
+@dataclass(frozen=True)
+class ArraySpec:
+    """Shape (of one row, without leading axes) and numpy dtype name of one array of an observation."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True)
+class ActionSpec:
+    """Either discrete components (`nvec`, one size each) or continuous ones (`low`, `high`, one bound each)."""
+
+    nvec: tuple[int, ...] = ()
+    low: tuple[float, ...] = ()
+    high: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        assert bool(self.nvec) != bool(self.low), "an action is either discrete or continuous"
+        assert len(self.low) == len(self.high)
+
+    @property
+    def components(self) -> int:
+        """Number of columns A of an action array."""
+        return len(self.nvec) or len(self.low)
+
+    @property
+    def dtype(self) -> str:
+        """int32 for discrete actions, float32 for continuous ones (already inside low..high)."""
+        return "int32" if self.nvec else "float32"
+
+
+@dataclass(frozen=True)
+class EnvSpec:
+    """All that the trainer needs to know of an environment before one is made in an actor.
+
+    obs: name -> array of one row. Where frames are stacked, the newest frame only.
+    frame_skip: emulator frames per step (1 where an environment has no such notion).
+    frame_stack: how many past frames the device stacks for the 2-D uint8 array named "obs"; 1 = none.
+    shaping: the environment's default reward shaping, name -> value; what PBT may tune as `shaping.NAME`.
+    """
+
+    env_id: str
+    obs: Mapping[str, ArraySpec]
+    action: ActionSpec
+    frame_skip: int = 1
+    frame_stack: int = 1
+    shaping: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class StepArrays:
+    """Where a unit writes one step of its rows: numpy views on its mailbox, all with leading axis R.
+
+    The protocol of an episode's end is *next-step reset*: the step that ends an episode delivers the final
+    observation with `terminated` or `truncated` set; the following step ignores its action, resets the
+    environment and delivers the new episode's first observation with `first` set, reward 0 and nothing
+    else. So the final observation needs no place of its own, and that following transition is not a real
+    one: learners mask it.
+
+    `terminated` may also be set without an episode's end (a lost life while training): no reset follows,
+    `first` stays False and no episode is reported.
+    """
+
+    obs: Mapping[str, NDArray[Any]]
+    """name -> [R, *shape]"""
+    reward: NDArray[np.float32]
+    """[R] for learning: shaped, and clipped where the environment says so."""
+    terminated: NDArray[np.bool_]
+    """[R] the transition ended in a terminal state: do not bootstrap."""
+    truncated: NDArray[np.bool_]
+    """[R] the transition hit a limit: bootstrap from the observation delivered with it."""
+    first: NDArray[np.bool_]
+    """[R] `obs` is the first of an episode, and the transition that led here was a reset."""
+
+    episode_done: NDArray[np.bool_]
+    """[R] a whole episode (a game, not a life) ended with this step; the fields below are valid where set."""
+    objective: NDArray[np.float64]
+    """[R] `info["true_objective"]`, or the episode's raw return where the environment gives none."""
+    raw_return: NDArray[np.float64]
+    """[R] sum of the environment's own rewards, unshaped and unclipped."""
+    shaped_return: NDArray[np.float64]
+    """[R] sum of what was written to `reward`."""
+    length: NDArray[np.int64]
+    """[R] steps (decisions) of the episode."""
+    shaping_version: NDArray[np.int64]
+    """[R] version of the shaping in force during the episode (read when it began)."""
+
+
+ShapingSource = Callable[[int], tuple[int, Mapping[str, float]]]
+"""row -> (version, values): a unit asks it whenever an episode begins on a row."""
+
+
+def default_shaping_source(spec: EnvSpec) -> ShapingSource:
+    """A source that always answers version 0 and the environment's defaults (evaluation, tests)."""
+    return lambda _row: (0, spec.shaping)
+
+
+class Unit(Protocol):
+    """One vector environment inside an actor."""
+
+    spec: EnvSpec
+    rows: int
+
+    def reset(self, out: StepArrays) -> None:
+        """Start every row; write observations with `first` set everywhere, all else zero or False."""
+
+    def step(self, action: NDArray[Any], out: StepArrays) -> None:
+        """Advance every row by one step. action: [R, A] of `spec.action.dtype`. Writes every field of `out`."""
+
+    def close(self) -> None:
+        """Release the environment. Safe to call twice."""
+
+
+@runtime_checkable
+class RewardShapingInterface(Protocol):
+    """What an environment implements to have its reward shaping (or any parameter) tuned.
+
+    A change takes effect when an episode begins. Values are numbers; a nested dict of numbers is allowed
+    and is flattened with dots (`shaping.weapon.shotgun`).
+    """
+
+    def get_default_reward_shaping(self) -> dict[str, Any]:
+        """Return the default values."""
+
+    def set_reward_shaping(self, reward_shaping: dict[str, Any], agent_idx: int | slice) -> None:
+        """Use these values from now on, for one agent or a slice of them (single-agent: 0)."""
+
+
+def step_array_specs(spec: EnvSpec) -> dict[str, ArraySpec]:
+    """Field of StepArrays -> what one row of it holds, in layout order (observations as `obs.NAME`).
+
+    The one table from which mailboxes and private buffers are laid out.
+    """
+    table = {f"obs.{name}": array for name, array in spec.obs.items()}
+    table["reward"] = ArraySpec((), "float32")
+    for name in ("terminated", "truncated", "first", "episode_done"):
+        table[name] = ArraySpec((), "bool")
+    for name in ("objective", "raw_return", "shaped_return"):
+        table[name] = ArraySpec((), "float64")
+    for name in ("length", "shaping_version"):
+        table[name] = ArraySpec((), "int64")
+    return table
+
+
+def step_arrays(spec: EnvSpec, arrays: Mapping[str, NDArray[Any]]) -> StepArrays:
+    """Name the arrays of `step_array_specs` as one StepArrays."""
+    obs = {name: arrays[f"obs.{name}"] for name in spec.obs}
+    return StepArrays(obs=obs, **{k: v for k, v in arrays.items() if not k.startswith("obs.")})
+
+
+def private_step_arrays(spec: EnvSpec, rows: int) -> StepArrays:
+    """StepArrays in ordinary memory, for evaluation and tests."""
+    specs = step_array_specs(spec)
+    return step_arrays(spec, {k: np.zeros((rows, *a.shape), a.dtype) for k, a in specs.items()})

@@ -1,0 +1,246 @@
+"""Any Gymnasium environment as a unit: one per row, stepped in a loop, its contract checked as it goes.
+
+What the environment's own code raises passes through; what it returns against its own spaces is an
+EnvSetupError that names the environment, what was expected and what came.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Any
+
+import gymnasium
+import numpy as np
+from numpy.typing import NDArray
+
+from .base import EnvSetupError, EnvSpec, ShapingSource, StepArrays
+from .shaping import default_shaping, find_interface, unflatten
+from .spaces import action_decoder, action_spec, obs_leaves, read_leaf
+
+MakeEnv = Callable[[], gymnasium.Env[Any, Any]]
+"""Makes one environment; called once a row."""
+
+EXTRAS = {
+    "gymnasium.envs.box2d": "Box2D",
+    "gymnasium.envs.mujoco": "mujoco",
+    "gymnasium.envs.phys2d": "jax",
+    "gymnasium.envs.tabular": "jax",
+    "shimmy": "shimmy",
+}
+"""Where the environments that Gymnasium registers are written -> the package that they need."""
+
+
+def describe(env_id: str, env: gymnasium.Env[Any, Any]) -> EnvSpec:
+    """Spec of an environment. Raises EnvSetupError for spaces or shaping that cannot be used."""
+    return EnvSpec(
+        env_id=env_id,
+        obs={leaf.name: leaf.spec for leaf in obs_leaves(env.observation_space, env_id)},
+        action=action_spec(env.action_space, env_id),
+        shaping=default_shaping(env),
+    )
+
+
+def probe_with(env_id: str, make: MakeEnv) -> EnvSpec:
+    """Make one environment, describe it and close it."""
+    env = make()
+    try:
+        return describe(env_id, env)
+    finally:
+        env.close()
+
+
+class GymUnit:
+    """R environments of one kind. The first reset seeds the rows; their generators go on from there."""
+
+    def __init__(self, env_id: str, make: MakeEnv, rows: int, seed: int, shaping: ShapingSource) -> None:
+        assert rows > 0
+        self._envs = [make() for _ in range(rows)]
+        self.spec = describe(env_id, self._envs[0])
+        self.rows = rows
+        self._shaping = shaping
+        self._shapers = [find_interface(env) for env in self._envs]
+        self._leaves = obs_leaves(self._envs[0].observation_space, env_id)
+        self._decode = action_decoder(self._envs[0].action_space)
+        self._seeds: list[int] | None = np.random.SeedSequence(seed).generate_state(rows).tolist()
+        self._ended_R = np.zeros(rows, np.bool_)
+        self._return_R = np.zeros(rows)
+        self._length_R = np.zeros(rows, np.int64)
+        self._shaping_version_R = np.zeros(rows, np.int64)
+
+    def reset(self, out: StepArrays) -> None:
+        """See `Unit.reset`."""
+        for row in range(self.rows):
+            self._begin(row, None if self._seeds is None else self._seeds[row], out)
+        self._seeds = None
+
+    def step(self, action: NDArray[Any], out: StepArrays) -> None:
+        """See `Unit.step`. action: [R, A] of `spec.action.dtype`."""
+        for row in range(self.rows):
+            if self._ended_R[row]:
+                self._begin(row, None, out)
+            else:
+                self._advance(row, action[row], out)
+
+    def close(self) -> None:
+        """Close every environment once."""
+        while self._envs:
+            self._envs.pop().close()
+
+    def _begin(self, row: int, seed: int | None, out: StepArrays) -> None:
+        version, values = self._shaping(row)
+        shaper = self._shapers[row]
+        if shaper is not None:
+            shaper.set_reward_shaping(unflatten(values), 0)
+        answer = self._envs[row].reset(seed=seed)
+        if not isinstance(answer, tuple) or len(answer) != 2:
+            raise self._breach("reset() must return (observation, info)", answer)
+        self._write_obs(row, answer[0], out)
+        self._ended_R[row] = False
+        self._return_R[row] = self._length_R[row] = 0
+        self._shaping_version_R[row] = version
+        out.first[row] = True
+        out.reward[row] = 0
+        out.terminated[row] = out.truncated[row] = out.episode_done[row] = False
+        self._write_episode(row, 0.0, out)
+
+    def _advance(self, row: int, action_A: NDArray[Any], out: StepArrays) -> None:
+        answer: Any = self._envs[row].step(self._decode(action_A))
+        if not isinstance(answer, tuple) or len(answer) != 5:
+            raise self._breach(
+                "step() must return (observation, reward, terminated, truncated, info)", answer
+            )
+        obs, reward, terminated, truncated, info = answer
+        number = self._number("reward", reward)
+        if not math.isfinite(number):
+            raise self._breach("the reward must be finite", reward)
+        self._write_obs(row, obs, out)
+        self._return_R[row] += number
+        self._length_R[row] += 1
+        self._ended_R[row] = bool(terminated) or bool(truncated)
+        out.first[row] = False
+        out.reward[row] = number
+        out.terminated[row] = bool(terminated)
+        out.truncated[row] = bool(truncated) and not terminated
+        out.episode_done[row] = self._ended_R[row]
+        objective = self._return_R[row]
+        if self._ended_R[row] and "true_objective" in info:
+            objective = self._number('info["true_objective"]', info["true_objective"])
+        self._write_episode(row, objective, out)
+
+    def _write_obs(self, row: int, obs: Any, out: StepArrays) -> None:
+        for leaf in self._leaves:
+            out.obs[leaf.name][row] = read_leaf(leaf, obs, self.spec.env_id)
+
+    def _write_episode(self, row: int, objective: float, out: StepArrays) -> None:
+        out.objective[row] = objective
+        out.raw_return[row] = out.shaped_return[row] = self._return_R[row]
+        out.length[row] = self._length_R[row]
+        out.shaping_version[row] = self._shaping_version_R[row]
+
+    def _number(self, what: str, value: Any) -> float:
+        try:
+            return float(value)
+        except (TypeError, ValueError):
+            raise self._breach(f"the {what} must be a number", value) from None
+
+    def _breach(self, rule: str, got: object) -> EnvSetupError:
+        return EnvSetupError(
+            f"{self.spec.env_id} breaks its contract: {rule}, got {got!r:.200}. Correct the environment"
+        )
+
+
+def names() -> tuple[str, ...]:
+    """Registered ids whose packages are installed. The Atari ones are left to their own family."""
+    found = []
+    for env_id, spec in gymnasium.registry.items():
+        point = spec.entry_point if isinstance(spec.entry_point, str) else ""
+        if getattr(spec.entry_point, "__module__", "").startswith("gymnasium."):
+            continue  # a function of Gymnasium's own that only says where the environment has gone
+        needs = [package for prefix, package in EXTRAS.items() if point.startswith(prefix)]
+        if not point.startswith("ale_py") and all(find_spec(package) for package in needs):
+            found.append(env_id)
+    return tuple(sorted(found))
+
+
+def maker(gym_id: str) -> MakeEnv:
+    """Make environments by id: `CartPole-v1`, `namespace/Name-v0` or `package:Name-v0`.
+
+    The function raises EnvSetupError for an unknown id and for a package that is missing.
+    """
+
+    def make() -> gymnasium.Env[Any, Any]:
+        try:
+            # Our own checks cost less than the checker's, and they raise where it warns.
+            return gymnasium.make(gym_id, disable_env_checker=True)
+        except (gymnasium.error.Error, ImportError) as error:
+            raise EnvSetupError(_cannot_make(gym_id, error)) from error
+
+    return make
+
+
+def _cannot_make(gym_id: str, error: Exception) -> str:
+    close = [] if gym_id in gymnasium.registry else difflib.get_close_matches(gym_id, names())
+    hint = f" Did you mean {', '.join('gym/' + name for name in close)}?" if close else ""
+    reason = str(error).rstrip(".?")
+    return f"gym/{gym_id} cannot be made: {reason}.{hint} `pbt-rl envs` lists what is installed"
+
+
+def probe(gym_id: str) -> EnvSpec:
+    """Describe a Gymnasium environment by its id."""
+    return probe_with(f"gym/{gym_id}", maker(gym_id))
+
+
+def make_unit(gym_id: str, rows: int, seed: int, shaping: ShapingSource) -> GymUnit:
+    """Make R environments by Gymnasium id."""
+    return GymUnit(f"gym/{gym_id}", maker(gym_id), rows, seed, shaping)
+
+
+def recipe(gym_id: str) -> dict[str, object]:
+    """Defaults of a run, by what is acted and seen: images, continuous control, or short vectors."""
+    spec = probe(gym_id)
+    if any(array.dtype == "uint8" and len(array.shape) >= 2 for array in spec.obs.values()):
+        return {"model.encoder": "auto", "learner.rollout": 32, "learner.batch": 1024, "hypers.unroll": 32}
+    return _CONTINUOUS if spec.action.low else _DISCRETE
+
+
+_DISCRETE: dict[str, object] = {
+    "model.encoder": "mlp",
+    "model.hidden": 64,
+    "model.layers": 2,
+    "learner.rollout": 32,
+    "learner.batch": 1024,
+    "learner.minibatches": 4,
+    "learner.epochs": 4,
+    "hypers.unroll": 32,
+    "hypers.learning_rate": 1e-3,
+    "hypers.entropy_coef": 0.005,
+    "hypers.clip_ratio": 0.2,
+    "hypers.gamma": 0.99,
+    "hypers.gae_lambda": 0.95,
+    "train_for_frames": 500_000,
+    "pbt.period_frames": 50_000,
+    "pbt.start_frames": 100_000,
+}
+
+_CONTINUOUS: dict[str, object] = {
+    "model.encoder": "mlp",
+    "model.hidden": 64,
+    "model.layers": 2,
+    "learner.rollout": 64,
+    "learner.batch": 2048,
+    "learner.minibatches": 8,
+    "learner.epochs": 8,
+    "learner.normalize_observations": True,
+    "hypers.unroll": 64,
+    "hypers.learning_rate": 3e-4,
+    "hypers.entropy_coef": 1e-4,
+    "hypers.clip_ratio": 0.2,
+    "hypers.gamma": 0.99,
+    "hypers.gae_lambda": 0.95,
+    "train_for_frames": 2_000_000,
+    "pbt.period_frames": 200_000,
+    "pbt.start_frames": 400_000,
+}

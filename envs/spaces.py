@@ -1,0 +1,156 @@
+"""Gymnasium spaces as arrays: what observations and actions become, and the checks of what arrives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from .base import ActionSpec, ArraySpec, EnvSetupError
+
+UNBOUNDED = 10.0
+"""Bound used for a component of a Box action space that has none."""
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One array of an observation.
+
+    path: keys that lead to it through nested dicts. shape: as the environment gives it.
+    kind: `float` (any number, delivered float32), `bytes` (uint8, as it is), `image` (uint8, height x width x
+    channels, delivered channels first), `one_hot` (an integer from `start`, delivered as float32).
+    """
+
+    name: str
+    path: tuple[str, ...]
+    kind: Literal["float", "bytes", "image", "one_hot"]
+    shape: tuple[int, ...]
+    start: int
+    spec: ArraySpec
+
+
+def obs_leaves(space: spaces.Space[Any], env_id: str) -> tuple[Leaf, ...]:
+    """Arrays of an observation space; a space that is not a Dict becomes one array named "obs".
+
+    Raises EnvSetupError for anything but Box, Discrete and Dicts of those.
+    """
+    leaves = _leaves(space, (), env_id)
+    found = [leaf.name for leaf in leaves]
+    if not found or len(set(found)) != len(found):
+        raise EnvSetupError(
+            f"{env_id}: the observation space's flat names {found} must be one or more, all different"
+        )
+    return leaves
+
+
+def _leaves(space: spaces.Space[Any], path: tuple[str, ...], env_id: str) -> tuple[Leaf, ...]:
+    name = ".".join(path) or "obs"
+    if isinstance(space, spaces.Dict):
+        parts = (_leaves(part, (*path, str(key)), env_id) for key, part in space.spaces.items())
+        return tuple(leaf for part in parts for leaf in part)
+    if isinstance(space, spaces.Discrete):
+        return (Leaf(name, path, "one_hot", (), int(space.start), ArraySpec((int(space.n),), "float32")),)
+    if isinstance(space, spaces.Box):
+        shape = tuple(int(size) for size in space.shape)
+        if space.dtype != np.uint8:
+            return (Leaf(name, path, "float", shape, 0, ArraySpec(shape or (1,), "float32")),)
+        # The channels are the short axis of an image: last in most environments, first after some wrappers.
+        if len(shape) == 3 and shape[2] < shape[0]:
+            return (Leaf(name, path, "image", shape, 0, ArraySpec((shape[2], *shape[:2]), "uint8")),)
+        return (Leaf(name, path, "bytes", shape, 0, ArraySpec(shape or (1,), "uint8")),)
+    raise EnvSetupError(
+        f"{env_id}: observation {name!r} is a {type(space).__name__} space; Box, Discrete and Dict are "
+        "supported. Wrap the environment (for example gymnasium.wrappers.FlattenObservation)"
+    )
+
+
+def read_leaf(leaf: Leaf, obs: Any, env_id: str) -> NDArray[Any]:
+    """Take one array of an observation, as `leaf.spec` says. Raises EnvSetupError where it does not fit."""
+    value = _follow(leaf, obs, env_id)
+    array = np.asarray(value)
+    if array.shape != leaf.shape:
+        raise EnvSetupError(_breach(leaf, env_id, f"shape {leaf.shape}", f"shape {array.shape}"))
+    if leaf.kind == "one_hot":
+        return _one_hot(leaf, array, env_id)
+    if leaf.kind == "float":
+        if array.dtype.kind not in "fiub":
+            raise EnvSetupError(_breach(leaf, env_id, "numbers", f"dtype {array.dtype}"))
+        with np.errstate(over="ignore"):
+            numbers = array.astype(np.float32)
+        if not np.isfinite(numbers).all():
+            raise EnvSetupError(_breach(leaf, env_id, "finite numbers", "NaN or infinity"))
+        return numbers.reshape(leaf.spec.shape)
+    if array.dtype != np.uint8:
+        raise EnvSetupError(_breach(leaf, env_id, "dtype uint8", f"dtype {array.dtype}"))
+    return array.transpose(2, 0, 1) if leaf.kind == "image" else array.reshape(leaf.spec.shape)
+
+
+def _follow(leaf: Leaf, obs: Any, env_id: str) -> Any:
+    value = obs
+    for key in leaf.path:
+        if not isinstance(value, Mapping):
+            raise EnvSetupError(_breach(leaf, env_id, f"a dict with the key {key!r}", type(value).__name__))
+        if key not in value:
+            raise EnvSetupError(_breach(leaf, env_id, f"the key {key!r}", f"keys {sorted(map(str, value))}"))
+        value = value[key]
+    return value
+
+
+def _one_hot(leaf: Leaf, array: NDArray[Any], env_id: str) -> NDArray[np.float32]:
+    size = leaf.spec.shape[0]
+    expected = f"an integer within {leaf.start}..{leaf.start + size - 1}"
+    if array.dtype.kind not in "iu" or not leaf.start <= int(array) < leaf.start + size:
+        raise EnvSetupError(_breach(leaf, env_id, expected, f"{array} ({array.dtype})"))
+    hot = np.zeros(size, np.float32)
+    hot[int(array) - leaf.start] = 1
+    return hot
+
+
+def _breach(leaf: Leaf, env_id: str, expected: str, got: str) -> str:
+    return (
+        f"{env_id}: observation {leaf.name!r} breaks its observation space: expected {expected}, got {got}. "
+        "Correct the environment's observation or its observation_space"
+    )
+
+
+def action_spec(space: spaces.Space[Any], env_id: str) -> ActionSpec:
+    """Columns of an action space. A Box component without bounds is given +-UNBOUNDED (with one
+    bound only: at least as far from that).
+
+    Raises EnvSetupError for anything but Discrete, MultiDiscrete and Box of floats.
+    """
+    if isinstance(space, spaces.Discrete):
+        return ActionSpec(nvec=(int(space.n),))
+    if isinstance(space, spaces.MultiDiscrete):
+        return ActionSpec(nvec=tuple(int(size) for size in space.nvec.ravel()))
+    if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating) and np.prod(space.shape) > 0:
+        low, high = _bounds(space)
+        return ActionSpec(low=tuple(low.tolist()), high=tuple(high.tolist()))
+    raise EnvSetupError(
+        f"{env_id}: the action space {space} is not supported; Discrete, MultiDiscrete and Box of "
+        "floats are. Wrap the environment (for example gymnasium.wrappers.TransformAction)"
+    )
+
+
+def action_decoder(space: spaces.Space[Any]) -> Callable[[NDArray[Any]], Any]:
+    """Build the function that turns one row of actions ([A]) into what the environment takes."""
+    if isinstance(space, spaces.Discrete):
+        first = int(space.start)
+        return lambda action_A: int(action_A[0]) + first
+    if isinstance(space, spaces.MultiDiscrete):
+        start, shape, dtype = space.start, space.shape, space.dtype
+        return lambda action_A: (action_A.reshape(shape) + start).astype(dtype)
+    assert isinstance(space, spaces.Box)
+    box = space
+    low, high = _bounds(box)
+    return lambda action_A: np.clip(action_A, low, high).reshape(box.shape).astype(box.dtype)
+
+
+def _bounds(space: spaces.Box) -> tuple[NDArray[Any], NDArray[Any]]:
+    low = np.where(np.isfinite(space.low), space.low, np.minimum(-UNBOUNDED, space.high - UNBOUNDED))
+    high = np.where(np.isfinite(space.high), space.high, np.maximum(UNBOUNDED, low + UNBOUNDED))
+    return low.ravel(), high.ravel()

@@ -1,0 +1,306 @@
+"""Tiny environments with known answers: to see that something learns, loses nothing, or fails as it should.
+
+`toy/NAME` or `toy/NAME?parameter=number`, for example `toy/memory?delay=20`.
+"""
+
+# ruff: noqa: D102 - each class says what its reset and step do
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import time
+from functools import partial
+from typing import Any, NoReturn
+
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Box, Discrete
+from numpy.typing import NDArray
+
+from .base import EnvSetupError, EnvSpec, ShapingSource
+from .gymnasium_env import GymUnit, MakeEnv, probe_with
+
+Obs = NDArray[np.float32]
+Info = dict[str, Any]
+Step = tuple[Obs, float, bool, bool, Info]
+Toy = gymnasium.Env[Obs, Any]
+
+
+def _one_hot(index: int, size: int) -> Obs:
+    hot = np.zeros(size, np.float32)
+    hot[index] = 1
+    return hot
+
+
+class Identity(Toy):
+    """See an index, answer it: reward 1 if right. `length` steps, then truncated.
+
+    A random policy earns length / size; the best length.
+    """
+
+    def __init__(self, size: int = 4, length: int = 16) -> None:
+        self.observation_space = Box(0, 1, (size,))
+        self.action_space = Discrete(size)
+        self._size = size
+        self._length = length
+        self._steps = 0
+        self._index = 0
+
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Obs, Info]:
+        super().reset(seed=seed, options=options)
+        self._steps = 0
+        return self._next(), {}
+
+    def step(self, action: int) -> Step:
+        reward = float(action == self._index)
+        self._steps += 1
+        return self._next(), reward, False, self._steps >= self._length, {}
+
+    def _next(self) -> Obs:
+        self._index = int(self.np_random.integers(self._size))
+        return _one_hot(self._index, self._size)
+
+
+class Memory(Toy):
+    """A cue at first, `delay` blank steps, then a question (last column): reward 1 for the cue's index.
+
+    Only the last action counts. A policy without memory cannot earn more than 1 / size on average, as a
+    random one does; the best is 1.
+    """
+
+    def __init__(self, size: int = 4, delay: int = 6) -> None:
+        self.observation_space = Box(0, 1, (size + 1,))
+        self.action_space = Discrete(size)
+        self._size = size
+        self._delay = delay
+        self._steps = 0
+        self._cue = 0
+
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Obs, Info]:
+        super().reset(seed=seed, options=options)
+        self._steps = 0
+        self._cue = int(self.np_random.integers(self._size))
+        return _one_hot(self._cue, self._size + 1), {}
+
+    def step(self, action: int) -> Step:
+        self._steps += 1
+        obs = np.zeros(self._size + 1, np.float32)
+        asked = self._steps == self._delay + 1
+        answered = self._steps == self._delay + 2
+        obs[-1] = asked
+        return obs, float(answered and action == self._cue), answered, False, {}
+
+
+class Counting(Toy):
+    """Observe (row's id, episode, step, checksum of the episode's actions): see `counting_errors`.
+
+    The id is the low 24 bits of the row's seed, which float32 holds exactly. Episodes last 5 to 17 steps;
+    every third is truncated, the others terminate. The reward is the step's number.
+    """
+
+    actions = 5
+
+    def __init__(self) -> None:
+        self.observation_space = Box(0, 2**24, (4,))
+        self.action_space = Discrete(self.actions)
+        self._row_id = 0
+        self._episode = -1
+        self._steps = 0
+        self._checksum = 0
+
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Obs, Info]:
+        super().reset(seed=seed, options=options)
+        if seed is not None:
+            self._row_id = seed % 2**24
+        self._episode += 1
+        self._steps = self._checksum = 0
+        return self._obs(), {}
+
+    def step(self, action: int) -> Step:
+        self._steps += 1
+        self._checksum = next_checksum(self._checksum, action)
+        done = self._steps == 5 + self._episode * 7 % 13
+        by_limit = self._episode % 3 == 2
+        return self._obs(), float(self._steps), done and not by_limit, done and by_limit, {}
+
+    def _obs(self) -> Obs:
+        return np.array([self._row_id, self._episode, self._steps, self._checksum], np.float32)
+
+
+def next_checksum(checksum: int, action: int) -> int:
+    """Checksum of an episode's actions after one more of them."""
+    return (31 * checksum + action + 1) % 65_521
+
+
+def counting_errors(obs_TF: NDArray[Any], action_T: NDArray[Any], first_T: NDArray[Any]) -> list[str]:
+    """What is lost, repeated or wrong in what one row of toy/counting delivered; empty where nothing is.
+
+    obs_TF: [T, 4]. action_T: [T] answers to obs[t]; those before a reset do not count. first_T: [T]. A first
+    observation of episode 0 may stand anywhere: its actor was started anew.
+    """
+    errors = []
+    for t in range(len(obs_TF)):
+        row_id, episode, step, checksum = (int(number) for number in obs_TF[t])
+        expected: tuple[int, int, int, int] | None = None
+        if t > 0:
+            last_id, last_episode, last_step, last_checksum = (int(number) for number in obs_TF[t - 1])
+            if first_T[t]:
+                expected = (last_id, 0 if episode == 0 else last_episode + 1, 0, 0)
+            else:
+                expected = (
+                    last_id,
+                    last_episode,
+                    last_step + 1,
+                    next_checksum(last_checksum, int(action_T[t - 1])),
+                )
+        elif first_T[t]:
+            expected = (row_id, episode, 0, 0)
+        got = (row_id, episode, step, checksum)
+        if expected is not None and got != expected:
+            errors.append(f"at {t}: expected (id, episode, step, checksum) {expected}, got {got}")
+    return errors
+
+
+class Shaped(Identity):
+    """Identity with a bait: one more action that always pays `bait`, and is worth nothing.
+
+    The true objective is the share of right answers. Above a bait of 1 the best policy for the reward takes
+    the bait and scores 0; below 1 it answers and scores 1. A random policy scores 1 / (size + 1).
+    """
+
+    def __init__(self, size: int = 4, length: int = 16) -> None:
+        super().__init__(size, length)
+        self.action_space = Discrete(size + 1)
+        self._bait = self.get_default_reward_shaping()["bait"]
+        self._right = 0
+
+    def get_default_reward_shaping(self) -> dict[str, Any]:
+        return {"bait": 1.2}
+
+    def set_reward_shaping(self, reward_shaping: dict[str, Any], agent_idx: int | slice) -> None:  # noqa: ARG002
+        self._bait = reward_shaping["bait"]
+
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Obs, Info]:
+        self._right = 0
+        return super().reset(seed=seed, options=options)
+
+    def step(self, action: int) -> Step:
+        obs, right, terminated, truncated, info = super().step(action)
+        self._right += int(right)
+        if truncated:
+            info["true_objective"] = self._right / self._length
+        reward = self._bait if action == self._size else right
+        return obs, reward, terminated, truncated, info
+
+
+class Crashing(Identity):
+    """Identity that raises RuntimeError in the step `steps` of its life: a restarted actor gets on."""
+
+    def __init__(self, steps: int = 200) -> None:
+        super().__init__()
+        self._left = steps
+
+    def step(self, action: int) -> Step:
+        self._left -= 1
+        if self._left == 0:
+            self._fail()
+        return super().step(action)
+
+    def _fail(self) -> NoReturn:
+        raise RuntimeError("toy/crashing raises here, as it is meant to")
+
+
+class Hanging(Crashing):
+    """Identity that never returns from the step `steps` of its life."""
+
+    def _fail(self) -> NoReturn:
+        while True:
+            time.sleep(3600)
+
+
+class NotANumber(Identity):
+    """Identity whose fifth observation after a step holds NaN."""
+
+    def step(self, action: int) -> Step:
+        obs, reward, terminated, truncated, info = super().step(action)
+        if self._steps == 5:
+            obs[0] = np.nan
+        return obs, reward, terminated, truncated, info
+
+
+class WrongShape(Identity):
+    """Identity whose fifth observation after a step is one number short."""
+
+    def step(self, action: int) -> Step:
+        obs, reward, terminated, truncated, info = super().step(action)
+        return obs[: self._size - (self._steps == 5)], reward, terminated, truncated, info
+
+
+TOYS: dict[str, type[Toy]] = {
+    "identity": Identity,
+    "memory": Memory,
+    "counting": Counting,
+    "shaped": Shaped,
+    "crashing": Crashing,
+    "hanging": Hanging,
+    "nan": NotANumber,
+    "wrong-shape": WrongShape,
+}
+
+
+def names() -> tuple[str, ...]:
+    """All toys."""
+    return tuple(TOYS)
+
+
+def maker(name: str) -> MakeEnv:
+    """Make toys by name, parameters as in `memory?delay=20`. Raises EnvSetupError for what is unknown."""
+    toy, _, query = name.partition("?")
+    if toy not in TOYS:
+        close = difflib.get_close_matches(toy, TOYS)
+        hint = f"; did you mean {', '.join('toy/' + other for other in close)}?" if close else ";"
+        raise EnvSetupError(f"toy/{toy} is not a toy{hint} `pbt-rl envs` lists them: {', '.join(TOYS)}")
+    known = tuple(inspect.signature(TOYS[toy]).parameters)
+    parameters = {}
+    for part in query.split("&") if query else ():
+        key, _, value = part.partition("=")
+        if key not in known or not value.isdecimal() or int(value) == 0:
+            usage = ", ".join(f"{parameter}=NUMBER" for parameter in known) or "none"
+            raise EnvSetupError(
+                f"toy/{name}: {part!r} is not a parameter with a number above 0; it takes: {usage}"
+            )
+        parameters[key] = int(value)
+    return partial(TOYS[toy], **parameters)
+
+
+def probe(name: str) -> EnvSpec:
+    """Describe a toy."""
+    return probe_with(f"toy/{name}", maker(name))
+
+
+def make_unit(name: str, rows: int, seed: int, shaping: ShapingSource) -> GymUnit:
+    """Make R toys."""
+    return GymUnit(f"toy/{name}", maker(name), rows, seed, shaping)
+
+
+def recipe(name: str) -> dict[str, object]:
+    """Defaults of a run on a toy: seconds, on one core."""
+    maker(name)
+    return {
+        "model.encoder": "mlp",
+        "model.hidden": 64,
+        "model.layers": 1,
+        "model.core_size": 64,
+        "learner.rollout": 16,
+        "learner.batch": 512,
+        "learner.epochs": 2,
+        "learner.minibatches": 2,
+        "hypers.unroll": 16,
+        "hypers.learning_rate": 2e-3,
+        "hypers.entropy_coef": 0.01,
+        "hypers.clip_ratio": 0.2,
+        "train_for_frames": 100_000,
+        "pbt.period_frames": 10_000,
+        "pbt.start_frames": 20_000,
+    }

@@ -1,0 +1,238 @@
+"""TensorBoard: one event file a policy (`policy_00/`...), one for the population (`population/`).
+
+The event files are written here, at once and in the caller's thread. tensorboardX's own writer keeps two
+threads and a bounded queue a file; on a full disk its thread dies, and then `add_scalar` blocks for ever. Of
+tensorboardX only the messages and the checksum are used.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+import os
+import re
+import socket
+import struct
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+from pbt_rl.monitor import WAITING, busy_shares, known_objective, standing
+from pbt_rl.pbt.hypers import SHAPING
+from pbt_rl.reports import MemberView, RunView
+
+
+def _import_without_torch(name: str) -> Any:
+    """Import a module of tensorboardX. It imports torch where it finds it: a second and 200 MB for nothing.
+
+    None in `sys.modules` is Python's own way to make an import fail; a torch already there is left alone.
+    """
+    if "torch" in sys.modules:
+        return importlib.import_module(name)
+    sys.modules["torch"] = None  # type: ignore[assignment] # see the docstring
+    try:
+        return importlib.import_module(name)
+    finally:
+        del sys.modules["torch"]
+
+
+_Event = _import_without_torch("tensorboardX.proto.event_pb2").Event
+_Summary = _import_without_torch("tensorboardX.proto.summary_pb2").Summary
+_checksum = _import_without_torch("tensorboardX.record_writer").masked_crc32c
+_summary = _import_without_torch("tensorboardX.summary")
+
+Scalars = dict[str, float]
+
+EPISODE_STATS = ("raw_return", "shaped_return", "length_steps")
+LEARNING_STATS = (
+    "policy_loss",
+    "value_loss",
+    "entropy",
+    "kl",
+    "clip_fraction",
+    "explained_variance",
+    "grad_norm",
+    "learning_rate_in_use",
+    "lag",
+)
+_MAX_GAP_SECONDS = 60.0
+
+
+class EventFile:
+    """One TensorBoard event file: records of length, checksum, message, checksum; nothing is buffered."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        # TensorBoard reads the files of a folder in the order of their names.
+        name = f"events.out.tfevents.{time.time():.0f}.{socket.gethostname()}.{os.getpid()}"
+        self._file: IO[bytes] = (folder / name).open("wb", buffering=0)
+        self._write(_Event(wall_time=time.time(), file_version="brain.Event:2"))
+
+    def scalars(self, scalars: Mapping[str, float], step: int) -> None:
+        """Write all that is finite, as one record. Raises OSError."""
+        values = [
+            _Summary.Value(tag=tag, simple_value=value)
+            for tag, value in scalars.items()
+            if math.isfinite(value)
+        ]
+        if values:
+            self.message(_Summary(value=values), step)
+
+    def message(self, summary: Any, step: int = 0) -> None:
+        """Write a summary message. Raises OSError."""
+        self._write(_Event(wall_time=time.time(), step=step, summary=summary))
+
+    def close(self) -> None:
+        """Close the file; nothing is buffered."""
+        self._file.close()
+
+    def _write(self, event: Any) -> None:
+        data = event.SerializeToString()
+        length = struct.pack("<Q", len(data))
+        record = length + struct.pack("<I", _checksum(length)) + data + struct.pack("<I", _checksum(data))
+        written = self._file.write(record)
+        if written != len(record):
+            raise OSError(f"only {written} of {len(record)} bytes of a record were written")
+
+
+class Board:
+    """Writes views to TensorBoard. Not for use from several threads.
+
+    The gap between two written views grows with the run (half a percent of its time, at most a minute): a
+    day of training is a megabyte or two a member. A view in which a member changed is always written, so the
+    steps of a schedule stand where they happened.
+
+    After a write error nothing more is written; `warn` is told once, and training goes on.
+    """
+
+    def __init__(
+        self, run_dir: Path, num_members: int, *, config_json: str, warn: Callable[[str], None]
+    ) -> None:
+        """Create the folders and files. Raises OSError: a run that cannot be written should not start."""
+        self._warn = warn
+        self._population = EventFile(run_dir / "population")
+        self._members = [EventFile(run_dir / f"policy_{member:02d}") for member in range(num_members)]
+        self._population.message(_summary.text("config", f"```json\n{config_json}\n```"))
+        self._layout_written = self._failed = False
+        self._stage_seconds: Counter[str] = Counter()
+        self._written_members: list[MemberView | None] = [None] * num_members
+        self._written_seconds = 0.0
+        self._written_changes = -1
+        self._unwritten: RunView | None = None
+
+    def update(self, view: RunView) -> None:
+        """Take a view; write it if it is time to."""
+        self._stage_seconds.update(view.stage_seconds)
+        self._unwritten = view
+        gap = min(view.seconds / 200, _MAX_GAP_SECONDS)
+        changed = view.replacements + view.mutations != self._written_changes
+        if changed or view.seconds >= self._written_seconds + gap:
+            self._write_unless_failed()
+
+    def close(self) -> None:
+        """Write the last view if it was not yet, and close all files."""
+        self._write_unless_failed()
+        for file in (self._population, *self._members):
+            file.close()
+
+    def _write_unless_failed(self) -> None:
+        if self._failed or self._unwritten is None:
+            return
+        try:
+            self._write(self._unwritten)
+        except OSError as error:
+            self._failed = True
+            self._warn(f"TensorBoard files are no longer written ({error}); training goes on")
+        self._unwritten = None
+
+    def _write(self, view: RunView) -> None:
+        if not self._layout_written:
+            self._layout_written = True
+            self._population.message(_summary.custom_scalars(layout(view)))
+        elapsed_seconds = view.seconds - self._written_seconds
+        self._population.scalars(population_scalars(view, self._stage_seconds, elapsed_seconds), view.frames)
+        for member, file in zip(view.members, self._members, strict=True):
+            if member != self._written_members[member.member]:
+                file.scalars(member_scalars(member), member.frames)
+                self._written_members[member.member] = member
+        self._stage_seconds.clear()
+        self._written_seconds = view.seconds
+        self._written_changes = view.replacements + view.mutations
+
+
+def member_scalars(member: MemberView) -> Scalars:
+    """Tag -> value of one member; what is unknown is absent."""
+    scalars: Scalars = {"pbt/generation": member.generation, "episodes/finished": member.episodes}
+    objective = known_objective(member)
+    if objective is not None:
+        scalars["episodes/objective"] = objective
+    for group, names in (("episodes", EPISODE_STATS), ("learning", LEARNING_STATS)):
+        scalars |= {f"{group}/{name}": member.stats[name] for name in names if name in member.stats}
+    return scalars | {_value_tag(name): value for name, value in member.values.items()}
+
+
+def population_scalars(view: RunView, stage_seconds: Mapping[str, float], elapsed_seconds: float) -> Scalars:
+    """Tag -> value of the population. stage_seconds: busy thread-seconds during `elapsed_seconds`."""
+    scalars: Scalars = {
+        "throughput/frames_per_second": view.frames_per_second,
+        "throughput/actors_restarted": view.actors_restarted,
+        "throughput/discarded_rollouts": view.discarded_rollouts,
+        "throughput/lag_mean": view.lag_mean,
+        "throughput/lag_max": view.lag_max,
+        "pbt/replacements": view.replacements,
+        "pbt/mutations": view.mutations,
+    }
+    if elapsed_seconds > 0 and WAITING in stage_seconds:
+        scalars["throughput/waiting_threads"] = stage_seconds[WAITING] / elapsed_seconds
+    for stage, share in busy_shares(stage_seconds).items():
+        scalars[f"cpu_share/{stage}"] = share
+    objectives = standing(view.members)
+    if objectives is not None:
+        scalars["objective/best"] = objectives.best
+        scalars["objective/mean"] = objectives.mean
+        scalars["objective/spread"] = objectives.spread
+    return scalars
+
+
+def layout(view: RunView) -> dict[str, dict[str, list[Any]]]:
+    """Custom-scalars layout: category -> chart -> [kind, tag patterns].
+
+    TensorBoard matches the patterns (from the tag's beginning) in every selected run and draws a line for
+    each match; so the anchored tag of one quantity gives one line a member.
+    """
+
+    def members(tag: str) -> list[Any]:
+        return ["Multiline", [f"^{re.escape(tag)}$"]]
+
+    values = sorted({name for member in view.members for name in member.values})
+    return {
+        "Objective": {
+            "objective of every member": members("episodes/objective"),
+            "population: best, mean": ["Multiline", ["^objective/(best|mean)$"]],
+            "population: spread": members("objective/spread"),
+        },
+        "Episodes": {name: members(f"episodes/{name}") for name in EPISODE_STATS},
+        "Learning": {name: members(f"learning/{name}") for name in LEARNING_STATS},
+        "Hyperparameters": {n: members(_value_tag(n)) for n in values if not n.startswith(SHAPING)},
+        "Reward shaping": {
+            n.removeprefix(SHAPING): members(_value_tag(n)) for n in values if n.startswith(SHAPING)
+        },
+        "Population": {
+            "replacements, mutations": ["Multiline", ["^pbt/(replacements|mutations)$"]],
+            "generation of every member": members("pbt/generation"),
+            "frames_per_second": members("throughput/frames_per_second"),
+            "CPU share by stage": ["Multiline", ["^cpu_share/"]],
+            "policy lag: mean, max": ["Multiline", ["^throughput/lag_(mean|max)$"]],
+            "discarded rollouts, restarted actors": [
+                "Multiline",
+                ["^throughput/(discarded_rollouts|actors_restarted)$"],
+            ],
+        },
+    }
+
+
+def _value_tag(name: str) -> str:
+    return f"shaping/{name.removeprefix(SHAPING)}" if name.startswith(SHAPING) else f"hypers/{name}"

@@ -1,0 +1,189 @@
+"""The command line: `pbt-rl train | eval | envs`. Each command imports what it needs."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import tyro
+
+from pbt_rl.envs.base import EnvSetupError
+from pbt_rl.errors import ConfigError, RunFailed
+
+if TYPE_CHECKING:
+    from pbt_rl.config import Config
+
+USAGE = """usage: pbt-rl COMMAND [OPTIONS]
+
+commands:
+  train --env atari/pong ...   train a population (train --help lists every option; --show prints the plan only)
+  eval RUN                     play a trained member and print its score
+  envs                         what can be trained on here, what is missing and how to install it
+"""
+EXIT_USER_ERROR, EXIT_FAILED = 2, 1
+
+
+def main() -> None:
+    """Entry point of `pbt-rl`."""
+    arguments = sys.argv[1:]
+    commands: dict[str, Callable[[list[str]], int]] = {"train": _train, "eval": _eval, "envs": _envs}
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(USAGE, end="")
+        sys.exit(0 if arguments else EXIT_USER_ERROR)
+    if arguments[0] not in commands:
+        _fail(f"{arguments[0]!r} is no command: use {', '.join(commands)} (pbt-rl --help)", EXIT_USER_ERROR)
+    sys.path.insert(0, "")  # a user's own encoder is found from the working directory
+    try:
+        code = commands[arguments[0]](arguments[1:])
+    except (ConfigError, EnvSetupError) as error:
+        _fail(str(error), EXIT_USER_ERROR)
+    except RunFailed as error:
+        _fail(str(error), EXIT_FAILED)
+    except KeyboardInterrupt:
+        _fail("interrupted", 130)
+    sys.exit(code)
+
+
+def _fail(message: str, code: int) -> None:
+    print(f"pbt-rl: {message}", file=sys.stderr)
+    sys.exit(code)
+
+
+# -- train --------------------------------------------------------------------------------------------------
+
+
+def parse_train(arguments: list[str]) -> tuple[Config, bool]:
+    """Return the config of `pbt-rl train ARGUMENTS` and whether only to show it.
+
+    The environment's recipe gives the defaults; what is on the command line wins.
+    """
+    from pbt_rl.config import Config
+    from pbt_rl.envs.registry import recipe
+
+    @dataclass(frozen=True)
+    class TrainCommand(Config):
+        show: bool = False
+        """Print the resolved config and the plan (actors, units, rows, devices, batch) and start nothing."""
+
+    TrainCommand.__doc__ = Config.__doc__
+    env = _option(arguments, "--env")
+    default: Any = tyro.MISSING
+    if env is not None and "/" in env:
+        default = apply_recipe(TrainCommand(env=env), recipe(env))
+    command = tyro.cli(
+        TrainCommand, prog="pbt-rl train", args=_switches(arguments), default=default
+    )
+    fields = {f.name: getattr(command, f.name) for f in dataclasses.fields(Config)}
+    return Config(**fields), command.show
+
+
+def _switches(arguments: list[str]) -> list[str]:
+    """Accept `--pbt.enabled False` for `--pbt.no-enabled`, and `--show true` for `--show`."""
+    result: list[str] = []
+    for argument in arguments:
+        word = argument.lower()
+        if word not in ("true", "false") or not result or not result[-1].startswith("--"):
+            result.append(argument)
+        elif word == "false":
+            path, _, name = result[-1].removeprefix("--").rpartition(".")
+            result[-1] = f"--{path}{'.' if path else ''}no-{name}"
+    return result
+
+
+def _option(arguments: list[str], name: str) -> str | None:
+    for i, argument in enumerate(arguments):
+        if argument == name and i + 1 < len(arguments):
+            return arguments[i + 1]
+        if argument.startswith(f"{name}="):
+            return argument.partition("=")[2]
+    return None
+
+
+def apply_recipe(config: Any, values: dict[str, object]) -> Any:
+    """Return the config with dotted fields replaced: {"learner.rollout": 32, ...}."""
+    nested: dict[str, dict[str, object]] = {}
+    flat: dict[str, object] = {}
+    for name, value in values.items():
+        head, _, rest = name.partition(".")
+        if rest:
+            nested.setdefault(head, {})[rest] = value
+        else:
+            flat[head] = value
+    parts = {head: dataclasses.replace(getattr(config, head), **inner) for head, inner in nested.items()}  # type: ignore[type-var]
+    return dataclasses.replace(config, **flat, **parts)
+
+
+def _train(arguments: list[str]) -> int:
+    config, show = parse_train(arguments)
+    from pbt_rl.run import Facts, describe_plan, to_json
+    from pbt_rl.supervisor import train
+    from pbt_rl.topology import Machine
+
+    if show:
+        facts = Facts.find(config, Machine.here())
+        facts.controller()
+        print(json.dumps(to_json(config), indent=2))
+        print("\n".join(describe_plan(facts)))
+        return 0
+    return train(config)
+
+
+# -- eval ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class EvalCommand:
+    """Play a trained member with its own weights and print its true objective."""
+
+    run: tyro.conf.Positional[Path]
+    """Folder of a run, such as runs/demo."""
+    member: str = "best"
+    """`best`, or the id of a member whose weights were saved."""
+    episodes: int = 10
+    """Whole episodes to play."""
+    video: Path | None = None
+    """Write the first episode as a video (.mp4 or .gif)."""
+    seed: int = 0
+    """Seed of environments and actions."""
+    greedy: bool = False
+    """Take the most probable action instead of sampling."""
+
+
+def _eval(arguments: list[str]) -> int:
+    command = tyro.cli(EvalCommand, prog="pbt-rl eval", args=arguments)
+    from pbt_rl.evaluate import evaluate
+
+    evaluate(command.run, command.member, command.episodes, command.video, command.seed, greedy=command.greedy)
+    return 0
+
+
+# -- envs ---------------------------------------------------------------------------------------------------
+
+
+def _envs(arguments: list[str]) -> int:
+    if arguments:
+        raise ConfigError(f"pbt-rl envs takes no options, not {' '.join(arguments)!r}")
+    from pbt_rl.envs.registry import families
+
+    for family in families():
+        if family.available:
+            print(f"{family.name}/  {family.title}: {len(family.names)} here, such as --env {family.example}")
+            print(_wrapped(family.names))
+        else:
+            print(f"{family.name}/  {family.title}: missing {', '.join(family.missing)}; {family.install_hint}")
+    return 0
+
+
+def _wrapped(names: tuple[str, ...]) -> str:
+    import textwrap
+
+    return textwrap.fill(", ".join(names), 100, initial_indent="    ", subsequent_indent="    ")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,18 @@
+"""All errors that the project raises on purpose.
+
+    Exception
+    |-- ValueError
+    |   |-- ConfigError          the user's input is wrong: what, which value, what to do instead
+    |   `-- envs.base.EnvSetupError   the same, said by an environment (the rooms below import nothing of ours)
+    `-- RunFailed                a run ended for a reason that is not the user's input; the child's traceback inside
+
+The command line turns the first two into one line and exit code 2, the third into exit code 1.
+"""
+
+
+class ConfigError(ValueError):
+    """The user's input is wrong. The message says what, which value, and what to do instead."""
+
+
+class RunFailed(Exception):  # noqa: N818 - reads as what happened
+    """A run could not go on. The message holds the cause and the child's traceback where there is one."""

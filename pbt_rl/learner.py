@@ -1,0 +1,326 @@
+"""A learner: the process of one device. It holds the pack, serves acting and learns.
+
+    main thread      sampler, messages, reports        waits for the actors' eventfd or the supervisor's socket
+    trainer thread   learning and edits (async only)   waits for full rollouts or an edit
+
+In the sync modes there is one thread: sample a batch, learn, resume. In serial mode that thread is the
+supervisor's own, which calls `turn`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import mmap
+import os
+import select
+import sys
+import threading
+import time
+import traceback
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pbt_rl.algos.distributions import make_distribution
+from pbt_rl.algos.models import PolicyNet, make_model
+from pbt_rl.algos.pack import Pack
+from pbt_rl.algos.update import UpdateSettings
+from pbt_rl.checkpoint import save_member
+from pbt_rl.config import Config, ModelConfig
+from pbt_rl.envs.base import EnvSpec
+from pbt_rl.errors import ConfigError
+from pbt_rl.mailbox import Mailbox, ShapingTable
+from pbt_rl.pbt.hypers import SHAPING, Values
+from pbt_rl.process import begin_child
+from pbt_rl.reports import LearnerReport, MemberStats
+from pbt_rl.sampler import Sampler, obs_layouts
+from pbt_rl.topology import PackPlan
+from pbt_rl.trainer import Edit, Trainer
+
+REPORT_SECONDS = 0.5
+
+
+@dataclass(frozen=True)
+class LearnerSetup:
+    """What a learner is told. Descriptors are inherited."""
+
+    config: Config
+    spec: EnvSpec
+    plan: PackPlan
+    seed: int
+    values: list[Values]
+    """Initial values of this pack's members, in the plan's order."""
+    mailbox_fds: tuple[int, ...]
+    """One a unit, actor by actor."""
+    wake_fds: tuple[int, ...]
+    """One a unit: the eventfd of its actor."""
+    ready_fd: int
+    shaping_fd: int
+    exchange_fd: int
+    exchange_bytes: int
+
+
+def build_net(spec: EnvSpec, model: ModelConfig) -> PolicyNet:
+    """Make the policy network of an environment. Raises ConfigError if the model cannot be used with it."""
+    distribution = make_distribution(spec.action.nvec, len(spec.action.low))
+    try:
+        return make_model(
+            {name: layout.seen for name, layout in obs_layouts(spec).items()},
+            distribution.param_size,
+            gaussian=bool(spec.action.low),
+            encoder=model.encoder,
+            hidden=model.hidden,
+            layers=model.layers,
+            core=model.core,
+            core_size=model.core_size,
+        )
+    except ValueError as error:
+        raise ConfigError(f"--model.encoder: {error}") from error
+
+
+def compute_dtype(precision: str, device: torch.device, spec: EnvSpec) -> torch.dtype:
+    """Bf16 where it is faster: images, on a device with bf16 matrix instructions."""
+    if precision != "auto":
+        return torch.bfloat16 if precision == "bf16" else torch.float32
+    images = any(a.dtype == "uint8" and len(a.shape) >= 2 for a in spec.obs.values())
+    if device.type == "cuda":
+        fast = torch.cuda.is_bf16_supported(including_emulation=False)
+    else:
+        fast = bool(torch.cpu._is_avx512_bf16_supported())  # noqa: SLF001 - torch has no public question for it
+    return torch.bfloat16 if images and fast else torch.float32
+
+
+def build_pack(config: Config, spec: EnvSpec, plan: PackPlan, values: list[Values], seed: int) -> Pack:
+    """Make the pack of a plan; `seed` draws the weights."""
+    device = torch.device(plan.device)
+    torch.manual_seed(seed)
+    normalized = {}
+    if config.learner.normalize_observations:
+        normalized = {k: a.shape[0] for k, a in spec.obs.items() if a.dtype == "float32" and len(a.shape) == 1}
+    packing = config.learner.packing
+    hyper_names = [k for k in values[0] if not k.startswith(SHAPING)]
+    return Pack(
+        lambda: build_net(spec, config.model),
+        len(plan.members),
+        {name: [v[name] for v in values] for name in hyper_names},
+        device=device,
+        compute_dtype=compute_dtype(config.learner.precision, device, spec),
+        packing=packing if packing != "auto" else ("loop" if device.type == "cpu" else "vmap"),
+        optimizer="adam" if config.algo == "appo" else "rmsprop",
+        normalized_obs=normalized,
+        normalize_returns=config.learner.normalize_returns,
+    )
+
+
+def update_settings(config: Config, spec: EnvSpec) -> UpdateSettings:
+    """Return the part of a config that an update needs."""
+    learner, appo = config.learner, config.algo == "appo"
+    return UpdateSettings(
+        algo=config.algo,
+        epochs=learner.epochs if appo else 1,
+        minibatches=learner.minibatches if appo else 1,
+        use_vtrace=learner.returns == "vtrace" or (learner.returns == "auto" and config.mode == "async"),
+        normalize_advantage=learner.normalize_advantage,
+        kl_target=learner.kl_target if learner.lr_schedule == "kl-adaptive" else None,
+        distribution=make_distribution(spec.action.nvec, len(spec.action.low)),
+    )
+
+
+class Learner:
+    """One pack with its sampler and trainer, driven by messages."""
+
+    def __init__(self, setup: LearnerSetup, connection: Connection[Any, Any]) -> None:
+        self._setup, self._connection = setup, connection
+        self._send_lock = threading.Lock()  # both threads send
+        config, spec, plan = setup.config, setup.spec, setup.plan
+        self._on_policy = config.mode != "async"
+        torch.set_num_threads(plan.threads if self._on_policy else max(1, plan.threads // 3))
+        self.pack = build_pack(config, spec, plan, setup.values, setup.seed)
+        boxes = [
+            (Mailbox(spec, plan.rows, fd), wake)
+            for fd, wake in zip(setup.mailbox_fds, setup.wake_fds, strict=True)
+        ]
+        if self.pack.device.type == "cuda":
+            for box, _ in boxes:
+                _pin(box)
+        settings = update_settings(config, spec)
+        self.sampler = Sampler(
+            self.pack,
+            spec,
+            plan.members,
+            boxes,
+            settings.distribution,
+            config.learner.rollout,
+            0 if self._on_policy else 2 * plan.units_per_batch,
+            setup.seed + 1,
+            on_policy=self._on_policy,
+        )
+        exchange = mmap.mmap(setup.exchange_fd, setup.exchange_bytes)
+        assert self.pack.member_bytes() <= setup.exchange_bytes, "the exchange memory is planned for one member"
+        self.trainer = Trainer(
+            self.pack,
+            self.sampler,
+            settings,
+            plan.members,
+            plan.units_per_batch,
+            config.learner.max_policy_lag,
+            ShapingTable.map(tuple(spec.shaping), len(plan.members), setup.shaping_fd),
+            torch.frombuffer(exchange, dtype=torch.uint8),
+            setup.seed + 2,
+            self._learning_rate_factor,
+        )
+        self._threads = plan.threads
+        self._next_report = time.monotonic()
+        self._waiting_seconds = 0.0
+        self._reported: dict[str, float] = {}
+        self.stopped = False
+        self._send(("ready",))
+
+    def _learning_rate_factor(self) -> float:
+        """The schedule's factor now; it multiplies each member's own learning rate."""
+        if self._setup.config.learner.lr_schedule != "linear":
+            return 1.0
+        frames = float(self.sampler.tally.steps.mean()) * self._setup.spec.frame_skip
+        return max(0.0, 1.0 - frames / self._setup.config.train_for_frames)
+
+    # -- loops ----------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Run as a child process, until the supervisor says stop."""
+        if not self._on_policy:
+            threading.Thread(target=self._train, daemon=True).start()
+        poll = select.poll()
+        poll.register(self._setup.ready_fd, select.POLLIN)
+        poll.register(self._connection.fileno(), select.POLLIN)
+        while not self.stopped:
+            if self.turn():
+                continue
+            began = time.monotonic()
+            patience = max(0.0, self._next_report - began)
+            for fd, _ in poll.poll(patience * 1000):
+                if fd == self._setup.ready_fd:
+                    os.eventfd_read(fd)
+            self._waiting_seconds += time.monotonic() - began
+
+    def turn(self) -> bool:
+        """Do what can be done now; say whether anything was."""
+        busy = self.sampler.serve()
+        if self._on_policy:
+            self.trainer.run_commands()
+            while self.trainer.has_batch:
+                self.trainer.learn()
+                self._report()
+                busy = True
+            if busy:
+                self.sampler.resume_finished()
+        elif self.trainer.has_batch:
+            with self.trainer.wake:
+                self.trainer.wake.notify()
+        if self._connection.poll():
+            self._handle(self._connection.recv())
+            busy = True
+        if time.monotonic() >= self._next_report and not self._on_policy:
+            self._report()
+        return busy
+
+    def _train(self) -> None:
+        torch.set_num_threads(self._threads)
+        ready_fd = self._setup.ready_fd
+        try:
+            if self.pack.device.type == "cuda":
+                # Its own stream, so that acting never queues behind an update. No events are needed: acting
+                # waits for its stream at every step, publishing waits for this one.
+                with torch.cuda.stream(torch.cuda.Stream(self.pack.device)):
+                    self.trainer.run(lambda: os.eventfd_write(ready_fd, 1))
+            else:
+                self.trainer.run(lambda: os.eventfd_write(ready_fd, 1))
+        except Exception:  # noqa: BLE001 - the parent shows it and ends the run
+            self._send(("error", traceback.format_exc()))
+            os._exit(1)
+
+    # -- messages -------------------------------------------------------------------------------------------
+
+    def _handle(self, message: tuple[Any, ...]) -> None:
+        kind, *args = message
+        if kind == "stop":
+            self.trainer.stopping = True
+            self.stopped = True
+            return
+        command = {"edit": self._edit, "export": self._export, "save": self._save}[kind]
+        self.trainer.commands.append(lambda: command(*args))
+        with self.trainer.wake:
+            self.trainer.wake.notify()
+
+    def _send(self, message: tuple[Any, ...]) -> None:
+        with self._send_lock:
+            self._connection.send(message)
+
+    def _edit(self, edit: Edit) -> None:
+        self._send(("applied", self.trainer.apply(edit)))
+
+    def _export(self, member: int) -> None:
+        self.trainer.write_exchange(member)
+        self._send(("exported", member))
+
+    def _save(self, member: int, path: Path, values: Values) -> None:
+        try:
+            save_member(path, self.pack, self._setup.plan.members.index(member), member, values)
+        except OSError as error:
+            self._send(("not_saved", member, str(error)))
+        else:
+            self._send(("saved", member))
+
+    def _report(self) -> None:
+        self._next_report = time.monotonic() + REPORT_SECONDS
+        plan, tally, tallies = self._setup.plan, self.sampler.tally, self.trainer.tallies
+        with self.sampler.lock:
+            episodes, tally.episodes = tally.episodes, []
+        with self.trainer.lock:
+            members = [
+                MemberStats(
+                    member=member,
+                    steps=tallies.steps[p],
+                    frames=int(tally.steps[p]) * self._setup.spec.frame_skip,
+                    updates=tallies.updates[p],
+                    values=self.trainer.take_means(p),
+                )
+                for p, member in enumerate(plan.members)
+            ]
+            totals = {
+                "inference": tally.inference_seconds,
+                "learning": tallies.learning_seconds,
+                "waiting": self._waiting_seconds,
+            }
+            lag_max, discarded = tallies.lag_max, tallies.discarded
+        stage_seconds = {k: v - self._reported.get(k, 0.0) for k, v in totals.items()}
+        self._reported = totals
+        report = LearnerReport(plan.device, members, episodes, stage_seconds, lag_max, discarded)
+        self._send(("report", report))
+
+
+def _pin(box: Mailbox) -> None:
+    """Tell CUDA that a mailbox is page-locked memory, so that copies from it need no staging."""
+    address = ctypes.addressof(ctypes.c_char.from_buffer(box.memory))
+    torch.cuda.cudart().cudaHostRegister(address, len(box.memory), 0)
+
+
+def main() -> None:
+    """Run as a child process until the parent ends it."""
+    connection, setup = begin_child()
+    try:
+        Learner(setup, connection).run()
+    except ConfigError as error:
+        connection.send(("user_error", str(error)))
+        sys.exit(1)
+    except Exception:  # noqa: BLE001 - shown by the parent
+        with contextlib.suppress(BrokenPipeError):
+            connection.send(("error", traceback.format_exc()))
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The part that thinks: pure, seeded Python. No torch, no processes, no I/O."""

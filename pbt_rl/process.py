@@ -1,0 +1,108 @@
+"""Children: fresh Python interpreters that die with their parent and speak over one socket.
+
+Not `multiprocessing`: its spawn runs the user's main module again in every child, and its resource tracker is
+one more process that can be left behind. A child gets its descriptors by inheritance and everything else as
+its first message. Messages are pickled, and only ever between our own processes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import faulthandler
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from multiprocessing.connection import Connection
+from typing import IO, Any
+
+PR_SET_PDEATHSIG = 1
+TAIL_BYTES = 4000
+CHILD_ENVIRONMENT = {
+    # One thread of arithmetic libraries unless a learner's plan says otherwise.
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "NUMBA_NUM_THREADS": "1",
+    # glibc gives large blocks back to the kernel at every free; learning allocates the same ones again and
+    # again, and page faults cost a fifth of its time.
+    "MALLOC_MMAP_THRESHOLD_": str(1 << 30),
+    "MALLOC_TRIM_THRESHOLD_": str((1 << 31) - 1),
+    # The thresholds hold for the main arena only, so threads share it.
+    "MALLOC_ARENA_MAX": "1",
+}
+
+
+class Child:
+    """A process that runs `python -m MODULE`, seen from its parent."""
+
+    def __init__(self, module: str, label: str, setup: object, fds: Sequence[int]) -> None:
+        ours, theirs = socket.socketpair()
+        self.label = label
+        self.last_words = ""
+        """The traceback or error that it sent before it ended."""
+        self.user_error = False
+        self.output: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the child
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", module, str(theirs.fileno()), str(os.getpid())],
+            pass_fds=[theirs.fileno(), *fds],
+            stdin=subprocess.DEVNULL,
+            stdout=self.output,
+            stderr=subprocess.STDOUT,
+            env=os.environ | CHILD_ENVIRONMENT,
+        )
+        theirs.close()
+        self.connection: Connection[Any, Any] = Connection(ours.detach())
+        self.sentinel = os.pidfd_open(self._process.pid)
+        self.connection.send(setup)
+
+    @property
+    def pid(self) -> int:
+        """Process id."""
+        return self._process.pid
+
+    def exit_code(self) -> int | None:
+        """Return the exit code; None while it runs."""
+        return self._process.poll()
+
+    def exit_code_soon(self) -> None:
+        """Its connection is closed: give it the moment that it needs to end."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(1.0)
+
+    def how_it_ended(self) -> str:
+        """Say in words how it ended, with the tail of what it printed."""
+        code = self._process.wait()
+        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+        size = self.output.seek(0, os.SEEK_END)
+        self.output.seek(max(0, size - TAIL_BYTES))
+        tail = self.output.read().decode(errors="replace").strip()
+        return f"{self.label} {how}" + (f"; it printed:\n{tail}" if tail else "")
+
+    def end(self, patience_seconds: float) -> None:
+        """Wait for the process, kill it if it takes too long, and release what belongs to it."""
+        try:
+            self._process.wait(patience_seconds)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        if not self.connection.closed:
+            self.connection.close()
+            os.close(self.sentinel)
+            self.output.close()
+
+
+def begin_child() -> tuple[Connection[Any, Any], Any]:
+    """In the child: tie its life to the parent's; return the connection and the first message."""
+    connection: Connection[Any, Any] = Connection(int(sys.argv[1]))
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != int(sys.argv[2]):  # the parent died before the line above
+        os._exit(1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent ends us in order
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    faulthandler.enable()
+    return connection, connection.recv()

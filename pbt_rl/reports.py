@@ -1,0 +1,119 @@
+"""What the processes tell the supervisor, and what the supervisor tells the monitor. Plain data, no behaviour."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pbt_rl.pbt.hypers import Values
+
+
+@dataclass(frozen=True)
+class Episode:
+    """One finished episode of one member.
+
+    generation: the member's generation when the episode began; an older one does not count for the objective.
+    """
+
+    member: int
+    generation: int
+    objective: float
+    raw_return: float
+    shaped_return: float
+    length_steps: int
+
+
+@dataclass(frozen=True)
+class MemberStats:
+    """One member's learning statistics since the last report (means over its updates).
+
+    values: `policy_loss`, `value_loss`, `entropy`, `kl`, `clip_fraction`, `explained_variance`, `grad_norm`,
+    `learning_rate_in_use` (after the schedule), `lag` (updates between acting and learning); absent while the
+    member has had no update since the last report.
+    """
+
+    member: int
+    steps: int
+    """Steps learned from, in total (also counted: none that was masked or discarded)."""
+    frames: int
+    """Emulator frames sampled for it, in total, over all generations."""
+    updates: int
+    values: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class LearnerReport:
+    """What one learner process did since its last report (sums and means over that time unless said otherwise)."""
+
+    device: str
+    members: list[MemberStats]
+    episodes: list[Episode]
+    stage_seconds: dict[str, float]
+    """Busy thread-seconds by stage: `inference`, `learning`, `waiting` (inference had nothing to serve)..."""
+    lag_max: int
+    """Largest policy lag of any step learned from, ever, in updates."""
+    discarded_rollouts: int
+    """Rollouts of older generations or over the lag limit that were thrown away, in total."""
+
+
+@dataclass(frozen=True)
+class Applied:
+    """The proof that a decision was applied, read back from where it acts."""
+
+    member: int
+    donor: int | None
+    generation: int
+    milliseconds: float
+    """From the moment the learner took up the message to new weights serving inference."""
+    in_optimizer: dict[str, float]
+    in_loss: dict[str, float]
+    in_environment: dict[str, float]
+    """The shaping table as the actors read it, without the prefix."""
+    donor_unchanged: bool
+
+
+@dataclass(frozen=True)
+class MemberView:
+    """One row of the leaderboard."""
+
+    member: int
+    objective: float | None
+    """Mean true objective over the window; None while no episode counts."""
+    episodes: int
+    """Episodes finished in total, over all generations."""
+    generation: int
+    frames: int
+    values: Values
+    """Present hypers and shaping."""
+    initial: Values
+    """What the member started the run with."""
+    stats: dict[str, float]
+    """Latest learning statistics (MemberStats.values), raw_return, shaped_return, length_steps (means)."""
+    stopped: bool = False
+
+
+@dataclass(frozen=True)
+class RunView:
+    """All that the monitor draws: the population at one moment."""
+
+    env_id: str
+    name: str
+    seconds: float
+    frames: int
+    """Emulator frames of the whole population."""
+    steps: int
+    """Decisions of the whole population."""
+    frames_per_second: float
+    """Over the last reports; 0 until known."""
+    seconds_left: float | None
+    """None while unknown or without a limit."""
+    members: list[MemberView]
+    """In order of id."""
+    replacements: int
+    mutations: int
+    actors: int
+    actors_restarted: int
+    discarded_rollouts: int
+    lag_mean: float
+    lag_max: int
+    stage_seconds: dict[str, float]
+    """Busy seconds by stage since the last view, summed over processes (`environment` from the actors)."""

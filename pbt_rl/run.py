@@ -1,0 +1,117 @@
+"""A run's folder and its fixed facts: what is decided before any process starts."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pbt_rl.config import Config
+from pbt_rl.envs.base import EnvSpec
+from pbt_rl.envs.registry import EnvOptions, probe
+from pbt_rl.errors import ConfigError
+from pbt_rl.pbt.controllers import build_controller
+from pbt_rl.pbt.decisions import Controller
+from pbt_rl.pbt.hypers import HyperSpec, hyper_table, shaping_table
+from pbt_rl.topology import Machine, Plan, make_plan
+
+
+@dataclass(frozen=True)
+class Facts:
+    """All that follows from a config on a machine. Making it finds every mistake of the user's that can be found."""
+
+    config: Config
+    options: EnvOptions
+    spec: EnvSpec
+    plan: Plan
+    table: dict[str, HyperSpec]
+
+    @classmethod
+    def find(cls, config: Config, machine: Machine) -> Facts:
+        """Probe the environment and plan. Raises ConfigError or EnvSetupError."""
+        options = EnvOptions(atari=config.atari)
+        plan = make_plan(config, machine)
+        spec = probe(config.env, options)
+        table = hyper_table(config.hypers) | shaping_table(spec.shaping)
+        rollout = float(config.learner.rollout)
+        table["unroll"] = dataclasses.replace(table["unroll"], high=rollout)
+        return cls(config, options, spec, plan, table)
+
+    def controller(self) -> Controller:
+        """Build the controller of this run, unused."""
+        return build_controller(self.config.pbt, self.table, self.config.seed)
+
+
+def describe_plan(facts: Facts) -> list[str]:
+    """Say in words who will run where."""
+    spec, plan, config = facts.spec, facts.plan, facts.config
+    lines = [
+        f"{config.env}: {config.num_policies} policies, {config.algo}, {config.mode}; "
+        f"{plan.actors} actors, {plan.environments} environments on {plan.cpus} cores; "
+        f"1 step = {spec.frame_skip} frame{'s' if spec.frame_skip > 1 else ''}",
+    ]
+    for number, pack in enumerate(plan.packs):
+        steps = pack.units_per_batch * pack.envs_per_policy * config.learner.rollout
+        lines.append(
+            f"learner {number} on {pack.device}: members {', '.join(map(str, pack.members))}; "
+            f"{pack.actors} actors x {pack.units_per_actor} units x {pack.rows} rows "
+            f"({pack.envs_per_policy} a policy); batch {steps} steps a policy; {pack.threads} thread(s)"
+        )
+    return lines
+
+
+def create_run_folder(config: Config) -> tuple[Config, Path]:
+    """Make the folder of a run and write its config. Raises ConfigError where that cannot be done.
+
+    Returns the config with its name filled in.
+    """
+    name = config.name or f"{config.env.replace('/', '-').replace(':', '-')}-{time.strftime('%Y%m%d-%H%M%S')}"
+    config = dataclasses.replace(config, name=name)
+    folder = config.out / name
+    if folder.exists():
+        if not config.overwrite:
+            raise ConfigError(f"--name {name}: {folder} exists already; choose another name or add --overwrite")
+        if not (folder / "config.json").is_file():
+            raise ConfigError(f"--overwrite: {folder} is not a run (it has no config.json); remove it yourself")
+    try:
+        if folder.exists():
+            shutil.rmtree(folder)
+        folder.mkdir(parents=True)
+        (folder / "config.json").write_text(json.dumps(to_json(config), indent=2) + "\n")
+    except OSError as error:
+        raise ConfigError(f"--out {config.out} cannot be written: {error.strerror or error}") from error
+    return config, folder
+
+
+def to_json(config: Config) -> dict[str, Any]:
+    """Return a config as JSON types; `config_from_json` reads it back."""
+    data = dataclasses.asdict(config)
+    data["out"] = str(config.out)
+    data["pbt"]["tune"] = list(config.pbt.tune)
+    return data
+
+
+def config_from_json(data: dict[str, Any]) -> Config:
+    """Rebuild the config of a run. Raises ConfigError for anything that is not one."""
+    return _rebuild(Config, data)  # type: ignore[no-any-return]
+
+
+def _rebuild(kind: type[Any], data: dict[str, Any]) -> Any:
+    known = {f.name: f for f in dataclasses.fields(kind)}
+    unknown = sorted(data.keys() - known.keys())
+    if unknown:
+        raise ConfigError(f"config.json has unknown fields: {', '.join(unknown)}; was it written by another version?")
+    values: dict[str, Any] = {}
+    for name, value in data.items():
+        default = known[name].default_factory
+        if isinstance(value, dict) and isinstance(default, type):
+            values[name] = _rebuild(default, value)
+        elif isinstance(value, list):
+            values[name] = tuple(value)
+        else:
+            values[name] = Path(value) if name == "out" else value
+    return kind(**values)

@@ -1,0 +1,273 @@
+"""The sampler: serves ready units. It takes each one's step into a rollout and answers it with actions.
+
+    consumes     steps from mailboxes, free rollout buffers
+    produces     actions in mailboxes, full rollouts, finished episodes
+    waits for    nothing: a unit that cannot go on (no free buffer) is left for later
+    runs in      the learner's main thread; never during learning in sync mode, beside it in async mode
+
+Axes: P policies, R = P * b rows of a unit, B rows of a policy over all units served together, T steps.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from pbt_rl.algos.distributions import Distribution
+from pbt_rl.algos.pack import Pack
+from pbt_rl.algos.rollout import ObsLayout, Rollout
+from pbt_rl.envs.base import EnvSpec
+from pbt_rl.mailbox import OBSERVATIONS, Mailbox
+from pbt_rl.reports import Episode
+
+
+def obs_layouts(spec: EnvSpec) -> dict[str, ObsLayout]:
+    """How each observation array of an environment is kept on the device."""
+    return {
+        name: ObsLayout(a.dtype, a.shape, spec.frame_stack if a.dtype == "uint8" and len(a.shape) == 2 else 1)
+        for name, a in spec.obs.items()
+    }
+
+
+@dataclass(eq=False)
+class ServedUnit:
+    """A unit as the learner sees it: its mailbox and the rollout that it fills."""
+
+    box: Mailbox
+    wake_fd: int
+    rollout: Rollout
+    state: Tensor
+    """[R, S] recurrent state before the newest observation."""
+    t: int = 0
+    """Index in the rollout of the observation that comes next."""
+    taken: int = 0
+    """Steps taken from the mailbox."""
+
+    @property
+    def has_step(self) -> bool:
+        """A step lies in the mailbox that was not taken."""
+        return bool(self.box.header[OBSERVATIONS] > self.taken)
+
+
+@dataclass
+class PolicyClock:
+    """What sampler and trainer share about the policies, [P] each. Only the trainer writes."""
+
+    version: NDArray[np.int64]
+    """Updates (batches) that the published weights have seen."""
+    origin: NDArray[np.int64]
+    """Raised when the weights are replaced: rollouts that began before are outdated."""
+
+    @classmethod
+    def new(cls, policies: int) -> PolicyClock:
+        """All zero."""
+        return cls(np.zeros(policies, np.int64), np.zeros(policies, np.int64))
+
+
+@dataclass
+class Tally:
+    """What the sampler counts. Episodes wait here for the next report."""
+
+    steps: NDArray[np.int64]
+    """[P] transitions that count (resets left out), in total."""
+    episodes: list[Episode] = field(default_factory=list)
+    inference_seconds: float = 0.0
+
+
+class BufferPool:
+    """Free rollout buffers. Thread-safe: the trainer gives back what the sampler took."""
+
+    def __init__(self, buffers: list[Rollout]) -> None:
+        self._free = deque(buffers)
+
+    def take(self) -> Rollout | None:
+        """Return a free buffer, or None."""
+        try:
+            return self._free.popleft()
+        except IndexError:
+            return None
+
+    def give(self, rollout: Rollout) -> None:
+        """Take a buffer back."""
+        self._free.append(rollout)
+
+    def __len__(self) -> int:
+        return len(self._free)
+
+
+class Sampler:
+    """Serves the units of one pack. `on_policy`: a full rollout's unit rests until `resume_finished` (sync modes)."""
+
+    def __init__(
+        self,
+        pack: Pack,
+        spec: EnvSpec,
+        members: tuple[int, ...],
+        boxes: list[tuple[Mailbox, int]],
+        distribution: Distribution,
+        rollout_steps: int,
+        spare_buffers: int,
+        seed: int,
+        *,
+        on_policy: bool,
+    ) -> None:
+        self._pack, self._spec, self._members = pack, spec, members
+        self._distribution, self._steps, self._on_policy = distribution, rollout_steps, on_policy
+        self.clock = PolicyClock.new(len(members))
+        self.tally = Tally(np.zeros(len(members), np.int64))
+        self.full: deque[Rollout] = deque()
+        self._generator = torch.Generator(pack.device).manual_seed(seed)
+        self._state_resets: deque[int] = deque()
+        rows = boxes[0][0].rows
+        action = (spec.action.components, getattr(torch, spec.action.dtype))
+        layouts = obs_layouts(spec)
+        buffers = [
+            Rollout(layouts, rollout_steps, rows, len(members), action, pack.state_size, pack.device)
+            for _ in range(len(boxes) + spare_buffers)
+        ]
+        self.units = [
+            ServedUnit(box, wake_fd, buffers.pop(), torch.zeros(rows, pack.state_size, device=pack.device))
+            for box, wake_fd in boxes
+        ]
+        self.pool = BufferPool(buffers)
+        self._envs = rows // len(members)
+        self._low, self._high = (np.array(x, np.float32) for x in (spec.action.low, spec.action.high))
+        self._resting: list[ServedUnit] = []
+        self.lock = threading.Lock()
+        """Guards `tally.episodes`."""
+
+    def serve(self) -> bool:
+        """Answer every unit that has a step and a place to put it; say whether there was one."""
+        began = time.thread_time()
+        ready = []
+        for unit in self.units:
+            if unit.has_step and unit.t <= self._steps:
+                ends = unit.t == self._steps and not self._on_policy
+                if ends and len(self.pool) <= sum(u.t == self._steps for u in ready):
+                    continue
+                self._arrive(unit)
+                ready.append(unit)
+        if ready:
+            self._act(ready)
+        self.tally.inference_seconds += time.thread_time() - began
+        return bool(ready)
+
+    def resume_finished(self) -> None:
+        """On-policy modes, after learning: rested units begin their next rollout with the new weights."""
+        began = time.thread_time()
+        units, self._resting = self._resting, []
+        for unit in units:
+            self._next_rollout(unit)
+        if units:
+            self._act(units)
+        self.tally.inference_seconds += time.thread_time() - began
+
+    def reset_state(self, policy: int) -> None:
+        """Zero a policy's recurrent state everywhere, before it acts again. Any thread may call."""
+        self._state_resets.append(policy)
+
+    def _arrive(self, unit: ServedUnit) -> None:
+        """Take the mailbox's step into the rollout: the outcome of action t-1 and the observation t."""
+        step, t, rollout = unit.box.step, unit.t, unit.rollout
+        if unit.taken:
+            rollout.reward[t - 1] = step.reward
+            rollout.terminated[t - 1] = step.terminated
+            rollout.truncated[t - 1] = step.truncated
+            counted = (~step.first).reshape(len(self._members), -1).sum(1)
+            self.tally.steps += counted
+            if step.episode_done.any():
+                self._note_episodes(unit)
+        else:
+            rollout.origin[:] = self.clock.origin
+            rollout.state.copy_(unit.state)
+        rollout.write_obs(t, step.obs, step.first)
+        unit.taken += 1
+
+    def _note_episodes(self, unit: ServedUnit) -> None:
+        step = unit.box.step
+        with self.lock:
+            for row in np.flatnonzero(step.episode_done).tolist():
+                self.tally.episodes.append(
+                    Episode(
+                        member=self._members[row // self._envs],
+                        generation=int(step.shaping_version[row]),
+                        objective=float(step.objective[row]),
+                        raw_return=float(step.raw_return[row]),
+                        shaped_return=float(step.shaped_return[row]),
+                        length_steps=int(step.length[row]),
+                    )
+                )
+
+    def _act(self, units: list[ServedUnit]) -> None:
+        """One packed forward for all these units, then actions for each."""
+        while self._state_resets:
+            self._zero_state(self._state_resets.popleft())
+        policies, envs = len(self._members), self._envs
+
+        def packed(parts: list[Tensor]) -> Tensor:
+            split = [x.view(policies, envs, *x.shape[1:]) for x in parts]
+            return torch.cat(split, dim=1) if len(split) > 1 else split[0]
+
+        obs = {
+            name: layout.as_seen(packed([u.rollout.obs[name][u.t] for u in units]))
+            for name, layout in units[0].rollout.layouts.items()
+        }
+        first = torch.from_numpy(np.stack([u.rollout.first[u.t].reshape(policies, envs) for u in units], 1))
+        first_PB = first.view(policies, -1).to(self._pack.device, non_blocking=True)
+        version = self.clock.version.copy()
+        params_PBD, value_PB, state_PBS = self._pack.act(obs, packed([u.state for u in units]), first_PB)
+        action_PBA, log_prob_PB = self._distribution.sample(params_PBD, self._generator)
+
+        answered = []
+        for i, unit in enumerate(units):
+            columns = slice(i * envs, (i + 1) * envs)
+            unit.rollout.value[unit.t] = value_PB[:, columns].reshape(-1)
+            if unit.t == self._steps:
+                self.full.append(unit.rollout)
+                if self._on_policy:
+                    unit.t += 1  # rests until `resume_finished`; its state stays the one before this observation
+                    self._resting.append(unit)
+                    continue
+                self._next_rollout(unit)
+                unit.rollout.value[0] = value_PB[:, columns].reshape(-1)
+            unit.rollout.action[unit.t] = action_PBA[:, columns].flatten(0, 1)
+            unit.rollout.log_prob[unit.t] = log_prob_PB[:, columns].reshape(-1)
+            unit.rollout.version[unit.t] = version
+            unit.state = state_PBS[:, columns].flatten(0, 1)
+            answered.append(unit)
+        if answered:
+            self._answer(answered, action_PBA.cpu() if self._pack.device.type != "cpu" else action_PBA, units)
+
+    def _answer(self, answered: list[ServedUnit], action_PBA: Tensor, units: list[ServedUnit]) -> None:
+        """Write actions into the mailboxes and wake the actors."""
+        host = action_PBA.numpy()
+        for i, unit in enumerate(units):
+            if unit not in answered:
+                continue
+            actions = host[:, i * self._envs : (i + 1) * self._envs].reshape(unit.box.action.shape)
+            if self._low.size:
+                np.clip(actions, self._low, self._high, out=unit.box.action)
+            else:
+                unit.box.action[:] = actions
+            unit.t += 1
+            unit.box.publish_action(unit.wake_fd)
+
+    def _next_rollout(self, unit: ServedUnit) -> None:
+        """Go on in a fresh buffer, which begins with the observation that ended the last one."""
+        rollout = self.pool.take()
+        assert rollout is not None, "a unit was served without a free buffer"
+        rollout.follow(unit.rollout)
+        rollout.state.copy_(unit.state)
+        rollout.origin[:] = self.clock.origin
+        unit.rollout, unit.t = rollout, 0
+
+    def _zero_state(self, policy: int) -> None:
+        for unit in self.units:
+            unit.state.view(len(self._members), self._envs, -1)[policy] = 0

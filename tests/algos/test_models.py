@@ -1,0 +1,319 @@
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from pbt_rl.algos.models import PolicyNet, make_model
+
+IMAGE = {"obs": ((4, 84, 84), "uint8")}
+SMALL = {"obs": ((3, 36, 40), "uint8")}
+VECTOR = {"obs": ((5,), "float32")}
+MIXED = {"camera": ((3, 36, 40), "uint8"), "a.speed": ((2, 2), "float32"), "gear": ((), "int64")}
+T, B = 4, 3
+
+
+def make(shapes, param_size=6, seed=0, **options) -> PolicyNet:
+    torch.manual_seed(seed)
+    return make_model(shapes, param_size, **{"hidden": 16, "core_size": 8, **options})
+
+
+def observations(shapes, seed=0, *leading):
+    g = torch.Generator().manual_seed(seed)
+    out = {}
+    for name, (shape, dtype) in shapes.items():
+        x = torch.rand((*(leading or (T, B)), *shape), generator=g)
+        out[name] = (x * 255).to(torch.uint8) if dtype == "uint8" else (x * 4 - 2).to(getattr(torch, dtype))
+    return out
+
+
+def first_flags(*flags: tuple[int, int]) -> torch.Tensor:
+    first = torch.zeros(T, B, dtype=torch.bool)
+    for t, b in flags:
+        first[t, b] = True
+    return first
+
+
+CASES = {
+    "nature": (SMALL, {}),
+    "impala": (SMALL, {"encoder": "impala"}),
+    "mlp": (VECTOR, {"layers": 3}),
+    "mlp on pixels": (SMALL, {"encoder": "mlp"}),
+    "mixed": (MIXED, {}),
+    "gru": (VECTOR, {"core": "gru"}),
+    "lstm": (VECTOR, {"core": "lstm"}),
+    "nature lstm": (SMALL, {"core": "lstm"}),
+    "gaussian": (VECTOR, {"gaussian": True}),
+    "user": (SMALL, {"encoder": f"{__name__}:UserNet"}),
+}
+
+
+class UserNet(nn.Module):
+    """A user's encoder as one would write it, with a constant buffer."""
+
+    def __init__(self, shapes):
+        super().__init__()
+        self.shape = shapes["obs"][0]
+        self.register_buffer("mean", torch.full((3, 1, 1), 0.5))
+        self.net = nn.Sequential(nn.Conv2d(3, 4, 5, 5), nn.ReLU(), nn.Flatten(), nn.LazyLinear(9))
+
+    def forward(self, obs):
+        return self.net(obs["obs"] - self.mean)
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_shapes_and_dtypes(case, dtype):
+    shapes, options = CASES[case]
+    net = make(shapes, **options)
+    net.body.to(dtype)
+    state = torch.zeros(B, net.state_size)
+    assert net.state_size == {"gru": 8, "lstm": 16}.get(options.get("core", "none"), 0)
+    params, value, after = net(observations(shapes), state, first_flags((0, 0)))
+    assert (params.shape, value.shape, after.shape) == ((T, B, 6), (T, B), state.shape)
+    assert params.dtype == value.dtype == after.dtype == torch.float32
+    assert {p.dtype for p in net.heads.parameters()} == {torch.float32}
+    value.square().sum().backward()
+    idle = [name for name, p in net.named_parameters() if p.grad is None and name.startswith("body")]
+    assert not idle
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_bf16_body_is_close_to_float32(case):
+    shapes, options = CASES[case]
+    net = make(shapes, **options)
+    args = observations(shapes), torch.zeros(B, net.state_size), first_flags()
+    half = copy.deepcopy(net)
+    half.body.to(torch.bfloat16)
+    (_, value, state), (_, half_value, half_state) = net(*args), half(*args)
+    torch.testing.assert_close(half_value, value, rtol=0.05, atol=0.05)
+    torch.testing.assert_close(half_state, state, rtol=0.05, atol=0.02)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_vmap_over_stacked_parameters_equals_each_alone(case):
+    shapes, options = CASES[case]
+    nets = [make(shapes, seed=seed, **options) for seed in range(3)]
+    stacked = {
+        name: torch.stack([dict(n.named_parameters())[name].detach() for n in nets])
+        for name, _ in nets[0].named_parameters()
+    }
+    obs = observations(shapes, 1, 3, T, B)
+    state = torch.randn(3, B, nets[0].state_size)
+    first = first_flags((2, 1)).expand(3, T, B)
+
+    def loss(parameters, obs, state, first):
+        params, value, after = torch.func.functional_call(nets[0], parameters, (obs, state, first))
+        return params.square().sum() + value.sum() + after.sum(), (params, value, after)
+
+    packed = torch.func.vmap(torch.func.grad(loss, has_aux=True))
+    grads, outputs = packed(stacked, obs, state, first)
+    for p, net in enumerate(nets):
+        one = {name: x[p] for name, x in obs.items()}
+        params, value, after = net(one, state[p], first[p])
+        for got, expected in zip(outputs, (params, value, after), strict=True):
+            torch.testing.assert_close(got[p], expected, rtol=1e-4, atol=1e-5)
+        (params.square().sum() + value.sum() + after.sum()).backward()
+        for name, parameter in net.named_parameters():
+            expected = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+            torch.testing.assert_close(grads[name][p], expected, rtol=1e-3, atol=1e-4, msg=name)
+
+
+@pytest.mark.parametrize(("core", "reference"), [("gru", nn.GRU), ("lstm", nn.LSTM)])
+def test_core_equals_torchs(core, reference):
+    ours = make(VECTOR, core=core).body.core
+    theirs = reference(16, 8)
+    for name, layer in (("ih", ours.input), ("hh", ours.recurrent)):
+        nn.init.normal_(layer.bias)
+        getattr(theirs, f"weight_{name}_l0").data.copy_(layer.weight)
+        getattr(theirs, f"bias_{name}_l0").data.copy_(layer.bias)
+    x, state = torch.randn(T, B, 16, requires_grad=True), torch.randn(B, ours.state_size, requires_grad=True)
+    out, after = ours(x, state, first_flags())
+    parts = tuple(part.unsqueeze(0).contiguous() for part in state.split(8, -1))
+    expected, last = theirs(x, parts if core == "lstm" else parts[0])
+    torch.testing.assert_close(out, expected)
+    torch.testing.assert_close(after, torch.cat(last, -1)[0] if core == "lstm" else last[0])
+    got = torch.autograd.grad(out.square().sum(), (x, state))
+    torch.testing.assert_close(got, torch.autograd.grad(expected.square().sum(), (x, state)))
+
+
+@pytest.mark.parametrize("core", ["gru", "lstm"])
+def test_state_is_zeroed_where_an_episode_begins(core):
+    net = make(VECTOR, core=core)
+    obs, first = observations(VECTOR), first_flags((2, 1), (0, 2))
+    state = torch.randn(B, net.state_size)
+    params, value, after = net(obs, state, first)
+    tail = {"obs": obs["obs"][2:]}
+    fresh = net(tail, torch.zeros(B, net.state_size), first_flags()[2:])
+    torch.testing.assert_close(params[2:, 1], fresh[0][:, 1])
+    torch.testing.assert_close(after[1], fresh[2][1])
+    assert not torch.allclose(params[2:, 0], fresh[0][:, 0], rtol=0, atol=1e-6), "row 0 keeps its state"
+    whole = net(obs, torch.zeros(B, net.state_size), first_flags())
+    torch.testing.assert_close(value[:, 2], whole[1][:, 2])
+
+
+@pytest.mark.parametrize("core", ["gru", "lstm"])
+def test_a_rollout_equals_its_steps(core):
+    net = make(VECTOR, core=core)
+    obs, first = observations(VECTOR), first_flags((1, 0), (3, 2))
+    state = torch.randn(B, net.state_size)
+    params, value, after = net(obs, state, first)
+    for t in range(T):
+        one, v, state = net({"obs": obs["obs"][t : t + 1]}, state, first[t : t + 1])
+        torch.testing.assert_close(one[0], params[t])
+        torch.testing.assert_close(v[0], value[t])
+    torch.testing.assert_close(state, after)
+
+
+@pytest.mark.parametrize("core", ["gru", "lstm"])
+def test_gradients_go_back_through_time_but_not_through_a_reset(core):
+    net = make(VECTOR, core=core)
+    x = observations(VECTOR)["obs"].requires_grad_()
+    state = torch.randn(B, net.state_size, requires_grad=True)
+    _, value, _ = net({"obs": x}, state, first_flags((2, 1)))
+    value[-1].sum().backward()
+    assert (x.grad.abs().sum(-1) > 0).T.tolist() == [[True] * 4, [False, False, True, True], [True] * 4]
+    assert (state.grad.abs().sum(-1) > 0).tolist() == [True, False, True]
+
+
+def test_nature_equals_the_plain_network():
+    net = make(IMAGE, hidden=512)
+    e = net.body.encoder.parts[0]
+    weights = {"0": e.conv1, "2": e.conv2, "4": e.conv3}
+    convs = nn.Conv2d(4, 32, 8, 4), nn.Conv2d(32, 64, 4, 2), nn.Conv2d(64, 64, 3, 1)
+    plain = nn.Sequential(*(layer for conv in convs for layer in (conv, nn.ReLU())))
+    for name, layer in weights.items():
+        plain[int(name)].load_state_dict(layer.state_dict())
+    image = observations(IMAGE)["obs"].flatten(0, 1)
+    spatial = plain(image / 255)
+    assert spatial.shape == (T * B, 64, 7, 7)
+    expected = torch.relu(e.linear(spatial.permute(0, 2, 3, 1).reshape(T * B, -1)))
+    torch.testing.assert_close(net.body.encoder({"obs": image}), expected, rtol=1e-4, atol=1e-5)
+    body = sum(p.numel() for p in net.body.parameters())
+    assert body == 32 * (4 * 64 + 1) + 64 * (32 * 16 + 1) + 64 * (64 * 9 + 1) + 512 * (3136 + 1)
+
+
+def test_impala_size_and_residuals():
+    net = make(IMAGE, encoder="impala", hidden=256)
+    convs = [(4, 16), *[(16, 16)] * 4, (16, 32), *[(32, 32)] * 4, *[(32, 32)] * 5]
+    expected = sum(o * (9 * i + 1) for i, o in convs) + 256 * (32 * 11 * 11 + 1)
+    assert sum(p.numel() for p in net.body.parameters()) == expected
+    encoder = net.body.encoder.parts[0]
+    for stage in encoder.stages:
+        for conv in stage.convs[1:]:
+            nn.init.zeros_(conv.weight)
+    x = observations(IMAGE)["obs"].flatten(0, 1)
+    entries = x / 255
+    for stage in encoder.stages:
+        entries = nn.functional.max_pool2d(stage.convs[0](entries), 3, 2, 1)
+    torch.testing.assert_close(encoder.stages(x), entries, rtol=1e-4, atol=1e-5)
+
+
+def test_pixels_of_an_mlp_are_scaled_and_vectors_are_not():
+    net = make({"obs": ((1, 2, 2), "uint8")}, encoder="mlp")
+    vector = make({"obs": ((4,), "float32")})
+    vector.load_state_dict(net.state_dict())
+    x = torch.randint(0, 256, (T, B, 1, 2, 2), dtype=torch.uint8)
+    expected = vector({"obs": x.flatten(2) / 255}, torch.zeros(B, 0), first_flags())
+    torch.testing.assert_close(net({"obs": x}, torch.zeros(B, 0), first_flags()), expected)
+
+
+def test_initial_weights():
+    net = make(VECTOR, hidden=64, gaussian=True)
+    assert net.heads.policy.weight.norm(dim=1).tolist() == pytest.approx([0.01] * 3, rel=1e-4)
+    assert net.heads.value.weight.norm().item() == pytest.approx(1, rel=1e-4)
+    assert net.body.encoder.parts[0].layers[1].weight.norm(dim=1).tolist() == pytest.approx(
+        [2**0.5] * 64, rel=1e-4
+    )
+    assert all((p == 0).all() for n, p in net.named_parameters() if n.endswith("bias") or "log_std" in n)
+    again, other = make(VECTOR, hidden=64, gaussian=True), make(VECTOR, hidden=64, gaussian=True, seed=1)
+    assert all(torch.equal(a, b) for a, b in zip(net.parameters(), again.parameters(), strict=True))
+    assert not torch.equal(net.heads.value.weight, other.heads.value.weight)
+
+
+def test_a_gaussians_deviation_is_a_parameter_of_its_own():
+    net = make(VECTOR, gaussian=True)
+    with torch.no_grad():
+        net.heads.log_std.copy_(torch.tensor([0.1, 0.2, 0.3]))
+    params, _, _ = net(observations(VECTOR), torch.zeros(B, 0), first_flags())
+    assert torch.equal(params[..., 3:], net.heads.log_std.expand(T, B, 3))
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case != "user"])
+def test_no_state_outside_of_parameters_and_channels_last(case):
+    shapes, options = CASES[case]
+    net = make(shapes, **options)
+    assert list(net.buffers()) == []
+    images = [p for p in net.parameters() if p.ndim == 4]
+    assert all(p.is_contiguous(memory_format=torch.channels_last) for p in images)
+
+
+def test_a_users_encoder_gets_scaled_images_in_the_dtype_of_its_weights():
+    net = make({**SMALL, "speed": ((2,), "float32")}, encoder=f"{__name__}:UserNet")
+    seen = []
+    net.body.encoder.module.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
+    net.body.to(torch.bfloat16)
+    obs = {**observations(SMALL), "speed": torch.full((T, B, 2), 300.0)}
+    net(obs, torch.zeros(B, 0), first_flags())
+    assert {x.dtype for x in seen[0].values()} == {torch.bfloat16}
+    torch.testing.assert_close(seen[0]["obs"].float(), obs["obs"].flatten(0, 1) / 255, atol=1e-2, rtol=0)
+    assert (seen[0]["speed"] == 300).all()
+    assert seen[0]["obs"].is_contiguous(memory_format=torch.channels_last)
+
+
+NOT_A_MODULE = 3
+
+
+def no_module(_shapes):
+    return lambda obs: obs
+
+
+def flat_output(_shapes):
+    class Flat(nn.Module):
+        def forward(self, obs):
+            return obs["obs"].sum()
+
+    return Flat()
+
+
+def batch_norm(_shapes):
+    class Normalised(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm = nn.BatchNorm2d(3)
+
+        def forward(self, obs):
+            return self.norm(obs["obs"]).flatten(1)
+
+    return Normalised()
+
+
+@pytest.mark.parametrize(
+    ("encoder", "message"),
+    [
+        ("no_such_module:make", "No module named 'no_such_module'"),
+        (f"{__name__}:missing", "no attribute 'missing'"),
+        (":make", "Write module:factory"),
+        (f"{__name__}:NOT_A_MODULE", "gave int"),
+        (f"{__name__}:no_module", "gave function"),
+        (f"{__name__}:flat_output", r"returned \[\] torch.float32"),
+        (f"{__name__}:batch_norm", "changes its buffers norm.running_var"),
+    ],
+)
+def test_a_wrong_encoder_of_the_user_is_one_clear_error(encoder, message):
+    with pytest.raises(ValueError, match=message) as error:
+        make(SMALL, encoder=encoder)
+    assert encoder in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "encoder", "message"),
+    [
+        (VECTOR, "nature", "needs an image"),
+        ({"obs": ((3, 30, 84), "uint8")}, "nature", "36x36 or more, not 30x84"),
+        ({"obs": ((84, 84), "uint8")}, "auto", "without channels"),
+    ],
+)
+def test_observations_that_do_not_fit_the_encoder(shapes, encoder, message):
+    with pytest.raises(ValueError, match=message):
+        make(shapes, encoder=encoder)

@@ -1,0 +1,302 @@
+"""Atari units on real games: lives, scores, resets, cuts, seeds and shaping."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from pbt_rl.envs import atari
+from pbt_rl.envs.atari import AtariOptions, AtariUnit, probe
+from pbt_rl.envs.base import EnvSetupError, private_step_arrays, step_array_specs
+
+PLAIN = AtariOptions(noop_max=0)
+SHAPING = {"score_scale": 1.0, "life_loss_penalty": 0.01}
+
+
+def make(game, rows=1, seed=0, options=PLAIN, shaping=lambda _row: (0, SHAPING)):
+    unit = AtariUnit(game, rows, seed, options, shaping)
+    out = private_step_arrays(unit.spec, rows)
+    unit.reset(out)
+    return unit, out
+
+
+def snapshot(out):
+    fields = {name: getattr(out, name).copy() for name in vars(out) if name != "obs"}
+    return {"obs": out.obs["obs"].copy(), **fields}
+
+
+def play(unit, out, steps, seed=0):
+    """Random actions; what every step delivered, the engine's own answer with it."""
+    rng = np.random.default_rng(seed)
+    engine, answers = unit._engine, []
+
+    class Spy:
+        def step(self, action):
+            answers.append(engine.step(action))
+            return answers[-1]
+
+    unit._engine = Spy()
+    history = []
+    for _ in range(steps):
+        unit.step(rng.integers(unit.spec.action.nvec[0], size=(unit.rows, 1)).astype(np.int32), out)
+        _, score, over, cut, info = answers[-1]
+        engine_says = {"score": score.copy(), "over": over | cut, "lives": info["lives"].copy()}
+        history.append({**snapshot(out), **engine_says})
+    unit._engine = engine
+    return {name: np.stack([step[name] for step in history]) for name in history[0]}
+
+
+@pytest.fixture(scope="module")
+def breakout():
+    unit, out = make("breakout", rows=2)
+    start = snapshot(out)
+    history = play(unit, out, 700)
+    unit.close()
+    assert history["episode_done"].sum() >= 3
+    return start, history
+
+
+def test_reset_delivers_first_and_nothing_else(breakout):
+    start, _ = breakout
+    assert start["first"].all()
+    assert start["obs"].any()
+    zero = set(start) - {"first", "obs"}
+    assert not any(start[name].any() for name in zero)
+
+
+def test_a_lost_life_is_terminal_without_an_episodes_end(breakout):
+    _, history = breakout
+    for row in range(2):
+        lost = np.diff(history["lives"][:, row], prepend=5) < 0
+        mid_game = lost & (history["lives"][:, row] > 0)
+        assert mid_game.sum() >= 8
+        assert (history["terminated"][:, row] == lost).all()
+        assert not history["episode_done"][mid_game, row].any()
+        assert (history["episode_done"][:, row] == (lost & ~mid_game)).all()
+        after_lost_life = np.roll(mid_game, 1)
+        assert not history["first"][after_lost_life, row].any()
+
+
+def test_the_step_after_a_games_end_is_a_reset_and_nothing_else_is(breakout):
+    start, history = breakout
+    after_end = np.roll(history["episode_done"], 1, axis=0)
+    assert (history["first"] == after_end).all()
+    assert not history["reward"][after_end].any()
+    assert not history["terminated"][after_end].any()
+    assert (history["obs"][after_end] == start["obs"][0]).all()
+    assert (history["length"][after_end] == 0).all()
+
+
+def test_the_objective_is_the_unclipped_score_of_the_whole_game(breakout):
+    _, history = breakout
+    for row in range(2):
+        ends = np.flatnonzero(history["episode_done"][:, row])
+        for start, end in zip([0, *(ends[:-1] + 1)], ends, strict=True):
+            game = slice(start, end + 1)
+            assert history["objective"][end, row] == history["score"][game, row].sum()
+            assert history["raw_return"][end, row] == history["score"][game, row].sum()
+            assert history["length"][end, row] == (~history["first"][game, row]).sum()
+            assert history["shaped_return"][end, row] == pytest.approx(history["reward"][game, row].sum())
+
+
+def test_the_penalty_is_charged_once_for_each_of_the_five_lives(breakout):
+    _, history = breakout
+    penalty = np.clip(history["score"], -1, 1) - history["reward"]
+    assert penalty.max() == pytest.approx(0.01)
+    row_ends = np.flatnonzero(history["episode_done"][:, 0])
+    assert penalty[: row_ends[0] + 1, 0].sum() == pytest.approx(0.05, abs=1e-5)
+
+
+def test_rewards_are_clipped_or_not_and_scaled():
+    def learned(options, shaping):
+        unit, out = make("ms_pacman", options=options, shaping=lambda _row: (0, shaping))
+        return play(unit, out, 120)
+
+    shaping = {"score_scale": 2.0, "life_loss_penalty": 0.0}
+    clipped = learned(PLAIN, shaping)
+    raw = learned(replace(PLAIN, clip_reward=False), shaping)
+    assert raw["score"].max() >= 10
+    assert (clipped["reward"] == 2 * (clipped["score"] > 0)).all()
+    assert (raw["reward"] == 2 * raw["score"]).all()
+    assert clipped["objective"][-1] == raw["objective"][-1] == raw["score"].sum()
+
+
+def test_without_episodic_life_only_the_games_end_is_terminal():
+    unit, out = make("breakout", options=replace(PLAIN, episodic_life=False))
+    history = play(unit, out, 400)
+    assert (np.diff(history["lives"][:, 0]) < 0).sum() >= 5
+    assert (history["terminated"] == history["episode_done"]).all()
+    assert history["terminated"].sum() >= 1
+
+
+def test_a_cut_game_is_truncated_and_not_terminated():
+    unit, out = make("pong", options=replace(PLAIN, max_frames_per_episode=40))
+    history = play(unit, out, 22)
+    ends = np.flatnonzero(history["truncated"][:, 0])
+    assert ends.tolist() == [9, 20]
+    assert not history["terminated"].any()
+    assert history["episode_done"][ends, 0].all()
+    assert history["first"][ends + 1, 0].all()
+    assert (history["length"][ends, 0] == 10).all()
+
+
+def test_a_game_starts_with_drawn_no_op_steps_that_are_not_played():
+    unit, out = make("breakout", rows=8, options=AtariOptions(noop_max=30))
+    history = play(unit, out, 20)
+    unplayed = history["first"].sum(0)
+    assert 5 <= unplayed.max() <= 7
+    assert len(set(unplayed)) >= 4
+    for row, count in enumerate(unplayed):
+        assert history["first"][:count, row].all()
+        assert history["length"][count - 1, row] == (0 if count else history["length"][-1, row])
+        assert history["length"][-1, row] == 20 - count
+
+
+def test_no_op_steps_ignore_the_action():
+    def frames(action):
+        unit, out = make("breakout", rows=4, options=AtariOptions(noop_max=30))
+        unit.step(np.full((4, 1), action, np.int32), out)
+        return out.obs["obs"], out.first
+
+    right, first = frames(2)
+    left, _ = frames(3)
+    same = (right == left).all((1, 2))
+    assert first.any()
+    assert not first.all()
+    assert (same == first).all()
+
+
+def test_a_game_that_ends_within_its_no_op_start_starts_anew():
+    unit, out = make("pong", rows=2)
+    unit._noops_left_R[:] = 3
+    unit._engine = _EndsAtOnce(unit._engine)
+    seen = [play(unit, out, 1)["first"][0].tolist() for _ in range(3)]
+    assert seen == [[True, True], [True, True], [False, False]]
+
+
+class _EndsAtOnce:
+    """An engine whose game ends at its first step."""
+
+    def __init__(self, engine):
+        self._engine, self._steps = engine, 0
+
+    def step(self, action):
+        obs, score, over, cut, info = self._engine.step(action)
+        self._steps += 1
+        return obs, score, over | (self._steps == 1), cut, info
+
+
+@pytest.mark.parametrize("sticky", [0.0, 0.25])
+def test_the_same_seed_gives_the_same_bits_and_another_seed_others(sticky):
+    options = AtariOptions(repeat_action_probability=sticky)
+
+    def run(seed):
+        return play(*make("breakout", rows=2, seed=seed, options=options), 150)
+
+    one, again, other = run(1), run(1), run(2)
+    assert all((one[name] == again[name]).all() for name in one)
+    assert (one["obs"] != other["obs"]).any()
+
+
+def test_sticky_actions_differ_between_rows():
+    unit, out = make("breakout", rows=2, options=replace(PLAIN, repeat_action_probability=0.5))
+    rng = np.random.default_rng(0)
+    differ = False
+    for _ in range(40):
+        unit.step(np.full((2, 1), rng.integers(4), np.int32), out)
+        differ |= bool((out.obs["obs"][0] != out.obs["obs"][1]).any())
+    assert differ
+
+
+def test_a_unit_resets_again_in_the_middle_of_a_game():
+    unit, out = make("breakout", rows=2)
+    start = snapshot(out)
+    play(unit, out, 50)
+    unit.reset(out)
+    again = snapshot(out)
+    assert all((start[name] == again[name]).all() for name in start)
+
+
+def test_shaping_changes_at_the_next_game_only_and_row_by_row():
+    now = {"version": 1, "penalty": 0.5}
+
+    def source(row):
+        return 10 * row + now["version"], {"score_scale": 1.0, "life_loss_penalty": now["penalty"] + row}
+
+    unit, out = make("breakout", rows=2, shaping=source)
+    now.update(version=2, penalty=0.25)
+    history = play(unit, out, 700)
+    for row in range(2):
+        ends = np.flatnonzero(history["episode_done"][:, row])
+        penalty = np.clip(history["score"][:, row], -1, 1) - history["reward"][:, row]
+        lost = history["terminated"][:, row]
+        assert (history["shaping_version"][: ends[0] + 1, row] == 10 * row + 1).all()
+        assert (history["shaping_version"][ends[0] + 1 :, row] == 10 * row + 2).all()
+        assert penalty[: ends[0] + 1][lost[: ends[0] + 1]] == pytest.approx(0.5 + row)
+        assert penalty[ends[0] + 1 :][lost[ends[0] + 1 :]] == pytest.approx(0.25 + row)
+
+
+def test_the_spec_says_what_is_delivered():
+    spec = probe("breakout", AtariOptions(frame_stack=3, frame_skip=2))
+    assert (spec.env_id, spec.frame_skip, spec.frame_stack) == ("atari/breakout", 2, 3)
+    assert spec.action.nvec == (4,)
+    assert spec.shaping == SHAPING
+    assert step_array_specs(spec)["obs.obs"].shape == (84, 84)
+    assert probe("breakout", AtariOptions(full_action_space=True)).action.nvec == (18,)
+    assert "life_loss_penalty" not in probe("pong", AtariOptions()).shaping
+
+
+def test_all_actions_of_the_full_set_can_be_taken():
+    unit, out = make("pong", options=replace(PLAIN, full_action_space=True))
+    for action in range(18):
+        unit.step(np.array([[action]], np.int32), out)
+    assert out.length.tolist() == [18]
+
+
+@pytest.mark.parametrize("game", ["backgammon", "video_checkers"])
+def test_a_game_without_a_no_op_action_starts_without(game):
+    unit, out = make(game, rows=4, options=AtariOptions(noop_max=30))
+    assert not play(unit, out, 1)["first"].any()
+
+
+def test_games_are_listed_without_those_for_several_players():
+    games = atari.names()
+    assert {"pong", "breakout", "montezuma_revenge"} <= set(games)
+    assert not atari.MULTIPLAYER_ONLY & set(games)
+    assert len(games) > 100
+
+
+@pytest.mark.parametrize(
+    ("game", "message"),
+    [
+        ("breakot", "did you mean atari/breakout"),
+        ("MsPacman", "did you mean atari/ms_pacman"),
+        ("joust", "several players"),
+        ("zzz", "`pbt-rl envs`"),
+    ],
+)
+def test_an_unknown_game_is_named_with_what_is_close(game, message):
+    with pytest.raises(EnvSetupError, match=f"atari/{game}.*{message}"):
+        probe(game, AtariOptions())
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"frame_skip": 0},
+        {"frame_stack": 0},
+        {"repeat_action_probability": 1.0},
+        {"repeat_action_probability": -0.1},
+        {"noop_max": -1},
+        {"max_frames_per_episode": 34},
+    ],
+)
+def test_an_option_that_cannot_be_used_is_refused_by_name_and_value(wrong):
+    ((name, value),) = wrong.items()
+    with pytest.raises(EnvSetupError, match=f"--atari.{name.replace('_', '-')} {value}"):
+        AtariOptions(**wrong)
+
+
+def test_closing_twice_is_safe():
+    unit, _ = make("pong")
+    unit.close()
+    unit.close()

@@ -1,0 +1,112 @@
+"""The registry: look-up, errors, recipes that fit the config, and lazy imports."""
+
+import subprocess
+import sys
+from dataclasses import is_dataclass, replace
+
+import gymnasium
+import numpy as np
+import pytest
+from pbt_rl.config import Config
+from pbt_rl.envs import registry
+from pbt_rl.envs.base import EnvSetupError, default_shaping_source, private_step_arrays
+from pbt_rl.envs.registry import EnvOptions, families, make_unit, probe, recipe
+
+OPTIONS = EnvOptions()
+IDS = ["atari/pong", "gym/CartPole-v1", "gym/Pendulum-v1", "toy/identity", "toy/memory", "toy/shaped"]
+
+
+@pytest.mark.parametrize("env_id", IDS)
+def test_what_is_probed_is_what_is_made(env_id):
+    spec = probe(env_id, OPTIONS)
+    unit = make_unit(env_id, 2, 0, OPTIONS, default_shaping_source(spec))
+    assert spec.env_id == env_id
+    assert unit.spec == spec
+    assert unit.rows == 2
+    out = private_step_arrays(spec, 2)
+    unit.reset(out)
+    unit.step(np.zeros((2, spec.action.components), spec.action.dtype), out)
+    assert out.length.max() <= 1
+    unit.close()
+
+
+@pytest.mark.parametrize(
+    ("env_id", "message"),
+    [
+        ("atri/pong", "atri/pong.*Did you mean atari/pong"),
+        ("pong", "'pong' names no environment: write atari/NAME"),
+        ("atari/", "'atari/' names no environment"),
+        ("gym/CartPol-v1", "Did you mean gym/CartPole-v1"),
+        ("gym/CartPole-v9", "CartPole-v9 cannot be made.*version"),
+        ("gym/no_such_package:Thing-v0", "no_such_package"),
+        ("atari/breakot", "did you mean atari/breakout"),
+        ("toy/memry", "did you mean toy/memory"),
+    ],
+)
+@pytest.mark.parametrize("ask", [lambda e: probe(e, OPTIONS), lambda e: make_unit(e, 1, 0, OPTIONS, None)])
+def test_an_unknown_name_is_named_with_what_is_close_and_where_to_look(env_id, message, ask):
+    with pytest.raises(EnvSetupError, match=message) as error:
+        ask(env_id)
+    assert "`pbt-rl envs`" in str(error.value)
+
+
+def test_a_gymnasium_environment_may_come_from_a_package(tmp_path, monkeypatch):
+    (tmp_path / "made_for_a_test.py").write_text(
+        "import gymnasium\n"
+        "gymnasium.register('MadeForATest-v0', 'gymnasium.envs.classic_control.cartpole:CartPoleEnv')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    try:
+        assert probe("gym/made_for_a_test:MadeForATest-v0", OPTIONS).action.nvec == (2,)
+    finally:
+        gymnasium.registry.pop("MadeForATest-v0", None)
+
+
+def test_a_family_whose_package_is_missing_says_how_to_install_it(monkeypatch):
+    absent = replace(registry.FAMILIES["atari"], requires=("not_installed_at_all",))
+    monkeypatch.setitem(registry.FAMILIES, "atari", absent)
+    with pytest.raises(EnvSetupError, match="not_installed_at_all: pip install ale-py"):
+        probe("atari/pong", OPTIONS)
+    row = families()[0]
+    assert (row.available, row.missing, row.names) == (False, ("not_installed_at_all",), ())
+
+
+def test_families_list_what_can_be_made():
+    rows = {row.name: row for row in families()}
+    assert set(rows) == {"atari", "gym", "toy"}
+    assert all(row.available and row.install_hint for row in rows.values())
+    for row in rows.values():
+        family, name = row.example.split("/")
+        assert family == row.name
+        assert name in row.names
+    assert "Pendulum-v1" in rows["gym"].names
+    assert not any(name.startswith("ALE/") or "GymV" in name for name in rows["gym"].names)
+
+
+@pytest.mark.parametrize("env_id", IDS)
+def test_a_recipe_fits_the_config(env_id):
+    config = Config(env=env_id)
+    changes: dict[str, dict[str, object]] = {}
+    for path, value in recipe(env_id).items():
+        group, _, name = path.rpartition(".")
+        place = getattr(config, group) if group else config
+        assert is_dataclass(place)
+        assert type(getattr(place, name)) is type(value), path
+        changes.setdefault(group, {})[name] = value
+    parts = {group: replace(getattr(config, group), **values) for group, values in changes.items() if group}
+    assert (
+        replace(config, **parts, **changes.get("", {})).env == env_id
+    )  # every validation of the config passes
+
+
+def test_the_registry_imports_families_when_they_are_used_and_never_torch():
+    code = (
+        "import sys; from pbt_rl.envs import registry as r; from pbt_rl.envs.base import default_shaping_source as d\n"
+        "assert not {'ale_py', 'gymnasium', 'torch'} & set(sys.modules), 'imported too early'\n"
+        "s = r.probe('toy/identity', r.EnvOptions()); r.make_unit('toy/identity', 2, 0, r.EnvOptions(), d(s))\n"
+        "assert 'ale_py' not in sys.modules\n"
+        "s = r.probe('atari/pong', r.EnvOptions()); r.make_unit('atari/pong', 2, 0, r.EnvOptions(), d(s))\n"
+        "r.families()\n"
+        "assert 'torch' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -1,0 +1,163 @@
+"""Toys: the best and the random score are what their classes say, and the broken ones break."""
+
+import numpy as np
+import pytest
+from pbt_rl.envs import toy
+from pbt_rl.envs.base import EnvSetupError, default_shaping_source, private_step_arrays
+from pbt_rl.envs.toy import Crashing, Hanging, counting_errors
+
+
+def play(name, policy, *, rows=4, steps=400, seed=0, shaping=None):
+    """[T, R, ...] of what was delivered, and the actions that answered it; policy: obs [R, ...] -> [R]."""
+    spec = toy.probe(name)
+    unit = toy.make_unit(name, rows, seed, shaping or default_shaping_source(spec))
+    out = private_step_arrays(spec, rows)
+    unit.reset(out)
+    history = []
+    for _ in range(steps):
+        action = policy(out.obs["obs"])
+        history.append(
+            (out.obs["obs"].copy(), action, out.first.copy(), out.episode_done.copy(), out.objective.copy())
+        )
+        unit.step(action.reshape(rows, 1).astype(np.int32), out)
+    return [np.stack(column) for column in zip(*history, strict=True)]
+
+
+def objectives(*arguments, **options):
+    _, _, _, done, objective = play(*arguments, **options)
+    return objective[done]
+
+
+def uniform(size):
+    rng = np.random.default_rng(0)
+    return lambda obs: rng.integers(size, size=len(obs))
+
+
+def test_identity_pays_every_right_answer():
+    assert (objectives("identity", lambda obs: obs.argmax(1)) == 16).all()
+    assert objectives("identity", uniform(4), steps=2000).mean() == pytest.approx(4, abs=0.5)
+
+
+def test_memory_needs_the_cue_and_random_earns_a_quarter():
+    cues = np.zeros(4, int)
+
+    def remember(obs):
+        shown = obs[:, :4].any(1)
+        cues[shown] = obs[shown, :4].argmax(1)
+        return cues
+
+    assert (objectives("memory", remember) == 1).all()
+    assert objectives("memory", uniform(4), steps=4000).mean() == pytest.approx(0.25, abs=0.05)
+
+
+def test_memory_shows_the_cue_at_first_only_and_asks_after_the_delay():
+    obs, _, first, done, _ = play("memory?delay=3", uniform(4), rows=1, steps=20)
+    cue, asked = obs[:, 0, :4].any(1), obs[:, 0, 4] == 1
+    assert (cue == first[:, 0]).all()
+    assert np.flatnonzero(asked)[0] == 4
+    assert (np.flatnonzero(asked) + 1 == np.flatnonzero(done[:, 0])).all()
+
+
+def test_the_bait_pays_but_is_worth_nothing():
+    take = lambda obs: np.full(len(obs), 4)  # noqa: E731
+    answer = lambda obs: obs.argmax(1)  # noqa: E731
+    assert (objectives("shaped", take) == 0).all()
+    assert (objectives("shaped", answer) == 1).all()
+
+    def reward_of_bait(bait):
+        unit = toy.make_unit("shaped", 1, 0, lambda _row: (0, {"bait": bait}))
+        out = private_step_arrays(unit.spec, 1)
+        unit.reset(out)
+        unit.step(np.array([[4]], np.int32), out)
+        return out.reward[0]
+
+    assert reward_of_bait(0.5) == 0.5
+    assert toy.probe("shaped").shaping["bait"] > 1
+
+
+# Counting
+
+
+@pytest.fixture(scope="module")
+def counted():
+    obs, action, first, _, _ = play("counting", uniform(5), rows=3, steps=200)
+    return obs, action, first
+
+
+def test_a_whole_record_of_counting_has_no_errors(counted):
+    obs, action, first = counted
+    for row in range(3):
+        assert first[:, row].sum() > 10
+        assert counting_errors(obs[:, row], action[:, row], first[:, row]) == []
+    assert len(set(obs[0, :, 0])) == 3
+
+
+@pytest.mark.parametrize("start", range(30, 50))
+def test_counting_shows_a_lost_a_repeated_a_foreign_and_a_changed_step(counted, start):
+    obs, action, first = (array[:, 0] for array in counted)
+    lost = np.delete(np.arange(200), start)
+    assert counting_errors(obs[lost], action[lost], first[lost])
+    repeated = np.insert(np.arange(200), start, start)
+    assert counting_errors(obs[repeated], action[repeated], first[repeated])
+    foreign = np.where(np.arange(200)[:, None] == start, counted[0][:, 1], obs)
+    assert counting_errors(foreign, action, first)
+    if not first[start + 1]:
+        changed = np.where(np.arange(200) == start, (action + 1) % 5, action)
+        assert counting_errors(obs, changed, first)
+    flipped = np.where(np.arange(200) == start, ~first, first)
+    assert counting_errors(obs, action, flipped)
+
+
+def test_counting_allows_a_restarted_actor_and_only_at_a_first(counted):
+    obs, action, first = (array[:, 0] for array in counted)
+    restarted = np.r_[0:37, 0:60]
+    assert counting_errors(obs[restarted], action[restarted], first[restarted]) == []
+    broken = np.r_[0:37, 1:60]
+    assert counting_errors(obs[broken], action[broken], first[broken])
+
+
+# The broken ones
+
+
+def test_crashing_raises_at_its_step_and_a_new_one_gets_as_far_again():
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="as it is meant to"):
+            play("crashing?steps=50", uniform(4), rows=1, steps=60)
+        play("crashing?steps=50", uniform(4), rows=1, steps=49)
+
+
+def test_hanging_sleeps_at_its_step(monkeypatch):
+    class Woken(Exception):  # noqa: N818
+        pass
+
+    def wake(_seconds):
+        raise Woken
+
+    monkeypatch.setattr(toy.time, "sleep", wake)
+    play("hanging?steps=50", uniform(4), rows=1, steps=49)
+    with pytest.raises(Woken):
+        play("hanging?steps=50", uniform(4), rows=1, steps=60)
+    assert issubclass(Hanging, Crashing)
+
+
+def test_nan_and_wrong_shape_are_refused_by_name():
+    with pytest.raises(EnvSetupError, match="toy/nan.*NaN"):
+        play("nan", uniform(4))
+    with pytest.raises(EnvSetupError, match=r"toy/wrong-shape.*\(4,\).*\(3,\)"):
+        play("wrong-shape", uniform(4))
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("memry", "did you mean toy/memory"),
+        ("memory?dela=3", "size=NUMBER, delay=NUMBER"),
+        ("memory?delay=0", "above 0"),
+        ("memory?delay=x", "above 0"),
+        ("nan?steps=3", "size=NUMBER"),
+        ("counting?steps=3", "takes: none"),
+    ],
+)
+def test_an_unknown_toy_or_parameter_is_named(name, message):
+    with pytest.raises(EnvSetupError, match=message):
+        toy.probe(name)
