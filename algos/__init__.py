@@ -1,0 +1,1 @@
+"""Learning: a leaf room. Math, networks and packs; no processes and no files."""

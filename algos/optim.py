@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-import numba
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+
+from .jit import kernel
 
 OptimizerName = Literal["adam", "rmsprop"]
 ADAM_EPS = 1e-5
@@ -20,7 +21,7 @@ RMSPROP_EPS = 1e-2
 """Inside the root's sum, as GA3C and A3C choose it (Mnih et al. 2016, supplement: shared statistics)."""
 
 
-@numba.njit(nogil=True, cache=True, fastmath={"contract", "arcp", "nsz"})  # type: ignore[untyped-decorator]
+@kernel
 def _adam_row(
     param: NDArray[np.float32],
     grad: NDArray[np.float32],
@@ -43,7 +44,7 @@ def _adam_row(
         param[i] -= step_size * m / (np.sqrt(v) * root_correction + eps)
 
 
-@numba.njit(nogil=True, cache=True, fastmath={"contract", "arcp", "nsz"})  # type: ignore[untyped-decorator]
+@kernel
 def _rmsprop_row(
     param: NDArray[np.float32],
     grad: NDArray[np.float32],

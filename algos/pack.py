@@ -32,6 +32,7 @@ from .models import PolicyNet
 Packing = Literal["loop", "vmap"]
 OBS_CLIP = 5.0
 RETURN_STATS_RATE = 0.01
+RETURN_DEVIATION_MIN = 0.01
 
 
 @dataclass(frozen=True)
@@ -131,8 +132,7 @@ class Pack:
             "updates": zeros(rows, dtype=torch.float64),
             "lr_factor": zeros(rows) + 1,
             "return_mean": zeros(rows),
-            "return_square": zeros(rows),
-            "return_weight": zeros(rows),
+            "return_square": zeros(rows) + 1,
         }
         if self.optimizer == "adam":
             state["mean"] = zeros(rows, self.num_params)
@@ -165,7 +165,9 @@ class Pack:
                 for p in group.members:
                     stack.enter_context(self.locks[p])
                 obs = {k: v[rows].unsqueeze(1) for k, v in obs_PB.items()}
-                params_GTBD, value_GTB, state_GBS = group.serve(obs, state_PBS[rows], first_PB[rows].unsqueeze(1))
+                params_GTBD, value_GTB, state_GBS = group.serve(
+                    obs, state_PBS[rows], first_PB[rows].unsqueeze(1)
+                )
                 value_GB = self._denormalize(value_GTB.squeeze(1), self._serving_stats, rows)
             params.append(params_GTBD.squeeze(1))
             values.append(value_GB)
@@ -186,10 +188,11 @@ class Pack:
 
     # -- learning -------------------------------------------------------------------------------------------
 
-    def step(self, group: Group, learning_rate_factor: float) -> Tensor:
+    def step(self, group: Group, learning_rate_factor: float, active_G: Tensor) -> Tensor:
         """Apply the gradients of one group and refresh its working weights; returns the norms, [G].
 
-        A row whose gradient is not finite is skipped whole: one bad batch must not destroy a member.
+        A row that is not active is skipped whole: momentum would move it without any sample. So is one whose
+        gradient is not finite: one bad batch must not destroy a member.
         """
         rows = group.rows
         if self._separate:
@@ -198,6 +201,7 @@ class Pack:
         grad, state = self._grad[rows], self.state
         h = {k: v[rows] for k, v in self.hypers.items()}
         norm_G, scale_G = optim.grad_scale(grad, h["max_grad_norm"])
+        scale_G = torch.where(active_G, scale_G, 0.0)
         rate_G = self.learning_rates(group, learning_rate_factor)
         with torch.no_grad():
             state["updates"][rows] += (scale_G > 0).double()
@@ -205,10 +209,19 @@ class Pack:
                 updates_G = state["updates"][rows].clamp(min=1)
                 moments = (state["mean"][rows], state["square"][rows])
                 optim.adam(
-                    state["param"][rows], grad, *moments, updates_G, scale_G, rate_G, h["adam_beta1"], h["adam_beta2"]
+                    state["param"][rows],
+                    grad,
+                    *moments,
+                    updates_G,
+                    scale_G,
+                    rate_G,
+                    h["adam_beta1"],
+                    h["adam_beta2"],
                 )
             else:
-                optim.rmsprop(state["param"][rows], grad, state["square"][rows], scale_G, rate_G, h["rmsprop_alpha"])
+                optim.rmsprop(
+                    state["param"][rows], grad, state["square"][rows], scale_G, rate_G, h["rmsprop_alpha"]
+                )
             grad.zero_()
             if self._separate:
                 self._working[rows].copy_(state["param"][rows, : self._body_size])
@@ -233,42 +246,44 @@ class Pack:
         return value * deviation.view(shape) + mean.view(shape)
 
     def _return_stats(self, stats: Mapping[str, Tensor], rows: slice) -> tuple[Tensor, Tensor]:
-        weight = stats["return_weight"][rows]
-        known = weight > 0
-        safe = torch.where(known, weight, torch.ones_like(weight))
-        mean = stats["return_mean"][rows] / safe
-        variance = stats["return_square"][rows] / safe - mean**2
-        deviation = torch.where(known, variance.clamp(min=1e-6).sqrt(), torch.ones_like(mean))
-        return mean, deviation.clamp(min=1e-2)
+        mean = stats["return_mean"][rows]
+        variance = stats["return_square"][rows] - mean**2
+        return mean, variance.clamp(min=RETURN_DEVIATION_MIN**2).sqrt()
 
     @torch.no_grad()
     def observe_returns(self, rows: slice, target_GTB: Tensor, valid_GTB: Tensor) -> None:
-        """Update the running mean and square of returns: exponential, bias-corrected, valid steps only."""
+        """Update the running mean and square of returns: exponential, valid steps only.
+
+        They begin as those of a standard normal: deviations that are really larger are found at once, smaller
+        ones slowly. Trusting the first batches instead can divide by the deviation of a few silent steps, and the
+        huge targets that follow kill the network's units for good (seen on Pong).
+        """
         if not self._normalize_returns:
             return
-        weight = valid_GTB.float()
-        total = weight.sum((1, 2)).clamp(min=1)
-        rate = RETURN_STATS_RATE * (weight.sum((1, 2)) > 0)
+        count_G = valid_GTB.sum((1, 2))
+        rate_G = RETURN_STATS_RATE * (count_G > 0)
         for name, values in (("return_mean", target_GTB), ("return_square", target_GTB**2)):
-            mean_G = torch.where(valid_GTB, values, torch.zeros_like(values)).sum((1, 2)) / total
-            self.state[name][rows] += rate * (mean_G - self.state[name][rows])
-        self.state["return_weight"][rows] += rate * (1 - self.state["return_weight"][rows])
+            mean_G = torch.where(valid_GTB, values, 0.0).sum((1, 2)) / count_G.clamp(min=1)
+            change_G = rate_G * (mean_G - self.state[name][rows])
+            self.state[name][rows] += torch.where(torch.isfinite(change_G), change_G, 0.0)
 
     @torch.no_grad()
     def observe_obs(self, rows: slice, obs_GTB: Mapping[str, Tensor], valid_GTB: Tensor) -> None:
         """Update the running mean and variance of float observations (Chan et al. 1979, parallel form)."""
         for name in self._normalized_obs:
-            x = obs_GTB[name].double()
-            w = valid_GTB.unsqueeze(-1).double()
-            n_new = w.sum((1, 2))
-            mean_new = (x * w).sum((1, 2)) / n_new.clamp(min=1)
-            var_new = (w * (x - mean_new[:, None, None]) ** 2).sum((1, 2)) / n_new.clamp(min=1)
+            x, valid = obs_GTB[name].double(), valid_GTB.unsqueeze(-1)
+            n_new = valid.sum((1, 2)).double()
+            mean_new = torch.where(valid, x, 0.0).sum((1, 2)) / n_new.clamp(min=1)
+            square_new = torch.where(valid, (x - mean_new[:, None, None]) ** 2, 0.0)
+            var_new = square_new.sum((1, 2)) / n_new.clamp(min=1)
             mean, var = self.state[f"obs_mean.{name}"][rows], self.state[f"obs_var.{name}"][rows]
             count = self.state[f"obs_count.{name}"][rows].unsqueeze(1)
             total = (count + n_new).clamp(min=1)
             delta = mean_new - mean
             joint = var * count + var_new * n_new + delta**2 * count * n_new / total
-            self.state[f"obs_var.{name}"][rows] = torch.where(count + n_new > 0, joint / total, var.double()).float()
+            self.state[f"obs_var.{name}"][rows] = torch.where(
+                count + n_new > 0, joint / total, var.double()
+            ).float()
             self.state[f"obs_mean.{name}"][rows] = (mean + delta * n_new / total).float()
             self.state[f"obs_count.{name}"][rows] += n_new.squeeze(1)
 
@@ -374,14 +389,18 @@ class Group:
                 **_stacked("heads.", _moved(heads, -size), pack._serving_heads, none),  # noqa: SLF001
             }
 
-    def forward(self, obs_GTB: Mapping[str, Tensor], state_GBS: Tensor, first_GTB: Tensor) -> tuple[Tensor, ...]:
+    def forward(
+        self, obs_GTB: Mapping[str, Tensor], state_GBS: Tensor, first_GTB: Tensor
+    ) -> tuple[Tensor, ...]:
         """(params_GTBD, value_GTB normalised, state_GBS) with gradients, by the working weights."""
         obs = self._pack.normalize_obs(obs_GTB, self.rows)
         if self._pack.packing == "loop":
             return _alone(self._learning, obs, state_GBS, first_GTB)
         return self._vmapped(self._learn_params, obs, state_GBS, first_GTB)
 
-    def serve(self, obs_GTB: Mapping[str, Tensor], state_GBS: Tensor, first_GTB: Tensor) -> tuple[Tensor, ...]:
+    def serve(
+        self, obs_GTB: Mapping[str, Tensor], state_GBS: Tensor, first_GTB: Tensor
+    ) -> tuple[Tensor, ...]:
         """Do the same by the published weights, without gradients."""
         obs = self._pack.normalize_obs(obs_GTB, self.rows, self._pack._serving_stats)  # noqa: SLF001
         if self._pack.packing == "loop":
@@ -419,7 +438,7 @@ def _point(module: nn.Module, slots: list[_Slot], flat: Tensor, grad: Tensor) ->
         if grad.numel():
             parameter.grad = slot.view(grad)
         else:
-            parameter.requires_grad_(requires_grad=False)
+            parameter.requires_grad_(False)
 
 
 def _stacked(prefix: str, slots: list[_Slot], flat: Tensor, grad: Tensor) -> dict[str, Tensor]:

@@ -20,13 +20,12 @@ operations on any other device.
 
 from __future__ import annotations
 
-from typing import Any
-
-import numba
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+
+from .jit import kernel
 
 Floats = NDArray[np.float32]
 Bools = NDArray[np.bool_]
@@ -242,5 +241,5 @@ def _vtrace_loop(
 
 # Not cached on disk: compiling takes one to two seconds in the one process of a device that needs it, and a
 # cache needs a place that can be written, which an installed package does not promise.
-_gae_kernel: Any = numba.njit(nogil=True)(_gae_loop)
-_vtrace_kernel: Any = numba.njit(nogil=True)(_vtrace_loop)
+_gae_kernel = kernel(_gae_loop)
+_vtrace_kernel = kernel(_vtrace_loop)

@@ -13,11 +13,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numba
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+
+from .jit import kernel
 
 MAX_STACK = 4
 
@@ -44,10 +45,14 @@ class ObsLayout:
         """[..., *stored shape] -> [..., *seen shape], without a copy."""
         if self.stack == 1:
             return stored
-        return stored.view(torch.uint8).view(*stored.shape, MAX_STACK)[..., MAX_STACK - self.stack :].movedim(-1, -3)
+        return (
+            stored.view(torch.uint8)
+            .view(*stored.shape, MAX_STACK)[..., MAX_STACK - self.stack :]
+            .movedim(-1, -3)
+        )
 
 
-@numba.njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@kernel
 def _push_frames(
     out: NDArray[np.uint32], before: NDArray[np.uint32], frame: NDArray[np.uint8], first: NDArray[np.bool_]
 ) -> None:
@@ -75,10 +80,15 @@ def push_frames(out: Tensor, before: Tensor, frame: NDArray[np.uint8], first: ND
             first,
         )
         return
-    newest = torch.from_numpy(frame).to(out.device, non_blocking=True).to(torch.int32) << 24
+    on_device = [torch.from_numpy(x).to(out.device, non_blocking=True) for x in (frame, first)]
+    push_frames_torch(out, before, *on_device)
+
+
+def push_frames_torch(out: Tensor, before: Tensor, frame: Tensor, first: Tensor) -> None:
+    """Do the same as the kernel for all rows at once."""
+    newest = frame.to(torch.int32) << 24
     older = (before >> 8) & 0x00FFFFFF
-    keep = ~torch.from_numpy(first).to(out.device, non_blocking=True)
-    torch.bitwise_or(older * keep[:, None, None], newest, out=out)
+    torch.bitwise_or(older * ~first[:, None, None], newest, out=out)
 
 
 class Rollout:
@@ -102,7 +112,9 @@ class Rollout:
         def poisoned(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
             if dtype.is_floating_point:
                 return torch.full(shape, torch.nan, dtype=dtype, device=device)
-            return torch.full(shape, 0xA5 if dtype == torch.uint8 else -0x5A5A5A5B, dtype=dtype, device=device)
+            return torch.full(
+                shape, 0xA5 if dtype == torch.uint8 else -0x5A5A5A5B, dtype=dtype, device=device
+            )
 
         self.layouts, self.steps, self.rows = layouts, steps, rows
         self.obs = {
@@ -117,7 +129,8 @@ class Rollout:
         self.reward = np.full((steps, rows), np.nan, np.float32)
         self.terminated = np.ones((steps, rows), np.bool_)
         self.truncated = np.ones((steps, rows), np.bool_)
-        self.first = np.ones((steps + 1, rows), np.bool_)
+        # False: a step that was never written counts, so that its NaN reaches the loss.
+        self.first = np.zeros((steps + 1, rows), np.bool_)
         self.version = np.full((steps, policies), -1, np.int64)
         self.origin = np.full(policies, -1, np.int64)
         """Which weights lineage each policy had when the rollout began: a replacement makes it outdated."""
@@ -170,7 +183,9 @@ class Batch:
         return result
 
 
-def make_batch(rollouts: Sequence[Rollout], policies: int, usable_PK: NDArray[np.bool_], device: torch.device) -> Batch:
+def make_batch(
+    rollouts: Sequence[Rollout], policies: int, usable_PK: NDArray[np.bool_], device: torch.device
+) -> Batch:
     """Put k rollouts side by side. usable_PK: whether rollout k still counts for policy p."""
     envs = rollouts[0].rows // policies
 

@@ -106,20 +106,22 @@ def update(
     for group in pack.groups():
         rows = group.rows
         samples = _Samples.of(batch, rows)
-        pack.observe_obs(rows, samples.obs, samples.valid)
+        pack.observe_obs(rows, samples.obs, samples.valid & current_P[rows, None, None])
         divergences = []
         for _ in range(settings.epochs):
             for index in _minibatches(columns, settings.minibatches, generator):
                 if len(group.members) == 1 and not bool(current_P[rows]):
                     break
                 part = samples if index is None else samples.columns(index.to(pack.device))
-                stats = _minibatch(pack, group, part, settings, current_P[rows])
-                stats["grad_norm"] = pack.step(group, learning_rate_factor)
+                valid = part.valid & current_P[rows, None, None]
+                stats = _minibatch(pack, group, part, settings, valid)
+                stats["grad_norm"] = pack.step(group, learning_rate_factor, valid.any(2).any(1))
                 stats["learning_rate_in_use"] = pack.learning_rates(group, learning_rate_factor)
-                divergences.append(stats.get("kl"))
+                if settings.kl_target is not None:
+                    divergences.append(stats["kl"])
                 yield StepStats(group.members, stats)
-        if settings.kl_target is not None and divergences:
-            _adapt_learning_rate(pack, group, torch.stack([d for d in divergences if d is not None]).mean(0), settings)
+        if divergences:
+            _adapt_learning_rate(pack, group, torch.stack(divergences).mean(0), settings, current_P[rows])
 
 
 def _minibatches(columns: int, parts: int, generator: torch.Generator) -> list[Tensor | None]:
@@ -128,11 +130,14 @@ def _minibatches(columns: int, parts: int, generator: torch.Generator) -> list[T
     return list(torch.randperm(columns, generator=generator).tensor_split(parts))
 
 
-def _minibatch(pack: Pack, group: Group, s: _Samples, settings: UpdateSettings, current_G: Tensor) -> dict[str, Tensor]:
-    """Forward, loss and backward of one minibatch; leaves the gradients in the pack."""
+def _minibatch(
+    pack: Pack, group: Group, s: _Samples, settings: UpdateSettings, valid: Tensor
+) -> dict[str, Tensor]:
+    """Forward, loss and backward of the valid steps of a minibatch; leaves the gradients in the pack."""
     rows, dist = group.rows, settings.distribution
-    valid = s.valid & current_G[:, None, None]
-    params, value, _ = group.forward(s.obs, s.state, s.first_T1[:, :-1])
+    # Outdated rows may begin with the state of weights that had diverged; 0 * NaN would reach the gradient.
+    state = torch.where(valid.any(1).unsqueeze(-1), s.state, 0.0)
+    params, value, _ = group.forward(s.obs, state, s.first_T1[:, :-1])
     log_prob, entropy = dist.log_prob(params, s.action), dist.entropy(params)
     target, advantage = _targets(pack, rows, s, settings, valid, value.detach(), log_prob.detach())
     pack.observe_returns(rows, target, valid)
@@ -184,7 +189,9 @@ def _targets(
     GAE uses the values of acting time. V-trace uses the present ones, but for the last bootstrap, whose
     observation belongs to the next rollout: there it takes the value of acting time, at most the policy lag old.
     """
-    h = {name: pack.hypers[name][rows] for name in ("gamma", "gae_lambda", "unroll", "vtrace_rho", "vtrace_c")}
+    h = {
+        name: pack.hypers[name][rows] for name in ("gamma", "gae_lambda", "unroll", "vtrace_rho", "vtrace_c")
+    }
     ends = (s.terminated, s.truncated, valid)
     if settings.algo == "appo" and not settings.use_vtrace:
         advantage = gae(s.reward, s.value_T1, *ends, h["gamma"], h["gae_lambda"], h["unroll"])
@@ -197,7 +204,15 @@ def _targets(
 
     log_ratio = torch.where(valid, log_prob - s.log_prob, 0.0)
     target, advantage = vtrace(
-        s.reward, value_T1, *ends, log_ratio, h["gamma"], h["gae_lambda"], h["vtrace_rho"], h["vtrace_c"], h["unroll"]
+        s.reward,
+        value_T1,
+        *ends,
+        log_ratio,
+        h["gamma"],
+        h["gae_lambda"],
+        h["vtrace_rho"],
+        h["vtrace_c"],
+        h["unroll"],
     )
     # The surrogate multiplies by the ratio itself; V-trace's advantage already holds it, clipped: take it out.
     rho = torch.minimum(log_ratio.exp(), h["vtrace_rho"][:, None, None])
@@ -211,9 +226,13 @@ def _value_scale(pack: Pack, rows: slice) -> Tensor:
 
 
 @torch.no_grad()
-def _adapt_learning_rate(pack: Pack, group: Group, kl_G: Tensor, settings: UpdateSettings) -> None:
+def _adapt_learning_rate(
+    pack: Pack, group: Group, kl_G: Tensor, settings: UpdateSettings, current_G: Tensor
+) -> None:
     """Divide the factor where the policy moved too far, multiply it where it hardly moved."""
     assert settings.kl_target is not None
     factor = pack.state["lr_factor"][group.rows]
-    change = torch.where(kl_G > 2 * settings.kl_target, 1 / KL_STEP, torch.where(kl_G < settings.kl_target / 2, KL_STEP, 1.0))
-    factor.copy_((factor * change).clamp(*LR_FACTOR_RANGE))
+    change = torch.where(
+        kl_G > 2 * settings.kl_target, 1 / KL_STEP, torch.where(kl_G < settings.kl_target / 2, KL_STEP, 1.0)
+    )
+    factor.copy_(torch.where(current_G, (factor * change).clamp(*LR_FACTOR_RANGE), factor))

@@ -106,9 +106,7 @@ def _find(env_id: str) -> tuple[Backend, str]:
         )
     family = FAMILIES[key]
     if family.missing:
-        raise EnvSetupError(
-            f"{env_id} needs the package {', '.join(family.missing)}: {family.install_hint}"
-        )
+        raise EnvSetupError(f"{env_id} needs the package {', '.join(family.missing)}: {family.install_hint}")
     return family.load(), name
 
 

@@ -120,12 +120,17 @@ class Counting(Toy):
     def step(self, action: int) -> Step:
         self._steps += 1
         self._checksum = next_checksum(self._checksum, action)
-        done = self._steps == 5 + self._episode * 7 % 13
+        done = self._steps == episode_length(self._episode)
         by_limit = self._episode % 3 == 2
         return self._obs(), float(self._steps), done and not by_limit, done and by_limit, {}
 
     def _obs(self) -> Obs:
         return np.array([self._row_id, self._episode, self._steps, self._checksum], np.float32)
+
+
+def episode_length(episode: int) -> int:
+    """Steps of an episode of toy/counting."""
+    return 5 + episode * 7 % 13
 
 
 def next_checksum(checksum: int, action: int) -> int:
@@ -147,6 +152,8 @@ def counting_errors(obs_TF: NDArray[Any], action_T: NDArray[Any], first_T: NDArr
             last_id, last_episode, last_step, last_checksum = (int(number) for number in obs_TF[t - 1])
             if first_T[t]:
                 expected = (last_id, 0 if episode == 0 else last_episode + 1, 0, 0)
+                if episode != 0 and last_step != episode_length(last_episode):
+                    errors.append(f"at {t}: episode {last_episode} was left after step {last_step}")
             else:
                 expected = (
                     last_id,

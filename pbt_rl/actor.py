@@ -98,7 +98,7 @@ class Actor:
 
     def turn(self) -> bool:
         """Advance every unit whose turn it is; say whether there was one."""
-        return any([runner.advance() for runner in self._runners])
+        return any([runner.advance() for runner in self._runners])  # noqa: C419 - each must have its turn
 
     def run(self) -> None:
         """Advance units as their actions come, for ever."""

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import io
 import json
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import tyro
 
 from pbt_rl.envs.base import EnvSetupError
-from pbt_rl.errors import ConfigError, RunFailed
+from pbt_rl.errors import ConfigError, RunFailed, environment_code
 
 if TYPE_CHECKING:
     from pbt_rl.config import Config
@@ -26,6 +28,7 @@ commands:
   envs                         what can be trained on here, what is missing and how to install it
 """
 EXIT_USER_ERROR, EXIT_FAILED = 2, 1
+T = TypeVar("T")
 
 
 def main() -> None:
@@ -72,14 +75,33 @@ def parse_train(arguments: list[str]) -> tuple[Config, bool]:
 
     TrainCommand.__doc__ = Config.__doc__
     env = _option(arguments, "--env")
-    default: Any = tyro.MISSING
-    if env is not None and "/" in env:
-        default = apply_recipe(TrainCommand(env=env), recipe(env))
-    command = tyro.cli(
-        TrainCommand, prog="pbt-rl train", args=_switches(arguments), default=default
-    )
+    default: Any = tyro.MISSING_NONPROP
+    if env is not None:
+        start = TrainCommand(env=env)
+        with environment_code(env):
+            values = recipe(env)
+        default = apply_recipe(start, values)
+    elif not {"-h", "--help"} & set(arguments):
+        raise ConfigError("--env is missing: give it as family/name, such as atari/pong; see `pbt-rl envs`")
+    command = _parse(TrainCommand, "pbt-rl train", _switches(arguments), default)
     fields = {f.name: getattr(command, f.name) for f in dataclasses.fields(Config)}
     return Config(**fields), command.show
+
+
+def _parse(kind: type[T], prog: str, arguments: list[str], default: Any = tyro.MISSING_NONPROP) -> T:
+    """Parse with tyro. What our own classes say against a value is raised as they said it, not in tyro's frame."""
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            return tyro.cli(kind, prog=prog, args=arguments, default=default)
+    except SystemExit as end:
+        cause: BaseException | None = end
+        while cause is not None:
+            if isinstance(cause, ConfigError | EnvSetupError):
+                raise cause from None
+            cause = cause.__context__
+        print(said.getvalue(), end="", file=sys.stderr)
+        raise
 
 
 def _switches(arguments: list[str]) -> list[str]:
@@ -155,10 +177,12 @@ class EvalCommand:
 
 
 def _eval(arguments: list[str]) -> int:
-    command = tyro.cli(EvalCommand, prog="pbt-rl eval", args=arguments)
+    command = _parse(EvalCommand, "pbt-rl eval", arguments)
     from pbt_rl.evaluate import evaluate
 
-    evaluate(command.run, command.member, command.episodes, command.video, command.seed, greedy=command.greedy)
+    evaluate(
+        command.run, command.member, command.episodes, command.video, command.seed, greedy=command.greedy
+    )
     return 0
 
 
@@ -175,7 +199,9 @@ def _envs(arguments: list[str]) -> int:
             print(f"{family.name}/  {family.title}: {len(family.names)} here, such as --env {family.example}")
             print(_wrapped(family.names))
         else:
-            print(f"{family.name}/  {family.title}: missing {', '.join(family.missing)}; {family.install_hint}")
+            print(
+                f"{family.name}/  {family.title}: missing {', '.join(family.missing)}; {family.install_hint}"
+            )
     return 0
 
 

@@ -63,13 +63,21 @@ class PbtConfig:
         _require(0 <= self.mutation_rate <= 1, "pbt.mutation-rate", self.mutation_rate, "give 0 to 1")
         _require(self.perturb_min >= 1, "pbt.perturb-min", self.perturb_min, "give a factor of at least 1")
         _require(
-            self.perturb_max >= self.perturb_min, "pbt.perturb-max", self.perturb_max, "give at least --pbt.perturb-min"
+            self.perturb_max >= self.perturb_min,
+            "pbt.perturb-max",
+            self.perturb_max,
+            "give at least --pbt.perturb-min",
         )
         _require(self.replace_gap >= 0, "pbt.replace-gap", self.replace_gap, "give 0 or more")
         _require(
-            self.replace_gap_absolute >= 0, "pbt.replace-gap-absolute", self.replace_gap_absolute, "give 0 or more"
+            self.replace_gap_absolute >= 0,
+            "pbt.replace-gap-absolute",
+            self.replace_gap_absolute,
+            "give 0 or more",
         )
-        _require(self.objective_episodes > 0, "pbt.objective-episodes", self.objective_episodes, "give 1 or more")
+        _require(
+            self.objective_episodes > 0, "pbt.objective-episodes", self.objective_episodes, "give 1 or more"
+        )
         _require(self.min_episodes > 0, "pbt.min-episodes", self.min_episodes, "give 1 or more")
 
 
@@ -91,7 +99,12 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         for name in ("hidden", "layers", "core_size"):
-            _require(getattr(self, name) > 0, f"model.{name.replace('_', '-')}", getattr(self, name), "give 1 or more")
+            _require(
+                getattr(self, name) > 0,
+                f"model.{name.replace('_', '-')}",
+                getattr(self, name),
+                "give 1 or more",
+            )
         known = ("auto", "nature", "impala", "mlp")
         _require(
             self.encoder in known or ":" in self.encoder,
@@ -136,7 +149,12 @@ class LearnerConfig:
 
     def __post_init__(self) -> None:
         for name in ("rollout", "batch", "minibatches", "epochs", "max_policy_lag"):
-            _require(getattr(self, name) > 0, f"learner.{name.replace('_', '-')}", getattr(self, name), "give 1 or more")
+            _require(
+                getattr(self, name) > 0,
+                f"learner.{name.replace('_', '-')}",
+                getattr(self, name),
+                "give 1 or more",
+            )
         _require(self.threads >= 0, "learner.threads", self.threads, "give 0 (automatic) or more")
 
 
@@ -184,15 +202,36 @@ class Config:
     atari: AtariOptions = field(default_factory=AtariOptions)
 
     def __post_init__(self) -> None:
-        _require("/" in self.env, "env", repr(self.env), "write family/name, such as atari/pong; see `pbt-rl envs`")
+        _require(
+            "/" in self.env, "env", repr(self.env), "write family/name, such as atari/pong; see `pbt-rl envs`"
+        )
         _require(self.num_policies > 0, "num-policies", self.num_policies, "a population has 1 or more")
         _require(self.seed >= 0, "seed", self.seed, "give 0 or more")
-        _require(self.train_for_frames > 0, "train-for-frames", self.train_for_frames, "give a number above 0")
-        _require(self.train_for_seconds >= 0, "train-for-seconds", self.train_for_seconds, "give 0 (no limit) or more")
+        _require(
+            self.train_for_frames > 0, "train-for-frames", self.train_for_frames, "give a number above 0"
+        )
+        _require(
+            self.train_for_seconds >= 0,
+            "train-for-seconds",
+            self.train_for_seconds,
+            "give 0 (no limit) or more",
+        )
         for name in ("actors", "envs_per_unit"):
-            _require(getattr(self, name) >= 0, name.replace("_", "-"), getattr(self, name), "give 0 (planned) or more")
-        _require(self.units_per_actor > 0, "units-per-actor", self.units_per_actor, "give 1 or more; 2 overlap")
-        _require(self.actor_timeout_seconds > 0, "actor-timeout-seconds", self.actor_timeout_seconds, "give above 0")
+            _require(
+                getattr(self, name) >= 0,
+                name.replace("_", "-"),
+                getattr(self, name),
+                "give 0 (planned) or more",
+            )
+        _require(
+            self.units_per_actor > 0, "units-per-actor", self.units_per_actor, "give 1 or more; 2 overlap"
+        )
+        _require(
+            self.actor_timeout_seconds > 0,
+            "actor-timeout-seconds",
+            self.actor_timeout_seconds,
+            "give above 0",
+        )
         if self.name is not None:
             _require(
                 re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", self.name) is not None,

@@ -9,6 +9,14 @@
 The command line turns the first two into one line and exit code 2, the third into exit code 1.
 """
 
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pbt_rl.envs.base import EnvSetupError
+
 
 class ConfigError(ValueError):
     """The user's input is wrong. The message says what, which value, and what to do instead."""
@@ -16,3 +24,16 @@ class ConfigError(ValueError):
 
 class RunFailed(Exception):  # noqa: N818 - reads as what happened
     """A run could not go on. The message holds the cause and the child's traceback where there is one."""
+
+
+@contextmanager
+def environment_code(env_id: str) -> Iterator[None]:
+    """Whatever an environment's own code raises in here becomes an EnvSetupError that holds its traceback."""
+    try:
+        yield
+    except (ConfigError, EnvSetupError):
+        raise
+    except Exception as error:
+        raise EnvSetupError(
+            f"{env_id} cannot be used: it raised {type(error).__name__} when it was made.\n{traceback.format_exc()}"
+        ) from error

@@ -72,10 +72,12 @@ class _Place:
     restarts: int = 0
 
 
-class _Memory:
+class Memory:
     """Mailboxes, shaping tables, eventfds and the exchange of a run, and the setups that name them."""
 
-    def __init__(self, config: Config, options: EnvOptions, spec: EnvSpec, plan: Plan, values: list[Values]) -> None:
+    def __init__(
+        self, config: Config, options: EnvOptions, spec: EnvSpec, plan: Plan, values: list[Values]
+    ) -> None:
         self._fds: list[int] = []
         self.places: list[_Place] = []
         self.learners: list[LearnerSetup] = []
@@ -92,7 +94,9 @@ class _Memory:
             pack_seed, *actor_seeds = seeds.spawn(1 + pack.actors)
             for index, actor_seed in enumerate(actor_seeds):
                 wake_fd = self._own(os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK))
-                boxes = [Mailbox.create(spec, pack.rows, f"{number}-{index}") for _ in range(pack.units_per_actor)]
+                boxes = [
+                    Mailbox.create(spec, pack.rows, f"{number}-{index}") for _ in range(pack.units_per_actor)
+                ]
                 self._fds += [box.fd for box in boxes]
                 setup = ActorSetup(
                     spec=spec,
@@ -151,15 +155,23 @@ def _member_bytes(config: Config, spec: EnvSpec, plan: PackPlan, values: list[Va
 class ProcessFleet:
     """Actors and learners as processes."""
 
-    def __init__(self, config: Config, options: EnvOptions, spec: EnvSpec, plan: Plan, values: list[Values]) -> None:
-        self._memory = _Memory(config, options, spec, plan, values)
+    def __init__(
+        self, config: Config, options: EnvOptions, spec: EnvSpec, plan: Plan, values: list[Values]
+    ) -> None:
+        self._memory = Memory(config, options, spec, plan, values)
         self._timeout = config.actor_timeout_seconds
         self._learners: list[Child] = []
         self._actors: list[Child] = []
         self._hang_check = time.monotonic()
         try:
             for number, setup in enumerate(self._memory.learners):
-                fds = {*setup.mailbox_fds, *setup.wake_fds, setup.ready_fd, setup.shaping_fd, setup.exchange_fd}
+                fds = {
+                    *setup.mailbox_fds,
+                    *setup.wake_fds,
+                    setup.ready_fd,
+                    setup.shaping_fd,
+                    setup.exchange_fd,
+                }
                 label = f"learner {number} ({setup.plan.device})"
                 self._learners.append(Child("pbt_rl.learner", label, setup, sorted(fds)))
             for index in range(len(self._memory.places)):
@@ -210,7 +222,9 @@ class ProcessFleet:
     def _death(self, children: list[Child], index: int, ending: str) -> Event:
         child = children[index]
         text = child.last_words or ending
-        kind: Literal["learner_died", "actor_died"] = "learner_died" if children is self._learners else "actor_died"
+        kind: Literal["learner_died", "actor_died"] = (
+            "learner_died" if children is self._learners else "actor_died"
+        )
         return Event(kind, index, text, child.user_error)
 
     def _hung_actors(self) -> Iterator[Event]:
@@ -260,8 +274,10 @@ class ProcessFleet:
 class InlineFleet:
     """Serial mode: actors and the learner take turns in this process; the same seed gives the same bits."""
 
-    def __init__(self, config: Config, options: EnvOptions, spec: EnvSpec, plan: Plan, values: list[Values]) -> None:
-        self._memory = _Memory(config, options, spec, plan, values)
+    def __init__(
+        self, config: Config, options: EnvOptions, spec: EnvSpec, plan: Plan, values: list[Values]
+    ) -> None:
+        self._memory = Memory(config, options, spec, plan, values)
         self._ours: Connection[Any, Any]
         self._ours, theirs = Pipe()
         self._learner = Learner(self._memory.learners[0], theirs)

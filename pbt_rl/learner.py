@@ -18,6 +18,7 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -100,7 +101,9 @@ def build_pack(config: Config, spec: EnvSpec, plan: PackPlan, values: list[Value
     torch.manual_seed(seed)
     normalized = {}
     if config.learner.normalize_observations:
-        normalized = {k: a.shape[0] for k, a in spec.obs.items() if a.dtype == "float32" and len(a.shape) == 1}
+        normalized = {
+            k: a.shape[0] for k, a in spec.obs.items() if a.dtype == "float32" and len(a.shape) == 1
+        }
     packing = config.learner.packing
     hyper_names = [k for k in values[0] if not k.startswith(SHAPING)]
     return Pack(
@@ -160,7 +163,9 @@ class Learner:
             on_policy=self._on_policy,
         )
         exchange = mmap.mmap(setup.exchange_fd, setup.exchange_bytes)
-        assert self.pack.member_bytes() <= setup.exchange_bytes, "the exchange memory is planned for one member"
+        assert self.pack.member_bytes() <= setup.exchange_bytes, (
+            "the exchange memory is planned for one member"
+        )
         self.trainer = Trainer(
             self.pack,
             self.sampler,
@@ -250,7 +255,12 @@ class Learner:
             self.trainer.stopping = True
             self.stopped = True
             return
-        command = {"edit": self._edit, "export": self._export, "save": self._save}[kind]
+        known: dict[str, Callable[..., None]] = {
+            "edit": self._edit,
+            "export": self._export,
+            "save": self._save,
+        }
+        command = known[kind]
         self.trainer.commands.append(lambda: command(*args))
         with self.trainer.wake:
             self.trainer.wake.notify()

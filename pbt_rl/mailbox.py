@@ -50,7 +50,9 @@ def poison(array: NDArray[Any]) -> None:
         array.view(np.uint8).fill(POISON_BYTE)
 
 
-def _layout(specs: Mapping[str, ArraySpec], rows: int) -> tuple[dict[str, tuple[int, tuple[int, ...], str]], int]:
+def _layout(
+    specs: Mapping[str, ArraySpec], rows: int
+) -> tuple[dict[str, tuple[int, tuple[int, ...], str]], int]:
     """Name -> (offset, shape, dtype) of arrays laid one after the other, and the size in bytes."""
     table, offset = {}, HEADER.shape[0] * 8
     for name, spec in specs.items():

@@ -60,7 +60,12 @@ class Member:
     def report(self) -> MemberReport:
         """What a controller may know."""
         return MemberReport(
-            self.id, self.frames, tuple(self.objectives), self.episodes_now, self.generation, dict(self.values)
+            self.id,
+            self.frames,
+            tuple(self.objectives),
+            self.episodes_now,
+            self.generation,
+            dict(self.values),
         )
 
     def view(self) -> MemberView:

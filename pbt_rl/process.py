@@ -102,7 +102,9 @@ def begin_child() -> tuple[Connection[Any, Any], Any]:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != int(sys.argv[2]):  # the parent died before the line above
         os._exit(1)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent ends us in order
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # Ctrl-C reaches the whole group; the parent ends us in order
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     faulthandler.enable()
     return connection, connection.recv()

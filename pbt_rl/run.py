@@ -13,7 +13,8 @@ from typing import Any
 from pbt_rl.config import Config
 from pbt_rl.envs.base import EnvSpec
 from pbt_rl.envs.registry import EnvOptions, probe
-from pbt_rl.errors import ConfigError
+from pbt_rl.errors import ConfigError, environment_code
+from pbt_rl.learner import build_net
 from pbt_rl.pbt.controllers import build_controller
 from pbt_rl.pbt.decisions import Controller
 from pbt_rl.pbt.hypers import HyperSpec, hyper_table, shaping_table
@@ -35,7 +36,9 @@ class Facts:
         """Probe the environment and plan. Raises ConfigError or EnvSetupError."""
         options = EnvOptions(atari=config.atari)
         plan = make_plan(config, machine)
-        spec = probe(config.env, options)
+        with environment_code(config.env):
+            spec = probe(config.env, options)
+        build_net(spec, config.model)  # a model that cannot be used shows here
         table = hyper_table(config.hypers) | shaping_table(spec.shaping)
         rollout = float(config.learner.rollout)
         table["unroll"] = dataclasses.replace(table["unroll"], high=rollout)
@@ -74,9 +77,13 @@ def create_run_folder(config: Config) -> tuple[Config, Path]:
     folder = config.out / name
     if folder.exists():
         if not config.overwrite:
-            raise ConfigError(f"--name {name}: {folder} exists already; choose another name or add --overwrite")
+            raise ConfigError(
+                f"--name {name}: {folder} exists already; choose another name or add --overwrite"
+            )
         if not (folder / "config.json").is_file():
-            raise ConfigError(f"--overwrite: {folder} is not a run (it has no config.json); remove it yourself")
+            raise ConfigError(
+                f"--overwrite: {folder} is not a run (it has no config.json); remove it yourself"
+            )
     try:
         if folder.exists():
             shutil.rmtree(folder)
@@ -104,7 +111,9 @@ def _rebuild(kind: type[Any], data: dict[str, Any]) -> Any:
     known = {f.name: f for f in dataclasses.fields(kind)}
     unknown = sorted(data.keys() - known.keys())
     if unknown:
-        raise ConfigError(f"config.json has unknown fields: {', '.join(unknown)}; was it written by another version?")
+        raise ConfigError(
+            f"config.json has unknown fields: {', '.join(unknown)}; was it written by another version?"
+        )
     values: dict[str, Any] = {}
     for name, value in data.items():
         default = known[name].default_factory

@@ -146,7 +146,7 @@ class Sampler:
     def serve(self) -> bool:
         """Answer every unit that has a step and a place to put it; say whether there was one."""
         began = time.thread_time()
-        ready = []
+        ready: list[ServedUnit] = []
         for unit in self.units:
             if unit.has_step and unit.t <= self._steps:
                 ends = unit.t == self._steps and not self._on_policy
@@ -232,7 +232,9 @@ class Sampler:
             if unit.t == self._steps:
                 self.full.append(unit.rollout)
                 if self._on_policy:
-                    unit.t += 1  # rests until `resume_finished`; its state stays the one before this observation
+                    unit.t += (
+                        1  # rests until `resume_finished`; its state stays the one before this observation
+                    )
                     self._resting.append(unit)
                     continue
                 self._next_rollout(unit)

@@ -1,20 +1,20 @@
 """The supervisor: the parent of a run. It owns the processes, the controller, the record and the displays.
 
-       +----------------------------- supervisor -----------------------------+
-       |  events -> population -> controller -> edits -> journal, displays    |
-       +---^-----------------------------------------------|-----------------+
-           | reports, episodes, applied, deaths            | edits, export, save, stop
-       +---|-----------------------------------------------v-----------------+
-       |  learner a device: sampler (acting)  <-rollouts->  trainer (learning) |
-       +---^-----------------------------------------------|-----------------+
-           | one step a unit (mailbox)                     | actions (mailbox)
-       +---|-----------------------------------------------v-----------------+
-       |  actors: step environments                                           |
-       +----------------------------------------------------------------------+
+   +----------------------------- supervisor -----------------------------+
+   |  events -> population -> controller -> edits -> journal, displays    |
+   +---^-----------------------------------------------|-----------------+
+       | reports, episodes, applied, deaths            | edits, export, save, stop
+   +---|-----------------------------------------------v-----------------+
+   |  learner a device: sampler (acting)  <-rollouts->  trainer (learning) |
+   +---^-----------------------------------------------|-----------------+
+       | one step a unit (mailbox)                     | actions (mailbox)
+   +---|-----------------------------------------------v-----------------+
+   |  actors: step environments                                           |
+   +----------------------------------------------------------------------+
 
-    loop      consumes   events of the fleet: messages, deaths, hangs; signals
-              produces   edits, one comparison at a time; views about once a second
-              waits for  the next event, at most a tenth of a second
+loop      consumes   events of the fleet: messages, deaths, hangs; signals
+          produces   edits, one comparison at a time; views about once a second
+          waits for  the next event, at most a tenth of a second
 """
 
 from __future__ import annotations
@@ -88,7 +88,10 @@ class Supervisor:
         self._journal.initial(initial)
         self._screen = Screen([*describe_plan(facts), f"run folder: {folder}"])
         self._board = Board(
-            folder, config.num_policies, config_json=json.dumps(to_json(config), indent=2), warn=self._screen.event
+            folder,
+            config.num_policies,
+            config_json=json.dumps(to_json(config), indent=2),
+            warn=self._screen.event,
         )
         self._initial = initial
         self._fleet: Fleet | None = None
@@ -109,7 +112,9 @@ class Supervisor:
 
     def run(self) -> int:
         """Train until a budget is spent, a signal comes or something fails; leave nothing behind."""
-        previous = {s: signal.signal(s, self._note_signal) for s in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+        previous = {
+            s: signal.signal(s, self._note_signal) for s in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        }
         self._screen.start()
         failure: Exception | None = None
         ended = "failed"
@@ -182,12 +187,22 @@ class Supervisor:
         """Restart an actor, unless it never got to work or it has happened too often."""
         if event.user_error:
             raise EnvSetupError(event.content)
-        if event.kind == "actor_died" and fleet.steps_answered(event.index) == 0 and "killed" not in event.content:
-            raise EnvSetupError(f"{self._config.env} cannot be used: it raised when it was made or reset.\n{event.content}")
+        if (
+            event.kind == "actor_died"
+            and fleet.steps_answered(event.index) == 0
+            and "killed" not in event.content
+        ):
+            raise EnvSetupError(
+                f"{self._config.env} cannot be used: it raised when it was made or reset.\n{event.content}"
+            )
         self._restarts += 1
         self._screen.event(f"actor {event.index} is restarted: {event.content.strip()}")
         self._journal.write(
-            "actor_restart", self._population.least_frames, actor=event.index, kind=event.kind, cause=event.content
+            "actor_restart",
+            self._population.least_frames,
+            actor=event.index,
+            kind=event.kind,
+            cause=event.content,
         )
         if self._restarts > self._config.max_actor_restarts:
             raise RunFailed(
@@ -255,7 +270,10 @@ class Supervisor:
         pending = self._sent.pop(applied.member)
         waited = (time.perf_counter() - pending.decided) * 1000
         self._journal.write(
-            "applied", self._population.least_frames, **asdict(applied), decision_to_applied_milliseconds=waited
+            "applied",
+            self._population.least_frames,
+            **asdict(applied),
+            decision_to_applied_milliseconds=waited,
         )
         if applied.donor is not None:
             self._replacement_milliseconds.append(applied.milliseconds)

@@ -130,7 +130,9 @@ def make_plan(config: Config, machine: Machine) -> Plan:
     packs = []
     for i, device in enumerate(devices):
         members = tuple(range(i, config.num_policies, len(devices)))
-        packs.append(_pack_plan(config, machine, device, members, len(range(i, actors, len(devices))), on_cpu))
+        packs.append(
+            _pack_plan(config, machine, device, members, len(range(i, actors, len(devices))), on_cpu)
+        )
     return Plan(tuple(packs), machine.cpus)
 
 

@@ -20,6 +20,7 @@ from typing import Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from pbt_rl.algos.pack import Pack
@@ -128,9 +129,8 @@ class Trainer:
         began = time.thread_time()
         usable_PK = self._usable(rollouts)
         batch = make_batch(rollouts, len(self._members), usable_PK, self._pack.device)
-        self._current_P.fill_(True)  # noqa: FBT003 - torch takes it by position only
-        for p in np.flatnonzero(~usable_PK.any(1)):
-            self._current_P[p] = False
+        self._current_P.fill_(True)
+        self._current_P[torch.from_numpy(~usable_PK.any(1))] = False
         steps = update(
             self._pack,
             batch,
@@ -155,14 +155,14 @@ class Trainer:
         for rollout in rollouts:
             self._sampler.pool.give(rollout)
 
-    def _usable(self, rollouts: list[Rollout]) -> np.ndarray[tuple[int, int], np.dtype[np.bool_]]:
+    def _usable(self, rollouts: list[Rollout]) -> NDArray[np.bool_]:
         """Which rollouts still count for which policy, [P, K]; notes lag and discards."""
         clock = self._sampler.clock
         origin_PK = np.stack([r.origin for r in rollouts], axis=1)
         version_PKT = np.stack([r.version.T for r in rollouts], axis=1)
         lag_PKT = clock.version[:, None, None] - version_PKT
         same_PK = origin_PK == clock.origin[:, None]
-        usable_PK = same_PK & (lag_PKT[:, :, 0] <= self._max_lag)
+        usable_PK: NDArray[np.bool_] = same_PK & (lag_PKT[:, :, 0] <= self._max_lag)
         with self.lock:
             self.tallies.discarded += int((~usable_PK).sum())
             if usable_PK.any():

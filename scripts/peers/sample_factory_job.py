@@ -1,7 +1,7 @@
-"""Sample Factory 2.1.1 on Pong, measured from inside: its own examples' environments, its own runner, one observer.
+"""Sample Factory 2.1.1 on Pong, measured from inside: its own examples' environments and runner, one observer.
 
-Runs in the peers' virtual environment, started by `scripts/peer_bench.py`, which also ends it. Everything that
-can change the speed is an argument; what follows `--` goes to Sample Factory as it is.
+Runs in the peers' virtual environment, started by `scripts/peer_bench.py`, which also ends it. What is tuned is
+an argument; what follows `--` goes to Sample Factory as it is.
 
     runner process: Sample Factory's runner --(after every training iteration)--> Meter --> the JSON file
 """
@@ -47,7 +47,7 @@ JOB = {  # the job of scripts/bench.py, in the peer's words
 def make_atari(env_name: str, cfg: Any, env_config: Any, render_mode: str | None = None) -> Any:
     """Make its Atari example's environment.
 
-    ale-py registers its games by itself only with gymnasium 1.0 and later; Sample Factory needs an earlier one.
+    ale-py registers its games by itself only with gymnasium 1.0 or later; Sample Factory needs an earlier one.
     """
     register_v0_v4_envs()
     return atari_utils.make_atari_env(env_name, cfg, env_config, render_mode)
@@ -58,9 +58,13 @@ def make_envpool(env_name: str, cfg: Any, env_config: Any, render_mode: str | No
     make = envpool.make
     envpool.make = lambda *args, **kwargs: make(*args, num_threads=cfg.envpool_num_threads, **kwargs)
     try:
-        return envpool_atari_utils.make_atari_env(env_name, cfg, env_config, render_mode)
+        env = envpool_atari_utils.make_atari_env(env_name, cfg, env_config, render_mode)
     finally:
         envpool.make = make
+    env.unwrapped.closed = (
+        True  # nothing to close; the base class of its gymnasium asks, and EnvPool never set it
+    )
+    return env
 
 
 def process_tree() -> list[psutil.Process]:
@@ -75,7 +79,7 @@ def cpu_seconds() -> float:
 
 
 class Meter(AlgoObserver):
-    """Measures frames/s between training iterations, once every policy has trained and the warm-up is over."""
+    """Measures frames/s between training iterations, after every policy has trained and the warm-up."""
 
     def __init__(self, policies: int, warmup_seconds: float, seconds: float) -> None:
         self.policies, self.warmup_seconds, self.seconds = policies, warmup_seconds, seconds
@@ -85,7 +89,7 @@ class Meter(AlgoObserver):
         self.cpu_seconds_at_start = 0.0
         self.report: dict[str, Any] | None = None
 
-    def on_training_step(self, runner: Runner, training_iteration_since_resume: int) -> None:
+    def on_training_step(self, runner: Runner, training_iteration_since_resume: int) -> None:  # noqa: ARG002
         """Note time and frames; at the end of the window tell the runner that its time is up."""
         if self.report is not None or len(runner.env_steps) < self.policies:
             return
@@ -107,7 +111,9 @@ class Meter(AlgoObserver):
         memory = [p.memory_full_info() for p in process_tree()]
         return {
             "frames_per_second": frames / (end - start),
-            "cpu_microseconds_per_step": (cpu_seconds() - self.cpu_seconds_at_start) * 1e6 / (frames / FRAME_SKIP),
+            "cpu_microseconds_per_step": (cpu_seconds() - self.cpu_seconds_at_start)
+            * 1e6
+            / (frames / FRAME_SKIP),
             "frames_per_second_of_policies": per_policy,
             "seconds": end - start,
             "start_seconds": self.trained_at - self.created,
@@ -122,12 +128,16 @@ class Meter(AlgoObserver):
 def parse_arguments() -> tuple[argparse.Namespace, list[str]]:
     """Split the command line at `--`: ours before it, Sample Factory's after it."""
     split = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--backend", choices=("atari", "envpool"), required=True)
     parser.add_argument("--policies", type=int, default=1)
     parser.add_argument("--warmup-seconds", type=float, default=10.0)
     parser.add_argument("--seconds", type=float, default=60.0)
-    parser.add_argument("--envpool-threads", type=int, default=0, help="threads of each EnvPool; 0: its default")
+    parser.add_argument(
+        "--envpool-threads", type=int, default=0, help="threads of each EnvPool; 0: its default"
+    )
     parser.add_argument("--folder", type=Path, required=True, help="Sample Factory's files go here")
     parser.add_argument("--json", type=Path, required=True, help="where the result goes")
     return parser.parse_args(sys.argv[1:split]), sys.argv[split + 1 :]

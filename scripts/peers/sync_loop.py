@@ -1,6 +1,6 @@
-"""A plain synchronous PPO loop in one process over EnvPool, as fast as one can honestly write it: the peer to beat.
+"""A plain synchronous PPO loop in one process over EnvPool, as fast as it can honestly be made: a peer to beat.
 
-Runs in the peers' virtual environment, started by `scripts/peer_bench.py`; the last line of stdout is the result.
+Runs in the peers' virtual environment, started by `scripts/peer_bench.py`; its last line is the result.
 Sample T steps of N environments, then learn from them, once, in minibatches of whole environments:
 
     EnvPool (all cores) <--> forward of N rows (all cores)      T times
@@ -28,7 +28,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn import functional as F
+from torch.nn import functional as F  # noqa: N812 -- its usual name
 
 FRAME_SKIP = 4
 DTYPES = {"bf16": torch.bfloat16, "float32": torch.float32}
@@ -115,7 +115,7 @@ class Learner:
 
 @dataclass(frozen=True)
 class Rollout:
-    """What a rollout leaves behind. EnvPool resets on the step after an episode's end, which ignores its action."""
+    """What was played. EnvPool resets on the step after an episode's end, which ignores its action."""
 
     pixels: Tensor
     """[T + 1, N, 84, 84, 4] 0..255, exact in bf16: converted once, read by inference and learning."""
@@ -175,7 +175,9 @@ class Sampler:
             r.action[t] = action
             r.log_prob[t] = log_probs.gather(1, action[:, None])[:, 0]
             r.valid[t] = ~self.ended
-            self.obs, r.reward[t], r.terminated[t], truncated, _ = self.env.step(action.numpy().astype(np.int32))
+            self.obs, r.reward[t], r.terminated[t], truncated, _ = self.env.step(
+                action.numpy().astype(np.int32)
+            )
             self.ended = r.done[t] = r.terminated[t] | truncated
         r.value[T] = learner.net(self._write_pixels(T))[1]
         return r
@@ -194,7 +196,7 @@ class Sampler:
 def gae(r: Rollout, gamma: float, gae_lambda: float) -> NDArray[np.float32]:
     """Advantages [T, N] (Schulman et al. 2016, eq. 16).
 
-    The value after an episode's last step is that of its final observation: used if truncated, 0 if terminated.
+    After an episode's last step comes the value of its final observation if truncated, 0 if terminated.
     """
     T, N = r.reward.shape
     value = r.value.numpy()
@@ -240,7 +242,7 @@ def learn(learner: Learner, r: Rollout, options: Options) -> None:
 
 
 def raise_malloc_thresholds() -> None:
-    """Keep freed blocks: the activations of a minibatch would otherwise be mapped and page-faulted at every step."""
+    """Keep freed blocks, instead of mapping and page-faulting a minibatch's activations anew every time."""
     libc = ctypes.CDLL("libc.so.6")
     trim_threshold, mmap_threshold = -1, -3
     for parameter in (mmap_threshold, trim_threshold):
@@ -286,7 +288,9 @@ def run(options: Options) -> dict[str, float | int | str]:
 
 def main() -> None:
     """Parse the command line, run, print the result as JSON."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--precision", choices=("bf16", "float32"), default="bf16")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--seconds", type=float, default=60.0)

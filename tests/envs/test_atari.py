@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+
 from pbt_rl.envs import atari
 from pbt_rl.envs.atari import AtariOptions, AtariUnit, probe
 from pbt_rl.envs.base import EnvSetupError, private_step_arrays, step_array_specs
@@ -214,6 +215,30 @@ def test_a_unit_resets_again_in_the_middle_of_a_game():
     unit.reset(out)
     again = snapshot(out)
     assert all((start[name] == again[name]).all() for name in start)
+
+
+def test_a_unit_resets_again_just_after_a_games_end():
+    unit, out = make("pong", options=replace(PLAIN, max_frames_per_episode=40))
+    assert play(unit, out, 10)["episode_done"][-1, 0]
+    unit.reset(out)
+    history = play(unit, out, 10)
+    assert not history["first"].any()
+    assert history["length"][-1, 0] == 10
+
+
+def test_an_extra_life_is_no_reward_and_zero_lives_left_is_no_lost_life():
+    unit, out = make("breakout")
+    lives = iter([6, 5, 1, 0, 0])
+    frames, no = np.zeros((1, 1, 84, 84), np.uint8), np.array([False])
+
+    class Scripted:
+        def step(self, _action):
+            return frames, np.array([0], np.int32), no, no, {"lives": np.array([next(lives)], np.int32)}
+
+    unit._engine = Scripted()
+    history = play(unit, out, 5)
+    assert history["reward"][:, 0] == pytest.approx([0, -0.01, -0.04, -0.01, 0])
+    assert history["terminated"][:, 0].tolist() == [False, True, True, False, False]
 
 
 def test_shaping_changes_at_the_next_game_only_and_row_by_row():

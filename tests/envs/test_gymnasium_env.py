@@ -4,6 +4,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
+
 from pbt_rl.envs import gymnasium_env
 from pbt_rl.envs.base import ArraySpec, EnvSetupError, default_shaping_source, private_step_arrays
 from pbt_rl.envs.gymnasium_env import GymUnit, describe
@@ -66,7 +67,7 @@ def test_an_episode_ends_then_the_next_step_resets_and_ignores_its_action():
     step(unit, out, 1)
     assert out.obs["obs"][0].tolist() == [0, 0]
     assert (out.first[0], out.reward[0]) == (True, 0.0)
-    assert not (out.terminated[0] or out.truncated[0] or out.episode_done[0])
+    assert not any((out.terminated[0], out.truncated[0], out.episode_done[0]))
     assert env.actions == [1, 1]
     step(unit, out, 0)
     assert (out.first[0], out.reward[0], out.raw_return[0], out.length[0]) == (False, 1.0, 1.0, 1)
@@ -262,7 +263,7 @@ def test_an_image_is_delivered_channels_first():
 
 
 def test_bytes_must_be_bytes():
-    with pytest.raises(EnvSetupError, match="uint8.*float64"):
+    with pytest.raises(EnvSetupError, match=r"uint8.*float64"):
         read(spaces.Box(0, 255, (4, 4), np.uint8), np.zeros((4, 4)))
 
 
@@ -311,7 +312,7 @@ def test_continuous_actions_are_clipped_to_their_bounds():
 
 @pytest.mark.parametrize("space", [spaces.Tuple([spaces.Discrete(2)]), spaces.Box(0, 9, (2,), np.int64)])
 def test_other_action_spaces_are_refused(space):
-    with pytest.raises(EnvSetupError, match="x: the action space.*not supported"):
+    with pytest.raises(EnvSetupError, match=r"x: the action space.*not supported"):
         action_spec(space, "x")
 
 

@@ -7,6 +7,7 @@ from dataclasses import is_dataclass, replace
 import gymnasium
 import numpy as np
 import pytest
+
 from pbt_rl.config import Config
 from pbt_rl.envs import registry
 from pbt_rl.envs.base import EnvSetupError, default_shaping_source, private_step_arrays
@@ -101,11 +102,16 @@ def test_a_recipe_fits_the_config(env_id):
 
 def test_the_registry_imports_families_when_they_are_used_and_never_torch():
     code = (
-        "import sys; from pbt_rl.envs import registry as r; from pbt_rl.envs.base import default_shaping_source as d\n"
+        "import sys\n"
+        "from pbt_rl.envs import registry as r\n"
+        "from pbt_rl.envs.base import default_shaping_source as source\n"
+        "def make(env_id):\n"
+        "    options = r.EnvOptions()\n"
+        "    r.make_unit(env_id, 2, 0, options, source(r.probe(env_id, options)))\n"
         "assert not {'ale_py', 'gymnasium', 'torch'} & set(sys.modules), 'imported too early'\n"
-        "s = r.probe('toy/identity', r.EnvOptions()); r.make_unit('toy/identity', 2, 0, r.EnvOptions(), d(s))\n"
+        "make('toy/identity')\n"
         "assert 'ale_py' not in sys.modules\n"
-        "s = r.probe('atari/pong', r.EnvOptions()); r.make_unit('atari/pong', 2, 0, r.EnvOptions(), d(s))\n"
+        "make('atari/pong')\n"
         "r.families()\n"
         "assert 'torch' not in sys.modules\n"
     )

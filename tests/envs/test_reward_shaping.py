@@ -4,6 +4,7 @@ import gymnasium
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.envs.shaping import default_shaping, find_interface, flatten, unflatten
 from pbt_rl.envs.toy import Identity, Shaped
@@ -29,7 +30,7 @@ def test_flatten_joins_names_with_dots_and_gives_floats():
 
 @pytest.mark.parametrize("value", [True, "1", None, [1.0], float("nan"), float("inf")])
 def test_a_value_that_is_no_finite_number_is_refused(value):
-    with pytest.raises(EnvSetupError, match="'hit'.*finite number"):
+    with pytest.raises(EnvSetupError, match=r"'hit'.*finite number"):
         flatten({"weapon": {"hit": value}})
 
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+
 from pbt_rl.envs import toy
 from pbt_rl.envs.base import EnvSetupError, default_shaping_source, private_step_arrays
 from pbt_rl.envs.toy import Crashing, Hanging, counting_errors
@@ -141,7 +142,7 @@ def test_hanging_sleeps_at_its_step(monkeypatch):
 
 
 def test_nan_and_wrong_shape_are_refused_by_name():
-    with pytest.raises(EnvSetupError, match="toy/nan.*NaN"):
+    with pytest.raises(EnvSetupError, match=r"toy/nan.*NaN"):
         play("nan", uniform(4))
     with pytest.raises(EnvSetupError, match=r"toy/wrong-shape.*\(4,\).*\(3,\)"):
         play("wrong-shape", uniform(4))

@@ -1,0 +1,266 @@
+"""Measure speed: each stage alone, all of them together, and (on request) the peers on the same job.
+
+    python scripts/bench.py --env atari/pong [--peer] [--json FILE]
+
+Costs are CPU-microseconds a step (one decision of one policy). The limit of a machine is
+cores / (environment + inference + learning): what it would reach if no cycle were lost between the stages.
+`achieved_over_limit` is how much of it a real run reaches; stages and run are measured side by side, because
+shared machines change speed. One epoch, one policy (and four), defaults of the environment otherwise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pbt_rl.config import Config, LearnerConfig
+from pbt_rl.process import CHILD_ENVIRONMENT
+from pbt_rl.topology import Machine
+
+STAGES = ("environment", "inference", "learning")
+WARM_UP_SHARE = 0.25
+
+
+def bench_config(env: str, num_policies: int) -> Config:
+    """Return the job that is measured: the environment's recipe with one epoch and one minibatch."""
+    from pbt_rl.cli import apply_recipe  # noqa: PLC0415 - stages run in fresh processes that import their own
+    from pbt_rl.envs.registry import recipe  # noqa: PLC0415
+
+    config: Config = apply_recipe(Config(env=env, num_policies=num_policies), recipe(env))
+    learner: LearnerConfig = dataclasses.replace(config.learner, epochs=1, minibatches=1)
+    return dataclasses.replace(config, learner=learner)
+
+
+def timed_cpu(step: Callable[[], int], seconds: float) -> float:
+    """CPU-microseconds a step of a loop, after a warm-up. `step` returns how many steps it took."""
+    steps, cpu, end = 0, 0.0, time.monotonic() + seconds * (1 + WARM_UP_SHARE)
+    warm = time.monotonic() + seconds * WARM_UP_SHARE
+    while time.monotonic() < end:
+        before = time.process_time()
+        done = step()
+        if time.monotonic() >= warm:
+            cpu += time.process_time() - before
+            steps += done
+    return cpu / steps * 1e6
+
+
+def measure_stage(stage: str, env: str, num_policies: int, seconds: float) -> float:
+    """One stage alone, on one thread, as the planned rows and batch have it. CPU-microseconds a step."""
+    from pbt_rl.run import Facts  # noqa: PLC0415
+
+    facts = Facts.find(bench_config(env, num_policies), Machine.here())
+    pack_plan = facts.plan.packs[0]
+    rng = np.random.default_rng(0)
+    if stage == "environment":
+        from pbt_rl.envs.base import default_shaping_source, private_step_arrays  # noqa: PLC0415
+        from pbt_rl.envs.registry import make_unit  # noqa: PLC0415
+
+        unit = make_unit(env, pack_plan.rows, 0, facts.options, default_shaping_source(facts.spec))
+        out = private_step_arrays(facts.spec, pack_plan.rows)
+        unit.reset(out)
+        shape = (pack_plan.rows, facts.spec.action.components)
+
+        def step_environment() -> int:
+            unit.step(_random_actions(facts.spec, shape, rng), out)
+            return pack_plan.rows
+
+        return timed_cpu(step_environment, seconds)
+
+    import torch  # noqa: PLC0415
+
+    torch.set_num_threads(1)
+    sampler, trainer = _idle_learner(facts)
+    if stage == "inference":
+
+        def step_inference() -> int:
+            unit = sampler.units[0]
+            unit.taken -= 1  # the step in the mailbox counts as new once more
+            sampler.serve()
+            while sampler.full:
+                sampler.pool.give(sampler.full.popleft())
+            return pack_plan.rows
+
+        unit = sampler.units[0]
+        unit.box.header[0] += 1
+        sampler.serve()
+        return timed_cpu(step_inference, seconds)
+
+    rollouts = [sampler.pool.take() for _ in range(pack_plan.units_per_batch)]
+    for rollout in rollouts:
+        assert rollout is not None
+        _fill(rollout, rng, len(facts.spec.action.nvec) and facts.spec.action.nvec[0])
+
+    def step_learning() -> int:
+        for rollout in rollouts:
+            rollout.version[:] = sampler.clock.version
+            rollout.origin[:] = sampler.clock.origin
+            sampler.full.append(rollout)
+        trainer.learn()
+        for _ in rollouts:
+            sampler.pool.take()
+        return pack_plan.units_per_batch * pack_plan.rows * rollouts[0].steps
+
+    return timed_cpu(step_learning, seconds)
+
+
+def _random_actions(spec: Any, shape: tuple[int, int], rng: np.random.Generator) -> Any:
+    if spec.action.nvec:
+        return rng.integers(0, spec.action.nvec, shape).astype(np.int32)
+    return rng.uniform(spec.action.low, spec.action.high, shape).astype(np.float32)
+
+
+def _idle_learner(facts: Any) -> tuple[Any, Any]:
+    """Sampler and trainer of the plan's first pack, with mailboxes that no actor serves."""
+    from multiprocessing.connection import Pipe  # noqa: PLC0415
+
+    from pbt_rl.fleet import Memory  # noqa: PLC0415
+    from pbt_rl.learner import Learner  # noqa: PLC0415
+
+    values = facts.controller().initial(facts.config.num_policies)
+    memory = Memory(facts.config, facts.options, facts.spec, facts.plan, values)
+    for place in memory.places:
+        for box in place.boxes:
+            for name, array in vars(box.step).items():
+                for part in array.values() if name == "obs" else (array,):
+                    part.fill(0)
+    _, theirs = Pipe()
+    learner = Learner(memory.learners[0], theirs)
+    return learner.sampler, learner.trainer
+
+
+def _fill(rollout: Any, rng: np.random.Generator, actions: int) -> None:
+    import torch  # noqa: PLC0415
+
+    for obs in rollout.obs.values():
+        if obs.dtype.is_floating_point:
+            obs.copy_(torch.from_numpy(rng.normal(size=tuple(obs.shape)).astype(np.float32)))
+        else:
+            obs.copy_(
+                torch.from_numpy(rng.integers(0, 2**31, tuple(obs.shape)).astype(np.int64)).to(obs.dtype)
+            )
+    rollout.action.fill_(0)
+    if actions:
+        rollout.action.random_(0, actions)
+    rollout.log_prob.fill_(-1.8)
+    rollout.value.zero_()
+    rollout.state.zero_()
+    rollout.reward[:] = rng.normal(size=rollout.reward.shape)
+    rollout.terminated[:] = rng.random(rollout.reward.shape) < 0.01
+    rollout.truncated[:] = False
+    rollout.first[:] = False
+
+
+def stage_in_process(stage: str, env: str, num_policies: int, seconds: float) -> float:
+    """`measure_stage` in a fresh process with the learners' environment variables."""
+    command = [sys.executable, __file__, "--env", env, "--stage", stage]
+    command += ["--num-policies", str(num_policies), "--seconds", str(seconds)]
+    done = subprocess.run(
+        command, capture_output=True, text=True, env=os.environ | CHILD_ENVIRONMENT, check=False
+    )
+    if done.returncode:
+        raise RuntimeError(f"stage {stage} failed:\n{done.stderr[-3000:]}")
+    return float(done.stdout.split()[-1])
+
+
+def run_training(env: str, num_policies: int, seconds: float) -> dict[str, Any]:
+    """Train for some seconds and return the run's summary."""
+    folder = tempfile.mkdtemp(prefix="pbt_rl-bench-")
+    command = [sys.executable, "-m", "pbt_rl.cli", "train", "--env", env, "--num-policies", str(num_policies)]
+    command += ["--out", folder, "--name", "bench", "--train-for-seconds", str(seconds)]
+    command += ["--train-for-frames", str(10**12), "--learner.epochs", "1", "--learner.minibatches", "1"]
+    period = ["--pbt.start-frames", "20000", "--pbt.period-frames", "20000", "--pbt.min-episodes", "1"]
+    try:
+        done = subprocess.run(command + period, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise RuntimeError(f"the run failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+        summary: dict[str, Any] = json.loads((Path(folder) / "bench/summary.json").read_text())
+        events = (Path(folder) / "bench/journal.jsonl").read_text().splitlines()
+        applied = [e for e in map(json.loads, events) if e["event"] == "applied" and e["donor"] is not None]
+        waits = [e["decision_to_applied_milliseconds"] for e in applied]
+        summary["decision_to_weights_milliseconds"] = statistics.median(waits) if waits else None
+        return summary
+    finally:
+        shutil.rmtree(folder)
+
+
+def measure(env: str, num_policies: int, seconds: float, rounds: int) -> dict[str, Any]:
+    """Stages and run side by side, `rounds` times; medians."""
+    machine, frame_skip = Machine.here(), _frame_skip(env)
+    costs: dict[str, list[float]] = {stage: [] for stage in STAGES}
+    rates, ratios, summary = [], [], {}
+    for _ in range(rounds):
+        for stage in STAGES:
+            costs[stage].append(stage_in_process(stage, env, num_policies, seconds / 8))
+        summary = run_training(env, num_policies, seconds)
+        limit = machine.cpus / sum(c[-1] for c in costs.values()) * 1e6 * frame_skip
+        rates.append(summary["frames_per_second"])
+        ratios.append(rates[-1] / limit)
+    result = {f"{stage}_microseconds": statistics.median(values) for stage, values in costs.items()}
+    total = sum(result.values())
+    return result | {
+        "cores": machine.cpus,
+        "limit_frames_per_second": machine.cpus / total * 1e6 * frame_skip,
+        "frames_per_second": statistics.median(rates),
+        "achieved_over_limit": statistics.median(ratios),
+        "replacements": summary["replacements"],
+        "replacement_milliseconds": summary["replacement_milliseconds"],
+        "decision_to_weights_milliseconds": summary["decision_to_weights_milliseconds"],
+        "policy_lag": summary["policy_lag"],
+    }
+
+
+def _frame_skip(env: str) -> int:
+    from pbt_rl.envs.registry import EnvOptions, probe  # noqa: PLC0415
+
+    return probe(env, EnvOptions()).frame_skip
+
+
+def main() -> None:
+    """Print what was measured; with --json also write it."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--env", default="atari/pong")
+    parser.add_argument(
+        "--peer", action="store_true", help="also run the peers (Atari Pong only), in venvs of their own"
+    )
+    parser.add_argument("--json", type=Path, help="write all figures to this file")
+    parser.add_argument("--seconds", type=float, default=60.0, help="length of one run")
+    parser.add_argument(
+        "--rounds", type=int, default=3, help="how often everything is measured; medians are given"
+    )
+    parser.add_argument(
+        "--num-policies", type=int, default=0, help="only this population (default: one and four)"
+    )
+    parser.add_argument("--stage", choices=STAGES, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.stage:
+        print(measure_stage(arguments.stage, arguments.env, arguments.num_policies or 1, arguments.seconds))
+        return
+    populations = [arguments.num_policies] if arguments.num_policies else [1, 4]
+    results: dict[str, Any] = {"env": arguments.env}
+    for num_policies in populations:
+        figures = measure(arguments.env, num_policies, arguments.seconds, arguments.rounds)
+        results[f"policies_{num_policies}"] = figures
+        print(f"{arguments.env}, {num_policies} policies:", json.dumps(figures, indent=2), flush=True)
+    results["achieved_over_limit"] = results[f"policies_{populations[0]}"]["achieved_over_limit"]
+    print(f"achieved_over_limit: {results['achieved_over_limit']:.3f}")
+    if arguments.json:
+        arguments.json.write_text(json.dumps(results, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

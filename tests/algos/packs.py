@@ -1,0 +1,151 @@
+"""Small packs, batches of made-up numbers, and one update, for the tests of this room.
+
+P policies, T steps, K rollouts of R = P * b rows. Policy p of a batch holds what `numbers(..., p)` gives, whatever
+the pack's size: so a policy meets the same data in a pack and alone.
+"""
+
+from collections.abc import Iterable
+
+import numpy as np
+import torch
+
+from pbt_rl.algos.distributions import Distribution, make_distribution
+from pbt_rl.algos.models import make_model
+from pbt_rl.algos.pack import Pack
+from pbt_rl.algos.rollout import Batch, ObsLayout, Rollout, make_batch
+from pbt_rl.algos.update import StepStats, UpdateSettings, update
+
+CPU = torch.device("cpu")
+T, K, ENVS = 8, 2, 3
+HYPERS = {
+    "learning_rate": 3e-3,
+    "entropy_coef": 0.01,
+    "value_coef": 0.5,
+    "clip_ratio": 0.1,
+    "clip_value": 0.2,
+    "max_grad_norm": 0.5,
+    "gamma": 0.95,
+    "gae_lambda": 0.9,
+    "adam_beta1": 0.9,
+    "adam_beta2": 0.99,
+    "rmsprop_alpha": 0.95,
+    "vtrace_rho": 1.0,
+    "vtrace_c": 1.0,
+    "unroll": 8.0,
+}
+VECTOR = ObsLayout("float32", (4,))
+FRAMES = ObsLayout("uint8", (36, 36), 4)
+DISCRETE = make_distribution((3,), 0)
+MULTI_DISCRETE = make_distribution((3, 2), 0)
+GAUSSIAN = make_distribution((), 2)
+
+
+def make_pack(
+    hypers: list[dict[str, float]],
+    *,
+    packing="loop",
+    algo="appo",
+    layout: ObsLayout = VECTOR,
+    distribution: Distribution = DISCRETE,
+    core="none",
+    dtype=torch.float32,
+    normalize_obs=False,
+    normalize_returns=True,
+    seed=0,
+) -> Pack:
+    torch.manual_seed(seed)
+    return Pack(
+        lambda: make_model(
+            {"obs": layout.seen},
+            distribution.param_size,
+            gaussian=distribution == GAUSSIAN,
+            hidden=16,
+            layers=1,
+            core=core,
+            core_size=8,
+        ),
+        len(hypers),
+        {name: [h[name] for h in hypers] for name in hypers[0]},
+        device=CPU,
+        compute_dtype=dtype,
+        packing=packing,
+        optimizer="adam" if algo == "appo" else "rmsprop",
+        normalized_obs={"obs": 4} if normalize_obs else {},
+        normalize_returns=normalize_returns,
+    )
+
+
+def settings(**changes) -> UpdateSettings:
+    values = {
+        "algo": "appo",
+        "epochs": 2,
+        "minibatches": 1,
+        "use_vtrace": False,
+        "normalize_advantage": True,
+        "kl_target": None,
+        "distribution": DISCRETE,
+    }
+    return UpdateSettings(**(values | changes))
+
+
+def fill(rollout: Rollout, policies: Iterable[int], distribution: Distribution, seed: int) -> None:
+    """Write made-up but plausible data: an episode ends by a terminal state, one by a limit, one goes on."""
+    envs = rollout.rows // len(list(policies))
+    for place, policy in enumerate(policies):
+        rng = np.random.default_rng((seed, policy))
+        rows = slice(place * envs, (place + 1) * envs)
+
+        def put(tensor: torch.Tensor, array: np.ndarray, rows: slice = rows) -> None:
+            tensor[:, rows] = torch.from_numpy(array).to(tensor.dtype)
+
+        for obs in rollout.obs.values():
+            shape = (T + 1, envs, *obs.shape[2:])
+            integers = obs.dtype == torch.int32
+            put(obs, rng.integers(-(2**31), 2**31, shape) if integers else rng.normal(size=shape))
+        params = torch.from_numpy(rng.normal(size=(T, envs, distribution.param_size))).float() * 0.3
+        action, log_prob = distribution.sample(params, torch.Generator().manual_seed(int(rng.integers(99))))
+        rollout.action[:, rows], rollout.log_prob[:, rows] = action, log_prob
+        put(rollout.value, rng.normal(size=(T + 1, envs)))
+        rollout.state[rows] = torch.from_numpy(rng.normal(size=(envs, rollout.state.shape[1]))).float() * 0.5
+        rollout.reward[:, rows] = rng.normal(size=(T, envs))
+        rollout.terminated[:, rows] = rollout.truncated[:, rows] = rollout.first[:, rows] = False
+        start = place * envs
+        rollout.terminated[2, start] = rollout.first[4, start] = True
+        rollout.truncated[4, start + 1] = rollout.first[6, start + 1] = True
+        rollout.first[0, start] = True
+
+
+def make_rollouts(
+    policies: list[int], *, layout=VECTOR, distribution=DISCRETE, state_size=0, seed=0, k=K
+) -> list[Rollout]:
+    dtype = torch.float32 if distribution == GAUSSIAN else torch.int32
+    columns = {DISCRETE: 1, MULTI_DISCRETE: 2, GAUSSIAN: 2}[distribution]
+    rollouts = []
+    for number in range(k):
+        rows = len(policies) * ENVS
+        rollout = Rollout({"obs": layout}, T, rows, len(policies), (columns, dtype), state_size, CPU)
+        fill(rollout, policies, distribution, seed * 100 + number)
+        rollouts.append(rollout)
+    return rollouts
+
+
+def batch_of(rollouts: list[Rollout], policies: int, usable_PK=None) -> Batch:
+    usable = np.ones((policies, len(rollouts)), np.bool_) if usable_PK is None else np.array(usable_PK)
+    return make_batch(rollouts, policies, usable, CPU)
+
+
+def learn(
+    pack: Pack, batch: Batch, s: UpdateSettings, *, current=None, factor=1.0, seed=0
+) -> list[StepStats]:
+    current_P = torch.ones(pack.num_policies, dtype=torch.bool) if current is None else current
+    generator = torch.Generator().manual_seed(seed)
+    return list(update(pack, batch, s, generator=generator, learning_rate_factor=factor, current_P=current_P))
+
+
+def state_of(pack: Pack, policy: int) -> dict[str, torch.Tensor]:
+    return pack.export_member(policy)
+
+
+def same_bits(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
+    assert a.keys() == b.keys()
+    return all(torch.equal(a[name], b[name]) for name in a)

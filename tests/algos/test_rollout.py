@@ -1,0 +1,145 @@
+import numpy as np
+import pytest
+import torch
+from packs import CPU, DISCRETE, ENVS, FRAMES, VECTOR, T, batch_of, learn, make_pack, make_rollouts, settings
+from packs import HYPERS as H
+
+from pbt_rl.algos.rollout import ObsLayout, Rollout, push_frames, push_frames_torch
+
+R, HEIGHT, WIDTH = 5, 4, 6
+
+
+def frames(steps: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Frames [steps, R, H, W] and first [steps, R] with episodes that begin anywhere, but all at step 0."""
+    rng = np.random.default_rng(seed)
+    first = rng.random((steps, R)) < 0.2
+    first[0] = True
+    return rng.integers(1, 256, (steps, R, HEIGHT, WIDTH), dtype=np.uint8), first
+
+
+def reference_stacks(frame: np.ndarray, first: np.ndarray, stack: int) -> np.ndarray:
+    """[steps, R, stack, H, W]: oldest frame first; black from before the episode."""
+    out = np.zeros((len(frame), R, stack, HEIGHT, WIDTH), np.uint8)
+    for t in range(len(frame)):
+        for r in range(R):
+            begin = max(s for s in range(t + 1) if first[s, r])
+            for age in range(stack):
+                if t - age >= begin:
+                    out[t, r, stack - 1 - age] = frame[t - age, r]
+    return out
+
+
+@pytest.mark.parametrize("stack", [2, 3, 4])
+def test_stacks_are_those_of_a_slow_loop(stack):
+    layout = ObsLayout("uint8", (HEIGHT, WIDTH), stack)
+    frame, first = frames(20)
+    obs = torch.full((20, R, HEIGHT, WIDTH), 0x5A5A5A5A, dtype=torch.int32)
+    for t in range(20):
+        push_frames(obs[t], obs[t - 1], frame[t], first[t])
+    seen = layout.as_seen(obs)
+    assert (seen.shape, seen.dtype) == ((20, R, stack, HEIGHT, WIDTH), torch.uint8)
+    np.testing.assert_array_equal(seen.numpy(), reference_stacks(frame, first, stack))
+
+
+def test_device_branch_equals_the_kernel():
+    frame, first = frames(12, seed=1)
+    by_kernel = torch.zeros(12, R, HEIGHT, WIDTH, dtype=torch.int32)
+    by_torch = by_kernel.clone()
+    for t in range(12):
+        push_frames(by_kernel[t], by_kernel[t - 1], frame[t], first[t])
+        here = torch.from_numpy(frame[t]), torch.from_numpy(first[t])
+        push_frames_torch(by_torch[t], by_torch[t - 1], *here)
+    assert torch.equal(by_kernel, by_torch)
+
+
+def test_write_obs_and_follow_go_on_with_the_stack():
+    layout = ObsLayout("uint8", (HEIGHT, WIDTH), 4)
+    frame, first = frames(2 * T + 1, seed=2)
+    one, two = (Rollout({"obs": layout}, T, R, 1, (1, torch.int32), 0, CPU) for _ in range(2))
+    for t in range(T + 1):
+        one.write_obs(t, {"obs": frame[t]}, first[t])
+    two.follow(one)
+    for t in range(1, T + 1):
+        two.write_obs(t, {"obs": frame[T + t]}, first[T + t])
+    stacks = reference_stacks(frame, first, 4)
+    np.testing.assert_array_equal(layout.as_seen(one.obs["obs"]).numpy(), stacks[: T + 1])
+    np.testing.assert_array_equal(layout.as_seen(two.obs["obs"]).numpy(), stacks[T:])
+    np.testing.assert_array_equal(two.first, first[T:])
+
+
+@pytest.mark.parametrize("layout", [FRAMES, VECTOR, ObsLayout("uint8", (2, 3), 3), ObsLayout("float32", ())])
+def test_as_seen_is_a_view_of_the_declared_shape(layout):
+    stored = torch.zeros((3, 5, *layout.stored[1]), dtype=layout.stored[0])
+    seen = layout.as_seen(stored)
+    assert seen.untyped_storage().data_ptr() == stored.untyped_storage().data_ptr()
+    assert tuple(seen.shape[2:]) == layout.seen[0]
+    assert seen.dtype == getattr(torch, layout.seen[1])
+
+
+def test_as_seen_is_a_channels_last_image():
+    seen = FRAMES.as_seen(torch.zeros((3, *FRAMES.shape), dtype=torch.int32))
+    assert seen.is_contiguous(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize("layout", [FRAMES, VECTOR])
+def test_a_batch_places_rows_of_the_right_policy_and_unit(layout):
+    policies = 3
+    rollouts = make_rollouts(list(range(policies)), layout=layout)
+    batch = batch_of(rollouts, policies)
+    for rows in (slice(0, 3), slice(1, 2), slice(1, 3)):
+        seen = batch.obs(rows)["obs"]
+        for g, p in enumerate(range(policies)[rows]):
+            for k, rollout in enumerate(rollouts):
+                for b in range(ENVS):
+                    row = p * ENVS + b
+                    expected = layout.as_seen(rollout.obs["obs"])[:T, row]
+                    assert torch.equal(seen[g, :, k * ENVS + b], expected)
+
+
+def test_all_arrays_of_a_batch_are_placed_alike():
+    policies = 2
+    usable = np.array([[True, False], [True, True]])
+    rollouts = make_rollouts([0, 1], distribution=DISCRETE, state_size=5)
+    batch = batch_of(rollouts, policies, usable)
+    for p in range(policies):
+        for k, r in enumerate(rollouts):
+            for b in range(ENVS):
+                row, column = p * ENVS + b, k * ENVS + b
+                assert torch.equal(batch.action_PTBA[p, :, column], r.action[:, row])
+                assert torch.equal(batch.log_prob_PTB[p, :, column], r.log_prob[:, row])
+                assert torch.equal(batch.value_PT1B[p, :, column], r.value[:, row])
+                assert torch.equal(batch.state_PBS[p, column], r.state[row])
+                for name in ("reward", "terminated", "truncated"):
+                    got = getattr(batch, f"{name}_PTB")[p, :, column].numpy()
+                    np.testing.assert_array_equal(got, getattr(r, name)[:, row])
+                np.testing.assert_array_equal(batch.first_PT1B[p, :, column].numpy(), r.first[:, row])
+                valid = ~r.first[1:, row] & usable[p, k]
+                np.testing.assert_array_equal(batch.valid_PTB[p, :, column].numpy(), valid)
+
+
+def test_fresh_buffers_are_poisoned():
+    rollout = Rollout({"obs": VECTOR, "screen": FRAMES}, T, R, 1, (1, torch.int32), 2, CPU)
+    for array in (rollout.log_prob, rollout.value, rollout.state, rollout.obs["obs"]):
+        assert array.isnan().all()
+    assert np.isnan(rollout.reward).all()
+    assert (rollout.action < 0).all()
+    assert (rollout.obs["screen"] == -0x5A5A5A5B).all()
+    assert (rollout.version == -1).all()
+    assert (rollout.origin == -1).all()
+
+
+def test_a_rollout_that_was_never_written_cannot_be_learned_from():
+    pack = make_pack([H])
+    unwritten = Rollout({"obs": VECTOR}, T, ENVS, 1, (1, torch.int32), 0, CPU)
+    with pytest.raises(RuntimeError, match="out of bounds"):
+        learn(pack, batch_of([unwritten], 1), settings())
+
+
+@pytest.mark.parametrize("name", ["reward", "log_prob", "value", "obs"])
+def test_one_unwritten_step_shows_in_the_gradient(name):
+    rollouts = make_rollouts([0])
+    fresh = Rollout({"obs": VECTOR}, T, ENVS, 1, (1, torch.int32), 0, CPU)
+    target, poison = (r.obs["obs"] if name == "obs" else getattr(r, name) for r in (rollouts[0], fresh))
+    target[5, 2] = poison[5, 2]
+    stats = learn(make_pack([H]), batch_of(rollouts, 1), settings())
+    assert not any(torch.isfinite(s.values["grad_norm"]).any() for s in stats)
