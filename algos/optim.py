@@ -16,7 +16,7 @@ from torch import Tensor
 from .jit import kernel
 
 OptimizerName = Literal["adam", "rmsprop"]
-ADAM_EPS = 1e-5
+ADAM_EPS = 1e-6
 RMSPROP_EPS = 1e-2
 """Inside the root's sum, as GA3C and A3C choose it (Mnih et al. 2016, supplement: shared statistics)."""
 

@@ -31,6 +31,7 @@ from .models import PolicyNet
 
 Packing = Literal["loop", "vmap"]
 OBS_CLIP = 5.0
+ROW_ALIGNMENT = 32
 RETURN_STATS_RATE = 0.01
 RETURN_DEVIATION_MIN = 0.01
 
@@ -68,6 +69,11 @@ def _slots(module: nn.Module, start: int = 0) -> list[_Slot]:
     return slots
 
 
+def _aligned(size: int) -> int:
+    """Round up so that every row begins at a cache line; the numbers between stay 0."""
+    return -(-size // ROW_ALIGNMENT) * ROW_ALIGNMENT
+
+
 class Pack:
     """The policies of one device.
 
@@ -95,9 +101,9 @@ class Pack:
         template = make_net()
         self.state_size = template.state_size
         self._body = _slots(template.body)
-        self._body_size = self._body[-1].stop if self._body else 0
+        self._body_size = _aligned(self._body[-1].stop)
         self._heads = _slots(template.heads, self._body_size)
-        self.num_params = self._heads[-1].stop
+        self.num_params = _aligned(self._heads[-1].stop)
         self._normalize_returns = normalize_returns
         self._normalized_obs = dict(normalized_obs)
 
@@ -168,7 +174,7 @@ class Pack:
                 params_GTBD, value_GTB, state_GBS = group.serve(
                     obs, state_PBS[rows], first_PB[rows].unsqueeze(1)
                 )
-                value_GB = self._denormalize(value_GTB.squeeze(1), self._serving_stats, rows)
+                value_GB = value_GTB.squeeze(1) * self._deviation(self._serving_stats, rows).unsqueeze(1)
             params.append(params_GTBD.squeeze(1))
             values.append(value_GB)
             states.append(state_GBS)
@@ -232,23 +238,24 @@ class Pack:
         return self.hypers["learning_rate"][group.rows] * self.state["lr_factor"][group.rows] * factor
 
     def normalize_value(self, value_GTB: Tensor, rows: slice) -> Tensor:
-        """Reward units -> what the network predicts."""
-        mean, deviation = self._return_stats(self.state, rows)
-        return (value_GTB - mean[:, None, None]) / deviation[:, None, None]
+        """Reward units -> what the network predicts: divided by the running deviation of returns.
+
+        The mean is left in: where it drifts (as it does while a policy learns), subtracting it makes the network
+        chase its own target (measured on Pong: the values stayed constant for 150,000 steps).
+        """
+        return value_GTB / self._deviation(self.state, rows)[:, None, None]
 
     def denormalize_value(self, value_GTB: Tensor, rows: slice) -> Tensor:
         """What the network predicts -> reward units, by the present statistics."""
-        return self._denormalize(value_GTB, self.state, rows)
+        return value_GTB * self._deviation(self.state, rows)[:, None, None]
 
-    def _denormalize(self, value: Tensor, stats: Mapping[str, Tensor], rows: slice) -> Tensor:
-        mean, deviation = self._return_stats(stats, rows)
-        shape = (-1, *(1,) * (value.dim() - 1))
-        return value * deviation.view(shape) + mean.view(shape)
+    def return_deviation(self, rows: slice) -> Tensor:
+        """Running deviation of returns, [G]; 1 where returns are not normalised."""
+        return self._deviation(self.state, rows)
 
-    def _return_stats(self, stats: Mapping[str, Tensor], rows: slice) -> tuple[Tensor, Tensor]:
-        mean = stats["return_mean"][rows]
-        variance = stats["return_square"][rows] - mean**2
-        return mean, variance.clamp(min=RETURN_DEVIATION_MIN**2).sqrt()
+    def _deviation(self, stats: Mapping[str, Tensor], rows: slice) -> Tensor:
+        variance = stats["return_square"][rows] - stats["return_mean"][rows] ** 2
+        return variance.clamp(min=RETURN_DEVIATION_MIN**2).sqrt()
 
     @torch.no_grad()
     def observe_returns(self, rows: slice, target_GTB: Tensor, valid_GTB: Tensor) -> None:

@@ -200,7 +200,7 @@ def _targets(
     value_T1 = torch.cat([pack.denormalize_value(value, rows), s.value_T1[:, -1:]], dim=1)
     if settings.algo == "a3c":
         advantage = gae(s.reward, value_T1, *ends, h["gamma"], torch.ones_like(h["gamma"]), h["unroll"])
-        return advantage + value_T1[:, :-1], advantage / _value_scale(pack, rows)
+        return advantage + value_T1[:, :-1], advantage / pack.return_deviation(rows)[:, None, None]
 
     log_ratio = torch.where(valid, log_prob - s.log_prob, 0.0)
     target, advantage = vtrace(
@@ -217,12 +217,6 @@ def _targets(
     # The surrogate multiplies by the ratio itself; V-trace's advantage already holds it, clipped: take it out.
     rho = torch.minimum(log_ratio.exp(), h["vtrace_rho"][:, None, None])
     return target, advantage / rho.clamp(min=1e-6)
-
-
-def _value_scale(pack: Pack, rows: slice) -> Tensor:
-    """Deviation of returns, [G, 1, 1]: brings A3C's advantages to the unit of its normalised values."""
-    one = torch.ones_like(pack.hypers["gamma"][rows])[:, None, None]
-    return pack.denormalize_value(one, rows) - pack.denormalize_value(0 * one, rows)
 
 
 @torch.no_grad()

@@ -93,7 +93,8 @@ def _parse(kind: type[T], prog: str, arguments: list[str], default: Any = tyro.M
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said):
-            return tyro.cli(kind, prog=prog, args=arguments, default=default)
+            command: T = tyro.cli(kind, prog=prog, args=arguments, default=default)
+            return command
     except SystemExit as end:
         cause: BaseException | None = end
         while cause is not None:
@@ -136,7 +137,7 @@ def apply_recipe(config: Any, values: dict[str, object]) -> Any:
             nested.setdefault(head, {})[rest] = value
         else:
             flat[head] = value
-    parts = {head: dataclasses.replace(getattr(config, head), **inner) for head, inner in nested.items()}  # type: ignore[type-var]
+    parts = {head: dataclasses.replace(getattr(config, head), **inner) for head, inner in nested.items()}
     return dataclasses.replace(config, **flat, **parts)
 
 

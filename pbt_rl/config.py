@@ -32,7 +32,7 @@ class PbtConfig:
     keep their weights and mutate. `truncation` (Jaderberg et al. 2017): only the worst change."""
     period_frames: int = 5_000_000
     """Emulator frames of each member between two comparisons (a meta-epoch)."""
-    start_frames: int = 20_000_000
+    start_frames: int = 10_000_000
     """Burn-in: no comparison before every member has this many frames."""
     replace_fraction: float = 0.3
     """Share of the population that is best, and share that is worst (rounded up, at most half)."""
@@ -181,7 +181,7 @@ class Config:
     """Folder that holds the runs."""
     overwrite: bool = False
     """Delete an existing run of the same name first."""
-    train_for_frames: int = 10_000_000
+    train_for_frames: int = 100_000_000
     """Stop when every member has trained on this many emulator frames."""
     train_for_seconds: float = 0.0
     """Stop after this many seconds; 0: no limit."""

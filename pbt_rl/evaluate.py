@@ -191,6 +191,7 @@ class Player:
     def __init__(self, pack: Pack, spec: EnvSpec, rows: int, seed: int, *, greedy: bool) -> None:
         assert pack.num_policies == 1
         self._pack, self._action, self._greedy = pack, spec.action, greedy
+        self._low, self._high = (np.array(x, np.float32) for x in (spec.action.low, spec.action.high))
         self._distribution = make_distribution(spec.action.nvec, len(spec.action.low))
         self._generator = torch.Generator(pack.device).manual_seed(seed)
         dtype = getattr(torch, spec.action.dtype)
@@ -215,7 +216,7 @@ class Player:
         else:
             action_BA = self._distribution.sample(params_PBD, self._generator)[0][0]
         actions: NDArray[Any] = action_BA.cpu().numpy()
-        return np.clip(actions, self._action.low, self._action.high) if self._action.low else actions
+        return np.clip(actions, self._low, self._high) if self._low.size else actions
 
 
 def most_probable(action: ActionSpec, params_BD: Tensor) -> Tensor:

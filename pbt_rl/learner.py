@@ -216,11 +216,12 @@ class Learner:
         busy = self.sampler.serve()
         if self._on_policy:
             self.trainer.run_commands()
+            learned = False
             while self.trainer.has_batch:
                 self.trainer.learn()
                 self._report()
-                busy = True
-            if busy:
+                busy = learned = True
+            if learned:  # a batch is of all units (appo) or of one (a3c): none that rests is left out
                 self.sampler.resume_finished()
         elif self.trainer.has_batch:
             with self.trainer.wake:

@@ -22,6 +22,8 @@ from typing import IO, Any
 
 PR_SET_PDEATHSIG = 1
 TAIL_BYTES = 4000
+PARENTS_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""They may reach the whole process group; only the parent answers them, and it ends its children in order."""
 CHILD_ENVIRONMENT = {
     # One thread of arithmetic libraries unless a learner's plan says otherwise.
     "OMP_NUM_THREADS": "1",
@@ -47,14 +49,19 @@ class Child:
         """The traceback or error that it sent before it ended."""
         self.user_error = False
         self.output: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the child
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", module, str(theirs.fileno()), str(os.getpid())],
-            pass_fds=[theirs.fileno(), *fds],
-            stdin=subprocess.DEVNULL,
-            stdout=self.output,
-            stderr=subprocess.STDOUT,
-            env=os.environ | CHILD_ENVIRONMENT,
-        )
+        # A child is born with them blocked: it must not die of one before it can ignore it.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, PARENTS_SIGNALS)
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", module, str(theirs.fileno()), str(os.getpid())],
+                pass_fds=[theirs.fileno(), *fds],
+                stdin=subprocess.DEVNULL,
+                stdout=self.output,
+                stderr=subprocess.STDOUT,
+                env=os.environ | CHILD_ENVIRONMENT,
+            )
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         theirs.close()
         self.connection: Connection[Any, Any] = Connection(ours.detach())
         self.sentinel = os.pidfd_open(self._process.pid)
@@ -102,9 +109,8 @@ def begin_child() -> tuple[Connection[Any, Any], Any]:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != int(sys.argv[2]):  # the parent died before the line above
         os._exit(1)
-    signal.signal(
-        signal.SIGINT, signal.SIG_IGN
-    )  # Ctrl-C reaches the whole group; the parent ends us in order
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    for number in PARENTS_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, PARENTS_SIGNALS)
     faulthandler.enable()
     return connection, connection.recv()

@@ -64,6 +64,12 @@ def describe_plan(facts: Facts) -> list[str]:
             f"{pack.actors} actors x {pack.units_per_actor} units x {pack.rows} rows "
             f"({pack.envs_per_policy} a policy); batch {steps} steps a policy; {pack.threads} thread(s)"
         )
+    first_round = max(config.pbt.start_frames, config.pbt.period_frames)
+    if config.pbt.enabled and config.num_policies > 1 and first_round >= config.train_for_frames:
+        lines.append(
+            f"note: PBT compares members first at {first_round:,} frames each, and this run ends at "
+            f"{config.train_for_frames:,}: lower --pbt.start-frames and --pbt.period-frames to see it at work"
+        )
     return lines
 
 

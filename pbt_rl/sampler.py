@@ -125,6 +125,7 @@ class Sampler:
         self.full: deque[Rollout] = deque()
         self._generator = torch.Generator(pack.device).manual_seed(seed)
         self._state_resets: deque[int] = deque()
+        self._origin = self.clock.origin.copy()
         rows = boxes[0][0].rows
         action = (spec.action.components, getattr(torch, spec.action.dtype))
         layouts = obs_layouts(spec)
@@ -146,6 +147,7 @@ class Sampler:
     def serve(self) -> bool:
         """Answer every unit that has a step and a place to put it; say whether there was one."""
         began = time.thread_time()
+        self._take_resets()
         ready: list[ServedUnit] = []
         for unit in self.units:
             if unit.has_step and unit.t <= self._steps:
@@ -162,6 +164,7 @@ class Sampler:
     def resume_finished(self) -> None:
         """On-policy modes, after learning: rested units begin their next rollout with the new weights."""
         began = time.thread_time()
+        self._take_resets()
         units, self._resting = self._resting, []
         for unit in units:
             self._next_rollout(unit)
@@ -170,8 +173,20 @@ class Sampler:
         self.tally.inference_seconds += time.thread_time() - began
 
     def reset_state(self, policy: int) -> None:
-        """Zero a policy's recurrent state everywhere, before it acts again. Any thread may call."""
+        """Zero a policy's recurrent state everywhere, before it acts again. Any thread may call.
+
+        Call it before `clock.origin` is raised: a rollout that begins under the new origin then begins with the
+        zeroed state.
+        """
         self._state_resets.append(policy)
+
+    def _take_resets(self) -> None:
+        """Do what `reset_state` was asked for; rollouts begin with zeroed state, or as outdated ones."""
+        self._origin = self.clock.origin.copy()
+        while self._state_resets:
+            policy = self._state_resets.popleft()
+            for unit in self.units:
+                unit.state.view(len(self._members), self._envs, -1)[policy] = 0
 
     def _arrive(self, unit: ServedUnit) -> None:
         """Take the mailbox's step into the rollout: the outcome of action t-1 and the observation t."""
@@ -185,7 +200,7 @@ class Sampler:
             if step.episode_done.any():
                 self._note_episodes(unit)
         else:
-            rollout.origin[:] = self.clock.origin
+            rollout.origin[:] = self._origin
             rollout.state.copy_(unit.state)
         rollout.write_obs(t, step.obs, step.first)
         unit.taken += 1
@@ -207,8 +222,6 @@ class Sampler:
 
     def _act(self, units: list[ServedUnit]) -> None:
         """One packed forward for all these units, then actions for each."""
-        while self._state_resets:
-            self._zero_state(self._state_resets.popleft())
         policies, envs = len(self._members), self._envs
 
         def packed(parts: list[Tensor]) -> Tensor:
@@ -267,9 +280,5 @@ class Sampler:
         assert rollout is not None, "a unit was served without a free buffer"
         rollout.follow(unit.rollout)
         rollout.state.copy_(unit.state)
-        rollout.origin[:] = self.clock.origin
+        rollout.origin[:] = self._origin
         unit.rollout, unit.t = rollout, 0
-
-    def _zero_state(self, policy: int) -> None:
-        for unit in self.units:
-            unit.state.view(len(self._members), self._envs, -1)[policy] = 0

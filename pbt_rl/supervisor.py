@@ -22,6 +22,7 @@ from __future__ import annotations
 import json
 import signal
 import time
+from bisect import bisect_left
 from collections import deque
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -101,8 +102,8 @@ class Supervisor:
         self._replacements = self._mutations = self._restarts = 0
         self._signal: int | None = None
         self._began = time.monotonic()
-        self._rates: deque[tuple[float, int]] = deque()
-        self._history: list[tuple[float, int]] = []
+        self._history: list[tuple[float, int]] = [(0.0, 0)]
+        """(seconds, frames of the population) at every report."""
         self._stages: dict[str, float] = {}
         self._environment_seconds = 0.0
         self._next_view = 0.0
@@ -213,6 +214,7 @@ class Supervisor:
 
     def _take_report(self, fleet: Fleet, pack: int, report: Any) -> None:
         self._population.take(str(pack), report)
+        self._history.append((time.monotonic() - self._began, self._population.frames))
         for stage, seconds in report.stage_seconds.items():
             self._stages[stage] = self._stages.get(stage, 0.0) + seconds
         if self._queue or self._sent:
@@ -302,14 +304,8 @@ class Supervisor:
         self._board.update(view)
 
     def _view(self, fleet: Fleet | None) -> RunView:
-        population, now = self._population, time.monotonic()
-        seconds = now - self._began
-        self._history.append((seconds, population.frames))
-        self._rates.append((seconds, population.frames))
-        while seconds - self._rates[0][0] > RATE_WINDOW_SECONDS:
-            self._rates.popleft()
-        span = seconds - self._rates[0][0]
-        rate = (population.frames - self._rates[0][1]) / span if span > 0 else 0.0
+        population, seconds = self._population, time.monotonic() - self._began
+        rate = self._rate_since(self._history[-1][0] - RATE_WINDOW_SECONDS)
         stages, self._stages = self._stages, {}
         if fleet is not None:
             total = fleet.environment_seconds()
@@ -343,27 +339,30 @@ class Supervisor:
             left.append(max(0.0, self._config.train_for_seconds - seconds))
         return min(left, default=None)
 
+    def _rate_since(self, start_seconds: float) -> float:
+        """Frames/s from the first report at or after `start_seconds` to the last one."""
+        index = bisect_left(self._history, start_seconds, key=lambda point: point[0])
+        first = self._history[min(index, len(self._history) - 1)]
+        last = self._history[-1]
+        return (last[1] - first[1]) / (last[0] - first[0]) if last[0] > first[0] else 0.0
+
     def _steady_rate(self) -> float:
         """Frames/s over the last three quarters of the time in which frames came."""
-        moving = [point for point in self._history if point[1] > 0]
-        if len(moving) < 2:
-            return 0.0
-        start = moving[0][0] + (moving[-1][0] - moving[0][0]) / 4
-        first = next(point for point in moving if point[0] >= start)
-        seconds = moving[-1][0] - first[0]
-        return (moving[-1][1] - first[1]) / seconds if seconds > 0 else 0.0
+        start = next((seconds for seconds, frames in self._history if frames > 0), 0.0)
+        return self._rate_since(start + (self._history[-1][0] - start) / 4)
 
     # -- the end --------------------------------------------------------------------------------------------
 
     def _save_best(self, fleet: Fleet) -> None:
-        """Have the best member's weights written (member 0's while no episode has finished)."""
+        """Have what was decided applied, and the best member's weights written (member 0's before any episode)."""
         best = best_member(self._population.views()) or 0
         values = self._population.members[best].values
         fleet.send(self._pack_of[best], ("save", best, weights_path(self._folder, best), values))
         deadline = time.monotonic() + SAVE_SECONDS
-        while best not in self._saved and time.monotonic() < deadline:
+        while (self._sent or best not in self._saved) and time.monotonic() < deadline:
             for event in fleet.events(PATIENCE_SECONDS):
-                if event.kind in ("message", "learner_died"):
+                is_report = event.kind == "message" and event.content[0] == "report"
+                if event.kind in ("message", "learner_died") and not is_report:  # a report may bring decisions
                     self._handle(fleet, event)
         if best not in self._saved:
             self._screen.event(f"the weights of member {best} were not saved within {SAVE_SECONDS:.0f} s")

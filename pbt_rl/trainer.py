@@ -207,9 +207,9 @@ class Trainer:
         elif edit.weights == "fresh":
             self._pack.set_fresh(p)
         if edit.weights != "keep":
+            self._sampler.reset_state(p)
             self._sampler.clock.origin[p] += 1
             self._current_P[p] = False
-            self._sampler.reset_state(p)
         shaping = {k.removeprefix(SHAPING): v for k, v in edit.values.items() if k.startswith(SHAPING)}
         self._shaping.write(p, edit.generation, shaping)
         milliseconds = (time.perf_counter() - began) * 1000
@@ -230,7 +230,7 @@ class Trainer:
         if member is None or member not in self._members:
             return []
         p = self._members.index(member)
-        return [int(rows[p].reshape(-1).view(torch.int32).sum()) for rows in self._pack.state.values()]
+        return [_bit_sum(rows[p]) for rows in self._pack.state.values()]
 
     def write_exchange(self, member: int) -> None:
         """Put a member's whole state into the exchange memory."""
@@ -248,3 +248,11 @@ class Trainer:
             state[name] = data.view(rows.dtype).view(rows[0].shape)
             offset += size
         return state
+
+
+def _bit_sum(tensor: Tensor) -> int:
+    """A number that changes with any single bit of a tensor: its memory as 64-bit integers, summed."""
+    data = tensor.reshape(-1).view(torch.uint8)
+    if data.numel() % 8 or data.storage_offset() % 8:
+        return int.from_bytes(data.cpu().numpy().tobytes(), "little")
+    return int(data.view(torch.int64).sum())

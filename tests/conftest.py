@@ -47,7 +47,7 @@ def our_processes():
 
 
 def shared_memory():
-    return set(os.listdir(SHARED_MEMORY)) if SHARED_MEMORY.is_dir() else set()
+    return {path.name for path in SHARED_MEMORY.iterdir()} if SHARED_MEMORY.is_dir() else set()
 
 
 def unused(names):

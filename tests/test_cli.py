@@ -33,12 +33,12 @@ def pbt_rl(monkeypatch, tmp_path, capsys):
 
 def options(text):
     """The options of a help text: `--name KIND (default: ...)`, one a line."""
-    lines = [line.strip("│ ") for line in text.splitlines() if line.startswith("│")]
     found = []
-    for line in lines:
-        if line.startswith("--"):
+    for framed in text.splitlines():
+        line = framed.strip("│ ")
+        if re.match("[│ ] {1,2}--[a-z]", framed):
             found.append(line)
-        elif found and (match := re.search(r"\((default: .*|required|default:)$", line)):
+        elif found and (match := re.search(r"\((default:.*|required\))$", line)):
             found[-1] += f" ({match[1]}"
         elif found and found[-1].endswith("default:"):
             found[-1] += f" {line}"

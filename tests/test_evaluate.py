@@ -309,7 +309,7 @@ def test_film_holds_every_picture_in_its_own_time(tmp_path, suffix):
     for brightness in range(0, 250, 50):
         film.add(np.full((81, 50, 3), brightness, np.uint8))
     film.close()
-    pictures = list(imageio.get_reader(path))
+    pictures = list(imageio.get_reader(path).iter_data())
     assert len(pictures) == 5
     assert pictures[0].shape[:2] == (324, 200)
     assert abs(int(pictures[3].mean()) - 150) < 8

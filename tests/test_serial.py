@@ -23,9 +23,9 @@ def serial(out, name, seed):
         "num-policies": 4,
         "actors": 2,
         "envs-per-unit": 2,
-        "train-for-frames": 6000,
-        "pbt.period-frames": 1000,
-        "pbt.start-frames": 1000,
+        "train-for-frames": 4000,
+        "pbt.period-frames": 500,
+        "pbt.start-frames": 500,
         "pbt.min-episodes": 1,
         "learner.batch": 128,
     }

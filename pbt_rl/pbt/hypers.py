@@ -65,7 +65,7 @@ class Hypers:
     """Weight of the value loss."""
     clip_ratio: float = _hyper(0.1, 0.01, 0.5, "log", tuned=True)
     """PPO: clip of the probability ratio, 1 +- this."""
-    clip_value: float = _hyper(0.2, 0.01, 10.0, "log", tuned=True)
+    clip_value: float = _hyper(1.0, 0.01, 10.0, "log", tuned=True)
     """PPO: clip of the change of the (normalised) value."""
     max_grad_norm: float = _hyper(0.5, 0.01, 100.0, "log", tuned=True)
     """Limit of the gradient's norm."""

@@ -105,6 +105,8 @@ def test_counting_shows_a_lost_a_repeated_a_foreign_and_a_changed_step(counted, 
     if not first[start + 1]:
         changed = np.where(np.arange(200) == start, (action + 1) % 5, action)
         assert counting_errors(obs, changed, first)
+    miscounted = obs + np.outer(np.arange(200) == start, [0, 0, 1, 0])
+    assert counting_errors(miscounted, action, first)
     flipped = np.where(np.arange(200) == start, ~first, first)
     assert counting_errors(obs, action, flipped)
 

@@ -1,0 +1,62 @@
+# make demo | test | test-all | check | bench | clean
+#
+# Everything runs in .venv, made on first use and made again when pyproject.toml or constraints.txt change.
+# Another interpreter:        make test PYTHON=python3.12
+# PyTorch's small CPU build:  make test TORCH_INDEX=https://download.pytorch.org/whl/cpu
+
+SHELL := /bin/bash
+PYTHON ?=
+TORCH_INDEX ?=
+ARGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: demo test test-all check bench clean
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help:
+	@sed -n '1,6s/^# \{0,1\}//p' Makefile
+
+# Four agents learn Breakout for two and a half minutes. The periods are far shorter than those of a real
+# run, so that replacements happen while one looks on. ARGS adds options: make demo ARGS="--seed 1"
+demo: $(READY)
+	$(BIN)/pbt-rl train --env atari/breakout --num-policies 4 --name demo --overwrite \
+		--train-for-seconds 150 --pbt.start-frames 60000 --pbt.period-frames 40000 \
+		--pbt.objective-episodes 20 --pbt.min-episodes 5 --pbt.mutation-rate 0.5 $(ARGS)
+	@echo
+	@echo "Watch the curves:      $(BIN)/tensorboard --logdir runs/demo"
+	@echo "Play the best member:  $(BIN)/pbt-rl eval runs/demo --video demo.mp4"
+
+test: $(READY)
+	$(BIN)/python -m pytest -m "not slow" $(ARGS)
+
+test-all: $(READY)
+	$(BIN)/python -m pytest $(ARGS)
+
+check: $(READY)
+	$(BIN)/python scripts/check.py
+
+bench: $(READY)
+	$(BIN)/python scripts/bench.py --env atari/pong $(ARGS)
+
+# Leaves runs/ alone.
+clean:
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find algos envs pbt_rl scripts tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(READY): pyproject.toml constraints.txt
+	@for python in $(or $(PYTHON),python3 python3.13 python3.12 python3.11); do \
+		if "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+			echo "making $(VENV) with $$("$$python" --version)"; \
+			"$$python" -m venv $(VENV) && exit 0; \
+			echo "$$python cannot make $(VENV); on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; \
+		fi; \
+	done; \
+	echo "Python 3.11 or newer is needed; tried: $(or $(PYTHON),python3 python3.13 python3.12 python3.11)." \
+		"Name one: make PYTHON=/path/to/python3.11" >&2; exit 1
+	$(BIN)/python -m pip install --quiet -c constraints.txt $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) torch
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	@touch $@

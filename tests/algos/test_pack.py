@@ -1,0 +1,267 @@
+import numpy as np
+import pytest
+import torch
+from packs import (
+    DISCRETE,
+    ENVS,
+    FRAMES,
+    GAUSSIAN,
+    MULTI_DISCRETE,
+    VECTOR,
+    batch_of,
+    learn,
+    make_pack,
+    make_rollouts,
+    same_bits,
+    settings,
+    state_of,
+)
+from packs import HYPERS as H
+
+from pbt_rl.algos.pack import RETURN_STATS_RATE
+
+LSTM = {"core": "lstm"}
+THREE = [H, H | {"learning_rate": 1e-3, "gamma": 0.9}, H | {"clip_ratio": 0.3, "max_grad_norm": 5.0}]
+
+
+def trained(hypers=THREE, *, seed=0, state_size=0, **options):
+    """A pack with something in all of its state."""
+    pack = make_pack(hypers, seed=seed, **options)
+    rollouts = make_rollouts(list(range(len(hypers))), seed=seed, state_size=pack.state_size)
+    learn(pack, batch_of(rollouts, len(hypers)), settings(kl_target=1e-9))
+    pack.publish(tuple(range(len(hypers))))
+    return pack
+
+
+def acted(pack, seed=0):
+    g = torch.Generator().manual_seed(seed)
+    obs = torch.randn(1, 4, 4, generator=g).repeat(pack.num_policies, 1, 1)
+    state = torch.zeros(pack.num_policies, 4, pack.state_size)
+    return pack.act({"obs": obs}, state, torch.zeros(pack.num_policies, 4, dtype=torch.bool))
+
+
+@pytest.mark.parametrize("packing", ["loop", "vmap"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_copy_makes_the_target_the_donor_and_leaves_the_donor_alone(packing, dtype):
+    pack = trained(packing=packing, dtype=dtype, normalize_obs=True, **LSTM)
+    donor, other = state_of(pack, 0), state_of(pack, 1)
+    assert not same_bits(donor, state_of(pack, 2))
+    assert all((x != 0).any() for x in donor.values()), "every part of the state is in use"
+    pack.copy_member(0, 2)
+    assert same_bits(state_of(pack, 2), donor)
+    assert same_bits(state_of(pack, 0), donor)
+    assert same_bits(state_of(pack, 1), other)
+    for of_0, of_1, of_2 in acted(pack)[:2]:
+        assert torch.equal(of_2, of_0)
+        assert not torch.equal(of_1, of_0)
+
+
+@pytest.mark.parametrize("packing", ["loop", "vmap"])
+def test_a_copy_goes_on_exactly_like_its_donor(packing):
+    # With the donor's hypers and data too: so nothing that matters was left behind.
+    pack = trained([H] * 3, packing=packing, normalize_obs=True)
+    pack.copy_member(0, 2)
+    rollouts = make_rollouts([0, 1, 0], seed=5)
+    learn(pack, batch_of(rollouts, 3), settings())
+    assert same_bits(state_of(pack, 0), state_of(pack, 2))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_member_moves_between_packs_bit_for_bit(dtype):
+    source = trained(dtype=dtype, normalize_obs=True)
+    target = trained([H, H], dtype=dtype, seed=7, packing="vmap", normalize_obs=True)
+    other, donor = state_of(target, 0), state_of(source, 2)
+    target.import_member(1, source.export_member(2))
+    assert same_bits(state_of(target, 1), donor)
+    assert same_bits(state_of(source, 2), donor)
+    assert same_bits(state_of(target, 0), other)
+    torch.testing.assert_close(acted(target)[0][1], acted(source)[0][2])
+
+
+def test_an_exported_state_is_a_copy():
+    pack = trained()
+    state = pack.export_member(0)
+    kept = {name: x.clone() for name, x in state.items()}
+    learn(pack, batch_of(make_rollouts([0, 1, 2], seed=3), 3), settings())
+    assert same_bits(state, kept)
+    assert pack.member_bytes() == sum(x.numel() * x.element_size() for x in state.values())
+
+
+def test_fresh_member_has_new_weights_and_nothing_else():
+    pack = trained(normalize_obs=True)
+    blank = state_of(make_pack(THREE, normalize_obs=True), 0)
+    before = [state_of(pack, p) for p in range(3)]
+    pack.set_fresh(1)
+    after = state_of(pack, 1)
+    assert not torch.equal(after["param"], before[1]["param"])
+    assert not torch.equal(after["param"], blank["param"])
+    assert same_bits(after | {"param": blank["param"]}, blank)
+    assert same_bits(state_of(pack, 0), before[0])
+    assert same_bits(state_of(pack, 2), before[2])
+
+
+def test_all_policies_begin_with_weights_of_their_own():
+    pack = make_pack(THREE)
+    rows = pack.state["param"]
+    assert not torch.equal(rows[0], rows[1])
+    assert not torch.equal(rows[1], rows[2])
+
+
+@pytest.mark.parametrize("packing", ["loop", "vmap"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_learning_reaches_acting_only_when_published(packing, dtype):
+    pack = make_pack(THREE, packing=packing, dtype=dtype)
+    params, value, _ = acted(pack)
+    learn(pack, batch_of(make_rollouts([0, 1, 2]), 3), settings())
+    assert torch.equal(acted(pack)[0], params)
+    assert torch.equal(acted(pack)[1], value)
+    pack.publish((0, 2))
+    now = acted(pack)[0]
+    assert [torch.equal(now[p], params[p]) for p in range(3)] == [False, True, False]
+
+
+@pytest.mark.parametrize("packing", ["loop", "vmap"])
+def test_bf16_weights_follow_their_float32_masters(packing):
+    pack = trained(packing=packing, dtype=torch.bfloat16)
+    masters = pack.state["param"][:, : pack._body_size]
+    assert masters.dtype == torch.float32
+    assert pack._working.dtype == torch.bfloat16
+    assert torch.equal(pack._working, masters.bfloat16())
+    assert torch.equal(pack._serving, masters.bfloat16())
+    assert not torch.equal(masters.bfloat16().float(), masters), "masters keep what bf16 cannot hold"
+
+
+@pytest.mark.parametrize("packing", ["loop", "vmap"])
+def test_gradients_begin_at_zero_at_every_step(packing):
+    for dtype in (torch.float32, torch.bfloat16):
+        pack = trained(packing=packing, dtype=dtype)
+        assert not pack._grad.any()
+        assert not pack._grad_working.any()
+
+
+@pytest.mark.parametrize("layout", [VECTOR, FRAMES])
+@pytest.mark.parametrize("distribution", [DISCRETE, MULTI_DISCRETE, GAUSSIAN])
+def test_weights_are_named_as_the_network_names_them(layout, distribution):
+    pack = make_pack(THREE, layout=layout, distribution=distribution)
+    named = pack.named_weights(1)
+    net = pack._make_net()
+    net.load_state_dict(named)
+    obs = make_rollouts([0], layout=layout, distribution=distribution)[0].obs["obs"][:1]
+    with torch.no_grad():
+        params, value, _ = net({"obs": layout.as_seen(obs)}, torch.zeros(ENVS, 0), torch.ones(1, ENVS).bool())
+        stored = obs.repeat(3, *(1,) * (obs.dim() - 1))
+        served = pack.act(
+            {"obs": layout.as_seen(stored)}, torch.zeros(3, ENVS, 0), torch.ones(3, ENVS).bool()
+        )
+    torch.testing.assert_close(served[0][1], params[0])
+    torch.testing.assert_close(served[1][1], value[0])
+
+
+def test_set_hypers_writes_into_the_tensors_in_use():
+    pack = make_pack([H, H])
+    tensors = {name: column.data_ptr() for name, column in pack.hypers.items()}
+    pack.set_hypers(1, {name: value / 2 for name, value in H.items()})
+    for name, column in pack.hypers.items():
+        assert column.data_ptr() == tensors[name]
+        torch.testing.assert_close(column, torch.tensor([H[name], H[name] / 2]))
+
+
+# -- statistics ---------------------------------------------------------------------------------------------
+
+
+def made_up(seed: int, *shape: int) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def test_return_statistics_are_running_means_of_valid_steps_per_policy():
+    pack = make_pack(THREE)
+    mean, square = np.zeros(3), np.ones(3)
+    for step in range(300):
+        target = made_up(step, 3, 8, 6) * 4 + torch.tensor([0.0, 5.0, -7.0])[:, None, None]
+        valid = made_up(1000 + step, 3, 8, 6) > -0.5
+        valid[1] &= step % 2 == 0
+        pack.observe_returns(slice(0, 3), torch.where(valid, target, torch.nan), valid)
+        for p in range(3):
+            if valid[p].any():
+                seen = target[p][valid[p]].double().numpy()
+                mean[p] += RETURN_STATS_RATE * (seen.mean() - mean[p])
+                square[p] += RETURN_STATS_RATE * ((seen**2).mean() - square[p])
+    np.testing.assert_allclose(pack.state["return_mean"].numpy(), mean, rtol=1e-4)
+    np.testing.assert_allclose(pack.state["return_square"].numpy(), square, rtol=1e-4)
+
+    values = made_up(5, 3, 2, 2)
+    deviation = np.sqrt(square - mean**2)[:, None, None]
+    expected = (values.numpy() - mean[:, None, None]) / deviation
+    normalized = pack.normalize_value(values, slice(0, 3))
+    np.testing.assert_allclose(normalized.numpy(), expected, rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(pack.denormalize_value(normalized, slice(0, 3)), values)
+    torch.testing.assert_close(pack.normalize_value(values[1:2], slice(1, 2)), normalized[1:2])
+
+
+def test_returns_that_are_not_finite_do_not_destroy_the_statistics():
+    pack = make_pack([H, H])
+    target, valid = made_up(0, 2, 8, 6), torch.ones(2, 8, 6, dtype=torch.bool)
+    target[0, 3, 3] = torch.inf
+    before = state_of(pack, 0)
+    pack.observe_returns(slice(0, 2), target, valid)
+    assert same_bits(state_of(pack, 0), before)
+    assert pack.state["return_mean"][1] != 0
+
+
+def test_without_normalisation_values_are_in_reward_units():
+    pack = make_pack([H], normalize_returns=False)
+    target = made_up(0, 1, 8, 6) * 100
+    pack.observe_returns(slice(0, 1), target, torch.ones_like(target, dtype=torch.bool))
+    assert torch.equal(pack.normalize_value(target, slice(0, 1)), target)
+
+
+def test_observation_statistics_are_those_of_all_valid_observations_per_policy():
+    pack = make_pack(THREE, normalize_obs=True)
+    seen: list[list[np.ndarray]] = [[], [], []]
+    for step in range(20):
+        obs = made_up(step, 3, 8, 6, 4) * torch.tensor([1.0, 0.1, 30.0, 0.0]) + torch.tensor(
+            [0.0, 1e3, 2.0, 5.0]
+        )
+        obs[1] *= 2
+        valid = made_up(1000 + step, 3, 8, 6) > 0
+        valid[2] &= step > 4
+        hidden = torch.where(valid[..., None], obs, torch.nan)
+        pack.observe_obs(slice(0, 3), {"obs": hidden}, valid)
+        for p in range(3):
+            seen[p].append(obs[p][valid[p]].double().numpy())
+    for p in range(3):
+        everything = np.concatenate(seen[p])
+        np.testing.assert_allclose(pack.state["obs_mean.obs"][p], everything.mean(0), rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(pack.state["obs_var.obs"][p], everything.var(0), rtol=2e-2, atol=1e-3)
+        assert pack.state["obs_count.obs"][p] == len(everything)
+
+
+def test_observations_are_normalised_and_clipped_by_each_policys_own_statistics():
+    pack = make_pack([H, H], normalize_obs=True)
+    pack.state["obs_mean.obs"][1] = 10.0
+    pack.state["obs_var.obs"][1] = 4.0
+    obs = {"obs": torch.tensor([8.0, 10.0, 14.0, 1e9]).expand(2, 1, 1, 4)}
+    out = pack.normalize_obs(obs, slice(0, 2))["obs"]
+    torch.testing.assert_close(out[1, 0, 0], torch.tensor([-1.0, 0.0, 2.0, 5.0]), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(out[0, 0, 0], torch.tensor([5.0, 5.0, 5.0, 5.0]))
+
+
+def test_acting_and_learning_compute_the_same_forward_after_publishing():
+    for packing in ("loop", "vmap"):
+        pack = trained(packing=packing, normalize_obs=True, **LSTM)
+        g = made_up(3, 3, 1, 5, 4)
+        state = made_up(4, 3, 5, pack.state_size)
+        first = made_up(5, 3, 1, 5) > 0
+        acting = pack.act({"obs": g[:, 0]}, state, first[:, 0])
+        for group in pack.groups():
+            rows = group.rows
+            with torch.no_grad():
+                params, value, after = group.forward({"obs": g[rows]}, state[rows], first[rows])
+            torch.testing.assert_close(params[:, 0], acting[0][rows])
+            torch.testing.assert_close(pack.denormalize_value(value, rows)[:, 0], acting[1][rows])
+            torch.testing.assert_close(after, acting[2][rows])
+
+
+def test_groups_are_single_policies_or_all():
+    assert [g.members for g in make_pack(THREE).groups()] == [(0,), (1,), (2,)]
+    assert [g.members for g in make_pack(THREE, packing="vmap").groups()] == [(0, 1, 2)]

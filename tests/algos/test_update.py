@@ -1,0 +1,351 @@
+"""What an update does to each policy.
+
+Packed and alone agree to rtol 1e-4, atol 2e-6 on float32 parameters after several updates (stacked kernels sum
+in another order), and to the bit where the pack is a loop. In bf16 the stacked kernels may round an activation
+the other way, and Adam moves a weight by up to its learning rate whatever the size of its gradient: there the
+tolerance is two learning rates on every weight and a tenth of one on their mean.
+"""
+
+import pytest
+import torch
+from packs import (
+    ENVS,
+    FRAMES,
+    GAUSSIAN,
+    MULTI_DISCRETE,
+    VECTOR,
+    batch_of,
+    learn,
+    make_pack,
+    make_rollouts,
+    same_bits,
+    settings,
+    state_of,
+)
+from packs import HYPERS as H
+
+from pbt_rl.algos.update import KL_STEP, update
+
+BATCHES = 3
+DIFFERENT = [
+    H,
+    H
+    | {
+        "learning_rate": 1e-3,
+        "clip_ratio": 0.3,
+        "entropy_coef": 0.1,
+        "gamma": 0.8,
+        "adam_beta1": 0.5,
+        "unroll": 3.0,
+    },
+    H
+    | {
+        "max_grad_norm": 0.01,
+        "gae_lambda": 0.5,
+        "adam_beta2": 0.9,
+        "rmsprop_alpha": 0.8,
+        "vtrace_rho": 0.7,
+        "unroll": 5.0,
+    },
+]
+
+
+def train(pack, policies, s, *, batches=BATCHES, layout=VECTOR, **options):
+    """Several updates of a pack; place i meets the data of policy `policies[i]`."""
+    stats = []
+    for seed in range(batches):
+        rollouts = make_rollouts(
+            policies, layout=layout, distribution=s.distribution, state_size=pack.state_size, seed=seed
+        )
+        stats += learn(pack, batch_of(rollouts, len(policies)), s, seed=seed, **options)
+    return stats
+
+
+def alone_of(pack, p, hypers, **options):
+    """A pack of one that begins as policy p of a pack."""
+    alone = make_pack([hypers], **options)
+    alone.import_member(0, pack.export_member(p))
+    return alone
+
+
+CASES = {
+    "appo gae": ({}, {}),
+    "appo vtrace": ({"use_vtrace": True}, {}),
+    "a3c": ({"algo": "a3c", "epochs": 1}, {"algo": "a3c"}),
+    "gru": ({"use_vtrace": True}, {"core": "gru"}),
+    "lstm": ({}, {"core": "lstm"}),
+    "multi-discrete": ({"distribution": MULTI_DISCRETE}, {"distribution": MULTI_DISCRETE}),
+    "gaussian": ({"distribution": GAUSSIAN, "use_vtrace": True}, {"distribution": GAUSSIAN}),
+    "frames": ({}, {"layout": FRAMES}),
+    "normalised observations": ({"kl_target": 0.01}, {"normalize_obs": True}),
+    "raw returns": ({"normalize_advantage": False}, {"normalize_returns": False}),
+    "a3c lstm gaussian": (
+        {"algo": "a3c", "epochs": 1, "distribution": GAUSSIAN},
+        {"algo": "a3c", "core": "lstm", "distribution": GAUSSIAN},
+    ),
+}
+
+
+@pytest.mark.parametrize("packing", ["loop", "vmap"])
+@pytest.mark.parametrize("case", CASES)
+def test_packed_policies_learn_as_each_would_alone(case, packing):
+    changes, options = CASES[case]
+    s = settings(**changes)
+    packed = make_pack(DIFFERENT, packing=packing, **options)
+    start = packed.state["param"].clone()
+    alone = [alone_of(packed, p, h, **options) for p, h in enumerate(DIFFERENT)]
+    layout = options.get("layout", VECTOR)
+    train(packed, [0, 1, 2], s, layout=layout)
+    for p, one in enumerate(alone):
+        train(one, [p], s, layout=layout)
+        for name, rows in packed.state.items():
+            tolerance = {"rtol": 0.0, "atol": 0.0} if packing == "loop" else {"rtol": 1e-4, "atol": 2e-6}
+            torch.testing.assert_close(
+                rows[p], one.state[name][0], **tolerance, msg=lambda m, n=name: f"{n}: {m}"
+            )
+        assert (packed.state["param"][p] - start[p]).abs().max() > 1e-4
+
+
+@pytest.mark.parametrize("packing", ["loop", "vmap"])
+def test_packed_equals_alone_in_bf16(packing):
+    packed = make_pack(DIFFERENT, packing=packing, dtype=torch.bfloat16)
+    alone = [alone_of(packed, p, h, dtype=torch.bfloat16) for p, h in enumerate(DIFFERENT)]
+    train(packed, [0, 1, 2], settings())
+    for p, one in enumerate(alone):
+        train(one, [p], settings())
+        error = (packed.state["param"][p] - one.state["param"][0]).abs()
+        rate = 0.0 if packing == "loop" else DIFFERENT[p]["learning_rate"]
+        assert error.max() <= 2 * rate
+        assert error.mean() <= 0.1 * rate
+
+
+@pytest.mark.parametrize("packing", ["loop", "vmap"])
+def test_minibatches_are_whole_columns_in_a_seeded_order(packing):
+    s = settings(minibatches=2)
+    packs = [make_pack([H, H], packing=packing) for _ in range(3)]
+    steps = [train(pack, [0, 1], s, batches=1) for pack in packs[:2]]
+    groups = 2 if packing == "loop" else 1
+    assert len(steps[0]) == s.epochs * s.minibatches * groups
+    assert same_bits(state_of(packs[0], 1), state_of(packs[1], 1))
+    train(packs[2], [0, 1], settings())
+    assert not same_bits(state_of(packs[0], 1), state_of(packs[2], 1))
+    assert packs[0].state["updates"].tolist() == [4.0, 4.0]
+
+
+def acting(algo_changes, name):
+    """Whether a hyper acts in this algorithm."""
+    by_algo = {
+        "appo": {"clip_ratio", "clip_value", "adam_beta1", "adam_beta2", "gae_lambda"},
+        "a3c": {"rmsprop_alpha"},
+    }
+    common = {"learning_rate", "entropy_coef", "value_coef", "max_grad_norm", "gamma", "unroll"}
+    vtrace = {"vtrace_rho", "vtrace_c"} if algo_changes.get("use_vtrace") else set()
+    return name in common | by_algo[algo_changes.get("algo", "appo")] | vtrace
+
+
+CHANGED = {name: value * 0.7 for name, value in H.items()} | {"unroll": 3.0, "vtrace_c": 0.3}
+
+
+@pytest.mark.parametrize("packing", ["loop", "vmap"])
+@pytest.mark.parametrize("changes", [{}, {"use_vtrace": True}, {"algo": "a3c", "epochs": 1}], ids=str)
+def test_each_hyper_acts_on_its_policy_only_at_the_next_update(changes, packing):
+    s = settings(**changes)
+    options = {"packing": packing, "algo": s.algo}
+    reference = make_pack([H, H], **options)
+    train(reference, [0, 1], s, batches=2)
+    for name in H:
+        pack = make_pack([H, H], **options)
+        train(pack, [0, 1], s, batches=1)
+        pack.set_hypers(1, H | {name: CHANGED[name]})
+        learn(pack, batch_of(make_rollouts([0, 1], seed=1), 2), s, seed=1)
+        assert same_bits(state_of(pack, 0), state_of(reference, 0)), name
+        differs = not torch.equal(pack.state["param"][1], reference.state["param"][1])
+        assert differs == acting(changes, name), name
+
+
+def test_a_hyper_changed_between_two_steps_acts_in_the_next():
+    # The generator pauses where a supervisor may edit.
+    packs = [make_pack([H]) for _ in range(2)]
+    for pack, edited in zip(packs, (False, True), strict=True):
+        steps = update(
+            pack,
+            batch_of(make_rollouts([0]), 1),
+            settings(),
+            generator=torch.Generator(),
+            learning_rate_factor=1.0,
+            current_P=torch.ones(1, dtype=torch.bool),
+        )
+        rates = [next(steps).values["learning_rate_in_use"].item()]
+        if edited:
+            pack.set_hypers(0, H | {"learning_rate": 1e-4})
+        rates += [s.values["learning_rate_in_use"].item() for s in steps]
+        assert rates == pytest.approx([3e-3, 1e-4] if edited else [3e-3, 3e-3])
+    assert not torch.equal(packs[0].state["param"], packs[1].state["param"])
+
+
+# -- what must not count ------------------------------------------------------------------------------------
+
+
+def spoil(rollout, rows, value):
+    """Put something else into everything of the invalid steps that learning reads, final observations left."""
+    steps = torch.from_numpy(rollout.first[1:]).clone()
+    steps[:, [r for r in range(rollout.rows) if r not in rows]] = False
+    for name in ("log_prob", "reward"):
+        array = getattr(rollout, name)
+        array[steps if isinstance(array, torch.Tensor) else steps.numpy()] = value
+
+
+@pytest.mark.parametrize("packing", ["loop", "vmap"])
+@pytest.mark.parametrize("value", [1e6, float("nan"), float("inf")])
+@pytest.mark.parametrize(
+    "changes", [{}, {"use_vtrace": True}, {"algo": "a3c", "epochs": 1}], ids=["gae", "vtrace", "a3c"]
+)
+def test_reset_steps_change_nothing_whatever_they_hold(packing, value, changes):
+    s = settings(**changes)
+    options = {"packing": packing, "algo": s.algo, "core": "gru", "normalize_obs": True}
+    packs = [make_pack([H, H], **options) for _ in range(2)]
+    stats = []
+    for pack, spoiled in zip(packs, (False, True), strict=True):
+        rollouts = make_rollouts([0, 1], state_size=8)
+        if spoiled:
+            assert rollouts[0].first[1:].any()
+            for rollout in rollouts:
+                spoil(rollout, range(rollout.rows), value)
+        stats.append(learn(pack, batch_of(rollouts, 2), s))
+    for p in range(2):
+        assert same_bits(state_of(packs[0], p), state_of(packs[1], p))
+    assert packs[0].state["updates"].min() == s.epochs
+    for one, other in zip(*stats, strict=True):
+        assert same_bits(one.values, other.values)
+
+
+@pytest.mark.parametrize("packing", ["loop", "vmap"])
+@pytest.mark.parametrize("value", [1e3, float("nan")])
+@pytest.mark.parametrize("vtrace", [False, True])
+def test_an_outdated_rollout_changes_nothing_whatever_it_holds(packing, value, vtrace):
+    # Rollout 1 is outdated for policy 0 alone: its weights had diverged when it was made.
+    packs = [make_pack([H, H], packing=packing, core="lstm", normalize_obs=True) for _ in range(2)]
+    for pack, spoiled in zip(packs, (False, True), strict=True):
+        rollouts = make_rollouts([0, 1], state_size=16)
+        if spoiled:
+            rows = slice(0, ENVS)
+            for array in (rollouts[1].log_prob, rollouts[1].value, rollouts[1].reward):
+                array[:, rows] = value
+            rollouts[1].state[rows] = value
+        usable = [[True, False], [True, True]]
+        learn(pack, batch_of(rollouts, 2, usable), settings(use_vtrace=vtrace))
+    for p in range(2):
+        assert same_bits(state_of(packs[0], p), state_of(packs[1], p))
+    assert packs[1].state["updates"].tolist() == [2.0, 2.0]
+    everything = make_pack([H, H], packing=packing, core="lstm", normalize_obs=True)
+    learn(everything, batch_of(make_rollouts([0, 1], state_size=16), 2), settings(use_vtrace=vtrace))
+    assert not torch.equal(everything.state["param"][0], packs[0].state["param"][0])
+
+
+@pytest.mark.parametrize("packing", ["loop", "vmap"])
+@pytest.mark.parametrize("algo", ["appo", "a3c"])
+def test_a_policy_that_must_not_learn_is_left_untouched(packing, algo):
+    # It has momentum from a batch before: without a sample that must not move it either.
+    s = settings(algo=algo, kl_target=0.01 if algo == "appo" else None)
+    pack = make_pack([H, H, H], packing=packing, algo=algo, normalize_obs=True)
+    train(pack, [0, 1, 2], s, batches=1)
+    before = [state_of(pack, p) for p in range(3)]
+    batch = batch_of(make_rollouts([0, 1, 2], seed=4), 3)
+    learn(pack, batch, s, current=torch.tensor([True, False, True]))
+    assert [same_bits(state_of(pack, p), before[p]) for p in range(3)] == [False, True, False]
+
+
+@pytest.mark.parametrize("packing", ["loop", "vmap"])
+def test_a_policy_replaced_during_an_update_learns_no_more_from_it(packing):
+    pack = make_pack([H, H], packing=packing, normalize_obs=True)
+    train(pack, [0, 1], settings(), batches=1)
+    current = torch.ones(2, dtype=torch.bool)
+    steps = update(
+        pack,
+        batch_of(make_rollouts([0, 1], seed=4), 2),
+        settings(kl_target=1e-9),
+        generator=torch.Generator(),
+        learning_rate_factor=1.0,
+        current_P=current,
+    )
+    next(steps)
+    pack.copy_member(0, 1)
+    current[1] = False
+    donor = state_of(pack, 0)
+    for _ in steps:
+        pass
+    assert same_bits(state_of(pack, 1), donor)
+    assert not same_bits(state_of(pack, 0), donor)
+
+
+@pytest.mark.parametrize("packing", ["loop", "vmap"])
+@pytest.mark.parametrize("algo", ["appo", "a3c"])
+def test_one_bad_batch_leaves_the_member_untouched_and_the_others_learn(packing, algo):
+    s = settings(algo=algo)
+    packs = [make_pack([H, H], packing=packing, algo=algo) for _ in range(2)]
+    for pack, bad in zip(packs, (False, True), strict=True):
+        train(pack, [0, 1], s, batches=1)
+        before = state_of(pack, 0)
+        rollouts = make_rollouts([0, 1], seed=4)
+        if bad:
+            rollouts[0].reward[1, 1] = float("inf")
+        stats = learn(pack, batch_of(rollouts, 2), s)
+        norms = torch.stack([x.values["grad_norm"] for x in stats if 0 in x.members])[:, 0]
+        assert torch.isfinite(norms).all() == (not bad)
+        if bad:
+            assert same_bits(state_of(pack, 0), before)
+    assert same_bits(state_of(packs[0], 1), state_of(packs[1], 1))
+    after = train(packs[1], [0, 1], s, batches=1)
+    assert all(torch.isfinite(x.values["grad_norm"]).all() for x in after), "and it goes on"
+
+
+# -- learning rates -----------------------------------------------------------------------------------------
+
+
+def test_the_schedules_factor_multiplies_each_members_own_rate():
+    hypers = [H, H | {"learning_rate": 1e-3}]
+    packs = [make_pack(hypers), make_pack([h | {"learning_rate": h["learning_rate"] / 4} for h in hypers])]
+    stats = [
+        train(pack, [0, 1], settings(), factor=factor)
+        for pack, factor in zip(packs, (0.25, 1.0), strict=True)
+    ]
+    torch.testing.assert_close(packs[0].state["param"], packs[1].state["param"])
+    in_use = [s.values["learning_rate_in_use"].item() for s in stats[0][:3]]
+    assert in_use == pytest.approx([0.75e-3, 0.75e-3, 0.25e-3])
+
+
+@pytest.mark.parametrize("packing", ["loop", "vmap"])
+def test_kl_adaptation_composes_with_a_mutated_rate(packing):
+    for kl_target, factor in ((1e-9, 1 / KL_STEP), (1e9, KL_STEP)):
+        pack = make_pack([H, H], packing=packing)
+        train(pack, [0, 1], settings(kl_target=kl_target), batches=2)
+        assert pack.state["lr_factor"].tolist() == pytest.approx([factor**2] * 2)
+        pack.set_hypers(1, H | {"learning_rate": 1e-4})
+        stats = train(pack, [0, 1], settings(), batches=1, factor=0.5)
+        rates = torch.cat([s.values["learning_rate_in_use"] for s in stats]).tolist()
+        assert sorted(set(rates)) == pytest.approx([1e-4 * factor**2 / 2, 3e-3 * factor**2 / 2])
+
+
+def test_kl_adaptation_waits_inside_its_band():
+    probe = train(make_pack([H]), [0], settings(), batches=1)
+    kl = sum(s.values["kl"].item() for s in probe) / len(probe)
+    for target, factor in ((kl, 1.0), (kl / 2.1, 1 / KL_STEP), (kl * 2.1, KL_STEP)):
+        pack = make_pack([H])
+        train(pack, [0], settings(kl_target=target), batches=1)
+        assert pack.state["lr_factor"].item() == pytest.approx(factor)
+
+
+def test_learning_rate_zero_moves_nothing():
+    pack = make_pack([H])
+    start = pack.state["param"].clone()
+    train(pack, [0], settings(), factor=0.0)
+    assert torch.equal(pack.state["param"], start)
+
+
+def test_statistics_are_those_of_the_groups_members():
+    s = settings()
+    for packing, members in (("loop", [(0,), (0,), (1,), (1,)]), ("vmap", [(0, 1), (0, 1)])):
+        stats = train(make_pack([H, H], packing=packing), [0, 1], s, batches=1)
+        assert [x.members for x in stats] == members
+        assert all(v.shape == (len(x.members),) for x in stats for v in x.values.values())
+        assert all(not v.requires_grad for x in stats for v in x.values.values())
