@@ -20,58 +20,19 @@ import copy
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from . import optim
+from .layout import aligned, lay_out, moved, point, stacked
 from .models import PolicyNet
 
 Packing = Literal["loop", "vmap"]
 OBS_CLIP = 5.0
-ROW_ALIGNMENT = 32
 RETURN_STATS_RATE = 0.01
 RETURN_DEVIATION_MIN = 0.01
-
-
-@dataclass(frozen=True)
-class _Slot:
-    """Where one parameter lies in a flat row. Convolution weights are stored channels-last."""
-
-    name: str
-    start: int
-    shape: tuple[int, ...]
-
-    @property
-    def stop(self) -> int:
-        size = 1
-        for n in self.shape:
-            size *= n
-        return self.start + size
-
-    def view(self, flat: Tensor) -> Tensor:
-        """flat: [..., N] -> [..., *shape]."""
-        part = flat[..., self.start : self.stop]
-        if len(self.shape) != 4:
-            return part.view(*flat.shape[:-1], *self.shape)
-        out_channels, in_channels, height, width = self.shape
-        part = part.view(*flat.shape[:-1], out_channels, height, width, in_channels)
-        return part.movedim(-1, -3)
-
-
-def _slots(module: nn.Module, start: int = 0) -> list[_Slot]:
-    slots = []
-    for name, parameter in module.named_parameters():
-        slots.append(_Slot(name, start, tuple(parameter.shape)))
-        start = slots[-1].stop
-    return slots
-
-
-def _aligned(size: int) -> int:
-    """Round up so that every row begins at a cache line; the numbers between stay 0."""
-    return -(-size // ROW_ALIGNMENT) * ROW_ALIGNMENT
 
 
 class Pack:
@@ -100,10 +61,10 @@ class Pack:
         self._make_net = make_net
         template = make_net()
         self.state_size = template.state_size
-        self._body = _slots(template.body)
-        self._body_size = _aligned(self._body[-1].stop)
-        self._heads = _slots(template.heads, self._body_size)
-        self.num_params = _aligned(self._heads[-1].stop)
+        self._body = lay_out(template.body)
+        self._body_size = aligned(self._body[-1].stop)
+        self._heads = lay_out(template.heads, self._body_size)
+        self.num_params = aligned(self._heads[-1].stop)
         self._normalize_returns = normalize_returns
         self._normalized_obs = dict(normalized_obs)
 
@@ -377,23 +338,23 @@ class Group:
             p = members[0]
             self._learning = copy.deepcopy(pack._template)  # noqa: SLF001
             self._acting = copy.deepcopy(pack._template)  # noqa: SLF001
-            _point(self._learning.body, body, pack._working[p], pack._grad_working[p])  # noqa: SLF001
-            _point(self._learning.heads, heads, masters[p], pack._grad[p])  # noqa: SLF001
+            point(self._learning.body, body, pack._working[p], pack._grad_working[p])  # noqa: SLF001
+            point(self._learning.heads, heads, masters[p], pack._grad[p])  # noqa: SLF001
             serving = torch.empty(0)
             for module, slots, flat in (
                 (self._acting.body, body, pack._serving[p]),  # noqa: SLF001
-                (self._acting.heads, _moved(heads, -size), pack._serving_heads[p]),  # noqa: SLF001
+                (self._acting.heads, moved(heads, -size), pack._serving_heads[p]),  # noqa: SLF001
             ):
-                _point(module, slots, flat, serving)
+                point(module, slots, flat, serving)
         else:
             self._learn_params = {
-                **_stacked("body.", body, pack._working, pack._grad_working),  # noqa: SLF001
-                **_stacked("heads.", heads, masters, pack._grad),  # noqa: SLF001
+                **stacked("body.", body, pack._working, pack._grad_working),  # noqa: SLF001
+                **stacked("heads.", heads, masters, pack._grad),  # noqa: SLF001
             }
             none = torch.empty(0)
             self._act_params = {
-                **_stacked("body.", body, pack._serving, none),  # noqa: SLF001
-                **_stacked("heads.", _moved(heads, -size), pack._serving_heads, none),  # noqa: SLF001
+                **stacked("body.", body, pack._serving, none),  # noqa: SLF001
+                **stacked("heads.", moved(heads, -size), pack._serving_heads, none),  # noqa: SLF001
             }
 
     def forward(
@@ -432,28 +393,3 @@ class Group:
 def _alone(net: PolicyNet, obs: Mapping[str, Tensor], state: Tensor, first: Tensor) -> tuple[Tensor, ...]:
     params, value, state = net({k: v[0] for k, v in obs.items()}, state[0], first[0])
     return params.unsqueeze(0), value.unsqueeze(0), state.unsqueeze(0)
-
-
-def _moved(slots: list[_Slot], by: int) -> list[_Slot]:
-    return [_Slot(s.name, s.start + by, s.shape) for s in slots]
-
-
-def _point(module: nn.Module, slots: list[_Slot], flat: Tensor, grad: Tensor) -> None:
-    """Make the module's parameters views of one flat row, and their gradients views of another (if any)."""
-    for slot, parameter in zip(slots, module.parameters(), strict=True):
-        parameter.data = slot.view(flat)
-        if grad.numel():
-            parameter.grad = slot.view(grad)
-        else:
-            parameter.requires_grad_(False)
-
-
-def _stacked(prefix: str, slots: list[_Slot], flat: Tensor, grad: Tensor) -> dict[str, Tensor]:
-    views = {}
-    for slot in slots:
-        view = slot.view(flat).detach()
-        if grad.numel():
-            view.requires_grad_()
-            view.grad = slot.view(grad)
-        views[prefix + slot.name] = view
-    return views

@@ -239,9 +239,3 @@ class Config:
                 repr(self.name),
                 "use letters, digits, '.', '_' and '-'",
             )
-        _require(
-            self.hypers.unroll <= self.learner.rollout,
-            "hypers.unroll",
-            self.hypers.unroll,
-            f"it may be at most --learner.rollout ({self.learner.rollout})",
-        )

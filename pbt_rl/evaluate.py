@@ -170,9 +170,11 @@ def load_pack(config: Config, spec: EnvSpec, path: Path, seed: int) -> Pack:
     except SafetensorError as error:
         raise ConfigError(f"{path} cannot be read: {error}") from error
     pack.set_fresh(0, net)
-    if _shapes(statistics) != _shapes(pack.named_statistics(0)):
+    wanted = pack.named_statistics(0)
+    if _shapes(statistics) != _shapes(wanted):
         raise ConfigError(
-            f"{path} does not fit the run's config.json: it holds normalisers {sorted(statistics)}"
+            f"{path} does not fit the run's config.json: "
+            f"it holds the normalisers {sorted(statistics)}, not {sorted(wanted)}"
         )
     pack.import_member(0, pack.export_member(0) | statistics)
     return pack

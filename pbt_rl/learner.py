@@ -158,7 +158,7 @@ class Learner:
             boxes,
             settings.distribution,
             config.learner.rollout,
-            0 if self._on_policy else 2 * plan.units_per_batch,
+            0 if self._on_policy else plan.units_per_batch,
             setup.seed + 1,
             on_policy=self._on_policy,
         )

@@ -30,6 +30,8 @@ CHILD_ENVIRONMENT = {
     "MKL_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
     "NUMBA_NUM_THREADS": "1",
+    # Threads that wait for each other inside an operation must not spin: the cores have other work.
+    "OMP_WAIT_POLICY": "PASSIVE",
     # glibc gives large blocks back to the kernel at every free; learning allocates the same ones again and
     # again, and page faults cost a fifth of its time.
     "MALLOC_MMAP_THRESHOLD_": str(1 << 30),

@@ -40,8 +40,10 @@ class Facts:
             spec = probe(config.env, options)
         build_net(spec, config.model)  # a model that cannot be used shows here
         table = hyper_table(config.hypers) | shaping_table(spec.shaping)
-        rollout = float(config.learner.rollout)
-        table["unroll"] = dataclasses.replace(table["unroll"], high=rollout)
+        rollout, unroll = float(config.learner.rollout), table["unroll"]
+        table["unroll"] = dataclasses.replace(
+            unroll, low=min(unroll.low, rollout), high=rollout, default=min(unroll.default, rollout)
+        )
         return cls(config, options, spec, plan, table)
 
     def controller(self) -> Controller:

@@ -49,6 +49,8 @@ class ServedUnit:
     """Index in the rollout of the observation that comes next."""
     taken: int = 0
     """Steps taken from the mailbox."""
+    rollouts: int = 0
+    """Rollouts filled: who has filled fewest is the first to get a free buffer."""
 
     @property
     def has_step(self) -> bool:
@@ -149,7 +151,7 @@ class Sampler:
         began = time.thread_time()
         self._take_resets()
         ready: list[ServedUnit] = []
-        for unit in self.units:
+        for unit in sorted(self.units, key=lambda u: u.rollouts):
             if unit.has_step and unit.t <= self._steps:
                 ends = unit.t == self._steps and not self._on_policy
                 if ends and len(self.pool) <= sum(u.t == self._steps for u in ready):
@@ -244,6 +246,7 @@ class Sampler:
             unit.rollout.value[unit.t] = value_PB[:, columns].reshape(-1)
             if unit.t == self._steps:
                 self.full.append(unit.rollout)
+                unit.rollouts += 1
                 if self._on_policy:
                     unit.t += (
                         1  # rests until `resume_finished`; its state stays the one before this observation

@@ -361,8 +361,9 @@ class Supervisor:
         deadline = time.monotonic() + SAVE_SECONDS
         while (self._sent or best not in self._saved) and time.monotonic() < deadline:
             for event in fleet.events(PATIENCE_SECONDS):
-                is_report = event.kind == "message" and event.content[0] == "report"
-                if event.kind in ("message", "learner_died") and not is_report:  # a report may bring decisions
+                if event.kind == "message" and event.content[0] == "report":
+                    continue  # it may bring new decisions
+                if event.kind in ("message", "learner_died"):
                     self._handle(fleet, event)
         if best not in self._saved:
             self._screen.event(f"the weights of member {best} were not saved within {SAVE_SECONDS:.0f} s")

@@ -222,6 +222,38 @@ def measure(env: str, num_policies: int, seconds: float, rounds: int) -> dict[st
     }
 
 
+def compare_with_peers(ours: dict[str, Any], seconds: float) -> dict[str, Any]:
+    """Run the peers on the same job, between two more runs of ours; keys as the documentation names them.
+
+    ours: the results so far, "policies_1" and "policies_4". Frames/s of ours is the mean of a run before and one
+    after the peers', so that a drift of the machine's speed does not favour anyone.
+    """
+    from peer_bench import run_sample_factory, run_sync_loop  # noqa: PLC0415 - only who asks for peers needs them
+
+    def rates(num_policies: int) -> float:
+        return float(run_training("atari/pong", num_policies, seconds)["frames_per_second"])
+
+    results: dict[str, Any] = {}
+    for name, num_policies in (("one_policy", 1), ("four_policies", 4)):
+        before = rates(num_policies)
+        own = run_sample_factory(num_policies, "atari", seconds=seconds)
+        envpool = run_sample_factory(num_policies, "envpool", seconds=seconds)
+        loop = run_sync_loop("bf16", seconds=seconds) if num_policies == 1 else None
+        mean = (before + rates(num_policies)) / 2
+        results |= {
+            f"frames_per_second_{name}": mean,
+            f"peer_frames_per_second_{name}": own.frames_per_second,
+            f"peer_envpool_frames_per_second_{name}": envpool.frames_per_second,
+            f"peer_ratio_{name}": mean / own.frames_per_second,
+            f"peer_envpool_ratio_{name}": mean / envpool.frames_per_second,
+        }
+        if loop is not None:
+            results["sync_loop_frames_per_second"] = loop.frames_per_second
+            results["sync_loop_ratio"] = mean / loop.frames_per_second
+        print(json.dumps(results, indent=2), flush=True)
+    return ours | results
+
+
 def _frame_skip(env: str) -> int:
     from pbt_rl.envs.registry import EnvOptions, probe  # noqa: PLC0415
 
@@ -258,6 +290,10 @@ def main() -> None:
         print(f"{arguments.env}, {num_policies} policies:", json.dumps(figures, indent=2), flush=True)
     results["achieved_over_limit"] = results[f"policies_{populations[0]}"]["achieved_over_limit"]
     print(f"achieved_over_limit: {results['achieved_over_limit']:.3f}")
+    if arguments.peer:
+        if arguments.env != "atari/pong":
+            parser.error(f"--peer compares on atari/pong only, not on {arguments.env}")
+        results = compare_with_peers(results, arguments.seconds)
     if arguments.json:
         arguments.json.write_text(json.dumps(results, indent=2) + "\n")
 

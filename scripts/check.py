@@ -21,6 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 ROOMS = ("algos", "envs", "pbt_rl")
 LEAVES = ("algos", "envs")
 WITHOUT_TORCH = ("envs", "pbt_rl/pbt")
+PATIENCE_SECONDS = 600.0
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - this very folder
 LOAD_AN_ACTOR = """
 import sys
@@ -58,7 +59,7 @@ def main() -> int:
 
 
 def run(command: list[str], **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run a command in the repository, its output collected in `stdout`."""
+    """Run a command in the repository, its output collected in `stdout`. Raises TimeoutExpired if it hangs."""
     return subprocess.run(
         command,
         cwd=ROOT,
@@ -68,6 +69,7 @@ def run(command: list[str], **environment: str) -> subprocess.CompletedProcess[s
         stderr=subprocess.STDOUT,
         text=True,
         check=False,
+        timeout=PATIENCE_SECONDS,
     )
 
 
@@ -138,7 +140,9 @@ def leftovers() -> list[str]:
         command = [sys.executable, "-m", "pbt_rl.cli", "train", *job, "--name", "check", "--out", folder]
         result = run(command, PBT_RL_CHECK=mark)
     reasons = [f"process {p.pid} still runs: {' '.join(p.cmdline())}" for p in marked_processes(mark)]
-    reasons += [f"{SHARED_MEMORY / name} is left" for name in sorted(shared_memory() - before)]
+    new = {name: inode for name, inode in shared_memory().items() if name not in before}
+    others = mapped_inodes()
+    reasons += [f"{SHARED_MEMORY / name} is left" for name, inode in new.items() if inode not in others]
     if result.returncode:
         reasons += [f"the run ended with exit code {result.returncode}:", *result.stdout.splitlines()]
     return reasons
@@ -156,9 +160,21 @@ def marked_processes(mark: str) -> list[psutil.Process]:
     return found
 
 
-def shared_memory() -> set[str]:
-    """Names of what lies in shared memory."""
-    return {path.name for path in SHARED_MEMORY.iterdir()}
+def shared_memory() -> dict[str, int]:
+    """Name -> inode of what lies in shared memory."""
+    return {entry.name: entry.inode() for entry in os.scandir(SHARED_MEMORY)}
+
+
+def mapped_inodes() -> set[int]:
+    """Shared memory that a living process uses; a semaphore's mapping has another name than its file."""
+    found = set()
+    for path in Path("/proc").glob("[0-9]*/maps"):
+        try:
+            lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        except OSError:
+            continue  # gone meanwhile, or another user's
+        found |= {int(line.split()[4]) for line in lines if str(SHARED_MEMORY) in line}
+    return found
 
 
 if __name__ == "__main__":

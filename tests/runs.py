@@ -13,7 +13,13 @@ import psutil
 
 ROOT = Path(__file__).parent.parent
 ENVIRONMENT = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-BUSY = ("--num-policies=4", "--actors=2", "--pbt.period-frames=500", "--pbt.start-frames=0", "--pbt.min-episodes=1")
+BUSY = (
+    "--num-policies=4",
+    "--actors=2",
+    "--pbt.period-frames=500",
+    "--pbt.start-frames=0",
+    "--pbt.min-episodes=1",
+)
 """Members change several times a second: each `applied in` on screen says that the run goes on."""
 ENDLESS = (*BUSY, "--train-for-frames=1000000000")
 PROGRESS = "applied in"

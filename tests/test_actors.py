@@ -76,7 +76,13 @@ def receive(learner, rollouts, received, seconds=30):
 
 @pytest.mark.parametrize("kills", [0, 6])
 def test_every_step_arrives_once_in_order_with_its_actions(kills):
-    options = ("--num-policies=2", "--actors=2", "--envs-per-unit=2", "--learner.rollout=8", "--hypers.unroll=8")
+    options = (
+        "--num-policies=2",
+        "--actors=2",
+        "--envs-per-unit=2",
+        "--learner.rollout=8",
+        "--hypers.unroll=8",
+    )
     with actors("--env=toy/counting", *options) as group:
         ours, theirs = Pipe()
         learner = Learner(group.memory.learners[0], theirs)

@@ -98,7 +98,10 @@ MISTAKES = {
     "unknown game": (["--env", "atari/pongg"], "atari/pong"),
     "unknown toy": (["--env", "toy/identiti"], "toy/identity"),
     "no policies": (["--num-policies", "0"], "--num-policies 0 cannot be used: a population has 1 or more"),
-    "a nested value": (["--pbt.replace-fraction", "0.7"], "--pbt.replace-fraction 0.7 cannot be used: give 0 to 0.5"),
+    "a nested value": (
+        ["--pbt.replace-fraction", "0.7"],
+        "--pbt.replace-fraction 0.7 cannot be used: give 0 to 0.5",
+    ),
     "a hyper out of bounds": (["--hypers.learning-rate", "3"], "--hypers.learning-rate 3 is out of bounds"),
     "unroll beyond rollout": (["--learner.rollout", "8"], "--learner.rollout (8)"),
     "device not there": (["--devices", "cuda:99"], "'cuda:99' is not on this machine"),
@@ -192,8 +195,12 @@ def test_packages_of_the_user_do_no_harm(tmp_path):
     """A working directory with `envs`, `algos` and `scripts` of its own, far from ours."""
     for name in ("envs", "algos", "scripts"):
         (tmp_path / name).mkdir()
-        (tmp_path / name / "__init__.py").write_text("raise ImportError('the packages of the user were imported')\n")
-    run = start(tmp_path, "train", "--env=toy/identity", "--num-policies=2", "--train-for-frames=2000", "--name=x")
+        (tmp_path / name / "__init__.py").write_text(
+            "raise ImportError('the packages of the user were imported')\n"
+        )
+    run = start(
+        tmp_path, "train", "--env=toy/identity", "--num-policies=2", "--train-for-frames=2000", "--name=x"
+    )
     assert run.wait() == 0, run.err
     assert run.err == ""
     assert run.summary["ended"] == "frames"

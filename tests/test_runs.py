@@ -18,7 +18,9 @@ from pbt_rl.trainer import OPTIMIZER_HYPERS
 def crossing(tmp_path_factory):
     """A finished run of two packs, async, with many comparisons."""
     folder = tmp_path_factory.mktemp("crossing")
-    run = train(folder, "toy/shaped", *BUSY, "--devices=cpu,cpu", "--train-for-frames=8000", "--pbt.replace-gap=0.01")
+    run = train(
+        folder, "toy/shaped", *BUSY, "--devices=cpu,cpu", "--train-for-frames=8000", "--pbt.replace-gap=0.01"
+    )
     assert run.wait(60) == 0, run.err
     return run
 
@@ -143,7 +145,9 @@ def test_sync_learns_without_lag(tmp_path):
 
 
 def test_a_run_without_pbt_changes_nobody(tmp_path):
-    run = train(tmp_path, "toy/shaped", *BUSY, "--pbt.enabled", "False", "--train-for-frames=3000", "--algo=a3c")
+    run = train(
+        tmp_path, "toy/shaped", *BUSY, "--pbt.enabled", "False", "--train-for-frames=3000", "--algo=a3c"
+    )
     assert run.wait() == 0, run.err
     assert run.events("round") == run.events("applied") == []
     first, *others = run.events("initial")[0]["values"]
@@ -158,5 +162,19 @@ def test_a_budget_of_seconds_ends_the_run(tmp_path):
 
 
 def test_an_actor_imports_no_torch(tmp_path):
-    out = python("import sys, pbt_rl.actor; print(sorted({'torch', 'tyro', 'rich'} & set(sys.modules)))", tmp_path)
+    out = python(
+        "import sys, pbt_rl.actor; print(sorted({'torch', 'tyro', 'rich'} & set(sys.modules)))", tmp_path
+    )
     assert out == "[]\n"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(200)
+def test_a_population_learns_cartpole(tmp_path):
+    """All four members, within two minutes on two cores that are not busy with anything else."""
+    run = train(
+        tmp_path, "gym/CartPole-v1", "--num-policies=4", "--pbt.no-enabled", "--train-for-seconds=120"
+    )
+    assert run.wait(180) == 0, run.err
+    objectives = [member["objective"] for member in run.summary["members"]]
+    assert min(objectives) > 475, objectives

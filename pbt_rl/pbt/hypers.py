@@ -84,7 +84,7 @@ class Hypers:
     vtrace_c: float = _hyper(1.0, 0.1, 10.0, "linear", tuned=False)
     """V-trace: clip of the trace's weight."""
     unroll: int = _hyper(32, 2, 1024, "integer", tuned=False)
-    """Steps that a return looks ahead; at most --learner.rollout."""
+    """Steps that a return looks ahead; no more than --learner.rollout has."""
 
     def __post_init__(self) -> None:
         for spec in hyper_table(self).values():

@@ -21,6 +21,7 @@ from ale_py.registration import register_v0_v4_envs
 from sample_factory.algo.runners.runner import AlgoObserver, Runner
 from sample_factory.envs.env_utils import register_env
 from sample_factory.train import make_runner
+from sample_factory.utils.attr_dict import AttrDict
 from sf_examples.atari import atari_utils, train_atari
 from sf_examples.envpool.atari import envpool_atari_utils, train_envpool_atari
 
@@ -156,7 +157,9 @@ def main() -> int:
         register_env("atari_pong", make_envpool)
         cfg = train_envpool_atari.parse_atari_args(argv)
         cfg.envpool_num_threads = args.envpool_threads
-    cfg, runner = make_runner(cfg)
+    cfg, runner = make_runner(
+        AttrDict(vars(cfg))
+    )  # its PBT subscripts what its parser returns as a Namespace
     runner.register_observer(meter)
     status = runner.init()
     if status == 0:

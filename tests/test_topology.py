@@ -1,0 +1,165 @@
+import math
+import os
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pbt_rl.config import Config, LearnerConfig
+from pbt_rl.errors import ConfigError
+from pbt_rl.pbt.hypers import Hypers
+from pbt_rl.topology import Machine, _cgroup_cpus, available_cpus, make_plan, parse_devices
+
+
+def config(**changes) -> Config:
+    return Config("toy/identity", **changes)
+
+
+def check(plan, c: Config) -> None:
+    """What every plan must be."""
+    placed = sorted(m for pack in plan.packs for m in pack.members)
+    assert placed == list(range(c.num_policies)), "every member has one place"
+    sizes = [len(pack.members) for pack in plan.packs]
+    assert max(sizes) - min(sizes) <= 1, "devices share the members evenly"
+    for pack in plan.packs:
+        assert pack.actors >= 1
+        assert pack.rows == len(pack.members) * pack.envs_per_policy > 0
+        assert 1 <= pack.units_per_batch <= pack.units
+        assert pack.threads >= 1
+    assert plan.actors == sum(pack.actors for pack in plan.packs)
+    assert plan.environments == sum(p.actors * p.units_per_actor * p.rows for p in plan.packs)
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    st.integers(1, 64),
+    st.integers(0, 8),
+    st.integers(1, 32),
+    st.sampled_from(["async", "sync", "serial"]),
+    st.sampled_from(["appo", "a3c"]),
+    st.sampled_from(["auto", "cpu"]),
+)
+def test_every_machine_and_population_has_a_plan(cpus, gpus, policies, mode, algo, devices):
+    c = config(num_policies=policies, mode=mode, algo=algo, devices=devices)
+    if mode == "serial" and devices == "auto" and gpus > 1 and policies > 1:
+        with pytest.raises(ConfigError, match="--mode serial"):
+            make_plan(c, Machine(cpus, gpus))
+        return
+    check(make_plan(c, Machine(cpus, gpus)), c)
+
+
+@pytest.mark.parametrize("cpus", [1, 2, 8, 64])
+@pytest.mark.parametrize("policies", [2, 3, 5])
+def test_two_learners_on_one_cpu(cpus, policies):
+    c = config(num_policies=policies, devices="cpu,cpu")
+    plan = make_plan(c, Machine(cpus, 0))
+    check(plan, c)
+    assert [p.device for p in plan.packs] == ["cpu", "cpu"]
+    assert plan.packs[0].members[:2] == tuple(range(0, policies, 2))[:2]
+    assert sum(p.threads for p in plan.packs) <= max(2, cpus), "they share the cores"
+
+
+def test_auto_uses_all_gpus_but_no_more_than_members():
+    assert [p.device for p in make_plan(config(num_policies=8), Machine(16, 3)).packs] == [
+        "cuda:0",
+        "cuda:1",
+        "cuda:2",
+    ]
+    assert [p.device for p in make_plan(config(num_policies=2), Machine(16, 3)).packs] == ["cuda:0", "cuda:1"]
+    assert [p.device for p in make_plan(config(num_policies=2), Machine(16, 0)).packs] == ["cpu"]
+
+
+@pytest.mark.parametrize(
+    ("text", "gpus", "devices"),
+    [
+        ("auto", 0, ["cpu"]),
+        ("auto", 2, ["cuda:0", "cuda:1"]),
+        ("cuda", 2, ["cuda:0"]),
+        ("cuda:1, cpu", 2, ["cuda:1", "cpu"]),
+        ("cpu,cpu", 8, ["cpu", "cpu"]),
+    ],
+)
+def test_devices_by_name(text, gpus, devices):
+    assert parse_devices(text, Machine(4, gpus)) == devices
+
+
+@pytest.mark.parametrize(
+    "text", ["cuda:2", "cuda:0,cuda:7", "tpu", "cuda:x", "cuda:-1", "cpu:0", "", "cpu,", "mps"]
+)
+def test_a_device_that_is_not_there_is_refused_with_what_is(text):
+    with pytest.raises(ConfigError, match="--devices") as error:
+        parse_devices(text, Machine(4, 2))
+    assert "cpu, cuda:0, cuda:1" in str(error.value)
+
+
+def test_no_gpu_at_all():
+    with pytest.raises(ConfigError, match=r"it has cpu$"):
+        make_plan(config(devices="cuda:0"), Machine(4, 0))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"devices": "cpu,cpu,cpu", "num_policies": 2}, "3 devices for 2 policies"),
+        ({"devices": "cpu,cpu", "mode": "serial"}, "--mode serial"),
+        ({"devices": "cpu,cpu", "actors": 1}, "--actors 1 is too few"),
+        ({"learner": LearnerConfig(minibatches=999)}, "--learner.minibatches 999"),
+    ],
+)
+def test_plans_that_cannot_be_are_refused_with_a_remedy(changes, words):
+    with pytest.raises(ConfigError, match=words):
+        make_plan(config(**changes), Machine(4, 0))
+
+
+def test_the_users_numbers_are_used():
+    c = config(num_policies=3, actors=5, units_per_actor=3, envs_per_unit=2, learner=LearnerConfig(threads=7))
+    (pack,) = make_plan(c, Machine(64, 0)).packs
+    assert (pack.actors, pack.units_per_actor, pack.envs_per_policy, pack.threads) == (5, 3, 2, 7)
+
+
+@pytest.mark.parametrize("mode", ["async", "sync", "serial"])
+@pytest.mark.parametrize("cpus", [2, 8])
+def test_a_batch_is_about_what_was_asked_for(mode, cpus):
+    learner = LearnerConfig(rollout=16, batch=2048)
+    c = config(num_policies=4, mode=mode, learner=learner, hypers=Hypers(unroll=16))
+    (pack,) = make_plan(c, Machine(cpus, 0)).packs
+    steps = pack.units_per_batch * pack.envs_per_policy * learner.rollout
+    assert steps <= 1.5 * learner.batch
+    if mode != "async":
+        assert pack.units_per_batch == pack.units, "sync: every unit rests until the batch is learned from"
+        assert steps >= learner.batch / 1.5
+
+
+def test_a3c_learns_from_every_unit_alone():
+    assert make_plan(config(algo="a3c"), Machine(8, 0)).packs[0].units_per_batch == 1
+
+
+# -- cores --------------------------------------------------------------------------------------------------
+
+
+def test_cgroup_v2_quota(tmp_path):
+    (tmp_path / "cpu.max").write_text("150000 100000\n")
+    assert _cgroup_cpus(tmp_path) == 1.5
+    (tmp_path / "cpu.max").write_text("max 100000\n")
+    assert _cgroup_cpus(tmp_path) == math.inf
+
+
+def test_cgroup_v1_quota(tmp_path):
+    (tmp_path / "cpu").mkdir()
+    (tmp_path / "cpu/cpu.cfs_quota_us").write_text("250000\n")
+    (tmp_path / "cpu/cpu.cfs_period_us").write_text("50000\n")
+    assert _cgroup_cpus(tmp_path) == 5.0
+    (tmp_path / "cpu/cpu.cfs_quota_us").write_text("-1\n")
+    assert _cgroup_cpus(tmp_path) == math.inf
+
+
+def test_no_cgroup(tmp_path):
+    assert _cgroup_cpus(tmp_path) == math.inf
+
+
+def test_cores_are_affinity_cut_by_quota_and_at_least_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: set(range(6)))
+    assert available_cpus(tmp_path) == 6
+    for quota, cpus in (("350000", 3), ("20000", 1), ("max", 6), ("9900000", 6)):
+        (tmp_path / "cpu.max").write_text(f"{quota} 100000")
+        assert available_cpus(tmp_path) == cpus
