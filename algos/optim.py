@@ -13,15 +13,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .jit import kernel
+from .jit import finite_kernel
 
 OptimizerName = Literal["adam", "rmsprop"]
 ADAM_EPS = 1e-6
-RMSPROP_EPS = 1e-2
-"""Inside the root's sum, as GA3C and A3C choose it (Mnih et al. 2016, supplement: shared statistics)."""
+RMSPROP_EPS = 1e-5
+"""Inside the root's sum, as A3C and GA3C have it. They use 0.1 for losses that are sums over steps; the gradients of
+our mean are so small that 0.01 leaves hardly any step (toy/identity then stays at chance)."""
 
 
-@kernel
+@finite_kernel
 def _adam_row(
     param: NDArray[np.float32],
     grad: NDArray[np.float32],
@@ -44,7 +45,7 @@ def _adam_row(
         param[i] -= step_size * m / (np.sqrt(v) * root_correction + eps)
 
 
-@kernel
+@finite_kernel
 def _rmsprop_row(
     param: NDArray[np.float32],
     grad: NDArray[np.float32],

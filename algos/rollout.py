@@ -170,16 +170,21 @@ class Batch:
     first_PT1B: Tensor
     valid_PTB: Tensor
 
+    @property
+    def layouts(self) -> Mapping[str, ObsLayout]:
+        """How the observations are kept."""
+        return self.rollouts[0].layouts
+
     def obs(self, rows: slice) -> dict[str, Tensor]:
-        """Observations of these policies, [G, T, B, ...], as the network sees them."""
+        """Observations of these policies, [G, T, B, ...], as they are stored."""
         result = {}
-        for name, layout in self.rollouts[0].layouts.items():
+        for name in self.layouts:
             parts = []
             for r in self.rollouts:
                 part = r.obs[name][:-1]
                 part = part.view(part.shape[0], -1, self.envs, *part.shape[2:])[:, rows]
                 parts.append(part)
-            result[name] = layout.as_seen(torch.cat(parts, dim=2).transpose(0, 1))
+            result[name] = torch.cat(parts, dim=2).transpose(0, 1)
         return result
 
 

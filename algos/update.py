@@ -12,8 +12,8 @@ Axes: P policies, G policies of one group, T steps, B rows of a policy, N = T * 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import torch
@@ -23,7 +23,7 @@ from .distributions import Distribution
 from .losses import Stats, a3c_loss, normalize_advantage, ppo_loss
 from .pack import Group, Pack
 from .returns import gae, vtrace
-from .rollout import Batch
+from .rollout import Batch, ObsLayout
 
 LR_FACTOR_RANGE = (0.01, 100.0)
 KL_STEP = 1.5
@@ -53,39 +53,55 @@ class StepStats:
 
 @dataclass(frozen=True)
 class _Samples:
-    """One group's part of a batch, or a minibatch of it: [G, T, B, ...]."""
+    """One group's part of a batch, or a minibatch of it: [G, T, B, ...]; observations as they are stored."""
 
     obs: dict[str, Tensor]
     action: Tensor
     log_prob: Tensor
-    value_T1: Tensor
-    state: Tensor
+    value: Tensor
     reward: Tensor
     terminated: Tensor
     truncated: Tensor
-    first_T1: Tensor
+    first: Tensor
     valid: Tensor
+    state: Tensor
+    """[G, B, S] before the first step."""
+    last_value: Tensor
+    """[G, B] of the observation after the last step."""
+    gae: Tensor | None = None
+    """[G, T, B] advantages, where they do not wait for the present policy."""
 
     @classmethod
     def of(cls, batch: Batch, rows: slice) -> _Samples:
         return cls(
-            batch.obs(rows),
-            batch.action_PTBA[rows],
-            batch.log_prob_PTB[rows],
-            batch.value_PT1B[rows],
-            batch.state_PBS[rows],
-            batch.reward_PTB[rows],
-            batch.terminated_PTB[rows],
-            batch.truncated_PTB[rows],
-            batch.first_PT1B[rows],
-            batch.valid_PTB[rows],
+            obs=batch.obs(rows),
+            action=batch.action_PTBA[rows],
+            log_prob=batch.log_prob_PTB[rows],
+            value=batch.value_PT1B[rows, :-1],
+            reward=batch.reward_PTB[rows],
+            terminated=batch.terminated_PTB[rows],
+            truncated=batch.truncated_PTB[rows],
+            first=batch.first_PT1B[rows, :-1],
+            valid=batch.valid_PTB[rows],
+            state=batch.state_PBS[rows],
+            last_value=batch.value_PT1B[rows, -1],
         )
 
     def columns(self, index: Tensor) -> _Samples:
-        """Only these rows of every policy; whole rollouts stay together."""
-        parts = {k: v.index_select(2, index) for k, v in vars(self).items() if k not in ("obs", "state")}
-        obs = {k: v.index_select(2, index) for k, v in self.obs.items()}
-        return _Samples(obs=obs, state=self.state.index_select(1, index), **parts)
+        """Only these rows of every policy."""
+        return self._each(lambda x: x.index_select(2, index), lambda x: x.index_select(1, index))
+
+    def single_steps(self) -> _Samples:
+        """Every step a rollout of its own: [G, 1, T * B]. For policies without memory, once returns are known."""
+        steps = self.valid.shape[1]
+        return self._each(
+            lambda x: x.flatten(1, 2).unsqueeze(1), lambda x: x.repeat(1, steps, *(1,) * (x.dim() - 2))
+        )
+
+    def _each(self, of_steps: Callable[[Tensor], Tensor], of_rows: Callable[[Tensor], Tensor]) -> _Samples:
+        by_row = {"state": of_rows(self.state), "last_value": of_rows(self.last_value)}
+        by_step = {k: of_steps(v) for k, v in vars(self).items() if isinstance(v, Tensor) and k not in by_row}
+        return _Samples(obs={k: of_steps(v) for k, v in self.obs.items()}, **by_step, **by_row)
 
 
 def update(
@@ -102,10 +118,14 @@ def update(
     current_P: [P] bool on the device; False for a policy that must not learn from (the rest of) this batch. The
     caller may clear entries while this is paused. learning_rate_factor: the schedule's factor.
     """
-    columns = batch.reward_PTB.shape[2]
     for group in pack.groups():
         rows = group.rows
         samples = _Samples.of(batch, rows)
+        if settings.algo == "appo" and not settings.use_vtrace:
+            samples = replace(samples, gae=_gae(pack, rows, samples))
+            if settings.minibatches > 1 and not pack.state_size:
+                samples = samples.single_steps()
+        columns = samples.valid.shape[2]
         pack.observe_obs(rows, samples.obs, samples.valid & current_P[rows, None, None])
         divergences = []
         for _ in range(settings.epochs):
@@ -114,7 +134,7 @@ def update(
                     break
                 part = samples if index is None else samples.columns(index.to(pack.device))
                 valid = part.valid & current_P[rows, None, None]
-                stats = _minibatch(pack, group, part, settings, valid)
+                stats = _minibatch(pack, group, part, batch.layouts, settings, valid)
                 stats["grad_norm"] = pack.step(group, learning_rate_factor, valid.any(2).any(1))
                 stats["learning_rate_in_use"] = pack.learning_rates(group, learning_rate_factor)
                 if settings.kl_target is not None:
@@ -131,13 +151,19 @@ def _minibatches(columns: int, parts: int, generator: torch.Generator) -> list[T
 
 
 def _minibatch(
-    pack: Pack, group: Group, s: _Samples, settings: UpdateSettings, valid: Tensor
+    pack: Pack,
+    group: Group,
+    s: _Samples,
+    layouts: Mapping[str, ObsLayout],
+    settings: UpdateSettings,
+    valid: Tensor,
 ) -> dict[str, Tensor]:
     """Forward, loss and backward of the valid steps of a minibatch; leaves the gradients in the pack."""
     rows, dist = group.rows, settings.distribution
     # Outdated rows may begin with the state of weights that had diverged; 0 * NaN would reach the gradient.
     state = torch.where(valid.any(1).unsqueeze(-1), s.state, 0.0)
-    params, value, _ = group.forward(s.obs, state, s.first_T1[:, :-1])
+    obs = {name: layout.as_seen(s.obs[name]) for name, layout in layouts.items()}
+    params, value, _ = group.forward(obs, state, s.first)
     log_prob, entropy = dist.log_prob(params, s.action), dist.entropy(params)
     target, advantage = _targets(pack, rows, s, settings, valid, value.detach(), log_prob.detach())
     pack.observe_returns(rows, target, valid)
@@ -153,7 +179,7 @@ def _minibatch(
     coefficients = ["value_coef", "entropy_coef"]
     if settings.algo == "appo":
         samples["old_log_prob_N"] = s.log_prob
-        samples["old_value_N"] = pack.normalize_value(s.value_T1[:, :-1], rows)
+        samples["old_value_N"] = pack.normalize_value(s.value, rows)
         coefficients += ["clip_ratio", "clip_value"]
     hypers = {name: pack.hypers[name][rows] for name in coefficients}
 
@@ -175,6 +201,15 @@ def _minibatch(
 
 
 @torch.no_grad()
+def _gae(pack: Pack, rows: slice, s: _Samples) -> Tensor:
+    """Advantages by the values of acting time, [G, T, B]: for all epochs the same."""
+    h = {name: pack.hypers[name][rows] for name in ("gamma", "gae_lambda", "unroll")}
+    value_T1 = torch.cat([s.value, s.last_value.unsqueeze(1)], dim=1)
+    ends = (s.terminated, s.truncated, s.valid)
+    return gae(s.reward, value_T1, *ends, h["gamma"], h["gae_lambda"], h["unroll"])
+
+
+@torch.no_grad()
 def _targets(
     pack: Pack,
     rows: slice,
@@ -186,36 +221,23 @@ def _targets(
 ) -> tuple[Tensor, Tensor]:
     """Value targets (reward units) and advantages, [G, T, B].
 
-    GAE uses the values of acting time. V-trace uses the present ones, but for the last bootstrap, whose
-    observation belongs to the next rollout: there it takes the value of acting time, at most the policy lag old.
+    V-trace and A3C use the present values, but for the last bootstrap, whose observation belongs to the next
+    rollout: there they take the value of acting time, at most the policy lag old.
     """
-    h = {
-        name: pack.hypers[name][rows] for name in ("gamma", "gae_lambda", "unroll", "vtrace_rho", "vtrace_c")
-    }
+    if s.gae is not None:
+        return s.value + s.gae, s.gae
+    names = ("gamma", "gae_lambda", "unroll", "vtrace_rho", "vtrace_c")
+    gamma, lam, unroll, rho_limit, c_limit = (pack.hypers[name][rows] for name in names)
+    value_T1 = torch.cat([pack.denormalize_value(value, rows), s.last_value.unsqueeze(1)], dim=1)
     ends = (s.terminated, s.truncated, valid)
-    if settings.algo == "appo" and not settings.use_vtrace:
-        advantage = gae(s.reward, s.value_T1, *ends, h["gamma"], h["gae_lambda"], h["unroll"])
-        return advantage + s.value_T1[:, :-1], advantage
-
-    value_T1 = torch.cat([pack.denormalize_value(value, rows), s.value_T1[:, -1:]], dim=1)
     if settings.algo == "a3c":
-        advantage = gae(s.reward, value_T1, *ends, h["gamma"], torch.ones_like(h["gamma"]), h["unroll"])
+        advantage = gae(s.reward, value_T1, *ends, gamma, torch.ones_like(gamma), unroll)
         return advantage + value_T1[:, :-1], advantage / pack.return_deviation(rows)[:, None, None]
 
     log_ratio = torch.where(valid, log_prob - s.log_prob, 0.0)
-    target, advantage = vtrace(
-        s.reward,
-        value_T1,
-        *ends,
-        log_ratio,
-        h["gamma"],
-        h["gae_lambda"],
-        h["vtrace_rho"],
-        h["vtrace_c"],
-        h["unroll"],
-    )
+    target, advantage = vtrace(s.reward, value_T1, *ends, log_ratio, gamma, lam, rho_limit, c_limit, unroll)
     # The surrogate multiplies by the ratio itself; V-trace's advantage already holds it, clipped: take it out.
-    rho = torch.minimum(log_ratio.exp(), h["vtrace_rho"][:, None, None])
+    rho = torch.minimum(log_ratio.exp(), rho_limit[:, None, None])
     return target, advantage / rho.clamp(min=1e-6)
 
 

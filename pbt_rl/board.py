@@ -7,42 +7,26 @@ tensorboardX only the messages and the checksum are used.
 
 from __future__ import annotations
 
-import importlib
 import math
 import os
 import re
 import socket
 import struct
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
+from tensorboardX import summary as _summary
+from tensorboardX.proto.event_pb2 import Event as _Event
+from tensorboardX.proto.summary_pb2 import Summary as _Summary
+from tensorboardX.record_writer import masked_crc32c as _checksum
+
 from pbt_rl.monitor import WAITING, busy_shares, known_objective, standing
 from pbt_rl.pbt.hypers import SHAPING
 from pbt_rl.reports import MemberView, RunView
 
-
-def _import_without_torch(name: str) -> Any:
-    """Import a module of tensorboardX. It imports torch where it finds it: a second and 200 MB for nothing.
-
-    None in `sys.modules` is Python's own way to make an import fail; a torch already there is left alone.
-    """
-    if "torch" in sys.modules:
-        return importlib.import_module(name)
-    sys.modules["torch"] = None  # type: ignore[assignment] # see the docstring
-    try:
-        return importlib.import_module(name)
-    finally:
-        del sys.modules["torch"]
-
-
-_Event = _import_without_torch("tensorboardX.proto.event_pb2").Event
-_Summary = _import_without_torch("tensorboardX.proto.summary_pb2").Summary
-_checksum = _import_without_torch("tensorboardX.record_writer").masked_crc32c
-_summary = _import_without_torch("tensorboardX.summary")
 
 Scalars = dict[str, float]
 

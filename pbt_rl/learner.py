@@ -43,6 +43,7 @@ from pbt_rl.topology import PackPlan
 from pbt_rl.trainer import Edit, Trainer
 
 REPORT_SECONDS = 0.5
+SWITCH_SECONDS = 1e-4
 
 
 @dataclass(frozen=True)
@@ -158,7 +159,7 @@ class Learner:
             boxes,
             settings.distribution,
             config.learner.rollout,
-            0 if self._on_policy else plan.units_per_batch,
+            0 if self._on_policy else 2 * plan.units_per_batch,
             setup.seed + 1,
             on_policy=self._on_policy,
         )
@@ -197,6 +198,9 @@ class Learner:
     def run(self) -> None:
         """Run as a child process, until the supervisor says stop."""
         if not self._on_policy:
+            # Acting is many short operations. A trainer that comes back from a long one would otherwise wait for
+            # the interpreter up to 5 ms each time, since the other thread retakes it before anyone wakes up.
+            sys.setswitchinterval(SWITCH_SECONDS)
             threading.Thread(target=self._train, daemon=True).start()
         poll = select.poll()
         poll.register(self._setup.ready_fd, select.POLLIN)

@@ -39,6 +39,8 @@ VENV = Path(__file__).parent.parent / ".venv-peers"
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 -- looked at, to leave nothing there
 START_LIMIT_SECONDS = 300
 """What a job may take beyond its warm-up and window: imports, environments, the end."""
+END_SECONDS = 20
+"""What a job may take to end in order after its report."""
 LARGE_BLOCKS = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(1 << 30)}
 """glibc keeps freed blocks, instead of mapping and page-faulting the activations anew at every step."""
 
@@ -103,13 +105,9 @@ def run_sample_factory(
     RuntimeError with the log's tail if it cannot be installed or run.
     """
     settings = settings or tuned(num_policies, backend)
-    command = _sample_factory_command(num_policies, backend, seconds, warmup_seconds, settings)
-    with tempfile.TemporaryDirectory() as folder:
-        report = Path(folder) / "report.json"
-        command += [f"--folder={folder}", f"--json={report}", "--", *settings.arguments(backend)]
-        command += [f"--with_pbt={num_policies > 1}"]
-        _run_job(command, venv, Path(folder) / "log.txt", seconds + warmup_seconds)
-        details = json.loads(report.read_text())
+    options = _sample_factory_options(num_policies, backend, seconds, warmup_seconds, settings)
+    options += [f"--with_pbt={num_policies > 1}"]
+    details, _ = _run_job("sample_factory_job.py", options, venv, seconds + warmup_seconds)
     return PeerRun(details["frames_per_second"], details | {"settings": asdict(settings)})
 
 
@@ -120,11 +118,8 @@ def run_sync_loop(
     venv: Path = VENV,
 ) -> PeerRun:
     """Measure the synchronous PPO loop over EnvPool, on all cores. Raises RuntimeError as above."""
-    command = [str(JOBS / "sync_loop.py"), f"--precision={precision}"]
-    command += [f"--seconds={seconds}", f"--warmup-seconds={warmup_seconds}"]
-    with tempfile.TemporaryDirectory() as folder:
-        log = _run_job(command, venv, Path(folder) / "log.txt", seconds + warmup_seconds)
-    details = json.loads(log.splitlines()[-1])
+    options = [f"--precision={precision}", f"--seconds={seconds}", f"--warmup-seconds={warmup_seconds}"]
+    details, _ = _run_job("sync_loop.py", options, venv, seconds + warmup_seconds)
     return PeerRun(details["frames_per_second"], details)
 
 
@@ -134,7 +129,6 @@ def time_replacements(num_policies: int = 4, seconds: float = 180.0, venv: Path 
     Its PBT is made to compare often, and to replace on any difference; times are those of its log lines.
     """
     settings = tuned(num_policies, "atari")
-    command = _sample_factory_command(num_policies, "atari", seconds, 0.0, settings)
     eager = {
         "with_pbt": True,
         "pbt_period_env_steps": 8 * settings.batch,
@@ -142,26 +136,28 @@ def time_replacements(num_policies: int = 4, seconds: float = 180.0, venv: Path 
         "pbt_replace_reward_gap": 0,
         "pbt_replace_reward_gap_absolute": 0,
     }
-    with tempfile.TemporaryDirectory() as folder:
-        command += [f"--folder={folder}", f"--json={folder}/report.json", "--", *settings.arguments("atari")]
-        command += [f"--{name}={value}" for name, value in eager.items()]
-        return replacement_seconds(_run_job(command, venv, Path(folder) / "log.txt", seconds))
+    options = _sample_factory_options(num_policies, "atari", seconds, 0.0, settings)
+    options += [f"--{name}={value}" for name, value in eager.items()]
+    _, log = _run_job("sample_factory_job.py", options, venv, seconds)
+    return replacement_seconds(log)
 
 
 def replacement_seconds(log: str) -> list[float]:
     """Pair "policy P weights to be replaced" with the next "Loaded experiment state" of learner P."""
     line = re.compile(r"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3})\]\[(\d+)\] (.*)")
-    policy_of_process: dict[str, int] = {}
+    policy_of_process: dict[int, int] = {}
     decided_at: dict[int, datetime] = {}
     seconds = []
     for stamp, process, message in line.findall(log):
         at = datetime.strptime(stamp, "%Y-%m-%d %H:%M:%S,%f")  # noqa: DTZ007 -- only differences are used
         if born := re.match(r"LearnerWorker_p(\d+)\s+pid (\d+)", message):
-            policy_of_process[born[2]] = int(born[1])
+            policy_of_process[int(born[2])] = int(born[1])
         elif decided := re.search(r"policy (\d+) weights to be replaced", message):
             decided_at[int(decided[1])] = at
-        elif "Loaded experiment state" in message and policy_of_process.get(process) in decided_at:
-            seconds.append((at - decided_at.pop(policy_of_process[process])).total_seconds())
+        elif "Loaded experiment state" in message:
+            policy = policy_of_process[int(process)]
+            if policy in decided_at:  # otherwise it is the load when it started
+                seconds.append((at - decided_at.pop(policy)).total_seconds())
     return seconds
 
 
@@ -209,52 +205,60 @@ def peers_python(venv: Path = VENV) -> Path:
     return python
 
 
-def _sample_factory_command(
+def _sample_factory_options(
     num_policies: int,
     backend: Backend,
     seconds: float,
     warmup_seconds: float,
     settings: SampleFactorySettings,
 ) -> list[str]:
-    return [
-        *("-W", "ignore", str(JOBS / "sample_factory_job.py")),
-        *(
-            f"--backend={backend}",
-            f"--policies={num_policies}",
-            f"--envpool-threads={settings.envpool_threads}",
-        ),
-        *(f"--seconds={seconds}", f"--warmup-seconds={warmup_seconds}"),
-    ]
+    job = [f"--backend={backend}", f"--policies={num_policies}", f"--seconds={seconds}"]
+    job += [f"--warmup-seconds={warmup_seconds}", f"--envpool-threads={settings.envpool_threads}"]
+    return [*job, "--", *settings.arguments(backend)]
 
 
-def _run_job(arguments: Sequence[str], venv: Path, log: Path, seconds: float) -> str:
-    """Run a script with the peers' interpreter; return what it printed, with nothing of it left running."""
-    command = [str(peers_python(venv)), *arguments]
-    # Its checkpoints are pickles of its own making, which torch 2.6 and later refuse by default.
-    environment = os.environ | LARGE_BLOCKS | {"TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"}
-    for name in ("PYTHONPATH", "OMP_NUM_THREADS"):
-        environment.pop(name, None)
-    limit = seconds + START_LIMIT_SECONDS
-    with _clean_shared_memory(), log.open("w") as out:
-        job = subprocess.Popen(
-            command,
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            env=environment,
-            cwd=log.parent,
-            start_new_session=True,
-        )
+def _run_job(
+    script: str, options: Sequence[str], venv: Path, expected_seconds: float
+) -> tuple[dict[str, Any], str]:
+    """Run a script with the peers' interpreter; return its report and its log. Nothing of it is left running."""
+    with tempfile.TemporaryDirectory() as folder, _clean_shared_memory():
+        report, log = Path(folder) / "report.json", Path(folder) / "log.txt"
+        command = [str(peers_python(venv)), "-W", "ignore", str(JOBS / script), f"--json={report}", *options]
+        with log.open("w") as out:
+            job = subprocess.Popen(
+                command,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                env=_environment(),
+                cwd=folder,
+                start_new_session=True,
+            )
         try:
-            job.wait(limit)
-        except subprocess.TimeoutExpired:
-            raise RuntimeError(
-                f"a peer did not end within {limit:.0f} s:\n{_tail(log.read_text())}"
-            ) from None
+            exit_code = _wait(job, report, expected_seconds + START_LIMIT_SECONDS)
         finally:
             _end_group(job)
-    if job.returncode:
-        raise RuntimeError(f"a peer failed with exit code {job.returncode}:\n{_tail(log.read_text())}")
-    return log.read_text()
+        if not report.exists():
+            ending = "gave no result in time" if exit_code is None else f"failed with exit code {exit_code}"
+            raise RuntimeError(f"{script} {ending}; the end of its log:\n{_tail(log.read_text())}")
+        return json.loads(report.read_text()), log.read_text()
+
+
+def _environment() -> dict[str, str]:
+    """Return the jobs' environment: nothing that points at this project or limits threads; large blocks kept."""
+    inherited = {k: v for k, v in os.environ.items() if k not in {"PYTHONPATH", "OMP_NUM_THREADS"}}
+    # Its checkpoints are pickles of its own making, which torch 2.6 and later refuse by default.
+    return inherited | LARGE_BLOCKS | {"TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"}
+
+
+def _wait(job: subprocess.Popen[bytes], report: Path, limit_seconds: float) -> int | None:
+    """Wait until the job ends, or its report is there and it had time to end in order. Return its exit code."""
+    deadline = time.monotonic() + limit_seconds
+    reported = False
+    while job.poll() is None and time.monotonic() < deadline:
+        if not reported and report.exists():
+            reported, deadline = True, time.monotonic() + END_SECONDS
+        time.sleep(0.2)
+    return job.returncode
 
 
 def _end_group(job: subprocess.Popen[bytes]) -> None:
@@ -278,7 +282,13 @@ def _end_group(job: subprocess.Popen[bytes]) -> None:
 def _clean_shared_memory() -> Iterator[None]:
     """Remove what appeared in /dev/shm meanwhile under the name of a torch process that is gone."""
     before = {path.name for path in SHARED_MEMORY.iterdir()}
-    yield
+    try:
+        yield
+    finally:
+        _remove_orphans(before)
+
+
+def _remove_orphans(before: set[str]) -> None:
     for path in SHARED_MEMORY.glob("torch_*_*"):
         creator = path.name.split("_")[1]
         if path.name not in before and not Path(f"/proc/{creator}").exists():

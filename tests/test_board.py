@@ -158,12 +158,3 @@ def test_a_folder_that_cannot_be_written_stops_the_start(tmp_path):
 def test_a_number_beyond_float32_is_no_error(tmp_path):
     write(tmp_path, view(member(0, 1e300)))
     assert written(tmp_path, "policy_00")["episodes/objective"][0][1] > 3e38
-
-
-def test_the_board_needs_no_torch_and_leaves_it_importable():
-    code = (
-        "import sys, pbt_rl.board, pbt_rl.screen, pbt_rl.summary\n"
-        "assert 'torch' not in sys.modules\n"
-        "import importlib.util; assert importlib.util.find_spec('torch')"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)

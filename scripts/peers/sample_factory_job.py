@@ -82,17 +82,20 @@ def cpu_seconds() -> float:
 class Meter(AlgoObserver):
     """Measures frames/s between training iterations, after every policy has trained and the warm-up."""
 
-    def __init__(self, policies: int, warmup_seconds: float, seconds: float) -> None:
-        self.policies, self.warmup_seconds, self.seconds = policies, warmup_seconds, seconds
+    def __init__(self, policies: int, warmup_seconds: float, seconds: float, path: Path) -> None:
+        self.policies, self.warmup_seconds, self.seconds, self.path = policies, warmup_seconds, seconds, path
         self.created = time.monotonic()
         self.trained_at: float | None = None
         self.window: list[tuple[float, list[int]]] = []  # (time, learned frames of each policy)
         self.cpu_seconds_at_start = 0.0
-        self.report: dict[str, Any] | None = None
+        self.done = False
 
     def on_training_step(self, runner: Runner, training_iteration_since_resume: int) -> None:  # noqa: ARG002
-        """Note time and frames; at the end of the window tell the runner that its time is up."""
-        if self.report is not None or len(runner.env_steps) < self.policies:
+        """Note time and frames; at the end of the window write the report and end the run.
+
+        The report is written before the end: with EnvPool the rollout processes may hang when they are joined.
+        """
+        if self.done or len(runner.env_steps) < self.policies:
             return
         now = time.monotonic()
         self.trained_at = self.trained_at or now
@@ -102,19 +105,21 @@ class Meter(AlgoObserver):
             self.cpu_seconds_at_start = cpu_seconds()
         self.window.append((now, [int(runner.env_steps[p]) for p in range(self.policies)]))
         if now - self.window[0][0] >= self.seconds:
-            self.report = self._summarise(runner)
+            partial = self.path.with_suffix(".part")
+            partial.write_text(json.dumps(self._summarise(runner)))
+            partial.rename(self.path)
+            self.done = True
             runner.cfg.train_for_env_steps = 0  # its way to end in order; it ignores train_for_seconds
 
     def _summarise(self, runner: Runner) -> dict[str, Any]:
         (start, first_P), (end, last_P) = self.window[0], self.window[-1]
         per_policy = [(last - first) / (end - start) for first, last in zip(first_P, last_P, strict=True)]
         frames = sum(last_P) - sum(first_P)
+        cpu = cpu_seconds() - self.cpu_seconds_at_start
         memory = [p.memory_full_info() for p in process_tree()]
         return {
             "frames_per_second": frames / (end - start),
-            "cpu_microseconds_per_step": (cpu_seconds() - self.cpu_seconds_at_start)
-            * 1e6
-            / (frames / FRAME_SKIP),
+            "cpu_microseconds_per_step": cpu * 1e6 / (frames / FRAME_SKIP),
             "frames_per_second_of_policies": per_policy,
             "seconds": end - start,
             "start_seconds": self.trained_at - self.created,
@@ -139,16 +144,17 @@ def parse_arguments() -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument(
         "--envpool-threads", type=int, default=0, help="threads of each EnvPool; 0: its default"
     )
-    parser.add_argument("--folder", type=Path, required=True, help="Sample Factory's files go here")
-    parser.add_argument("--json", type=Path, required=True, help="where the result goes")
+    parser.add_argument(
+        "--json", type=Path, required=True, help="the result; Sample Factory's files beside it"
+    )
     return parser.parse_args(sys.argv[1:split]), sys.argv[split + 1 :]
 
 
 def main() -> int:
-    """Run the job until its window is over, and write the result."""
+    """Run the job until its window is over and its result written."""
     args, extra = parse_arguments()
-    meter = Meter(args.policies, args.warmup_seconds, args.seconds)
-    job = JOB | {"num_policies": args.policies, "train_dir": args.folder, "experiment": "job"}
+    meter = Meter(args.policies, args.warmup_seconds, args.seconds, args.json)
+    job = JOB | {"num_policies": args.policies, "train_dir": args.json.parent, "experiment": "job"}
     argv = [f"--{name}={value}" for name, value in job.items()] + extra
     if args.backend == "atari":
         register_env("atari_pong", make_atari)
@@ -157,17 +163,15 @@ def main() -> int:
         register_env("atari_pong", make_envpool)
         cfg = train_envpool_atari.parse_atari_args(argv)
         cfg.envpool_num_threads = args.envpool_threads
-    cfg, runner = make_runner(
-        AttrDict(vars(cfg))
-    )  # its PBT subscripts what its parser returns as a Namespace
+    # Its PBT subscripts the configuration, which its parser returns as a Namespace.
+    _, runner = make_runner(AttrDict(vars(cfg)))
     runner.register_observer(meter)
     status = runner.init()
     if status == 0:
         status = runner.run()
-    if meter.report is None:
+    if not meter.done:
         print(f"Sample Factory ended with status {status} before the measurement was over", file=sys.stderr)
         return 1
-    args.json.write_text(json.dumps(meter.report))
     return 0
 
 

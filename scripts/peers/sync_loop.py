@@ -1,11 +1,13 @@
 """A plain synchronous PPO loop in one process over EnvPool, as fast as it can honestly be made: a peer to beat.
 
-Runs in the peers' virtual environment, started by `scripts/peer_bench.py`; its last line is the result.
+Runs in the peers' virtual environment, started by `scripts/peer_bench.py`; prints its result.
 Sample T steps of N environments, then learn from them, once, in minibatches of whole environments:
 
     EnvPool (all cores) <--> forward of N rows (all cores)      T times
     GAE --> N / (minibatch / T) Adam updates (all cores)        once
 
+Rows are shared out to one thread a core, each with single-threaded operators, and their gradients added: nothing
+waits at a barrier inside an operator, where one disturbed core stops all others.
 Axes: N environments, T time, A actions. Precision bf16: weights and activations in bf16, the master weights,
 the losses and Adam in float32.
 """
@@ -18,10 +20,9 @@ import json
 import os
 import resource
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-
-# OpenMP's threads would spin between two operators, on cores that EnvPool's threads need.
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+from pathlib import Path
 
 import envpool
 import numpy as np
@@ -97,20 +98,35 @@ class Learner:
         self.adam = torch.optim.Adam(self.master, lr=options.learning_rate, eps=1e-5, fused=True)
         self.net = NatureActorCritic(actions).to(DTYPES[options.precision], memory_format=torch.channels_last)
         self.working = list(self.net.parameters())
+        self.pool = ThreadPoolExecutor(options.threads)
         self._publish()
 
     @torch.no_grad()
     def _publish(self) -> None:
         torch._foreach_copy_(self.working, self.master)
 
-    def update(self, loss: Tensor) -> None:
+    def act(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
+        """Forward without gradients, rows shared out: logits [B, A] and values [B]."""
+        parts = self.pool.map(self._forward, pixels.chunk(self.options.threads))
+        logits, values = zip(*parts, strict=True)
+        return torch.cat(logits), torch.cat(values)
+
+    def update(self, batch: dict[str, Tensor]) -> None:
         """Take one Adam step on the master weights."""
-        gradients = torch.autograd.grad(loss, self.working)
-        for master, gradient in zip(self.master, gradients, strict=True):
-            master.grad = gradient.float()
+        parts = zip(*(x.chunk(self.options.threads) for x in batch.values()), strict=True)
+        gradients = self.pool.map(self._gradients, (dict(zip(batch, part, strict=True)) for part in parts))
+        for master, *shares in zip(self.master, *gradients, strict=True):
+            master.grad = sum(share.float() for share in shares)
         nn.utils.clip_grad_norm_(self.master, self.options.max_grad_norm, foreach=True)
         self.adam.step()
         self._publish()
+
+    @torch.inference_mode()
+    def _forward(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
+        return self.net(pixels)
+
+    def _gradients(self, part: dict[str, Tensor]) -> tuple[Tensor, ...]:
+        return torch.autograd.grad(ppo_loss(self.net, part, self.options), self.working)
 
 
 @dataclass(frozen=True)
@@ -169,7 +185,7 @@ class Sampler:
         r = self.rollout
         T = r.reward.shape[0]
         for t in range(T):
-            logits, r.value[t] = learner.net(self._write_pixels(t))
+            logits, r.value[t] = learner.act(self._write_pixels(t))
             log_probs = logits.log_softmax(1)
             action = (log_probs.exp() / torch.empty_like(logits).exponential_()).argmax(1)
             r.action[t] = action
@@ -179,7 +195,7 @@ class Sampler:
                 action.numpy().astype(np.int32)
             )
             self.ended = r.done[t] = r.terminated[t] | truncated
-        r.value[T] = learner.net(self._write_pixels(T))[1]
+        r.value[T] = learner.act(self._write_pixels(T))[1]
         return r
 
     def _write_pixels(self, t: int) -> Tensor:
@@ -207,21 +223,20 @@ def gae(r: Rollout, gamma: float, gae_lambda: float) -> NDArray[np.float32]:
     return advantage[:-1]
 
 
-def ppo_loss(net: nn.Module, batch: dict[str, Tensor], options: Options) -> Tensor:
-    """Clipped surrogate, value and entropy (Schulman et al. 2017, eq. 9), over the valid steps."""
-    logits, value = net(batch["pixels"])
+def ppo_loss(net: nn.Module, part: dict[str, Tensor], options: Options) -> Tensor:
+    """A part's share of clipped surrogate, value and entropy (Schulman et al. 2017, eq. 9).
+
+    `weight` adds up to 1 over the minibatch, so that the parts' gradients add up to the minibatch's.
+    """
+    logits, value = net(part["pixels"])
     log_probs = logits.log_softmax(1)
-    weight = batch["valid"] / batch["valid"].sum().clamp(min=1)
-    ratio = (log_probs.gather(1, batch["action"][:, None])[:, 0] - batch["log_prob"]).exp()
+    ratio = (log_probs.gather(1, part["action"][:, None])[:, 0] - part["log_prob"]).exp()
     clipped = ratio.clamp(1 - options.clip, 1 + options.clip)
-    mean = (weight * batch["advantage"]).sum()
-    deviation = (weight * (batch["advantage"] - mean).square()).sum().sqrt()
-    advantage = (batch["advantage"] - mean) / (deviation + 1e-8)
-    surrogate = torch.minimum(ratio * advantage, clipped * advantage)
+    surrogate = torch.minimum(ratio * part["advantage"], clipped * part["advantage"])
     entropy = -(log_probs.exp() * log_probs).sum(1)
-    error = 0.5 * (value - batch["return"]).square()
+    error = 0.5 * (value - part["return"]).square()
     total = options.value_coefficient * error - surrogate - options.entropy_coefficient * entropy
-    return (weight * total).sum()
+    return (part["weight"] * total).sum()
 
 
 def learn(learner: Learner, r: Rollout, options: Options) -> None:
@@ -232,13 +247,17 @@ def learn(learner: Learner, r: Rollout, options: Options) -> None:
         "log_prob": r.log_prob,
         "advantage": advantage,
         "return": advantage + r.value[:-1],
-        "valid": torch.from_numpy(r.valid).float(),
+        "weight": torch.from_numpy(r.valid).float(),
         "pixels": r.pixels[:-1],
     }
     for envs in torch.randperm(options.envs).split(options.envs_per_minibatch):
         batch = {name: x.index_select(1, envs).flatten(0, 1) for name, x in per_step.items()}
         batch["pixels"] = batch["pixels"].permute(0, 3, 1, 2)
-        learner.update(ppo_loss(learner.net, batch, options))
+        batch["weight"] /= batch["weight"].sum()
+        mean = (batch["weight"] * batch["advantage"]).sum()
+        deviation = (batch["weight"] * (batch["advantage"] - mean).square()).sum().sqrt()
+        batch["advantage"] = (batch["advantage"] - mean) / (deviation + 1e-8)
+        learner.update(batch)
 
 
 def raise_malloc_thresholds() -> None:
@@ -258,7 +277,7 @@ def cpu_seconds() -> float:
 def run(options: Options) -> dict[str, float | int | str]:
     """Train; measure whole iterations after the warm-up."""
     raise_malloc_thresholds()
-    torch.set_num_threads(options.threads)
+    torch.set_num_threads(1)
     torch.manual_seed(options.seed)
     sampler = Sampler(options)
     learner = Learner(options, sampler.actions)
@@ -297,7 +316,13 @@ def main() -> None:
     parser.add_argument("--warmup-seconds", type=float, default=10.0)
     parser.add_argument("--minibatch", type=int, default=512)
     parser.add_argument("--envs", type=int, default=64)
-    print(json.dumps(run(Options(**vars(parser.parse_args())))))
+    parser.add_argument("--json", type=Path, help="also write the result here")
+    arguments = vars(parser.parse_args())
+    path = arguments.pop("json")
+    result = json.dumps(run(Options(**arguments)))
+    if path is not None:
+        path.write_text(result)
+    print(result)
 
 
 if __name__ == "__main__":

@@ -87,7 +87,7 @@ def test_a_batch_places_rows_of_the_right_policy_and_unit(layout):
     rollouts = make_rollouts(list(range(policies)), layout=layout)
     batch = batch_of(rollouts, policies)
     for rows in (slice(0, 3), slice(1, 2), slice(1, 3)):
-        seen = batch.obs(rows)["obs"]
+        seen = layout.as_seen(batch.obs(rows)["obs"])
         for g, p in enumerate(range(policies)[rows]):
             for k, rollout in enumerate(rollouts):
                 for b in range(ENVS):

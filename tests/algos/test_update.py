@@ -143,7 +143,11 @@ def acting(algo_changes, name):
     return name in common | by_algo[algo_changes.get("algo", "appo")] | vtrace
 
 
-CHANGED = {name: value * 0.7 for name, value in H.items()} | {"unroll": 3.0, "vtrace_c": 0.3}
+CHANGED = {name: value * 0.7 for name, value in H.items()} | {
+    "unroll": 3.0,
+    "vtrace_c": 0.3,
+    "max_grad_norm": 0.05,
+}
 
 
 @pytest.mark.parametrize("packing", ["loop", "vmap"])
