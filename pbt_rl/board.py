@@ -27,7 +27,6 @@ from pbt_rl.monitor import WAITING, busy_shares, known_objective, standing
 from pbt_rl.pbt.hypers import SHAPING
 from pbt_rl.reports import MemberView, RunView
 
-
 Scalars = dict[str, float]
 
 EPISODE_STATS = ("raw_return", "shaped_return", "length_steps")

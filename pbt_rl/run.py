@@ -54,11 +54,12 @@ class Facts:
 def describe_plan(facts: Facts) -> list[str]:
     """Say in words who will run where."""
     spec, plan, config = facts.spec, facts.plan, facts.config
-    lines = [
+    first_line = (
         f"{config.env}: {config.num_policies} policies, {config.algo}, {config.mode}; "
         f"{plan.actors} actors, {plan.environments} environments on {plan.cpus} cores; "
-        f"1 step = {spec.frame_skip} frame{'s' if spec.frame_skip > 1 else ''}",
-    ]
+        f"1 step = {spec.frame_skip} frame{'s' if spec.frame_skip > 1 else ''}"
+    )
+    lines = [first_line]
     for number, pack in enumerate(plan.packs):
         steps = pack.units_per_batch * pack.envs_per_policy * config.learner.rollout
         lines.append(

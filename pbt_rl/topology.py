@@ -1,4 +1,4 @@
-"""From a config and a machine to a plan: who runs where, with how many rows and threads. Pure but for `Machine.here`."""
+"""From a config and a machine to a plan: who runs where, with how many rows and threads. Pure, but `Machine.here`."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ def measure_stage(stage: str, env: str, num_policies: int, seconds: float) -> fl
         trainer.learn()
         for _ in rollouts:
             sampler.pool.take()
-        return pack_plan.units_per_batch * pack_plan.rows * rollouts[0].steps
+        return int(pack_plan.units_per_batch * pack_plan.rows * rollouts[0].steps)
 
     return timed_cpu(step_learning, seconds)
 
