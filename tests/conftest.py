@@ -23,7 +23,7 @@ def nothing_left():
     before = shared_memory()
     yield
     deadline = time.monotonic() + PATIENCE_SECONDS
-    while (processes := our_processes()) or unused(shared_memory() - before):
+    while (processes := our_processes()) or unused(before):
         if time.monotonic() > deadline:
             break
         time.sleep(0.05)
@@ -31,7 +31,7 @@ def nothing_left():
         return
     for pid in processes:
         os.kill(pid, signal.SIGKILL)
-    pytest.fail(f"left behind: processes {processes}, in /dev/shm {unused(shared_memory() - before)}")
+    pytest.fail(f"left behind: processes {processes}, in /dev/shm {unused(before)}")
 
 
 def our_processes():
@@ -47,18 +47,28 @@ def our_processes():
 
 
 def shared_memory():
-    return {path.name for path in SHARED_MEMORY.iterdir()} if SHARED_MEMORY.is_dir() else set()
-
-
-def unused(names):
-    """Those that no process that we can see maps: what other programs use meanwhile is theirs."""
-    if not names:
-        return set()
-    maps = []
-    for path in Path("/proc").glob("[0-9]*/maps"):
+    """Inode -> name of what lies in /dev/shm."""
+    found = {}
+    for path in SHARED_MEMORY.iterdir() if SHARED_MEMORY.is_dir() else ():
         try:
-            maps.append(path.read_text())
+            found[path.stat().st_ino] = path.name
         except OSError:
             continue
-    text = "\n".join(maps)
-    return {name for name in names if str(SHARED_MEMORY / name) not in text}
+    return found
+
+
+def unused(before):
+    """New files that no process that we can see maps: what other programs use meanwhile is theirs.
+
+    Compared by inode, since a semaphore is mapped under another name than its file's.
+    """
+    new = {inode: name for inode, name in shared_memory().items() if inode not in before}
+    if not new:
+        return set()
+    mapped = set()
+    for path in Path("/proc").glob("[0-9]*/maps"):
+        try:
+            mapped |= {int(line.split()[4]) for line in path.read_text().splitlines()}
+        except OSError:
+            continue
+    return {name for inode, name in new.items() if inode not in mapped}

@@ -18,15 +18,20 @@ def batch_of(bench: Bench, rollouts: list):
     return make_batch(rollouts, policies, usable, bench.pack.device)
 
 
+def forward(group, batch):
+    """The learner's forward over whole rollouts."""
+    rows = group.rows
+    obs = {name: batch.layouts[name].as_seen(x) for name, x in batch.obs(rows).items()}
+    return group.forward(obs, batch.state_PBS[rows], batch.first_PT1B[rows, :-1])
+
+
 def assert_reproduced(bench: Bench, rollouts: list) -> None:
     """Float32 acting one step at a time and learning over T agree to 1e-5: other shapes, other order of sums."""
     batch = batch_of(bench, rollouts)
     for group in bench.pack.groups():
         rows = group.rows
         with torch.no_grad():
-            params, value, _ = group.forward(
-                batch.obs(rows), batch.state_PBS[rows], batch.first_PT1B[rows, :-1]
-            )
+            params, value, _ = forward(group, batch)
         log_prob = bench.distribution.log_prob(params, batch.action_PTBA[rows])
         torch.testing.assert_close(log_prob, batch.log_prob_PTB[rows], rtol=1e-5, atol=1e-5)
         value = bench.pack.denormalize_value(value, rows)
@@ -101,9 +106,7 @@ def test_bf16_acting_and_learning_agree_to_its_precision():
         batch = batch_of(bench, bench.take(2))
         for group in bench.pack.groups():
             with torch.no_grad():
-                params, _, _ = group.forward(
-                    batch.obs(group.rows), batch.state_PBS[group.rows], batch.first_PT1B[group.rows, :-1]
-                )
+                params, _, _ = forward(group, batch)
             log_prob = bench.distribution.log_prob(params, batch.action_PTBA[group.rows])
             torch.testing.assert_close(log_prob, batch.log_prob_PTB[group.rows], rtol=0, atol=0.02)
 

@@ -1,7 +1,20 @@
 import numpy as np
 import pytest
 import torch
-from packs import CPU, DISCRETE, ENVS, FRAMES, VECTOR, T, batch_of, learn, make_pack, make_rollouts, settings
+from packs import (
+    CPU,
+    DISCRETE,
+    ENVS,
+    FRAMES,
+    GAUSSIAN,
+    VECTOR,
+    T,
+    batch_of,
+    learn,
+    make_pack,
+    make_rollouts,
+    settings,
+)
 from packs import HYPERS as H
 
 from pbt_rl.algos.rollout import ObsLayout, Rollout, push_frames, push_frames_torch
@@ -133,6 +146,13 @@ def test_a_rollout_that_was_never_written_cannot_be_learned_from():
     unwritten = Rollout({"obs": VECTOR}, T, ENVS, 1, (1, torch.int32), 0, CPU)
     with pytest.raises(RuntimeError, match="out of bounds"):
         learn(pack, batch_of([unwritten], 1), settings())
+
+
+def test_a_rollout_of_continuous_actions_that_was_never_written_shows():
+    pack = make_pack([H], distribution=GAUSSIAN)
+    unwritten = Rollout({"obs": VECTOR}, T, ENVS, 1, (2, torch.float32), 0, CPU)
+    stats = learn(pack, batch_of([unwritten], 1), settings(distribution=GAUSSIAN))
+    assert all(s.values["policy_loss"].isnan().all() for s in stats)
 
 
 @pytest.mark.parametrize("name", ["reward", "log_prob", "value", "obs"])
