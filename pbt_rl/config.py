@@ -232,6 +232,12 @@ class Config:
             self.actor_timeout_seconds,
             "give above 0",
         )
+        _require(
+            self.algo == "appo" or self.learner.lr_schedule != "kl-adaptive",
+            "learner.lr-schedule",
+            "kl-adaptive",
+            "a3c measures no divergence: use constant or linear, or --algo appo",
+        )
         if self.name is not None:
             _require(
                 re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", self.name) is not None,

@@ -11,7 +11,7 @@ from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
 
 MIN_UNIT_ROWS = 32
-"""Below this a vector environment's call costs more than it should (measured on Atari: 32 rows were 9 % faster than 16)."""
+"""Below this a vector environment's call costs more than it should (on Atari 32 rows were 9 % faster than 16)."""
 MIN_POLICY_ROWS = 8
 """Below this a forward of one policy wastes the CPU's vector units."""
 
@@ -116,8 +116,6 @@ def make_plan(config: Config, machine: Machine) -> Plan:
     devices = parse_devices(config.devices, machine)
     if config.devices == "auto":
         devices = devices[: 1 if config.mode == "serial" else config.num_policies]
-    if config.mode == "serial" and config.devices == "auto":
-        devices = devices[:1]
     if config.mode == "serial" and len(devices) > 1:
         raise ConfigError(f"--devices {config.devices} cannot be used with --mode serial: give one device")
     if len(devices) > config.num_policies:

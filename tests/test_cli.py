@@ -103,6 +103,10 @@ MISTAKES = {
         "--pbt.replace-fraction 0.7 cannot be used: give 0 to 0.5",
     ),
     "a hyper out of bounds": (["--hypers.learning-rate", "3"], "--hypers.learning-rate 3 is out of bounds"),
+    "a3c has no divergence": (
+        ["--algo", "a3c", "--learner.lr-schedule", "kl-adaptive"],
+        "--learner.lr-schedule kl-adaptive cannot be used: a3c measures no divergence",
+    ),
     "device not there": (["--devices", "cuda:99"], "'cuda:99' is not on this machine"),
     "no device": (["--devices", "tpu"], "'tpu' is not a device"),
     "too many devices": (["--devices", "cpu,cpu", "--num-policies", "1"], "2 devices for 1 policies"),
