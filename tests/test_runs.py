@@ -19,9 +19,9 @@ def crossing(tmp_path_factory):
     """A finished run of two packs, async, with many comparisons."""
     folder = tmp_path_factory.mktemp("crossing")
     run = train(
-        folder, "toy/shaped", *BUSY, "--devices=cpu,cpu", "--train-for-frames=8000", "--pbt.replace-gap=0.01"
+        folder, "toy/shaped", *BUSY, "--devices=cpu,cpu", "--train-for-frames=60000", "--pbt.replace-gap=0.01"
     )
-    assert run.wait(60) == 0, run.err
+    assert run.wait(110) == 0, run.err
     return run
 
 
