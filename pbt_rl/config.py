@@ -12,73 +12,10 @@ from pathlib import Path
 from typing import Literal
 
 from pbt_rl.envs.atari import AtariOptions
-from pbt_rl.errors import ConfigError
+from pbt_rl.errors import require
+from pbt_rl.pbt.config import PbtConfig
 from pbt_rl.pbt.hypers import Hypers
-
-
-def _require(condition: bool, option: str, value: object, remedy: str) -> None:
-    if not condition:
-        raise ConfigError(f"--{option} {value} cannot be used: {remedy}")
-
-
-@dataclass(frozen=True)
-class PbtConfig:
-    """Population-based training: who is compared when, and how members change."""
-
-    enabled: bool = True
-    """Compare and change members. Off: independent members, all with the initial values of member 0."""
-    rule: Literal["top-middle-bottom", "truncation"] = "top-middle-bottom"
-    """`top-middle-bottom` (Sample Factory): the best stay, the worst copy one of the best and mutate, the others
-    keep their weights and mutate. `truncation` (Jaderberg et al. 2017): only the worst change."""
-    period_frames: int = 5_000_000
-    """Emulator frames of each member between two comparisons (a meta-epoch)."""
-    start_frames: int = 10_000_000
-    """Burn-in: no comparison before every member has this many frames."""
-    replace_fraction: float = 0.3
-    """Share of the population that is best, and share that is worst (rounded up, at most half)."""
-    mutation_rate: float = 0.15
-    """Probability that one value changes when its member mutates."""
-    perturb_min: float = 1.1
-    """Least factor of a change (multiplied or divided)."""
-    perturb_max: float = 1.5
-    """Largest factor of a change."""
-    replace_gap: float = 0.1
-    """A member is replaced only if the donor is better by this share of the larger of the two magnitudes..."""
-    replace_gap_absolute: float = 1e-6
-    """...and by this much in the objective's own unit."""
-    objective_episodes: int = 100
-    """The objective is the mean over at most this many last episodes since the member changed."""
-    min_episodes: int = 5
-    """A member with fewer finished episodes since its last change waits for the next comparison."""
-    tune: tuple[str, ...] = ()
-    """Names of the values to tune (hypers by name, shaping as `shaping.NAME`); empty: the table's defaults
-    and all shaping."""
-
-    def __post_init__(self) -> None:
-        _require(self.period_frames > 0, "pbt.period-frames", self.period_frames, "give a number above 0")
-        _require(self.start_frames >= 0, "pbt.start-frames", self.start_frames, "give 0 or more")
-        _require(
-            0 <= self.replace_fraction <= 0.5, "pbt.replace-fraction", self.replace_fraction, "give 0 to 0.5"
-        )
-        _require(0 <= self.mutation_rate <= 1, "pbt.mutation-rate", self.mutation_rate, "give 0 to 1")
-        _require(self.perturb_min >= 1, "pbt.perturb-min", self.perturb_min, "give a factor of at least 1")
-        _require(
-            self.perturb_max >= self.perturb_min,
-            "pbt.perturb-max",
-            self.perturb_max,
-            "give at least --pbt.perturb-min",
-        )
-        _require(self.replace_gap >= 0, "pbt.replace-gap", self.replace_gap, "give 0 or more")
-        _require(
-            self.replace_gap_absolute >= 0,
-            "pbt.replace-gap-absolute",
-            self.replace_gap_absolute,
-            "give 0 or more",
-        )
-        _require(
-            self.objective_episodes > 0, "pbt.objective-episodes", self.objective_episodes, "give 1 or more"
-        )
-        _require(self.min_episodes > 0, "pbt.min-episodes", self.min_episodes, "give 1 or more")
+from pbt_rl.pbt.search_config import ReplayConfig, SearchConfig
 
 
 @dataclass(frozen=True)
@@ -99,14 +36,14 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         for name in ("hidden", "layers", "core_size"):
-            _require(
+            require(
                 getattr(self, name) > 0,
                 f"model.{name.replace('_', '-')}",
                 getattr(self, name),
                 "give 1 or more",
             )
         known = ("auto", "nature", "impala", "mlp")
-        _require(
+        require(
             self.encoder in known or ":" in self.encoder,
             "model.encoder",
             self.encoder,
@@ -149,13 +86,13 @@ class LearnerConfig:
 
     def __post_init__(self) -> None:
         for name in ("rollout", "batch", "minibatches", "epochs", "max_policy_lag"):
-            _require(
+            require(
                 getattr(self, name) > 0,
                 f"learner.{name.replace('_', '-')}",
                 getattr(self, name),
                 "give 1 or more",
             )
-        _require(self.threads >= 0, "learner.threads", self.threads, "give 0 (automatic) or more")
+        require(self.threads >= 0, "learner.threads", self.threads, "give 0 (automatic) or more")
 
 
 @dataclass(frozen=True)
@@ -195,51 +132,63 @@ class Config:
     """An actor silent for this long while it has work is taken as hung and restarted."""
     max_actor_restarts: int = 20
     """The run ends with an error after this many restarts of actors."""
+    resident: int = 0
+    """Policies held on the devices at once; 0: all. Where there are more members than this, they take turns,
+    the least trained first; a member that waits is kept in host memory."""
+    turn_frames: int = 1_000_000
+    """Emulator frames of one turn of a member, where members take turns and nothing else ends it."""
+    controller: Literal[
+        "pbt", "mf-pbt", "hypertrick", "successive-halving", "hyperband", "random", "replay"
+    ] = "pbt"
+    """Who decides: population-based training (--pbt), its multi-frequency form (--pbt), a search over
+    configurations that gives up the bad ones (--search), or the schedule of a recorded run (--replay)."""
     pbt: PbtConfig = field(default_factory=PbtConfig)
+    search: SearchConfig = field(default_factory=SearchConfig)
+    replay: ReplayConfig = field(default_factory=ReplayConfig)
     hypers: Hypers = field(default_factory=Hypers)
     model: ModelConfig = field(default_factory=ModelConfig)
     learner: LearnerConfig = field(default_factory=LearnerConfig)
     atari: AtariOptions = field(default_factory=AtariOptions)
 
     def __post_init__(self) -> None:
-        _require(
+        require(
             "/" in self.env, "env", repr(self.env), "write family/name, such as atari/pong; see `pbt-rl envs`"
         )
-        _require(self.num_policies > 0, "num-policies", self.num_policies, "a population has 1 or more")
-        _require(self.seed >= 0, "seed", self.seed, "give 0 or more")
-        _require(
-            self.train_for_frames > 0, "train-for-frames", self.train_for_frames, "give a number above 0"
-        )
-        _require(
+        require(self.num_policies > 0, "num-policies", self.num_policies, "a population has 1 or more")
+        require(self.resident >= 0, "resident", self.resident, "give 0 (all) or more")
+        require(self.turn_frames > 0, "turn-frames", self.turn_frames, "give a number above 0")
+        require(self.seed >= 0, "seed", self.seed, "give 0 or more")
+        require(self.train_for_frames > 0, "train-for-frames", self.train_for_frames, "give a number above 0")
+        require(
             self.train_for_seconds >= 0,
             "train-for-seconds",
             self.train_for_seconds,
             "give 0 (no limit) or more",
         )
         for name in ("actors", "envs_per_unit"):
-            _require(
+            require(
                 getattr(self, name) >= 0,
                 name.replace("_", "-"),
                 getattr(self, name),
                 "give 0 (planned) or more",
             )
-        _require(
+        require(
             self.units_per_actor > 0, "units-per-actor", self.units_per_actor, "give 1 or more; 2 overlap"
         )
-        _require(
+        require(
             self.actor_timeout_seconds > 0,
             "actor-timeout-seconds",
             self.actor_timeout_seconds,
             "give above 0",
         )
-        _require(
+        require(
             self.algo == "appo" or self.learner.lr_schedule != "kl-adaptive",
             "learner.lr-schedule",
             "kl-adaptive",
             "a3c measures no divergence: use constant or linear, or --algo appo",
         )
         if self.name is not None:
-            _require(
+            require(
                 re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", self.name) is not None,
                 "name",
                 repr(self.name),

@@ -26,6 +26,12 @@ class RunFailed(Exception):  # noqa: N818 - reads as what happened
     """A run could not go on. The message holds the cause and the child's traceback where there is one."""
 
 
+def require(condition: bool, option: str, value: object, remedy: str) -> None:
+    """Raise ConfigError about an option's value unless `condition` holds."""
+    if not condition:
+        raise ConfigError(f"--{option} {value} cannot be used: {remedy}")
+
+
 @contextmanager
 def environment_code(env_id: str) -> Iterator[None]:
     """Whatever an environment's own code raises in here becomes an EnvSetupError that holds its traceback."""

@@ -8,8 +8,8 @@ from types import MappingProxyType
 import numpy as np
 import pytest
 
-from pbt_rl.config import PbtConfig
 from pbt_rl.journal import Journal, git_version, read_journal, replay_decisions, versions
+from pbt_rl.pbt.config import PbtConfig
 from pbt_rl.pbt.controllers import build_controller
 from pbt_rl.pbt.decisions import Continue, MemberReport, PopulationReport, Replace
 from pbt_rl.pbt.hypers import Hypers, hyper_table, shaping_table

@@ -18,6 +18,7 @@ from pbt_rl.pbt.decisions import (
     Continue,
     Controller,
     Decision,
+    Key,
     MemberReport,
     Mutate,
     PopulationReport,
@@ -29,7 +30,7 @@ from pbt_rl.pbt.hypers import HyperSpec, Values
 from pbt_rl.pbt.ready import Ready, Synchronous
 
 if TYPE_CHECKING:
-    from pbt_rl.config import PbtConfig
+    from pbt_rl.pbt.config import PbtConfig
 
 
 class StaticController:
@@ -45,6 +46,10 @@ class StaticController:
     def observe(self, report: PopulationReport) -> list[Decision]:  # noqa: ARG002 - the protocol's signature
         """Never decide anything."""
         return []
+
+    def remembers(self) -> frozenset[Key]:
+        """Nothing."""
+        return frozenset()
 
     def state_dict(self) -> dict[str, Any]:
         """Nothing: there is no state."""
@@ -105,6 +110,10 @@ class PbtController:
         # A mutation that drew no value is no change: the member keeps its generation and its objectives.
         return Continue(fate.member, reason)
 
+    def remembers(self) -> frozenset[Key]:
+        """Nothing."""
+        return frozenset()
+
     def state_dict(self) -> dict[str, Any]:
         """The generator's state and the ready rule's, as JSON types."""
         version, numbers, gauss = self._rng.getstate()
@@ -133,7 +142,7 @@ def build_controller(pbt: PbtConfig, table: Mapping[str, HyperSpec], seed: int) 
         exploit=Truncation(
             pbt.replace_fraction,
             Gap(pbt.replace_gap, pbt.replace_gap_absolute),
-            others_mutate=pbt.rule == "top-middle-bottom",
+            others_mutate=pbt.exploit == "top-middle-bottom",
         ),
         explore=Perturb(tuned, pbt.mutation_rate, pbt.perturb_min, pbt.perturb_max),
     )

@@ -19,11 +19,13 @@ CopyWhat = Literal["weights", "hypers", "both"]
 class MemberReport:
     """One member at the moment of a report.
 
-    frames: emulator frames this place in the population has trained on, over all its generations.
+    frames: emulator frames this member has trained on, over all its generations.
     objectives: true objectives of the episodes that began after the member's last change, oldest first, at
     most the window of `--pbt.objective-episodes`. May hold NaN or infinities if an environment gives them.
     episodes: how many such episodes have finished (may exceed the window).
     generation: how many times the member's weights or values were changed.
+    best: the highest mean of `objectives` since the last comparison or change (None without one).
+    broken: its weights or losses are not finite any more: it cannot learn.
     """
 
     member: int
@@ -32,6 +34,8 @@ class MemberReport:
     episodes: int
     generation: int
     values: Values
+    best: float | None = None
+    broken: bool = False
 
 
 @dataclass(frozen=True)
@@ -45,10 +49,15 @@ class PopulationReport:
 
 @dataclass(frozen=True)
 class Continue:
-    """Train on, unchanged."""
+    """Train on, unchanged.
+
+    until_frames: with this many frames the member stops and waits for the next decision (None: no limit). A
+    place that it leaves goes to another member.
+    """
 
     member: int
     reason: str
+    until_frames: int | None = None
 
 
 @dataclass(frozen=True)
@@ -56,6 +65,8 @@ class Replace:
     """The member becomes a copy of the donor (`copy` says of what) and goes on with `values`.
 
     `values` are final: what the member has after the decision, whatever was copied.
+    donor_generation: None for the donor as it is now; else for the remembered state of that generation
+    (`Controller.remembers`), which may be the member's own.
     """
 
     member: int
@@ -63,6 +74,7 @@ class Replace:
     copy: CopyWhat
     values: Values
     reason: str
+    donor_generation: int | None = None
 
 
 @dataclass(frozen=True)
@@ -85,11 +97,14 @@ class Restart:
 
 @dataclass(frozen=True)
 class Stop:
-    """The member's place trains no more."""
+    """The member trains no more. Its weights are kept; a place that it leaves goes to another member."""
 
     member: int
     reason: str
 
+
+Key = tuple[int, int]
+"""(member, generation)"""
 
 Decision = Continue | Replace | Mutate | Restart | Stop
 
@@ -110,6 +125,13 @@ class Controller(Protocol):
 
     def observe(self, report: PopulationReport) -> list[Decision]:
         """Decide. Called often; most answers are empty. At most one decision a member."""
+
+    def remembers(self) -> frozenset[Key]:
+        """States to keep in host memory, as they are at the end of the present `observe`.
+
+        Asked after every comparison. A key that was there before is kept as it was then; one that is new must be
+        a member's present generation, as it is before the decisions just made; all others are forgotten.
+        """
 
     def state_dict(self) -> dict[str, Any]:
         """All state, the generator's included, as JSON types."""
@@ -135,7 +157,12 @@ def report_from_dict(record: Mapping[str, Any]) -> PopulationReport:
     """Inverse of `dataclasses.asdict` on a report; takes numbers as a journal writes them."""
     members = (
         MemberReport(
-            **{**m, "objectives": tuple(map(float, m["objectives"])), "values": _values(m["values"])}
+            **{
+                **m,
+                "objectives": tuple(map(float, m["objectives"])),
+                "values": _values(m["values"]),
+                "best": None if m["best"] is None else float(m["best"]),
+            }
         )
         for m in record["members"]
     )

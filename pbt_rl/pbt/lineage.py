@@ -6,11 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pbt_rl.pbt.decisions import Continue, Decision, Mutate, Replace, Stop, decision_from_dict
+from pbt_rl.pbt.decisions import Continue, Decision, Key, Mutate, Replace, Stop, decision_from_dict
 from pbt_rl.pbt.hypers import Values
-
-Key = tuple[int, int]
-"""(member, generation)"""
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from populations import member, report, scored
 
-from pbt_rl.config import PbtConfig
 from pbt_rl.errors import ConfigError
+from pbt_rl.pbt.config import PbtConfig
 from pbt_rl.pbt.controllers import PbtController, StaticController, build_controller, tuned_specs
 from pbt_rl.pbt.decisions import (
     Continue,
@@ -66,7 +66,7 @@ def test_initial_members():
 @settings(max_examples=40)
 @given(st.sampled_from(["top-middle-bottom", "truncation"]), st.integers(1, 9), st.integers(0, 1000))
 def test_each_ready_member_gets_one_decision_within_bounds(rule, num_members, seed):
-    controller = build_controller(replace(PBT, rule=rule), TABLE, seed)
+    controller = build_controller(replace(PBT, exploit=rule), TABLE, seed)
     for seen, decisions in simulate(controller, 5, seed, num_members):
         ids = [m.member for m in seen.members] if num_members > 1 else []
         assert [d.member for d in decisions] == ids
@@ -128,7 +128,7 @@ def test_a_saved_state_continues_bit_for_bit():
     ("rule", "changed"), [("top-middle-bottom", [False, True, True]), ("truncation", [False, False, True])]
 )
 def test_the_two_rules(rule, changed):
-    controller = build_controller(replace(PBT, rule=rule, mutation_rate=1.0), TABLE, seed=0)
+    controller = build_controller(replace(PBT, exploit=rule, mutation_rate=1.0), TABLE, seed=0)
     values = controller.initial(3)
     members = [member(i, (9 - 3 * i,) * 2, values=values[i]) for i in range(3)]
     decisions = controller.observe(report(100, members))
