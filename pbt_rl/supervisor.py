@@ -49,6 +49,7 @@ from pbt_rl.trainer import Edit
 
 PATIENCE_SECONDS = 0.1
 VIEW_SECONDS = 1.0
+PROGRESS_SECONDS = 10.0
 SAVE_SECONDS = 30.0
 RATE_WINDOW_SECONDS = 10.0
 EXIT_OK, EXIT_FAILED = 0, 1
@@ -87,6 +88,9 @@ class Supervisor:
         self._journal = Journal(folder / "journal.jsonl")
         self._journal.start(to_json(config), config.seed, facts.spec)
         self._journal.initial(initial)
+        for number, pack in enumerate(facts.plan.packs):
+            for place, member in enumerate(pack.members):
+                self._journal.write("seat", 0, pack=number, place=place, leaves=None, enters=member)
         self._screen = Screen([*describe_plan(facts), f"run folder: {folder}"])
         self._board = Board(
             folder,
@@ -107,6 +111,7 @@ class Supervisor:
         self._stages: dict[str, float] = {}
         self._environment_seconds = 0.0
         self._next_view = 0.0
+        self._next_progress = time.monotonic() + PROGRESS_SECONDS
         self._saved: set[int] = set()
 
     # -- the run --------------------------------------------------------------------------------------------
@@ -148,6 +153,9 @@ class Supervisor:
             if now >= self._next_view:
                 self._next_view = now + VIEW_SECONDS
                 self._show(fleet)
+            if now >= self._next_progress:
+                self._next_progress = now + PROGRESS_SECONDS
+                self._journal_progress()
 
     def _why_end(self) -> str | None:
         if self._signal is not None:
@@ -303,6 +311,17 @@ class Supervisor:
         self._screen.update(view)
         self._board.update(view)
 
+    def _journal_progress(self) -> None:
+        """How far every member is: curves and occupancy are drawn from it."""
+        members = [
+            {
+                name: getattr(view, name)
+                for name in ("member", "generation", "frames", "objective", "episodes")
+            }
+            for view in self._population.views()
+        ]
+        self._journal.write("progress", self._population.least_frames, members=members)
+
     def _view(self, fleet: Fleet | None) -> RunView:
         population, seconds = self._population, time.monotonic() - self._began
         rate = self._rate_since(self._history[-1][0] - RATE_WINDOW_SECONDS)
@@ -383,6 +402,7 @@ class Supervisor:
                 replacement_milliseconds=self._replacement_milliseconds,
                 ended=ended,
             )
+            self._journal_progress()
             self._journal.write("end", self._population.least_frames, ended=ended)
             self._journal.close()
         except OSError as error:

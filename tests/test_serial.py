@@ -46,9 +46,10 @@ def weights(folder):
 
 
 def record(folder):
-    """The journal after its first event, without times."""
+    """The journal after its first event, without times and without what is written by the clock."""
     _, *events = read_journal(folder / "journal.jsonl")
-    return [{k: v for k, v in event.items() if k not in TIMES} for event in events]
+    kept = [event for event in events if event["event"] != "progress"]
+    return [{k: v for k, v in event.items() if k not in TIMES} for event in [*kept, events[-2]]]
 
 
 def objectives(folder):
