@@ -1,9 +1,23 @@
 import math
+from collections import Counter
+from random import Random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pbt_rl.errors import ConfigError
-from pbt_rl.pbt.hypers import Hypers, HyperSpec, hyper_table, shaping_table
+from pbt_rl.pbt.hypers import (
+    Hypers,
+    HyperSpec,
+    boolean_spec,
+    choice_spec,
+    decode,
+    flat_table,
+    hyper_table,
+    sample_prior,
+    shaping_table,
+)
 
 
 def test_clamp():
@@ -35,3 +49,83 @@ def test_tables():
         "shaping.down": (-200.0, -0.02),
         "shaping.off": (-1.0, 1.0),
     }
+
+
+def scales():
+    bounds = {
+        "linear": (-3.0, 5.0),
+        "log": (1e-6, 1e-2),
+        "one_minus": (0.9, 0.9999),
+        "integer": (2.0, 64.0),
+    }
+    specs = [HyperSpec(scale, low, low, high, scale, tuned=True) for scale, (low, high) in bounds.items()]
+    return {s.name: s for s in (*specs, choice_spec("choice", ("a", "b", "c"), "b"))}
+
+
+@given(st.sampled_from(sorted(scales())), st.integers(0, 2**31))
+def test_a_prior_draw_is_allowed_and_seeded(scale, seed):
+    spec = scales()[scale]
+    value = sample_prior(spec, Random(seed))
+    assert spec.clamp(value) == value
+    assert sample_prior(spec, Random(seed)) == value
+
+
+@pytest.mark.parametrize(
+    ("scale", "middle"), [("linear", 1.0), ("log", 1e-4), ("one_minus", 1 - 10**-2.5), ("integer", 33.0)]
+)
+def test_a_prior_is_uniform_on_its_scale(scale, middle):
+    rng = Random(0)
+    draws = sorted(sample_prior(scales()[scale], rng) for _ in range(4000))
+    below = sum(d < middle for d in draws)
+    assert 1880 < below < 2120
+    spread = scales()[scale]
+    assert draws[0] <= spread.low + 0.05 * (middle - spread.low)
+
+
+def test_every_choice_is_drawn_evenly():
+    rng = Random(0)
+    drawn = Counter(sample_prior(scales()["choice"], rng) for _ in range(3000))
+    assert set(drawn) == {0.0, 1.0, 2.0}
+    assert min(drawn.values()) > 900
+
+
+def test_a_prior_without_a_logarithm_is_refused():
+    with pytest.raises(ConfigError, match=r"x 0\.\.1 has no prior .* lower bound above 0"):
+        sample_prior(HyperSpec("x", 0.5, 0.0, 1.0, "log", tuned=True), Random(0))
+    with pytest.raises(ConfigError, match="upper bound below 1"):
+        sample_prior(HyperSpec("x", 0.5, 0.0, 1.0, "one_minus", tuned=True), Random(0))
+
+
+def test_nested_specs_come_back_as_they_were_written():
+    def number(default, scale="linear"):
+        return HyperSpec("", default, 0.0, 10.0, scale, tuned=True)
+
+    table = flat_table(
+        {
+            "betas": (number(0.5), number(0.25)),
+            "net": {"width": number(4.0, "integer"), "act": choice_spec("", ("relu", "tanh", None), None)},
+            "on": boolean_spec("", False),
+            "one": (number(1.0),),
+        }
+    )
+    assert list(table) == ["betas.0", "betas.1", "net.width", "net.act", "on", "one.0"]
+    assert all(name == spec.name for name, spec in table.items())
+    values = {name: spec.default for name, spec in table.items()}
+    assert decode(table, values) == {
+        "betas": (0.5, 0.25),
+        "net": {"width": 4, "act": None},
+        "on": False,
+        "one": (1.0,),
+    }
+    assert decode(table, {"on": 1.0, "net.act": 0.0}) == {"on": True, "net": {"act": "relu"}}
+
+
+def test_a_long_tuple_keeps_its_order():
+    table = flat_table({"x": tuple(HyperSpec("", float(i), 0, 99, "linear", tuned=True) for i in range(12))})
+    assert decode(table, {n: s.default for n, s in reversed(table.items())})["x"] == tuple(range(12))
+
+
+def test_a_choice_that_is_not_one_is_refused():
+    with pytest.raises(ConfigError, match="act: the default 'gelu' is not one of"):
+        choice_spec("act", ("relu", "tanh"), "gelu")
+    assert choice_spec("n", (True, 1), 1).default == 1.0
