@@ -88,11 +88,12 @@ class Mutate:
 
 @dataclass(frozen=True)
 class Restart:
-    """Fresh weights and optimiser, with `values`."""
+    """Fresh weights and optimiser, with `values`. until_frames: as with `Continue`."""
 
     member: int
     values: Values
     reason: str
+    until_frames: int | None = None
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,72 @@
+"""Where a search's configurations come from: drawn from the prior, or the points of a grid."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from itertools import product
+from random import Random
+
+from pbt_rl.errors import ConfigError
+from pbt_rl.pbt.hypers import HyperSpec, Values, sample_prior
+
+Sampling = Callable[[Mapping[str, HyperSpec], int, Random], list[Values]]
+"""(specs of the searched values, how many, generator) -> that many configurations."""
+
+
+def draw_random(specs: Mapping[str, HyperSpec], number: int, rng: Random) -> list[Values]:
+    """Draw every value from its prior, on its own."""
+    return [{name: sample_prior(spec, rng) for name, spec in specs.items()} for _ in range(number)]
+
+
+def draw_grid(specs: Mapping[str, HyperSpec], number: int, rng: Random) -> list[Values]:
+    """Points of the smallest grid that has `number` of them, in an order drawn from `rng`.
+
+    A grid grows by one level at a time, over the specs in their order and again from the first; a spec that
+    still has one level keeps its default. A grid that can grow no more (a few categories) is used repeatedly.
+    """
+    levels = grid_levels(specs, number)
+    points = [dict(zip(specs, point, strict=True)) for point in product(*levels)]
+    rng.shuffle(points)
+    return [dict(points[i % len(points)]) for i in range(number)]
+
+
+def grid_levels(specs: Mapping[str, HyperSpec], number: int) -> list[list[float]]:
+    """Levels of every spec, least first, so that the grid has at least `number` points if it can."""
+    most = [_distinct(spec) for spec in specs.values()]
+    sizes = [1] * len(most)
+    while math.prod(sizes) < number and sizes != most:
+        for i, limit in enumerate(most):
+            if sizes[i] < limit and math.prod(sizes) < number:
+                sizes[i] += 1
+    return [
+        [spec.default] if size == 1 else [prior_quantile(spec, (i + 0.5) / size) for i in range(size)]
+        for spec, size in zip(specs.values(), sizes, strict=True)
+    ]
+
+
+def prior_quantile(spec: HyperSpec, share: float) -> float:
+    """Value below which this share (0 to 1) of the prior lies. See `sample_prior` for the priors."""
+    if spec.scale in ("log", "one_minus"):
+        mirrored = spec.scale == "one_minus"
+        ends = (1 - spec.low, 1 - spec.high) if mirrored else (spec.low, spec.high)
+        if min(ends) <= 0:
+            raise ConfigError(
+                f"{spec.name} {spec.low:g}..{spec.high:g} has no grid on the scale {spec.scale}: "
+                f"give a {'upper bound below 1' if mirrored else 'lower bound above 0'}"
+            )
+        at = math.exp((1 - share) * math.log(ends[0]) + share * math.log(ends[1]))
+        return spec.clamp(1 - at if mirrored else at)
+    if spec.scale == "linear":
+        return spec.clamp(spec.low + share * (spec.high - spec.low))
+    low = math.ceil(spec.low)
+    return spec.clamp(low + math.floor(share * (math.floor(spec.high) - low + 1)))
+
+
+def _distinct(spec: HyperSpec) -> float:
+    """How many levels the spec can have."""
+    if spec.low == spec.high:
+        return 1
+    if spec.scale in ("log", "one_minus", "linear"):
+        return math.inf
+    return math.floor(spec.high) - math.ceil(spec.low) + 1
