@@ -232,7 +232,7 @@ def _targets(
     ends = (s.terminated, s.truncated, valid)
     if settings.algo == "a3c":
         advantage = gae(s.reward, value_T1, *ends, gamma, torch.ones_like(gamma), unroll)
-        return advantage + value_T1[:, :-1], advantage / pack.return_deviation(rows)[:, None, None]
+        return advantage + value_T1[:, :-1], advantage / pack.return_scale(rows)[:, None, None]
 
     log_ratio = torch.where(valid, log_prob - s.log_prob, 0.0)
     target, advantage = vtrace(s.reward, value_T1, *ends, log_ratio, gamma, lam, rho_limit, c_limit, unroll)

@@ -215,7 +215,8 @@ _DISCRETE: dict[str, object] = {
     "learner.minibatches": 4,
     "learner.epochs": 4,
     "hypers.unroll": 32,
-    "hypers.learning_rate": 2e-3,
+    "learner.lr_schedule": "linear",  # with a constant rate, members that had reached the top fell again
+    "hypers.learning_rate": 1e-3,
     "hypers.entropy_coef": 0.005,
     "hypers.clip_ratio": 0.2,
     "hypers.gamma": 0.98,

@@ -68,7 +68,7 @@ class LearnerConfig:
     normalize_advantage: bool = True
     """Normalise advantages per policy and minibatch (appo)."""
     normalize_returns: bool = True
-    """Learn values of returns divided by their running deviation, per policy."""
+    """Learn values of returns divided by their running root mean square, per policy."""
     normalize_observations: bool = False
     """Normalise float observations by running statistics, per policy."""
     lr_schedule: Literal["constant", "linear", "kl-adaptive"] = "constant"

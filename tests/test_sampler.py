@@ -43,7 +43,7 @@ def shake(bench: Bench) -> None:
     generator = torch.Generator().manual_seed(1)
     rows = bench.pack.state["param"]
     rows += torch.randn(rows.shape, generator=generator) * 0.1
-    bench.pack.state["return_mean"] += 3.0
+    bench.pack.state["return_square"] += 3.0
     bench.pack.publish(tuple(range(bench.pack.num_policies)))
 
 
