@@ -1,4 +1,10 @@
+import itertools
+import math
+from random import Random
+
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from pbt_rl.pbt.decisions import Continue, Mutate, Replace, Restart, Stop, decision_to_dict
 from pbt_rl.pbt.lineage import Lineage
@@ -64,3 +70,151 @@ def test_stopped_members_leave():
     assert lineage.surviving_roots() == {(0, 0)}
     with pytest.raises(KeyError):
         lineage.present(1)
+
+
+def test_a_remembered_state_is_the_parent():
+    lineage = Lineage.from_events(
+        [*START, round_(20, Mutate(0, v(2), ""), Replace(2, 2, "both", v(7), "", donor_generation=0))]
+    )
+    assert lineage.present(2).parent == (2, 0)
+    assert lineage.present(2).base == (2, 1)
+    lineage.apply(30, [Replace(1, 0, "weights", v(8), "", donor_generation=0)])
+    assert [n.key for n in lineage.ancestry(1)] == [(0, 0), (1, 2)], "member 0 as remembered, not as it is"
+
+
+def test_base_jumps_and_true_ancestor():
+    lineage = Lineage.from_events(START)
+    copied, mutated = lineage.present(2), lineage.present(1)
+    assert (copied.base, mutated.base) == ((2, 0), None)
+    assert lineage.jumps((2, 0)) == [(2, 1)]
+    assert lineage.jumps((1, 0)) == []
+    assert lineage.children((0, 0)) == [(2, 1)]
+    assert lineage.true_ancestor((2, 1)).key == (2, 0)
+    assert lineage.true_ancestor((1, 1)).key == (1, 0)
+    assert lineage.true_ancestor((1, 0)) is None
+
+
+def seen(frames, *members, decisions=()):
+    """A round whose report holds (member, generation, frames, objectives)."""
+    report = {
+        "members": [
+            {"member": m, "generation": g, "frames": f, "objectives": objectives}
+            for m, g, f, objectives in members
+        ]
+    }
+    return round_(frames, *decisions) | {"report": report}
+
+
+def progress(*members):
+    names = ("member", "generation", "frames", "objective")
+    return {
+        "event": "progress",
+        "frames": 0,
+        "members": [dict(zip(names, m, strict=True)) for m in members],
+    }
+
+
+MEASURED = [
+    {"event": "initial", "frames": 0, "values": [v(1), v(2)]},
+    seen(10, (0, 0, 10, [1.0, 3.0]), (1, 0, 14, ["nan"]), decisions=[Replace(1, 0, "both", v(3), "")]),
+    progress((0, 0, 12, 9.0), (1, 1, 16, None)),
+    progress((0, 0, 15, None), (1, 1, 20, 4.0), (7, 0, 1, 1.0)),
+]
+
+
+def test_a_nodes_objective_is_the_last_that_was_seen():
+    objectives = Lineage.from_events(MEASURED).objectives
+    assert str(objectives.pop((1, 0))) == "nan"
+    assert objectives == {(0, 0): 9.0, (1, 1): 4.0}
+
+
+def test_frames_are_counted_along_the_weights_not_along_the_place():
+    lineage = Lineage.from_events(MEASURED)
+    copied = lineage.present(1)
+    assert (copied.own_frames, copied.trained) == (14, 10), "member 1 was at 14, the donor's weights at 10"
+    assert lineage.end_trained((1, 1)) == 10 + 20 - 14
+    assert lineage.end_trained((0, 0)) == 15
+
+
+def test_elites_are_the_best_of_each_members_own_path():
+    lineage = Lineage.from_events(
+        [*MEASURED, seen(30, (0, 0, 30, [2.0]), (1, 1, 30, [8.0]), decisions=[Mutate(1, v(1), "")])]
+    )
+    lineage.measure((1, 2), 40, 5.0)
+    assert [n.key for n in lineage.elites()] == [(0, 0), (1, 1)]
+    assert [n.key for n in lineage.elites(max_depth=0)] == [(0, 0)], "NaN is no elite"
+    assert lineage.best((1, 2)).key == (1, 1)
+    assert lineage.best((1, 0)) is None
+    assert [n.key for n in lineage.at_depth(1)] == [(1, 1)]
+
+
+def grown(seed, count, rounds, *, restarts):
+    """Rounds of random decisions about a few members: the lineage, and its roots after each round."""
+    rng = Random(seed)
+    kinds = ["continue", "mutate", "replace", "remembered", "stop"] + ["restart"] * restarts
+    lineage = Lineage()
+    lineage.begin([v(i) for i in range(count)])
+    stages = [lineage.surviving_roots()]
+    own = dict.fromkeys(range(count), 0)
+    for clock in range(rounds):
+        decisions = []
+        for member in lineage.members:
+            own[member] += rng.randrange(10)
+            objective = rng.choice([None, math.nan, math.inf, *range(-3, 4)])
+            lineage.measure(lineage.present(member).key, own[member], objective)
+            donor = rng.choice(lineage.members)
+            copy = rng.choice(["weights", "hypers", "both"])
+            remembered = rng.randint(0, lineage.present(donor).generation)
+            decisions.append(
+                {
+                    "continue": Continue(member, ""),
+                    "mutate": Mutate(member, v(clock), ""),
+                    "replace": Replace(member, donor, copy, v(clock), ""),
+                    "remembered": Replace(member, donor, copy, v(clock), "", remembered),
+                    "stop": Stop(member, ""),
+                    "restart": Restart(member, v(clock), ""),
+                }[rng.choice(kinds)]
+            )
+        lineage.apply(clock, decisions)
+        stages.append(lineage.surviving_roots())
+    return lineage, stages
+
+
+SEARCH = {"seed": st.integers(0, 2**32), "count": st.integers(1, 5), "rounds": st.integers(0, 8)}
+
+
+@settings(deadline=None)
+@given(**SEARCH)
+def test_without_restarts_roots_only_die_out(seed, count, rounds):
+    _, stages = grown(seed, count, rounds, restarts=False)
+    for earlier, later in itertools.pairwise(stages):
+        assert later <= earlier
+
+
+@settings(deadline=None)
+@given(**SEARCH)
+def test_every_history_begins_at_its_root_and_every_node_has_one_place_in_the_tree(seed, count, rounds):
+    lineage, _ = grown(seed, count, rounds, restarts=True)
+    nodes = {node.key: node for node in lineage.nodes}
+    for node in nodes.values():
+        line = lineage.line(node.key)
+        assert line[0].parent is None
+        assert [n.depth for n in line] == list(range(len(line)))
+        assert [a.key for a in line[:-1]] == [b.parent for b in line[1:]]
+        assert [n.trained for n in line] == sorted(n.trained for n in line)
+        assert (node.parent is None) or node.key in lineage.children(node.parent)
+        assert (node.base is None) or lineage.jumps(node.base) == [node.key]
+        assert node.base != node.parent or node.base is None
+    for member in lineage.members:
+        root = lineage.root(member)
+        assert lineage.ancestry(member)[0] == root
+        assert lineage.history(member)[0] == (root.trained, root.values) == (0, root.values)
+    on_paths = [n.key for m in sorted({m for m, _ in nodes}) for n in lineage.path(m)]
+    assert sorted(on_paths) == sorted(nodes)
+    assert sum(len(lineage.at_depth(d)) for d in range(len(nodes))) == len(nodes)
+    for elite in lineage.elites():
+        reached = lineage.path(elite.member)[-1]
+        while (before := lineage.true_ancestor(reached.key)) is not None:
+            score = lineage.objectives.get(before.key, math.nan)
+            assert not math.isfinite(score) or score <= lineage.objectives[elite.key]
+            reached = before
