@@ -234,7 +234,9 @@ class Lineage:
         return [(node.trained, node.values) for node in self.ancestry(member)]
 
     def surviving_roots(self) -> set[Key]:
-        """Roots of the members that have not been stopped. Without restarts it never grows."""
+        """Roots of the members that have not been stopped. Without restarts it never grows, but for one thing: a
+        remembered state may bring back a root of which no member was left.
+        """
         return {self._roots[key] for key in self._present.values()}
 
 

@@ -148,10 +148,10 @@ def test_elites_are_the_best_of_each_members_own_path():
     assert [n.key for n in lineage.at_depth(1)] == [(1, 1)]
 
 
-def grown(seed, count, rounds, *, restarts):
+def grown(seed, count, rounds, *, revivals):
     """Rounds of random decisions about a few members: the lineage, and its roots after each round."""
     rng = Random(seed)
-    kinds = ["continue", "mutate", "replace", "remembered", "stop"] + ["restart"] * restarts
+    kinds = ["continue", "mutate", "replace", "stop"] + ["restart", "remembered"] * revivals
     lineage = Lineage()
     lineage.begin([v(i) for i in range(count)])
     stages = [lineage.surviving_roots()]
@@ -186,7 +186,7 @@ SEARCH = {"seed": st.integers(0, 2**32), "count": st.integers(1, 5), "rounds": s
 @settings(deadline=None)
 @given(**SEARCH)
 def test_without_restarts_roots_only_die_out(seed, count, rounds):
-    _, stages = grown(seed, count, rounds, restarts=False)
+    _, stages = grown(seed, count, rounds, revivals=False)
     for earlier, later in itertools.pairwise(stages):
         assert later <= earlier
 
@@ -194,7 +194,7 @@ def test_without_restarts_roots_only_die_out(seed, count, rounds):
 @settings(deadline=None)
 @given(**SEARCH)
 def test_every_history_begins_at_its_root_and_every_node_has_one_place_in_the_tree(seed, count, rounds):
-    lineage, _ = grown(seed, count, rounds, restarts=True)
+    lineage, _ = grown(seed, count, rounds, revivals=True)
     nodes = {node.key: node for node in lineage.nodes}
     for node in nodes.values():
         line = lineage.line(node.key)
