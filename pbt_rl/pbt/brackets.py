@@ -10,7 +10,7 @@ from pbt_rl.pbt.decisions import Continue, Decision, MemberReport, PopulationRep
 from pbt_rl.pbt.exploit import rank
 from pbt_rl.pbt.hypers import HyperSpec
 from pbt_rl.pbt.sampling import Sampling, draw_random
-from pbt_rl.pbt.search_base import Search
+from pbt_rl.pbt.search_base import Ended, Search
 
 
 @dataclass(frozen=True)
@@ -77,8 +77,8 @@ class Brackets(Search):
             ]
         return sorted(decisions, key=lambda d: d.member)
 
-    def _judge(self, ended: dict[int, float], present: Sequence[MemberReport]) -> list[Decision]:
-        by_member = {m.member: m for m in present}
+    def _judge(self, ended: dict[int, Ended], report: PopulationReport) -> list[Decision]:
+        by_member = {m.member: m for m in report.members if not self._progress[m.member].stopped}
         decisions: list[Decision] = []
         for bracket in self._brackets:
             alive = [by_member[i] for i in bracket.members if i in by_member]
@@ -89,7 +89,9 @@ class Brackets(Search):
                 decisions += [self._stop(m.member, "completed") for m in alive if m.member in ended]
                 alive = [m for m in alive if m.member not in ended]
             elif all(m.member in ended for m in alive):
-                decisions += self._evict({m.member: ended[m.member] for m in alive}, bracket.rungs[phase + 1])
+                decisions += self._evict(
+                    {m.member: ended[m.member].score for m in alive}, bracket.rungs[phase + 1]
+                )
                 alive = [m for m in alive if not self._progress[m.member].stopped]
                 for m in alive:
                     self._enter(m, bracket.rungs[phase + 1])
@@ -113,7 +115,7 @@ class Brackets(Search):
         progress.end_frames = max(progress.start_frames + rung.frames, m.frames + 1)
 
     def _release(
-        self, alive: Sequence[MemberReport], ended: Mapping[int, float], *, restart: bool
+        self, alive: Sequence[MemberReport], ended: Mapping[int, Ended], *, restart: bool
     ) -> list[Decision]:
         """Let members begin the rung that they are in: all, or the next of each place that none uses."""
         busy = {

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-from pbt_rl.pbt.decisions import Continue, Decision, MemberReport, PopulationReport
+from pbt_rl.pbt.decisions import Continue, Decision, PopulationReport
 from pbt_rl.pbt.hypers import HyperSpec
 from pbt_rl.pbt.sampling import Sampling, draw_grid, draw_random
-from pbt_rl.pbt.search_base import Search
+from pbt_rl.pbt.search_base import Ended, Search
 
 
 class RandomSearch(Search):
@@ -33,8 +33,8 @@ class RandomSearch(Search):
             progress.end_frames = progress.until_frames = self._phase_frames
         return [Continue(m.member, "phase 0", self._phase_frames) for m in report.members]
 
-    def _judge(self, ended: dict[int, float], present: Sequence[MemberReport]) -> list[Decision]:  # noqa: ARG002
-        return [self._stop(member, f"completed: {score:.4g}") for member, score in ended.items()]
+    def _judge(self, ended: dict[int, Ended], report: PopulationReport) -> list[Decision]:  # noqa: ARG002
+        return [self._stop(member, f"completed: {at_end.score:.4g}") for member, at_end in ended.items()]
 
 
 class GridSearch(RandomSearch):

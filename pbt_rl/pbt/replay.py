@@ -68,7 +68,8 @@ class Replay:
 def build_replay(config: Config, table: Mapping[str, HyperSpec], seed: int) -> Replay:  # noqa: ARG001
     """Replay that `--replay` asks for. Nothing in it is random: the seed is only that of the weights.
 
-    Values that the recorded run did not have keep their defaults. Raises ConfigError.
+    Values that the recorded run did not have keep their defaults; all are held within the present bounds. Raises
+    ConfigError.
     """
     options = config.replay
     require(options.run != "", "replay.run", repr(options.run), "give the folder of a recorded run")

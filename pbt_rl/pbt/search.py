@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from pbt_rl.errors import require
@@ -14,7 +14,7 @@ from pbt_rl.pbt.hyperband import Hyperband
 from pbt_rl.pbt.hypers import HyperSpec
 from pbt_rl.pbt.random_search import GridSearch, RandomSearch
 from pbt_rl.pbt.sampling import Sampling, draw_grid, draw_random
-from pbt_rl.pbt.search_base import Search
+from pbt_rl.pbt.search_base import Ended, Search
 
 if TYPE_CHECKING:
     from pbt_rl.config import Config
@@ -66,8 +66,9 @@ class HyperTrick(Search):
     is evicted if its score is in the lower sqrt(r) quantile of all scores of that phase so far, its own
     included. A member that ends the last phase is completed.
 
-    The score of rank k (from 0, the lowest) of n is in the lower quantile q if k + 1/2 < q n. Among equal scores
-    the rank is drawn, so that the law of equation 1 holds for scores that tie, too.
+    The score of rank k (from 0, the lowest) of n is in the lower quantile q if k <= q (n - 1): the lowest always
+    is, the highest never. Among equal scores the rank is drawn, so that about as many are evicted where scores
+    tie. As members are whole, a little more of the work is done than equation 9 expects.
     """
 
     def __init__(
@@ -94,10 +95,10 @@ class HyperTrick(Search):
     def _begin(self, report: PopulationReport) -> list[Decision]:
         return [self._enter(m, 0) for m in report.members]
 
-    def _judge(self, ended: dict[int, float], present: Sequence[MemberReport]) -> list[Decision]:
-        arrived = [m for m in present if m.member in ended]
+    def _judge(self, ended: dict[int, Ended], report: PopulationReport) -> list[Decision]:  # noqa: ARG002
+        arrived = list(ended.values())
         self._rng.shuffle(arrived)
-        return [self._decide(m, ended[m.member]) for m in arrived]
+        return [self._decide(at_end.report, at_end.score) for at_end in arrived]
 
     def _decide(self, m: MemberReport, score: float) -> Decision:
         phase = self._progress[m.member].phase
@@ -110,7 +111,7 @@ class HyperTrick(Search):
         rank = self._rng.randint(lower, bisect_right(before, score))
         insort(before, score)
         seen = len(before)
-        if not collecting and rank + 0.5 < math.sqrt(self._eviction_rate) * seen:
+        if not collecting and rank <= math.sqrt(self._eviction_rate) * (seen - 1):
             return self._stop(m.member, f"evicted: {score:.4g} is at place {seen - rank} of {seen}")
         return self._enter(m, phase + 1, "collecting" if collecting else f"at place {seen - rank} of {seen}")
 

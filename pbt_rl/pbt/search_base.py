@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from random import Random
 from typing import Any
@@ -46,6 +46,14 @@ class Progress:
     def released(self) -> bool:
         """It may train to the end of the phase."""
         return self.until_frames >= self.end_frames
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A member at the end of its phase, with a finite score."""
+
+    report: MemberReport
+    score: float
 
 
 class Search(ABC):
@@ -96,26 +104,23 @@ class Search(ABC):
             self._begun = True
             return self._begin(report)
         decisions: list[Decision] = []
-        ended: dict[int, float] = {}
-        present: list[MemberReport] = []
+        ended: dict[int, Ended] = {}
         for m in report.members:
             progress = self._progress[m.member]
             if progress.stopped:
                 continue
             if m.broken:
                 decisions.append(self._stop(m.member, "evicted: broken"))
-                continue
-            if m.frames >= progress.until_frames and progress.released:
+            elif m.frames >= progress.until_frames and progress.released:
                 if self._needs_more(m, progress):
                     decisions.append(self._extend(m, progress))
                 else:
                     score = mean_objective(m.objectives) if m.objectives else math.nan
                     if math.isnan(score):
                         decisions.append(self._stop(m.member, "evicted: no finite objective"))
-                        continue
-                    ended[m.member] = score
-            present.append(m)
-        decisions += self._judge(ended, present)
+                    else:
+                        ended[m.member] = Ended(m, score)
+        decisions += self._judge(ended, report)
         return sorted(decisions, key=lambda d: d.member)
 
     @abstractmethod
@@ -127,11 +132,10 @@ class Search(ABC):
         """Answer the first report: a decision for each member."""
 
     @abstractmethod
-    def _judge(self, ended: dict[int, float], present: Sequence[MemberReport]) -> list[Decision]:
-        """Decide about members that have ended their phase (member -> score, finite).
+    def _judge(self, ended: dict[int, Ended], report: PopulationReport) -> list[Decision]:
+        """Decide about members that have ended their phase, by id; one without a decision is shown again.
 
-        present: all members that still take part. Those in `ended` without a decision are shown again. Without
-        a decision nothing may change.
+        report: it may also hold members that were stopped just now. Without a decision nothing may change.
         """
 
     def _needs_more(self, m: MemberReport, progress: Progress) -> bool:

@@ -5,6 +5,7 @@ Axes and words: N members, C places, C <= N. A member that has no place is *park
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -61,16 +62,19 @@ class Seats:
     def assign(self, candidates: Sequence[Candidate]) -> list[Change]:
         """Decide who moves now; the changes then count as made. In order of place."""
         by_member = {c.member: c for c in candidates}
-        waiting = sorted(
-            (c for c in candidates if c.may_train and c.member not in self._occupants),
-            key=lambda c: (c.frames, c.member),
+        seated = set(self._occupants)
+        waiting = deque(
+            sorted(
+                (c for c in candidates if c.member not in seated and c.may_train),
+                key=lambda c: (c.frames, c.member),
+            )
         )
         changes = []
         for place, occupant in enumerate(self._occupants):
             present = by_member.get(occupant) if occupant is not None else None
             if present is not None and present.may_train and not self._must_yield(place, present, waiting):
                 continue
-            next_one = waiting.pop(0) if waiting else None
+            next_one = waiting.popleft() if waiting else None
             enters = next_one.member if next_one else None
             if enters == occupant:
                 continue
