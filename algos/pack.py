@@ -61,6 +61,8 @@ class Pack:
         self._make_net = make_net
         template = make_net()
         self.state_size = template.state_size
+        heads = template.heads
+        self._param_size = heads.policy.out_features * (1 if heads.log_std is None else 2)
         self._body = lay_out(template.body)
         self._body_size = aligned(self._body[-1].stop)
         self._heads = lay_out(template.heads, self._body_size)
@@ -82,6 +84,8 @@ class Pack:
         )
         self._serving_stats = {k: v.clone() for k, v in self.state.items() if k.startswith(("return", "obs"))}
         self.locks = [threading.Lock() for _ in range(num_policies)]
+        self.idle = [False] * num_policies
+        """Rows of nobody: a pack that computes its policies one by one leaves them out when it acts."""
         self._template = template.to(device)
         self._groups = self._make_groups()
         for p in range(num_policies):
@@ -127,6 +131,12 @@ class Pack:
         params, values, states = [], [], []
         for group in self._groups:
             rows = group.rows
+            if len(group.members) == 1 and self.idle[group.members[0]]:
+                batch = first_PB.shape[1]
+                params.append(torch.zeros((1, batch, self._param_size), device=self.device))
+                values.append(torch.zeros((1, batch), device=self.device))
+                states.append(state_PBS[rows])
+                continue
             with ExitStack() as stack:
                 for p in group.members:
                     stack.enter_context(self.locks[p])
@@ -154,7 +164,7 @@ class Pack:
 
     # -- learning -------------------------------------------------------------------------------------------
 
-    def step(self, group: Group, learning_rate_factor: float, active_G: Tensor) -> Tensor:
+    def step(self, group: Group, learning_rate_factor: float | Tensor, active_G: Tensor) -> Tensor:
         """Apply the gradients of one group and refresh its working weights; returns the norms, [G].
 
         A row that is not active is skipped whole: momentum would move it without any sample. So is one whose
@@ -193,8 +203,10 @@ class Pack:
                 self._working[rows].copy_(state["param"][rows, : self._body_size])
         return norm_G
 
-    def learning_rates(self, group: Group, factor: float) -> Tensor:
-        """Learning rates in use, [G]: the member's own value x the schedule's factors."""
+    def learning_rates(self, group: Group, factor: float | Tensor) -> Tensor:
+        """Learning rates in use, [G]: the member's own value x the schedule's factors (one, or [P])."""
+        if isinstance(factor, Tensor):
+            factor = factor[group.rows]
         return self.hypers["learning_rate"][group.rows] * self.state["lr_factor"][group.rows] * factor
 
     def normalize_value(self, value_GTB: Tensor, rows: slice) -> Tensor:
@@ -287,15 +299,19 @@ class Pack:
             rows[policy].copy_(state[name])
         self._refresh(policy)
 
-    @torch.no_grad()
     def set_fresh(self, policy: int, net: PolicyNet | None = None) -> None:
         """Give new weights (drawn from torch's global generator), empty moments and statistics."""
+        self.import_member(policy, self.fresh_state(net))
+
+    @torch.no_grad()
+    def fresh_state(self, net: PolicyNet | None = None) -> dict[str, Tensor]:
+        """Return the state of a policy that never learned, of these weights or of drawn ones."""
         fresh = self._empty_state(1)
         net = self._make_net() if net is None else net
         for slots, module in ((self._body, net.body), (self._heads, net.heads)):
             for slot, parameter in zip(slots, module.parameters(), strict=True):
                 slot.view(fresh["param"][0]).copy_(parameter)
-        self.import_member(policy, {name: rows[0] for name, rows in fresh.items()})
+        return {name: rows[0] for name, rows in fresh.items()}
 
     def set_hypers(self, policy: int, values: Mapping[str, float]) -> None:
         """Write one member's hypers; nothing is rebuilt."""
@@ -304,14 +320,21 @@ class Pack:
 
     def named_weights(self, policy: int) -> dict[str, Tensor]:
         """float32 weights by the names of the network's `state_dict`, on the CPU."""
-        row = self.state["param"][policy].to("cpu")
+        return self.weights_of({"param": self.state["param"][policy].to("cpu")})
+
+    def weights_of(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Weights by name of a state that `export_member` gave."""
+        row = state["param"]
         named = {f"body.{s.name}": s.view(row) for s in self._body}
         return named | {f"heads.{s.name}": s.view(row) for s in self._heads}
 
     def named_statistics(self, policy: int) -> dict[str, Tensor]:
         """The normalisers of observations and returns, on the CPU."""
-        names = [k for k in self.state if k.startswith(("return", "obs"))]
-        return {name: self.state[name][policy].to("cpu", copy=True) for name in names}
+        return self.statistics_of({k: rows[policy].to("cpu", copy=True) for k, rows in self.state.items()})
+
+    def statistics_of(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Normalisers of a state that `export_member` gave."""
+        return {name: value for name, value in state.items() if name.startswith(("return", "obs"))}
 
     def member_bytes(self) -> int:
         """Size of one member's state."""

@@ -110,13 +110,14 @@ def update(
     settings: UpdateSettings,
     *,
     generator: torch.Generator,
-    learning_rate_factor: float,
+    learning_rate_factor: float | Tensor,
     current_P: Tensor,
 ) -> Iterator[StepStats]:
     """Learn from a batch, policy by policy or all at once as the pack does, pausing after each optimiser step.
 
     current_P: [P] bool on the device; False for a policy that must not learn from (the rest of) this batch. The
-    caller may clear entries while this is paused. learning_rate_factor: the schedule's factor.
+    caller may clear entries while this is paused. learning_rate_factor: the schedule's factor, one for all
+    or [P] on the device.
     """
     for group in pack.groups():
         rows = group.rows

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -20,11 +21,14 @@ def weights_path(run: Path, member: int) -> Path:
     return run / "checkpoints" / f"policy_{member:02d}.safetensors"
 
 
-def save_member(path: Path, pack: Pack, policy: int, member: int, values: Values) -> None:
-    """Write one member: named weights, its normalisers, and what it is in `.json` beside them."""
+def save_member(path: Path, pack: Pack, state: Mapping[str, Tensor], member: int, values: Values) -> None:
+    """Write one member: named weights, its normalisers, and what it is in `.json` beside them.
+
+    state: what the pack's `export_member` gave.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    tensors = {f"net.{k}": v.contiguous() for k, v in pack.named_weights(policy).items()}
-    tensors |= {f"stats.{k}": v for k, v in pack.named_statistics(policy).items()}
+    tensors = {f"net.{k}": v.contiguous() for k, v in pack.weights_of(state).items()}
+    tensors |= {f"stats.{k}": v for k, v in pack.statistics_of(state).items()}
     partial = path.with_suffix(".partial")
     save_file(tensors, partial)
     partial.replace(path)

@@ -150,6 +150,11 @@ class Config:
     learner: LearnerConfig = field(default_factory=LearnerConfig)
     atari: AtariOptions = field(default_factory=AtariOptions)
 
+    @property
+    def searches(self) -> bool:
+        """The controller draws configurations and gives them up; it says how far each may train."""
+        return self.controller in ("hypertrick", "successive-halving", "hyperband", "random")
+
     def __post_init__(self) -> None:
         require(
             "/" in self.env, "env", repr(self.env), "write family/name, such as atari/pong; see `pbt-rl envs`"

@@ -35,7 +35,7 @@ from pbt_rl.envs.base import (
     default_shaping_source,
     private_step_arrays,
 )
-from pbt_rl.envs.registry import EnvOptions, make_unit, probe
+from pbt_rl.envs.registry import make_unit, probe
 from pbt_rl.errors import ConfigError
 from pbt_rl.learner import build_net, build_pack
 from pbt_rl.pbt.hypers import hyper_table
@@ -71,7 +71,10 @@ def evaluate(run: Path, member: str, episodes: int, video: Path | None, seed: in
         check_film(video)
     config = read_config(run)
     number = find_member(run, member)
-    options = EnvOptions(atari=dataclasses.replace(config.atari, episodic_life=False, clip_reward=False))
+    options = dataclasses.replace(
+        config.env_options,
+        atari=dataclasses.replace(config.atari, episodic_life=False, clip_reward=False),
+    )
     spec = probe(config.env, options)
     pack = load_pack(config, spec, weights_path(run, number), seed)
     rows = min(episodes, MAX_ROWS)
@@ -161,7 +164,9 @@ def _read_json(path: Path, if_missing: str) -> dict[str, Any]:
 
 def load_pack(config: Config, spec: EnvSpec, path: Path, seed: int) -> Pack:
     """Put saved weights and normalisers into a pack of one policy on the CPU. Raises ConfigError."""
-    plan = PackPlan("cpu", (0,), actors=1, units_per_actor=1, envs_per_policy=1, units_per_batch=1, threads=1)
+    plan = PackPlan(
+        "cpu", (0,), actors=1, units_per_actor=1, envs_per_policy=1, units_per_batch=1, threads=1, places=1
+    )
     values = {name: hyper.default for name, hyper in hyper_table(config.hypers).items()}
     pack = build_pack(config, spec, plan, [values], seed)
     net = build_net(spec, config.model)

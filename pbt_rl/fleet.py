@@ -85,10 +85,10 @@ class Memory:
         exchange_bytes = _member_bytes(config, spec, plan.packs[0], values)
         exchange_fd = self._own(anonymous_memory(exchange_bytes, "exchange"))
         for number, pack in enumerate(plan.packs):
-            names, policies = tuple(spec.shaping), len(pack.members)
+            names, policies = tuple(spec.shaping), pack.places
             shaping_fd = self._own(anonymous_memory(ShapingTable.size(names, policies), "shaping"))
             table = ShapingTable.map(names, policies, shaping_fd)
-            for p, member in enumerate(pack.members):
+            for p, member in enumerate(pack.members[:policies]):
                 table.write(p, 0, {n: values[member][SHAPING + n] for n in names})
             ready_fd = self._own(os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK))
             pack_seed, *actor_seeds = seeds.spawn(1 + pack.actors)
@@ -117,7 +117,7 @@ class Memory:
                     spec=spec,
                     plan=pack,
                     seed=int(pack_seed.generate_state(1)[0]),
-                    values=[values[m] for m in pack.members],
+                    values=[values[m] for m in pack.members[:policies]],
                     mailbox_fds=tuple(fd for place in mine for fd in place.setup.mailbox_fds),
                     wake_fds=tuple(place.setup.wake_fd for place in mine for _ in place.boxes),
                     ready_fd=ready_fd,
@@ -148,7 +148,7 @@ class Memory:
 
 def _member_bytes(config: Config, spec: EnvSpec, plan: PackPlan, values: list[Values]) -> int:
     """Size of one member's state, found by building a pack of one; also the first to meet a bad model."""
-    alone = replace(plan, members=plan.members[:1], device="cpu")
+    alone = replace(plan, members=plan.members[:1], places=1, device="cpu")
     return build_pack(config, spec, alone, values[:1], 0).member_bytes()
 
 

@@ -42,6 +42,8 @@ COLUMNS = (
     Column("entropy", _stat("entropy"), wide=True),
     Column("kl", _stat("kl"), wide=True),
 )
+STATUS = Column("status", lambda m: m.status)
+"""Shown only where a member has one."""
 VALUES_TITLE = "values (start→now)"
 WIDE_COLUMNS = 110
 """Terminal columns from which on the wide columns are shown."""
@@ -58,6 +60,8 @@ def table_lines(view: RunView, width: int, max_members: int | None = None) -> li
         hidden = len(members) - max(max_members - 1, 1)
         members = members[: len(members) - hidden]
     columns = [column for column in COLUMNS if not column.wide or width >= WIDE_COLUMNS]
+    if any(member.status for member in view.members):
+        columns.append(STATUS)
     rows = [["#", *(column.title for column in columns)]]
     rows += [[str(rank), *(column.cell(m) for column in columns)] for rank, m in enumerate(members, start=1)]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
@@ -100,8 +104,7 @@ def footer_lines(view: RunView) -> list[str]:
 
 def _values_cell(member: MemberView, different: frozenset[str], room: int) -> str:
     """As many values as fit into `room` columns, largest change first, then how many did not fit."""
-    texts = ["stopped"] if member.stopped else []
-    texts += [_change(member, name) for name in shown_values(member, different)]
+    texts = [_change(member, name) for name in shown_values(member, different)]
     for shown in range(len(texts), 0, -1):
         rest = len(texts) - shown
         cell = GAP.join([*texts[:shown], *([f"+{rest}"] if rest else [])])

@@ -37,10 +37,11 @@ from pbt_rl.errors import ConfigError
 from pbt_rl.mailbox import Mailbox, ShapingTable
 from pbt_rl.pbt.hypers import SHAPING, Values
 from pbt_rl.process import begin_child
-from pbt_rl.reports import LearnerReport, MemberStats
+from pbt_rl.reports import LearnerReport, MemberStats, Seat
+from pbt_rl.residents import Edit, weights_seed
 from pbt_rl.sampler import Sampler, obs_layouts
 from pbt_rl.topology import PackPlan
-from pbt_rl.trainer import Edit, Trainer
+from pbt_rl.trainer import Trainer
 
 REPORT_SECONDS = 0.5
 SWITCH_SECONDS = 1e-4
@@ -55,7 +56,7 @@ class LearnerSetup:
     plan: PackPlan
     seed: int
     values: list[Values]
-    """Initial values of this pack's members, in the plan's order."""
+    """Initial values of the members that hold this pack's places at the start, in order."""
     mailbox_fds: tuple[int, ...]
     """One a unit, actor by actor."""
     wake_fds: tuple[int, ...]
@@ -97,9 +98,16 @@ def compute_dtype(precision: str, device: torch.device, spec: EnvSpec) -> torch.
 
 
 def build_pack(config: Config, spec: EnvSpec, plan: PackPlan, values: list[Values], seed: int) -> Pack:
-    """Make the pack of a plan; `seed` draws the weights."""
+    """Make the pack of a plan with its first members; `seed` and who they are draw the weights."""
     device = torch.device(plan.device)
-    torch.manual_seed(seed)
+    seeds = iter([weights_seed(seed, member, 0) for member in plan.members[: plan.places]])
+
+    def next_net() -> PolicyNet:  # the pack makes one a policy, in order
+        own = next(seeds, None)
+        if own is not None:
+            torch.manual_seed(own)
+        return build_net(spec, config.model)
+
     normalized = {}
     if config.learner.normalize_observations:
         normalized = {
@@ -108,8 +116,8 @@ def build_pack(config: Config, spec: EnvSpec, plan: PackPlan, values: list[Value
     packing = config.learner.packing
     hyper_names = [k for k in values[0] if not k.startswith(SHAPING)]
     return Pack(
-        lambda: build_net(spec, config.model),
-        len(plan.members),
+        next_net,
+        plan.places,
         {name: [v[name] for v in values] for name in hyper_names},
         device=device,
         compute_dtype=compute_dtype(config.learner.precision, device, spec),
@@ -143,7 +151,7 @@ class Learner:
         config, spec, plan = setup.config, setup.spec, setup.plan
         self._on_policy = config.mode != "async"
         torch.set_num_threads(plan.threads if self._on_policy else max(1, plan.threads // 3))
-        self.pack = build_pack(config, spec, plan, setup.values, setup.seed)
+        self.pack = build_pack(config, spec, plan, setup.values, config.seed)
         boxes = [
             (Mailbox(spec, plan.rows, fd), wake)
             for fd, wake in zip(setup.mailbox_fds, setup.wake_fds, strict=True)
@@ -174,10 +182,11 @@ class Learner:
             plan.members,
             plan.units_per_batch,
             config.learner.max_policy_lag,
-            ShapingTable.map(tuple(spec.shaping), len(plan.members), setup.shaping_fd),
+            ShapingTable.map(tuple(spec.shaping), plan.places, setup.shaping_fd),
             torch.frombuffer(exchange, dtype=torch.uint8),
             setup.seed + 2,
             self._learning_rate_factor,
+            config.seed,
         )
         self._threads = plan.threads
         self._next_report = time.monotonic()
@@ -186,12 +195,17 @@ class Learner:
         self.stopped = False
         self._send(("ready",))
 
-    def _learning_rate_factor(self) -> float:
-        """The schedule's factor now; it multiplies each member's own learning rate."""
+    def _learning_rate_factor(self) -> float | torch.Tensor:
+        """The schedule's factor now, by each member's frames since its weights were drawn.
+
+        It multiplies the member's own learning rate.
+        """
         if self._setup.config.learner.lr_schedule != "linear":
             return 1.0
-        frames = float(self.sampler.tally.steps.mean()) * self._setup.spec.frame_skip
-        return max(0.0, 1.0 - frames / self._setup.config.train_for_frames)
+        steps = self.sampler.tally.steps - self.trainer.residents.fresh_steps
+        frames_P = steps[self.sampler.clock.member] * self._setup.spec.frame_skip
+        factor_P = (1.0 - frames_P / self._setup.config.train_for_frames).clip(min=0.0)
+        return torch.from_numpy(factor_P).float().to(self.pack.device)
 
     # -- loops ----------------------------------------------------------------------------------------------
 
@@ -233,7 +247,9 @@ class Learner:
         if self._connection.poll():
             self._handle(self._connection.recv())
             busy = True
-        if time.monotonic() >= self._next_report and not self._on_policy:
+        if time.monotonic() >= self._next_report and not (
+            self._on_policy and any(self.sampler.clock.occupants)
+        ):
             self._report()
         return busy
 
@@ -262,7 +278,10 @@ class Learner:
             return
         known: dict[str, Callable[..., None]] = {
             "edit": self._edit,
+            "seat": self._seat,
             "export": self._export,
+            "remember": self.trainer.residents.remember,
+            "forget": self.trainer.residents.forget,
             "save": self._save,
         }
         command = known[kind]
@@ -277,13 +296,16 @@ class Learner:
     def _edit(self, edit: Edit) -> None:
         self._send(("applied", self.trainer.apply(edit)))
 
-    def _export(self, member: int) -> None:
-        self.trainer.write_exchange(member)
+    def _seat(self, seat: Seat) -> None:
+        self._send(("seated", seat, self.trainer.seat(seat)))
+
+    def _export(self, member: int, generation: int | None) -> None:
+        self.trainer.residents.write_exchange(member, generation)
         self._send(("exported", member))
 
     def _save(self, member: int, path: Path, values: Values) -> None:
         try:
-            save_member(path, self.pack, self._setup.plan.members.index(member), member, values)
+            save_member(path, self.pack, self.trainer.residents.state(member), member, values)
         except OSError as error:
             self._send(("not_saved", member, str(error)))
         else:
@@ -298,12 +320,14 @@ class Learner:
             members = [
                 MemberStats(
                     member=member,
-                    steps=tallies.steps[p],
-                    frames=int(tally.steps[p]) * self._setup.spec.frame_skip,
-                    updates=tallies.updates[p],
-                    values=self.trainer.take_means(p),
+                    steps=tallies.steps[i],
+                    frames=int(tally.steps[i]) * self._setup.spec.frame_skip,
+                    updates=tallies.updates[i],
+                    values=self.trainer.take_means(i),
+                    generation=self.trainer.residents.generations[member],
+                    broken=self.trainer.take_broken(i),
                 )
-                for p, member in enumerate(plan.members)
+                for i, member in enumerate(plan.members)
             ]
             totals = {
                 "inference": tally.inference_seconds,

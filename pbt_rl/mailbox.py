@@ -134,7 +134,7 @@ class ShapingTable:
     guard: NDArray[np.int64]
     """[P]"""
     version: NDArray[np.int64]
-    """[P] the member's generation under which the values were set."""
+    """[P] goes up with every write; each episode says under which version it began."""
     values: NDArray[np.float64]
     """[P, number of names]"""
     fd: int

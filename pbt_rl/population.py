@@ -32,6 +32,12 @@ class Member:
     recent: deque[Episode] = field(default_factory=lambda: deque(maxlen=RECENT_EPISODES))
     stats: dict[str, float] = field(default_factory=dict)
     stopped: bool = False
+    parked: bool = False
+    """It holds no place."""
+    until_frames: int | None = None
+    """With so many frames it waits for a decision."""
+    broken: bool = False
+    """Its last optimiser steps in this generation were all left out: no gradient was finite."""
 
     def __post_init__(self) -> None:
         self.objectives = deque(maxlen=self.window)
@@ -43,11 +49,14 @@ class Member:
         self.episodes_now = 0
         self.objectives.clear()
         self.recent.clear()
+        self.broken = False
 
     def note(self, stats: MemberStats) -> None:
         """Take in what its learner reports. Steps it sampled are those it is credited with."""
         self.frames = stats.frames
         self.stats |= stats.values
+        if stats.broken is not None and stats.generation == self.generation:
+            self.broken = stats.broken
 
     def finish(self, episode: Episode) -> None:
         """Count an episode; it speaks for the member only if it began in the present generation."""
@@ -66,6 +75,7 @@ class Member:
             self.episodes_now,
             self.generation,
             dict(self.values),
+            broken=self.broken,
         )
 
     def view(self) -> MemberView:
@@ -85,6 +95,7 @@ class Member:
             initial=dict(self.initial),
             stats=stats,
             stopped=self.stopped,
+            parked=self.parked,
         )
 
 
@@ -124,6 +135,15 @@ class Population:
     def least_frames(self) -> int:
         """The population's clock: the least frames of any member that trains."""
         return min((m.frames for m in self.members if not m.stopped), default=0)
+
+    @property
+    def all_stopped(self) -> bool:
+        """Nobody is left to train."""
+        return all(m.stopped for m in self.members)
+
+    def missing_frames(self, budget_frames: int) -> int:
+        """Frames until every member that was not stopped has its budget."""
+        return sum(max(0, budget_frames - m.frames) for m in self.members if not m.stopped)
 
     @property
     def lag_mean(self) -> float:

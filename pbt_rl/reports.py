@@ -38,6 +38,24 @@ class MemberStats:
     """Emulator frames sampled for it, in total, over all generations."""
     updates: int
     values: dict[str, float] = field(default_factory=dict)
+    generation: int = 0
+    """The generation that the learner knows it in: `broken` is told of that one."""
+    broken: bool | None = None
+    """All optimiser steps since the last report were left out, as no gradient was finite. None without any step."""
+
+
+@dataclass(frozen=True)
+class Seat:
+    """One place of a pack changes hands; None stands for nobody.
+
+    generation, values: of the member that enters, who goes on with them.
+    """
+
+    place: int
+    leaves: int | None
+    enters: int | None
+    generation: int
+    values: Values
 
 
 @dataclass(frozen=True)
@@ -57,7 +75,11 @@ class LearnerReport:
 
 @dataclass(frozen=True)
 class Applied:
-    """The proof that a decision was applied, read back from where it acts."""
+    """The proof that a decision was applied, read back from where it acts.
+
+    parked: the member holds no place. Its state was changed where it is kept, nothing acts on its values, and the
+    `in_...` are empty; another proof, without a donor, follows when it takes a place.
+    """
 
     member: int
     donor: int | None
@@ -69,6 +91,7 @@ class Applied:
     in_environment: dict[str, float]
     """The shaping table as the actors read it, without the prefix."""
     donor_unchanged: bool
+    parked: bool = False
 
 
 @dataclass(frozen=True)
@@ -89,6 +112,13 @@ class MemberView:
     stats: dict[str, float]
     """Latest learning statistics (MemberStats.values), raw_return, shaped_return, length_steps (means)."""
     stopped: bool = False
+    parked: bool = False
+    """It waits for a place, or for a decision, and may train again."""
+
+    @property
+    def status(self) -> str:
+        """In a word; empty where it trains."""
+        return "stopped" if self.stopped else "parked" if self.parked else ""
 
 
 @dataclass(frozen=True)

@@ -54,8 +54,10 @@ class Facts:
 def describe_plan(facts: Facts) -> list[str]:
     """Say in words who will run where."""
     spec, plan, config = facts.spec, facts.plan, facts.config
+    resident = sum(pack.places for pack in plan.packs)
+    turns = f" ({resident} resident at a time)" if resident < config.num_policies else ""
     first_line = (
-        f"{config.env}: {config.num_policies} policies, {config.algo}, {config.mode}; "
+        f"{config.env}: {config.num_policies} policies{turns}, {config.algo}, {config.mode}; "
         f"{plan.actors} actors, {plan.environments} environments on {plan.cpus} cores; "
         f"1 step = {spec.frame_skip} frame{'s' if spec.frame_skip > 1 else ''}"
     )
@@ -63,7 +65,8 @@ def describe_plan(facts: Facts) -> list[str]:
     for number, pack in enumerate(plan.packs):
         steps = pack.units_per_batch * pack.envs_per_policy * config.learner.rollout
         lines.append(
-            f"learner {number} on {pack.device}: members {', '.join(map(str, pack.members))}; "
+            f"learner {number} on {pack.device}: members {_ids(pack.members)}"
+            f"{'' if pack.places == len(pack.members) else f' in {pack.places} places'}; "
             f"{pack.actors} actors x {pack.units_per_actor} units x {pack.rows} rows "
             f"({pack.envs_per_policy} a policy); batch {steps} steps a policy; {pack.threads} thread(s)"
         )
@@ -74,6 +77,13 @@ def describe_plan(facts: Facts) -> list[str]:
             f"{config.train_for_frames:,}: lower --pbt.start-frames and --pbt.period-frames to see it at work"
         )
     return lines
+
+
+def _ids(members: tuple[int, ...]) -> str:
+    """All of them, or the first and the last of many."""
+    if len(members) <= 16:
+        return ", ".join(map(str, members))
+    return f"{', '.join(map(str, members[:3]))}, ... {members[-1]} ({len(members)})"
 
 
 def create_run_folder(config: Config) -> tuple[Config, Path]:

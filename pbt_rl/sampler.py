@@ -58,6 +58,16 @@ class ServedUnit:
         return bool(self.box.header[OBSERVATIONS] > self.taken)
 
 
+@dataclass(frozen=True)
+class Occupant:
+    """Who holds a row, and what the versions of the shaping that it has acted under mean."""
+
+    member: int
+    """Index among the pack's members."""
+    generation_of: dict[int, int]
+    """Version in the shaping table -> the member's generation, since it took the row."""
+
+
 @dataclass
 class PolicyClock:
     """What sampler and trainer share about the policies, [P] each. Only the trainer writes."""
@@ -66,11 +76,20 @@ class PolicyClock:
     """Updates (batches) that the published weights have seen."""
     origin: NDArray[np.int64]
     """Raised when the weights are replaced: rollouts that began before are outdated."""
+    occupants: list[Occupant | None]
+    """None: nobody holds the row."""
+    member: NDArray[np.int64]
+    """The same as indices; one past the last member for nobody."""
 
     @classmethod
     def new(cls, policies: int) -> PolicyClock:
-        """All zero."""
-        return cls(np.zeros(policies, np.int64), np.zeros(policies, np.int64))
+        """All zero; the first members hold the rows, in order, under version 0 of the shaping."""
+        return cls(
+            np.zeros(policies, np.int64),
+            np.zeros(policies, np.int64),
+            [Occupant(p, {0: 0}) for p in range(policies)],
+            np.arange(policies),
+        )
 
 
 @dataclass
@@ -78,7 +97,7 @@ class Tally:
     """What the sampler counts. Episodes wait here for the next report."""
 
     steps: NDArray[np.int64]
-    """[P] transitions that count (resets left out), in total."""
+    """[members + 1] transitions that count (resets left out), in total; the last: of rows that nobody held."""
     episodes: list[Episode] = field(default_factory=list)
     inference_seconds: float = 0.0
 
@@ -105,7 +124,11 @@ class BufferPool:
 
 
 class Sampler:
-    """Serves the units of one pack. `on_policy`: a full rollout's unit rests until `resume_finished` (sync modes)."""
+    """Serves the units of one pack. `on_policy`: a full rollout's unit rests until `resume_finished` (sync modes).
+
+    members: ids of all that belong to the pack, of whom the first hold its rows at the start. While nobody holds a
+    row no unit is served, and the actors sleep.
+    """
 
     def __init__(
         self,
@@ -122,8 +145,9 @@ class Sampler:
     ) -> None:
         self._pack, self._spec, self._members = pack, spec, members
         self._distribution, self._steps, self._on_policy = distribution, rollout_steps, on_policy
-        self.clock = PolicyClock.new(len(members))
-        self.tally = Tally(np.zeros(len(members), np.int64))
+        policies = pack.num_policies
+        self.clock = PolicyClock.new(policies)
+        self.tally = Tally(np.zeros(len(members) + 1, np.int64))
         self.full: deque[Rollout] = deque()
         self._generator = torch.Generator(pack.device).manual_seed(seed)
         self._state_resets: deque[int] = deque()
@@ -132,7 +156,7 @@ class Sampler:
         action = (spec.action.components, getattr(torch, spec.action.dtype))
         layouts = obs_layouts(spec)
         buffers = [
-            Rollout(layouts, rollout_steps, rows, len(members), action, pack.state_size, pack.device)
+            Rollout(layouts, rollout_steps, rows, policies, action, pack.state_size, pack.device)
             for _ in range(len(boxes) + spare_buffers)
         ]
         self.units = [
@@ -140,7 +164,7 @@ class Sampler:
             for box, wake_fd in boxes
         ]
         self.pool = BufferPool(buffers)
-        self._envs = rows // len(members)
+        self._envs = rows // policies
         self._low, self._high = (np.array(x, np.float32) for x in (spec.action.low, spec.action.high))
         self._resting: list[ServedUnit] = []
         self.lock = threading.Lock()
@@ -150,6 +174,8 @@ class Sampler:
         """Answer every unit that has a step and a place to put it; say whether there was one."""
         began = time.thread_time()
         self._take_resets()
+        if not any(self.clock.occupants):
+            return False
         ready: list[ServedUnit] = []
         for unit in sorted(self.units, key=lambda u: u.rollouts):
             if unit.has_step and unit.t <= self._steps:
@@ -188,7 +214,7 @@ class Sampler:
         while self._state_resets:
             policy = self._state_resets.popleft()
             for unit in self.units:
-                unit.state.view(len(self._members), self._envs, -1)[policy] = 0
+                unit.state.view(self._pack.num_policies, self._envs, -1)[policy] = 0
 
     def _arrive(self, unit: ServedUnit) -> None:
         """Take the mailbox's step into the rollout: the outcome of action t-1 and the observation t."""
@@ -197,8 +223,8 @@ class Sampler:
             rollout.reward[t - 1] = step.reward
             rollout.terminated[t - 1] = step.terminated
             rollout.truncated[t - 1] = step.truncated
-            counted = (~step.first).reshape(len(self._members), -1).sum(1)
-            self.tally.steps += counted
+            counted = (~step.first).reshape(self._pack.num_policies, -1).sum(1)
+            self.tally.steps[self.clock.member] += counted
             if step.episode_done.any():
                 self._note_episodes(unit)
         else:
@@ -208,13 +234,18 @@ class Sampler:
         unit.taken += 1
 
     def _note_episodes(self, unit: ServedUnit) -> None:
+        """Credit episodes to those who played them; one that its player did not begin is nobody's."""
         step = unit.box.step
         with self.lock:
             for row in np.flatnonzero(step.episode_done).tolist():
+                occupant = self.clock.occupants[row // self._envs]
+                version = int(step.shaping_version[row])
+                if occupant is None or version not in occupant.generation_of:
+                    continue
                 self.tally.episodes.append(
                     Episode(
-                        member=self._members[row // self._envs],
-                        generation=int(step.shaping_version[row]),
+                        member=self._members[occupant.member],
+                        generation=occupant.generation_of[version],
                         objective=float(step.objective[row]),
                         raw_return=float(step.raw_return[row]),
                         shaped_return=float(step.shaped_return[row]),
@@ -224,7 +255,7 @@ class Sampler:
 
     def _act(self, units: list[ServedUnit]) -> None:
         """One packed forward for all these units, then actions for each."""
-        policies, envs = len(self._members), self._envs
+        policies, envs = self._pack.num_policies, self._envs
 
         def packed(parts: list[Tensor]) -> Tensor:
             split = [x.view(policies, envs, *x.shape[1:]) for x in parts]

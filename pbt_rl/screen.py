@@ -13,7 +13,7 @@ from rich.text import Text
 
 from pbt_rl.leaderboard import footer_lines, number, progress, table_lines, time_left, title_lines
 from pbt_rl.monitor import known_objective, ranked, standing
-from pbt_rl.reports import Applied, RunView
+from pbt_rl.reports import Applied, RunView, Seat
 
 PLAIN_GAP_SECONDS = 10.0
 _LINES_AROUND_MEMBERS = 7
@@ -85,7 +85,7 @@ class Leaderboard:
         yield Text(header, style="bold cyan underline", no_wrap=True)
         for row, member in zip(rows, ranked(self.view.members), strict=False):
             best = row is rows[0] and known_objective(member) is not None and not member.stopped
-            yield Text(row, style="dim" if member.stopped else "green" if best else "", no_wrap=True)
+            yield Text(row, style="dim" if member.status else "green" if best else "", no_wrap=True)
         for line in footer_lines(self.view):
             yield Text(line, style="dim")
 
@@ -126,10 +126,21 @@ def plain_line(view: RunView) -> str:
 def applied_text(applied: Applied) -> str:
     """The event line of an applied decision."""
     what = "mutation" if applied.donor is None else "replacement"
+    parked = ", parked" if applied.parked else ""
     source = "" if applied.donor is None else f" <- member {applied.donor}"
     return (
         f"{what} applied in {applied.milliseconds:.1f} ms: member {applied.member}{source} "
-        f"(generation {applied.generation})"
+        f"(generation {applied.generation}{parked})"
+    )
+
+
+def seat_text(pack: int, seat: Seat) -> str:
+    """The event line of a place that changes hands."""
+    place = f"place {seat.place} of learner {pack}"
+    if seat.enters is None:
+        return f"member {seat.leaves} leaves {place}; nobody waits for it"
+    return f"member {seat.enters} takes {place}" + (
+        "" if seat.leaves is None else f" from member {seat.leaves}"
     )
 
 

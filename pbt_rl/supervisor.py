@@ -1,9 +1,9 @@
 """The supervisor: the parent of a run. It owns the processes, the controller, the record and the displays.
 
    +----------------------------- supervisor -----------------------------+
-   |  events -> population -> controller -> edits -> journal, displays    |
+   |  events -> population -> controller -> dispatch, turns; displays     |
    +---^-----------------------------------------------|-----------------+
-       | reports, episodes, applied, deaths            | edits, export, save, stop
+       | reports, episodes, applied, deaths            | edits, seats, export, save, stop
    +---|-----------------------------------------------v-----------------+
    |  learner a device: sampler (acting)  <-rollouts->  trainer (learning) |
    +---^-----------------------------------------------|-----------------+
@@ -13,7 +13,7 @@
    +----------------------------------------------------------------------+
 
 loop      consumes   events of the fleet: messages, deaths, hangs; signals
-          produces   edits, one comparison at a time; views about once a second
+          produces   edits, one comparison at a time; places that change hands; views about once a second
           waits for  the next event, at most a tenth of a second
 """
 
@@ -22,9 +22,7 @@ from __future__ import annotations
 import json
 import signal
 import time
-from bisect import bisect_left
-from collections import deque
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -32,38 +30,27 @@ from typing import Any
 from pbt_rl.board import Board
 from pbt_rl.checkpoint import weights_path
 from pbt_rl.config import Config
+from pbt_rl.dispatch import Dispatch
 from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.errors import RunFailed
 from pbt_rl.fleet import Event, Fleet, InlineFleet, ProcessFleet
 from pbt_rl.journal import Journal
 from pbt_rl.monitor import best_member
-from pbt_rl.pbt.decisions import Continue, Decision, Mutate, Replace, Restart, Stop
+from pbt_rl.pace import Pace
 from pbt_rl.pbt.hypers import SHAPING, Values
 from pbt_rl.population import Population
-from pbt_rl.reports import Applied, RunView
+from pbt_rl.reports import Applied, LearnerReport, RunView, Seat
 from pbt_rl.run import Facts, create_run_folder, describe_plan, to_json
-from pbt_rl.screen import Screen, applied_text, print_leaderboard
+from pbt_rl.screen import Screen, applied_text, print_leaderboard, seat_text
 from pbt_rl.summary import write_summary
 from pbt_rl.topology import Machine
-from pbt_rl.trainer import Edit
+from pbt_rl.turns import Turns
 
 PATIENCE_SECONDS = 0.1
 VIEW_SECONDS = 1.0
 PROGRESS_SECONDS = 10.0
 SAVE_SECONDS = 30.0
-RATE_WINDOW_SECONDS = 10.0
 EXIT_OK, EXIT_FAILED = 0, 1
-
-
-@dataclass
-class _Pending:
-    """An edit on its way to a learner."""
-
-    edit: Edit
-    decided: float
-    """time.perf_counter() when the controller had decided."""
-    needs_export: int | None
-    """A donor on another pack whose state must be fetched first."""
 
 
 def train(config: Config) -> int:
@@ -85,12 +72,19 @@ class Supervisor:
         initial = self._controller.initial(config.num_policies)
         self._population = Population(initial, config.pbt.objective_episodes, facts.spec.frame_skip)
         self._pack_of = {m: i for i, pack in enumerate(facts.plan.packs) for m in pack.members}
+        self._dispatch = Dispatch(self._population, self._pack_of, self._send)
+        searches = config.searches
+        self._turns = Turns(
+            facts.plan,
+            self._population,
+            None if searches else config.turn_frames,
+            None if searches else config.train_for_frames,
+        )
         self._journal = Journal(folder / "journal.jsonl")
         self._journal.start(to_json(config), config.seed, facts.spec)
         self._journal.initial(initial)
-        for number, pack in enumerate(facts.plan.packs):
-            for place, member in enumerate(pack.members):
-                self._journal.write("seat", 0, pack=number, place=place, leaves=None, enters=member)
+        for pack, seat in self._turns.start():
+            self._journal_seat(pack, seat)
         self._screen = Screen([*describe_plan(facts), f"run folder: {folder}"])
         self._board = Board(
             folder,
@@ -100,15 +94,13 @@ class Supervisor:
         )
         self._initial = initial
         self._fleet: Fleet | None = None
-        self._queue: deque[_Pending] = deque()
-        self._sent: dict[int, _Pending] = {}
+        self._pace = Pace()
+        self._learners_ready = 0
         self._replacement_milliseconds: list[float] = []
-        self._replacements = self._mutations = self._restarts = 0
+        self._restarts = 0
+        self._errors: dict[str, int] = {}
+        """How often an actor was restarted for the same reason."""
         self._signal: int | None = None
-        self._began = time.monotonic()
-        self._history: list[tuple[float, int]] = [(0.0, 0)]
-        """(seconds, frames of the population) at every report."""
-        self._stages: dict[str, float] = {}
         self._environment_seconds = 0.0
         self._next_view = 0.0
         self._next_progress = time.monotonic() + PROGRESS_SECONDS
@@ -160,10 +152,12 @@ class Supervisor:
     def _why_end(self) -> str | None:
         if self._signal is not None:
             return f"interrupted by {signal.Signals(self._signal).name}"
-        if self._population.least_frames >= self._config.train_for_frames:
-            return "frames"
-        if 0 < self._config.train_for_seconds <= time.monotonic() - self._began:
+        if 0 < self._config.train_for_seconds <= self._pace.training_seconds:
             return "seconds"
+        if self._population.all_stopped or self._turns.stuck:
+            return "all members are done"
+        if not self._config.searches and self._population.least_frames >= self._config.train_for_frames:
+            return "frames"
         return None
 
     def _note_signal(self, number: int, _frame: FrameType | None) -> None:
@@ -179,11 +173,13 @@ class Supervisor:
             return
         kind, *content = event.content
         if kind == "report":
-            self._take_report(fleet, event.index, content[0])
+            self._take_report(event.index, content[0])
         elif kind == "applied":
-            self._take_applied(fleet, content[0])
+            self._take_applied(content[0])
+        elif kind == "seated":
+            self._take_seated(*content)
         elif kind == "exported":
-            self._take_exported(fleet, content[0])
+            self._dispatch.exported(content[0])
         elif kind == "saved":
             self._saved.add(content[0])
         elif kind == "not_saved":
@@ -191,6 +187,9 @@ class Supervisor:
             self._screen.event(f"the weights of member {content[0]} could not be saved: {content[1]}")
         else:
             assert kind == "ready", kind
+            self._learners_ready += 1
+            if self._learners_ready == len(self._facts.plan.packs):
+                self._observe()  # before any frame: a search says how far its members may go
 
     def _replace_actor(self, fleet: Fleet, event: Event) -> None:
         """Restart an actor, unless it never got to work or it has happened too often."""
@@ -205,7 +204,7 @@ class Supervisor:
                 f"{self._config.env} cannot be used: it raised when it was made or reset.\n{event.content}"
             )
         self._restarts += 1
-        self._screen.event(f"actor {event.index} is restarted: {event.content.strip()}")
+        self._screen.event(f"actor {event.index} is restarted: {self._cause(event.content.strip())}")
         self._journal.write(
             "actor_restart",
             self._population.least_frames,
@@ -220,76 +219,63 @@ class Supervisor:
             )
         fleet.restart_actor(event.index)
 
-    def _take_report(self, fleet: Fleet, pack: int, report: Any) -> None:
+    def _cause(self, error: str) -> str:
+        """An error of several lines whole the first time, by its last line later."""
+        lines = error.splitlines()
+        times = self._errors[error] = self._errors.get(error, 0) + 1
+        return error if times == 1 or len(lines) < 2 else f"the same error again ({times} times): {lines[-1]}"
+
+    def _take_report(self, pack: int, report: LearnerReport) -> None:
         self._population.take(str(pack), report)
-        self._history.append((time.monotonic() - self._began, self._population.frames))
-        for stage, seconds in report.stage_seconds.items():
-            self._stages[stage] = self._stages.get(stage, 0.0) + seconds
-        if self._queue or self._sent:
-            return
+        self._pace.note(self._population.frames, report.stage_seconds)
+        if not self._dispatch.busy:
+            self._observe()
+            self._turns.heard(pack)
+
+    # -- decisions ------------------------------------------------------------------------------------------
+
+    def _send(self, pack: int, message: tuple[Any, ...]) -> None:
+        assert self._fleet is not None
+        self._fleet.send(pack, message)
+
+    def _observe(self) -> None:
+        """Ask the controller, have its decisions applied, then give the places."""
         seen = self._population.report()
         decisions = self._controller.observe(seen)
         if decisions:
             self._journal.round(seen, decisions)
-            decided = time.perf_counter()
-            for decision in decisions:
-                self._enact(decision, decided)
-            self._send_next(fleet)
+            self._dispatch.enact(decisions, self._controller.remembers())
+        self._give_places()
 
-    # -- decisions ------------------------------------------------------------------------------------------
-
-    def _enact(self, decision: Decision, decided: float) -> None:
-        """Turn a decision into an edit and count it as made; the member's window starts empty at once."""
-        if isinstance(decision, Continue):
+    def _give_places(self) -> None:
+        """Let places change hands once all decisions are applied: who enters is then what it was decided to be."""
+        if self._dispatch.busy or self._why_end() is not None:
             return
-        member = self._population.members[decision.member]
-        if isinstance(decision, Stop):
-            member.stopped = True
-            return
-        member.change(decision.values)
-        donor = decision.donor if isinstance(decision, Replace) else None
-        weights: Any = "keep"
-        needs_export = None
-        if isinstance(decision, Replace) and decision.copy != "hypers":
-            near = self._pack_of[decision.donor] == self._pack_of[decision.member]
-            weights = "copy" if near else "import"
-            needs_export = None if near else decision.donor
-        elif isinstance(decision, Restart):
-            weights = "fresh"
-        edit = Edit(decision.member, member.generation, weights, donor, decision.values)
-        self._queue.append(_Pending(edit, decided, needs_export))
-        self._replacements += isinstance(decision, Replace)
-        self._mutations += isinstance(decision, Mutate)
+        for pack, seat in self._turns.assign():
+            self._send(pack, ("seat", seat))
+            self._journal_seat(pack, seat)
+            self._screen.event(seat_text(pack, seat))
 
-    def _send_next(self, fleet: Fleet) -> None:
-        """Send edits on; one that crosses packs has the exchange memory to itself until it is applied."""
-        while self._queue and not any(p.needs_export is not None for p in self._sent.values()):
-            pending = self._queue.popleft()
-            self._sent[pending.edit.member] = pending
-            if pending.needs_export is not None:
-                fleet.send(self._pack_of[pending.needs_export], ("export", pending.needs_export))
-            else:
-                fleet.send(self._pack_of[pending.edit.member], ("edit", pending.edit))
-
-    def _take_exported(self, fleet: Fleet, donor: int) -> None:
-        for pending in self._sent.values():
-            if pending.needs_export == donor:
-                fleet.send(self._pack_of[pending.edit.member], ("edit", pending.edit))
-
-    def _take_applied(self, fleet: Fleet, applied: Applied) -> None:
-        pending = self._sent.pop(applied.member)
+    def _take_applied(self, applied: Applied) -> None:
+        pending = self._dispatch.applied(applied)
         waited = (time.perf_counter() - pending.decided) * 1000
-        self._journal.write(
-            "applied",
-            self._population.least_frames,
-            **asdict(applied),
-            decision_to_applied_milliseconds=waited,
-        )
+        self._journal_applied(applied, decision_to_applied_milliseconds=waited)
         if applied.donor is not None:
             self._replacement_milliseconds.append(applied.milliseconds)
         self._screen.event(applied_text(applied))
         self._write_member(applied.member, pending.edit.values)
-        self._send_next(fleet)
+        self._give_places()
+
+    def _take_seated(self, _seat: Seat, proof: Applied | None) -> None:
+        if proof is not None:
+            self._journal_applied(proof)
+
+    def _journal_applied(self, applied: Applied, **times: float) -> None:
+        self._journal.write("applied", self._population.least_frames, **asdict(applied), **times)
+
+    def _journal_seat(self, pack: int, seat: Seat) -> None:
+        places = {"pack": pack, "place": seat.place, "leaves": seat.leaves, "enters": seat.enters}
+        self._journal.write("seat", self._population.least_frames, **places)
 
     def _write_member(self, member: int, values: Values) -> None:
         """`policy_00.json`: the member's present hypers and shaping, for people."""
@@ -323,52 +309,37 @@ class Supervisor:
         self._journal.write("progress", self._population.least_frames, members=members)
 
     def _view(self, fleet: Fleet | None) -> RunView:
-        population, seconds = self._population, time.monotonic() - self._began
-        rate = self._rate_since(self._history[-1][0] - RATE_WINDOW_SECONDS)
-        stages, self._stages = self._stages, {}
+        population, rate = self._population, self._pace.rate()
+        spent = 0.0
         if fleet is not None:
             total = fleet.environment_seconds()
-            stages["environment"] = total - self._environment_seconds
-            self._environment_seconds = total
+            spent, self._environment_seconds = total - self._environment_seconds, total
         return RunView(
             env_id=self._config.env,
             name=str(self._config.name),
-            seconds=seconds,
+            seconds=self._pace.seconds,
             frames=population.frames,
             steps=population.steps,
             frames_per_second=rate,
-            seconds_left=self._seconds_left(seconds, rate),
+            seconds_left=self._seconds_left(rate),
             members=population.views(),
-            replacements=self._replacements,
-            mutations=self._mutations,
+            replacements=self._dispatch.replacements,
+            mutations=self._dispatch.mutations,
             actors=self._facts.plan.actors,
             actors_restarted=self._restarts,
             discarded_rollouts=population.discarded,
             lag_mean=population.lag_mean,
             lag_max=population.lag_max,
-            stage_seconds=stages,
+            stage_seconds=self._pace.take_stages(spent),
         )
 
-    def _seconds_left(self, seconds: float, rate: float) -> float | None:
+    def _seconds_left(self, rate: float) -> float | None:
         left = []
-        if rate > 0:
-            missing = self._config.train_for_frames - self._population.least_frames
-            left.append(max(0.0, missing * len(self._population.members) / rate))
+        if rate > 0 and not self._config.searches:  # of a search nobody knows how much it will give up
+            left.append(self._population.missing_frames(self._config.train_for_frames) / rate)
         if self._config.train_for_seconds > 0:
-            left.append(max(0.0, self._config.train_for_seconds - seconds))
+            left.append(max(0.0, self._config.train_for_seconds - self._pace.training_seconds))
         return min(left, default=None)
-
-    def _rate_since(self, start_seconds: float) -> float:
-        """Frames/s from the first report at or after `start_seconds` to the last one."""
-        index = bisect_left(self._history, start_seconds, key=lambda point: point[0])
-        first = self._history[min(index, len(self._history) - 1)]
-        last = self._history[-1]
-        return (last[1] - first[1]) / (last[0] - first[0]) if last[0] > first[0] else 0.0
-
-    def _steady_rate(self) -> float:
-        """Frames/s over the last three quarters of the time in which frames came."""
-        start = next((seconds for seconds, frames in self._history if frames > 0), 0.0)
-        return self._rate_since(start + (self._history[-1][0] - start) / 4)
 
     # -- the end --------------------------------------------------------------------------------------------
 
@@ -378,7 +349,7 @@ class Supervisor:
         values = self._population.members[best].values
         fleet.send(self._pack_of[best], ("save", best, weights_path(self._folder, best), values))
         deadline = time.monotonic() + SAVE_SECONDS
-        while (self._sent or best not in self._saved) and time.monotonic() < deadline:
+        while (self._dispatch.busy or best not in self._saved) and time.monotonic() < deadline:
             for event in fleet.events(PATIENCE_SECONDS):
                 if event.kind == "message" and event.content[0] == "report":
                     continue  # it may bring new decisions
@@ -398,7 +369,7 @@ class Supervisor:
             write_summary(
                 self._folder / "summary.json",
                 view,
-                frames_per_second_steady=self._steady_rate(),
+                frames_per_second_steady=self._pace.steady_rate(),
                 replacement_milliseconds=self._replacement_milliseconds,
                 ended=ended,
             )
@@ -407,4 +378,5 @@ class Supervisor:
             self._journal.close()
         except OSError as error:
             self._screen.event(f"the record of the run could not be finished: {error}")
+        view = replace(view, stage_seconds=self._pace.last_stretch())
         print_leaderboard(view, plain=self._screen.plain)

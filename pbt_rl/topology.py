@@ -52,7 +52,10 @@ def _cgroup_cpus(root: Path) -> float:
 
 @dataclass(frozen=True)
 class PackPlan:
-    """One learner process: its device, the members on it, and its share of the actors."""
+    """One learner process: its device, the members that belong to it, and its share of the actors.
+
+    Where it has fewer places than members, they take turns.
+    """
 
     device: str
     members: tuple[int, ...]
@@ -64,11 +67,13 @@ class PackPlan:
     """k: rollouts of units in one training batch."""
     threads: int
     """CPU threads of the learning arithmetic."""
+    places: int
+    """P: members that are on the device at once."""
 
     @property
     def rows(self) -> int:
         """R: environments of one unit."""
-        return len(self.members) * self.envs_per_policy
+        return self.places * self.envs_per_policy
 
     @property
     def units(self) -> int:
@@ -114,14 +119,15 @@ def parse_devices(text: str, machine: Machine) -> list[str]:
 def make_plan(config: Config, machine: Machine) -> Plan:
     """Place members on devices and share the cores out."""
     devices = parse_devices(config.devices, machine)
+    places = min(config.resident or config.num_policies, config.num_policies)
     if config.devices == "auto":
-        devices = devices[: 1 if config.mode == "serial" else config.num_policies]
+        devices = devices[: 1 if config.mode == "serial" else places]
     if config.mode == "serial" and len(devices) > 1:
         raise ConfigError(f"--devices {config.devices} cannot be used with --mode serial: give one device")
-    if len(devices) > config.num_policies:
+    if len(devices) > places:
+        policies = f"{places} resident policies" if places < config.num_policies else f"{places} policies"
         raise ConfigError(
-            f"--devices {config.devices} names {len(devices)} devices for {config.num_policies} policies: "
-            "give at most one a policy"
+            f"--devices {config.devices} names {len(devices)} devices for {policies}: give at most one a policy"
         )
     on_cpu = sum(d == "cpu" for d in devices)
     actors = config.actors or _planned_actors(config, machine, len(devices), on_cpu)
@@ -130,9 +136,8 @@ def make_plan(config: Config, machine: Machine) -> Plan:
     packs = []
     for i, device in enumerate(devices):
         members = tuple(range(i, config.num_policies, len(devices)))
-        packs.append(
-            _pack_plan(config, machine, device, members, len(range(i, actors, len(devices))), on_cpu)
-        )
+        here, own_actors = (len(range(i, total, len(devices))) for total in (places, actors))
+        packs.append(_pack_plan(config, machine, device, members, here, own_actors, on_cpu))
     return Plan(tuple(packs), machine.cpus)
 
 
@@ -149,9 +154,15 @@ def _planned_actors(config: Config, machine: Machine, devices: int, on_cpu: int)
 
 
 def _pack_plan(
-    config: Config, machine: Machine, device: str, members: tuple[int, ...], actors: int, on_cpu: int
+    config: Config,
+    machine: Machine,
+    device: str,
+    members: tuple[int, ...],
+    places: int,
+    actors: int,
+    on_cpu: int,
 ) -> PackPlan:
-    envs = config.envs_per_unit or max(MIN_POLICY_ROWS, math.ceil(MIN_UNIT_ROWS / len(members)))
+    envs = config.envs_per_unit or max(MIN_POLICY_ROWS, math.ceil(MIN_UNIT_ROWS / places))
     units = actors * config.units_per_actor
     if config.algo == "a3c":
         k = 1
@@ -170,4 +181,4 @@ def _pack_plan(
     if not threads:
         spare = machine.cpus - machine.cpus // 2 if on_cpu else machine.cpus
         threads = max(1, spare // max(1, on_cpu)) if device == "cpu" else 1
-    return PackPlan(device, members, actors, config.units_per_actor, envs, k, threads)
+    return PackPlan(device, members, actors, config.units_per_actor, envs, k, threads, places)

@@ -1,12 +1,12 @@
-"""The trainer: learns from full rollouts and applies edits to the population, one thing at a time.
+"""The trainer: learns from full rollouts and has changes to the population made, one thing at a time.
 
-    consumes     full rollouts (from the sampler), edits (from the supervisor)
+    consumes     full rollouts (from the sampler), commands (from the supervisor)
     produces     published weights, free buffers, statistics, proofs of application
-    waits for    a batch's worth of rollouts or an edit
+    waits for    a batch's worth of rollouts or a command
     runs in      its own thread (async), or inline between samplings (sync, serial)
 
-An edit is handled between two optimiser steps, so it waits for one minibatch of one policy at most, and nothing
-else ever writes a policy's state.
+A command is handled between two optimiser steps, so it waits for one minibatch of one policy at most, and
+nothing else ever writes a policy's state. What changes a member is in `residents`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Literal
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -27,34 +26,20 @@ from pbt_rl.algos.pack import Pack
 from pbt_rl.algos.rollout import Rollout, make_batch
 from pbt_rl.algos.update import StepStats, UpdateSettings, update
 from pbt_rl.mailbox import ShapingTable
-from pbt_rl.pbt.hypers import SHAPING, Values
-from pbt_rl.reports import Applied
+from pbt_rl.reports import Applied, Seat
+from pbt_rl.residents import Edit, Residents
 from pbt_rl.sampler import Sampler
-
-OPTIMIZER_HYPERS = ("learning_rate", "adam_beta1", "adam_beta2", "rmsprop_alpha", "max_grad_norm")
-
-
-@dataclass(frozen=True)
-class Edit:
-    """Change one member in place. `values` are final.
-
-    weights: `keep`; `copy` those of `donor` (on this pack); `import` from the exchange memory; `fresh`.
-    """
-
-    member: int
-    generation: int
-    weights: Literal["keep", "copy", "import", "fresh"]
-    donor: int | None
-    values: Values
 
 
 @dataclass
 class Tallies:
-    """Sums since the last report, a policy each, and totals."""
+    """Sums since the last report, and totals; lists by member of the pack, and last what nobody's rows did."""
 
     sums: list[dict[str, Tensor]]
-    counts: list[int]
-    """Optimiser steps since the last report."""
+    steps_done: list[int]
+    """Optimiser steps since the last report..."""
+    steps_left_out: list[int]
+    """...and those left out since then because a gradient was not finite."""
     updates: list[int]
     """Batches in total."""
     steps: list[int]
@@ -62,19 +47,21 @@ class Tallies:
     lag_max: int = 0
     discarded: int = 0
     """Rollouts (of one policy) thrown away in total."""
-    skipped: int = 0
-    """Optimiser steps left out because a gradient was not finite, in total."""
     learning_seconds: float = 0.0
-    applied: list[Applied] = field(default_factory=list)
 
     @classmethod
-    def new(cls, policies: int) -> Tallies:
+    def new(cls, members: int) -> Tallies:
         """All empty."""
-        return cls([{} for _ in range(policies)], [0] * policies, [0] * policies, [0] * policies)
+        sums: list[dict[str, Tensor]] = [{} for _ in range(members + 1)]
+        zeros = [[0] * (members + 1) for _ in range(4)]
+        return cls(sums, zeros[0], zeros[1], zeros[2], zeros[3])
 
 
 class Trainer:
-    """Learns and edits. `exchange`: memory for one member's state between packs, as bytes."""
+    """Learns and edits. `exchange`: memory for one member's state between packs, as bytes.
+
+    schedule: the factor of the learning rates, one for all or [P] on the device. weights_seed: of fresh weights.
+    """
 
     def __init__(
         self,
@@ -87,13 +74,14 @@ class Trainer:
         shaping: ShapingTable,
         exchange: Tensor,
         seed: int,
-        schedule: Callable[[], float],
+        schedule: Callable[[], float | Tensor],
+        weights_seed: int = 0,
     ) -> None:
         self._pack, self._sampler, self._settings = pack, sampler, settings
         self._members, self._units_per_batch, self._max_lag = members, units_per_batch, max_policy_lag
-        self._shaping, self._exchange, self._schedule = shaping, exchange, schedule
+        self._schedule = schedule
+        self.residents = Residents(pack, sampler, members, shaping, exchange, weights_seed)
         self._generator = torch.Generator().manual_seed(seed)
-        self._current_P = torch.ones(len(members), dtype=torch.bool, device=pack.device)
         self.commands: deque[Callable[[], None]] = deque()
         self.wake = threading.Condition()
         self.lock = threading.Lock()
@@ -108,9 +96,12 @@ class Trainer:
         while not self.stopping:
             with self.wake:
                 self.wake.wait_for(lambda: self.stopping or self.commands or self.has_batch, timeout=1.0)
+            freed = bool(self.commands)  # a row that was nobody's may have to be served again
             self.run_commands()
             if self.has_batch and not self.stopping:
                 self.learn()
+                freed = True
+            if freed:
                 buffers_freed()
 
     @property
@@ -128,131 +119,96 @@ class Trainer:
         rollouts = [self._sampler.full.popleft() for _ in range(self._units_per_batch)]
         began = time.thread_time()
         usable_PK = self._usable(rollouts)
-        batch = make_batch(rollouts, len(self._members), usable_PK, self._pack.device)
-        self._current_P.fill_(True)
-        self._current_P[torch.from_numpy(~usable_PK.any(1))] = False
+        batch = make_batch(rollouts, self._pack.num_policies, usable_PK, self._pack.device)
+        current_P = self.residents.current_P
+        current_P.fill_(True)
+        current_P[torch.from_numpy(~usable_PK.any(1))] = False
         steps = update(
             self._pack,
             batch,
             self._settings,
             generator=self._generator,
             learning_rate_factor=self._schedule(),
-            current_P=self._current_P,
+            current_P=current_P,
         )
         for stats in steps:
             self._pack.publish(stats.members)
             self._note(stats)
             if self.commands:
                 self.run_commands()
-        learned = self._current_P.cpu().numpy()
+        learned = current_P.cpu().numpy()
         self._sampler.clock.version += learned
         valid_P = batch.valid_PTB.sum((1, 2)).cpu().numpy()
         with self.lock:
             for p in np.flatnonzero(learned).tolist():
-                self.tallies.updates[p] += 1
-                self.tallies.steps[p] += int(valid_P[p])
+                index = self._sampler.clock.member[p]
+                self.tallies.updates[index] += 1
+                self.tallies.steps[index] += int(valid_P[p])
             self.tallies.learning_seconds += time.thread_time() - began
         for rollout in rollouts:
             self._sampler.pool.give(rollout)
 
     def _usable(self, rollouts: list[Rollout]) -> NDArray[np.bool_]:
-        """Which rollouts still count for which policy, [P, K]; notes lag and discards."""
+        """Which rollouts count for which policy, [P, K], none for nobody; notes lag and discards."""
         clock = self._sampler.clock
         origin_PK = np.stack([r.origin for r in rollouts], axis=1)
         version_PKT = np.stack([r.version.T for r in rollouts], axis=1)
         lag_PKT = clock.version[:, None, None] - version_PKT
         same_PK = origin_PK == clock.origin[:, None]
-        usable_PK: NDArray[np.bool_] = same_PK & (lag_PKT[:, :, 0] <= self._max_lag)
+        held_P = clock.member < len(self._members)
+        usable_PK: NDArray[np.bool_] = same_PK & (lag_PKT[:, :, 0] <= self._max_lag) & held_P[:, None]
         with self.lock:
-            self.tallies.discarded += int((~usable_PK).sum())
+            self.tallies.discarded += int((~usable_PK[held_P]).sum())
             if usable_PK.any():
                 self.tallies.lag_max = max(self.tallies.lag_max, int(lag_PKT[usable_PK].max()))
             for p in np.flatnonzero(usable_PK.any(1)).tolist():
-                self._add(p, "lag", torch.tensor(float(lag_PKT[p][usable_PK[p]].mean())), 1)
+                self._add(clock.member[p], "lag", torch.tensor(float(lag_PKT[p][usable_PK[p]].mean())), 1)
         return usable_PK
 
     def _note(self, stats: StepStats) -> None:
         with self.lock:
             for i, p in enumerate(stats.members):
+                index = self._sampler.clock.member[p]
                 if not bool(torch.isfinite(stats.values["grad_norm"][i])):
-                    self.tallies.skipped += 1
+                    self.tallies.steps_left_out[index] += 1
                     continue
                 for name, value_G in stats.values.items():
-                    self._add(p, name, value_G[i].detach(), 1)
-                self.tallies.counts[p] += 1
+                    self._add(index, name, value_G[i].detach(), 1)
+                self.tallies.steps_done[index] += 1
 
-    def _add(self, policy: int, name: str, value: Tensor, count: int) -> None:
-        sums = self.tallies.sums[policy]
+    def _add(self, index: int, name: str, value: Tensor, count: int) -> None:
+        sums = self.tallies.sums[index]
         sums[name] = sums.get(name, torch.zeros_like(value)) + value
         sums[f"{name}#"] = sums.get(f"{name}#", torch.zeros(())) + count
 
-    def take_means(self, policy: int) -> dict[str, float]:
+    def take_broken(self, index: int) -> bool | None:
+        """Whether all optimiser steps since the last call were left out; None without any. The caller holds `lock`."""
+        t = self.tallies
+        done, left_out = t.steps_done[index], t.steps_left_out[index]
+        t.steps_done[index] = t.steps_left_out[index] = 0
+        return None if done + left_out == 0 else done == 0
+
+    def take_means(self, index: int) -> dict[str, float]:
         """Mean of every statistic since the last call. The caller holds `lock`."""
-        sums, self.tallies.sums[policy] = self.tallies.sums[policy], {}
+        sums, self.tallies.sums[index] = self.tallies.sums[index], {}
         return {k: float(v) / float(sums[f"{k}#"]) for k, v in sums.items() if not k.endswith("#")}
 
-    # -- edits ----------------------------------------------------------------------------------------------
+    # -- changes --------------------------------------------------------------------------------------------
 
     def apply(self, edit: Edit) -> Applied:
-        """Change a member in place, and read back what is in force where it acts."""
-        began = time.perf_counter()
-        p = self._members.index(edit.member)
-        donor_before = self._fingerprint(edit.donor)
-        self._pack.set_hypers(p, edit.values)
-        if edit.weights == "copy":
-            assert edit.donor is not None
-            self._pack.copy_member(self._members.index(edit.donor), p)
-        elif edit.weights == "import":
-            self._pack.import_member(p, self._read_exchange())
-        elif edit.weights == "fresh":
-            self._pack.set_fresh(p)
-        if edit.weights != "keep":
-            self._sampler.reset_state(p)
-            self._sampler.clock.origin[p] += 1
-            self._current_P[p] = False
-        shaping = {k.removeprefix(SHAPING): v for k, v in edit.values.items() if k.startswith(SHAPING)}
-        self._shaping.write(p, edit.generation, shaping)
-        milliseconds = (time.perf_counter() - began) * 1000
-        in_use = {name: float(column[p]) for name, column in self._pack.hypers.items()}
-        return Applied(
-            member=edit.member,
-            donor=edit.donor,
-            generation=edit.generation,
-            milliseconds=milliseconds,
-            in_optimizer={k: v for k, v in in_use.items() if k in OPTIMIZER_HYPERS},
-            in_loss={k: v for k, v in in_use.items() if k not in OPTIMIZER_HYPERS},
-            in_environment=self._shaping.read(p)[1],
-            donor_unchanged=donor_before == self._fingerprint(edit.donor),
-        )
+        """Change a member; what its gradients were before says nothing about it any more."""
+        applied = self.residents.apply(edit)
+        self._forget_steps(edit.member)
+        return applied
 
-    def _fingerprint(self, member: int | None) -> list[int]:
-        """Sum of the bits of every row of a member's state (empty for a donor elsewhere)."""
-        if member is None or member not in self._members:
-            return []
-        p = self._members.index(member)
-        return [_bit_sum(rows[p]) for rows in self._pack.state.values()]
+    def seat(self, seat: Seat) -> Applied | None:
+        """Let a row change hands."""
+        proof = self.residents.seat(seat)
+        if seat.enters is not None:
+            self._forget_steps(seat.enters)
+        return proof
 
-    def write_exchange(self, member: int) -> None:
-        """Put a member's whole state into the exchange memory."""
-        offset = 0
-        for tensor in self._pack.export_member(self._members.index(member)).values():
-            data = tensor.reshape(-1).view(torch.uint8)
-            self._exchange[offset : offset + data.numel()].copy_(data)
-            offset += data.numel()
-
-    def _read_exchange(self) -> Mapping[str, Tensor]:
-        offset, state = 0, {}
-        for name, rows in self._pack.state.items():
-            size = rows[0].numel() * rows.element_size()
-            data = self._exchange[offset : offset + size].clone()
-            state[name] = data.view(rows.dtype).view(rows[0].shape)
-            offset += size
-        return state
-
-
-def _bit_sum(tensor: Tensor) -> int:
-    """A number that changes with any single bit of a tensor: its memory as 64-bit integers, summed."""
-    data = tensor.reshape(-1).view(torch.uint8)
-    if data.numel() % 8 or data.storage_offset() % 8:
-        return int.from_bytes(data.cpu().numpy().tobytes(), "little")
-    return int(data.view(torch.int64).sum())
+    def _forget_steps(self, member: int) -> None:
+        index = self._members.index(member)
+        with self.lock:
+            self.tallies.steps_done[index] = self.tallies.steps_left_out[index] = 0

@@ -28,7 +28,7 @@ VECTOR = EnvSpec("toy/vector", {"obs": ArraySpec((3,), "float32")}, ActionSpec(n
 
 
 def trained_pack(config, spec, seed=5, members=(0, 1, 2)):
-    plan = PackPlan("cpu", members, 1, 1, 1, 1, 1)
+    plan = PackPlan("cpu", members, 1, 1, 1, 1, 1, len(members))
     values = {name: hyper.default for name, hyper in hyper_table(config.hypers).items()}
     return build_pack(config, spec, plan, [values] * len(members), seed)
 
@@ -42,7 +42,7 @@ def run(tmp_path):
     (folder / "config.json").write_text(json.dumps(to_json(config)))
     (folder / "summary.json").write_text(json.dumps({"best_member": 1}))
     pack = trained_pack(config, probe(config.env, EnvOptions()))
-    save_member(weights_path(folder, 1), pack, 1, 1, {})
+    save_member(weights_path(folder, 1), pack, pack.export_member(1), 1, {})
     return folder
 
 
@@ -79,7 +79,7 @@ def test_a_policy_that_knows_the_answer_gets_all_of_it(run, capsys):
         encoder.weight[:4, :4] = torch.eye(4)
         net.heads.policy.weight[:4, :4] = torch.eye(4)
     pack.set_fresh(1, net)
-    save_member(weights_path(run, 1), pack, 1, 1, {})
+    save_member(weights_path(run, 1), pack, pack.export_member(1), 1, {})
     evaluate(run, "best", 3, None, 0, greedy=True)
     assert scores(capsys.readouterr().out) == [5, 5, 5]
     evaluate(run, "best", 3, None, 0, greedy=False)
@@ -234,7 +234,7 @@ def test_saved_normalisers_are_those_that_act(tmp_path):
     trained.state["obs_mean.obs"][2] = torch.tensor([100.0, -50.0, 3.0])
     trained.state["obs_var.obs"][2] = torch.tensor([4.0, 9.0, 0.25])
     trained.publish((2,))
-    save_member(weights_path(tmp_path, 2), trained, 2, 2, {})
+    save_member(weights_path(tmp_path, 2), trained, trained.export_member(2), 2, {})
     pack = load_pack(config, VECTOR, weights_path(tmp_path, 2), 0)
     obs = torch.tensor([[101.0, -51.0, 2.5]])
     empty, first = torch.zeros(1, 1, 0), torch.ones(1, 1, dtype=torch.bool)

@@ -237,20 +237,22 @@ def test_versions_say_which_weights_acted_at_each_step():
 def test_steps_and_episodes_are_counted_for_their_members():
     with Bench(policies=2, members=(4, 7)) as bench:
         bench.actors[0].version = 6
+        for occupant in bench.sampler.clock.occupants:
+            occupant.generation_of[6] = 4
         rollouts = bench.take(2)
         counted = np.zeros(2, np.int64)
         ends = 0
         for r in rollouts:
             counted += (~r.first[1:]).reshape(STEPS, 2, ENVS).sum((0, 2))
             ends += int((r.terminated | r.truncated).sum())
-        assert bench.sampler.tally.steps.tolist() == counted.tolist()
+        assert bench.sampler.tally.steps.tolist() == [*counted.tolist(), 0]
         episodes = bench.sampler.tally.episodes
         assert len(episodes) == ends > 0
         for e in episodes:
             row = int(e.objective)
             assert e.member == (4, 7)[row // ENVS]
             assert (e.raw_return, e.shaped_return) == (2 * row, 3 * row)
-        assert {e.generation for e in episodes} == {0, 6}
+        assert {e.generation for e in episodes} == {0, 4}
 
 
 def test_actors_are_woken():

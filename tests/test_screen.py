@@ -61,9 +61,9 @@ def test_members_that_do_not_fit_are_counted():
 
 
 def test_a_stopped_member_says_so():
-    assert table_lines(view(member(0, stopped=True, learning_rate=1e-3)), 80)[1].endswith(
-        "stopped  learning_rate 2.5e-4→0.001"
-    )
+    lines = table_lines(view(member(0, stopped=True, learning_rate=1e-3)), 90)
+    assert lines[0].endswith("frames   status  values (start→now)")
+    assert lines[1].endswith("stopped  learning_rate 2.5e-4→0.001")
 
 
 def test_the_footer_counts():

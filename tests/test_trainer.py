@@ -7,7 +7,8 @@ from fake_actor import ENVS, VALUES, Bench
 
 from pbt_rl.algos.update import UpdateSettings
 from pbt_rl.mailbox import ShapingTable, anonymous_memory
-from pbt_rl.trainer import OPTIMIZER_HYPERS, Edit, Trainer
+from pbt_rl.residents import OPTIMIZER_HYPERS, Edit
+from pbt_rl.trainer import Trainer
 
 MEMBERS = (4, 7, 9)
 CHANGED = {name: value * 0.9 for name, value in VALUES.items()} | {"unroll": 4.0}
@@ -112,7 +113,7 @@ def test_a_member_crosses_packs_through_the_exchange(stand):
     with Bench(policies=3, members=MEMBERS, core="gru", seed=5) as far_bench:
         far = Stand(far_bench)
         far.learn()
-        far.trainer.write_exchange(9)
+        far.trainer.residents.write_exchange(9)
         stand.exchange.copy_(far.exchange)
         stand.trainer.apply(edit(member=4, weights="import", donor=None))
         assert not stand.changed(0, far.state(2))
@@ -127,7 +128,7 @@ def test_outdated_rollouts_of_a_replaced_policy_are_discarded_and_the_others_lea
     assert not stand.changed(1, target)
     assert stand.changed(0, donor_before)
     assert tallies.discarded == 2
-    assert [now - before for now, before in zip(tallies.updates, updates, strict=True)] == [1, 0, 1]
+    assert [now - before for now, before in zip(tallies.updates, updates, strict=True)] == [1, 0, 1, 0]
     assert stand.bench.sampler.clock.version.tolist() == [2, 1, 2]
     stand.bench.sampler.resume_finished()
     stand.learn()
@@ -154,7 +155,7 @@ def test_an_edit_between_two_steps_ends_the_batch_for_its_member():
         stand.trainer.learn()
         bench.pack.publish = publish
         assert done[1].donor_unchanged
-        assert stand.trainer.tallies.updates == [2, 2, 1]
+        assert stand.trainer.tallies.updates == [2, 2, 1, 0]
         assert bench.pack.state["updates"].tolist() == [6.0, 6.0, 3.0], (
             "policy 2 is policy 1 before its steps"
         )
@@ -176,7 +177,7 @@ def test_steps_learned_from_leave_out_resets(stand):
     rollouts = stand.bench.fill(2)
     valid = sum((~r.first[1:]).reshape(-1, 3, ENVS).sum((0, 2)) for r in rollouts)
     stand.trainer.learn()
-    assert [a - b for a, b in zip(stand.trainer.tallies.steps, before, strict=True)] == valid.tolist()
+    assert [a - b for a, b in zip(stand.trainer.tallies.steps, before, strict=True)] == [*valid.tolist(), 0]
 
 
 def test_buffers_come_back(stand):
