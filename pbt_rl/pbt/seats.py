@@ -70,21 +70,27 @@ class Seats:
             )
         )
         changes = []
+        taken: list[tuple[int, Candidate]] = []
         for place, occupant in enumerate(self._occupants):
             present = by_member.get(occupant) if occupant is not None else None
-            if present is not None and present.may_train and not self._must_yield(place, present, waiting):
-                continue
-            next_one = waiting.popleft() if waiting else None
-            enters = next_one.member if next_one else None
-            if enters == occupant:
-                continue
-            self._occupants[place] = enters
-            self._entered_frames[place] = next_one.frames if next_one else 0
-            changes.append(Change(place, occupant, enters))
-        return changes
+            if present is not None and present.may_train:
+                taken.append((place, present))
+            elif waiting or occupant is not None:
+                changes.append(self._give(place, waiting.popleft() if waiting else None))
+        # Turns end only after the free places are filled: nobody yields while another place is empty.
+        for place, present in taken:
+            if waiting and self._must_yield(place, present, waiting[0]):
+                changes.append(self._give(place, waiting.popleft()))
+        return sorted(changes, key=lambda change: change.place)
 
-    def _must_yield(self, place: int, present: Candidate, waiting: Sequence[Candidate]) -> bool:
-        if self._turn_frames is None or not waiting:
+    def _give(self, place: int, candidate: Candidate | None) -> Change:
+        change = Change(place, self._occupants[place], candidate.member if candidate else None)
+        self._occupants[place] = change.enters
+        self._entered_frames[place] = candidate.frames if candidate else 0
+        return change
+
+    def _must_yield(self, place: int, present: Candidate, next_one: Candidate) -> bool:
+        if self._turn_frames is None:
             return False
         over = present.frames - self._entered_frames[place] >= self._turn_frames
-        return over and waiting[0].frames < present.frames
+        return over and next_one.frames < present.frames

@@ -120,8 +120,8 @@ class _Simulator:
                 self._members[occupant].place = place
         self._reports = {m.report.member: m.report for m in self._members}
         """Of the members that are not stopped, in order of id."""
-        self._touched: dict[int, None] = {}
-        """Members to which something happened since the places were given, in order."""
+        self._touched = dict.fromkeys(range(num_members))
+        """Members to which something happened since the places were given, in order; at first all."""
         self._queue: list[tuple[float, int]] = []
         """(when a chunk ends, member); one that was cut short stays in it and is passed over."""
         self.now = 0.0
