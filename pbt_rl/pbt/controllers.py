@@ -1,22 +1,26 @@
 """Controllers: what watches the population and decides who changes.
 
-    report -> Ready (is it time, and for whom?) -> Exploit (who copies whom?) -> Explore (with which values?)
-           -> decisions
+    report -> Broken (who cannot go on?) -> Ready (is it time, and for whom?) -> Exploit (who copies whom?)
+           -> Explore (with which values?) -> decisions
 
-Each of the three is a small object behind a protocol; `PbtController` owns the generator and joins them.
+Each of the last three is a small object behind a protocol; `PbtController` owns the generator and joins them.
 """
 
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 from pbt_rl.errors import ConfigError
+from pbt_rl.pbt.broken import Broken
 from pbt_rl.pbt.decisions import (
     Continue,
     Controller,
+    CopyWhat,
     Decision,
     Key,
     MemberReport,
@@ -24,10 +28,11 @@ from pbt_rl.pbt.decisions import (
     PopulationReport,
     Replace,
 )
-from pbt_rl.pbt.exploit import Exploit, Fate, Gap, Truncation
-from pbt_rl.pbt.explore import Explore, Perturb
+from pbt_rl.pbt.exploit import Gap, Truncation
+from pbt_rl.pbt.explore import Explore, Learning, Perturb
 from pbt_rl.pbt.hypers import HyperSpec, Values
 from pbt_rl.pbt.ready import Ready, Synchronous
+from pbt_rl.pbt.selection import Exploit, Fate, Remembering, Stateful, decides, score
 
 if TYPE_CHECKING:
     from pbt_rl.pbt.config import PbtConfig
@@ -64,39 +69,80 @@ class PbtController:
     """Population-based training (Jaderberg et al. 2017, algorithm 1) with exchangeable rules.
 
     table: every value of a member, tuned or not; its defaults are member 0's values at the start.
+    copy: what a member takes from its donor (the paper's ablation, section 4.4.3). `both` leaves it to the rule of
+    selection. With `weights` it goes on from its own values, with `hypers` from its own weights.
 
     At a comparison every member that takes part gets exactly one decision, in the order of the report. A
-    report without a comparison is answered with no decision and changes no state, so the comparisons alone
-    replay a run.
+    report without a comparison is answered with no decision, but for members that are broken (`Broken`); an empty
+    answer changes no state, so the answers that are not empty alone replay a run. A comparison of which the rule of
+    selection says that it cannot judge anyone yet is not held: it stays due.
     """
 
     def __init__(
-        self, table: Mapping[str, HyperSpec], seed: int, *, ready: Ready, exploit: Exploit, explore: Explore
+        self,
+        table: Mapping[str, HyperSpec],
+        seed: int,
+        *,
+        ready: Ready,
+        exploit: Exploit,
+        explore: Explore,
+        copy: CopyWhat = "both",
     ) -> None:
         self._table = dict(table)
         self._rng = Random(seed)
         self._ready = ready
         self._exploit = exploit
         self._explore = explore
+        self._copy = copy
+        self._broken = Broken(lambda rng: explore.initial(defaults(self._table), rng))
 
     def initial(self, num_members: int) -> list[Values]:
-        """Member 0 has the defaults; the others' tuned values are drawn around them."""
+        """Member 0 has the defaults; the others' tuned values are drawn as the rule of exploration says."""
         first = defaults(self._table)
         return [first, *(self._explore.initial(first, self._rng) for _ in range(num_members - 1))]
 
     def observe(self, report: PopulationReport) -> list[Decision]:
-        """Hold a comparison if one is due."""
+        """Repair what can be repaired at once, and hold a comparison if one is due."""
+        members = {m.member: m for m in report.members}
+        repairs = self._broken.repairs([m for m in report.members if m.broken], self._rng)
+        decisions = {d.member: d for d in repairs}
+        rest = tuple(m for m in report.members if m.member not in decisions)
+        decisions |= {d.member: d for d in self._compare(replace(report, members=rest))}
+        if not decisions:
+            return []
+        decided = [m for m in report.members if m.member in decisions]
+        answer = [decisions[m.member] for m in decided]
+        self._broken.compared(decided, answer)
+        if isinstance(self._explore, Learning):
+            self._explore.after(list(members.values()), answer)
+        return answer
+
+    def _compare(self, report: PopulationReport) -> list[Decision]:
+        before = self._ready.state_dict(), _state_of(self._exploit), self._rng.getstate()
         comparison = self._ready.next_round(report)
         if comparison is None:
             return []
+        fates = self._exploit.fates(comparison.members, self._rng, comparison.deciding)
+        asked = [m for m in comparison.members if decides(m.member, comparison.deciding)]
+        assert [f.member for f in fates] == [m.member for m in asked], "one fate a member, in order"
+        if all(f.later for f in fates):
+            self._ready.load_state_dict(before[0])
+            _load_state(self._exploit, before[1])
+            self._rng.setstate(before[2])
+            return []
+        if isinstance(self._explore, Learning):
+            self._explore.before(asked)
+        repairs = self._broken.repairs([m for m in asked if math.isnan(score(m))], self._rng)
+        repaired = {d.member: d for d in repairs}
         members = {m.member: m for m in comparison.members}
-        fates = self._exploit.fates(comparison.members, self._rng)
-        assert [f.member for f in fates] == list(members), "one fate a member, in order"
-        return [self._decide(fate, members, comparison.note) for fate in fates]
+        return [repaired.get(f.member) or self._decide(f, members, comparison.note) for f in fates]
 
     def _decide(self, fate: Fate, members: Mapping[int, MemberReport], note: str) -> Decision:
-        own = members[fate.member].values
-        base = own if fate.donor is None else members[fate.donor].values
+        own = members[fate.member]
+        if own.broken and fate.donor is None:
+            return self._broken.restart(own, self._rng)
+        copy = fate.copy if self._copy == "both" else self._copy
+        base = self._base(fate, copy, members)
         values = self._explore.mutate(base, self._rng) if fate.mutate else dict(base)
         moved = [
             f"{name} {base[name]:.4g} -> {values[name]:.4g}" for name in base if values[name] != base[name]
@@ -104,26 +150,54 @@ class PbtController:
         parts = [fate.reason, "mutated " + ", ".join(moved) if moved else "", note]
         reason = "; ".join(part for part in parts if part)
         if fate.donor is not None:
-            return Replace(fate.member, fate.donor, "both", values, reason)
-        if moved:
+            return Replace(fate.member, fate.donor, copy, values, reason, fate.donor_generation)
+        if moved or fate.renew:
             return Mutate(fate.member, values, reason)
         # A mutation that drew no value is no change: the member keeps its generation and its objectives.
         return Continue(fate.member, reason)
 
+    def _base(self, fate: Fate, copy: CopyWhat, members: Mapping[int, MemberReport]) -> Values:
+        """Values to go on from: those the rule names, else the donor's, or the own ones if weights alone are copied."""
+        only_weights = self._copy == "weights"
+        if fate.donor is None or only_weights:
+            return members[fate.member].values
+        if fate.base is not None:
+            return fate.base
+        return members[fate.member if copy == "weights" else fate.donor].values
+
     def remembers(self) -> frozenset[Key]:
-        """Nothing."""
-        return frozenset()
+        """What was dropped for copies that are not proven yet, and what the rule of selection may bring back."""
+        own = self._exploit.remembers() if isinstance(self._exploit, Remembering) else frozenset()
+        return self._broken.remembers() | own
 
     def state_dict(self) -> dict[str, Any]:
-        """The generator's state and the ready rule's, as JSON types."""
+        """The generator's state and the rules', as JSON types."""
         version, numbers, gauss = self._rng.getstate()
-        return {"rng": [version, list(numbers), gauss], "ready": self._ready.state_dict()}
+        return {
+            "rng": [version, list(numbers), gauss],
+            "ready": self._ready.state_dict(),
+            "broken": self._broken.state_dict(),
+            "exploit": _state_of(self._exploit),
+            "explore": _state_of(self._explore),
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue exactly where `state_dict` was taken."""
         version, numbers, gauss = state["rng"]
         self._rng.setstate((version, tuple(numbers), gauss))
         self._ready.load_state_dict(state["ready"])
+        self._broken.load_state_dict(state["broken"])
+        _load_state(self._exploit, state["exploit"])
+        _load_state(self._explore, state["explore"])
+
+
+def _state_of(rule: object) -> dict[str, Any]:
+    return rule.state_dict() if isinstance(rule, Stateful) else {}
+
+
+def _load_state(rule: object, state: dict[str, Any]) -> None:
+    if isinstance(rule, Stateful):
+        rule.load_state_dict(state)
 
 
 def build_controller(pbt: PbtConfig, table: Mapping[str, HyperSpec], seed: int) -> Controller:

@@ -1,0 +1,97 @@
+"""The surrogate of PB2: a Gaussian process whose memory fades. Needs scikit-learn (extra `search`)."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.spatial.distance import cdist
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import ConstantKernel, Hyperparameter, Kernel, WhiteKernel
+from threadpoolctl import threadpool_limits
+
+Array = NDArray[np.float64]
+
+
+class FadingKernel(Kernel):  # type: ignore[misc]
+    """k((t, x), (t', x')) = exp(-|x - x'|^2 / (2 length^2)) (1 - fading)^(|t - t'| / 2).
+
+    The time-varying squared exponential of Bogunovic et al. (2016), which PB2 takes over (Parker-Holder et al. 2020,
+    section 4.1). The first column of the data is the time. `decay` is -log(1 - fading) / 2, so that the second factor
+    is exp(-decay |t - t'|).
+    """
+
+    def __init__(
+        self,
+        length: float = 1.0,
+        decay: float = 0.1,
+        length_bounds: tuple[float, float] = (0.05, 10.0),
+        decay_bounds: tuple[float, float] = (1e-3, 10.0),
+    ) -> None:
+        self.length = length
+        self.decay = decay
+        self.length_bounds = length_bounds
+        self.decay_bounds = decay_bounds
+
+    @property
+    def hyperparameter_length(self) -> Any:
+        """The kernel's own, found by its maximum likelihood; scikit-learn looks for this name."""
+        return Hyperparameter("length", "numeric", self.length_bounds)
+
+    @property
+    def hyperparameter_decay(self) -> Any:
+        """The same for `decay`."""
+        return Hyperparameter("decay", "numeric", self.decay_bounds)
+
+    def __call__(self, X: Array, Y: Array | None = None, eval_gradient: bool = False) -> Any:
+        """Covariances; with `eval_gradient` also their derivatives by the logarithms of decay and length."""
+        other = X if Y is None else Y
+        time = np.abs(X[:, :1] - other[:, 0])
+        squares = cdist(X[:, 1:], other[:, 1:], "sqeuclidean") / self.length**2
+        K = np.exp(-squares / 2 - self.decay * time)
+        if not eval_gradient:
+            return K
+        # In the order of the names, as scikit-learn sorts them.
+        return K, np.stack([-self.decay * time * K, squares * K], axis=2)
+
+    def diag(self, X: Array) -> Array:
+        """Covariance of each point with itself."""
+        return np.ones(len(X))
+
+    def is_stationary(self) -> bool:
+        """It depends on differences alone."""
+        return True
+
+
+class Surrogate:
+    """Improvement as a function of time and values; X holds the time in its first column, all in about 0..1.
+
+    One thread: the matrices are small, the learners want the cores, and sums then have one order.
+    """
+
+    def __init__(self, X: Array, y: Array) -> None:
+        spread = y.std()
+        self._X, self._y = X, (y - y.mean()) / (spread if spread > 0 else 1.0)
+        kernel = ConstantKernel(1.0, (0.05, 20.0)) * FadingKernel() + WhiteKernel(0.1, (1e-3, 2.0))
+        self._process = GaussianProcessRegressor(kernel)
+        with threadpool_limits(1), warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # that a bound is the best value is no news
+            self._process.fit(self._X, self._y)
+
+    def __call__(self, X: Array, beta: float, pending: Array) -> Array:
+        """Upper confidence bound, mean + sqrt(beta) deviation.
+
+        pending: points that are being tried already. The deviation is that after they were observed (it does not
+        depend on what is observed), so that a batch does not try one point many times.
+        """
+        with threadpool_limits(1):
+            mean, deviation = self._process.predict(X, return_std=True)
+            if len(pending):
+                again = GaussianProcessRegressor(self._process.kernel_, optimizer=None)
+                again.fit(np.vstack([self._X, pending]), np.append(self._y, np.zeros(len(pending))))
+                deviation = again.predict(X, return_std=True)[1]
+        bound: Array = mean + np.sqrt(beta) * deviation
+        return bound
