@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pbt_rl.errors import require
@@ -178,8 +179,11 @@ class SuccessiveHalving(Brackets):
 def build_search(config: Config, table: Mapping[str, HyperSpec], seed: int) -> Controller:
     """Search that `--controller` and `--search` ask for.
 
-    table: all values of a member; those that are `tuned` are searched. Raises ConfigError.
+    table: all values of a member. Searched are those that `--pbt.tune` names, else those that are `tuned`. Raises
+    ConfigError.
     """
+    if config.pbt.tune:
+        table = {name: replace(spec, tuned=name in config.pbt.tune) for name, spec in table.items()}
     search, kind = config.search, config.controller
     longest = {"hyperband": search.resource, "random": 1}.get(kind, search.phases)
     phase_frames = search.phase_frames or config.train_for_frames // longest

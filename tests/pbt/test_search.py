@@ -13,6 +13,7 @@ from populations import member, report
 
 from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
+from pbt_rl.pbt.config import PbtConfig
 from pbt_rl.pbt.decisions import Continue, Stop, decision_from_dict, decision_to_dict, report_from_dict
 from pbt_rl.pbt.hyperband import Hyperband
 from pbt_rl.pbt.hypers import HyperSpec
@@ -450,6 +451,13 @@ def test_the_options_choose_the_search():
         type(build_search(config(controller="random", search=SearchConfig(sampling="grid")), TABLE, 0))
         is GridSearch
     )
+
+
+def test_only_what_is_named_is_searched():
+    made = build_search(config(controller="random", pbt=PbtConfig(tune=("gamma",))), TABLE, 0)
+    values = made.initial(9)
+    assert len({v["gamma"] for v in values}) == 9
+    assert {v["learning_rate"] for v in values} == {TABLE["learning_rate"].default}
 
 
 def test_the_length_of_a_phase_follows_from_the_budget_unless_given():
