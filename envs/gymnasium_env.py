@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.util import find_spec
+from types import MappingProxyType
 from typing import Any
 
 import gymnasium
@@ -17,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .base import EnvSetupError, EnvSpec, ShapingSource, StepArrays
-from .shaping import default_shaping, find_interface, unflatten
+from .shaping import default_shaping, find_interface, frames_per_step, unflatten
 from .spaces import action_decoder, action_spec, obs_leaves, read_leaf
 
 MakeEnv = Callable[[], gymnasium.Env[Any, Any]]
@@ -39,6 +40,7 @@ def describe(env_id: str, env: gymnasium.Env[Any, Any]) -> EnvSpec:
         env_id=env_id,
         obs={leaf.name: leaf.spec for leaf in obs_leaves(env.observation_space, env_id)},
         action=action_spec(env.action_space, env_id),
+        frame_skip=frames_per_step(env_id, env),
         shaping=default_shaping(env),
     )
 
@@ -59,6 +61,10 @@ class GymUnit:
         assert rows > 0
         self._envs = [make() for _ in range(rows)]
         self.spec = describe(env_id, self._envs[0])
+        if any(describe(env_id, env) != self.spec for env in self._envs[1:]):
+            raise EnvSetupError(
+                f"{env_id}: two environments differ in their spaces or shaping; make them all alike"
+            )
         self.rows = rows
         self._shaping = shaping
         self._shapers = [find_interface(env) for env in self._envs]
@@ -113,6 +119,8 @@ class GymUnit:
                 "step() must return (observation, reward, terminated, truncated, info)", answer
             )
         obs, reward, terminated, truncated, info = answer
+        if not isinstance(info, Mapping):
+            raise self._breach("info must be a dict", info)
         number = self._number("reward", reward)
         if not math.isfinite(number):
             raise self._breach("the reward must be finite", reward)
@@ -165,8 +173,8 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def maker(gym_id: str) -> MakeEnv:
-    """Make environments by id: `CartPole-v1`, `namespace/Name-v0` or `package:Name-v0`.
+def maker(gym_id: str, keywords: Mapping[str, Any] = MappingProxyType({})) -> MakeEnv:
+    """Make environments by id: `CartPole-v1`, `namespace/Name-v0` or `package:Name-v0`, with its own keywords.
 
     The function raises EnvSetupError for an unknown id and for a package that is missing.
     """
@@ -174,8 +182,12 @@ def maker(gym_id: str) -> MakeEnv:
     def make() -> gymnasium.Env[Any, Any]:
         try:
             # Our own checks cost less than the checker's, and they raise where it warns.
-            return gymnasium.make(gym_id, disable_env_checker=True)
+            return gymnasium.make(gym_id, disable_env_checker=True, **keywords)
         except (gymnasium.error.Error, ImportError) as error:
+            raise EnvSetupError(_cannot_make(gym_id, error)) from error
+        except TypeError as error:
+            if not keywords:
+                raise
             raise EnvSetupError(_cannot_make(gym_id, error)) from error
 
     return make
@@ -188,19 +200,24 @@ def _cannot_make(gym_id: str, error: Exception) -> str:
     return f"gym/{gym_id} cannot be made: {reason}.{hint} `pbt-rl envs` lists what is installed"
 
 
-def probe(gym_id: str) -> EnvSpec:
+def probe(gym_id: str, keywords: Mapping[str, Any] = MappingProxyType({})) -> EnvSpec:
     """Describe a Gymnasium environment by its id."""
-    return probe_with(f"gym/{gym_id}", maker(gym_id))
+    return probe_with(f"gym/{gym_id}", maker(gym_id, keywords))
 
 
-def make_unit(gym_id: str, rows: int, seed: int, shaping: ShapingSource) -> GymUnit:
+def make_unit(
+    gym_id: str,
+    rows: int,
+    seed: int,
+    shaping: ShapingSource,
+    keywords: Mapping[str, Any] = MappingProxyType({}),
+) -> GymUnit:
     """Make R environments by Gymnasium id."""
-    return GymUnit(f"gym/{gym_id}", maker(gym_id), rows, seed, shaping)
+    return GymUnit(f"gym/{gym_id}", maker(gym_id, keywords), rows, seed, shaping)
 
 
-def recipe(gym_id: str) -> dict[str, object]:
+def recipe(spec: EnvSpec) -> dict[str, object]:
     """Defaults of a run, by what is acted and seen: images, continuous control, or short vectors."""
-    spec = probe(gym_id)
     if any(array.dtype == "uint8" and len(array.shape) >= 2 for array in spec.obs.values()):
         return {"model.encoder": "auto", "learner.rollout": 32, "learner.batch": 1024, "hypers.unroll": 32}
     return _CONTINUOUS if spec.action.low else _DISCRETE

@@ -1,14 +1,23 @@
-"""Which environments there are: families, looked up by `family/name`, imported when they are used."""
+"""Which environments there are: families, looked up by `family/name`, and the user's own, `module:factory`.
+
+All of them are imported when they are used.
+"""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from importlib.metadata import entry_points
 from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 
 from .atari import AtariOptions
 from .base import EnvSetupError, EnvSpec, ShapingSource, Unit
+
+if TYPE_CHECKING:
+    from .own import Made
 
 
 @dataclass(frozen=True)
@@ -16,6 +25,26 @@ class EnvOptions:
     """Options of the families that have any."""
 
     atari: AtariOptions = field(default_factory=AtariOptions)
+    keywords: Mapping[str, Any] = field(default_factory=dict)
+    """--env-option: what the maker of an environment is called with (gym/ and the user's own)."""
+
+
+DEFAULTS = EnvOptions()
+
+
+def keywords(env_option: Iterable[str]) -> dict[str, Any]:
+    """Read `key=value` pairs; a value is JSON where it can be, else a string."""
+    found: dict[str, Any] = {}
+    for pair in env_option:
+        key, equals, text = pair.partition("=")
+        if not equals or not key.isidentifier() or key in found:
+            remedy = "it is given twice" if key in found else "write key=value, key as in Python"
+            raise EnvSetupError(f"--env-option {pair} cannot be used: {remedy}")
+        try:
+            found[key] = json.loads(text)
+        except ValueError:
+            found[key] = text
+    return found
 
 
 @dataclass(frozen=True)
@@ -25,7 +54,9 @@ class Backend:
     names: Callable[[], tuple[str, ...]]
     probe: Callable[[str, EnvOptions], EnvSpec]
     make_unit: Callable[[str, int, int, EnvOptions, ShapingSource], Unit]
-    recipe: Callable[[str], dict[str, object]]
+    recipe: Callable[[str, EnvOptions], dict[str, object]]
+    make: Callable[[str, EnvOptions], Made] | None = None
+    """Makes one environment as its author wrote it, for the checker; None where there is only an engine."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +64,7 @@ class Family:
     """One kind of environments.
 
     requires: packages (import names) without which nothing of the family runs. load: imports the family.
+    takes_keywords: whether --env-option reaches it.
     """
 
     name: str
@@ -41,6 +73,7 @@ class Family:
     requires: tuple[str, ...]
     install_hint: str
     load: Callable[[], Backend]
+    takes_keywords: bool = False
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -67,20 +100,26 @@ class FamilyStatus:
 
 def probe(env_id: str, options: EnvOptions) -> EnvSpec:
     """Describe an environment without keeping it. Raises EnvSetupError where it cannot be made."""
-    backend, name = _find(env_id)
+    backend, name = _find(env_id, options)
     return backend.probe(name, options)
 
 
 def make_unit(env_id: str, rows: int, seed: int, options: EnvOptions, shaping: ShapingSource) -> Unit:
     """Make one vector environment of R rows. Equal seeds give equal units, different seeds different ones."""
-    backend, name = _find(env_id)
+    backend, name = _find(env_id, options)
     return backend.make_unit(name, rows, seed, options, shaping)
 
 
-def recipe(env_id: str) -> dict[str, object]:
+def recipe(env_id: str, options: EnvOptions = DEFAULTS) -> dict[str, object]:
     """Defaults of a run on this environment: dotted name of a config field -> value. The user's own win."""
-    backend, name = _find(env_id)
-    return backend.recipe(name)
+    backend, name = _find(env_id, options)
+    return backend.recipe(name, options)
+
+
+def make_raw(env_id: str, options: EnvOptions) -> Made | None:
+    """Make one environment as its author wrote it; None for a family that has only an engine of many."""
+    backend, name = _find(env_id, options)
+    return None if backend.make is None else backend.make(name, options)
 
 
 def families() -> tuple[FamilyStatus, ...]:
@@ -95,18 +134,31 @@ def families() -> tuple[FamilyStatus, ...]:
     return tuple(rows)
 
 
-def _find(env_id: str) -> tuple[Backend, str]:
+def plugins() -> tuple[str, ...]:
+    """Names of the environments that installed packages offer under the entry points `pbt_rl.envs`."""
+    return tuple(sorted(point.name for point in entry_points(group="pbt_rl.envs")))
+
+
+def _find(env_id: str, options: EnvOptions) -> tuple[Backend, str]:
     key, slash, name = env_id.partition("/")
+    if key not in FAMILIES and (":" in key or key in plugins()):
+        return _load_own(), env_id
     if not slash or not name or key not in FAMILIES:
         close = difflib.get_close_matches(key, FAMILIES)
         hint = f" Did you mean {close[0]}/{name or 'NAME'}?" if close else ""
         known = ", ".join(f"{family}/NAME" for family in FAMILIES)
         raise EnvSetupError(
-            f"{env_id!r} names no environment: write {known}.{hint} `pbt-rl envs` lists them all"
+            f"{env_id!r} names no environment: write {known} (family/name), or module:factory for your own."
+            f"{hint} `pbt-rl envs` lists them all"
         )
     family = FAMILIES[key]
     if family.missing:
         raise EnvSetupError(f"{env_id} needs the package {', '.join(family.missing)}: {family.install_hint}")
+    if options.keywords and not family.takes_keywords:
+        raise EnvSetupError(
+            f"--env-option {next(iter(options.keywords))}=... cannot be used: it is for gym/ and for "
+            f"environments of your own, not for {key}/"
+        )
     return family.load(), name
 
 
@@ -119,7 +171,7 @@ def _load_atari() -> Backend:
         make_unit=lambda name, rows, seed, options, shaping: atari.AtariUnit(
             name, rows, seed, options.atari, shaping
         ),
-        recipe=atari.recipe,
+        recipe=lambda name, _options: atari.recipe(name),
     )
 
 
@@ -128,11 +180,12 @@ def _load_gym() -> Backend:
 
     return Backend(
         names=gymnasium_env.names,
-        probe=lambda name, _options: gymnasium_env.probe(name),
-        make_unit=lambda name, rows, seed, _options, shaping: gymnasium_env.make_unit(
-            name, rows, seed, shaping
+        probe=lambda name, options: gymnasium_env.probe(name, options.keywords),
+        make_unit=lambda name, rows, seed, options, shaping: gymnasium_env.make_unit(
+            name, rows, seed, shaping, options.keywords
         ),
-        recipe=gymnasium_env.recipe,
+        recipe=lambda name, options: gymnasium_env.recipe(gymnasium_env.probe(name, options.keywords)),
+        make=lambda name, options: gymnasium_env.maker(name, options.keywords)(),
     )
 
 
@@ -143,7 +196,23 @@ def _load_toy() -> Backend:
         names=toy.names,
         probe=lambda name, _options: toy.probe(name),
         make_unit=lambda name, rows, seed, _options, shaping: toy.make_unit(name, rows, seed, shaping),
-        recipe=toy.recipe,
+        recipe=lambda name, _options: toy.recipe(name),
+        make=lambda name, _options: toy.maker(name)(),
+    )
+
+
+def _load_own() -> Backend:
+    """The user's own have no family: NAME is the whole id."""
+    from . import gymnasium_env, own  # noqa: PLC0415 - families are imported when used
+
+    return Backend(
+        names=tuple,
+        probe=lambda name, options: own.probe(name, options.keywords),
+        make_unit=lambda name, rows, seed, options, shaping: own.make_unit(
+            name, rows, seed, shaping, options.keywords
+        ),
+        recipe=lambda name, options: gymnasium_env.recipe(own.probe(name, options.keywords)),
+        make=lambda name, options: own.make(name, 1, options.keywords),
     )
 
 
@@ -158,6 +227,7 @@ FAMILIES = {
             ("gymnasium",),
             "pip install gymnasium, with extras such as 'gymnasium[mujoco]' for more",
             _load_gym,
+            takes_keywords=True,
         ),
         Family(
             "toy", "toys with known answers", "toy/memory", ("gymnasium",), "pip install gymnasium", _load_toy

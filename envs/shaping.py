@@ -1,4 +1,4 @@
-"""Reward shaping as flat numbers: nested dicts to dotted names and back, and who keeps it."""
+"""What an environment declares beside its spaces: reward shaping as flat numbers, and frames of a step."""
 
 from __future__ import annotations
 
@@ -54,6 +54,23 @@ def default_shaping(env: Any) -> dict[str, float]:
     """Flat default shaping of an environment; empty where it has none. Raises EnvSetupError as `flatten`."""
     interface = find_interface(env)
     return {} if interface is None else flatten(interface.get_default_reward_shaping())
+
+
+def frames_per_step(env_id: str, env: Any) -> int:
+    """Frames of one step: `frames_per_step` of an environment or of a wrapped one below it; 1 where none says so.
+
+    Not `frame_skip`: environments use that name for substeps of physics that nobody counts as frames.
+    """
+    while env is not None:
+        frames = getattr(env, "frames_per_step", None)
+        if frames is not None:
+            if not isinstance(frames, int) or isinstance(frames, bool) or frames < 1:
+                raise EnvSetupError(
+                    f"{env_id}: its frames_per_step is {frames!r}: give a whole number of 1 or more"
+                )
+            return frames
+        env = getattr(env, "env", None)
+    return 1
 
 
 def _number(name: str, value: Any) -> float:

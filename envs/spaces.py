@@ -70,23 +70,31 @@ def _leaves(space: spaces.Space[Any], path: tuple[str, ...], env_id: str) -> tup
 
 def read_leaf(leaf: Leaf, obs: Any, env_id: str) -> NDArray[Any]:
     """Take one array of an observation, as `leaf.spec` says. Raises EnvSetupError where it does not fit."""
-    value = _follow(leaf, obs, env_id)
-    array = np.asarray(value)
-    if array.shape != leaf.shape:
-        raise EnvSetupError(_breach(leaf, env_id, f"shape {leaf.shape}", f"shape {array.shape}"))
+    return _delivered(leaf, np.asarray(_follow(leaf, obs, env_id)), (), env_id)
+
+
+def read_rows(leaf: Leaf, obs: Any, rows: int, env_id: str) -> NDArray[Any]:
+    """Do as `read_leaf` for the batched observation of a vector environment: [R, *leaf.spec.shape]."""
+    return _delivered(leaf, np.asarray(_follow(leaf, obs, env_id)), (rows,), env_id)
+
+
+def _delivered(leaf: Leaf, array: NDArray[Any], rows: tuple[int, ...], env_id: str) -> NDArray[Any]:
+    shape = (*rows, *leaf.shape)
+    if array.shape != shape:
+        raise EnvSetupError(_breach(leaf, env_id, f"shape {shape}", f"shape {array.shape}"))
     if leaf.kind == "one_hot":
         return _one_hot(leaf, array, env_id)
     if leaf.kind == "float":
         if array.dtype.kind not in "fiub":
             raise EnvSetupError(_breach(leaf, env_id, "numbers", f"dtype {array.dtype}"))
         with np.errstate(over="ignore"):
-            numbers = array.astype(np.float32)
+            numbers = array.astype(np.float32, copy=False)
         if not np.isfinite(numbers).all():
             raise EnvSetupError(_breach(leaf, env_id, "finite numbers", "NaN or infinity"))
-        return numbers.reshape(leaf.spec.shape)
+        return numbers.reshape(*rows, *leaf.spec.shape)
     if array.dtype != np.uint8:
         raise EnvSetupError(_breach(leaf, env_id, "dtype uint8", f"dtype {array.dtype}"))
-    return array.transpose(2, 0, 1) if leaf.kind == "image" else array.reshape(leaf.spec.shape)
+    return np.moveaxis(array, -1, -3) if leaf.kind == "image" else array.reshape(*rows, *leaf.spec.shape)
 
 
 def _follow(leaf: Leaf, obs: Any, env_id: str) -> Any:
@@ -103,10 +111,13 @@ def _follow(leaf: Leaf, obs: Any, env_id: str) -> Any:
 def _one_hot(leaf: Leaf, array: NDArray[Any], env_id: str) -> NDArray[np.float32]:
     size = leaf.spec.shape[0]
     expected = f"an integer within {leaf.start}..{leaf.start + size - 1}"
-    if array.dtype.kind not in "iu" or not leaf.start <= int(array) < leaf.start + size:
-        raise EnvSetupError(_breach(leaf, env_id, expected, f"{array} ({array.dtype})"))
-    hot = np.zeros(size, np.float32)
-    hot[int(array) - leaf.start] = 1
+    if array.dtype.kind not in "iu":
+        raise EnvSetupError(_breach(leaf, env_id, expected, f"{array.flat[0]} ({array.dtype})"))
+    index = array.astype(np.int64) - leaf.start
+    wrong = (index < 0) | (index >= size)
+    if wrong.any():
+        raise EnvSetupError(_breach(leaf, env_id, expected, f"{array[wrong].flat[0]} ({array.dtype})"))
+    hot: NDArray[np.float32] = (np.arange(size) == index[..., None]).astype(np.float32)
     return hot
 
 
@@ -148,6 +159,23 @@ def action_decoder(space: spaces.Space[Any]) -> Callable[[NDArray[Any]], Any]:
     box = space
     low, high = _bounds(box)
     return lambda action_A: np.clip(action_A, low, high).reshape(box.shape).astype(box.dtype)
+
+
+def rows_decoder(space: spaces.Space[Any]) -> Callable[[NDArray[Any]], Any]:
+    """Build the function that turns all rows of actions ([R, A]) into what a vector environment takes.
+
+    space: the action space of one row.
+    """
+    if isinstance(space, spaces.Discrete):
+        first, kind = space.start, space.dtype
+        return lambda action_RA: action_RA[:, 0].astype(kind) + first
+    if isinstance(space, spaces.MultiDiscrete):
+        start, shape, dtype = space.start, space.shape, space.dtype
+        return lambda action_RA: (action_RA.reshape(-1, *shape) + start).astype(dtype)
+    assert isinstance(space, spaces.Box)
+    box = space
+    low, high = _bounds(box)
+    return lambda action_RA: np.clip(action_RA, low, high).reshape(-1, *box.shape).astype(box.dtype)
 
 
 def _bounds(space: spaces.Box) -> tuple[NDArray[Any], NDArray[Any]]:

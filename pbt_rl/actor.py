@@ -81,19 +81,25 @@ class Actor:
     def __init__(self, setup: ActorSetup) -> None:
         self._setup = setup
         table = ShapingTable.map(tuple(setup.spec.shaping), setup.policies, setup.shaping_fd)
-        self._runners = [
-            UnitRunner(
-                make_unit(
-                    setup.spec.env_id,
-                    setup.rows,
-                    seed,
-                    setup.options,
-                    lambda row: table.read(row // setup.envs_per_policy),
-                ),
-                Mailbox(setup.spec, setup.rows, fd),
-                setup.ready_fd,
+        units = [
+            make_unit(
+                setup.spec.env_id,
+                setup.rows,
+                seed,
+                setup.options,
+                lambda row: table.read(row // setup.envs_per_policy),
             )
-            for seed, fd in zip(setup.seeds, setup.mailbox_fds, strict=True)
+            for seed in setup.seeds
+        ]
+        for unit in units:
+            if unit.spec != setup.spec:
+                raise EnvSetupError(
+                    f"{setup.spec.env_id} is not the same each time that it is made: it was {setup.spec}, "
+                    f"now {unit.spec}. Give it the same spaces and shaping always"
+                )
+        self._runners = [
+            UnitRunner(unit, Mailbox(setup.spec, setup.rows, fd), setup.ready_fd)
+            for unit, fd in zip(units, setup.mailbox_fds, strict=True)
         ]
 
     def turn(self) -> bool:

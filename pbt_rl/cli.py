@@ -66,7 +66,7 @@ def parse_train(arguments: list[str]) -> tuple[Config, bool]:
     The environment's recipe gives the defaults; what is on the command line wins.
     """
     from pbt_rl.config import Config
-    from pbt_rl.envs.registry import recipe
+    from pbt_rl.envs.registry import EnvOptions, keywords, recipe
 
     @dataclass(frozen=True)
     class TrainCommand(Config):
@@ -79,10 +79,12 @@ def parse_train(arguments: list[str]) -> tuple[Config, bool]:
     if env is not None:
         start = TrainCommand(env=env)
         with environment_code(env):
-            values = recipe(env)
+            values = recipe(env, EnvOptions(keywords=keywords(_all_options(arguments, "--env-option"))))
         default = apply_recipe(start, values)
     elif not {"-h", "--help"} & set(arguments):
-        raise ConfigError("--env is missing: give it as family/name, such as atari/pong; see `pbt-rl envs`")
+        raise ConfigError(
+            "--env is missing: give it as family/name, such as atari/pong, or module:factory; see `pbt-rl envs`"
+        )
     command = _parse(TrainCommand, "pbt-rl train", _switches(arguments), default)
     fields = {f.name: getattr(command, f.name) for f in dataclasses.fields(Config)}
     return Config(**fields), command.show
@@ -119,12 +121,17 @@ def _switches(arguments: list[str]) -> list[str]:
 
 
 def _option(arguments: list[str], name: str) -> str | None:
+    return next(iter(_all_options(arguments, name)), None)
+
+
+def _all_options(arguments: list[str], name: str) -> list[str]:
+    found = []
     for i, argument in enumerate(arguments):
         if argument == name and i + 1 < len(arguments):
-            return arguments[i + 1]
-        if argument.startswith(f"{name}="):
-            return argument.partition("=")[2]
-    return None
+            found.append(arguments[i + 1])
+        elif argument.startswith(f"{name}="):
+            found.append(argument.partition("=")[2])
+    return found
 
 
 def apply_recipe(config: Any, values: dict[str, object]) -> Any:

@@ -11,7 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+import tyro
+
 from pbt_rl.envs.atari import AtariOptions
+from pbt_rl.envs.registry import EnvOptions, keywords
 from pbt_rl.errors import require
 from pbt_rl.pbt.config import PbtConfig
 from pbt_rl.pbt.hypers import Hypers
@@ -100,7 +103,11 @@ class Config:
     """Train a population of policies."""
 
     env: str
-    """Environment as family/name, e.g. atari/pong, gym/CartPole-v1, toy/memory. See `pbt-rl envs`."""
+    """Environment as family/name, e.g. atari/pong, gym/CartPole-v1, toy/memory, or module:factory for your own.
+    See `pbt-rl envs`."""
+    env_option: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    """key=value for the maker of an environment of your own or of gym/; repeat it for more. Values are JSON
+    where they can be, else strings."""
     num_policies: int = 4
     """Members of the population."""
     algo: Literal["appo", "a3c"] = "appo"
@@ -156,9 +163,7 @@ class Config:
         return self.controller in ("hypertrick", "successive-halving", "hyperband", "random")
 
     def __post_init__(self) -> None:
-        require(
-            "/" in self.env, "env", repr(self.env), "write family/name, such as atari/pong; see `pbt-rl envs`"
-        )
+        keywords(self.env_option)
         require(self.num_policies > 0, "num-policies", self.num_policies, "a population has 1 or more")
         require(self.resident >= 0, "resident", self.resident, "give 0 (all) or more")
         require(self.turn_frames > 0, "turn-frames", self.turn_frames, "give a number above 0")
@@ -199,3 +204,8 @@ class Config:
                 repr(self.name),
                 "use letters, digits, '.', '_' and '-'",
             )
+
+    @property
+    def env_options(self) -> EnvOptions:
+        """What the makers of environments are told."""
+        return EnvOptions(atari=self.atari, keywords=keywords(self.env_option))

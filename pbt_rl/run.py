@@ -34,7 +34,7 @@ class Facts:
     @classmethod
     def find(cls, config: Config, machine: Machine) -> Facts:
         """Probe the environment and plan. Raises ConfigError or EnvSetupError."""
-        options = EnvOptions(atari=config.atari)
+        options = config.env_options
         plan = make_plan(config, machine)
         with environment_code(config.env):
             spec = probe(config.env, options)

@@ -130,23 +130,24 @@ def filmed_unit(spec: EnvSpec, rows: int, seed: int, options: EnvOptions) -> tup
         camera: Camera = GreyFrames(options.atari) if sticky else ColourTwin(name, options.atari)
         return make_unit(spec.env_id, rows, seed, options, shaping), camera
     if family == "gym":
-        return _filmed_gym_unit(spec.env_id, name, rows, seed, shaping)
+        return _filmed_gym_unit(spec.env_id, name, rows, seed, shaping, options)
     raise ConfigError(
         f"--video: {spec.env_id} has no pictures; atari/ has, and gym/ where rgb_array can be rendered"
     )
 
 
 def _filmed_gym_unit(
-    env_id: str, name: str, rows: int, seed: int, shaping: ShapingSource
+    env_id: str, name: str, rows: int, seed: int, shaping: ShapingSource, options: EnvOptions
 ) -> tuple[GymUnit, GymCamera]:
     made: list[gymnasium.Env[Any, Any]] = []
 
     def make() -> gymnasium.Env[Any, Any]:
-        env = gymnasium.make(name, render_mode=None if made else "rgb_array", disable_env_checker=True)
+        mode = None if made else "rgb_array"
+        env = gymnasium.make(name, render_mode=mode, disable_env_checker=True, **options.keywords)
         made.append(env)
         return env
 
-    plain = maker(name)()
+    plain = maker(name, options.keywords)()
     modes = plain.metadata.get("render_modes") or []
     plain.close()
     if "rgb_array" not in modes:

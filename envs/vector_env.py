@@ -1,0 +1,251 @@
+"""A Gymnasium vector environment as a unit: one call steps all rows, no loop in Python.
+
+What happens at an episode's end is said by `metadata["autoreset_mode"]`:
+
+    NEXT_STEP   the environment does as a unit does: every transition is learned from.
+    SAME_STEP   the row is reset inside the step that ends its episode; `info["final_obs"]` holds the final
+    DISABLED    observation. (DISABLED: we reset it then, by `reset(options={"reset_mask": ...})`.)
+
+In the last two all rows must step while a unit delivers a row's first observation, so the first step of every
+episode but the first is taken with whatever action came for the final observation, and is delivered as the
+reset: its reward counts for the episode's return, but it is not learned from.
+
+Axes: R rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
+
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv
+from numpy.typing import NDArray
+
+from .base import EnvSetupError, EnvSpec, RewardShapingInterface, ShapingSource, StepArrays
+from .shaping import find_interface, flatten, frames_per_step, unflatten
+from .spaces import action_spec, obs_leaves, read_leaf, read_rows, rows_decoder
+
+AnyVectorEnv = VectorEnv[Any, Any, Any]
+
+
+def describe_vector(env_id: str, env: AnyVectorEnv) -> EnvSpec:
+    """Spec of one row. Raises EnvSetupError for spaces, shaping or a way to reset that cannot be used."""
+    _autoreset_mode(env_id, env)
+    shapers = _shapers(env)
+    return EnvSpec(
+        env_id=env_id,
+        obs={leaf.name: leaf.spec for leaf in obs_leaves(env.single_observation_space, env_id)},
+        action=action_spec(env.single_action_space, env_id),
+        frame_skip=frames_per_step(env_id, _one_row(env)),
+        shaping=flatten(shapers[0][0].get_default_reward_shaping()) if shapers else {},
+    )
+
+
+class VectorUnit:
+    """R rows of a vector environment. The first reset seeds it; its generators go on from there."""
+
+    def __init__(self, env_id: str, env: AnyVectorEnv, seed: int, shaping: ShapingSource) -> None:
+        self.spec = describe_vector(env_id, env)
+        self.rows = rows = env.num_envs
+        self._env: AnyVectorEnv | None = env
+        self._mode = _autoreset_mode(env_id, env)
+        self._shaping = shaping
+        self._shapers = _shapers(env)
+        self._leaves = obs_leaves(env.single_observation_space, env_id)
+        self._decode = rows_decoder(env.single_action_space)
+        self._seed: int | None = int(np.random.SeedSequence(seed).generate_state(1)[0]) % 2**31
+        self._ended_R = np.zeros(rows, np.bool_)
+        self._return_R = np.zeros(rows)
+        self._length_R = np.zeros(rows, np.int64)
+        self._shaping_version_R = np.zeros(rows, np.int64)
+
+    def reset(self, out: StepArrays) -> None:
+        """See `Unit.reset`."""
+        assert self._env is not None, "the unit is closed"
+        self._begin(range(self.rows))
+        answer: Any = self._env.reset(seed=self._seed)
+        if not isinstance(answer, tuple) or len(answer) != 2:
+            raise self._breach("reset() must return (observations, infos)", answer)
+        self._seed = None
+        self._ended_R[:] = False
+        self._write_obs(answer[0], out)
+        out.first[:] = True
+        for array_R in (out.reward, out.terminated, out.truncated, out.episode_done):
+            array_R[:] = 0
+        self._write_episode(self._return_R, out)
+
+    def step(self, action: NDArray[Any], out: StepArrays) -> None:
+        """See `Unit.step`. action: [R, A] of `spec.action.dtype`."""
+        assert self._env is not None, "the unit is closed"
+        starts_R = self._ended_R
+        in_step = self._mode is AutoresetMode.NEXT_STEP
+        if in_step and starts_R.any():
+            self._begin(np.flatnonzero(starts_R).tolist())
+        answer: Any = self._env.step(self._decode(action))
+        if not isinstance(answer, tuple) or len(answer) != 5:
+            raise self._breach(
+                "step() must return (observations, rewards, terminations, truncations, infos)", answer
+            )
+        obs, reward, terminated, truncated, info = answer
+        reward_R = self._rewards(reward)
+        terminated_R, truncated_R = self._flags(terminated), self._flags(truncated)
+        if in_step:  # what came with a reset is none of the episode's
+            reward_R = reward_R * ~starts_R
+            terminated_R, truncated_R = terminated_R & ~starts_R, truncated_R & ~starts_R
+        over_R = terminated_R | truncated_R
+        done_R = over_R & ~starts_R  # an episode that ends in its undelivered first step is not counted
+
+        self._write_obs(obs, out)
+        self._return_R += reward_R
+        self._length_R += ~starts_R if in_step else True
+        out.first[:] = starts_R
+        out.reward[:] = reward_R * ~starts_R
+        out.terminated[:] = terminated_R & done_R
+        out.truncated[:] = truncated_R & done_R & ~terminated_R
+        out.episode_done[:] = done_R
+        self._write_episode(self._objectives(np.flatnonzero(done_R).tolist(), info), out)
+        self._ended_R = done_R
+        if not in_step and over_R.any():
+            self._leave(over_R, done_R, info, out)
+
+    def close(self) -> None:
+        """Close the environment once."""
+        if self._env is not None:
+            self._env.close()
+            self._env = None
+
+    def _leave(
+        self, over_R: NDArray[np.bool_], done_R: NDArray[np.bool_], info: Any, out: StepArrays
+    ) -> None:
+        """Begin the next episode of rows that are over, and deliver the final observation of those done."""
+        assert self._env is not None
+        self._begin(np.flatnonzero(over_R).tolist())
+        if self._mode is AutoresetMode.SAME_STEP:
+            for row in np.flatnonzero(done_R).tolist():
+                final = None if "final_obs" not in info else _of_row(info["final_obs"], row)
+                if final is None:
+                    raise self._breach(
+                        'with AutoresetMode.SAME_STEP, info["final_obs"] must hold the final observation '
+                        f"of every row that ended (row {row})",
+                        sorted(info),
+                    )
+                for leaf in self._leaves:
+                    out.obs[leaf.name][row] = read_leaf(leaf, final, self.spec.env_id)
+            return
+        obs, _ = self._env.reset(options={"reset_mask": over_R.copy()})
+        unseen_R = over_R & ~done_R
+        if unseen_R.any():
+            for leaf in self._leaves:
+                fresh = read_rows(leaf, obs, self.rows, self.spec.env_id)
+                out.obs[leaf.name][unseen_R] = fresh[unseen_R]
+
+    def _begin(self, rows: Iterable[int]) -> None:
+        """Ask for the shaping of new episodes and start their sums."""
+        for row in rows:
+            self._shaping_version_R[row], values = self._shaping(row)
+            if self._shapers:
+                shaper, index = self._shapers[row]
+                shaper.set_reward_shaping(unflatten(values), index)
+            self._return_R[row] = self._length_R[row] = 0
+
+    def _write_obs(self, obs: Any, out: StepArrays) -> None:
+        for leaf in self._leaves:
+            out.obs[leaf.name][:] = read_rows(leaf, obs, self.rows, self.spec.env_id)
+
+    def _write_episode(self, objective_R: NDArray[np.float64], out: StepArrays) -> None:
+        out.objective[:] = objective_R
+        out.raw_return[:] = out.shaped_return[:] = self._return_R
+        out.length[:] = self._length_R
+        out.shaping_version[:] = self._shaping_version_R
+
+    def _objectives(self, ended: list[int], info: Any) -> NDArray[np.float64]:
+        objective_R = self._return_R
+        if not ended:
+            return objective_R
+        if not isinstance(info, Mapping):
+            raise self._breach("infos must be a dict", info)
+        if self._mode is AutoresetMode.SAME_STEP and "final_info" in info:
+            info = info["final_info"]
+        objective_R = objective_R.copy()
+        for row in ended:
+            of_row = info[row] if isinstance(info, np.ndarray) else _filled(info, row)
+            if of_row is not None and "true_objective" in of_row:
+                value = of_row["true_objective"]
+                try:
+                    objective_R[row] = float(value)
+                except (TypeError, ValueError):
+                    raise self._breach('info["true_objective"] must be a number', value) from None
+        return objective_R
+
+    def _rewards(self, reward: Any) -> NDArray[np.float64]:
+        try:
+            reward_R = np.asarray(reward, np.float64)
+        except (TypeError, ValueError):
+            raise self._breach("rewards must be numbers", reward) from None
+        if reward_R.shape != (self.rows,):
+            raise self._breach(f"rewards must have shape ({self.rows},)", reward)
+        if not np.isfinite(reward_R).all():
+            raise self._breach("rewards must be finite", reward)
+        return reward_R
+
+    def _flags(self, flags: Any) -> NDArray[np.bool_]:
+        flags_R = np.asarray(flags)
+        if flags_R.shape != (self.rows,):
+            raise self._breach(f"terminations and truncations must have shape ({self.rows},)", flags)
+        return flags_R.astype(np.bool_, copy=False)
+
+    def _breach(self, rule: str, got: object) -> EnvSetupError:
+        return EnvSetupError(
+            f"{self.spec.env_id} breaks its contract: {rule}, got {got!r:.200}. Correct the environment"
+        )
+
+
+def _autoreset_mode(env_id: str, env: AnyVectorEnv) -> AutoresetMode:
+    mode = env.metadata.get("autoreset_mode")
+    try:
+        return AutoresetMode(mode)
+    except ValueError:
+        raise EnvSetupError(
+            f'{env_id}: metadata["autoreset_mode"] of the vector environment is {mode!r}: set it to '
+            "gymnasium.vector.AutoresetMode.NEXT_STEP, SAME_STEP or DISABLED, as the environment does"
+        ) from None
+
+
+def _shapers(env: AnyVectorEnv) -> list[tuple[RewardShapingInterface, int]]:
+    """Row -> who keeps its shaping, and the index to give: the environment itself, or its own list of rows."""
+    shared = find_interface(env)
+    if shared is not None:
+        return [(shared, row) for row in range(env.num_envs)]
+    own = [find_interface(one) for one in _rows_of(env)]
+    return [(one, 0) for one in own if one is not None] if own and None not in own else []
+
+
+def _one_row(env: AnyVectorEnv) -> Any:
+    """Where an attribute of one row is looked for: the first of a list of rows, else the environment."""
+    rows = _rows_of(env)
+    return rows[0] if rows else env
+
+
+def _rows_of(env: Any) -> list[Any]:
+    while env is not None:
+        if isinstance(getattr(env, "envs", None), list):
+            return cast("list[Any]", env.envs)
+        env = getattr(env, "env", None)
+    return []
+
+
+def _of_row(tree: Any, row: int) -> Any:
+    """One row of a batched observation, be it an array, an array of objects, or a dict of such."""
+    if isinstance(tree, Mapping):
+        return {key: _of_row(value, row) for key, value in tree.items() if not str(key).startswith("_")}
+    return tree[row]
+
+
+def _filled(info: Mapping[str, Any], row: int) -> dict[str, Any]:
+    """What Gymnasium's batched info says of one row: an entry counts where its mask `_NAME` is set."""
+    key = "true_objective"
+    mask = info.get(f"_{key}")
+    if key not in info or (mask is not None and not mask[row]):
+        return {}
+    return {key: np.asarray(info[key])[row]}
