@@ -12,12 +12,14 @@ import torch
 
 from pbt_rl.algos.distributions import make_distribution
 from pbt_rl.algos.pack import Pack
+from pbt_rl.algos.update import UpdateSettings
 from pbt_rl.config import ModelConfig
 from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec
 from pbt_rl.learner import build_net
-from pbt_rl.mailbox import Mailbox
+from pbt_rl.mailbox import Mailbox, ShapingTable, anonymous_memory
 from pbt_rl.pbt.hypers import Hypers, hyper_table
 from pbt_rl.sampler import Sampler
+from pbt_rl.trainer import Trainer
 
 VALUES = {name: spec.default for name, spec in hyper_table(Hypers(unroll=6)).items()}
 ENVS, STEPS = 3, 6
@@ -39,6 +41,8 @@ class FakeActor:
         self._due = np.zeros(rows, np.bool_)
         self.actions: list[np.ndarray] = []
         self.version = 0
+        self.version_of = lambda _row: self.version
+        self._version_R, self._began_R = np.zeros(rows, np.int64), np.zeros(rows, np.int64)
 
     def advance(self) -> bool:
         """Take one step if it is our turn."""
@@ -59,7 +63,9 @@ class FakeActor:
         step.terminated[:], step.truncated[:] = ends & ~limit, ends & limit
         step.first[:], step.episode_done[:] = first, ends
         step.objective[:], step.raw_return[:], step.shaped_return[:] = rows, rows * 2, rows * 3
-        step.length[:], step.shaping_version[:] = n, self.version
+        for row in np.flatnonzero(first):
+            self._version_R[row], self._began_R[row] = self.version_of(row), n
+        step.length[:], step.shaping_version[:] = n - self._began_R, self._version_R
         self._due, self._steps = ends, n + 1
         self.box.publish_step(self._ready_fd)
         return True
@@ -147,3 +153,47 @@ class Bench:
         for r in rollouts:
             sorted_out[int(r.obs["obs"][0, 0, 0]) // 100].append(r)
         return sorted_out
+
+
+class Stand:
+    """A trainer on a bench; episodes say under which shaping they began."""
+
+    def __init__(self, bench: Bench, *, max_lag=2, schedule=lambda: 1.0, **settings) -> None:
+        self.bench = bench
+        policies = bench.pack.num_policies
+        fd = anonymous_memory(ShapingTable.size(("bait",), policies), "shaping")
+        self.shaping = ShapingTable.map(("bait",), policies, fd)
+        for actor in bench.actors:
+            actor.version_of = lambda row: self.shaping.read(row // ENVS)[0]
+        self.exchange = torch.zeros(bench.pack.member_bytes(), dtype=torch.uint8)
+        defaults = {
+            "algo": "appo",
+            "epochs": 1,
+            "minibatches": 1,
+            "use_vtrace": True,
+            "normalize_advantage": True,
+            "kl_target": None,
+        }
+        self.trainer = Trainer(
+            bench.pack,
+            bench.sampler,
+            UpdateSettings(**(defaults | settings), distribution=bench.distribution),
+            bench.members,
+            2,
+            max_lag,
+            self.shaping,
+            self.exchange,
+            0,
+            schedule,
+        )
+
+    def learn(self) -> None:
+        self.bench.fill(2)
+        self.trainer.learn()
+        self.bench.sampler.resume_finished()
+
+    def state(self, place: int) -> dict[str, torch.Tensor]:
+        return self.bench.pack.export_member(place)
+
+    def changed(self, place: int, before: dict[str, torch.Tensor]) -> bool:
+        return any(not torch.equal(x, before[name]) for name, x in self.state(place).items())

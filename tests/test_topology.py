@@ -19,11 +19,13 @@ def check(plan, c: Config) -> None:
     """What every plan must be."""
     placed = sorted(m for pack in plan.packs for m in pack.members)
     assert placed == list(range(c.num_policies)), "every member has one place"
-    sizes = [len(pack.members) for pack in plan.packs]
-    assert max(sizes) - min(sizes) <= 1, "devices share the members evenly"
+    for sizes in ([len(p.members) for p in plan.packs], [p.places for p in plan.packs]):
+        assert max(sizes) - min(sizes) <= 1, "devices share members and places evenly"
+    assert sum(p.places for p in plan.packs) == min(c.resident or c.num_policies, c.num_policies)
     for pack in plan.packs:
         assert pack.actors >= 1
-        assert pack.rows == len(pack.members) * pack.envs_per_policy > 0
+        assert 1 <= pack.places <= len(pack.members)
+        assert pack.rows == pack.places * pack.envs_per_policy > 0
         assert 1 <= pack.units_per_batch <= pack.units
         assert pack.threads >= 1
     assert plan.actors == sum(pack.actors for pack in plan.packs)
@@ -38,9 +40,10 @@ def check(plan, c: Config) -> None:
     st.sampled_from(["async", "sync", "serial"]),
     st.sampled_from(["appo", "a3c"]),
     st.sampled_from(["auto", "cpu"]),
+    st.integers(0, 40),
 )
-def test_every_machine_and_population_has_a_plan(cpus, gpus, policies, mode, algo, devices):
-    c = config(num_policies=policies, mode=mode, algo=algo, devices=devices)
+def test_every_machine_and_population_has_a_plan(cpus, gpus, policies, mode, algo, devices, resident):
+    c = config(num_policies=policies, mode=mode, algo=algo, devices=devices, resident=resident)
     plan = make_plan(c, Machine(cpus, gpus))
     check(plan, c)
     assert len(plan.packs) == 1 or (mode != "serial" and devices == "auto")
@@ -99,6 +102,7 @@ def test_no_gpu_at_all():
     ("changes", "words"),
     [
         ({"devices": "cpu,cpu,cpu", "num_policies": 2}, "3 devices for 2 policies"),
+        ({"devices": "cpu,cpu,cpu", "num_policies": 9, "resident": 2}, "3 devices for 2 resident policies"),
         ({"devices": "cpu,cpu", "mode": "serial"}, "--mode serial"),
         ({"devices": "cpu,cpu", "actors": 1}, "--actors 1 is too few"),
         ({"learner": LearnerConfig(minibatches=999)}, "--learner.minibatches 999"),

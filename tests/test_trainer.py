@@ -2,57 +2,12 @@
 
 import numpy as np
 import pytest
-import torch
-from fake_actor import ENVS, VALUES, Bench
+from fake_actor import ENVS, VALUES, Bench, Stand
 
-from pbt_rl.algos.update import UpdateSettings
-from pbt_rl.mailbox import ShapingTable, anonymous_memory
 from pbt_rl.residents import OPTIMIZER_HYPERS, Edit
-from pbt_rl.trainer import Trainer
 
 MEMBERS = (4, 7, 9)
 CHANGED = {name: value * 0.9 for name, value in VALUES.items()} | {"unroll": 4.0}
-
-
-class Stand:
-    """A trainer on a bench of three policies."""
-
-    def __init__(self, bench: Bench, *, max_lag=2, schedule=lambda: 1.0, **settings) -> None:
-        self.bench = bench
-        fd = anonymous_memory(ShapingTable.size(("bait",), 3), "shaping")
-        self.shaping = ShapingTable.map(("bait",), 3, fd)
-        self.exchange = torch.zeros(bench.pack.member_bytes(), dtype=torch.uint8)
-        defaults = {
-            "algo": "appo",
-            "epochs": 1,
-            "minibatches": 1,
-            "use_vtrace": True,
-            "normalize_advantage": True,
-            "kl_target": None,
-        }
-        self.trainer = Trainer(
-            bench.pack,
-            bench.sampler,
-            UpdateSettings(**(defaults | settings), distribution=bench.distribution),
-            MEMBERS,
-            2,
-            max_lag,
-            self.shaping,
-            self.exchange,
-            0,
-            schedule,
-        )
-
-    def learn(self) -> None:
-        self.bench.fill(2)
-        self.trainer.learn()
-        self.bench.sampler.resume_finished()
-
-    def state(self, place: int) -> dict[str, torch.Tensor]:
-        return self.bench.pack.export_member(place)
-
-    def changed(self, place: int, before: dict[str, torch.Tensor]) -> bool:
-        return any(not torch.equal(x, before[name]) for name, x in self.state(place).items())
 
 
 @pytest.fixture
