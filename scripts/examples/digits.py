@@ -1,0 +1,151 @@
+"""A classifier of handwritten digits, tuned by validation accuracy: learning rate and dropout.
+
+    python scripts/examples/digits.py [--quick] [--workers 2]
+
+The second use of Jaderberg et al. (2017), in small: scikit-learn's 8x8 digits, a network of two layers, stochastic
+gradient descent. 200 digits train, 800 choose (validation), the rest says how good the choice was (test). Needs
+scikit-learn.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from functools import cache, partial
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch.nn.functional import cross_entropy
+
+from pbt_rl.pbt import (
+    Gap,
+    HyperSpec,
+    PbtController,
+    PerturbFactors,
+    RandomSearch,
+    Result,
+    Synchronous,
+    Truncation,
+    run,
+)
+
+TRAIN, VALIDATION, BATCH, HIDDEN = 200, 800, 20, 128
+MEMBERS, EPOCHS, PERIOD = 8, 60, 5
+TABLE = {
+    "learning_rate": HyperSpec("learning_rate", 0.02, 1e-4, 3.0, "log", tuned=True),
+    "dropout": HyperSpec("dropout", 0.45, 0.0, 0.9, "linear", tuned=True),
+}
+Split = tuple[torch.Tensor, torch.Tensor]
+
+
+@cache
+def splits() -> tuple[Split, Split, Split]:
+    """Images and labels for training, validation and test, shuffled once and for all."""
+    from sklearn.datasets import load_digits  # noqa: PLC0415 - an extra that only this example needs
+
+    images, labels = (torch.as_tensor(a) for a in load_digits(return_X_y=True))
+    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
+    images, labels = images[order].float() / 16, labels[order]
+    ends = (0, TRAIN, TRAIN + VALIDATION, len(labels))
+    train, validation, test = ((images[a:b], labels[a:b]) for a, b in pairwise(ends))
+    return train, validation, test
+
+
+class Classifier:
+    """One network. Its draws come from its own generator: batches, dropout."""
+
+    def __init__(self, seed: int, index: int) -> None:
+        torch.set_num_threads(1)
+        self.draws = torch.Generator().manual_seed(1000 * seed + index)
+        shapes = ((64, HIDDEN), (HIDDEN, 10))
+        self.layers = [torch.randn(shape, generator=self.draws) / shape[0] ** 0.5 for shape in shapes]
+        self.biases = [torch.zeros(shape[1]) for shape in shapes]
+        for parameter in self.parameters:
+            parameter.requires_grad_()
+
+    @property
+    def parameters(self) -> list[torch.Tensor]:
+        """All that is learned."""
+        return [*self.layers, *self.biases]
+
+    def logits(self, images: torch.Tensor, dropout: float = 0.0) -> torch.Tensor:
+        """Scores of the ten classes. `[B, 64] -> [B, 10]`"""
+        hidden = torch.relu(images @ self.layers[0] + self.biases[0])
+        if dropout:
+            kept = torch.rand(hidden.shape, generator=self.draws) >= dropout
+            hidden = hidden * kept / (1 - dropout)
+        return hidden @ self.layers[1] + self.biases[1]
+
+    def step(self, hypers: Mapping[str, float]) -> None:
+        """One epoch."""
+        images, labels = splits()[0]
+        for batch in torch.randperm(len(labels), generator=self.draws).split(BATCH):
+            loss = cross_entropy(self.logits(images[batch], hypers["dropout"]), labels[batch])
+            for parameter, gradient in zip(
+                self.parameters, torch.autograd.grad(loss, self.parameters), strict=True
+            ):
+                parameter.data -= hypers["learning_rate"] * gradient
+
+    def accuracy(self, split: Split) -> float:
+        """Share of the images of a split that are recognised."""
+        images, labels = split
+        with torch.no_grad():
+            return (self.logits(images).argmax(1) == labels).float().mean().item()
+
+    def evaluate(self) -> float:
+        """Accuracy on the validation images."""
+        return self.accuracy(splits()[1])
+
+    def state(self) -> list[Any]:
+        """Weights."""
+        return [p.detach() for p in self.parameters]
+
+    def load(self, state: list[torch.Tensor]) -> None:
+        """Take over weights."""
+        for parameter, other in zip(self.parameters, state, strict=True):
+            parameter.data.copy_(other)
+
+
+def train(method: str, seed: int = 0, *, epochs: int = EPOCHS, workers: int = 0) -> tuple[Result, float]:
+    """Train a population by `pbt` or `random` search; also returns the best member's accuracy on the test images."""
+    controller = (
+        RandomSearch(TABLE, seed, frames=epochs)
+        if method == "random"
+        else PbtController(
+            TABLE,
+            seed,
+            ready=Synchronous(PERIOD, PERIOD, 1),
+            exploit=Truncation(0.25, Gap(0, 0), others_mutate=False),
+            explore=PerturbFactors(TABLE, (1.2, 0.8)),
+        )
+    )
+    result = run(
+        partial(Classifier, seed), controller, steps=epochs, num_members=MEMBERS, table=TABLE, workers=workers
+    )
+    chosen = Classifier(seed, 0)
+    chosen.load(result.best_state)
+    return result, chosen.accuracy(splits()[2])
+
+
+def main() -> None:
+    """Compare PBT with random search: the same epochs, the same number of members."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="a tenth of the work")
+    parser.add_argument("--workers", type=int, default=0)
+    arguments = parser.parse_args()
+    for method in ("random", "pbt"):
+        result, test = train(
+            method, epochs=EPOCHS // (10 if arguments.quick else 1), workers=arguments.workers
+        )
+        assert result.best is not None
+        best = result.members[result.best]
+        mean = sum(o for o in result.objectives if o is not None) / MEMBERS
+        chosen = ", ".join(f"{name} {value:.3g}" for name, value in best.values.items())
+        print(f"{method:6}  validation {best.objective:.3f} (mean {mean:.3f})  test {test:.3f}  ({chosen})")
+
+
+if __name__ == "__main__":
+    main()
