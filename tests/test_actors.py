@@ -17,6 +17,7 @@ from pbt_rl.fleet import Memory
 from pbt_rl.learner import Learner
 from pbt_rl.mailbox import ACTIONS, OBSERVATIONS
 from pbt_rl.process import Child
+from pbt_rl.reports import Seat
 from pbt_rl.run import Facts
 from pbt_rl.topology import Machine
 
@@ -74,10 +75,11 @@ def receive(learner, rollouts, received, seconds=30):
             count += 1
 
 
-@pytest.mark.parametrize("kills", [0, 6])
-def test_every_step_arrives_once_in_order_with_its_actions(kills):
+@pytest.mark.parametrize(("kills", "turns"), [(0, 0), (6, 0), (0, 6)])
+def test_every_step_arrives_once_in_order_with_its_actions(kills, turns):
     options = (
-        "--num-policies=2",
+        "--num-policies=5",
+        "--resident=2",
         "--actors=2",
         "--envs-per-unit=2",
         "--learner.rollout=8",
@@ -91,12 +93,23 @@ def test_every_step_arrives_once_in_order_with_its_actions(kills):
         for number in range(kills):
             receive(learner, 40, received)
             group.kill(number % 2)
+        for number in range(turns):  # members 2, 3, 4, 0, ... take the two places
+            receive(learner, 40, received)
+            place, enters = number % 2, (number + 2) % 5
+            leaves = learner.sampler.clock.occupants[place].member
+            learner.trainer.seat(Seat(place, leaves, enters, 0, learner._setup.values[0]))
         receive(learner, 160, received)
         for unit, rollouts in zip(units, received, strict=True):
             assert len(rollouts) > 10
             assert unit.taken == 8 * len(rollouts) + unit.t
             assert unit.taken in (unit.box.header[OBSERVATIONS], unit.box.header[OBSERVATIONS] - 1)
             assert unit.box.header[ACTIONS] == unit.taken
+        steps = learner.sampler.tally.steps
+        assert (steps > 0).tolist() == [True] * (5 if turns else 2) + [False] * (1 if turns else 4)
+        counted = sum(int((~first).sum()) for rollouts in received for _, _, first in rollouts)
+        assert abs(int(steps.sum()) - counted) <= 8 * 4 * len(units), (
+            "but for what is in the rollouts at work"
+        )
         ours.close()
         theirs.close()
 

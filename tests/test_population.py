@@ -107,6 +107,31 @@ def test_statistics_stay_until_newer_ones_come():
     assert p.views()[0].stats == {"entropy": 2.0, "kl": 0.1}
 
 
+def test_broken_is_of_the_present_generation_and_stays_until_another_step():
+    def told(broken: bool | None, generation: int = 0) -> bool:
+        p.take("a", report([MemberStats(0, 0, 0, 0, {}, generation, broken)]))
+        return p.report().members[0].broken
+
+    p = population()
+    assert [told(False), told(True), told(None)] == [False, True, True]
+    p.members[0].change({})
+    assert told(True, generation=0) is False, "it was about the weights before"
+    assert told(True, generation=1) is True
+    assert told(False, generation=1) is False
+
+
+def test_what_is_left_to_train():
+    p = population()
+    p.take("a", report([stats(0, 400), stats(1, 80), stats(2, 900)]))
+    assert p.missing_frames(500) == 100 + 420
+    p.members[1].stopped = True
+    assert p.missing_frames(500) == 100
+    assert not p.all_stopped
+    for member in p.members:
+        member.stopped = True
+    assert p.all_stopped
+
+
 def test_lag_and_discards_of_several_learners():
     p = population()
     assert p.lag_mean == 0.0
