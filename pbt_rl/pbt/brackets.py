@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pbt_rl.pbt.decisions import Continue, Decision, MemberReport, PopulationReport, Restart
-from pbt_rl.pbt.exploit import rank
 from pbt_rl.pbt.hypers import HyperSpec
 from pbt_rl.pbt.sampling import Sampling, draw_random
 from pbt_rl.pbt.search_base import Ended, Search
+from pbt_rl.pbt.selection import rank
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,11 @@ class Brackets(Search):
                 continue
             phase = self._progress[alive[0].member].phase
             if phase == len(bracket.rungs) - 1:
-                decisions += [self._stop(m.member, "completed") for m in alive if m.member in ended]
+                decisions += [
+                    self._stop(m.member, f"completed: {ended[m.member].score:.4g}")
+                    for m in alive
+                    if m.member in ended
+                ]
                 alive = [m for m in alive if m.member not in ended]
             elif all(m.member in ended for m in alive):
                 decisions += self._evict(

@@ -19,9 +19,9 @@ from random import Random
 from typing import Any
 
 from pbt_rl.pbt.decisions import Continue, Decision, Key, MemberReport, PopulationReport, Stop
-from pbt_rl.pbt.exploit import mean_objective
 from pbt_rl.pbt.hypers import HyperSpec, Values
 from pbt_rl.pbt.sampling import Sampling, draw_random
+from pbt_rl.pbt.selection import score
 
 EXTENSIONS = 10
 """A member with too few episodes gets this many extensions of a phase, of one in so many parts of it."""
@@ -115,11 +115,11 @@ class Search(ABC):
                 if self._needs_more(m, progress):
                     decisions.append(self._extend(m, progress))
                 else:
-                    score = mean_objective(m.objectives) if m.objectives else math.nan
-                    if math.isnan(score):
+                    own = score(m)
+                    if math.isnan(own):
                         decisions.append(self._stop(m.member, "evicted: no finite objective"))
                     else:
-                        ended[m.member] = Ended(m, score)
+                        ended[m.member] = Ended(m, own)
         decisions += self._judge(ended, report)
         return sorted(decisions, key=lambda d: d.member)
 

@@ -1,5 +1,6 @@
 """Laws of the seats, for any members, and their rules by hand."""
 
+import time
 from dataclasses import replace
 
 from hypothesis import given, settings
@@ -41,6 +42,13 @@ def test_a_turn_ends_only_for_someone_less_trained():
     assert seats.assign(all_free([100, 105, 0])) == [Change(0, 1, 2)]
     assert seats.assign(all_free([100, 105, 100])) == [], "nobody who waits has fewer frames"
     assert seats.assign(all_free([100, 105, 101])) == [Change(0, 2, 0)]
+
+
+def test_10_000_members_are_seated_in_well_under_a_second():
+    seats = Seats(10_000, 5_000, 10)
+    began = time.perf_counter()
+    assert len(seats.assign(all_free([20] * 5_000 + [0] * 5_000))) == 5_000
+    assert time.perf_counter() - began < 1
 
 
 moves = st.lists(st.tuples(st.integers(0, 11), st.sampled_from(["train", "wait", "go", "stop"])), max_size=40)
