@@ -64,6 +64,7 @@ def test_digits():
     assert test > 0.85
 
 
+@pytest.mark.slow
 def test_gan_is_the_same_in_two_processes():
     gan = example("gan")
     here, there = (gan.train("pbt", steps=6, workers=workers) for workers in (0, 2))

@@ -75,7 +75,8 @@ class Classifier:
         if dropout:
             kept = torch.rand(hidden.shape, generator=self.draws) >= dropout
             hidden = hidden * kept / (1 - dropout)
-        return hidden @ self.layers[1] + self.biases[1]
+        scores: torch.Tensor = hidden @ self.layers[1] + self.biases[1]
+        return scores
 
     def step(self, hypers: Mapping[str, float]) -> None:
         """One epoch."""

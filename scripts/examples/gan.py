@@ -4,8 +4,8 @@
 
 The third use of Jaderberg et al. (2017): generator and discriminator have learning rates of their own, the score
 is not differentiable, and perturbation is by 2 or 1/2 (section 4.3). Score: a point is *of* a Gaussian if it lies
-within three deviations of its centre; each Gaussian counts with the share of points that are of it, at most 1/8. So 1 is
-all Gaussians evenly, 1/8 is one of them only (mode collapse), 0 is noise.
+within three deviations of its centre; each Gaussian counts with the share of points that are of it, at most 1/8.
+So 1 is all Gaussians evenly, 1/8 is one of them only (mode collapse), 0 is noise.
 """
 
 from __future__ import annotations
@@ -101,14 +101,19 @@ class Gan:
         shares = (distances < 3 * DEVIATION).float().mean(0)
         return shares.clamp(max=1 / MODES).sum().item()
 
+    @property
+    def parts(self) -> tuple[nn.Module | torch.optim.Optimizer, ...]:
+        """All that has a state."""
+        return self.generator, self.discriminator, *self.optimizers
+
     def state(self) -> list[Any]:
         """Weights and moments."""
-        return [x.state_dict() for x in (self.generator, self.discriminator, *self.optimizers)]
+        return [part.state_dict() for part in self.parts]
 
     def load(self, state: list[Any]) -> None:
         """Take over weights and moments."""
-        for x, other in zip((self.generator, self.discriminator, *self.optimizers), state, strict=True):
-            x.load_state_dict(other)
+        for part, other in zip(self.parts, state, strict=True):
+            part.load_state_dict(other)
 
 
 def train(method: str, seed: int = 0, *, steps: int = STEPS, workers: int = 0) -> Result:

@@ -104,7 +104,8 @@ def main() -> None:
         accuracies = sorted(best(train(method, seed)) for seed in range(10))
         reached = sum(accuracy >= GOAL for accuracy in accuracies)
         print(
-            f"{method:6}  best accuracy {accuracies[0]:.0f} to {accuracies[-1]:.0f}; {reached} of 10 reach {GOAL:.0f}"
+            f"{method:6}  best accuracy {accuracies[0]:.0f} to {accuracies[-1]:.0f}; "
+            f"{reached} of 10 reach {GOAL:.0f}"
         )
     print("accuracy  rate    optimal")
     for accuracy, rate in schedule(train("pbt", 0)):
