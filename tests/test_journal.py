@@ -8,6 +8,7 @@ from types import MappingProxyType
 import numpy as np
 import pytest
 
+from pbt_rl.config import Config
 from pbt_rl.journal import Journal, git_version, read_journal, replay_decisions, versions
 from pbt_rl.pbt.config import PbtConfig
 from pbt_rl.pbt.controllers import build_controller
@@ -26,10 +27,14 @@ class Spec:
     shape: tuple[int, ...]
 
 
+def build(pbt, table, seed):
+    return build_controller(Config(env="toy/identity", pbt=pbt), table, seed)
+
+
 def record_run(path, *, pbt=PBT, seed=4, num_members=6, rounds=30):
     """A run as the supervisor records it, on random scores with NaN and infinities among them."""
     rng = Random(11)
-    controller = build_controller(pbt, TABLE, seed)
+    controller = build(pbt, TABLE, seed)
     with Journal(path) as journal:
         journal.start(pbt, seed, Spec("toy/random", (4, 84, 84)))
         values = controller.initial(num_members)
@@ -63,15 +68,15 @@ def decisions_of(events):
 def test_a_recorded_run_replays_bit_for_bit(tmp_path):
     path = tmp_path / "journal.jsonl"
     decisions = record_run(path)
-    assert {d["decision"] for d in decisions} == {"continue", "mutate", "replace"}
+    assert {d["decision"] for d in decisions} == {"continue", "mutate", "replace", "restart"}
     events = read_journal(path)
-    assert replay_decisions(events, build_controller(PBT, TABLE, seed=4)) == []
-    other_seed = replay_decisions(events, build_controller(PBT, TABLE, seed=5))
+    assert replay_decisions(events, build(PBT, TABLE, seed=4)) == []
+    other_seed = replay_decisions(events, build(PBT, TABLE, seed=5))
     assert other_seed[0].index == 1
     assert len(other_seed) > 2
-    other_rule = replay_decisions(events, build_controller(replace(PBT, replace_fraction=0.0), TABLE, seed=4))
+    other_rule = replay_decisions(events, build(replace(PBT, replace_fraction=0.0), TABLE, seed=4))
     assert other_rule
-    assert any(isinstance(d, Replace) for d in other_rule[0].recorded)
+    assert any(isinstance(d, Replace) for m in other_rule for d in m.recorded)
 
 
 def test_one_changed_digit_is_a_mismatch(tmp_path):
@@ -79,7 +84,7 @@ def test_one_changed_digit_is_a_mismatch(tmp_path):
     events = read_journal(tmp_path / "j")
     values = events[1]["values"][3]
     values["learning_rate"] = math.nextafter(values["learning_rate"], 1)
-    mismatches = replay_decisions(events, build_controller(PBT, TABLE, seed=4))
+    mismatches = replay_decisions(events, build(PBT, TABLE, seed=4))
     assert [m.index for m in mismatches] == [1]
 
 

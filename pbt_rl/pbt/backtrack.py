@@ -20,7 +20,7 @@ class QuantileTruncation:
 
     quantile: members from this share of the ranking on are replaced. pool: share of the population that may be
     forked (rounded down). With fewer than `min_population` members, or an empty pool, the rule says "later".
-    Ours: a member never forks one that ranks no better than itself, nor one without a finite objective.
+    Ours: a member never forks one that is no better than itself, nor one without a finite objective.
     """
 
     min_population: int = 5
@@ -42,7 +42,7 @@ class QuantileTruncation:
         fates = []
         for member in asked:
             donor = rng.choice(pool) if pool and place[member] >= int(self.quantile * len(scores)) else None
-            if donor is None or place[donor] >= place[member]:
+            if donor is None or scores[member] >= scores[donor]:
                 reason = f"objective {scores[member]:.4g} is at place {place[member] + 1} of {len(scores)}"
                 fates.append(Fate(member, None, mutate=False, reason=reason))
             else:

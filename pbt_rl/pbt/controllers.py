@@ -15,7 +15,7 @@ from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from pbt_rl.errors import ConfigError
+from pbt_rl.errors import ConfigError, require
 from pbt_rl.pbt.broken import Broken
 from pbt_rl.pbt.decisions import (
     Continue,
@@ -28,14 +28,14 @@ from pbt_rl.pbt.decisions import (
     PopulationReport,
     Replace,
 )
-from pbt_rl.pbt.exploit import Gap, Truncation
-from pbt_rl.pbt.explore import Explore, Learning, Perturb
+from pbt_rl.pbt.explore import Explore, Learning
 from pbt_rl.pbt.hypers import HyperSpec, Values
-from pbt_rl.pbt.ready import Ready, Synchronous
+from pbt_rl.pbt.ready import Ready
+from pbt_rl.pbt.rules import LEAST_MEMBERS, make_exploit, make_explore, make_ready
 from pbt_rl.pbt.selection import Exploit, Fate, Remembering, Stateful, decides, score
 
 if TYPE_CHECKING:
-    from pbt_rl.pbt.config import PbtConfig
+    from pbt_rl.config import Config
 
 
 class StaticController:
@@ -158,8 +158,7 @@ class PbtController:
 
     def _base(self, fate: Fate, copy: CopyWhat, members: Mapping[int, MemberReport]) -> Values:
         """Values to go on from: those the rule names, else the donor's, or the own ones if weights alone are copied."""
-        only_weights = self._copy == "weights"
-        if fate.donor is None or only_weights:
+        if fate.donor is None or self._copy == "weights":
             return members[fate.member].values
         if fate.base is not None:
             return fate.base
@@ -200,25 +199,69 @@ def _load_state(rule: object, state: dict[str, Any]) -> None:
         rule.load_state_dict(state)
 
 
-def build_controller(pbt: PbtConfig, table: Mapping[str, HyperSpec], seed: int) -> Controller:
-    """Controller that the options ask for.
+def build_controller(config: Config, table: Mapping[str, HyperSpec], seed: int) -> Controller:
+    """Controller that the options ask for (`--controller`).
 
     table: `hyper_table(...) | shaping_table(...)`, with bounds as tight as the run needs them.
-    Raises ConfigError if `pbt.tune` holds a name that is not in the table.
+    Raises ConfigError, for example if `pbt.tune` holds a name that is not in the table.
     """
+    pbt = config.pbt
     tuned = tuned_specs(table, pbt.tune)
+    if config.controller == "replay":
+        from pbt_rl.pbt.replay import build_replay  # noqa: PLC0415 - it imports this module
+
+        return build_replay(config, table, seed)
+    if config.controller not in ("pbt", "mf-pbt"):
+        from pbt_rl.pbt.search import build_search  # noqa: PLC0415 - it imports this module
+
+        return build_search(config, table, seed)
     if not pbt.enabled:
         return StaticController(table)
-    return PbtController(
+    least = LEAST_MEMBERS.get(pbt.exploit, 1)
+    require(
+        config.num_policies >= least,
+        "pbt.exploit",
+        pbt.exploit,
+        f"it compares at least {least} members; give --num-policies {least} or another rule",
+    )
+    ready, exploit, explore = make_ready(pbt), make_exploit(pbt), make_explore(pbt, table, tuned)
+    if config.controller == "pbt":
+        return PbtController(table, seed, ready=ready, exploit=exploit, explore=explore, copy=pbt.copy)
+    return _multi_frequency(config, table, seed, ready=ready, exploit=exploit, explore=explore)
+
+
+def _multi_frequency(
+    config: Config,
+    table: Mapping[str, HyperSpec],
+    seed: int,
+    *,
+    ready: Ready,
+    exploit: Exploit,
+    explore: Explore,
+) -> Controller:
+    from pbt_rl.pbt.mf_pbt import MfPbt  # noqa: PLC0415 - it imports this module
+
+    pbt = config.pbt
+    groups = len(pbt.frequencies)
+    least = groups * max(4, LEAST_MEMBERS.get(pbt.exploit, 1))
+    require(
+        config.num_policies >= least,
+        "controller",
+        "mf-pbt",
+        f"{groups} groups (--pbt.frequencies) need at least {least} members (--num-policies)",
+    )
+    require(
+        pbt.ready == "synchronous", "pbt.ready", pbt.ready, "mf-pbt counts rounds of all: use synchronous"
+    )
+    require(pbt.copy == "both", "pbt.copy", pbt.copy, "mf-pbt says itself what is copied: use both")
+    return MfPbt(
         table,
         seed,
-        ready=Synchronous(pbt.period_frames, pbt.start_frames, pbt.min_episodes),
-        exploit=Truncation(
-            pbt.replace_fraction,
-            Gap(pbt.replace_gap, pbt.replace_gap_absolute),
-            others_mutate=pbt.exploit == "top-middle-bottom",
-        ),
-        explore=Perturb(tuned, pbt.mutation_rate, pbt.perturb_min, pbt.perturb_max),
+        ready=ready,
+        exploit=exploit,
+        explore=explore,
+        frequencies=pbt.frequencies,
+        migrant_hypers=pbt.migrant_hypers,
     )
 
 

@@ -6,11 +6,11 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from populations import member, report, scored
+from populations import build, member, report, scored
 
 from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.config import PbtConfig
-from pbt_rl.pbt.controllers import PbtController, StaticController, build_controller, tuned_specs
+from pbt_rl.pbt.controllers import PbtController, StaticController, tuned_specs
 from pbt_rl.pbt.decisions import (
     Continue,
     Mutate,
@@ -54,7 +54,7 @@ def simulate(controller, rounds, seed=0, num_members=6):
 
 
 def test_initial_members():
-    values = build_controller(PBT, TABLE, seed=1).initial(4)
+    values = build(PBT, TABLE, seed=1).initial(4)
     assert values[0] == {n: s.default for n, s in TABLE.items()}
     for other in values[1:]:
         for name, spec in TABLE.items():
@@ -66,7 +66,7 @@ def test_initial_members():
 @settings(max_examples=40)
 @given(st.sampled_from(["top-middle-bottom", "truncation"]), st.integers(1, 9), st.integers(0, 1000))
 def test_each_ready_member_gets_one_decision_within_bounds(rule, num_members, seed):
-    controller = build_controller(replace(PBT, exploit=rule), TABLE, seed)
+    controller = build(replace(PBT, exploit=rule), TABLE, seed)
     for seen, decisions in simulate(controller, 5, seed, num_members):
         ids = [m.member for m in seen.members] if num_members > 1 else []
         assert [d.member for d in decisions] == ids
@@ -80,7 +80,7 @@ def test_each_ready_member_gets_one_decision_within_bounds(rule, num_members, se
 
 
 def test_a_replacement_goes_on_with_the_donors_values_mutated():
-    controller = build_controller(replace(PBT, mutation_rate=1.0), TABLE, seed=0)
+    controller = build(replace(PBT, mutation_rate=1.0), TABLE, seed=0)
     best, worst = controller.initial(2)
     members = [member(0, (9, 9), values=best), member(1, (1, 1), values=worst)]
     keep, copy = controller.observe(report(100, members))
@@ -96,14 +96,14 @@ def test_a_replacement_goes_on_with_the_donors_values_mutated():
 
 
 def test_a_mutation_that_draws_nothing_is_a_continue():
-    controller = build_controller(replace(PBT, mutation_rate=0.0), TABLE, seed=0)
+    controller = build(replace(PBT, mutation_rate=0.0), TABLE, seed=0)
     kinds = [type(d) for _, decisions in simulate(controller, 3) for d in decisions]
     assert Mutate not in kinds
     assert Replace in kinds
 
 
 def test_notes_reach_the_reasons():
-    controller = build_controller(PBT, TABLE, seed=0)
+    controller = build(PBT, TABLE, seed=0)
     values = controller.initial(3)
     members = [member(i, [i] * n, values=values[i]) for i, n in enumerate((3, 3, 1))]
     decisions = controller.observe(report(500, members))
@@ -113,11 +113,11 @@ def test_notes_reach_the_reasons():
 
 
 def test_a_saved_state_continues_bit_for_bit():
-    controller = build_controller(PBT, TABLE, seed=5)
+    controller = build(PBT, TABLE, seed=5)
     run = simulate(controller, 8)
     for _ in range(4):
         next(run)
-    resumed = build_controller(PBT, TABLE, seed=999)
+    resumed = build(PBT, TABLE, seed=999)
     resumed.load_state_dict(json.loads(json.dumps(controller.state_dict())))
     for seen, decisions in run:
         assert resumed.observe(seen) == decisions
@@ -128,7 +128,7 @@ def test_a_saved_state_continues_bit_for_bit():
     ("rule", "changed"), [("top-middle-bottom", [False, True, True]), ("truncation", [False, False, True])]
 )
 def test_the_two_rules(rule, changed):
-    controller = build_controller(replace(PBT, exploit=rule, mutation_rate=1.0), TABLE, seed=0)
+    controller = build(replace(PBT, exploit=rule, mutation_rate=1.0), TABLE, seed=0)
     values = controller.initial(3)
     members = [member(i, (9 - 3 * i,) * 2, values=values[i]) for i in range(3)]
     decisions = controller.observe(report(100, members))
@@ -137,7 +137,7 @@ def test_the_two_rules(rule, changed):
 
 
 def test_an_empty_answer_leaves_no_state():
-    controller = build_controller(PBT, TABLE, seed=0)
+    controller = build(PBT, TABLE, seed=0)
     before = json.dumps(controller.state_dict())
     assert controller.observe(report(99, scored([1, 2]))) == []
     assert controller.observe(report(500, [member(0, (1, 1)), member(1, (1,))])) == []
@@ -145,15 +145,12 @@ def test_an_empty_answer_leaves_no_state():
 
 
 def test_seeds_matter():
-    answers = {
-        str([d for _, ds in simulate(build_controller(PBT, TABLE, seed=s), 3) for d in ds])
-        for s in (0, 0, 1, 2)
-    }
+    answers = {str([d for _, ds in simulate(build(PBT, TABLE, seed=s), 3) for d in ds]) for s in (0, 0, 1, 2)}
     assert len(answers) == 3
 
 
 def test_switched_off_all_members_keep_the_defaults():
-    controller = build_controller(replace(PBT, enabled=False), TABLE, seed=0)
+    controller = build(replace(PBT, enabled=False), TABLE, seed=0)
     assert isinstance(controller, StaticController)
     assert all(decisions == [] for _, decisions in simulate(controller, 5))
     first, *others = controller.initial(3)
@@ -166,13 +163,13 @@ def test_tuned_names():
     assert list(tuned_specs(TABLE, ())) == [n for n, s in TABLE.items() if s.tuned]
     assert list(tuned_specs(TABLE, ("shaping.bonus", "gamma"))) == ["gamma", "shaping.bonus"]
     with pytest.raises(ConfigError, match=r"--pbt.tune learning-rate .*did you mean learning_rate.*gamma"):
-        build_controller(replace(PBT, tune=("learning-rate",)), TABLE, seed=0)
+        build(replace(PBT, tune=("learning-rate",)), TABLE, seed=0)
     with pytest.raises(ConfigError, match=r"zzz cannot be used: known names are .*shaping.bonus"):
-        build_controller(replace(PBT, enabled=False, tune=("zzz",)), TABLE, seed=0)
+        build(replace(PBT, enabled=False, tune=("zzz",)), TABLE, seed=0)
 
 
 def test_decisions_and_reports_survive_json():
-    for seen, decisions in simulate(build_controller(PBT, TABLE, seed=2), 3):
+    for seen, decisions in simulate(build(PBT, TABLE, seed=2), 3):
         for d in decisions:
             assert decision_from_dict(json.loads(json.dumps(decision_to_dict(d)))) == d
         assert report_from_dict(json.loads(json.dumps(asdict(seen)))) == seen

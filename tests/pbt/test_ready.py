@@ -1,6 +1,15 @@
+import json
+from itertools import pairwise
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from populations import member, report
 
-from pbt_rl.pbt.ready import Synchronous
+from pbt_rl.pbt.ready import Asynchronous, PartiallySynchronous, Synchronous, grown
+
+RULES = {"synchronous": Synchronous, "asynchronous": Asynchronous, "partially": PartiallySynchronous}
 
 
 def population(frames, *episodes):
@@ -56,3 +65,107 @@ def test_state_round_trip():
     other.load_state_dict(rule.state_dict())
     clocks = range(360, 700, 10)
     assert held_at(other, clocks) == held_at(rule, clocks)
+
+
+def test_a_growing_interval():
+    assert held_at(Synchronous(100, 0, 1, growth=2.0), range(0, 1600, 50)) == [100, 300, 700, 1500]
+    assert held_at(Asynchronous(100, 0, 1, growth=2.0), range(0, 1600, 50)) == [100, 300, 700, 1500]
+    assert grown(10**7, 3.0, 10**6) == 10**18, "no overflow"
+    assert grown(100, 1.0, 5) == 100
+
+
+def test_a_broken_member_need_not_finish_episodes():
+    rule = Synchronous(100, 0, 5)
+    held = rule.next_round(report(100, [member(0, episodes=9), member(1, (), broken=True)]))
+    assert [m.member for m in held.members] == [0, 1]
+
+
+def clocks(*frames, episodes=9):
+    return report(min(frames), [member(i, frames=f, episodes=episodes) for i, f in enumerate(frames)])
+
+
+def test_asynchronous_each_by_its_own_clock_against_the_others_as_they_are():
+    rule = Asynchronous(100, 200, 1)
+    assert rule.next_round(clocks(199, 150, 10)) is None
+    first = rule.next_round(clocks(220, 150, 10))
+    assert first.deciding == {0}
+    assert [m.member for m in first.members] == [0, 1, 2]
+    assert rule.next_round(clocks(319, 199, 30)) is None, "its next period began when it decided"
+    both = rule.next_round(clocks(320, 200, 50))
+    assert (both.number, both.deciding) == (2, {0, 1})
+
+
+def test_asynchronous_a_member_that_must_wait_loses_no_comparison():
+    rule = Asynchronous(100, 0, 5)
+    state = json.dumps(rule.state_dict())
+    waits = [member(0, frames=150, episodes=4), member(1, frames=20, episodes=9)]
+    assert rule.next_round(report(20, waits)) is None
+    alone = [member(0, frames=160, episodes=9), member(1, frames=20, episodes=4)]
+    assert rule.next_round(report(20, alone)) is None, "nobody to compare with"
+    assert json.dumps(rule.state_dict()) == state
+    there = [member(0, frames=170, episodes=5), member(1, frames=30, episodes=5)]
+    assert rule.next_round(report(30, there)).deciding == {0}
+
+
+def test_partially_synchronous_waits_for_enough_of_the_members():
+    rule = PartiallySynchronous(100, 0, 1, fraction=0.5)
+    assert rule.next_round(clocks(150, 90, 20, 0)) is None
+    first = rule.next_round(clocks(160, 100, 20, 0))
+    assert [m.member for m in first.members] == [0, 1]
+    assert first.deciding is None
+    assert first.note == "without 2, 3: on their way"
+    assert rule.next_round(clocks(259, 199, 100, 0)) is None
+    late = rule.next_round(clocks(260, 199, 100, 10))
+    assert [m.member for m in late.members] == [0, 2], "who came too late counts for the next one"
+    everybody = PartiallySynchronous(100, 0, 1, fraction=1.0)
+    assert everybody.next_round(clocks(100, 100, 99)) is None
+    assert everybody.next_round(clocks(101, 101, 100)) is not None
+
+
+def test_a_stopped_member_is_not_waited_for():
+    rule = PartiallySynchronous(100, 0, 1, fraction=1.0)
+    members = [member(i, frames=f) for i, f in enumerate((100, 100, 5))]
+    assert rule.next_round(report(5, members)) is None
+    assert rule.next_round(report(100, members[:2])) is not None
+
+
+@given(st.sampled_from(sorted(RULES)), st.integers(0, 999), st.integers(1, 6), st.sampled_from([1.0, 1.5]))
+def test_no_rule_compares_a_member_before_its_time_or_forgets_it(name, seed, num_members, growth):
+    rng = Random(seed)
+    rule, restored = (RULES[name](100, 250, 3, growth) for _ in range(2))
+    frames, episodes = [0] * num_members, [0] * num_members
+    decided = {i: [] for i in range(num_members)}
+    for _ in range(200):
+        for i in range(num_members):
+            step = rng.choice([0, 10, 40])
+            frames[i] += step
+            episodes[i] += step > 0 and rng.random() < 0.8
+        seen = report(
+            min(frames), [member(i, frames=frames[i], episodes=episodes[i]) for i in range(num_members)]
+        )
+        before = json.dumps(rule.state_dict())
+        restored.load_state_dict(json.loads(before))
+        held = rule.next_round(seen)
+        assert restored.next_round(seen) == held
+        assert restored.state_dict() == rule.state_dict()
+        if held is None:
+            assert json.dumps(rule.state_dict()) == before
+            continue
+        assert len(held.members) >= 2
+        assert all(m.episodes >= 3 for m in held.members)
+        for m in held.members:
+            if held.deciding is None or m.member in held.deciding:
+                decided[m.member].append(seen.frames if name == "synchronous" else m.frames)
+                episodes[m.member] = 0
+    for times in decided.values():
+        assert all(t >= 250 for t in times)
+        assert all(b - a >= 100 for a, b in pairwise(times))
+        assert num_members == 1 or times, "it was never compared"
+    assert num_members > 1 or not decided[0]
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_ten_thousand_members(name):
+    rule = RULES[name](100, 0, 1)
+    held = rule.next_round(report(200, [member(i, frames=200) for i in range(10_000)]))
+    assert len(held.members) == 10_000
