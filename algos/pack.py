@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import copy
 import threading
+import warnings
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import Literal
@@ -30,6 +31,8 @@ from .layout import aligned, lay_out, moved, point, stacked
 from .models import PolicyNet
 
 Packing = Literal["loop", "vmap"]
+# The stacked views of a parameter matrix are never dense; autograd advises against that, at the price of a copy.
+warnings.filterwarnings("ignore", message="grad and param do not obey the gradient layout contract")
 OBS_CLIP = 5.0
 RETURN_STATS_RATE = 0.01
 RETURN_SCALE_MIN = 0.01
