@@ -1,12 +1,33 @@
 import math
+from collections import Counter
 from random import Random
 
+import populations  # noqa: F401 - its hypothesis profile
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from pbt_rl.pbt.explore import ZERO_STEP, Perturb, perturb
-from pbt_rl.pbt.hypers import Hypers, HyperSpec, hyper_table, shaping_table
+from pbt_rl.errors import ConfigError
+from pbt_rl.pbt.explore import (
+    ZERO_STEP,
+    CustomExplore,
+    ExplorePipeline,
+    MultiplyOrDivide,
+    Perturb,
+    PerturbFactors,
+    Resample,
+    ResampleAll,
+    perturb,
+)
+from pbt_rl.pbt.hypers import (
+    Hypers,
+    HyperSpec,
+    boolean_spec,
+    choice_spec,
+    flat_table,
+    hyper_table,
+    shaping_table,
+)
 
 factors = st.floats(1.01, 3.0)
 
@@ -134,3 +155,211 @@ def test_the_same_seed_gives_the_same_values(seed, rate):
     explore = Perturb(table, rate, 1.1, 1.5)
     first = {n: s.default for n, s in table.items()}
     assert explore.mutate(first, Random(seed)) == explore.mutate(first, Random(seed))
+
+
+# -- the other operators (T8) -------------------------------------------------------------------------------
+
+NESTED = flat_table(
+    {
+        "lr": HyperSpec("", 1e-3, 1e-6, 1e-2, "log", tuned=True),
+        "gamma": HyperSpec("", 0.99, 0.8, 0.9999, "one_minus", tuned=True),
+        "unroll": HyperSpec("", 20, 2, 64, "integer", tuned=True),
+        "betas": (
+            HyperSpec("", 0.5, 0.0, 1.0, "linear", tuned=True),
+            HyperSpec("", 0.0, -1.0, 1.0, "linear", tuned=True),
+        ),
+        "act": choice_spec("", ("relu", "elu", "tanh"), "relu"),
+        "norm": boolean_spec("", False),
+        "fixed": HyperSpec("", 3.0, 3.0, 3.0, "linear", tuned=True),
+    }
+)
+DEFAULTS = {name: s.default for name, s in NESTED.items()}
+RULES = {
+    "perturb": lambda t: Perturb(t, 0.5, 1.1, 1.5, reset_probability=0.1),
+    "factors": PerturbFactors,
+    "wild factors": lambda t: PerturbFactors(t, (2.0, 0.5, 1.0), 0.5, "uniform"),
+    "multiply-or-divide": MultiplyOrDivide,
+    "volatile": lambda t: MultiplyOrDivide(t, 3.0, volatility=0.5),
+    "resample": lambda t: Resample(t, 0.25, PerturbFactors(t)),
+    "resample-all": ResampleAll,
+    "orion": lambda t: ExplorePipeline(
+        (ResampleAll(t), MultiplyOrDivide(t, volatility=1e-4)), until_change=True
+    ),
+    "custom": lambda t: ExplorePipeline(
+        (
+            PerturbFactors(t),
+            CustomExplore(lambda v, rng: {n: x * 100 + rng.random() for n, x in v.items()}, t),
+        ),
+        until_change=False,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", RULES)
+@settings(max_examples=40)
+@given(seed=st.integers(0, 2**31), steps=st.integers(1, 20))
+def test_every_rule_keeps_to_the_bounds_and_to_what_is_tuned(name, seed, steps):
+    tuned = {n: s for n, s in NESTED.items() if n != "lr" or name == "custom"}
+    rule, rng = RULES[name](tuned), Random(seed)
+    values = rule.initial(DEFAULTS, rng)
+    for _ in range(steps):
+        before = dict(values)
+        after = rule.mutate(values, rng)
+        assert values == before, "the values it was given were edited"
+        assert list(after) == list(NESTED)
+        for n, s in NESTED.items():
+            assert s.clamp(after[n]) == after[n]
+        assert name == "custom" or after["lr"] == 1e-3
+        values = after
+    again = Random(seed)
+    repeated = rule.initial(DEFAULTS, again)
+    for _ in range(steps):
+        repeated = rule.mutate(repeated, again)
+    assert repeated == values
+
+
+@pytest.mark.parametrize(
+    ("rule", "ratios"), [(PerturbFactors, {1.2, 0.8}), (MultiplyOrDivide, {1.2, round(1 / 1.2, 9)})]
+)
+def test_the_two_kinds_of_factors(rule, ratios):
+    wide = {"x": spec("log", 1e-9, 1e9), "y": spec("one_minus", 0.0, 1 - 1e-9)}
+    rng = Random(0)
+    seen_x, seen_y = Counter(), Counter()
+    for _ in range(1000):
+        after = rule(wide).mutate({"x": 5.0, "y": 0.6}, rng)
+        seen_x[round(after["x"] / 5, 9)] += 1
+        seen_y[round((1 - after["y"]) / 0.4, 9)] += 1
+    for seen in (seen_x, seen_y):
+        assert set(seen) == ratios
+        assert min(seen.values()) > 440
+
+
+def test_each_value_draws_its_own_factor():
+    table = {n: spec("log", 1e-9, 1e9, name=n) for n in "ab"}
+    rng = Random(0)
+    pairs = Counter(
+        tuple(x > 1 for x in PerturbFactors(table).mutate({"a": 1.0, "b": 1.0}, rng).values())
+        for _ in range(400)
+    )
+    assert len(pairs) == 4
+    assert min(pairs.values()) > 60
+
+
+def test_probability_of_one_value():
+    table = {n: spec("log", 1e-9, 1e9, name=n) for n in "abc"}
+    rng = Random(0)
+    for rule in (PerturbFactors(table, probability=1 / 3), MultiplyOrDivide(table, probability=1 / 3)):
+        moved = sum(x != 1 for _ in range(1000) for x in rule.mutate(dict.fromkeys("abc", 1.0), rng).values())
+        assert 900 < moved < 1100
+
+
+@given(st.integers(-30, 30), st.sampled_from([PerturbFactors, MultiplyOrDivide]), st.integers(0, 99))
+def test_an_integer_always_moves_by_one_at_least(value, rule, seed):
+    free = {"n": spec("integer", -1000, 1000)}
+    assert abs(rule(free).mutate({"n": float(value)}, Random(seed))["n"] - value) >= 1
+
+
+def test_at_a_limit_the_limit_holds_or_is_left_by_a_little():
+    table = {"x": spec("linear", 1.0, 2.0), "n": spec("integer", 2, 9)}
+    rng = Random(0)
+    hard = [MultiplyOrDivide(table).mutate({"x": 2.0, "n": 9.0}, rng) for _ in range(200)]
+    assert {v["x"] for v in hard} == {2.0, 2 / 1.2}
+    assert {v["n"] for v in hard} == {9.0, 8.0}
+    soft = [MultiplyOrDivide(table, volatility=1e-2).mutate({"x": 2.0, "n": 9.0}, rng) for _ in range(400)]
+    inside = [2.0 - v["x"] for v in soft if v["x"] > 1.8]
+    assert all(0 < d < 0.06 for d in inside)
+    assert 0.006 < sum(inside) / len(inside) < 0.010, "the mean of |N(0, 0.01)| is 0.008"
+    low = [
+        MultiplyOrDivide(table, volatility=1e-2).mutate({"x": 1.0, "n": 2.0}, rng)["x"] for _ in range(100)
+    ]
+    assert all(1.0 < x < 1.06 for x in low if x < 1.1)
+    narrow = MultiplyOrDivide({"x": spec("linear", 1.0, 1.001)}, volatility=5.0)
+    assert 1.0 <= narrow.mutate({"x": 1.0}, rng)["x"] <= 1.001
+
+
+def test_categories_adjacent_and_uniform():
+    act = {"a": choice_spec("a", ("p", "q", "r", "s"), "p")}
+    rng = Random(0)
+
+    def reached(rule, start):
+        return Counter(rule.mutate({"a": start}, rng)["a"] for _ in range(400))
+
+    assert set(reached(PerturbFactors(act), 1.0)) == {0.0, 2.0}
+    edge = reached(PerturbFactors(act), 3.0)
+    assert set(edge) == {2.0, 3.0}
+    assert edge[3.0] > 150, "at the edge it may stay"
+    uniform = reached(MultiplyOrDivide(act), 3.0)
+    assert set(uniform) == {0.0, 1.0, 2.0, 3.0}
+    assert min(uniform.values()) > 60
+
+
+@pytest.mark.parametrize("name", ["perturb", "factors", "multiply-or-divide"])
+def test_a_boolean_flips(name):
+    rule = {"perturb": lambda t: Perturb(t, 1.0, 1.1, 1.5)}.get(name, RULES[name])(
+        {"on": boolean_spec("on", True)}
+    )
+    assert rule.mutate({"on": 0.0}, Random(0)) == {"on": 1.0}
+    assert rule.mutate({"on": 1.0}, Random(0)) == {"on": 0.0}
+
+
+def test_resample_is_per_key_and_resample_all_takes_the_whole_configuration():
+    table = {n: spec("linear", 0.0, 1.0, name=n) for n in "abcd"}
+    start = dict.fromkeys("abcd", 0.5)
+    rng = Random(0)
+    changed = Counter(
+        sum(x != 0.5 for x in Resample(table, 0.25).mutate(start, rng).values()) for _ in range(2000)
+    )
+    assert changed[4] < 25, "2000 * .25^4 = 8 of them"
+    assert 800 < changed[1] < 890, "4 * .25 * .75^3"
+    whole = Counter(
+        sum(x != 0.5 for x in ResampleAll(table, 0.2).mutate(start, rng).values()) for _ in range(2000)
+    )
+    assert set(whole) == {0, 4}
+    assert 350 < whole[4] < 450
+
+
+def test_ray_perturbs_what_it_does_not_draw_anew():
+    table = {n: spec("linear", 0.0, 1000.0, name=n) for n in "ab"}
+    rng = Random(0)
+    rule = Resample(table, 0.25, PerturbFactors(table))
+    perturbed = sum(
+        round(x, 6) in (12.0, 8.0)
+        for _ in range(1000)
+        for x in rule.mutate({"a": 10.0, "b": 10.0}, rng).values()
+    )
+    assert 1430 < perturbed < 1570
+
+
+def test_a_value_that_changes_may_return_to_its_default():
+    table = {"x": HyperSpec("x", 1.0, 1e-9, 1e9, "log", tuned=True)}
+    rule, rng = Perturb(table, 1.0, 1.1, 1.5, reset_probability=0.01), Random(0)
+    reset = sum(rule.mutate({"x": 7.0}, rng)["x"] == 1.0 for _ in range(5000))
+    assert 30 < reset < 75
+    assert rule.initial({"x": 7.0}, rng)["x"] != 1.0
+
+
+def test_pipelines_until_a_change_and_all_in_turn():
+    def adds(amount):
+        return CustomExplore(lambda v, rng: {"x": v["x"] + amount})
+
+    values = {"x": 0.0}
+    assert ExplorePipeline((adds(0), adds(1), adds(10)), until_change=True).mutate(values, Random(0)) == {
+        "x": 1.0
+    }
+    assert ExplorePipeline((adds(0), adds(1), adds(10)), until_change=False).mutate(values, Random(0)) == {
+        "x": 11.0
+    }
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [({"y": 1.0}, "a value for each"), (None, "a value for each"), ({"x": math.nan}, "NaN for x")],
+)
+def test_a_custom_function_must_answer_every_value(answer, said):
+    with pytest.raises(ConfigError, match=said):
+        CustomExplore(lambda v, rng: answer).mutate({"x": 1.0}, Random(0))
+
+
+def test_a_custom_answer_is_clamped():
+    rule = CustomExplore(lambda v, rng: {"x": 99.0, "free": 99.0}, {"x": spec("linear", 0.0, 2.0)})
+    assert rule.mutate({"x": 1.0, "free": 0.0}, Random(0)) == {"x": 2.0, "free": 99.0}
