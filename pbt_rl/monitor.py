@@ -21,7 +21,11 @@ WAITING = "waiting"
 
 @dataclass(frozen=True)
 class Standing:
-    """The population's objectives. `spread` is the standard deviation over the members (not of a sample)."""
+    """The population's objectives. `spread` is the standard deviation over the members (not of a sample).
+
+    `best` is of all members. Mean and spread are of those that were not stopped, if there are any: the others stand
+    still.
+    """
 
     best: float
     mean: float
@@ -54,13 +58,15 @@ def best_member(members: Sequence[MemberView]) -> int | None:
 
 
 def standing(members: Sequence[MemberView]) -> Standing | None:
-    """Objectives of the members that still train and have one; None when there is none."""
-    known = [objective for m in members if not m.stopped and (objective := known_objective(m)) is not None]
-    if not known:
+    """How the members that have an objective stand; None when there is none."""
+    everybody = [(m, objective) for m in members if (objective := known_objective(m)) is not None]
+    if not everybody:
         return None
+    best = max(objective for _, objective in everybody)
+    known = [x for m, x in everybody if not m.stopped] or [x for _, x in everybody]
     mean = math.fsum(known) / len(known)
     spread = math.sqrt(math.fsum((objective - mean) ** 2 for objective in known) / len(known))
-    return Standing(max(known), mean, spread)
+    return Standing(best, mean, spread)
 
 
 def busy_shares(stage_seconds: Mapping[str, float]) -> dict[str, float]:

@@ -68,6 +68,8 @@ def _member(member: MemberView) -> dict[str, Any]:
     values = member.values
     return {
         "id": member.member,
+        "frames": member.frames,
+        "status": member.status,
         "objective": known_objective(member),
         "episodes": member.episodes,
         "generation": member.generation,

@@ -37,6 +37,7 @@ from pbt_rl.fleet import Event, Fleet, InlineFleet, ProcessFleet
 from pbt_rl.journal import Journal
 from pbt_rl.monitor import best_member
 from pbt_rl.pace import Pace
+from pbt_rl.pbt.decisions import Stop
 from pbt_rl.pbt.hypers import SHAPING, Values
 from pbt_rl.population import Population
 from pbt_rl.reports import Applied, LearnerReport, RunView, Seat
@@ -244,6 +245,10 @@ class Supervisor:
         decisions = self._controller.observe(seen)
         if decisions:
             self._journal.round(seen, decisions)
+            self._board.population_images()
+            for decision in decisions:
+                if isinstance(decision, Stop):
+                    self._screen.event(f"member {decision.member} is stopped: {decision.reason}")
             self._dispatch.enact(decisions, self._controller.remembers())
         self._give_places()
 

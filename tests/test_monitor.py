@@ -7,7 +7,7 @@ import statistics
 import pytest
 from views import member, view
 
-from pbt_rl.monitor import best_member, busy_shares, differing, ranked, shown_values, standing
+from pbt_rl.monitor import Standing, best_member, busy_shares, differing, ranked, shown_values, standing
 from pbt_rl.summary import write_summary
 
 
@@ -37,7 +37,7 @@ def test_best_member(objectives, best):
     assert best_member([member(i, objective) for i, objective in enumerate(objectives)]) == best
 
 
-def test_standing_is_over_members_that_train_and_have_an_objective():
+def test_the_best_is_of_all_the_mean_of_those_that_train():
     members = [
         member(0, 1.0),
         member(1, 4.0),
@@ -47,9 +47,10 @@ def test_standing_is_over_members_that_train_and_have_an_objective():
     ]
     found = standing(members)
     assert found is not None
-    assert (found.best, found.mean) == (7.0, 4.0)
+    assert (found.best, found.mean) == (100.0, 4.0)
     assert found.spread == pytest.approx(statistics.pstdev([1.0, 4.0, 7.0]))
     assert standing([member(0, None)]) is None
+    assert standing([member(0, 2.0, stopped=True), member(1, 4.0, stopped=True)]) == Standing(4.0, 3.0, 1.0)
 
 
 def test_waiting_is_no_work():
@@ -89,6 +90,8 @@ def test_summary_says_all_that_scripts_read(tmp_path):
     first = written["members"].pop(0)
     assert first == {
         "id": 0,
+        "frames": 1000,
+        "status": "",
         "objective": 1.0,
         "episodes": 7,
         "generation": 2,

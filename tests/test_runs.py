@@ -105,7 +105,16 @@ def test_the_summary_says_what_the_run_came_to(crossing):
     assert [member["id"] for member in summary["members"]] == [0, 1, 2, 3]
     hypers = set(hyper_table(config_from_json(crossing.events("start")[0]["config"]).hypers))
     for member in summary["members"]:
-        assert member.keys() == {"id", "objective", "episodes", "generation", "hypers", "shaping"}
+        assert member.keys() == {
+            "id",
+            "frames",
+            "status",
+            "objective",
+            "episodes",
+            "generation",
+            "hypers",
+            "shaping",
+        }
         assert set(member["hypers"]) == hypers
         assert set(member["shaping"]) == {"bait"}
         assert member["episodes"] > 0
