@@ -35,7 +35,7 @@ class Brackets(Search):
     restart: a member that goes on begins again from fresh weights, with the same values.
     places: None lets any free place train any member that has not ended the rung (*dynamic* allocation). A number
     ties each member to one place for the whole search (*static*): the members of one place take it one after
-    the other in every rung, and it idles when they have ended.
+    the other in every rung, and it idles when they have ended. It is not made for `restart`.
 
     Ties are broken by the seeded generator. A member that vanishes is not waited for.
     """
@@ -52,6 +52,7 @@ class Brackets(Search):
         sampling: Sampling = draw_random,
     ) -> None:
         super().__init__(table, seed, phase_frames=phase_frames, min_episodes=min_episodes, sampling=sampling)
+        assert not (restart and places)
         self._restart = restart
         self._places = places
         self._brackets: list[Bracket] = []
@@ -101,7 +102,7 @@ class Brackets(Search):
                     self._enter(m, bracket.rungs[phase + 1])
                 decisions += self._release(alive, {}, restart=self._restart)
                 continue
-            decisions += self._release(alive, ended, restart=self._restart and phase > 0)
+            decisions += self._release(alive, ended, restart=False)
         return decisions
 
     def _evict(self, scores: dict[int, float], rung: Rung) -> list[Decision]:

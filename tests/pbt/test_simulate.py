@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pbt_rl.pbt.controllers import StaticController
-from pbt_rl.pbt.decisions import Continue, Replace, Restart
+from pbt_rl.pbt.decisions import Continue, Replace, Restart, Stop
 from pbt_rl.pbt.hyperband import Hyperband
 from pbt_rl.pbt.hypers import HyperSpec
 from pbt_rl.pbt.random_search import RandomSearch
@@ -111,6 +111,25 @@ def test_copies_and_restarts_change_how_far_the_weights_are_trained():
     ]  # fmt: skip
     # Member 1 was in the middle of a chunk when it became a copy of member 0 (20 frames).
     assert [x for x in asked if x[0] == 1][1:3] == [(1, 30, 1.0), (1, 40, 1.0)]
+
+
+def test_a_member_that_is_stopped_in_the_middle_of_a_chunk_keeps_what_it_trained():
+    class StopsTheOther(StaticController):
+        def observe(self, seen):
+            return [Stop(1, "")] if [m.frames for m in seen.members] == [10, 0] else []
+
+    sim = simulate(
+        StopsTheOther(TABLE),
+        2,
+        2,
+        speed=lambda m, f, v, rng: 2.0 - 1.4 * m,
+        score=any_score,
+        chunk_frames=10,
+        limit_frames=20,
+    )
+    assert sim.frames == (20, 3)  # 0.6 a second for 5 seconds
+    assert max(sim.stays, key=lambda s: s.member) == Stay(1, 1, 0.0, 5.0, 3)
+    check_books(sim)
 
 
 @given(st.integers(1, 25), st.integers(1, 9), st.integers(0, 99), st.sampled_from(["ht", "sh", "hb"]))
