@@ -21,6 +21,10 @@ from pbt_rl.pbt.hypers import HyperSpec, hyper_table, shaping_table
 from pbt_rl.topology import Machine, Plan, make_plan
 
 
+TURN_ROLLOUTS = 20
+"""A turn of fewer rollouts of every unit loses more than a share in so many of its frames."""
+
+
 @dataclass(frozen=True)
 class Facts:
     """All that follows from a config on a machine. Making it finds every mistake of the user's that can be found."""
@@ -66,17 +70,34 @@ def describe_plan(facts: Facts) -> list[str]:
         steps = pack.units_per_batch * pack.envs_per_policy * config.learner.rollout
         lines.append(
             f"learner {number} on {pack.device}: members {_ids(pack.members)}"
-            f"{'' if pack.places == len(pack.members) else f' in {pack.places} places'}; "
+            f"{'' if pack.places == len(pack.members) else f' in {pack.places} place(s)'}; "
             f"{pack.actors} actors x {pack.units_per_actor} units x {pack.rows} rows "
             f"({pack.envs_per_policy} a policy); batch {steps} steps a policy; {pack.threads} thread(s)"
         )
+    return [*lines, *_notes(facts)]
+
+
+def _notes(facts: Facts) -> list[str]:
+    """What the user may not have meant."""
+    config, notes = facts.config, []
+    pbt = config.controller in ("pbt", "mf-pbt") and config.pbt.enabled and config.num_policies > 1
     first_round = max(config.pbt.start_frames, config.pbt.period_frames)
-    if config.pbt.enabled and config.num_policies > 1 and first_round >= config.train_for_frames:
-        lines.append(
+    if pbt and first_round >= config.train_for_frames:
+        notes.append(
             f"note: PBT compares members first at {first_round:,} frames each, and this run ends at "
             f"{config.train_for_frames:,}: lower --pbt.start-frames and --pbt.period-frames to see it at work"
         )
-    return lines
+    if config.searches:
+        return notes
+    for pack in facts.plan.packs:
+        lost = pack.units * pack.envs_per_policy * config.learner.rollout * facts.spec.frame_skip
+        if pack.places < len(pack.members) and config.turn_frames < TURN_ROLLOUTS * lost:
+            notes.append(
+                f"note: who leaves a place loses its unfinished rollouts, up to {lost:,} frames, and a turn is "
+                f"{config.turn_frames:,}: raise --turn-frames"
+            )
+            break
+    return notes
 
 
 def _ids(members: tuple[int, ...]) -> str:
