@@ -72,6 +72,7 @@ class Dispatch:
     def _take(self, decision: Decision, borrowed: set[int], decided: float) -> None:
         """Count a decision as made; the member's window starts empty at once."""
         member = self._population.members[decision.member]
+        member.best = None
         if isinstance(decision, Continue):
             member.until_frames = decision.until_frames
             return

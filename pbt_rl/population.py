@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from pbt_rl.pbt.decisions import MemberReport, PopulationReport
 from pbt_rl.pbt.hypers import Values
+from pbt_rl.pbt.selection import mean_objective
 from pbt_rl.reports import Episode, LearnerReport, MemberStats, MemberView
 
 RECENT_EPISODES = 100
@@ -28,6 +29,8 @@ class Member:
     """Over all generations."""
     episodes_now: int = 0
     """That began in the present generation."""
+    best: float | None = None
+    """Highest mean of the window since the last comparison or change, if that saw an episode."""
     objectives: deque[float] = field(init=False)
     recent: deque[Episode] = field(default_factory=lambda: deque(maxlen=RECENT_EPISODES))
     stats: dict[str, float] = field(default_factory=dict)
@@ -47,6 +50,7 @@ class Member:
         self.values = dict(values)
         self.generation += 1
         self.episodes_now = 0
+        self.best = None
         self.objectives.clear()
         self.recent.clear()
         self.broken = False
@@ -65,6 +69,9 @@ class Member:
             self.episodes_now += 1
             self.objectives.append(episode.objective)
             self.recent.append(episode)
+            mean = mean_objective(self.objectives)
+            if mean > (-math.inf if self.best is None else self.best):
+                self.best = mean
 
     def report(self) -> MemberReport:
         """What a controller may know."""
@@ -75,6 +82,7 @@ class Member:
             self.episodes_now,
             self.generation,
             dict(self.values),
+            self.best,
             broken=self.broken,
         )
 

@@ -1,5 +1,9 @@
+import math
+
 import pytest
 
+from pbt_rl.dispatch import Dispatch
+from pbt_rl.pbt.decisions import Continue, Mutate
 from pbt_rl.population import RECENT_EPISODES, Population
 from pbt_rl.reports import Episode, LearnerReport, MemberStats
 
@@ -141,3 +145,23 @@ def test_lag_and_discards_of_several_learners():
     assert p.lag_mean == pytest.approx(3.0)
     assert p.lag_max == 5
     assert p.discarded == 14
+
+
+def test_the_best_window_since_the_last_comparison_or_change():
+    def best():
+        return p.report().members[0].best
+
+    p = population()
+    assert best() is None
+    for objective, expected in ((2.0, 2.0), (8.0, 5.0), (-10.0, 5.0), (math.nan, 5.0)):
+        p.take("a", report(episodes=[episode(0, objective)]))
+        assert best() == expected, "the highest mean of the window, not the highest objective"
+    Dispatch(p, dict.fromkeys(range(3), 0), lambda *_: None).enact([Continue(0, "")], frozenset())
+    assert best() is None, "compared: the next interval begins"
+    p.take("a", report(episodes=[episode(0, 1.0)] * 4))
+    assert best() == 1.0
+    p.members[0].change({})
+    assert best() is None
+    Dispatch(p, dict.fromkeys(range(3), 0), lambda *_: None).enact([Mutate(0, {}, "")], frozenset())
+    p.take("a", report(episodes=[episode(0, 9.0, generation=1)]))
+    assert best() is None, "of an older generation"

@@ -91,7 +91,7 @@ def score(member: MemberReport) -> float:
     return math.nan if member.broken or not member.objectives else mean_objective(member.objectives)
 
 
-def mean_objective(objectives: Sequence[float]) -> float:
+def mean_objective(objectives: Collection[float]) -> float:
     """Mean, or NaN as soon as one of the objectives is NaN or infinite (or their sum overflows).
 
     +inf counts as broken too: it is an environment's mistake, and as a donor it would take over.
