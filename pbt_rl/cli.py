@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import tyro
 
 from pbt_rl.envs.base import EnvSetupError
-from pbt_rl.errors import ConfigError, RunFailed, environment_code
+from pbt_rl.errors import ConfigError, RunFailed, environment_code, require
 
 if TYPE_CHECKING:
     from pbt_rl.config import Config
@@ -26,6 +26,7 @@ commands:
   train --env atari/pong ...   train a population (train --help lists every option; --show prints the plan only)
   eval RUN                     play a trained member and print its score
   envs                         what can be trained on here, what is missing and how to install it
+  envs check ENV               step an environment and say what is wrong with it
 """
 EXIT_USER_ERROR, EXIT_FAILED = 2, 1
 T = TypeVar("T")
@@ -197,10 +198,49 @@ def _eval(arguments: list[str]) -> int:
 # -- envs ---------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class CheckCommand:
+    """Step an environment as training would, and say what is wrong with it.
+
+    Exit code 0: nothing; 1: mistakes were found; 2: it cannot be made or reset.
+    """
+
+    env: tyro.conf.Positional[str]
+    """Environment: module:factory, or family/name."""
+    env_option: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    """key=value for its maker, as in training."""
+    steps: int = 4000
+    """Steps to take."""
+    seed: int = 0
+    """Seed of the environment."""
+    timeout_seconds: float = 30.0
+    """A step or reset that takes longer hangs."""
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "timeout_seconds"):
+            value = getattr(self, name)
+            require(value > 0, name.replace("_", "-"), value, "give a number above 0")
+        require(self.seed >= 0, "seed", self.seed, "give 0 or more")
+
+
+def _check_env(arguments: list[str]) -> int:
+    command = _parse(CheckCommand, "pbt-rl envs check", arguments)
+    from pbt_rl.envs.check import check
+    from pbt_rl.envs.registry import EnvOptions, keywords
+
+    options = EnvOptions(keywords=keywords(command.env_option))
+    with environment_code(command.env):
+        report = check(command.env, options, command.steps, command.seed, command.timeout_seconds)
+    print("\n".join(report.lines()))
+    return EXIT_FAILED if report.mistakes else 0
+
+
 def _envs(arguments: list[str]) -> int:
+    if arguments[:1] == ["check"]:
+        return _check_env(arguments[1:])
     if arguments:
-        raise ConfigError(f"pbt-rl envs takes no options, not {' '.join(arguments)!r}")
-    from pbt_rl.envs.registry import families
+        raise ConfigError(f"pbt-rl envs takes nothing or `check ENV`, not {' '.join(arguments)!r}")
+    from pbt_rl.envs.registry import families, plugins
 
     for family in families():
         if family.available:
@@ -210,6 +250,11 @@ def _envs(arguments: list[str]) -> int:
             print(
                 f"{family.name}/  {family.title}: missing {', '.join(family.missing)}; {family.install_hint}"
             )
+    print(
+        "your own  --env module:factory (docs/adding-an-environment.md); `pbt-rl envs check` looks for mistakes"
+    )
+    if plugins():
+        print(_wrapped(plugins()))
     return 0
 
 
