@@ -358,10 +358,10 @@ class Group:
         self._pack = pack
         body, heads, size = pack._body, pack._heads, pack._body_size  # noqa: SLF001 - one thing in two classes
         masters = pack.state["param"]
+        # Two networks, because two threads use them: functional_call, too, puts parameters into its module.
+        self._learning, self._acting = (copy.deepcopy(pack._template) for _ in range(2))  # noqa: SLF001
         if pack.packing == "loop":
             p = members[0]
-            self._learning = copy.deepcopy(pack._template)  # noqa: SLF001
-            self._acting = copy.deepcopy(pack._template)  # noqa: SLF001
             point(self._learning.body, body, pack._working[p], pack._grad_working[p])  # noqa: SLF001
             point(self._learning.heads, heads, masters[p], pack._grad[p])  # noqa: SLF001
             serving = torch.empty(0)
@@ -388,7 +388,7 @@ class Group:
         obs = self._pack.normalize_obs(obs_GTB, self.rows)
         if self._pack.packing == "loop":
             return _alone(self._learning, obs, state_GBS, first_GTB)
-        return self._vmapped(self._learn_params, obs, state_GBS, first_GTB)
+        return _stacked(self._learning, self._learn_params, obs, state_GBS, first_GTB)
 
     def serve(
         self, obs_GTB: Mapping[str, Tensor], state_GBS: Tensor, first_GTB: Tensor
@@ -397,21 +397,24 @@ class Group:
         obs = self._pack.normalize_obs(obs_GTB, self.rows, self._pack._serving_stats)  # noqa: SLF001
         if self._pack.packing == "loop":
             return _alone(self._acting, obs, state_GBS, first_GTB)
-        return self._vmapped(self._act_params, obs, state_GBS, first_GTB)
+        return _stacked(self._acting, self._act_params, obs, state_GBS, first_GTB)
 
-    def _vmapped(
-        self, params: Mapping[str, Tensor], obs: Mapping[str, Tensor], state: Tensor, first: Tensor
+
+def _stacked(
+    net: PolicyNet,
+    params: Mapping[str, Tensor],
+    obs: Mapping[str, Tensor],
+    state: Tensor,
+    first: Tensor,
+) -> tuple[Tensor, ...]:
+    def one(
+        params: dict[str, Tensor], obs: dict[str, Tensor], state: Tensor, first: Tensor
     ) -> tuple[Tensor, ...]:
-        template = self._pack._template  # noqa: SLF001
-
-        def one(
-            params: dict[str, Tensor], obs: dict[str, Tensor], state: Tensor, first: Tensor
-        ) -> tuple[Tensor, ...]:
-            result: tuple[Tensor, ...] = torch.func.functional_call(template, params, (obs, state, first))
-            return result
-
-        result: tuple[Tensor, ...] = torch.func.vmap(one)(dict(params), dict(obs), state, first)
+        result: tuple[Tensor, ...] = torch.func.functional_call(net, params, (obs, state, first))
         return result
+
+    result: tuple[Tensor, ...] = torch.func.vmap(one)(dict(params), dict(obs), state, first)
+    return result
 
 
 def _alone(net: PolicyNet, obs: Mapping[str, Tensor], state: Tensor, first: Tensor) -> tuple[Tensor, ...]:

@@ -1,3 +1,6 @@
+import sys
+import threading
+
 import numpy as np
 import pytest
 import torch
@@ -263,3 +266,23 @@ def test_acting_and_learning_compute_the_same_forward_after_publishing():
 def test_groups_are_single_policies_or_all():
     assert [g.members for g in make_pack(THREE).groups()] == [(0,), (1,), (2,)]
     assert [g.members for g in make_pack(THREE, packing="vmap").groups()] == [(0, 1, 2)]
+
+
+@pytest.mark.parametrize("packing", ["loop", "vmap"])
+def test_acting_does_not_disturb_learning_in_another_thread(packing):
+    batch = batch_of(make_rollouts([0, 1, 2], seed=1), 3)
+    alone, disturbed = make_pack(THREE, packing=packing), make_pack(THREE, packing=packing)
+    learn(alone, batch, settings(epochs=60))
+
+    done = threading.Event()
+    acting = threading.Thread(target=lambda: [acted(disturbed) for _ in iter(done.is_set, True)])
+    acting.start()
+    switch_seconds = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        learn(disturbed, batch, settings(epochs=60))
+    finally:
+        sys.setswitchinterval(switch_seconds)
+        done.set()
+        acting.join()
+    assert all(same_bits(state_of(disturbed, p), state_of(alone, p)) for p in range(3))
