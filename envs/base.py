@@ -5,6 +5,7 @@ Axes: R rows of a unit (R = P * b, row r belongs to policy r // b of its pack), 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
@@ -131,6 +132,19 @@ class Unit(Protocol):
 
     def close(self) -> None:
         """Release the environment. Safe to call twice."""
+
+
+@runtime_checkable
+class _HasProcesses(Protocol):
+    def cpu_ns(self) -> int: ...
+
+
+def cpu_clock(unit: Unit) -> Callable[[], int]:
+    """Clock of the CPU-nanoseconds that a unit's steps take: this process's, or the unit's own `cpu_ns()`.
+
+    A unit has its own where environments compute in processes of theirs; it counts this process in.
+    """
+    return unit.cpu_ns if isinstance(unit, _HasProcesses) else time.process_time_ns
 
 
 @runtime_checkable

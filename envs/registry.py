@@ -201,6 +201,17 @@ def _load_toy() -> Backend:
     )
 
 
+def _load_vizdoom() -> Backend:
+    from . import doom  # noqa: PLC0415 - families are imported when used
+
+    return Backend(
+        names=doom.names,
+        probe=lambda name, _options: doom.probe(name),
+        make_unit=lambda name, rows, seed, _options, shaping: doom.DoomUnit(name, rows, seed, shaping),
+        recipe=lambda name, _options: doom.recipe(name),
+    )
+
+
 def _load_own() -> Backend:
     """The user's own have no family: NAME is the whole id."""
     from . import gymnasium_env, own  # noqa: PLC0415 - families are imported when used
@@ -231,6 +242,14 @@ FAMILIES = {
         ),
         Family(
             "toy", "toys with known answers", "toy/memory", ("gymnasium",), "pip install gymnasium", _load_toy
+        ),
+        Family(
+            "vizdoom",
+            "Doom scenarios",
+            "vizdoom/basic",
+            ("vizdoom",),
+            "pip install 'pbt-rl[vizdoom]'",
+            _load_vizdoom,
         ),
     )
 }

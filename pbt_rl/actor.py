@@ -14,11 +14,10 @@ import contextlib
 import os
 import select
 import sys
-import time
 import traceback
 from dataclasses import dataclass
 
-from pbt_rl.envs.base import EnvSetupError, EnvSpec, Unit
+from pbt_rl.envs.base import EnvSetupError, EnvSpec, Unit, cpu_clock
 from pbt_rl.envs.registry import EnvOptions, make_unit
 from pbt_rl.mailbox import BUSY_NS, STEPS, Mailbox, ShapingTable
 from pbt_rl.process import begin_child
@@ -54,18 +53,19 @@ class UnitRunner:
     def __init__(self, unit: Unit, box: Mailbox, ready_fd: int) -> None:
         self._unit, self._box, self._ready_fd = unit, box, ready_fd
         self._started = False
+        self._clock = cpu_clock(unit)
 
     def advance(self) -> bool:
         """Take one step if it is our turn; say whether it was."""
         if self._box.learner_has_turn:
             return False
-        before = time.process_time_ns()
+        before = self._clock()
         if self._started:
             self._unit.step(self._box.action, self._box.step)
         else:
             self._unit.reset(self._box.step)
             self._started = True
-        self._box.header[BUSY_NS] += time.process_time_ns() - before
+        self._box.header[BUSY_NS] += self._clock() - before
         self._box.header[STEPS] += self._unit.rows
         self._box.publish_step(self._ready_fd)
         return True

@@ -14,7 +14,15 @@ from pbt_rl.envs.base import EnvSetupError, default_shaping_source, private_step
 from pbt_rl.envs.registry import EnvOptions, families, make_unit, probe, recipe
 
 OPTIONS = EnvOptions()
-IDS = ["atari/pong", "gym/CartPole-v1", "gym/Pendulum-v1", "toy/identity", "toy/memory", "toy/shaped"]
+IDS = [
+    "atari/pong",
+    "gym/CartPole-v1",
+    "gym/Pendulum-v1",
+    "toy/identity",
+    "toy/memory",
+    "toy/shaped",
+    "vizdoom/deathmatch",
+]
 
 
 @pytest.mark.parametrize("env_id", IDS)
@@ -42,6 +50,7 @@ def test_what_is_probed_is_what_is_made(env_id):
         ("gym/no_such_package:Thing-v0", "no_such_package"),
         ("atari/breakot", "did you mean atari/breakout"),
         ("toy/memry", "did you mean toy/memory"),
+        ("vizdoom/defend-the-centre", "did you mean vizdoom/defend_the_center"),
     ],
 )
 @pytest.mark.parametrize("ask", [lambda e: probe(e, OPTIONS), lambda e: make_unit(e, 1, 0, OPTIONS, None)])
@@ -74,7 +83,7 @@ def test_a_family_whose_package_is_missing_says_how_to_install_it(monkeypatch):
 
 def test_families_list_what_can_be_made():
     rows = {row.name: row for row in families()}
-    assert set(rows) == {"atari", "gym", "toy"}
+    assert set(rows) == {"atari", "gym", "toy", "vizdoom"}
     assert all(row.available and row.install_hint for row in rows.values())
     for row in rows.values():
         family, name = row.example.split("/")

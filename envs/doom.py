@@ -1,0 +1,224 @@
+"""Doom: the scenarios that come with the package `vizdoom`, over its own engine.
+
+A row is a game in a process of its own (see `doom_game`). A step is 4 tics of the engine (35 make a second); frames
+are tics. Observations are the screen, 128x72 RGB, as "obs", and "measurements": health, armour, ammunition, and
+weapons where there is a choice. Actions are discrete: of each component one choice is pressed (turning by degrees
+is a choice among a few; continuous and hybrid actions are not offered).
+
+What is learned from is the shaping: a factor on the scenario's own reward and coefficients of what the game variables
+say (kills, hits, damage, health, ammunition ...), all tunable. Members are ranked by the scenario's objective,
+which no coefficient touches. `doom_scenarios` has the table of both.
+
+The engine shows no final picture when it ends an episode for time, and calls that an end like any other. So its
+own limit is off and the unit keeps the time: an episode cut by the limit is truncated and has its final picture;
+one that the game ends (death, goal) is terminated.
+
+Axes: R rows, V game variables, E events.
+"""
+
+from __future__ import annotations
+
+import difflib
+import time
+from typing import Any
+
+import numpy as np
+import vizdoom
+from numpy.typing import NDArray
+
+from .base import ActionSpec, ArraySpec, EnvSetupError, EnvSpec, ShapingSource, StepArrays
+from .doom_game import PICTURE, Games, shrink
+from .doom_scenarios import EVENTS, MEASURED, MEASURED_ARMS, OWN_REWARD, SCENARIOS, SLOTS, Scenario
+
+FRAME_SKIP = 4
+MOST_MEASURED = 4.0
+"""Measurements are cut to 0..this."""
+
+
+def names() -> tuple[str, ...]:
+    """All scenarios, sorted."""
+    return tuple(sorted(SCENARIOS))
+
+
+def probe(name: str) -> EnvSpec:
+    """Describe a scenario; no game is started. Raises EnvSetupError for an unknown one."""
+    scenario = _find(name)
+    return EnvSpec(
+        env_id=f"vizdoom/{name}",
+        obs={
+            "obs": ArraySpec(PICTURE, "uint8"),
+            "measurements": ArraySpec((_measured(scenario),), "float32"),
+        },
+        action=ActionSpec(nvec=tuple(len(choices) for choices in scenario.actions)),
+        frame_skip=FRAME_SKIP,
+        shaping=scenario.shaping,
+    )
+
+
+def recipe(name: str) -> dict[str, object]:
+    """Defaults of a run. PBT compares members about 25 times within the budget."""
+    scenario = _find(name)
+    return {
+        "model.encoder": "nature",
+        "model.hidden": 256,
+        "model.layers": 1,
+        "model.core": scenario.core,
+        "learner.rollout": 32,
+        "learner.batch": 1024,
+        "learner.minibatches": 4,
+        "learner.epochs": 2,
+        "learner.returns": "gae",
+        "hypers.unroll": 32,
+        "hypers.learning_rate": 5e-4,
+        "hypers.entropy_coef": 0.005,
+        "hypers.clip_ratio": 0.2,
+        "hypers.gamma": 0.99,
+        "hypers.gae_lambda": 0.95,
+        "hypers.max_grad_norm": 0.5,
+        "train_for_frames": scenario.frames,
+        "pbt.period_frames": scenario.frames // 25,
+        "pbt.start_frames": scenario.frames // 10,
+    }
+
+
+class DoomUnit:
+    """R games of one scenario. Equal seeds give equal episodes."""
+
+    def __init__(self, name: str, rows: int, seed: int, shaping: ShapingSource) -> None:
+        assert rows > 0
+        self.spec = probe(name)
+        self.rows = rows
+        self._scenario = scenario = _find(name)
+        self._shaping = shaping
+        buttons = sorted({b for choices in scenario.actions for choice in choices for b in choice})
+        self._pressed = [
+            np.array([[choice.get(b, 0.0) for b in buttons] for choice in choices])
+            for choices in scenario.actions
+        ]
+        self._scale = _scales(scenario)
+        self._events = [n for n in scenario.shaping if n != OWN_REWARD]
+        watched = {v for n in self._events for v in EVENTS[n].variables}
+        self._names = sorted({*self._scale, *watched, "KILLCOUNT", "SELECTED_WEAPON"})
+        self._variables = [getattr(vizdoom.GameVariable, n) for n in self._names]
+        self._measured = [self._names.index(n) for n in self._scale]
+        self._change_VE = np.array(
+            [
+                [(-1.0 if EVENTS[e].down else 1.0) * (v in EVENTS[e].variables) for e in self._events]
+                for v in self._names
+            ]
+        ).reshape(len(self._names), len(self._events))
+
+        self._over_R = np.zeros(rows, np.bool_)
+        self._values_RV = np.zeros((rows, len(self._names)))
+        self._own_factor_R = np.zeros(rows)
+        self._coefficients_RE = np.zeros((rows, len(self._events)))
+        self._version_R = np.zeros(rows, np.int64)
+        self._own_R = np.zeros(rows)
+        self._shaped_R = np.zeros(rows)
+        self._length_R = np.zeros(rows, np.int64)
+        seeds = np.random.SeedSequence(seed).generate_state(rows).tolist()
+        self._games = Games(name, buttons, seeds)
+
+    def reset(self, out: StepArrays) -> None:
+        """See `Unit.reset`."""
+        for row in range(self.rows):
+            self._begin(row, out)
+        self._over_R[:] = False
+        out.first[:] = True
+        for array_R in (out.reward, out.terminated, out.truncated, out.episode_done):
+            array_R[:] = 0
+        self._write_measurements(out)
+        self._write_episode(out)
+
+    def step(self, action: NDArray[Any], out: StepArrays) -> None:
+        """See `Unit.step`. action: [R, A] int32."""
+        starts_R = self._over_R
+        before_RV = self._values_RV.copy()
+        own_R = np.zeros(self.rows)
+        ended_R = np.zeros(self.rows, np.bool_)
+        for row in range(self.rows):
+            if starts_R[row]:
+                self._begin(row, out)
+            else:
+                own_R[row], ended_R[row] = self._advance(row, action[row], out)
+        played_R = ~starts_R
+        self._length_R += played_R
+        cut_R = played_R & ~ended_R & (self._length_R * FRAME_SKIP >= self._scenario.limit)
+
+        event_RE = np.maximum((self._values_RV - before_RV) @ self._change_VE, 0.0)
+        reward_R = self._own_factor_R * own_R + (self._coefficients_RE * event_RE).sum(1)
+        out.reward[:] = reward_R * played_R
+        out.terminated[:] = ended_R
+        out.truncated[:] = cut_R
+        out.first[:] = starts_R
+        out.episode_done[:] = self._over_R = ended_R | cut_R
+        self._own_R += own_R
+        self._shaped_R += out.reward
+        self._write_measurements(out)
+        self._write_episode(out)
+
+    def close(self) -> None:
+        """End the games. Safe to call twice."""
+        self._games.close()
+
+    def cpu_ns(self) -> int:
+        """See `base.cpu_clock`: ours and that of the games."""
+        return time.process_time_ns() + self._games.cpu_ns()
+
+    def _begin(self, row: int, out: StepArrays) -> None:
+        self._version_R[row], values = self._shaping(row)
+        self._own_factor_R[row] = values.get(OWN_REWARD, 0.0)
+        self._coefficients_RE[row] = [values[name] for name in self._events]
+        self._own_R[row] = self._shaped_R[row] = self._length_R[row] = 0
+        game = self._games.running[row]
+        game.new_episode()
+        self._values_RV[row] = [game.get_game_variable(v) for v in self._variables]
+        shrink(game.get_state().screen_buffer, out.obs["obs"][row])
+
+    def _advance(self, row: int, action_A: NDArray[Any], out: StepArrays) -> tuple[float, bool]:
+        """Play a step of one game; return the scenario's own reward and whether the game has ended.
+
+        An ended game has no picture: the last one stays.
+        """
+        game = self._games.running[row]
+        pressed = sum(table[choice] for table, choice in zip(self._pressed, action_A.tolist(), strict=True))
+        own = game.make_action(pressed.tolist(), FRAME_SKIP)
+        self._values_RV[row] = [game.get_game_variable(v) for v in self._variables]
+        state = game.get_state()
+        if state is not None:
+            shrink(state.screen_buffer, out.obs["obs"][row])
+        return own, state is None
+
+    def _write_measurements(self, out: StepArrays) -> None:
+        measured = self._values_RV[:, self._measured] / list(self._scale.values())
+        if self._scenario.arms:
+            slot_R = self._values_RV[:, self._names.index("SELECTED_WEAPON")]
+            measured = np.concatenate((measured, slot_R[:, None] == np.array(SLOTS)), axis=1)
+        np.clip(measured, 0.0, MOST_MEASURED, out=out.obs["measurements"], casting="same_kind")
+
+    def _write_episode(self, out: StepArrays) -> None:
+        kills_R = self._values_RV[:, self._names.index("KILLCOUNT")]
+        objectives = {"reward": self._own_R, "kills": kills_R, "tics": self._length_R * FRAME_SKIP}
+        out.objective[:] = objectives[self._scenario.objective]
+        out.raw_return[:] = self._own_R
+        out.shaped_return[:] = self._shaped_R
+        out.length[:] = self._length_R
+        out.shaping_version[:] = self._version_R
+
+
+def _scales(scenario: Scenario) -> dict[str, float]:
+    return {**MEASURED, **(MEASURED_ARMS if scenario.arms else {})}
+
+
+def _measured(scenario: Scenario) -> int:
+    return len(_scales(scenario)) + (len(SLOTS) if scenario.arms else 0)
+
+
+def _find(name: str) -> Scenario:
+    if name not in SCENARIOS:
+        close = difflib.get_close_matches(name.lower().replace("-", "_"), SCENARIOS)
+        hint = f"; did you mean {', '.join('vizdoom/' + n for n in close)}?" if close else ""
+        raise EnvSetupError(
+            f"vizdoom/{name} is not a scenario{hint} `pbt-rl envs` lists all {len(SCENARIOS)} of them"
+        )
+    return SCENARIOS[name]

@@ -1,0 +1,144 @@
+"""The scenarios of `vizdoom/NAME`: what is pressed, what is rewarded, what members are ranked by, when it ends.
+
+    name                      to do                                    objective             cut after (tics)
+    basic, simpler_basic      shoot the monster on the other wall      the scenario's reward 300
+    rocket_basic              the same with a rocket                   the scenario's reward 300
+    predict_position          hit a walking monster with one rocket    the scenario's reward 300
+    deadly_corridor           reach the armour behind six shooters     the scenario's reward 2100
+    my_way_home               find the armour in a maze of rooms       the scenario's reward 2100
+    defend_the_center         stand in a circle of monsters            kills                 2100
+    defend_the_line           stand before a line of monsters          kills                 4200
+    health_gathering          live on medkits on an acid floor         tics survived         2100
+    health_gathering_supreme  the same in a maze, with poison          tics survived         2100
+    take_cover                dodge fireballs                          tics survived         4200
+    deathmatch                an arena of weapons and monsters         kills                 4200
+
+The scenario's reward is what its author scripted: 106 for the kill less 1 a tic and 5 a shot in basic; the way
+gained, less 100 for a death, in deadly_corridor; 1 for the goal less 0.0001 a tic in my_way_home; 1 for the hit
+less 0.001 a tic in predict_position.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+Buttons = Mapping[str, float]
+"""Button of the engine -> 1 for pressed, or degrees a tic for a delta button."""
+NOTHING: Buttons = {}
+
+STRAFE: tuple[Buttons, ...] = (NOTHING, {"MOVE_LEFT": 1}, {"MOVE_RIGHT": 1})
+WALK: tuple[Buttons, ...] = (NOTHING, {"MOVE_FORWARD": 1}, {"MOVE_BACKWARD": 1})
+FORWARD: tuple[Buttons, ...] = (NOTHING, {"MOVE_FORWARD": 1})
+TURN: tuple[Buttons, ...] = (NOTHING, {"TURN_LEFT": 1}, {"TURN_RIGHT": 1})
+ATTACK: tuple[Buttons, ...] = (NOTHING, {"ATTACK": 1})
+SPRINT: tuple[Buttons, ...] = (NOTHING, {"SPEED": 1})
+AIM: tuple[Buttons, ...] = tuple(
+    {"TURN_LEFT_RIGHT_DELTA": degrees} for degrees in (0.0, -10.0, -4.0, -1.25, 1.25, 4.0, 10.0)
+)
+WEAPON: tuple[Buttons, ...] = (NOTHING, *({f"SELECT_WEAPON{slot}": 1.0} for slot in range(1, 7)))
+
+
+@dataclass(frozen=True)
+class Event:
+    """What shaping counts in a step: by how much the sum of these game variables went up, or down."""
+
+    variables: tuple[str, ...]
+    down: bool = False
+
+
+_AMMO = ("AMMO2", "AMMO3", "AMMO5", "AMMO6")  # slot 4 shoots what slot 2 does
+EVENTS: Mapping[str, Event] = {
+    "kill": Event(("KILLCOUNT",)),
+    "hit": Event(("HITCOUNT",)),
+    "damage": Event(("DAMAGECOUNT",)),
+    "damage_taken": Event(("DAMAGE_TAKEN",)),
+    "death": Event(("DEAD",)),
+    "health": Event(("HEALTH",)),
+    "armor": Event(("ARMOR",)),
+    "ammo": Event(_AMMO),
+    "ammo_spent": Event(_AMMO, down=True),
+    "weapon.shotgun": Event(("WEAPON3",)),
+    "weapon.chaingun": Event(("WEAPON4",)),
+    "weapon.rocket_launcher": Event(("WEAPON5",)),
+    "weapon.plasma_rifle": Event(("WEAPON6",)),
+}
+"""Name in the shaping -> event. The coefficients are the shaping's values."""
+
+OWN_REWARD = "reward"
+"""Name in the shaping of the factor on the scenario's own reward."""
+
+MEASURED: Mapping[str, float] = {"HEALTH": 100.0, "ARMOR": 100.0, "SELECTED_WEAPON_AMMO": 50.0}
+"""Game variables in the observation "measurements" -> what they are divided by."""
+MEASURED_ARMS: Mapping[str, float] = {f"WEAPON{n}": 1.0 for n in range(1, 7)} | dict.fromkeys(_AMMO, 50.0)
+"""More of them where there is a choice of weapons; the selected slot is told too, as one of these."""
+SLOTS = range(1, 7)
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One scenario; its map, difficulty and own reward are in the package's file NAME.cfg."""
+
+    actions: tuple[tuple[Buttons, ...], ...]
+    """Components of an action; of each one choice is pressed."""
+    shaping: Mapping[str, float]
+    objective: Literal["reward", "kills", "tics"]
+    limit: int
+    """Tics after which an episode is truncated."""
+    arms: bool = False
+    """There is a choice of weapons."""
+    core: str = "none"
+    """Recurrent core of the recipe: a GRU where what was seen before matters."""
+    frames: int = 10_000_000
+    """Budget of the recipe."""
+    extra: Mapping[str, object] = field(default_factory=dict)
+    """What the recipe has of its own."""
+
+
+_BASIC = Scenario(
+    (STRAFE, ATTACK), {"reward": 0.01, "hit": 0.2, "ammo_spent": -0.02}, "reward", 300, frames=2_000_000
+)
+_GATHER = Scenario((TURN, FORWARD), {"reward": 0.01, "health": 0.02, "damage_taken": -0.01}, "tics", 2100)
+_DEFEND = {"reward": 1.0, "hit": 0.1, "damage_taken": -0.005, "ammo_spent": -0.02}
+
+SCENARIOS: Mapping[str, Scenario] = {
+    "basic": _BASIC,
+    "simpler_basic": _BASIC,
+    "rocket_basic": _BASIC,
+    "predict_position": Scenario((TURN, ATTACK), {"reward": 1.0, "hit": 0.2}, "reward", 300),
+    "deadly_corridor": Scenario(
+        (WALK, STRAFE, TURN, ATTACK),
+        {"reward": 0.01, "kill": 0.5, "hit": 0.1, "damage_taken": -0.01, "ammo_spent": -0.01},
+        "reward",
+        2100,
+    ),
+    "my_way_home": Scenario((FORWARD, STRAFE, TURN), {"reward": 1.0}, "reward", 2100, core="gru"),
+    "defend_the_center": Scenario((TURN, ATTACK), _DEFEND, "kills", 2100),
+    "defend_the_line": Scenario((TURN, ATTACK), _DEFEND, "kills", 4200),
+    "health_gathering": _GATHER,
+    "health_gathering_supreme": _GATHER,
+    "take_cover": Scenario((STRAFE,), {"reward": 0.01, "damage_taken": -0.01}, "tics", 4200),
+    "deathmatch": Scenario(
+        (WALK, STRAFE, AIM, ATTACK, SPRINT, WEAPON),
+        {
+            "kill": 1.0,
+            "hit": 0.02,
+            "damage": 0.003,
+            "damage_taken": -0.003,
+            "death": -0.5,
+            "health": 0.005,
+            "armor": 0.005,
+            "ammo": 0.002,
+            "weapon.shotgun": 0.15,
+            "weapon.chaingun": 0.15,
+            "weapon.rocket_launcher": 0.15,
+            "weapon.plasma_rifle": 0.15,
+        },
+        "kills",
+        4200,
+        arms=True,
+        core="gru",
+        frames=100_000_000,
+    ),
+}
