@@ -139,9 +139,9 @@ class PbtController:
 
     def _decide(self, fate: Fate, members: Mapping[int, MemberReport], note: str) -> Decision:
         own = members[fate.member]
-        if own.broken and fate.donor is None:
-            return self._broken.restart(own, self._rng)
         copy = fate.copy if self._copy == "both" else self._copy
+        if own.broken and (fate.donor is None or copy == "hypers"):
+            return self._broken.restart(own, self._rng)
         base = self._base(fate, copy, members)
         values = self._explore.mutate(base, self._rng) if fate.mutate else dict(base)
         moved = [
