@@ -73,14 +73,15 @@ class Dispatch:
         """Count a decision as made; the member's window starts empty at once."""
         member = self._population.members[decision.member]
         member.best = None
+        if isinstance(decision, Continue | Restart):
+            member.until_frames = until = decision.until_frames
+            if until is not None:
+                self._send(self._pack_of[decision.member], ("limit", decision.member, until))
         if isinstance(decision, Continue):
-            member.until_frames = decision.until_frames
             return
         if isinstance(decision, Stop):
             member.stopped = True
             return
-        if isinstance(decision, Restart):
-            member.until_frames = decision.until_frames
         member.change(decision.values)
         weights: Literal["keep", "copy", "import", "fresh"] = "keep"
         donor, donor_generation = None, None

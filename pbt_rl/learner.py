@@ -192,6 +192,8 @@ class Learner:
         self._next_report = time.monotonic()
         self._waiting_seconds = 0.0
         self._reported: dict[str, float] = {}
+        self._limits: dict[int, int] = {}
+        """Index of a member -> steps with which it waits for a decision: that is reported at once."""
         self.stopped = False
         self._send(("ready",))
 
@@ -244,6 +246,8 @@ class Learner:
         elif self.trainer.has_batch:
             with self.trainer.wake:
                 self.trainer.wake.notify()
+        if self._limits and not self._on_policy:
+            self._report_limits()
         if self._connection.poll():
             self._handle(self._connection.recv())
             busy = True
@@ -275,6 +279,10 @@ class Learner:
         if kind == "stop":
             self.trainer.stopping = True
             self.stopped = True
+            return
+        if kind == "limit":
+            member, frames = args
+            self._limits[self._setup.plan.members.index(member)] = -(-frames // self._setup.spec.frame_skip)
             return
         known: dict[str, Callable[..., None]] = {
             "edit": self._edit,
@@ -310,6 +318,14 @@ class Learner:
             self._send(("not_saved", member, str(error)))
         else:
             self._send(("saved", member))
+
+    def _report_limits(self) -> None:
+        steps = self.sampler.tally.steps
+        reached = [i for i, limit in self._limits.items() if steps[i] >= limit]
+        for i in reached:
+            del self._limits[i]
+        if reached:
+            self._report()
 
     def _report(self) -> None:
         self._next_report = time.monotonic() + REPORT_SECONDS

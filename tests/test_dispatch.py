@@ -55,6 +55,7 @@ def test_each_decision_becomes_its_edit(desk):
         Continue(0, ""), Mutate(1, VALUES, ""), Restart(2, VALUES, "", until_frames=70), replace(3, 1)
     )
     assert sent == [
+        (0, "limit", 2, 70),
         (1, "edit", 1, "keep", None, None),
         (0, "edit", 2, "fresh", None, None),
         (1, "edit", 3, "copy", 1, None),
@@ -67,8 +68,8 @@ def test_each_decision_becomes_its_edit(desk):
     assert not desk.dispatch.busy
 
 
-def test_limits_and_stops_need_no_learner(desk):
-    assert desk.enact(Continue(0, "", until_frames=50), Stop(1, "")) == []
+def test_limits_and_stops_change_nothing_on_a_learner(desk):
+    assert desk.enact(Continue(0, "", until_frames=50), Stop(1, "")) == [(0, "limit", 0, 50)]
     members = desk.population.members
     assert (members[0].until_frames, members[1].stopped) == (50, True)
     assert not desk.dispatch.busy

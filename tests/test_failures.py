@@ -51,8 +51,9 @@ gymnasium.register("InReset-v0", InReset)
 """
 
 
-def test_a_killed_actor_is_replaced_and_sigterm_ends_the_run_cleanly(tmp_path):
-    run = train(tmp_path, "toy/identity", *ENDLESS)
+@pytest.mark.parametrize("turns", [(), ("--resident=2", "--turn-frames=500")], ids=["all", "turns"])
+def test_a_killed_actor_is_replaced_and_sigterm_ends_the_run_cleanly(tmp_path, turns):
+    run = train(tmp_path, "toy/identity", *ENDLESS, *turns)
     run.wait_for(PROGRESS)
     victim, other = run.children("actor")
     victim.send_signal(signal.SIGKILL)
@@ -81,6 +82,7 @@ def test_an_environment_that_crashes_or_hangs_gets_a_new_actor(tmp_path, env, op
     seen = run.wait_for(said)
     seen = run.wait_for(PROGRESS, after=seen)
     seen = run.wait_for(said, after=seen)
+    assert run.out.count("Traceback") <= 1, "shown whole once"
     assert run.end() == 128 + signal.SIGTERM
     assert run.summary["actors_restarted"] == len(run.events("actor_restart")) >= 2
 

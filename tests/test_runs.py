@@ -9,9 +9,9 @@ from runs import BUSY, python, train
 
 from pbt_rl.journal import read_journal, replay_decisions
 from pbt_rl.pbt.hypers import SHAPING, hyper_table
+from pbt_rl.residents import OPTIMIZER_HYPERS
 from pbt_rl.run import Facts, config_from_json
 from pbt_rl.topology import Machine
-from pbt_rl.trainer import OPTIMIZER_HYPERS
 
 
 @pytest.fixture(scope="module")
@@ -142,6 +142,107 @@ def records(folder):
         assert len(data) >= length + 16
         data, count = data[length + 16 :], count + 1
     return count
+
+
+@pytest.fixture(scope="module")
+def turns(tmp_path_factory):
+    """Six members that take turns on three places of two packs."""
+    run = train(
+        tmp_path_factory.mktemp("turns"),
+        "toy/shaped",
+        *BUSY,
+        "--num-policies=6",
+        "--resident=3",
+        "--turn-frames=1000",
+        "--devices=cpu,cpu",
+        "--train-for-frames=12000",
+        "--pbt.period-frames=2000",
+        "--pbt.replace-gap=0.01",
+        "--learner.rollout=8",
+        "--hypers.unroll=8",
+        "--envs-per-unit=4",
+    )
+    assert run.wait(110) == 0, run.err
+    return run
+
+
+@pytest.fixture(scope="module")
+def search(tmp_path_factory):
+    """A finished HyperTrick: eight configurations on two places."""
+    run = train(
+        tmp_path_factory.mktemp("search"),
+        "toy/shaped",
+        "--controller=hypertrick",
+        "--num-policies=8",
+        "--resident=2",
+        "--search.phases=3",
+        "--train-for-frames=6000",
+        "--search.eviction-rate=0.5",
+    )
+    assert run.wait(110) == 0, run.err
+    return run
+
+
+def seats_of(run):
+    """(pack, place) -> who held it, one after the other; what the events say must fit together."""
+    held = {}
+    for event in run.events("seat"):
+        members = held.setdefault((event["pack"], event["place"]), [])
+        assert event["leaves"] == (members[-1] if members else None)
+        members.append(event["enters"])
+        present = [ids[-1] for ids in held.values() if ids[-1] is not None]
+        assert len(set(present)) == len(present), "nobody sits twice"
+    return held
+
+
+def replays(run):
+    """The recorded rounds, shown to a fresh controller."""
+    config = config_from_json(json.loads((run.folder / "config.json").read_text()))
+    return replay_decisions(run.journal, Facts.find(config, Machine(2, 0)).controller()) == []
+
+
+def test_members_take_turns_on_their_own_pack_until_all_have_their_frames(turns):
+    held = seats_of(turns)
+    assert len(held) == 3
+    for (pack, _), members in held.items():
+        assert {member % 2 for member in members if member is not None} == {pack}
+        assert len(members) > 6
+    assert turns.summary["ended"] == "frames"
+    frames = [m["frames"] for m in turns.summary["members"]]
+    assert min(frames) >= 12000
+    assert max(frames) < 2 * 12000
+    assert all(m["episodes"] > 50 for m in turns.summary["members"])
+    assert "6 policies (3 resident at a time)" in turns.out
+    assert any(event["parked"] for event in turns.events("applied"))
+    assert all(event["donor_unchanged"] for event in turns.events("applied"))
+    assert replays(turns)
+
+
+def test_a_search_gives_each_free_place_to_the_next_and_ends_by_itself(search):
+    held = seats_of(search)
+    assert sorted(m for ids in held.values() for m in ids if m is not None) == list(range(8)), (
+        "nobody is preempted"
+    )
+    decided = [d for event in search.events("round") for d in event["decisions"]]
+    assert [d["decision"] for d in decided[:8]] == ["continue"] * 8
+    assert sorted(d["member"] for d in decided if d["decision"] == "stop") == list(range(8))
+    assert search.summary["ended"] == "all members are done"
+    assert {m["status"] for m in search.summary["members"]} == {"stopped"}
+    frames = [m["frames"] for m in search.summary["members"]]
+    assert min(frames) < 4000, "some were evicted"
+    assert 6000 <= max(frames) < 12000, "some completed"
+    best = search.summary["best_member"]
+    assert (search.folder / "checkpoints" / f"policy_{best:02d}.safetensors").is_file(), "parked as it was"
+    assert replays(search)
+
+
+def test_the_journal_says_how_far_everyone_is(search):
+    *_, last = search.events("progress")
+    assert [m["member"] for m in last["members"]] == list(range(8))
+    for recorded, member in zip(last["members"], search.summary["members"], strict=True):
+        assert recorded.keys() == {"member", "generation", "frames", "objective", "episodes"}
+        for name in ("generation", "frames", "objective", "episodes"):
+            assert recorded[name] == member[name]
 
 
 def test_sync_learns_without_lag(tmp_path):
