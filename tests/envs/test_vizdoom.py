@@ -1,0 +1,235 @@
+"""Doom scenarios on the real engine: what a step says, seeds, shaping, the clock, and that no game is left behind."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+pytest.importorskip("vizdoom", reason="the extra `vizdoom` is not installed")
+
+import vizdoom
+
+from pbt_rl.envs.base import cpu_clock, private_step_arrays
+from pbt_rl.envs.doom import FRAME_SKIP, DoomUnit, names, probe
+from pbt_rl.envs.doom_game import PICTURE, SCREEN, shrink
+from pbt_rl.envs.doom_scenarios import EVENTS, SCENARIOS
+
+STILL = {"basic": (0, 0), "deadly_corridor": (0, 0, 0, 0)}
+
+
+class Played:
+    """A unit under random actions, with every step that it delivered."""
+
+    def __init__(self, name, rows=1, seed=0, **shaping):
+        self.values = dict.fromkeys(SCENARIOS[name].shaping, 0.0) | shaping
+        self.version = 0
+        self.unit = DoomUnit(name, rows, seed, lambda _row: (self.version, self.values))
+        self.out = private_step_arrays(self.unit.spec, rows)
+        self.unit.reset(self.out)
+        self.steps = [self.snapshot()]
+
+    def snapshot(self):
+        fields = {n: getattr(self.out, n).copy() for n in vars(self.out) if n != "obs"}
+        return fields | {n: array.copy() for n, array in self.out.obs.items()}
+
+    def step(self, action):
+        rows, width = self.unit.rows, len(self.unit.spec.action.nvec)
+        self.unit.step(np.broadcast_to(np.array(action, np.int32), (rows, width)), self.out)
+        self.steps.append(self.snapshot())
+        return self.steps[-1]
+
+    def random(self, steps, seed=0):
+        rng = np.random.default_rng(seed)
+        nvec = self.unit.spec.action.nvec
+        for _ in range(steps):
+            self.step(rng.integers(0, nvec, (self.unit.rows, len(nvec))))
+        return {name: np.stack([step[name] for step in self.steps]) for name in self.steps[0]}
+
+    def variable(self, name):
+        return self.unit._games.running[0].get_game_variable(getattr(vizdoom.GameVariable, name))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.unit.close()
+        self.unit.close()
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_scenario_starts_and_steps_as_probed(name):
+    with Played(name) as played:
+        assert played.unit.spec == probe(name)
+        start = played.steps[0]
+        assert start["first"].all()
+        assert start["measurements"][0, 0] > 0.9  # acid takes its first bite at once
+        assert start["obs"].std() > 5
+        seen = played.random(4)
+        assert (seen["obs"][1:] != seen["obs"][:-1]).any()
+        assert set(played.unit.spec.shaping) <= {*EVENTS, "reward"}
+
+
+def test_equal_seeds_give_equal_episodes_and_different_seeds_different_ones():
+    histories = []
+    for seed in (1, 1, 2):
+        with Played("defend_the_center", rows=2, seed=seed, reward=1.0) as played:
+            histories.append(played.random(150))
+    one, again, other = histories
+    assert one["episode_done"].sum() >= 2  # so that the second episodes are compared too
+    for name, array in one.items():
+        np.testing.assert_array_equal(array, again[name])
+    assert (one["obs"] != other["obs"]).any()
+    assert (one["obs"][:, 0] != one["obs"][:, 1]).any()
+
+
+def test_time_truncates_with_a_picture_of_its_own_and_the_next_step_resets():
+    with Played("basic") as played:
+        for step in range(75):
+            last = played.step((1 + step % 2, 0))
+            assert (last["truncated"][0], last["terminated"][0]) == (step == 74, False)
+        assert last["length"][0] * FRAME_SKIP == 300
+        assert last["objective"][0] == last["raw_return"][0] == -300
+        assert (last["obs"] != played.steps[-2]["obs"]).any()
+        assert last["episode_done"][0]
+        reset = played.step((0, 1))
+        assert (reset["first"][0], reset["reward"][0], reset["length"][0]) == (True, 0, 0)
+        assert not reset["episode_done"][0]
+
+
+def test_a_death_terminates():
+    with Played("deadly_corridor", reward=0.5) as played:
+        while not played.step(STILL["deadly_corridor"])["episode_done"][0]:
+            assert len(played.steps) < 400
+        last = played.steps[-1]
+        assert (last["terminated"][0], last["truncated"][0]) == (True, False)
+        assert last["measurements"][0, 0] == 0
+        assert last["objective"][0] <= -100
+        np.testing.assert_allclose(last["shaped_return"], 0.5 * last["raw_return"], rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "event", "sums"),
+    [
+        ("defend_the_center", "hit", {"HITCOUNT": 1}),
+        ("defend_the_center", "damage_taken", {"DAMAGE_TAKEN": 1}),
+        ("defend_the_center", "ammo_spent", {"AMMO2": -1}),
+        ("defend_the_line", "hit", {"HITCOUNT": 1}),
+    ],
+)
+def test_a_coefficient_pays_for_what_the_game_counts(name, event, sums):
+    with Played(name, seed=3, **{event: -0.5}) as played:
+        first = {v: played.variable(v) for v in sums}
+        rng = np.random.default_rng(0)
+        paid = 0.0
+        for _ in range(60):
+            step = played.step(rng.integers(0, played.unit.spec.action.nvec))
+            assert not step["episode_done"][0]
+            paid += step["reward"][0]
+        counted = sum(sign * (played.variable(v) - first[v]) for v, sign in sums.items())
+        assert counted > 0
+        assert paid == pytest.approx(-0.5 * counted)
+
+
+def test_shaping_never_touches_the_objective():
+    with Played("defend_the_center", reward=1.0) as played:
+        plain = played.random(200)
+    with Played("defend_the_center", reward=3.0, damage_taken=-0.1) as played:
+        shaped = played.random(200)
+    ends = np.argwhere(plain["episode_done"][:, 0])[:, 0]
+    assert len(ends) >= 1
+    np.testing.assert_array_equal(plain["objective"], shaped["objective"])
+    np.testing.assert_array_equal(plain["raw_return"], shaped["raw_return"])
+    np.testing.assert_allclose(plain["shaped_return"], plain["raw_return"], atol=1e-4)
+    assert (plain["shaped_return"][ends] != shaped["shaped_return"][ends]).all()
+
+
+def test_new_shaping_waits_for_the_next_episode():
+    with Played("basic", reward=1.0) as played:
+        played.step(STILL["basic"])
+        played.version, played.values = 7, played.values | {"reward": 2.0}
+        while not played.step(STILL["basic"])["episode_done"][0]:
+            pass
+        assert played.steps[-1]["shaping_version"][0] == 0
+        assert played.steps[-1]["reward"][0] == -4
+        played.step(STILL["basic"])
+        assert played.step(STILL["basic"])["reward"][0] == -8
+        assert played.steps[-1]["shaping_version"][0] == 7
+
+
+def test_the_picture_reads_every_row_and_column_and_keeps_what_is_flat():
+    out = np.zeros(PICTURE, np.uint8)
+    height, width = SCREEN
+    shrink(np.full((3, height, width), 201, np.uint8), out)
+    assert (out == 201).all()
+    for axis, size in ((1, height), (2, width)):
+        for line in range(size):
+            screen = np.zeros((3, height, width), np.uint8)
+            screen[(slice(None),) * axis + (line,)] = 100
+            shrink(screen, out)
+            assert set(np.unique(out)) == {0, 50}, (axis, line)
+
+
+def test_the_games_count_as_the_units_time():
+    with Played("basic") as played:
+        ours, all_of_it = time.process_time_ns(), cpu_clock(played.unit)()
+        played.random(100)
+        ours, all_of_it = time.process_time_ns() - ours, cpu_clock(played.unit)() - all_of_it
+        assert all_of_it > 1.3 * ours
+
+
+def test_a_game_that_dies_raises_and_the_others_are_closed():
+    with Played("basic", rows=2) as played:
+        games = psutil.Process().children()
+        assert len(games) == 2
+        games[0].kill()
+        with pytest.raises((vizdoom.ViZDoomErrorException, vizdoom.ViZDoomUnexpectedExitException)):
+            played.random(10)
+
+
+CHILD = """
+import os
+import numpy as np
+from pbt_rl.envs.base import private_step_arrays
+from pbt_rl.envs.doom import DoomUnit, probe
+os.set_inheritable(os.open("held", os.O_CREAT), True)
+spec = probe("basic")
+unit = DoomUnit("basic", 3, 0, lambda _row: (0, spec.shaping))
+out = private_step_arrays(spec, 3)
+unit.reset(out)
+print("ready", flush=True)
+while True:
+    unit.step(np.zeros((3, 2), np.int32), out)
+"""
+
+
+def test_nothing_is_left_of_a_killed_process_and_ctrl_c_does_not_reach_its_games(tmp_path):
+    scratch = tmp_path / "tmp"
+    scratch.mkdir()
+    environment = os.environ | {"TMPDIR": str(scratch), "HOME": str(tmp_path)}
+    child = subprocess.Popen(
+        [sys.executable, "-c", CHILD],
+        stdout=subprocess.PIPE,
+        cwd=tmp_path,
+        env=environment,
+        start_new_session=True,
+    )
+    try:
+        assert child.stdout.readline() == b"ready\n"
+        games = psutil.Process(child.pid).children()
+        assert len(games) == 3
+        assert all(os.getpgid(game.pid) != os.getpgid(child.pid) for game in games)
+        held = [p.readlink() for game in games for p in Path(f"/proc/{game.pid}/fd").iterdir()]
+        assert tmp_path / "held" not in held
+    finally:
+        child.kill()
+        child.wait()
+        child.stdout.close()
+    _, alive = psutil.wait_procs(games, timeout=2)
+    assert not alive  # /dev/shm is looked at after every test
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["held", "tmp"]
+    assert not list(scratch.iterdir())
