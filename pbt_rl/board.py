@@ -23,6 +23,7 @@ from tensorboardX.proto.event_pb2 import Event as _Event
 from tensorboardX.proto.summary_pb2 import Summary as _Summary
 from tensorboardX.record_writer import masked_crc32c as _checksum
 
+from pbt_rl.drawing import Drawing
 from pbt_rl.monitor import WAITING, busy_shares, known_objective, standing
 from pbt_rl.pbt.hypers import SHAPING
 from pbt_rl.reports import MemberView, RunView
@@ -88,6 +89,9 @@ class Board:
     day of training is a megabyte or two a member. A view in which a member changed is always written, so the
     steps of a schedule stand where they happened.
 
+    Figures of the population (`population_images`) come from a process of their own, at most once a minute and at
+    the end.
+
     After a write error nothing more is written; `warn` is told once, and training goes on.
     """
 
@@ -105,6 +109,12 @@ class Board:
         self._written_seconds = 0.0
         self._written_changes = -1
         self._unwritten: RunView | None = None
+        self._drawing = Drawing(run_dir, warn)
+        self._frames = 0
+
+    def population_images(self) -> None:
+        """A meta-epoch has ended, and the journal says so: have the population's figures drawn when it is time to."""
+        self._drawing.want()
 
     def update(self, view: RunView) -> None:
         """Take a view; write it if it is time to."""
@@ -114,22 +124,42 @@ class Board:
         changed = view.replacements + view.mutations != self._written_changes
         if changed or view.seconds >= self._written_seconds + gap:
             self._write_unless_failed()
+        self._frames = view.frames
+        self._write_images(self._drawing.poll())
 
     def close(self) -> None:
         """Write the last view if it was not yet, and close all files."""
         self._write_unless_failed()
+        self._write_images(self._drawing.finish())
         for file in (self._population, *self._members):
             file.close()
 
     def _write_unless_failed(self) -> None:
-        if self._failed or self._unwritten is None:
+        if self._unwritten is not None:
+            view = self._unwritten
+            self._unwritten = None
+            self._unless_failed(lambda: self._write(view))
+
+    def _write_images(self, images: Mapping[str, bytes]) -> None:
+        values = [
+            _Summary.Value(
+                tag=f"population/{name}",
+                image=_Summary.Image(width=w, height=h, colorspace=4, encoded_image_string=image),
+            )
+            for name, image in images.items()
+            for w, h in (struct.unpack(">II", image[16:24]),)  # of the PNG header
+        ]
+        if values:
+            self._unless_failed(lambda: self._population.message(_Summary(value=values), self._frames))
+
+    def _unless_failed(self, write: Callable[[], None]) -> None:
+        if self._failed:
             return
         try:
-            self._write(self._unwritten)
+            write()
         except OSError as error:
             self._failed = True
             self._warn(f"TensorBoard files are no longer written ({error}); training goes on")
-        self._unwritten = None
 
     def _write(self, view: RunView) -> None:
         if not self._layout_written:

@@ -1,4 +1,4 @@
-"""The command line: `pbt-rl train | eval | envs`. Each command imports what it needs."""
+"""The command line: `pbt-rl train | eval | replay | report | envs`. Each command imports what it needs."""
 
 from __future__ import annotations
 
@@ -25,17 +25,27 @@ USAGE = """usage: pbt-rl COMMAND [OPTIONS]
 commands:
   train --env atari/pong ...   train a population (train --help lists every option; --show prints the plan only)
   eval RUN                     play a trained member and print its score
+  replay RUN                   decide again what a run decided, and say whether it agrees bit for bit
+  report RUN                   draw who descends from whom, schedules, curves...: one HTML page, PNG, CSV, DOT, Newick
   envs                         what can be trained on here, what is missing and how to install it
   envs check ENV               step an environment and say what is wrong with it
 """
 EXIT_USER_ERROR, EXIT_FAILED = 2, 1
+REPORT_PACKAGES = {"matplotlib": "matplotlib", "sklearn": "scikit-learn"}
+"""Module -> package."""
 T = TypeVar("T")
 
 
 def main() -> None:
     """Entry point of `pbt-rl`."""
     arguments = sys.argv[1:]
-    commands: dict[str, Callable[[list[str]], int]] = {"train": _train, "eval": _eval, "envs": _envs}
+    commands: dict[str, Callable[[list[str]], int]] = {
+        "train": _train,
+        "eval": _eval,
+        "replay": _replay,
+        "report": _report,
+        "envs": _envs,
+    }
     if not arguments or arguments[0] in ("-h", "--help"):
         print(USAGE, end="")
         sys.exit(0 if arguments else EXIT_USER_ERROR)
@@ -192,6 +202,48 @@ def _eval(arguments: list[str]) -> int:
     evaluate(
         command.run, command.member, command.episodes, command.video, command.seed, greedy=command.greedy
     )
+    return 0
+
+
+# -- replay, report -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ReplayCommand:
+    """Show a run's recorded reports to a fresh controller, and compare what it decides with the record, bit for bit."""
+
+    run: tyro.conf.Positional[Path]
+    """Folder of a run, such as runs/demo."""
+
+
+def _replay(arguments: list[str]) -> int:
+    command = _parse(ReplayCommand, "pbt-rl replay", arguments)
+    from pbt_rl.replay import replay
+
+    return replay(command.run)
+
+
+@dataclass(frozen=True)
+class ReportCommand:
+    """Draw a run, finished or not: one HTML page with everything inside, PNG files, CSV, DOT and Newick."""
+
+    run: tyro.conf.Positional[Path]
+    """Folder of a run, such as runs/demo."""
+    out: Path | None = None
+    """Folder to write to; default: `report` in the run's folder."""
+
+
+def _report(arguments: list[str]) -> int:
+    command = _parse(ReportCommand, "pbt-rl report", arguments)
+    from importlib.util import find_spec
+
+    missing = [name for module, name in REPORT_PACKAGES.items() if find_spec(module) is None]
+    if missing:
+        raise ConfigError(f'pbt-rl report needs {" and ".join(missing)}: pip install "pbt-rl[report]"')
+    from pbt_rl.report.write import write_report
+
+    for path in write_report(command.run, command.out or command.run / "report"):
+        print(path)
     return 0
 
 

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import shutil
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,6 @@ from pbt_rl.pbt.controllers import build_controller
 from pbt_rl.pbt.decisions import Controller
 from pbt_rl.pbt.hypers import HyperSpec, hyper_table, shaping_table
 from pbt_rl.topology import Machine, Plan, make_plan
-
 
 TURN_ROLLOUTS = 20
 """A turn of fewer rollouts of every unit loses more than a share in so many of its frames."""
@@ -43,16 +43,21 @@ class Facts:
         with environment_code(config.env):
             spec = probe(config.env, options)
         build_net(spec, config.model)  # a model that cannot be used shows here
-        table = hyper_table(config.hypers) | shaping_table(spec.shaping)
-        rollout, unroll = float(config.learner.rollout), table["unroll"]
-        table["unroll"] = dataclasses.replace(
-            unroll, low=min(unroll.low, rollout), high=rollout, default=min(unroll.default, rollout)
-        )
-        return cls(config, options, spec, plan, table)
+        return cls(config, options, spec, plan, value_table(config, spec.shaping))
 
     def controller(self) -> Controller:
         """Build the controller of this run, unused."""
         return build_controller(self.config, self.table, self.config.seed)
+
+
+def value_table(config: Config, shaping: Mapping[str, float]) -> dict[str, HyperSpec]:
+    """Name -> spec of every value of a member. shaping: the environment's, with its defaults."""
+    table = hyper_table(config.hypers) | shaping_table(shaping)
+    rollout, unroll = float(config.learner.rollout), table["unroll"]
+    table["unroll"] = dataclasses.replace(
+        unroll, low=min(unroll.low, rollout), high=rollout, default=min(unroll.default, rollout)
+    )
+    return table
 
 
 def describe_plan(facts: Facts) -> list[str]:

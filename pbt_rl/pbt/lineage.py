@@ -147,6 +147,9 @@ class Lineage:
     def __getitem__(self, key: Key) -> Node:
         return self._nodes[key]
 
+    def __contains__(self, key: Key) -> bool:
+        return key in self._nodes
+
     @property
     def nodes(self) -> list[Node]:
         """All nodes that ever were, oldest first."""
@@ -197,7 +200,7 @@ class Lineage:
 
     def path(self, member: int) -> list[Node]:
         """All that the member ever was, stopped or not, oldest first: the path of true ancestors."""
-        path = []
+        path: list[Node] = []
         while (member, len(path)) in self._nodes:
             path.append(self._nodes[member, len(path)])
         return path

@@ -1,0 +1,291 @@
+"""A run's journal -> tables. Reads runs that go on, that were killed, and that older versions wrote."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from pbt_rl.errors import ConfigError
+from pbt_rl.journal import read_journal
+from pbt_rl.pbt.decisions import Decision, Stop, decision_from_dict
+from pbt_rl.pbt.lineage import Lineage, Node, mean
+
+_PHASE = re.compile(r"phase (\d+)")
+
+
+@dataclass(frozen=True)
+class Point:
+    """One member when it was seen. seconds: since the run began. frames: its own."""
+
+    seconds: float
+    member: int
+    generation: int
+    frames: int
+    objective: float | None
+    episodes: int
+
+
+@dataclass(frozen=True)
+class Moment:
+    """The population when it was seen.
+
+    nodes: of the members that had not been stopped. left, roots: which members are not stopped after the decisions, and
+    how many fresh weights they descend from.
+    """
+
+    seconds: float
+    frames: int
+    points: tuple[Point, ...]
+    nodes: tuple[Node, ...]
+    left: tuple[int, ...]
+    roots: int
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A decision, when it was taken, and the objective that the member had then."""
+
+    seconds: float
+    frames: int
+    decision: Decision
+    objective: float | None
+
+
+@dataclass(frozen=True)
+class Stay:
+    """A member held a place. place: counted over all packs."""
+
+    place: int
+    member: int
+    begin_seconds: float
+    end_seconds: float
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A member's training between two decisions of a search.
+
+    score: its objective at the end; None while it goes on. outcome: what came next: `on`, `completed`, `evicted`;
+    None while it goes on.
+    """
+
+    member: int
+    number: int
+    begin_seconds: float
+    end_seconds: float
+    score: float | None
+    outcome: str | None
+
+
+@dataclass(frozen=True)
+class Record:
+    """Everything that a report is made from.
+
+    config, spec, versions: as the journal's first event holds them. ended: why the run ended, None for one that
+    goes on or was cut off.
+    """
+
+    name: str
+    config: Mapping[str, Any]
+    versions: Mapping[str, str]
+    git: str | None
+    began: float
+    seconds: float
+    ended: str | None
+    frames: int
+    lineage: Lineage
+    moments: Sequence[Moment]
+    decisions: Sequence[Taken]
+    stays: Sequence[Stay]
+    phases: Sequence[Phase]
+    actor_restarts: int
+
+    @cached_property
+    def last(self) -> dict[int, Node]:
+        """Each member's last node, stopped or not, in order of id."""
+        return {m: self.lineage.path(m)[-1] for m in sorted({n.member for n in self.lineage.nodes})}
+
+    @cached_property
+    def curves(self) -> dict[int, list[Point]]:
+        """Each member's points, oldest first."""
+        curves: dict[int, list[Point]] = {m: [] for m in self.last}
+        for moment in self.moments:
+            for point in moment.points:
+                curves[point.member].append(point)
+        return curves
+
+    def objective(self, node: Node) -> float | None:
+        """The node's objective when it was last seen; None where there is none, or it is NaN or infinite."""
+        value = self.lineage.objectives.get(node.key, math.nan)
+        return value if math.isfinite(value) else None
+
+    @cached_property
+    def ranking(self) -> list[int]:
+        """Members of a known objective, best first; ties by id."""
+        known = {m: o for m, node in self.last.items() if (o := self.objective(node)) is not None}
+        return sorted(known, key=lambda m: (-known[m], m))
+
+    @cached_property
+    def varied(self) -> list[str]:
+        """Names of the values in which any two nodes differ: what was tuned or searched."""
+        nodes = self.lineage.nodes
+        return (
+            [n for n in nodes[0].values if len({node.values.get(n) for node in nodes}) > 1] if nodes else []
+        )
+
+    @property
+    def is_search(self) -> bool:
+        """Members are configurations that are trained phase by phase and stopped."""
+        return bool(self.phases)
+
+    @property
+    def places(self) -> int:
+        """How many members the devices held at once; 0 where it was not recorded."""
+        return len({stay.place for stay in self.stays})
+
+    @property
+    def occupancy(self) -> float | None:
+        """Share of the places' time in which a member held them; None where it was not recorded."""
+        held = math.fsum(stay.end_seconds - stay.begin_seconds for stay in self.stays)
+        return held / (self.places * self.seconds) if self.stays and self.seconds > 0 else None
+
+    @property
+    def completion(self) -> float | None:
+        """Alpha of a search: share of the frames that were trained, of all configurations trained to the end.
+
+        None where the config does not say how many those are.
+        """
+        full = self.full_frames
+        if not self.is_search or full is None or not self.last:
+            return None
+        trained = sum(points[-1].frames for points in self.curves.values() if points)
+        return trained / (len(self.last) * full)
+
+    @property
+    def full_frames(self) -> int | None:
+        """Frames of a configuration that a search never stops."""
+        search = self.config.get("search", {})
+        units = search.get("resource" if self.config.get("controller") == "hyperband" else "phases")
+        phase = search.get("phase_frames", 0)
+        return phase * units if phase and units else self.config.get("train_for_frames")
+
+
+def read_run(folder: Path) -> Record:
+    """Read the journal of a run's folder. Raises ConfigError where it is none."""
+    path = folder / "journal.jsonl"
+    try:
+        events = read_journal(path)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{folder} is not the folder of a run: {error}") from error
+    if not events or events[0].get("event") != "start":
+        raise ConfigError(
+            f"{folder} is not the folder of a run: {path} does not begin with the event `start`"
+        )
+    try:
+        return read_events(folder.resolve().name, events)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ConfigError(f"{path} cannot be read ({error!r}): was it written by another version?") from error
+
+
+def read_events(name: str, events: Sequence[Mapping[str, Any]]) -> Record:
+    """Tables of a run's events, the first of which is `start`."""
+    start, end = events[0], events[-1]
+    began = start["time"]
+    lineage = Lineage()
+    moments: list[Moment] = []
+    decisions: list[Taken] = []
+    for event in events:
+        kind, seconds = event["event"], event["time"] - began
+        nodes = tuple(lineage.present(m) for m in lineage.members) if kind in ("round", "progress") else ()
+        lineage.take(event)
+        if kind not in ("round", "progress"):
+            continue
+        members = event["members"] if kind == "progress" else event["report"]["members"]
+        points = tuple(p for p in _points(members, seconds) if (p.member, 0) in lineage)
+        roots = len(lineage.surviving_roots())
+        moments.append(Moment(seconds, event["frames"], points, nodes, tuple(lineage.members), roots))
+        if kind == "round":
+            known = {p.member: p.objective for p in points}
+            taken = [decision_from_dict(d) for d in event["decisions"]]
+            decisions += [Taken(seconds, event["frames"], d, known.get(d.member)) for d in taken]
+    total = end["time"] - began
+    stays = _stays([e for e in events if e["event"] == "seat"], began, total)
+    return Record(
+        name=name,
+        config=start["config"],
+        versions=start.get("versions", {}),
+        git=start.get("git"),
+        began=began,
+        seconds=total,
+        ended=next((e["ended"] for e in reversed(events) if e["event"] == "end"), None),
+        frames=max((e["frames"] for e in events), default=0),
+        lineage=lineage,
+        moments=moments,
+        decisions=decisions,
+        stays=stays,
+        phases=_phases(decisions, stays, total),
+        actor_restarts=sum(e["event"] == "actor_restart" for e in events),
+    )
+
+
+def _points(members: Iterable[Mapping[str, Any]], seconds: float) -> list[Point]:
+    points = []
+    for m in members:
+        window = [m["objective"]] if "objective" in m else m["objectives"]
+        objective = mean(float(o) for o in window if o is not None)
+        points.append(
+            Point(seconds, m["member"], m["generation"], m["frames"], _finite(objective), m["episodes"])
+        )
+    return points
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _stays(seats: Iterable[Mapping[str, Any]], began: float, total: float) -> list[Stay]:
+    """Pair who enters a place with who leaves it; who never leaves it stays to the end."""
+    places: dict[tuple[int, int], int] = {}
+    holders: dict[int, tuple[int, float]] = {}
+    stays = []
+    for event in seats:
+        place = places.setdefault((event["pack"], event["place"]), len(places))
+        seconds = event["time"] - began
+        if place in holders:
+            member, since = holders.pop(place)
+            stays.append(Stay(place, member, since, seconds))
+        if event["enters"] is not None:
+            holders[place] = event["enters"], seconds
+    stays += [Stay(place, member, since, total) for place, (member, since) in sorted(holders.items())]
+    return stays
+
+
+def _phases(decisions: Iterable[Taken], stays: Sequence[Stay], total: float) -> list[Phase]:
+    """Phases of a search, as its decisions name them ("phase 2: ..."), in order of their end.
+
+    The first phase begins when the member gets a place; a member that never had one has no phase.
+    """
+    entered: dict[int, float] = {}
+    for stay in stays:
+        entered[stay.member] = min(entered.get(stay.member, math.inf), stay.begin_seconds)
+    present: dict[int, tuple[int, float]] = {}
+    phases = []
+    for taken in decisions:
+        member, reason = taken.decision.member, taken.decision.reason
+        named = _PHASE.match(reason)
+        number = int(named[1]) if named else None
+        if member in present and (
+            isinstance(taken.decision, Stop) or number not in (None, present[member][0])
+        ):
+            past, since = present.pop(member)
+            outcome = "on" if named else "completed" if reason.startswith("completed") else "evicted"
+            phases.append(Phase(member, past, since, taken.seconds, taken.objective, outcome))
+        if number is not None and (not stays or member in entered):
+            present.setdefault(member, (number, max(taken.seconds, entered.get(member, 0.0))))
+    phases += [Phase(m, number, since, total, None, None) for m, (number, since) in present.items()]
+    return phases

@@ -1,0 +1,138 @@
+"""Figures of searches over configurations, and of members that take turns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator
+
+from pbt_rl.pbt.search import expected_members
+from pbt_rl.report.read import Record, Stay
+from pbt_rl.report.style import FAINT, INK, TOP, ink_on, new_figure, time_axis
+
+Drawn = Figure | str
+NO_PHASES = "This run was not a search: its members were not trained phase by phase."
+
+
+def occupancy(record: Record) -> Drawn:
+    """Who held which place when: a bar is a member, its colour the phase (without phases, the member)."""
+    if not record.stays:
+        return "The run did not record who held which place."
+    if len(record.stays) == record.places and not record.is_search:
+        return "Every member held its own place from the start to the end."
+    height = min(8.0, max(1.8, 0.24 * record.places + 1.1))
+    figure = new_figure(height)
+    axes = figure.subplots()
+    unit = time_axis(axes, record.seconds)
+    phases = 1 + max((p.number for p in record.phases), default=0)
+    colours = mpl.colormaps["viridis_r" if record.is_search else "turbo"]
+    count = max(phases if record.is_search else max(record.last) + 1, 2)
+    inch = record.seconds / 7.5  # of the axes, about
+
+    def colour(number: int) -> str:
+        share = number / (count - 1)
+        return to_hex(colours(0.08 + 0.92 * share if record.is_search else share))
+
+    size = min(7.5, max(4.5, 0.5 * 72 * height / (record.places + 5)))
+    for stay in record.stays:
+        for begin, end, number in _pieces(record, stay):
+            axes.barh(
+                stay.place, (end - begin) / unit, 0.86, left=begin / unit, color=colour(number), linewidth=0
+            )
+        length, begin = stay.end_seconds - stay.begin_seconds, stay.begin_seconds
+        axes.barh(
+            stay.place, length / unit, 0.86, left=begin / unit, fill=False, edgecolor="white", linewidth=0.8
+        )
+        if length > inch * (0.02 + 0.011 * size * len(str(stay.member))):
+            under = next((number for _, _, number in _pieces(record, stay)), None)
+            axes.annotate(
+                f"{stay.member}",
+                (stay.begin_seconds / unit, stay.place),
+                xytext=(2, 0),
+                textcoords="offset points",
+                va="center",
+                fontsize=size,
+                color=INK if under is None else ink_on(colour(under)),
+            )
+    axes.set_ylim(record.places - 0.4, -0.6)
+    axes.yaxis.set_major_locator(MaxNLocator(12, integer=True))
+    axes.set_ylabel("place")
+    axes.grid(visible=False)
+    if record.is_search:
+        shown = sorted({round(i) for i in np.linspace(0, phases - 1, min(phases, 14))})
+        axes.legend(
+            handles=[Patch(color=colour(i), label=f"phase {i}" if i == 0 else f"{i}") for i in shown],
+            ncols=14,
+            loc="lower left",
+            bbox_to_anchor=(0, 1.0),
+            borderaxespad=0.2,
+            handlelength=1,
+        )
+    return figure
+
+
+def _pieces(record: Record, stay: Stay) -> Iterator[tuple[float, float, int]]:
+    """Begin, end and phase (without phases: the member) of the parts of a stay."""
+    if not record.is_search:
+        yield stay.begin_seconds, stay.end_seconds, stay.member
+    for phase in sorted(record.phases, key=lambda p: p.begin_seconds):
+        begin, end = max(stay.begin_seconds, phase.begin_seconds), min(stay.end_seconds, phase.end_seconds)
+        if phase.member == stay.member and begin < end:
+            yield begin, end, phase.number
+
+
+def phases(record: Record) -> Drawn:
+    """Scores at the end of each phase, and how many members began it."""
+    if not record.is_search:
+        return NO_PHASES
+    numbers = range(1 + max(p.number for p in record.phases))
+    figure = new_figure(4.6)
+    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[1.6, 1])
+    rng = np.random.default_rng(0)
+    for outcome, colour, marker, label in (
+        ("evicted", "#b91c1c", "x", "evicted"),
+        ("on", TOP, "o", "went on"),
+        ("completed", "#15803d", "D", "completed"),
+    ):
+        scored = [p for p in record.phases if p.outcome == outcome and p.score is not None]
+        jitter = rng.uniform(-0.16, 0.16, len(scored))
+        upper.scatter(
+            [p.number + j for p, j in zip(scored, jitter, strict=True)],
+            [p.score for p in scored],
+            s=18 if marker == "o" else 22,
+            marker=marker,
+            c=colour,
+            alpha=0.8,
+            linewidths=1.0 if marker == "x" else 0,
+            label=f"{label} ({len(scored)})",
+        )
+    medians = [
+        (n, [p.score for p in record.phases if p.number == n and p.score is not None]) for n in numbers
+    ]
+    for number, scores in medians:
+        if scores:
+            upper.plot([number - 0.3, number + 0.3], [float(np.median(scores))] * 2, color=INK, linewidth=1.4)
+    upper.plot([], [], color=INK, linewidth=1.4, label="median")
+    upper.set_ylabel("score at the phase's end")
+    upper.legend(ncols=4, loc="lower left", bbox_to_anchor=(0, 1.0), borderaxespad=0.2)
+    began = [sum(p.number == n for p in record.phases) for n in numbers]
+    bars = lower.bar(list(numbers), began, width=0.6, color=FAINT)
+    lower.bar_label(bars, fontsize=7.5)
+    if record.config.get("controller") in ("hypertrick", "successive-halving"):
+        rate = record.config["search"]["eviction_rate"]
+        expected = [expected_members(len(record.last), rate, n) for n in numbers]
+        lower.plot(
+            list(numbers), expected, color=TOP, marker=".", linewidth=1, label="expected: W0 (1 - r)^p"
+        )
+        lower.legend(loc="upper right")
+    lower.margins(y=0.15)
+    lower.set_ylabel("members that began it")
+    lower.set_xlabel("phase")
+    lower.xaxis.set_major_locator(MaxNLocator(20, integer=True))
+    lower.grid(visible=False, axis="x")
+    return figure

@@ -1,0 +1,159 @@
+"""How every figure looks. Figures are made without pyplot: no global state, no window, any process."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize, to_rgb
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+
+from pbt_rl.pbt.hypers import Hypers, hyper_table
+
+WIDTH = 9.0
+"""Inches."""
+INK, FAINT, GRID, BEST, TOP = "#1f2937", "#94a3b8", "#e5e9f0", "#c2410c", "#1d4ed8"
+UNKNOWN = "#c9ced6"
+"""Colour of what has no objective."""
+STYLE: Any = {
+    "font.family": "DejaVu Sans",
+    "font.size": 8.5,
+    "axes.titlesize": 9,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.labelcolor": INK,
+    "axes.edgecolor": FAINT,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": GRID,
+    "grid.linewidth": 0.8,
+    "text.color": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "legend.frameon": False,
+    "figure.facecolor": "white",
+}
+
+
+def new_figure(height: float, width: float = WIDTH) -> Figure:
+    """Empty figure of so many inches."""
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def panels(count: int, height: float = 2.1) -> tuple[Figure, list[Axes]]:
+    """Give a figure with so many axes, three in a row (two where there are two or four)."""
+    columns = count if count < 3 else 2 if count == 4 else 3
+    rows = math.ceil(count / columns)
+    figure = new_figure(height * rows + 0.3, WIDTH if columns > 1 else WIDTH * 0.6)
+    axes: np.ndarray[Any, Any] = figure.subplots(rows, columns, squeeze=False)
+    flat: list[Axes] = list(axes.flat)
+    for unused in flat[count:]:
+        unused.remove()
+    return figure, flat[:count]
+
+
+def png(figure: Figure, dpi: int = 150) -> bytes:
+    """Return the figure as a PNG file."""
+    file = io.BytesIO()
+    with mpl.rc_context(STYLE):
+        figure.savefig(file, format="png", dpi=dpi)
+    return file.getvalue()
+
+
+def short(number: float) -> str:
+    """12000 -> 12k, 1500000 -> 1.5M."""
+    for unit, size in (("B", 1e9), ("M", 1e6), ("k", 1e3)):
+        if abs(number) >= size:
+            return f"{number / size:.4g}{unit}"
+    return f"{number:.4g}"
+
+
+def frames_axis(axes: Axes, label: str = "frames of the member") -> None:
+    """Say what is on the x axis; it begins at 0."""
+    axes.set_xlabel(label)
+    axes.set_xlim(left=0)
+    axes.xaxis.set_major_locator(MaxNLocator(6))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: short(x)))
+
+
+def time_axis(axes: Axes, seconds: float) -> float:
+    """Say that x is time since the start of a run of so many seconds; returns the unit, in seconds."""
+    unit, name = (
+        (3600.0, "hours") if seconds > 7200 else (60.0, "minutes") if seconds > 180 else (1.0, "seconds")
+    )
+    axes.set_xlabel(f"{name} since the start")
+    axes.set_xlim(0, max(seconds / unit, 1e-9))
+    return unit
+
+
+@dataclass(frozen=True)
+class ValueAxis:
+    """How one hyper or shaping value is drawn: discounts and decays as 1 - value, wide ranges on a log scale."""
+
+    label: str
+    one_minus: bool
+    log: bool
+
+    @classmethod
+    def of(cls, name: str, values: Sequence[float]) -> ValueAxis:
+        """Choose by the table of hypers, or by the range of the values where it does not know the name."""
+        spec = hyper_table(Hypers()).get(name)
+        one_minus = spec is not None and spec.scale == "one_minus" and max(values) < 1
+        drawn = [1 - v for v in values] if one_minus else list(values)
+        wide = min(drawn) > 0 and max(drawn) > 10 * min(drawn)
+        known_log = spec is not None and spec.scale in ("log", "one_minus") and min(drawn) > 0
+        return cls(f"1 - {name}" if one_minus else name, one_minus, wide or known_log)
+
+    def drawn(self, value: float) -> float:
+        """Where the value stands on the axis."""
+        return 1 - value if self.one_minus else value
+
+    def dress(self, axes: Axes, which: str) -> None:
+        """Scale and ticks of the axis `x` or `y`, for what is drawn already."""
+        axis = axes.xaxis if which == "x" else axes.yaxis
+        if self.log:
+            (axes.set_xscale if which == "x" else axes.set_yscale)("log")
+            low, high = axes.get_xlim() if which == "x" else axes.get_ylim()
+            ticks = log_ticks(low, high)
+            axis.set_major_locator(FixedLocator(ticks) if ticks else MaxNLocator(4))
+            axis.set_minor_locator(NullLocator())
+        else:
+            axis.set_major_locator(MaxNLocator(4))
+        axis.set_major_formatter(FuncFormatter(lambda v, _: f"{float(f'{v:.3g}'):g}"))
+
+
+def log_ticks(low: float, high: float) -> list[float]:
+    """Three to six round numbers of a log axis: powers of ten, or finer; none where the range is too narrow."""
+    for mantissas in ((1.0,), (1.0, 3.0), (1.0, 2.0, 5.0), (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)):
+        powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+        ticks = [m * 10.0**p for p in powers for m in mantissas if low <= m * 10.0**p <= high]
+        if len(ticks) >= 3:
+            return ticks[:: math.ceil(len(ticks) / 6)]
+    return []
+
+
+def colour_scale(values: Sequence[float]) -> tuple[Normalize, ScalarMappable]:
+    """Colours of objectives. One catastrophe does not make all others look alike: the lowest 2 % share a colour."""
+    finite = [v for v in values if math.isfinite(v)] or [0.0]
+    low, high = float(np.quantile(finite, 0.02)), max(finite)
+    norm = Normalize(low, high if high > low else low + 1e-9 + abs(low) * 1e-9, clip=True)
+    return norm, ScalarMappable(norm, "viridis")
+
+
+def ink_on(colour: str) -> str:
+    """Dark or white: what can be read on this colour."""
+    red, green, blue = to_rgb(colour)
+    return INK if 0.299 * red + 0.587 * green + 0.114 * blue > 0.5 else "white"
