@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -44,17 +45,19 @@ def bench_config(env: str, num_policies: int) -> Config:
     return dataclasses.replace(config, learner=learner)
 
 
-def timed_cpu(step: Callable[[], int], seconds: float) -> float:
+def timed_cpu(
+    step: Callable[[], int], seconds: float, clock: Callable[[], int] = time.process_time_ns
+) -> float:
     """CPU-microseconds a step of a loop, after a warm-up. `step` returns how many steps it took."""
     steps, cpu, end = 0, 0.0, time.monotonic() + seconds * (1 + WARM_UP_SHARE)
     warm = time.monotonic() + seconds * WARM_UP_SHARE
     while time.monotonic() < end:
-        before = time.process_time()
+        before = clock()
         done = step()
         if time.monotonic() >= warm:
-            cpu += time.process_time() - before
+            cpu += clock() - before
             steps += done
-    return cpu / steps * 1e6
+    return cpu / steps / 1e3
 
 
 def measure_stage(stage: str, env: str, num_policies: int, seconds: float) -> float:
@@ -65,7 +68,7 @@ def measure_stage(stage: str, env: str, num_policies: int, seconds: float) -> fl
     pack_plan = facts.plan.packs[0]
     rng = np.random.default_rng(0)
     if stage == "environment":
-        from pbt_rl.envs.base import default_shaping_source, private_step_arrays  # noqa: PLC0415
+        from pbt_rl.envs.base import cpu_clock, default_shaping_source, private_step_arrays  # noqa: PLC0415
         from pbt_rl.envs.registry import make_unit  # noqa: PLC0415
 
         unit = make_unit(env, pack_plan.rows, 0, facts.options, default_shaping_source(facts.spec))
@@ -77,7 +80,8 @@ def measure_stage(stage: str, env: str, num_policies: int, seconds: float) -> fl
             unit.step(_random_actions(facts.spec, shape, rng), out)
             return pack_plan.rows
 
-        return timed_cpu(step_environment, seconds)
+        with closing(unit):
+            return timed_cpu(step_environment, seconds, cpu_clock(unit))
 
     import torch  # noqa: PLC0415
 
@@ -101,7 +105,7 @@ def measure_stage(stage: str, env: str, num_policies: int, seconds: float) -> fl
     rollouts = [sampler.pool.take() for _ in range(pack_plan.units_per_batch)]
     for rollout in rollouts:
         assert rollout is not None
-        _fill(rollout, rng, len(facts.spec.action.nvec) and facts.spec.action.nvec[0])
+        _fill(rollout, rng, facts.spec.action.nvec)
 
     def step_learning() -> int:
         for rollout in rollouts:
@@ -141,7 +145,7 @@ def _idle_learner(facts: Any) -> tuple[Any, Any]:
     return learner.sampler, learner.trainer
 
 
-def _fill(rollout: Any, rng: np.random.Generator, actions: int) -> None:
+def _fill(rollout: Any, rng: np.random.Generator, nvec: tuple[int, ...]) -> None:
     import torch  # noqa: PLC0415
 
     for obs in rollout.obs.values():
@@ -152,8 +156,8 @@ def _fill(rollout: Any, rng: np.random.Generator, actions: int) -> None:
                 torch.from_numpy(rng.integers(0, 2**31, tuple(obs.shape)).astype(np.int64)).to(obs.dtype)
             )
     rollout.action.fill_(0)
-    if actions:
-        rollout.action.random_(0, actions)
+    for component, size in enumerate(nvec):
+        rollout.action[..., component].random_(0, size)
     rollout.log_prob.fill_(-1.8)
     rollout.value.zero_()
     rollout.state.zero_()
