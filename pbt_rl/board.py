@@ -127,10 +127,10 @@ class Board:
         self._frames = view.frames
         self._write_images(self._drawing.poll())
 
-    def close(self) -> None:
-        """Write the last view if it was not yet, and close all files."""
+    def close(self, patient: Callable[[], bool] = lambda: True) -> None:
+        """Write the last view if it was not yet, wait for the last figures while `patient`, close all files."""
         self._write_unless_failed()
-        self._write_images(self._drawing.finish())
+        self._write_images(self._drawing.finish(patient))
         for file in (self._population, *self._members):
             file.close()
 
@@ -202,6 +202,9 @@ def population_scalars(view: RunView, stage_seconds: Mapping[str, float], elapse
         scalars["throughput/waiting_threads"] = stage_seconds[WAITING] / elapsed_seconds
     for stage, share in busy_shares(stage_seconds).items():
         scalars[f"cpu_share/{stage}"] = share
+    statuses = Counter(member.status for member in view.members)
+    if set(statuses) != {""}:
+        scalars |= {f"pbt/{status}": statuses[status] for status in ("parked", "stopped")}
     objectives = standing(view.members)
     if objectives is not None:
         scalars["objective/best"] = objectives.best

@@ -53,11 +53,11 @@ class Drawing:
             self._begin()
         return ready
 
-    def finish(self) -> dict[str, bytes]:
-        """Wait for a drawing of the last state, and leave no process behind."""
+    def finish(self, patient: Callable[[], bool] = lambda: True) -> dict[str, bytes]:
+        """Wait for a drawing of the last state while `patient`, and leave no process behind."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         ready: dict[str, bytes] = {}
-        while (self._child is not None or self._wanted) and time.monotonic() < deadline:
+        while (self._child is not None or self._wanted) and patient() and time.monotonic() < deadline:
             self._next = 0.0
             ready = self.poll() or ready
             time.sleep(0.02)

@@ -367,8 +367,6 @@ class Supervisor:
         view = self._view(None)
         self._screen.stop()
         try:
-            self._board.update(view)
-            self._board.close()
             for member in self._population.members:
                 self._write_member(member.id, member.values)
             write_summary(
@@ -383,5 +381,7 @@ class Supervisor:
             self._journal.close()
         except OSError as error:
             self._screen.event(f"the record of the run could not be finished: {error}")
-        view = replace(view, stage_seconds=self._pace.last_stretch())
-        print_leaderboard(view, plain=self._screen.plain)
+        print_leaderboard(replace(view, stage_seconds=self._pace.last_stretch()), plain=self._screen.plain)
+        self._board.update(view)
+        # The last figures take seconds; a run that was interrupted or failed ends without them.
+        self._board.close(patient=lambda: self._signal is None and ended != "failed")
