@@ -1,6 +1,7 @@
 """Doom scenarios on the real engine: what a step says, seeds, shaping, the clock, and that no game is left behind."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -9,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
+from runs import train
 
 pytest.importorskip("vizdoom", reason="the extra `vizdoom` is not installed")
 
@@ -233,3 +235,42 @@ def test_nothing_is_left_of_a_killed_process_and_ctrl_c_does_not_reach_its_games
     assert not alive  # /dev/shm is looked at after every test
     assert sorted(path.name for path in tmp_path.iterdir()) == ["held", "tmp"]
     assert not list(scratch.iterdir())
+
+
+SMALL = (
+    "--num-policies=1",
+    "--actors=1",
+    "--units-per-actor=1",
+    "--envs-per-unit=2",
+    "--learner.batch=64",
+    "--learner.minibatches=1",
+)
+
+
+@pytest.mark.slow
+def test_a_run_outlives_its_games_and_no_game_outlives_the_run(tmp_path):
+    run = train(tmp_path, "vizdoom/basic", *SMALL)
+    seen = run.wait_for("frames/s")
+    (actor,) = run.children("actor")
+    first, second = actor.children()
+    first.kill()
+    seen = run.wait_for("actor 0 is restarted", after=seen)
+    _, alive = psutil.wait_procs([second], timeout=2)
+    assert not alive
+    run.wait_for("frames/s", after=seen)
+    (actor,) = run.children("actor")
+    games = actor.children()
+    assert len(games) == 2
+    os.kill(run.process.pid, signal.SIGKILL)
+    run.wait()
+    _, alive = psutil.wait_procs([actor, *games], timeout=3)
+    assert not alive
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_a_run_in_order(tmp_path):
+    run = train(tmp_path, "vizdoom/basic", *SMALL)
+    run.wait_for("frames/s")
+    assert run.end(signal.SIGINT) == 128 + signal.SIGINT
+    assert run.err == ""
+    assert run.summary["actors_restarted"] == 0
