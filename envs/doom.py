@@ -217,8 +217,8 @@ def _measured(scenario: Scenario) -> int:
 def _find(name: str) -> Scenario:
     if name not in SCENARIOS:
         close = difflib.get_close_matches(name.lower().replace("-", "_"), SCENARIOS)
-        hint = f"; did you mean {', '.join('vizdoom/' + n for n in close)}?" if close else ""
+        hint = f" Did you mean {', '.join('vizdoom/' + n for n in close)}?" if close else ""
         raise EnvSetupError(
-            f"vizdoom/{name} is not a scenario{hint} `pbt-rl envs` lists all {len(SCENARIOS)} of them"
+            f"vizdoom/{name} is not a scenario.{hint} `pbt-rl envs` lists all {len(SCENARIOS)} of them"
         )
     return SCENARIOS[name]

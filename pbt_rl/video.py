@@ -26,6 +26,7 @@ Picture = NDArray[np.uint8]
 """[H, W, 3]"""
 
 ATARI_FRAMES_PER_SECOND = 60
+DOOM_TICS_PER_SECOND = 35
 ATARI_SCREEN = (210, 160)
 LEAST_HEIGHT = 320
 """Smaller pictures are enlarged by a whole factor."""
@@ -98,6 +99,20 @@ class GreyFrames:
         """Hold nothing."""
 
 
+class SeenPictures:
+    """What the policy itself sees, where that is an RGB picture [3, H, W]."""
+
+    def __init__(self, frames_per_second: float) -> None:
+        self.frames_per_second = frames_per_second
+
+    def shoot(self, step: StepArrays, action_A: NDArray[Any] | None) -> Picture:  # noqa: ARG002 - a Camera
+        """See Camera."""
+        return np.moveaxis(step.obs["obs"][0], 0, -1)
+
+    def close(self) -> None:
+        """Hold nothing."""
+
+
 class GymCamera:
     """Renders a Gymnasium environment that was made with `render_mode="rgb_array"`."""
 
@@ -131,8 +146,11 @@ def filmed_unit(spec: EnvSpec, rows: int, seed: int, options: EnvOptions) -> tup
         return make_unit(spec.env_id, rows, seed, options, shaping), camera
     if family == "gym":
         return _filmed_gym_unit(spec.env_id, name, rows, seed, shaping, options)
+    if family == "vizdoom":
+        unit = make_unit(spec.env_id, rows, seed, options, shaping)
+        return unit, SeenPictures(DOOM_TICS_PER_SECOND / spec.frame_skip)
     raise ConfigError(
-        f"--video: {spec.env_id} has no pictures; atari/ has, and gym/ where rgb_array can be rendered"
+        f"--video: {spec.env_id} has no pictures; atari/ and vizdoom/ have, and gym/ where rgb_array can be rendered"
     )
 
 

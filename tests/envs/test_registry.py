@@ -50,7 +50,7 @@ def test_what_is_probed_is_what_is_made(env_id):
         ("gym/no_such_package:Thing-v0", "no_such_package"),
         ("atari/breakot", "did you mean atari/breakout"),
         ("toy/memry", "did you mean toy/memory"),
-        ("vizdoom/defend-the-centre", "did you mean vizdoom/defend_the_center"),
+        ("vizdoom/defend-the-centre", "Did you mean vizdoom/defend_the_center"),
     ],
 )
 @pytest.mark.parametrize("ask", [lambda e: probe(e, OPTIONS), lambda e: make_unit(e, 1, 0, OPTIONS, None)])
