@@ -33,6 +33,8 @@ from .doom_scenarios import EVENTS, MEASURED, MEASURED_ARMS, OWN_REWARD, SCENARI
 FRAME_SKIP = 4
 MOST_MEASURED = 4.0
 """Measurements are cut to 0..this."""
+POSSESSIONS = ("HEALTH", "ARMOR", "AMMO", "WEAPON")
+"""Game variables (by their beginning) that a new life brings: in the step of a death their change is no event."""
 
 
 def names() -> tuple[str, ...]:
@@ -98,9 +100,12 @@ class DoomUnit:
         self._scale = _scales(scenario)
         self._events = [n for n in scenario.shaping if n != OWN_REWARD]
         watched = {v for n in self._events for v in EVENTS[n].variables}
-        self._names = sorted({*self._scale, *watched, "KILLCOUNT", "SELECTED_WEAPON"})
+        self._names = sorted(
+            {*self._scale, *watched, "KILLCOUNT", "FRAGCOUNT", "DEATHCOUNT", "SELECTED_WEAPON"}
+        )
         self._variables = [getattr(vizdoom.GameVariable, n) for n in self._names]
         self._measured = [self._names.index(n) for n in self._scale]
+        self._owned_V = np.array([n.startswith(POSSESSIONS) for n in self._names])
         self._change_VE = np.array(
             [
                 [(-1.0 if EVENTS[e].down else 1.0) * (v in EVENTS[e].variables) for e in self._events]
@@ -117,7 +122,8 @@ class DoomUnit:
         self._shaped_R = np.zeros(rows)
         self._length_R = np.zeros(rows, np.int64)
         seeds = np.random.SeedSequence(seed).generate_state(rows).tolist()
-        self._games = Games(name, buttons, seeds)
+        self._games = Games(scenario.config or name, scenario.bots, buttons, seeds)
+        self._respawned: list[int] = []
 
     def reset(self, out: StepArrays) -> None:
         """See `Unit.reset`."""
@@ -145,7 +151,11 @@ class DoomUnit:
         self._length_R += played_R
         cut_R = played_R & ~ended_R & (self._length_R * FRAME_SKIP >= self._scenario.limit)
 
-        event_RE = np.maximum((self._values_RV - before_RV) @ self._change_VE, 0.0)
+        change_RV = self._values_RV - before_RV
+        change_RV *= ~(np.outer(change_RV[:, self._names.index("DEATHCOUNT")] > 0, self._owned_V))
+        event_RE = np.maximum(change_RV @ self._change_VE, 0.0)
+        while self._respawned:
+            self._read(self._respawned.pop())
         reward_R = self._own_factor_R * own_R + (self._coefficients_RE * event_RE).sum(1)
         out.reward[:] = reward_R * played_R
         out.terminated[:] = ended_R
@@ -170,9 +180,8 @@ class DoomUnit:
         self._own_factor_R[row] = values.get(OWN_REWARD, 0.0)
         self._coefficients_RE[row] = [values[name] for name in self._events]
         self._own_R[row] = self._shaped_R[row] = self._length_R[row] = 0
-        game = self._games.running[row]
-        game.new_episode()
-        self._values_RV[row] = [game.get_game_variable(v) for v in self._variables]
+        game = self._games.begin(row)
+        self._read(row)
         shrink(game.get_state().screen_buffer, out.obs["obs"][row])
 
     def _advance(self, row: int, action_A: NDArray[Any], out: StepArrays) -> tuple[float, bool]:
@@ -183,11 +192,18 @@ class DoomUnit:
         game = self._games.running[row]
         pressed = sum(table[choice] for table, choice in zip(self._pressed, action_A.tolist(), strict=True))
         own = game.make_action(pressed.tolist(), FRAME_SKIP)
-        self._values_RV[row] = [game.get_game_variable(v) for v in self._variables]
+        self._read(row)
+        if self._scenario.bots and game.is_player_dead() and not game.is_episode_finished():
+            game.respawn_player()
+            self._respawned.append(row)
         state = game.get_state()
         if state is not None:
             shrink(state.screen_buffer, out.obs["obs"][row])
         return own, state is None
+
+    def _read(self, row: int) -> None:
+        game = self._games.running[row]
+        self._values_RV[row] = [game.get_game_variable(v) for v in self._variables]
 
     def _write_measurements(self, out: StepArrays) -> None:
         measured = self._values_RV[:, self._measured] / list(self._scale.values())
@@ -197,9 +213,15 @@ class DoomUnit:
         np.clip(measured, 0.0, MOST_MEASURED, out=out.obs["measurements"], casting="same_kind")
 
     def _write_episode(self, out: StepArrays) -> None:
-        kills_R = self._values_RV[:, self._names.index("KILLCOUNT")]
-        objectives = {"reward": self._own_R, "kills": kills_R, "tics": self._length_R * FRAME_SKIP}
-        out.objective[:] = objectives[self._scenario.objective]
+        match self._scenario.objective:
+            case "reward":
+                out.objective[:] = self._own_R
+            case "tics":
+                out.objective[:] = self._length_R * FRAME_SKIP
+            case "kills":
+                out.objective[:] = self._values_RV[:, self._names.index("KILLCOUNT")]
+            case "frags":
+                out.objective[:] = self._values_RV[:, self._names.index("FRAGCOUNT")]
         out.raw_return[:] = self._own_R
         out.shaped_return[:] = self._shaped_R
         out.length[:] = self._length_R

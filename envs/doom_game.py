@@ -38,6 +38,12 @@ SCREEN = (120, 160)
 PICTURE = (3, 72, 128)
 STARTED_AT_ONCE = 4
 
+_WITH_BOTS = (
+    "-host 1 -deathmatch +sv_forcerespawn 1 +sv_noautoaim 1 +sv_respawnprotect 1 +sv_spawnfarthest 1 "
+    "+viz_respawn_delay 0"
+)
+"""One host alone opens no port."""
+
 _LAUNCHER = """
 import ctypes, os, sys
 ctypes.CDLL(None).prctl(1, 9)
@@ -53,21 +59,35 @@ os.execv(sys.argv[3], sys.argv[3:])
 
 
 class Games:
-    """R games of one scenario, already started; game r draws its episodes from seeds[r]."""
+    """R games of one scenario, already started; game r draws its episodes from seeds[r].
 
-    def __init__(self, scenario: str, buttons: Sequence[str], seeds: Sequence[int]) -> None:
+    config: the package's file NAME.cfg. With bots it is a game for several players, of whom one is ours.
+    """
+
+    def __init__(self, config: str, bots: int, buttons: Sequence[str], seeds: Sequence[int]) -> None:
         self.running: list[Any] = []
+        self._bots = bots
         scratch = Path(tempfile.mkdtemp(prefix="pbt_rl_doom_"))
         try:
             launcher = _write_launcher(scratch)
             with ThreadPoolExecutor(min(STARTED_AT_ONCE, len(seeds))) as threads:
-                start = partial(_start, scenario, tuple(buttons), launcher)
+                start = partial(_start, config, bots, tuple(buttons), launcher)
                 self.running.extend(threads.map(start, seeds))
             pids = (scratch / "pids").read_text().split()
         finally:
             shutil.rmtree(scratch)
         # Linux's clock of the CPU time of another process, by its id (see clock_getcpuclockid(3)).
         self._clocks = [(~int(pid) << 3) | 2 for pid in pids]
+
+    def begin(self, row: int) -> Any:
+        """Begin an episode of a game; return the game."""
+        game = self.running[row]
+        game.new_episode()
+        if self._bots:
+            game.send_game_command("removebots")
+            for _ in range(self._bots):
+                game.send_game_command("addbot")
+        return game
 
     def cpu_ns(self) -> int:
         """CPU-nanoseconds of the games so far. A game that died counts nothing."""
@@ -92,9 +112,12 @@ def _write_launcher(scratch: Path) -> Path:
     return launcher
 
 
-def _start(scenario: str, buttons: tuple[str, ...], launcher: Path, seed: int) -> Any:
+def _start(config: str, bots: int, buttons: tuple[str, ...], launcher: Path, seed: int) -> Any:
     game = vizdoom.DoomGame()
-    game.load_config(str(Path(vizdoom.scenarios_path) / f"{scenario}.cfg"))
+    game.load_config(str(Path(vizdoom.scenarios_path) / f"{config}.cfg"))
+    if bots:
+        game.add_game_args(_WITH_BOTS)
+        game.set_render_hud(False)
     game.set_vizdoom_path(str(launcher))
     game.set_doom_config_path("/dev/null")
     game.set_available_buttons([getattr(vizdoom.Button, name) for name in buttons])

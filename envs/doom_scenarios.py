@@ -12,16 +12,20 @@
     health_gathering_supreme  the same in a maze, with poison          tics survived         2100
     take_cover                dodge fireballs                          tics survived         4200
     deathmatch                an arena of weapons and monsters         kills                 4200
+    deathmatch_bots           rocket launchers against seven bots      frags                 4200
 
 The scenario's reward is what its author scripted: 106 for the kill less 1 a tic and 5 a shot in basic; the way
 gained, less 100 for a death, in deadly_corridor; 1 for the goal less 0.0001 a tic in my_way_home; 1 for the hit
 less 0.001 a tic in predict_position.
+
+deathmatch_bots is played on the first map of `cig.wad` against the engine's own bots. The player comes back after a
+death, and the episode goes on; a frag is a bot killed, less one for each suicide.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 Buttons = Mapping[str, float]
@@ -54,7 +58,9 @@ EVENTS: Mapping[str, Event] = {
     "hit": Event(("HITCOUNT",)),
     "damage": Event(("DAMAGECOUNT",)),
     "damage_taken": Event(("DAMAGE_TAKEN",)),
-    "death": Event(("DEAD",)),
+    "frag": Event(("FRAGCOUNT",)),
+    "suicide": Event(("FRAGCOUNT",), down=True),
+    "death": Event(("DEATHCOUNT",)),
     "health": Event(("HEALTH",)),
     "armor": Event(("ARMOR",)),
     "ammo": Event(_AMMO),
@@ -83,7 +89,7 @@ class Scenario:
     actions: tuple[tuple[Buttons, ...], ...]
     """Components of an action; of each one choice is pressed."""
     shaping: Mapping[str, float]
-    objective: Literal["reward", "kills", "tics"]
+    objective: Literal["reward", "kills", "frags", "tics"]
     limit: int
     """Tics after which an episode is truncated."""
     arms: bool = False
@@ -92,8 +98,10 @@ class Scenario:
     """Recurrent core of the recipe: a GRU where what was seen before matters."""
     frames: int = 10_000_000
     """Budget of the recipe."""
-    extra: Mapping[str, object] = field(default_factory=dict)
-    """What the recipe has of its own."""
+    bots: int = 0
+    """Opponents in a game of the kind for several players."""
+    config: str = ""
+    """Name of the package's file where it is another than the scenario's."""
 
 
 _BASIC = Scenario(
@@ -140,5 +148,25 @@ SCENARIOS: Mapping[str, Scenario] = {
         arms=True,
         core="gru",
         frames=100_000_000,
+    ),
+    "deathmatch_bots": Scenario(
+        (WALK, STRAFE, AIM, ATTACK, SPRINT),
+        {
+            "frag": 1.0,
+            "suicide": -0.5,
+            "hit": 0.02,
+            "damage": 0.003,
+            "damage_taken": -0.003,
+            "death": -0.3,
+            "health": 0.005,
+            "armor": 0.005,
+            "ammo": 0.01,
+        },
+        "frags",
+        4200,
+        core="gru",
+        frames=100_000_000,
+        bots=7,
+        config="cig",
     ),
 }

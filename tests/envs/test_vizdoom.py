@@ -76,15 +76,16 @@ def test_every_scenario_starts_and_steps_as_probed(name):
         assert set(played.unit.spec.shaping) <= {*EVENTS, "reward"}
 
 
-def test_equal_seeds_give_equal_episodes_and_different_seeds_different_ones():
+@pytest.mark.parametrize(("name", "episodes"), [("defend_the_center", 2), ("deathmatch_bots", 0)])
+def test_equal_seeds_give_equal_episodes_and_different_seeds_different_ones(name, episodes):
     histories = []
     for seed in (1, 1, 2):
-        with Played("defend_the_center", rows=2, seed=seed, reward=1.0) as played:
+        with Played(name, rows=2, seed=seed) as played:
             histories.append(played.random(150))
     one, again, other = histories
-    assert one["episode_done"].sum() >= 2  # so that the second episodes are compared too
-    for name, array in one.items():
-        np.testing.assert_array_equal(array, again[name])
+    assert one["episode_done"].sum() >= episodes  # so that the second episodes are compared too
+    for field, array in one.items():
+        np.testing.assert_array_equal(array, again[field])
     assert (one["obs"] != other["obs"]).any()
     assert (one["obs"][:, 0] != one["obs"][:, 1]).any()
 
@@ -112,6 +113,17 @@ def test_a_death_terminates():
         assert last["measurements"][0, 0] == 0
         assert last["objective"][0] <= -100
         np.testing.assert_allclose(last["shaped_return"], 0.5 * last["raw_return"], rtol=1e-5)
+
+
+def test_against_bots_a_death_ends_no_episode_and_the_new_life_is_no_event():
+    with Played("deathmatch_bots", seed=1, health=1.0, death=-1000.0) as played:
+        deaths = played.variable("DEATHCOUNT")
+        while (seen := played.random(20))["reward"].min() > -900:
+            assert len(seen["reward"]) < 600
+        assert not seen["episode_done"].any()
+        assert (seen["measurements"][:, 0, 0] > 0).all()
+        died = played.variable("DEATHCOUNT") - deaths
+        assert seen["reward"][seen["reward"] < -500].sum() == pytest.approx(-1000 * died, abs=1)
 
 
 @pytest.mark.parametrize(
