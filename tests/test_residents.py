@@ -226,11 +226,15 @@ def test_a_parked_member_crosses_packs_to_a_parked_one(stand):
     with Bench(policies=2, members=MEMBERS, core="gru", seed=5) as far_bench:
         far = Stand(far_bench)
         far.learn()
+        far.trainer.residents.remember(7, 0)
+        past = state(far, 7)
+        far.learn()
         seat(far, 0, 9)
-        far.trainer.residents.write_exchange(4)
-        stand.exchange.copy_(far.exchange)
-        assert edit(stand, 11, "import", donor=20).parked
-        assert same(state(stand, 11), state(far, 4))
+        for member, generation, expected in ((7, 0, past), (4, None, state(far, 4))):
+            far.trainer.residents.write_exchange(member, generation)
+            stand.exchange.copy_(far.exchange)
+            assert edit(stand, 11, "import", donor=20).parked
+            assert same(state(stand, 11), expected)
         seat(stand, 1, 11)
         assert same(state(stand, 11), state(far, 4))
 

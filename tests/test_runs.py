@@ -153,10 +153,10 @@ def turns(tmp_path_factory):
         *BUSY,
         "--num-policies=6",
         "--resident=3",
-        "--turn-frames=1000",
+        "--turn-frames=500",
         "--devices=cpu,cpu",
-        "--train-for-frames=12000",
-        "--pbt.period-frames=2000",
+        "--train-for-frames=6000",
+        "--pbt.period-frames=1000",
         "--pbt.replace-gap=0.01",
         "--learner.rollout=8",
         "--hypers.unroll=8",
@@ -209,8 +209,8 @@ def test_members_take_turns_on_their_own_pack_until_all_have_their_frames(turns)
         assert len(members) > 6
     assert turns.summary["ended"] == "frames"
     frames = [m["frames"] for m in turns.summary["members"]]
-    assert min(frames) >= 12000
-    assert max(frames) < 2 * 12000
+    assert min(frames) >= 6000
+    assert max(frames) < 2 * 6000
     assert all(m["episodes"] > 50 for m in turns.summary["members"])
     assert "6 policies (3 resident at a time)" in turns.out
     assert any(event["parked"] for event in turns.events("applied"))
