@@ -33,6 +33,8 @@ import numpy as np
 import vizdoom
 from numpy.typing import NDArray
 
+from .base import EnvSetupError
+
 SCREEN = (120, 160)
 """Height and width that the engine draws: its smallest, and twice as fast as 256x144."""
 PICTURE = (3, 72, 128)
@@ -109,6 +111,11 @@ def _write_launcher(scratch: Path) -> Path:
     launcher = scratch / "launcher"
     launcher.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
     launcher.chmod(0o700)
+    if not os.access(launcher, os.X_OK):  # the package would crash
+        raise EnvSetupError(
+            f"games of Doom are started from {scratch.parent}, where no program may run (mounted noexec): "
+            "set TMPDIR to another folder"
+        )
     return launcher
 
 

@@ -16,7 +16,7 @@ pytest.importorskip("vizdoom", reason="the extra `vizdoom` is not installed")
 
 import vizdoom
 
-from pbt_rl.envs.base import cpu_clock, private_step_arrays
+from pbt_rl.envs.base import EnvSetupError, cpu_clock, private_step_arrays
 from pbt_rl.envs.doom import FRAME_SKIP, DoomUnit, names, probe
 from pbt_rl.envs.doom_game import PICTURE, SCREEN, shrink
 from pbt_rl.envs.doom_scenarios import EVENTS, SCENARIOS
@@ -203,6 +203,12 @@ def test_a_game_that_dies_raises_and_the_others_are_closed():
         games[0].kill()
         with pytest.raises((vizdoom.ViZDoomErrorException, vizdoom.ViZDoomUnexpectedExitException)):
             played.random(10)
+
+
+def test_a_folder_where_no_program_may_run_is_named(monkeypatch):
+    monkeypatch.setattr(os, "access", lambda _path, _mode: False)
+    with pytest.raises(EnvSetupError, match="noexec.*TMPDIR"):
+        DoomUnit("basic", 1, 0, lambda _row: (0, {}))
 
 
 CHILD = """
