@@ -207,7 +207,7 @@ def test_a_game_that_dies_raises_and_the_others_are_closed():
 
 def test_a_folder_where_no_program_may_run_is_named(monkeypatch):
     monkeypatch.setattr(os, "access", lambda _path, _mode: False)
-    with pytest.raises(EnvSetupError, match="noexec.*TMPDIR"):
+    with pytest.raises(EnvSetupError, match=r"noexec.*TMPDIR"):
         DoomUnit("basic", 1, 0, lambda _row: (0, {}))
 
 
