@@ -119,10 +119,10 @@ def proof_of_application() -> list[Row]:
 
 TUNED = ("learning_rate", "entropy_coef", "clip_ratio")
 TASK = (
-    *("--env", "gym/CartPole-v1", "--mode", "sync", "--learner.batch", "512"),
+    *("--env", "gym/CartPole-v1", "--mode", "serial", "--learner.batch", "512"),
     *("--learner.lr-schedule", "constant", "--pbt.objective-episodes", "20", "--pbt.tune", *TUNED),
 )
-FRAMES, MEMBERS, PERIOD = 40_000, 6, 3000
+FRAMES, MEMBERS, PERIOD = 20_000, 6, 3000
 PBT = (
     *(
         "--controller",
@@ -206,7 +206,7 @@ def whole(runs: Sequence[Trained]) -> list[float]:
 # -- RL2: HyperTrick against Hyperband --------------------------------------------------------------------------
 
 ETA, RESOURCE, NODES = 3, 9, 5
-UNIT_FRAMES = 4000
+UNIT_FRAMES = 2000
 
 
 def hypertrick_against_hyperband() -> list[Row]:
