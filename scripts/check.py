@@ -36,7 +36,8 @@ sys.exit(f"an actor with its environments imports {', '.join(heavy)}" if heavy e
 
 def main() -> int:
     """Run every check; returns the exit code."""
-    scripts = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "scripts").glob("*.py"))
+    folders = (ROOT / "scripts", ROOT / "scripts" / "examples")
+    scripts = sorted(str(path.relative_to(ROOT)) for folder in folders for path in folder.glob("*.py"))
     checks: dict[str, Callable[[], list[str]]] = {
         "ruff check": lambda: tool("ruff", "check", "."),
         "ruff format": lambda: tool("ruff", "format", "--check", "."),
