@@ -27,9 +27,9 @@ SHAPING = "shaping."
 class HyperSpec:
     """How one value may change.
 
-    scale: what a factor acts on. `linear` and `log`: the value; `one_minus`: 1 - value (gamma, betas);
-    `integer`: the value, rounded, and it always moves by at least one; `choice`: nothing, the value is an index
-    into `choices` (`choice_spec`, `boolean_spec`). Priors are uniform on the scale (`sample_prior`).
+    scale: what a factor acts on. `linear` and `log` (bounds on one side of 0): the value; `one_minus`: 1 - value
+    (gamma, betas); `integer`: the value, rounded, and it always moves by at least one; `choice`: nothing, the value
+    is an index into `choices` (`choice_spec`, `boolean_spec`). Priors are uniform on the scale (`sample_prior`).
     tuned: whether a controller changes it unless the user says otherwise.
     choices: what the index of a `choice` stands for, in an order in which neighbours are alike where there is one.
     """
@@ -72,13 +72,15 @@ def boolean_spec(name: str, default: bool, *, tuned: bool = True) -> HyperSpec:
 
 
 def sample_prior(spec: HyperSpec, rng: Random) -> float:
-    """Draw a value uniformly on its scale: `log` in log(x), `one_minus` in log(1 - x), the others evenly.
+    """Draw a value uniformly on its scale: `log` in log(|x|), `one_minus` in log(1 - x), the others evenly.
 
     The priors of Jaderberg et al. (2017), section 4.1.1 (learning rate and entropy cost log-uniform, unroll an
     integer). Raises ConfigError where a logarithm does not exist within the bounds.
     """
     if spec.scale == "log":
-        return spec.clamp(_log_uniform(spec, spec.low, spec.high, rng))
+        sign = -1 if spec.high < 0 else 1
+        low, high = sorted((sign * spec.low, sign * spec.high))
+        return spec.clamp(sign * _log_uniform(spec, low, high, rng))
     if spec.scale == "one_minus":
         return spec.clamp(1 - _log_uniform(spec, 1 - spec.high, 1 - spec.low, rng))
     if spec.scale == "linear":
@@ -90,7 +92,7 @@ def _log_uniform(spec: HyperSpec, low: float, high: float, rng: Random) -> float
     if low <= 0:
         raise ConfigError(
             f"{spec.name} {spec.low:g}..{spec.high:g} has no prior on the scale {spec.scale}: "
-            f"give a {'lower bound above 0' if spec.scale == 'log' else 'upper bound below 1'}"
+            f"give {'bounds on one side of 0' if spec.scale == 'log' else 'an upper bound below 1'}"
         )
     return math.exp(rng.uniform(math.log(low), math.log(high)))
 
@@ -210,5 +212,6 @@ def shaping_table(defaults: Mapping[str, float]) -> dict[str, HyperSpec]:
     for name, value in defaults.items():
         ends = (value / 100, value * 100) if value else (-1.0, 1.0)
         key = SHAPING + name
-        table[key] = HyperSpec(key, float(value), min(ends), max(ends), "linear", tuned=True)
+        scale: Scale = "log" if value else "linear"
+        table[key] = HyperSpec(key, float(value), min(ends), max(ends), scale, tuned=True)
     return table

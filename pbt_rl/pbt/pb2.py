@@ -161,11 +161,11 @@ def from_unit(spec: HyperSpec, share: float) -> float:
     low, high = _stretched(spec, spec.low), _stretched(spec, spec.high)
     at = low + share * (high - low)
     if spec.scale == "log":
-        return spec.clamp(math.exp(at))
+        return spec.clamp(math.exp(at) if spec.high > 0 else -math.exp(-at))
     return spec.clamp(1 - math.exp(-at)) if spec.scale == "one_minus" else spec.clamp(at)
 
 
 def _stretched(spec: HyperSpec, value: float) -> float:
     if spec.scale == "log":
-        return math.log(value)
+        return math.log(value) if spec.high > 0 else -math.log(-value)
     return -math.log(1 - value) if spec.scale == "one_minus" else value

@@ -49,14 +49,15 @@ def prior_quantile(spec: HyperSpec, share: float) -> float:
     """Value below which this share (0 to 1) of the prior lies. See `sample_prior` for the priors."""
     if spec.scale in ("log", "one_minus"):
         mirrored = spec.scale == "one_minus"
-        ends = (1 - spec.low, 1 - spec.high) if mirrored else (spec.low, spec.high)
+        sign = -1 if spec.high < 0 else 1
+        ends = (1 - spec.low, 1 - spec.high) if mirrored else (sign * spec.low, sign * spec.high)
         if min(ends) <= 0:
             raise ConfigError(
                 f"{spec.name} {spec.low:g}..{spec.high:g} has no grid on the scale {spec.scale}: "
-                f"give a {'upper bound below 1' if mirrored else 'lower bound above 0'}"
+                f"give {'an upper bound below 1' if mirrored else 'bounds on one side of 0'}"
             )
         at = math.exp((1 - share) * math.log(ends[0]) + share * math.log(ends[1]))
-        return spec.clamp(1 - at if mirrored else at)
+        return spec.clamp(1 - at if mirrored else sign * at)
     if spec.scale == "linear":
         return spec.clamp(spec.low + share * (spec.high - spec.low))
     low = math.ceil(spec.low)

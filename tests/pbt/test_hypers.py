@@ -18,6 +18,7 @@ from pbt_rl.pbt.hypers import (
     sample_prior,
     shaping_table,
 )
+from pbt_rl.pbt.sampling import prior_quantile
 
 
 def test_clamp():
@@ -90,7 +91,7 @@ def test_every_choice_is_drawn_evenly():
 
 
 def test_a_prior_without_a_logarithm_is_refused():
-    with pytest.raises(ConfigError, match=r"x 0\.\.1 has no prior .* lower bound above 0"):
+    with pytest.raises(ConfigError, match=r"x 0\.\.1 has no prior .* bounds on one side of 0"):
         sample_prior(HyperSpec("x", 0.5, 0.0, 1.0, "log", tuned=True), Random(0))
     with pytest.raises(ConfigError, match="upper bound below 1"):
         sample_prior(HyperSpec("x", 0.5, 0.0, 1.0, "one_minus", tuned=True), Random(0))
@@ -129,3 +130,14 @@ def test_a_choice_that_is_not_one_is_refused():
     with pytest.raises(ConfigError, match="act: the default 'gelu' is not one of"):
         choice_spec("act", ("relu", "tanh"), "gelu")
     assert choice_spec("n", (True, 1), 1).default == 1.0
+
+
+def test_shaping_is_drawn_evenly_in_its_magnitude_and_keeps_its_sign():
+    table, rng = shaping_table({"up": 2.0, "down": -2.0, "off": 0.0}), Random(0)
+    draws = {n: [sample_prior(s, rng) for _ in range(2000)] for n, s in table.items()}
+    assert 900 < sum(d < 2 for d in draws["shaping.up"]) < 1100
+    assert 900 < sum(d < -2 for d in draws["shaping.down"]) < 1100
+    assert 900 < sum(d < 0 for d in draws["shaping.off"]) < 1100
+    assert all(table[n].clamp(d) == d for n, ds in draws.items() for d in ds)
+    down = table["shaping.down"]
+    assert [prior_quantile(down, q) for q in (0.0, 0.5, 1.0)] == pytest.approx([-200.0, -2.0, -0.02])

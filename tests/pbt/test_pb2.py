@@ -12,7 +12,7 @@ from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.config import PbtConfig
 from pbt_rl.pbt.decisions import Mutate, Replace, Restart
 from pbt_rl.pbt.explore import ExplorePipeline, Learning
-from pbt_rl.pbt.hypers import HyperSpec, choice_spec
+from pbt_rl.pbt.hypers import HyperSpec, choice_spec, shaping_table
 from pbt_rl.pbt.pb2 import Pb2, from_unit, to_unit
 
 TABLE = {
@@ -23,9 +23,9 @@ TABLE = {
 MILLION = 10**6
 
 
-@given(st.sampled_from(["lr", "gamma"]), st.floats(0, 1))
+@given(st.sampled_from(["lr", "gamma", "shaping.down"]), st.floats(0, 1))
 def test_the_unit_scale_and_back(name, share):
-    spec = TABLE[name]
+    spec = (TABLE | shaping_table({"down": -2.0}))[name]
     value = from_unit(spec, share)
     assert spec.low <= value <= spec.high
     assert to_unit(spec, value) == pytest.approx(share, abs=1e-9)
