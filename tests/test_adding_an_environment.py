@@ -1,0 +1,49 @@
+"""docs/adding-an-environment.md: its files and its commands, run as they are printed (with a smaller budget)."""
+
+import json
+import re
+import shlex
+
+from runs import ROOT, start
+
+PAGE = (ROOT / "docs" / "adding-an-environment.md").read_text(encoding="utf-8")
+FRAMES = 4000
+
+
+def blocks(language):
+    return re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
+
+
+def test_the_page_leads_from_nothing_to_a_population_that_tunes_its_reward(tmp_path):
+    files = {re.match(r"# (\w+\.py)\n", block)[1]: block for block in blocks("python")}
+    assert list(files) == ["orchard.py", "orchard_rows.py"]
+    assert len([line for line in files["orchard.py"].splitlines() if line]) <= 45
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    commands = [shlex.split(block.replace("\\\n", " ")) for block in blocks("bash")]
+    assert [command[:2] for command in commands] == [
+        ["pbt-rl", "envs"],
+        ["pbt-rl", "train"],
+        ["pbt-rl", "eval"],
+        ["pbt-rl", "envs"],
+        ["pbt-rl", "envs"],
+    ]
+    smaller = {"--train-for-frames": FRAMES, "--pbt.start-frames": 500, "--pbt.period-frames": 500}
+    for command in commands:
+        for option, value in smaller.items():
+            if option in command:
+                command[command.index(option) + 1] = str(value)
+        run = start(tmp_path, *command[1:])
+        assert run.wait(100) == 0, f"{command}:\n{run.out}\n{run.err}"
+        assert run.err == ""
+        if command[1] == "envs":
+            assert "MISTAKE" not in run.out
+            assert "round trip   other rewards when changed: apple" in run.out
+    journal = (tmp_path / "runs" / "orchard" / "journal.jsonl").read_text().splitlines()
+    edits = [event for event in map(json.loads, journal) if event["event"] == "applied"]
+    assert edits, "the population was edited"
+    apples = {
+        json.loads(path.read_text())["shaping"]["apple"]
+        for path in tmp_path.glob("runs/orchard/policy_*.json")
+    }
+    assert len(apples) > 1
