@@ -19,6 +19,8 @@ GAP_FACTOR = 10.0
 LIMIT_SECONDS = 300.0
 PATIENCE_SECONDS = 20.0
 """How long the end of a run waits for the last drawing."""
+LOWEST = 19
+"""Priority of a drawing beside training (`nice`)."""
 INSTALL = 'pip install "pbt-rl[report]"'
 
 
@@ -50,7 +52,7 @@ class Drawing:
         """Images that have become ready; begins the next drawing if one is due."""
         ready = self._collect()
         if self._wanted and self._child is None and time.monotonic() >= self._next:
-            self._begin()
+            self._begin(priority=LOWEST)
         return ready
 
     def finish(self, patient: Callable[[], bool] = lambda: True) -> dict[str, bytes]:
@@ -58,21 +60,26 @@ class Drawing:
         deadline = time.monotonic() + PATIENCE_SECONDS
         ready: dict[str, bytes] = {}
         while (self._child is not None or self._wanted) and patient() and time.monotonic() < deadline:
-            self._next = 0.0
-            ready = self.poll() or ready
+            ready = self._collect() or ready
+            if self._wanted and self._child is None:
+                self._begin(priority=0)  # nothing trains any more
             time.sleep(0.02)
         if self._child is not None:
             self._child.end(0.0)
             self._release()
+            if patient():
+                self._warn(f"the last figures for TensorBoard were not drawn within {PATIENCE_SECONDS:.0f} s")
         return ready
 
-    def _begin(self) -> None:
+    def _begin(self, priority: int) -> None:
         self._wanted = False
         self._began = time.monotonic()
         self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the drawing is collected
         number = self._file.fileno()
         try:
-            self._child = Child("pbt_rl.report.images", "the drawing", (self._run, number), [number])
+            self._child = Child(
+                "pbt_rl.report.images", "the drawing", (self._run, number, priority), [number]
+            )
         except OSError as error:
             self._release()
             self._give_up(f"figures are no longer drawn ({error}); training goes on")

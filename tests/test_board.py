@@ -4,11 +4,19 @@ import math
 import re
 from pathlib import Path
 
+import journals
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from views import STATS, member, view
 
 from pbt_rl.board import Board, layout, member_scalars, population_scalars
+from pbt_rl.config import Config
+from pbt_rl.pbt.config import PbtConfig
+from pbt_rl.pbt.controllers import build_controller
+from pbt_rl.pbt.hypers import hyper_table
+
+SMALL = Config("toy/x", num_policies=4, pbt=PbtConfig(period_frames=1000, start_frames=0, min_episodes=1))
+TABLE = hyper_table(SMALL.hypers)
 
 
 def fail(text):
@@ -156,3 +164,63 @@ def test_a_folder_that_cannot_be_written_stops_the_start(tmp_path):
 def test_a_number_beyond_float32_is_no_error(tmp_path):
     write(tmp_path, view(member(0, 1e300)))
     assert written(tmp_path, "policy_00")["episodes/objective"][0][1] > 3e38
+
+
+def images(run_dir):
+    events = EventAccumulator(str(run_dir / "population"))
+    events.Reload()
+    return {
+        tag: [(e.step, e.width, e.encoded_image_string[:4]) for e in events.Images(tag)]
+        for tag in events.Tags()["images"]
+    }
+
+
+def test_figures_of_the_population_are_drawn_beside_the_run_and_at_its_end(tmp_path, monkeypatch):
+    monkeypatch.setattr("pbt_rl.drawing.PATIENCE_SECONDS", 90.0)
+    controller = build_controller(SMALL, TABLE, 0)
+    journals.write(
+        tmp_path,
+        journals.simulated(controller, 4, 4, {"pbt": SMALL.pbt}, chunk_frames=1000, limit_frames=3000),
+    )
+    board = Board(tmp_path, 1, config_json="{}", warn=fail)
+    board.update(view(member(0)))
+    assert board._drawing._child is None, "no meta-epoch yet: nothing to draw"
+    board.population_images()
+    board.update(view(member(0), seconds=20.0))
+    assert board._drawing._child is not None, "drawn by a process of its own"
+    board.population_images()
+    board.update(view(member(0), seconds=21.0, frames=9000))
+    board.close()
+    drawn = images(tmp_path)
+    assert set(drawn) == {f"population/{name}" for name in ("objective", "forest", "schedules")}
+    assert all(points[-1] == (9000, 900, b"\x89PNG") for points in drawn.values())
+    assert written(tmp_path, "population")["objective/best"]
+
+
+def test_a_drawing_that_fails_is_said_once_and_the_numbers_go_on(tmp_path):
+    (tmp_path / "journal.jsonl").write_text("no journal\n{}\n")
+    warnings = []
+    board = Board(tmp_path, 1, config_json="{}", warn=warnings.append)
+    board.population_images()
+    board.update(view(member(0)))
+    board._drawing._child._process.wait()
+    for frames in (9000, 10_000):
+        board.population_images()
+        board.update(view(member(0, float(frames)), seconds=float(frames), frames=frames))
+    board.close()
+    assert len(warnings) == 1
+    assert "is not the folder of a run" in warnings[0]
+    assert images(tmp_path) == {}
+    assert dict(written(tmp_path, "population")["objective/best"])[10_000] == 10_000
+
+
+def test_without_matplotlib_one_line_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    warnings = []
+    board = Board(tmp_path, 1, config_json="{}", warn=warnings.append)
+    for _ in range(3):
+        board.population_images()
+        board.update(view(member(0)))
+    board.close()
+    assert len(warnings) == 1
+    assert 'pip install "pbt-rl[report]"' in warnings[0]

@@ -164,7 +164,7 @@ def test_commands(pbt_rl):
     assert pbt_rl()[0] == EXIT_USER_ERROR
     code, _, err = pbt_rl("trian")
     assert code == EXIT_USER_ERROR
-    assert "'trian' is no command: use train, eval, envs" in err
+    assert "'trian' is no command: use train, eval, replay, report, envs" in err
 
 
 def test_envs_lists_what_is_here_without_torch(tmp_path):

@@ -172,15 +172,16 @@ def _known(points: Sequence[Point]) -> list[Point]:
 def _top_mean(curves: Sequence[Sequence[Point]], count: int) -> tuple[np.ndarray, np.ndarray]:
     """Mean of the highest `count` curves at each number of frames; fewer where fewer came that far.
 
-    A curve counts a little beyond its ends: members that were seen together do not have the same frames.
+    It begins where half of the curves have begun, and members that were seen together do not have the same frames: a
+    curve counts a little beyond its ends, and to the last frame if it ends close to it.
     """
-    first, last = min(c[0].frames for c in curves), max(c[-1].frames for c in curves)
+    first, last = float(np.median([c[0].frames for c in curves])), max(c[-1].frames for c in curves)
     grid = np.linspace(first, last, GRID_POINTS)
     margin = 0.04 * last
     table = np.full((len(curves), GRID_POINTS), -np.inf)
     for row, points in zip(table, curves, strict=True):
         frames = [p.frames for p in points]
-        inside = (grid >= frames[0] - margin) & (grid <= frames[-1] + margin)
+        inside = (grid >= frames[0] - margin) & ((grid <= frames[-1] + margin) | (frames[-1] >= 0.9 * last))
         row[inside] = np.interp(grid[inside], frames, [p.objective or 0.0 for p in points])
     best = -np.sort(-table, axis=0)[:count]
     known = np.isfinite(best)
@@ -226,8 +227,12 @@ def schedules(record: Record) -> Drawn:
 
 def spread(record: Record) -> Drawn:
     """How wide the population is: its objectives, its values, and how many founders have descendants."""
-    moments = [m for m in record.moments if any(p.objective is not None for p in m.points)]
-    if len(moments) < 2:
+    seen = [
+        (m, [p.objective for p in m.points if p.member in m.present and p.objective is not None])
+        for m in record.moments
+    ]
+    seen = [(m, objectives) for m, objectives in seen if objectives]
+    if len(seen) < 2:
         return "The population was not seen often enough."
     rows = 3 if record.varied else 2
     figure = new_figure(1.9 * rows + 0.3)
@@ -235,13 +240,8 @@ def spread(record: Record) -> Drawn:
     unit = 1.0
     if record.is_search:
         unit = time_axis(all_axes[-1], record.seconds)
-    x = np.array([m.seconds / unit if record.is_search else m.frames for m in moments])
-    low, first, middle, third, high = np.array(
-        [
-            np.quantile([p.objective for p in m.points if p.objective is not None], [0, 0.25, 0.5, 0.75, 1])
-            for m in moments
-        ]
-    ).T
+    x = np.array([m.seconds / unit if record.is_search else m.frames for m, _ in seen])
+    low, first, middle, third, high = np.array([np.quantile(o, [0, 0.25, 0.5, 0.75, 1]) for _, o in seen]).T
     axes = all_axes[0]
     axes.fill_between(x, low, high, color=TOP, alpha=0.12, linewidth=0, label="worst to best")
     axes.fill_between(x, first, third, color=TOP, alpha=0.25, linewidth=0, label="middle half")

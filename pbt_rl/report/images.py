@@ -1,4 +1,4 @@
-"""The process that draws the population's figures for TensorBoard beside a run, at the lowest priority."""
+"""The process that draws the population's figures for TensorBoard beside a run."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import pickle
 from pathlib import Path
 
 from pbt_rl.process import begin_child
-from pbt_rl.report.pictures import PICTURES, draw
-from pbt_rl.report.read import read_run
 
 NAMES = ("objective", "forest", "schedules")
 DPI = 100
@@ -16,6 +14,10 @@ DPI = 100
 
 def images(run: Path) -> dict[str, bytes]:
     """Name -> PNG file of each figure for which the run has something to show."""
+    # Imported here, at the priority that the parent asked for: it takes as long as the drawing.
+    from pbt_rl.report.pictures import PICTURES, draw  # noqa: PLC0415
+    from pbt_rl.report.read import read_run  # noqa: PLC0415
+
     record = read_run(run)
     drawn = {p.name: draw(p, record, DPI) for p in PICTURES if p.name in NAMES}
     return {name: image for name, image in drawn.items() if isinstance(image, bytes)}
@@ -23,8 +25,8 @@ def images(run: Path) -> dict[str, bytes]:
 
 def main() -> None:
     """Draw what the parent asks for into the file that it gives."""
-    os.nice(19)
-    _, (run, descriptor) = begin_child()
+    _, (run, descriptor, priority) = begin_child()
+    os.nice(priority)
     with os.fdopen(descriptor, "wb") as file:
         pickle.dump(images(run), file)
 

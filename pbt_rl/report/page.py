@@ -30,7 +30,7 @@ dd { margin: 0; font-size: 1.12rem; font-weight: 600; }
 .wide { overflow-x: auto; } table { border-collapse: collapse; font-size: .83rem; font-variant-numeric: tabular-nums; }
 th { text-align: left; color: #5b6675; font-weight: 600; vertical-align: bottom; }
 th, td { padding: .22rem .7rem .22rem 0; border-bottom: 1px solid #e5e9f0; white-space: nowrap; }
-td.number, table.numbers th { text-align: right; } td.text { white-space: normal; }
+td.number, table.numbers th { text-align: right; } td.text { white-space: normal; min-width: 13rem; }
 tr.best td { color: #c2410c; font-weight: 600; }
 summary { cursor: pointer; color: #1d4ed8; margin: .4rem 0; }
 pre { font-size: .78rem; background: #f6f7f9; padding: 1rem; border-radius: .4rem; overflow-x: auto; }
@@ -96,7 +96,7 @@ def _summary(record: Record) -> str:
     began = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(record.began))
     end = f"ended: {record.ended}" if record.ended else "no end is recorded: it goes on, or was cut off"
     controller = record.config.get("controller", "pbt")
-    return f"Controller {controller}, seed {record.config.get('seed')}. Began {began}; {end}."
+    return f"Controller {controller}, seed {record.seed}. Began {began}; {end}."
 
 
 def _duration(seconds: float) -> str:
@@ -120,9 +120,8 @@ def _shown(picture: Picture, image: bytes | str) -> str:
 def _members(record: Record) -> str:
     rows = {row["member"]: row for row in members(record)}
     order = [*record.ranking, *(m for m in rows if m not in record.ranking)]
-    names = ["member", "objective", "generation", "frames", "founder", *record.varied]
-    if any(row["stopped"] for row in rows.values()):
-        names.append("stopped")
+    stopped = ["stopped"] if any(row["stopped"] for row in rows.values()) else []
+    names = ["member", "objective", "generation", "frames", *stopped, "founder", *record.varied]
     head = "".join(f"<th>{escape(name)}</th>" for name in names)
     body = [
         f"<tr{' class=best' if order[0] == m and record.ranking else ''}>"

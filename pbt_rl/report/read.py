@@ -45,6 +45,11 @@ class Moment:
     left: tuple[int, ...]
     roots: int
 
+    @cached_property
+    def present(self) -> frozenset[int]:
+        """Members that had not been stopped."""
+        return frozenset(node.member for node in self.nodes)
+
 
 @dataclass(frozen=True)
 class Taken:
@@ -97,7 +102,7 @@ class Record:
     began: float
     seconds: float
     ended: str | None
-    frames: int
+    seed: int | None
     lineage: Lineage
     moments: Sequence[Moment]
     decisions: Sequence[Taken]
@@ -223,7 +228,7 @@ def read_events(name: str, events: Sequence[Mapping[str, Any]]) -> Record:
         began=began,
         seconds=total,
         ended=next((e["ended"] for e in reversed(events) if e["event"] == "end"), None),
-        frames=max((e["frames"] for e in events), default=0),
+        seed=start.get("seed"),
         lineage=lineage,
         moments=moments,
         decisions=decisions,
@@ -268,7 +273,7 @@ def _stays(seats: Iterable[Mapping[str, Any]], began: float, total: float) -> li
 def _phases(decisions: Iterable[Taken], stays: Sequence[Stay], total: float) -> list[Phase]:
     """Phases of a search, as its decisions name them ("phase 2: ..."), in order of their end.
 
-    The first phase begins when the member gets a place; a member that never had one has no phase.
+    The first one begins when the member gets a place; a member that never had one has no phase.
     """
     entered: dict[int, float] = {}
     for stay in stays:
@@ -285,7 +290,8 @@ def _phases(decisions: Iterable[Taken], stays: Sequence[Stay], total: float) -> 
             past, since = present.pop(member)
             outcome = "on" if named else "completed" if reason.startswith("completed") else "evicted"
             phases.append(Phase(member, past, since, taken.seconds, taken.objective, outcome))
-        if number is not None and (not stays or member in entered):
-            present.setdefault(member, (number, max(taken.seconds, entered.get(member, 0.0))))
+        if number is not None and member not in present and (not stays or member in entered):
+            first = all(phase.member != member for phase in phases)
+            present[member] = number, entered.get(member, taken.seconds) if first else taken.seconds
     phases += [Phase(m, number, since, total, None, None) for m, (number, since) in present.items()]
     return phases

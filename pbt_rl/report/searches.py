@@ -122,7 +122,7 @@ def phases(record: Record) -> Drawn:
     upper.legend(ncols=4, loc="lower left", bbox_to_anchor=(0, 1.0), borderaxespad=0.2)
     began = [sum(p.number == n for p in record.phases) for n in numbers]
     bars = lower.bar(list(numbers), began, width=0.6, color=FAINT)
-    lower.bar_label(bars, fontsize=7.5)
+    lower.bar_label(bars, fontsize=7.5, label_type="center")
     if record.config.get("controller") in ("hypertrick", "successive-halving"):
         rate = record.config["search"]["eviction_rate"]
         expected = [expected_members(len(record.last), rate, n) for n in numbers]
@@ -131,6 +131,7 @@ def phases(record: Record) -> Drawn:
         )
         lower.legend(loc="upper right")
     lower.margins(y=0.15)
+    lower.yaxis.set_major_locator(MaxNLocator(5, integer=True))
     lower.set_ylabel("members that began it")
     lower.set_xlabel("phase")
     lower.xaxis.set_major_locator(MaxNLocator(20, integer=True))
