@@ -1,10 +1,15 @@
-"""docs/adding-an-environment.md: its files and its commands, run as they are printed (with a smaller budget)."""
+"""docs/adding-an-environment.md runs as it is printed, with a smaller budget; docs/environments.md is complete."""
 
 import json
 import re
 import shlex
+import sys
 
+import pytest
 from runs import ROOT, start
+
+from pbt_rl.cli import parse_train
+from pbt_rl.envs import registry
 
 PAGE = (ROOT / "docs" / "adding-an-environment.md").read_text(encoding="utf-8")
 FRAMES = 4000
@@ -47,3 +52,23 @@ def test_the_page_leads_from_nothing_to_a_population_that_tunes_its_reward(tmp_p
         for path in tmp_path.glob("runs/orchard/policy_*.json")
     }
     assert len(apples) > 1
+
+
+FAMILIES_PAGE = (ROOT / "docs" / "environments.md").read_text(encoding="utf-8")
+
+
+def test_the_page_of_families_names_every_one():
+    for family in registry.FAMILIES:
+        assert f"\n## {family}\n" in FAMILIES_PAGE.lower()
+        assert f"[`{family}/`](#{family})" in FAMILIES_PAGE
+
+
+@pytest.mark.parametrize(
+    "command", [line for line in FAMILIES_PAGE.splitlines() if line.startswith("pbt-rl train")]
+)
+def test_the_commands_of_the_page_of_families_are_understood(command, tmp_path, monkeypatch):
+    (tmp_path / "orchard.py").write_text(blocks("python")[0])
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "orchard", raising=False)
+    config, _ = parse_train(shlex.split(command)[2:])
+    assert config.env in command
