@@ -95,9 +95,11 @@ def test_packed_policies_learn_as_each_would_alone(case, packing):
     start = packed.state["param"].clone()
     alone = [alone_of(packed, p, h, **options) for p, h in enumerate(DIFFERENT)]
     layout = options.get("layout", VECTOR)
-    train(packed, [0, 1, 2], s, layout=layout)
+    # A convolution's rounding depends on its batch, and Adam magnifies that from step to step.
+    batches = 1 if layout is FRAMES else BATCHES
+    train(packed, [0, 1, 2], s, layout=layout, batches=batches)
     for p, one in enumerate(alone):
-        train(one, [p], s, layout=layout)
+        train(one, [p], s, layout=layout, batches=batches)
         for name, rows in packed.state.items():
             tolerance = {"rtol": 0.0, "atol": 0.0} if packing == "loop" else {"rtol": 1e-4, "atol": 2e-6}
             torch.testing.assert_close(
