@@ -95,13 +95,15 @@ def test_packed_policies_learn_as_each_would_alone(case, packing):
     start = packed.state["param"].clone()
     alone = [alone_of(packed, p, h, **options) for p, h in enumerate(DIFFERENT)]
     layout = options.get("layout", VECTOR)
-    # A convolution's rounding depends on its batch, and Adam magnifies that from step to step.
+    # A convolution's rounding depends on its batch, and where a gradient is hardly more than that Adam makes a
+    # step of it, whose effect grows from step to step.
     batches = 1 if layout is FRAMES else BATCHES
     train(packed, [0, 1, 2], s, layout=layout, batches=batches)
     for p, one in enumerate(alone):
         train(one, [p], s, layout=layout, batches=batches)
         for name, rows in packed.state.items():
-            tolerance = {"rtol": 0.0, "atol": 0.0} if packing == "loop" else {"rtol": 1e-4, "atol": 2e-6}
+            close = {"rtol": 1e-4, "atol": 0.1 * DIFFERENT[p]["learning_rate"] if layout is FRAMES else 2e-6}
+            tolerance = {"rtol": 0.0, "atol": 0.0} if packing == "loop" else close
             torch.testing.assert_close(
                 rows[p], one.state[name][0], **tolerance, msg=lambda m, n=name: f"{n}: {m}"
             )
