@@ -85,8 +85,8 @@ class PbtConfig:
     min_episodes: int = 5
     """A member with fewer finished episodes since its last change waits for the next comparison."""
     tune: tuple[str, ...] = ()
-    """Names of the values to tune (hypers by name, shaping as `shaping.NAME`); empty: the table's defaults
-    and all shaping."""
+    """Names of the values to tune (hypers by name, shaping as `shaping.NAME`), with bounds of your own as
+    NAME=LOW:HIGH; empty: the table's defaults and all shaping. A search draws between the bounds."""
 
     def __post_init__(self) -> None:
         require(

@@ -8,14 +8,13 @@ Each of the last three is a small object behind a protocol; `PbtController` owns
 
 from __future__ import annotations
 
-import difflib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from pbt_rl.errors import ConfigError, require
+from pbt_rl.errors import require
 from pbt_rl.pbt.broken import Broken
 from pbt_rl.pbt.decisions import (
     Continue,
@@ -33,6 +32,7 @@ from pbt_rl.pbt.hypers import HyperSpec, Values
 from pbt_rl.pbt.ready import Ready
 from pbt_rl.pbt.rules import LEAST_MEMBERS, make_exploit, make_explore, make_ready
 from pbt_rl.pbt.selection import Exploit, Fate, Remembering, Stateful, decides, score
+from pbt_rl.pbt.tuning import chosen
 
 if TYPE_CHECKING:
     from pbt_rl.config import Config
@@ -202,17 +202,18 @@ def _load_state(rule: object, state: dict[str, Any]) -> None:
 def build_controller(config: Config, table: Mapping[str, HyperSpec], seed: int) -> Controller:
     """Controller that the options ask for (`--controller`).
 
-    table: `hyper_table(...) | shaping_table(...)`, with bounds as tight as the run needs them.
+    table: `hyper_table(...) | shaping_table(...)`, with bounds as tight as the run needs them; `--pbt.tune` chooses.
     Raises ConfigError, for example if `pbt.tune` holds a name that is not in the table.
     """
     pbt = config.pbt
-    tuned = tuned_specs(table, pbt.tune)
+    table = chosen(table, pbt.tune)
+    tuned = {name: spec for name, spec in table.items() if spec.tuned}
     if config.controller == "replay":
-        from pbt_rl.pbt.replay import build_replay  # noqa: PLC0415 - it imports this module
+        from pbt_rl.pbt.replay import build_replay  # noqa: PLC0415 - what is not asked for is not imported
 
         return build_replay(config, table, seed)
     if config.controller not in ("pbt", "mf-pbt"):
-        from pbt_rl.pbt.search import build_search  # noqa: PLC0415 - it imports this module
+        from pbt_rl.pbt.search import build_search  # noqa: PLC0415 - what is not asked for is not imported
 
         return build_search(config, table, seed)
     if not pbt.enabled:
@@ -268,18 +269,3 @@ def _multi_frequency(
 def defaults(table: Mapping[str, HyperSpec]) -> Values:
     """Name -> default of every value of the table."""
     return {name: spec.default for name, spec in table.items()}
-
-
-def tuned_specs(table: Mapping[str, HyperSpec], tune: Sequence[str]) -> dict[str, HyperSpec]:
-    """Specs of the values to tune, in the table's order: those named, or those tuned by default.
-
-    Raises ConfigError for a name that is not in the table; the message holds close matches and all names.
-    """
-    for name in tune:
-        if name not in table:
-            close = difflib.get_close_matches(name, table, n=3)
-            hint = f"did you mean {' or '.join(close)}? " if close else ""
-            raise ConfigError(
-                f"--pbt.tune {name} cannot be used: {hint}known names are {', '.join(sorted(table))}"
-            )
-    return {name: spec for name, spec in table.items() if (name in tune if tune else spec.tuned)}

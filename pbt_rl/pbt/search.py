@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pbt_rl.errors import require
@@ -16,6 +15,7 @@ from pbt_rl.pbt.hypers import HyperSpec
 from pbt_rl.pbt.random_search import GridSearch, RandomSearch
 from pbt_rl.pbt.sampling import Sampling, draw_grid, draw_random
 from pbt_rl.pbt.search_base import Ended, Search
+from pbt_rl.pbt.tuning import chosen
 
 if TYPE_CHECKING:
     from pbt_rl.config import Config
@@ -182,8 +182,7 @@ def build_search(config: Config, table: Mapping[str, HyperSpec], seed: int) -> C
     table: all values of a member. Searched are those that `--pbt.tune` names, else those that are `tuned`. Raises
     ConfigError.
     """
-    if config.pbt.tune:
-        table = {name: replace(spec, tuned=name in config.pbt.tune) for name, spec in table.items()}
+    table = chosen(table, config.pbt.tune)
     search, kind = config.search, config.controller
     longest = {"hyperband": search.resource, "random": 1}.get(kind, search.phases)
     phase_frames = search.phase_frames or config.train_for_frames // longest

@@ -13,7 +13,7 @@ from populations import build, member, report, scored
 
 from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.config import PbtConfig
-from pbt_rl.pbt.controllers import PbtController, StaticController, tuned_specs
+from pbt_rl.pbt.controllers import PbtController, StaticController
 from pbt_rl.pbt.decisions import (
     Continue,
     Mutate,
@@ -164,8 +164,6 @@ def test_switched_off_all_members_keep_the_defaults():
 
 
 def test_tuned_names():
-    assert list(tuned_specs(TABLE, ())) == [n for n, s in TABLE.items() if s.tuned]
-    assert list(tuned_specs(TABLE, ("shaping.bonus", "gamma"))) == ["gamma", "shaping.bonus"]
     with pytest.raises(ConfigError, match=r"--pbt.tune learning-rate .*did you mean learning_rate.*gamma"):
         build(replace(PBT, tune=("learning-rate",)), TABLE, seed=0)
     with pytest.raises(ConfigError, match=r"zzz cannot be used: known names are .*shaping.bonus"):
