@@ -71,8 +71,8 @@ def recipe(name: str) -> dict[str, object]:
         "learner.epochs": 2,
         "learner.returns": "gae",
         "hypers.unroll": 32,
-        "hypers.learning_rate": 5e-4,
-        "hypers.entropy_coef": 0.005,
+        "hypers.learning_rate": 3e-4,
+        "hypers.entropy_coef": 0.02,  # at 0.005 defend_the_center settled for turning and shooting, 4.3 kills
         "hypers.clip_ratio": 0.2,
         "hypers.gamma": 0.99,
         "hypers.gae_lambda": 0.95,
