@@ -28,7 +28,9 @@ from pbt_rl.pbt.search import expected_completion, matching_eviction_rate
 from pbt_rl.report.read import Record, read_run
 
 PATIENCE_SECONDS = 900
-SEEDS = 5
+SEEDS = {"RL1": 10, "RL2": 5}
+PAPER_COMPLETION = (0.97, 1.38)
+"""Completion rates of Heinrich and Frosio's four games over equation 9's (table 1: least and largest)."""
 T_95 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262}
 """Number of values -> 97.5 % quantile of Student's t with one degree of freedom less."""
 
@@ -153,19 +155,22 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
     return mean(values), T_95[len(values)] * stdev(values) / math.sqrt(len(values))
 
 
-def compared(what: str, ours: Sequence[float], theirs: Sequence[float], expected: str) -> Row:
-    """Two paired samples, and whether the mean of the first is the larger one."""
+def compared(what: str, ours: Sequence[float], theirs: Sequence[float], expected: str | None) -> Row:
+    """Two paired samples, and whether the mean of the first is the larger one; for information where None is expected.
+
+    It is the larger one only if 0 is outside the 95 % interval of the difference.
+    """
     (a, a_error), (b, b_error) = interval(ours), interval(theirs)
     gain, error = interval([x - y for x, y in zip(ours, theirs, strict=True)])
     found = f"{a:.0f} +- {a_error:.0f} against {b:.0f} +- {b_error:.0f}; difference {gain:.0f} +- {error:.0f}"
-    return holds(what, expected, found, passed=gain > 0)
+    return holds(what, expected or "-", found, passed=expected is None or gain - error > 0)
 
 
 def pbt_against_random() -> list[Row]:
     """CartPole at equal frames, members and priors."""
     runs: dict[str, list[Trained]] = {"pbt": [], "random": []}
     with tempfile.TemporaryDirectory(prefix="reproduce-") as folder:
-        for seed in range(SEEDS):
+        for seed in range(SEEDS["RL1"]):
             common = (
                 *TASK,
                 "--seed",
@@ -182,8 +187,8 @@ def pbt_against_random() -> list[Row]:
     pbt, random = runs["pbt"], runs["random"]
     frames = [mean(float(str(r.summary["frames"])) for r in those) for those in (pbt, random)]
     return [
-        compared("best member, mean of the last 20 episodes", best(pbt), best(random), "PBT above random"),
         compared("mean of all members", whole(pbt), whole(random), "PBT above random"),
+        compared("best member, mean of the last 20 episodes", best(pbt), best(random), None),
         holds(
             "frames of a population, mean (PBT, random)",
             "equal within 5 %",
@@ -223,7 +228,7 @@ def hypertrick_against_hyperband() -> list[Row]:
     )
     runs: dict[str, list[Trained]] = {name: [] for name in options}
     with tempfile.TemporaryDirectory(prefix="reproduce-") as folder:
-        for seed in range(SEEDS):
+        for seed in range(SEEDS["RL2"]):
             for name, own in options.items():
                 more = (*common, *own, "--controller", name, "--seed", f"{seed}")
                 runs[name].append(train(Path(folder), f"{name}-{seed}", *more))
@@ -238,12 +243,13 @@ def hypertrick_against_hyperband() -> list[Row]:
             holds(f"{name}: occupancy of {NODES} places", "-", f"{occupancy:.2f}", passed=True),
         ]
     law = expected_completion(rate, RESOURCE)
+    low, high = (law * share for share in PAPER_COMPLETION)
     begun = interval([len(run.record.phases) / (members * RESOURCE) for run in runs["hypertrick"]])
     shares = {name: interval([run.record.completion or 0.0 for run in those]) for name, those in runs.items()}
-    what = f"hypertrick: completion rate, in phases (r {rate:.3f}, {members} members)"
+    what = f"hypertrick: completion rate, in phases (eq. 9: {law:.3f})"
     return [
         *rows,
-        holds(what, f"{law:.3f} (eq. 9)", plus_minus(begun), passed=abs(begun[0] - law) < begun[1] + 0.02),
+        holds(what, f"{low:.3f} to {high:.3f}", plus_minus(begun), passed=low <= begun[0] <= high),
         holds(
             "hypertrick: the same, in frames", "a little above", plus_minus(shares["hypertrick"]), passed=True
         ),
@@ -263,8 +269,8 @@ def plus_minus(values: tuple[float, float]) -> str:
 
 SECTIONS: dict[str, Section] = {
     "RL1": (
-        f"CartPole, {SEEDS} seeds: PBT against random search, {MEMBERS} members x {FRAMES:,} frames",
+        f"CartPole, {SEEDS['RL1']} seeds: PBT against random search, {MEMBERS} members x {FRAMES:,} frames",
         pbt_against_random,
     ),
-    "RL2": (f"CartPole, {SEEDS} seeds: HyperTrick against Hyperband", hypertrick_against_hyperband),
+    "RL2": (f"CartPole, {SEEDS['RL2']} seeds: HyperTrick against Hyperband", hypertrick_against_hyperband),
 }
