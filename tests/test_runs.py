@@ -206,7 +206,9 @@ def test_members_take_turns_on_their_own_pack_until_all_have_their_frames(turns)
     assert len(held) == 3
     for (pack, _), members in held.items():
         assert {member % 2 for member in members if member is not None} == {pack}
-        assert len(members) > 6
+    entered = [member for members in held.values() for member in members if member is not None]
+    assert set(entered) == set(range(6))
+    assert len(entered) > 6 + 3, "who left comes back"
     assert turns.summary["ended"] == "frames"
     frames = [m["frames"] for m in turns.summary["members"]]
     assert min(frames) >= 6000
