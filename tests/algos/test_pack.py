@@ -272,7 +272,7 @@ def test_groups_are_single_policies_or_all():
 def test_acting_does_not_disturb_learning_in_another_thread(packing):
     batch = batch_of(make_rollouts([0, 1, 2], seed=1), 3)
     alone, disturbed = make_pack(THREE, packing=packing), make_pack(THREE, packing=packing)
-    learn(alone, batch, settings(epochs=60))
+    learn(alone, batch, settings(epochs=20))
 
     done = threading.Event()
     acting = threading.Thread(target=lambda: [acted(disturbed) for _ in iter(done.is_set, True)])
@@ -280,7 +280,7 @@ def test_acting_does_not_disturb_learning_in_another_thread(packing):
     switch_seconds = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
     try:
-        learn(disturbed, batch, settings(epochs=60))
+        learn(disturbed, batch, settings(epochs=20))
     finally:
         sys.setswitchinterval(switch_seconds)
         done.set()
