@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import io
 import json
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -54,6 +55,10 @@ def main() -> None:
     sys.path.insert(0, "")  # a user's own encoder is found from the working directory
     try:
         code = commands[arguments[0]](arguments[1:])
+        sys.stdout.flush()
+    except BrokenPipeError:  # as in `pbt-rl train --help | head`: nobody reads on
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(EXIT_FAILED)
     except (ConfigError, EnvSetupError) as error:
         _fail(str(error), EXIT_USER_ERROR)
     except RunFailed as error:
