@@ -127,6 +127,25 @@ class DiagonalGaussian:
         return (log_std_new - log_std + 0.5 * squares - 0.5).sum(-1)
 
 
+ACTION_MASK = "action_mask"
+"""Name of the observation that says which discrete actions are allowed."""
+_IMPOSSIBLE = -1e9
+"""Logit of a masked action: its probability is exactly 0 in float32, and 0 times it is not NaN."""
+
+
+def mask_logits(logits: Tensor, mask: Tensor, nvec: tuple[int, ...]) -> Tensor:
+    """Take masked actions out of the logits: probability 0, gradient 0.
+
+    logits: [..., D] float32, the components' one after the other, D = sum(nvec). mask: [..., D], 0 = masked. In a
+    component where all is masked only action 0 is left, at probability 1: log_prob 0, entropy 0, gradients 0.
+    """
+    parts = []
+    for allowed in torch.split(mask != 0, list(nvec), -1):
+        nothing = ~allowed.any(-1, keepdim=True)
+        parts.append(torch.cat((allowed[..., :1] | nothing, allowed[..., 1:]), -1))
+    return torch.where(torch.cat(parts, -1), logits, _IMPOSSIBLE)
+
+
 def _normal_log_prob(standardized: Tensor, log_std: Tensor) -> Tensor:
     return -(0.5 * standardized.square() + log_std + 0.5 * math.log(2 * math.pi)).sum(-1)
 

@@ -22,6 +22,8 @@ from typing import Literal, TypeVar
 import torch
 from torch import Tensor, nn
 
+from .distributions import ACTION_MASK, mask_logits
+
 ObsShapes = Mapping[str, tuple[tuple[int, ...], str]]
 """Name of an observation -> shape of one row (frames stacked) and dtype name."""
 Core = Literal["none", "gru", "lstm"]
@@ -40,6 +42,7 @@ def make_model(
     layers: int = 2,
     core: Core = "none",
     core_size: int = 256,
+    nvec: tuple[int, ...] = (),
 ) -> PolicyNet:
     """Build a policy with fresh weights, float32, convolutions channels-last.
 
@@ -47,8 +50,13 @@ def make_model(
     of their own; else D logits. encoder: `auto` (Nature CNN for images, MLP for the rest), `nature`, `impala`
     (MLP for what is no image), `mlp`, or `module:factory` (see `UserEncoder`). An image is uint8 of shape
     (C, H, W); other observations are flattened. hidden: F of the encoder. layers: hidden layers of an MLP.
+    nvec: sizes of the action's components, needed where an observation is named ACTION_MASK: the encoder does not
+    see that one, it masks the logits (see `mask_logits`).
     Raises ValueError for an encoder that cannot be used with these observations.
     """
+    masked = ACTION_MASK in obs_shapes
+    assert not masked or sum(nvec) == param_size, "a mask has one number for each logit"
+    obs_shapes = {name: spec for name, spec in obs_shapes.items() if name != ACTION_MASK}
     body_encoder: Encoder
     if ":" in encoder:
         body_encoder = UserEncoder(encoder, obs_shapes)
@@ -57,15 +65,20 @@ def make_model(
     size = body_encoder.size
     body_core = {"none": None, "gru": GruCore, "lstm": LstmCore}[core]
     body = Body(body_encoder, body_core and body_core(size, core_size))
-    net = PolicyNet(body, Heads(size if core == "none" else core_size, param_size, gaussian=gaussian))
+    heads = Heads(size if core == "none" else core_size, param_size, gaussian=gaussian)
+    net = PolicyNet(body, heads, nvec if masked else ())
     return net.to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
 
 
 class PolicyNet(nn.Module):
-    """Body in its own dtype, heads in float32. `state_size` is S, 0 without a recurrent core."""
+    """Body in its own dtype, heads in float32. `state_size` is S, 0 without a recurrent core.
 
-    def __init__(self, body: Body, heads: Heads) -> None:
+    masked: sizes of the action's components where an action mask comes with the observations, else ().
+    """
+
+    def __init__(self, body: Body, heads: Heads, masked: tuple[int, ...] = ()) -> None:
         super().__init__()
+        self.masked = masked
         self.body = body
         self.heads = heads
         self.state_size = body.core.state_size if body.core is not None else 0
@@ -78,9 +91,14 @@ class PolicyNet(nn.Module):
         obs: name -> [T, B, ...] as the environment gives it. state: [B, S] float32 before the first step.
         first: [T, B] bool, the step begins an episode: the state is zeroed before it.
         """
-        features_TBF, state = self.body(obs, state, first)
+        seen = {name: x for name, x in obs.items() if name != ACTION_MASK}
+        features_TBF, state = self.body(seen, state, first)
         params_TBD, value_TB = self.heads(features_TBF.float())
-        return params_TBD, value_TB, state
+        return self.mask(params_TBD, obs), value_TB, state
+
+    def mask(self, params: Tensor, obs: Mapping[str, Tensor]) -> Tensor:
+        """Params [..., D] with the actions that the observations [..., D] forbid taken out, if there is a mask."""
+        return mask_logits(params, obs[ACTION_MASK], self.masked) if self.masked else params
 
 
 class Heads(nn.Module):

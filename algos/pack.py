@@ -136,7 +136,8 @@ class Pack:
             rows = group.rows
             if len(group.members) == 1 and self.idle[group.members[0]]:
                 batch = first_PB.shape[1]
-                params.append(torch.zeros((1, batch, self._param_size), device=self.device))
+                flat = torch.zeros((1, batch, self._param_size), device=self.device)
+                params.append(self._template.mask(flat, {k: v[rows] for k, v in obs_PB.items()}))
                 values.append(torch.zeros((1, batch), device=self.device))
                 states.append(state_PBS[rows])
                 continue

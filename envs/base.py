@@ -21,6 +21,14 @@ class EnvSetupError(ValueError):
     """
 
 
+ACTION_MASK = "action_mask"
+"""Reserved name of an observation: which discrete actions are allowed, uint8 [sum(nvec)], 1 = allowed.
+
+The components lie one after the other. A component without any 1 does not act in this step (an agent that is
+inactive, another player's turn): its action is ignored and nothing is learned from it.
+"""
+
+
 @dataclass(frozen=True)
 class ArraySpec:
     """Shape (of one row, without leading axes) and numpy dtype name of one array of an observation."""
@@ -56,7 +64,8 @@ class ActionSpec:
 class EnvSpec:
     """All that the trainer needs to know of an environment before one is made in an actor.
 
-    obs: name -> array of one row. Where frames are stacked, the newest frame only.
+    obs: name -> array of one row. Where frames are stacked, the newest frame only. One named ACTION_MASK is not
+    seen by the network: it says which actions are allowed.
     frame_skip: emulator frames per step (1 where an environment has no such notion).
     frame_stack: how many past frames the device stacks for the 2-D uint8 array named "obs"; 1 = none.
     shaping: the environment's default reward shaping, name -> value; what PBT may tune as `shaping.NAME`.

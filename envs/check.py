@@ -10,7 +10,7 @@ import gymnasium
 import numpy as np
 
 from . import registry
-from .base import EnvSpec
+from .base import ACTION_MASK, EnvSpec
 from .shaping import find_interface, flatten, unflatten
 from .trial import ROWS, Driver, Played, time_limit
 
@@ -59,6 +59,7 @@ def check(
     _say_episodes(report, main)
     _say_final_observations(report, main)
     _say_objective(report, main, spec)
+    _say_mask(report, main, spec)
     _say_witnessed(report, main)
     if main.broke:
         report.mistakes.append(f"at step {len(main.digests) + 1}: {main.broke}")
@@ -167,6 +168,25 @@ def _say_objective(report: Report, played: Played, spec: EnvSpec) -> None:
             )
     if not np.isfinite(played.objectives).all():
         report.notes.append("the true objective is not always finite")
+
+
+def _say_mask(report: Report, played: Played, spec: EnvSpec) -> None:
+    if ACTION_MASK not in spec.obs:
+        if played.ledger is not None and played.ledger.masks_in_info:
+            report.mistakes.append(
+                'info["action_mask"] is given but not used: set metadata = {"action_mask": True} on the environment, '
+                "or give the mask as the key action_mask of a Dict observation"
+            )
+        return
+    if not played.masked_share:
+        return
+    idle = played.idle_rows / (ROWS * len(played.masked_share))
+    text = f"forbids {fmean(played.masked_share):.0%} of the choices"
+    report.facts.append(("action mask", text + (f"; allows none in {idle:.0%} of the steps" if idle else "")))
+    if not any(played.masked_share):
+        report.notes.append("the action mask never forbade anything")
+    elif idle == 1:
+        report.mistakes.append("the action mask never allows anything: nothing can be learned")
 
 
 def _say_witnessed(report: Report, played: Played) -> None:

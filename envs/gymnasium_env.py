@@ -17,9 +17,9 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from .base import EnvSetupError, EnvSpec, ShapingSource, StepArrays
+from .base import ACTION_MASK, EnvSetupError, EnvSpec, ShapingSource, StepArrays
 from .shaping import default_shaping, find_interface, frames_per_step, unflatten
-from .spaces import action_decoder, action_spec, obs_leaves, read_leaf
+from .spaces import Leaf, action_decoder, action_spec, obs_leaves, read_leaf, with_mask
 
 MakeEnv = Callable[[], gymnasium.Env[Any, Any]]
 """Makes one environment; called once a row."""
@@ -38,11 +38,17 @@ def describe(env_id: str, env: gymnasium.Env[Any, Any]) -> EnvSpec:
     """Spec of an environment. Raises EnvSetupError for spaces or shaping that cannot be used."""
     return EnvSpec(
         env_id=env_id,
-        obs={leaf.name: leaf.spec for leaf in obs_leaves(env.observation_space, env_id)},
+        obs={leaf.name: leaf.spec for leaf in leaves_of(env_id, env)},
         action=action_spec(env.action_space, env_id),
         frame_skip=frames_per_step(env_id, env),
         shaping=default_shaping(env),
     )
+
+
+def leaves_of(env_id: str, env: gymnasium.Env[Any, Any]) -> tuple[Leaf, ...]:
+    """Arrays of an environment's observation, with the action mask that it gives there or in its info dict."""
+    leaves, action = obs_leaves(env.observation_space, env_id), action_spec(env.action_space, env_id)
+    return with_mask(leaves, action, env_id, in_info=bool(env.metadata.get(ACTION_MASK)))
 
 
 def probe_with(env_id: str, make: MakeEnv) -> EnvSpec:
@@ -68,8 +74,9 @@ class GymUnit:
         self.rows = rows
         self._shaping = shaping
         self._shapers = [find_interface(env) for env in self._envs]
-        self._leaves = obs_leaves(self._envs[0].observation_space, env_id)
+        self._leaves = leaves_of(env_id, self._envs[0])
         self._decode = action_decoder(self._envs[0].action_space)
+        self._all_allowed = np.ones(sum(self.spec.action.nvec), np.uint8)
         self._seeds: list[int] | None = np.random.SeedSequence(seed).generate_state(rows).tolist()
         self._ended_R = np.zeros(rows, np.bool_)
         self._return_R = np.zeros(rows)
@@ -103,7 +110,7 @@ class GymUnit:
         answer = self._envs[row].reset(seed=seed)
         if not isinstance(answer, tuple) or len(answer) != 2:
             raise self._breach("reset() must return (observation, info)", answer)
-        self._write_obs(row, answer[0], out)
+        self._write_obs(row, answer[0], answer[1], out)
         self._ended_R[row] = False
         self._return_R[row] = self._length_R[row] = 0
         self._shaping_version_R[row] = version
@@ -124,10 +131,12 @@ class GymUnit:
         number = self._number("reward", reward)
         if not math.isfinite(number):
             raise self._breach("the reward must be finite", reward)
-        self._write_obs(row, obs, out)
+        self._ended_R[row] = bool(terminated) or bool(truncated)
+        if self._ended_R[row]:  # no action follows: the environment need not say which are allowed
+            info = {ACTION_MASK: self._all_allowed, **info}
+        self._write_obs(row, obs, info, out)
         self._return_R[row] += number
         self._length_R[row] += 1
-        self._ended_R[row] = bool(terminated) or bool(truncated)
         out.first[row] = False
         out.reward[row] = number
         out.terminated[row] = bool(terminated)
@@ -138,9 +147,9 @@ class GymUnit:
             objective = self._number('info["true_objective"]', info["true_objective"])
         self._write_episode(row, objective, out)
 
-    def _write_obs(self, row: int, obs: Any, out: StepArrays) -> None:
+    def _write_obs(self, row: int, obs: Any, info: Any, out: StepArrays) -> None:
         for leaf in self._leaves:
-            out.obs[leaf.name][row] = read_leaf(leaf, obs, self.spec.env_id)
+            out.obs[leaf.name][row] = read_leaf(leaf, info if leaf.in_info else obs, self.spec.env_id)
 
     def _write_episode(self, row: int, objective: float, out: StepArrays) -> None:
         out.objective[row] = objective

@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from .base import ActionSpec, ArraySpec, EnvSetupError
+from .base import ACTION_MASK, ActionSpec, ArraySpec, EnvSetupError
 
 UNBOUNDED = 10.0
 """Bound used for a component of a Box action space that has none."""
@@ -22,20 +22,23 @@ class Leaf:
 
     path: keys that lead to it through nested dicts. shape: as the environment gives it.
     kind: `float` (any number, delivered float32), `bytes` (uint8, as it is), `image` (uint8, height x width x
-    channels, delivered channels first), `one_hot` (an integer from `start`, delivered as float32).
+    channels, delivered channels first), `one_hot` (an integer from `start`, delivered as float32), `mask` (the
+    action mask: bool or integers 0 and 1, delivered as uint8). in_info: it comes in the info dict instead.
     """
 
     name: str
     path: tuple[str, ...]
-    kind: Literal["float", "bytes", "image", "one_hot"]
+    kind: Literal["float", "bytes", "image", "one_hot", "mask"]
     shape: tuple[int, ...]
     start: int
     spec: ArraySpec
+    in_info: bool = False
 
 
 def obs_leaves(space: spaces.Space[Any], env_id: str) -> tuple[Leaf, ...]:
     """Arrays of an observation space; a space that is not a Dict becomes one array named "obs".
 
+    A key `action_mask` of the outermost Dict is the action mask: see ACTION_MASK and `with_mask`.
     Raises EnvSetupError for anything but Box, Discrete and Dicts of those.
     """
     leaves = _leaves(space, (), env_id)
@@ -47,8 +50,46 @@ def obs_leaves(space: spaces.Space[Any], env_id: str) -> tuple[Leaf, ...]:
     return leaves
 
 
+def with_mask(
+    leaves: tuple[Leaf, ...], action: ActionSpec, env_id: str, *, in_info: bool
+) -> tuple[Leaf, ...]:
+    """Check the action mask of an environment's arrays, if it has one, against its actions.
+
+    in_info: the environment gives its mask as `info["action_mask"]`; it is added to the arrays.
+    Raises EnvSetupError for a mask given twice or of the wrong size, for continuous actions that have one, and
+    where there is nothing to see but the mask.
+    """
+    if in_info:
+        size = sum(action.nvec)
+        spec = ArraySpec((size,), "uint8")
+        leaves += (Leaf(ACTION_MASK, (ACTION_MASK,), "mask", (size,), 0, spec, in_info=True),)
+    masks = [leaf for leaf in leaves if leaf.kind == "mask"]
+    if not masks:
+        return leaves
+    if len(masks) > 1:
+        raise EnvSetupError(
+            f"{env_id} gives its action mask twice, as an observation and in the info dict: leave out "
+            'metadata["action_mask"]'
+        )
+    if action.low:
+        raise EnvSetupError(
+            f"{env_id} has an action mask, but its actions are continuous: masks are for Discrete and MultiDiscrete "
+            "actions; take the mask away, or rename it if it is something else"
+        )
+    if masks[0].shape != (sum(action.nvec),):
+        raise EnvSetupError(
+            f"{env_id}: its action mask has shape {masks[0].shape}: give one number for each of the "
+            f"{sum(action.nvec)} choices, shape ({sum(action.nvec)},)"
+        )
+    if len(leaves) == 1:
+        raise EnvSetupError(f"{env_id} gives nothing but an action mask: give an observation beside it")
+    return leaves
+
+
 def _leaves(space: spaces.Space[Any], path: tuple[str, ...], env_id: str) -> tuple[Leaf, ...]:
     name = ".".join(path) or "obs"
+    if path == (ACTION_MASK,):
+        return (_mask_leaf(space, env_id),)
     if isinstance(space, spaces.Dict):
         parts = (_leaves(part, (*path, str(key)), env_id) for key, part in space.spaces.items())
         return tuple(leaf for part in parts for leaf in part)
@@ -68,6 +109,17 @@ def _leaves(space: spaces.Space[Any], path: tuple[str, ...], env_id: str) -> tup
     )
 
 
+def _mask_leaf(space: spaces.Space[Any], env_id: str) -> Leaf:
+    integers = np.issubdtype(space.dtype, np.integer) or space.dtype == np.bool_
+    if not isinstance(space, spaces.Box | spaces.MultiBinary) or not integers:
+        raise EnvSetupError(
+            f"{env_id}: its action mask is the space {space}: make it "
+            "Box(0, 1, (number of choices,), np.uint8), or MultiBinary"
+        )
+    shape = tuple(int(size) for size in space.shape)
+    return Leaf(ACTION_MASK, (ACTION_MASK,), "mask", shape, 0, ArraySpec(shape, "uint8"))
+
+
 def read_leaf(leaf: Leaf, obs: Any, env_id: str) -> NDArray[Any]:
     """Take one array of an observation, as `leaf.spec` says. Raises EnvSetupError where it does not fit."""
     return _delivered(leaf, np.asarray(_follow(leaf, obs, env_id)), (), env_id)
@@ -84,6 +136,8 @@ def _delivered(leaf: Leaf, array: NDArray[Any], rows: tuple[int, ...], env_id: s
         raise EnvSetupError(_breach(leaf, env_id, f"shape {shape}", f"shape {array.shape}"))
     if leaf.kind == "one_hot":
         return _one_hot(leaf, array, env_id)
+    if leaf.kind == "mask":
+        return _mask(leaf, array, env_id)
     if leaf.kind == "float":
         if array.dtype.kind not in "fiub":
             raise EnvSetupError(_breach(leaf, env_id, "numbers", f"dtype {array.dtype}"))
@@ -121,7 +175,22 @@ def _one_hot(leaf: Leaf, array: NDArray[Any], env_id: str) -> NDArray[np.float32
     return hot
 
 
+def _mask(leaf: Leaf, array: NDArray[Any], env_id: str) -> NDArray[np.uint8]:
+    if array.dtype.kind not in "biu":
+        raise EnvSetupError(_breach(leaf, env_id, "dtype bool or uint8", f"dtype {array.dtype}"))
+    wrong = (array != 0) & (array != 1)
+    if wrong.any():
+        raise EnvSetupError(_breach(leaf, env_id, "0 and 1 only", str(array[wrong].flat[0])))
+    return array.astype(np.uint8, copy=False)
+
+
 def _breach(leaf: Leaf, env_id: str, expected: str, got: str) -> str:
+    if leaf.kind == "mask":
+        where = 'info["action_mask"]' if leaf.in_info else "the observation's action_mask"
+        return (
+            f"{env_id}: {where} is wrong: expected {expected}, got {got}. Give one number for each choice of each "
+            "action component, 1 where it is allowed"
+        )
     return (
         f"{env_id}: observation {leaf.name!r} breaks its observation space: expected {expected}, got {got}. "
         "Correct the environment's observation or its observation_space"

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import registry
-from .base import EnvSetupError, EnvSpec, ShapingSource, StepArrays, Unit, private_step_arrays
+from .base import ACTION_MASK, EnvSetupError, EnvSpec, ShapingSource, StepArrays, Unit, private_step_arrays
 from .gymnasium_env import GymUnit
 
 ROWS = 2
@@ -44,6 +44,7 @@ class Ledger:
     ends: int = 0
     objectives: int = 0
     objectives_elsewhere: int = 0
+    masks_in_info: int = 0
     faults: dict[str, int] = field(default_factory=dict)
     """What was wrong -> how often."""
     oddities: dict[str, int] = field(default_factory=dict)
@@ -75,6 +76,7 @@ class _Witness(gymnasium.Wrapper[Any, Any, Any, Any]):
         obs, _, terminated, truncated, info = answer
         self._look(obs)
         known = isinstance(info, Mapping) and "true_objective" in info
+        ledger.masks_in_info += isinstance(info, Mapping) and ACTION_MASK in info
         if terminated or truncated:
             ledger.ends += 1
             ledger.objectives += known
@@ -146,6 +148,10 @@ class Played:
     objectives: list[float] = field(default_factory=list)
     first_seen: dict[int, bytes] = field(default_factory=dict)
     """Row -> the first observation after a step."""
+    masked_share: list[float] = field(default_factory=list)
+    """For each step: the share of choices that the action mask forbids."""
+    idle_rows: int = 0
+    """Observations whose mask allows nothing."""
     broke: str = ""
     """What ended it early."""
 
@@ -190,7 +196,7 @@ class Driver:
                     unit.reset(out)
                 ends: dict[int, bytes] = {}
                 for _ in range(steps):
-                    action = _random_actions(self.spec, rng)
+                    action = _random_actions(self.spec, out, rng)
                     with self._step_limit():
                         before = time.perf_counter()
                         unit.step(action, out)
@@ -233,11 +239,22 @@ def time_limit(seconds: float, message: str) -> Iterator[None]:
         signal.setitimer(signal.ITIMER_REAL, *others)
 
 
-def _random_actions(spec: EnvSpec, rng: np.random.Generator) -> NDArray[Any]:
+def _random_actions(spec: EnvSpec, out: StepArrays, rng: np.random.Generator) -> NDArray[Any]:
+    if ACTION_MASK in out.obs:
+        return random_allowed(spec.action.nvec, out.obs[ACTION_MASK], rng)
     if spec.action.nvec:
         return rng.integers(spec.action.nvec, size=(ROWS, spec.action.components)).astype(np.int32)
     low, high = (np.array(bound, np.float32) for bound in (spec.action.low, spec.action.high))
     return rng.uniform(low, high, (ROWS, spec.action.components)).astype(np.float32)
+
+
+def random_allowed(
+    nvec: tuple[int, ...], mask_RD: NDArray[np.uint8], rng: np.random.Generator
+) -> NDArray[np.int32]:
+    """Actions [R, A] drawn from those that the mask (D = sum(nvec)) allows; 0 where it allows none."""
+    draws_RD = rng.random(mask_RD.shape) * mask_RD
+    parts = np.split(draws_RD, np.cumsum(nvec)[:-1], axis=1)
+    return np.stack([part.argmax(1) for part in parts], 1).astype(np.int32)
 
 
 def _note(played: Played, out: StepArrays, ends: dict[int, bytes]) -> None:
@@ -246,6 +263,10 @@ def _note(played: Played, out: StepArrays, ends: dict[int, bytes]) -> None:
     flags = b"".join(a.tobytes() for a in (out.reward, out.terminated, out.truncated, out.first))
     played.digests.append(hashlib.blake2b(b"".join(of_rows) + flags, digest_size=8).digest())
     played.rewards_TR.append(out.reward.copy())
+    if ACTION_MASK in out.obs:
+        mask_RD = out.obs[ACTION_MASK]
+        played.masked_share.append(1 - float(mask_RD.mean()))
+        played.idle_rows += int((~mask_RD.any(1)).sum())
     for row in range(ROWS):
         played.blank_elsewhere |= not out.episode_done[row] and _blank(out, row)
         played.varied |= of_rows[row] != played.first_seen.setdefault(row, of_rows[row])

@@ -8,7 +8,8 @@ What happens at an episode's end is said by `metadata["autoreset_mode"]`:
 
 In the last two all rows must step while a unit delivers a row's first observation, so the first step of every
 episode but the first is taken with whatever action came for the final observation, and is delivered as the
-reset: its reward counts for the episode's return, but it is not learned from.
+reset: its reward counts for the episode's return, but it is not learned from. (So the final observation comes with
+the action mask of the first one, which that action must obey.)
 
 Axes: R rows.
 """
@@ -22,9 +23,9 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 
-from .base import EnvSetupError, EnvSpec, RewardShapingInterface, ShapingSource, StepArrays
+from .base import ACTION_MASK, EnvSetupError, EnvSpec, RewardShapingInterface, ShapingSource, StepArrays
 from .shaping import find_interface, flatten, frames_per_step, unflatten
-from .spaces import action_spec, obs_leaves, read_leaf, read_rows, rows_decoder
+from .spaces import Leaf, action_spec, obs_leaves, read_leaf, read_rows, rows_decoder, with_mask
 
 AnyVectorEnv = VectorEnv[Any, Any, Any]
 
@@ -35,7 +36,7 @@ def describe_vector(env_id: str, env: AnyVectorEnv) -> EnvSpec:
     shapers = _shapers(env)
     return EnvSpec(
         env_id=env_id,
-        obs={leaf.name: leaf.spec for leaf in obs_leaves(env.single_observation_space, env_id)},
+        obs={leaf.name: leaf.spec for leaf in _leaves_of(env_id, env)},
         action=action_spec(env.single_action_space, env_id),
         frame_skip=frames_per_step(env_id, _one_row(env)),
         shaping=flatten(shapers[0][0].get_default_reward_shaping()) if shapers else {},
@@ -52,7 +53,7 @@ class VectorUnit:
         self._mode = _autoreset_mode(env_id, env)
         self._shaping = shaping
         self._shapers = _shapers(env)
-        self._leaves = obs_leaves(env.single_observation_space, env_id)
+        self._leaves = _leaves_of(env_id, env)
         self._decode = rows_decoder(env.single_action_space)
         self._seed: int | None = int(np.random.SeedSequence(seed).generate_state(1)[0]) % 2**31
         self._ended_R = np.zeros(rows, np.bool_)
@@ -69,7 +70,7 @@ class VectorUnit:
             raise self._breach("reset() must return (observations, infos)", answer)
         self._seed = None
         self._ended_R[:] = False
-        self._write_obs(answer[0], out)
+        self._write_obs(answer[0], answer[1], out)
         out.first[:] = True
         for array_R in (out.reward, out.terminated, out.truncated, out.episode_done):
             array_R[:] = 0
@@ -96,7 +97,7 @@ class VectorUnit:
         over_R = terminated_R | truncated_R
         done_R = over_R & ~starts_R  # an episode that ends in its undelivered first step is not counted
 
-        self._write_obs(obs, out)
+        self._write_obs(obs, info, out)
         self._return_R += reward_R
         self._length_R += ~starts_R if in_step else True
         out.first[:] = starts_R
@@ -131,14 +132,16 @@ class VectorUnit:
                         sorted(info),
                     )
                 for leaf in self._leaves:
-                    out.obs[leaf.name][row] = read_leaf(leaf, final, self.spec.env_id)
+                    if leaf.kind != "mask":
+                        out.obs[leaf.name][row] = read_leaf(leaf, final, self.spec.env_id)
             return
-        obs, _ = self._env.reset(options={"reset_mask": over_R.copy()})
+        obs, info = self._env.reset(options={"reset_mask": over_R.copy()})
         unseen_R = over_R & ~done_R
-        if unseen_R.any():
-            for leaf in self._leaves:
-                fresh = read_rows(leaf, obs, self.rows, self.spec.env_id)
-                out.obs[leaf.name][unseen_R] = fresh[unseen_R]
+        for leaf in self._leaves:
+            shown_R = over_R if leaf.kind == "mask" else unseen_R
+            if shown_R.any():
+                fresh = read_rows(leaf, info if leaf.in_info else obs, self.rows, self.spec.env_id)
+                out.obs[leaf.name][shown_R] = fresh[shown_R]
 
     def _begin(self, rows: Iterable[int]) -> None:
         """Ask for the shaping of new episodes and start their sums."""
@@ -149,9 +152,10 @@ class VectorUnit:
                 shaper.set_reward_shaping(unflatten(values), index)
             self._return_R[row] = self._length_R[row] = 0
 
-    def _write_obs(self, obs: Any, out: StepArrays) -> None:
+    def _write_obs(self, obs: Any, info: Any, out: StepArrays) -> None:
         for leaf in self._leaves:
-            out.obs[leaf.name][:] = read_rows(leaf, obs, self.rows, self.spec.env_id)
+            source = info if leaf.in_info else obs
+            out.obs[leaf.name][:] = read_rows(leaf, source, self.rows, self.spec.env_id)
 
     def _write_episode(self, objective_R: NDArray[np.float64], out: StepArrays) -> None:
         out.objective[:] = objective_R
@@ -199,6 +203,12 @@ class VectorUnit:
         return EnvSetupError(
             f"{self.spec.env_id} breaks its contract: {rule}, got {got!r:.200}. Correct the environment"
         )
+
+
+def _leaves_of(env_id: str, env: AnyVectorEnv) -> tuple[Leaf, ...]:
+    leaves = obs_leaves(env.single_observation_space, env_id)
+    action = action_spec(env.single_action_space, env_id)
+    return with_mask(leaves, action, env_id, in_info=bool(env.metadata.get(ACTION_MASK)))
 
 
 def _autoreset_mode(env_id: str, env: AnyVectorEnv) -> AutoresetMode:

@@ -80,6 +80,7 @@ def build_net(spec: EnvSpec, model: ModelConfig) -> PolicyNet:
             layers=model.layers,
             core=model.core,
             core_size=model.core_size,
+            nvec=spec.action.nvec,
         )
     except ValueError as error:
         raise ConfigError(f"--model.encoder: {error}") from error

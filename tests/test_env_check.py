@@ -7,7 +7,7 @@ import time
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary
 from runs import start
 
 from pbt_rl.envs import registry
@@ -122,6 +122,32 @@ class SlowReset(Right):
         return super().reset(**kwargs)
 
 
+class MaskUnused(Right):
+    def step(self, action):
+        *rest, info = super().step(action)
+        return *rest, info | {"action_mask": np.ones(2, np.int8)}
+
+
+class AllAllowed(Right):
+    metadata = {"action_mask": True}  # noqa: RUF012 - as Gymnasium has it
+
+    def reset(self, **options):
+        return super().reset(**options)[0], {"action_mask": np.ones(2, np.int8)}
+
+    def step(self, action):
+        *rest, info = super().step(action)
+        return *rest, info | {"action_mask": np.ones(2, np.int8)}
+
+
+class NothingAllowed(Right):
+    def __init__(self):
+        super().__init__()
+        self.observation_space = Dict({"obs": self.observation_space, "action_mask": MultiBinary(2)})
+
+    def see(self):
+        return {"obs": super().see(), "action_mask": np.zeros(2, np.int8)}
+
+
 class NewDefaults(Right):
     def get_default_reward_shaping(self):
         return {"cost": self.cost}
@@ -217,6 +243,8 @@ def test_an_environment_without_mistakes_has_none(found):
         (SlowReset, r"slow reset: it takes [23]\d ms, (9\d|100)% of all time"),
         (NewDefaults, "get_default_reward_shaping returns other values after set_reward_shaping"),
         (ShapingRaises, "set_reward_shaping raised TypeError: no other cost"),
+        (MaskUnused, 'info["action_mask"] is given but not used: set metadata'),
+        (NothingAllowed, "the action mask never allows anything"),
         (Raises, "at step 7: it raised RuntimeError\n(?s:.*)test_env_check.py(?s:.*)lost the server"),
     ],
 )
@@ -235,6 +263,7 @@ def test_a_mistake_is_found_alone(found, kind, said):
         (OutOfBounds, "'obs' lies outside the bounds of its space"),
         (Endless, "no episode ended in 100 steps of a row"),
         (ZeroDefault, "shaping cost is 0"),
+        (AllAllowed, "the action mask never forbade anything"),
     ],
 )
 def test_what_may_be_meant_so_is_noted(found, kind, said):
@@ -266,6 +295,14 @@ def test_what_cannot_be_made_or_reset_cannot_be_used(found):
 
 def vector(num_envs):
     return gymnasium.vector.SyncVectorEnv([Right] * num_envs, autoreset_mode="SameStep")
+
+
+def test_a_mask_is_described_and_obeyed():
+    report = check("toy/masked", EnvOptions(), 400)
+    assert report.mistakes == report.notes == []
+    assert re.fullmatch(
+        r"forbids 5\d% of the choices; allows none in 2\d% of the steps", dict(report.facts)["action mask"]
+    )
 
 
 def test_vectors_and_engines_are_checked_through_their_units():

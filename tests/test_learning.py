@@ -42,6 +42,12 @@ def test_stacked_policies_learn_the_identity(tmp_path):
     )
 
 
+@pytest.mark.parametrize("packing", ["loop", "vmap"])
+def test_a_masked_task_is_learned_and_no_forbidden_action_is_sent(tmp_path, packing):
+    # A random policy that obeys earns 5.6 of 12; one forbidden action would end the run.
+    assert objective(tmp_path, "toy/masked", 15_000, learner__packing=packing) > 11
+
+
 MEMORY = {"hypers__gamma": 0.9, "learner__epochs": 4}
 
 
