@@ -26,7 +26,7 @@ class EnvOptions:
 
     atari: AtariOptions = field(default_factory=AtariOptions)
     keywords: Mapping[str, Any] = field(default_factory=dict)
-    """--env-option: what the maker of an environment is called with (gym/ and the user's own)."""
+    """--env-option: what the maker of an environment is called with (gym/, envpool/ and the user's own)."""
 
 
 DEFAULTS = EnvOptions()
@@ -156,7 +156,7 @@ def _find(env_id: str, options: EnvOptions) -> tuple[Backend, str]:
         raise EnvSetupError(f"{env_id} needs the package {', '.join(family.missing)}: {family.install_hint}")
     if options.keywords and not family.takes_keywords:
         raise EnvSetupError(
-            f"--env-option {next(iter(options.keywords))}=... cannot be used: it is for gym/ and for "
+            f"--env-option {next(iter(options.keywords))}=... cannot be used: it is for gym/, envpool/ and "
             f"environments of your own, not for {key}/"
         )
     return family.load(), name
@@ -212,6 +212,19 @@ def _load_vizdoom() -> Backend:
     )
 
 
+def _load_envpool() -> Backend:
+    from . import envpool_env  # noqa: PLC0415 - families are imported when used
+
+    return Backend(
+        names=envpool_env.names,
+        probe=lambda name, options: envpool_env.probe(name, options.atari, options.keywords),
+        make_unit=lambda name, rows, seed, options, shaping: envpool_env.EnvPoolUnit(
+            name, rows, seed, options.atari, shaping, options.keywords
+        ),
+        recipe=lambda name, options: envpool_env.recipe(name, options.atari, options.keywords),
+    )
+
+
 def _load_own() -> Backend:
     """The user's own have no family: NAME is the whole id."""
     from . import gymnasium_env, own  # noqa: PLC0415 - families are imported when used
@@ -250,6 +263,15 @@ FAMILIES = {
             ("vizdoom",),
             "pip install 'pbt-rl[vizdoom]'",
             _load_vizdoom,
+        ),
+        Family(
+            "envpool",
+            "EnvPool's native vectors",
+            "envpool/Pong-v5",
+            ("envpool",),
+            "pip install 'pbt-rl[envpool]'",
+            _load_envpool,
+            takes_keywords=True,
         ),
     )
 }

@@ -39,7 +39,7 @@ def obs_leaves(space: spaces.Space[Any], env_id: str) -> tuple[Leaf, ...]:
     """Arrays of an observation space; a space that is not a Dict becomes one array named "obs".
 
     A key `action_mask` of the outermost Dict is the action mask: see ACTION_MASK and `with_mask`.
-    Raises EnvSetupError for anything but Box, Discrete and Dicts of those.
+    Raises EnvSetupError for anything but Box, Discrete, MultiBinary and Dicts of those.
     """
     leaves = _leaves(space, (), env_id)
     found = [leaf.name for leaf in leaves]
@@ -103,8 +103,11 @@ def _leaves(space: spaces.Space[Any], path: tuple[str, ...], env_id: str) -> tup
         if len(shape) == 3 and shape[2] < shape[0]:
             return (Leaf(name, path, "image", shape, 0, ArraySpec((shape[2], *shape[:2]), "uint8")),)
         return (Leaf(name, path, "bytes", shape, 0, ArraySpec(shape or (1,), "uint8")),)
+    if isinstance(space, spaces.MultiBinary):
+        shape = tuple(int(size) for size in space.shape)
+        return (Leaf(name, path, "float", shape, 0, ArraySpec(shape, "float32")),)
     raise EnvSetupError(
-        f"{env_id}: observation {name!r} is a {type(space).__name__} space; Box, Discrete and Dict are "
+        f"{env_id}: observation {name!r} is a {type(space).__name__} space; Box, Discrete, MultiBinary and Dict are "
         "supported. Wrap the environment (for example gymnasium.wrappers.FlattenObservation)"
     )
 

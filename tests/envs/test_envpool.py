@@ -1,0 +1,212 @@
+"""EnvPool units: what they deliver at an episode's end, seeds, Atari's scores and lives, masks, and what is refused."""
+
+import numpy as np
+import pytest
+
+from pbt_rl.envs.atari import AtariOptions
+from pbt_rl.envs.base import ArraySpec, EnvSetupError, private_step_arrays
+from pbt_rl.envs.registry import EnvOptions, make_unit, probe, recipe
+from pbt_rl.envs.trial import random_allowed
+
+pytest.importorskip("envpool")
+from pbt_rl.envs import envpool_env
+
+
+def make(task, rows=2, seed=0, shaping=None, atari=None, **keywords):
+    options = EnvOptions(atari=atari or AtariOptions(), keywords=keywords)
+    default = {"score_scale": 1.0, "life_loss_penalty": 0.01}
+    unit = make_unit(f"envpool/{task}", rows, seed, options, shaping or (lambda _row: (3, default)))
+    out = private_step_arrays(unit.spec, rows)
+    for array in (*out.obs.values(), out.reward, out.objective, out.length):
+        array[:] = 77  # poison
+    unit.reset(out)
+    return unit, out
+
+
+def play(unit, out, steps, seed=0):
+    """Random actions; [T, ...] of every field, the start included."""
+    rng, history = np.random.default_rng(seed), []
+    for step in range(steps + 1):
+        if step:
+            if unit.spec.action.low:
+                action = rng.uniform(unit.spec.action.low, unit.spec.action.high, out_shape(unit))
+            elif "action_mask" in out.obs:
+                action = random_allowed(unit.spec.action.nvec, out.obs["action_mask"], rng)
+            else:
+                action = rng.integers(unit.spec.action.nvec, size=out_shape(unit))
+            unit.step(action.astype(unit.spec.action.dtype), out)
+        fields = {name: getattr(out, name).copy() for name in vars(out) if name != "obs"}
+        history.append({**fields, **{f"obs.{name}": array.copy() for name, array in out.obs.items()}})
+    unit.close()
+    return {name: np.stack([step[name] for step in history]) for name in history[0]}
+
+
+def out_shape(unit):
+    return unit.rows, unit.spec.action.components
+
+
+@pytest.fixture(scope="module")
+def cartpole():
+    return play(*make("CartPole-v1", rows=3), 200)
+
+
+def test_a_step_ends_an_episode_and_the_next_one_resets(cartpole):
+    ended, first = cartpole["episode_done"], cartpole["first"]
+    assert ended.sum() > 15
+    assert first[0].all()
+    assert (first[1:] == ended[:-1]).all()
+    assert (cartpole["terminated"] == ended).all()
+    assert not cartpole["truncated"].any()
+    position, angle = cartpole["obs.obs"][..., 0], cartpole["obs.obs"][..., 2]
+    fallen = (abs(position) > 2.4) | (abs(angle) > 0.2094)
+    assert (fallen == ended).all(), "the final observation is the old episode's"
+    assert (abs(cartpole["obs.obs"][first]) <= 0.05).all()
+    assert (cartpole["reward"] == ~first).all()
+
+
+def test_episodes_are_summed_from_their_start(cartpole):
+    for row in range(3):
+        starts = np.flatnonzero(cartpole["first"][:, row])
+        ends = np.flatnonzero(cartpole["episode_done"][:, row])
+        for start, end in zip(starts, ends, strict=False):
+            for name in ("length", "raw_return", "shaped_return", "objective"):
+                assert cartpole[name][end, row] == end - start
+    assert (cartpole["shaping_version"] == 3).all()
+
+
+def test_a_time_limit_truncates_and_delivers_the_final_observation():
+    history = play(*make("Pendulum-v1", max_episode_steps=10), 33)
+    assert history["truncated"].nonzero()[0].tolist() == [10, 10, 21, 21, 32, 32]
+    assert not history["terminated"].any()
+    assert (history["first"].nonzero()[0] == [0, 0, 11, 11, 22, 22, 33, 33]).all()
+    obs = history["obs.obs"]
+    assert (abs(obs[10] - obs[9]).max(1) < 1.5).all()
+    assert (abs(obs[11] - obs[10]).max(1) > 1e-3).all()
+    assert (history["reward"][[11, 22, 33]] == 0).all()
+
+
+def test_seeds_decide():
+    same, again, other = (play(*make("CartPole-v1", seed=seed), 40)["obs.obs"] for seed in (1, 1, 2))
+    assert np.array_equal(same, again)
+    assert not np.array_equal(same, other)
+    assert not np.array_equal(same[0, 0], same[0, 1]), "rows differ"
+
+
+def test_spaces_become_arrays_and_actions():
+    cheetah = envpool_env._describe("HalfCheetah-v4", AtariOptions(), {}).spec
+    assert cheetah.obs == {"obs": ArraySpec((17,), "float32")}
+    assert cheetah.action.low == (-1.0,) * 6
+    assert (cheetah.frame_skip, cheetah.frame_stack, dict(cheetah.shaping)) == (1, 1, {})
+    grid = envpool_env._describe("MiniGrid-Empty-5x5-v0", AtariOptions(), {}).spec
+    assert {name: array.shape for name, array in grid.obs.items()} == {
+        "direction": (4,),
+        "image": (147,),
+        "mission": (96,),
+    }
+    several = envpool_env._describe("LevelBasedForaging-v0", AtariOptions(), {}).spec
+    assert several.action.nvec == (6, 6)
+    assert several.obs["action_mask"] == ArraySpec((12,), "uint8")
+    assert envpool_env._describe("Sudoku-v0", AtariOptions(), {}).spec.obs["allowed"].shape == (729,)
+
+
+@pytest.mark.parametrize("task", ["Play2048-v1", "LevelBasedForaging-v0"])
+def test_masks_of_legal_actions_are_the_action_mask(task):
+    history = play(*make(task), 60)
+    masks = history["obs.action_mask"]
+    assert masks.min() == 0
+    assert masks.any()
+
+
+def test_several_observations_arrive_in_place():
+    history = play(*make("MiniGrid-Empty-5x5-v0"), 250)
+    assert (history["obs.direction"].sum(-1) == 1).all()
+    assert history["obs.image"].max() <= 10
+    assert history["episode_done"].any()
+
+
+@pytest.fixture(scope="module")
+def invaders():
+    shaping = lambda _row: (0, {"score_scale": 2.0, "life_loss_penalty": 0.25})  # noqa: E731
+    return play(*make("SpaceInvaders-v5", shaping=shaping), 700)
+
+
+def test_atari_learns_from_clipped_scores_and_lives_and_is_ranked_by_the_score(invaders):
+    rewards = set(np.round(invaders["reward"], 2).ravel().tolist())
+    assert rewards <= {0.0, 2.0, -0.25, 1.75}
+    assert {2.0, -0.25} <= rewards
+    ended = invaders["episode_done"]
+    assert ended.any()
+    assert (invaders["objective"][ended] % 5 == 0).all()
+    assert invaders["objective"][ended].max() > 50
+    assert invaders["shaped_return"][ended].max() < invaders["objective"][ended].max()
+    assert (invaders["terminated"] & ~ended).any(), "a lost life is terminal for learning"
+    assert (invaders["first"][1:] == ended[:-1]).all(), "and no episode's end"
+
+
+def test_atari_gives_the_newest_frame_and_counts_emulator_frames():
+    spec = probe("envpool/Pong-v5", EnvOptions(atari=AtariOptions(frame_skip=2)))
+    assert spec.obs == {"obs": ArraySpec((84, 84), "uint8")}
+    assert (spec.frame_skip, spec.frame_stack, spec.action.nvec) == (2, 4, (6,))
+    options = EnvOptions(atari=AtariOptions(full_action_space=True))
+    assert probe("envpool/Pong-v5", options).action.nvec == (18,)
+    colours = envpool_env._describe("Pong-v5", AtariOptions(), {"gray_scale": False}).spec
+    assert (colours.obs["obs"].shape, colours.frame_stack) == ((3, 84, 84), 1)
+
+
+def test_atari_options_reach_the_engine():
+    unit, out = make("Breakout-v5", rows=1, atari=AtariOptions(max_frames_per_episode=400, clip_reward=False))
+    history = play(unit, out, 105)
+    assert history["truncated"].nonzero()[0].tolist() == [100]
+
+
+def test_recipes_follow_the_spaces():
+    assert recipe("envpool/Pong-v5")["model.encoder"] == "nature"
+    assert recipe("envpool/CartPole-v1")["model.encoder"] == "mlp"
+    assert recipe("envpool/HalfCheetah-v4")["learner.normalize_observations"]
+    assert recipe("envpool/CarRacing-v3")["model.encoder"] == "auto"
+
+
+def test_names_are_of_one_player_and_given_once():
+    names = envpool_env.names()
+    assert {"Pong-v5", "CartPole-v1", "HalfCheetah-v4", "MiniGrid-Empty-5x5-v0"} <= set(names)
+    assert not {"Chess-v1", "Combat-v5", "Basic-v1"} & set(names)
+    assert ("Maze-v0" in names) + ("Jumanji/Maze-v0" in names) == 1
+
+
+REFUSED = {
+    "unknown": ("Cartpole-v1", {}, "is not a task; did you mean envpool/CartPole-v1"),
+    "prefix": ("Pong", {}, "did you mean envpool/Pong-v5"),
+    "players": ("Chess-v1", {}, "is for 2 players"),
+    "doom": ("Basic-v1", {}, "use vizdoom/ instead"),
+    "option": ("CartPole-v1", {"gravity": 3}, "has no option gravity: it has max_episode_steps"),
+    "type": ("CartPole-v1", {"max_episode_steps": "many"}, "max_episode_steps='many': .* wrong type"),
+    "ours": ("CartPole-v1", {"num_envs": 4}, "num_envs=... cannot be used .* sets it itself"),
+    "atari's": ("Pong-v5", {"frame_skip": 2}, "use --atari.frame-skip"),
+    "value": ("Pong-v5", {"mode": 77}, "cannot be made: Invalid game mode"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_used_is_one_clear_error(case):
+    task, keywords, message = REFUSED[case]
+    with pytest.raises(EnvSetupError, match=message):
+        probe(f"envpool/{task}", EnvOptions(keywords=keywords))
+
+
+@pytest.mark.parametrize(
+    ("task", "keywords", "message"),
+    [
+        ("Pong-v5", {"img_height": 0}, r"with img_height=0 cannot be used: .* signal 6: what\(\):"),
+        ("HalfCheetah-v4", {"xml_file": "no.xml"}, "exit code 1: RuntimeError: ParseXML"),
+    ],
+)
+def test_options_that_end_the_engines_process_do_not_end_ours(task, keywords, message):
+    with pytest.raises(EnvSetupError, match=message):
+        probe(f"envpool/{task}", EnvOptions(keywords=keywords))
+
+
+def test_a_trial_that_hangs_is_ended(monkeypatch):
+    monkeypatch.setattr(envpool_env, "_TRIAL", "import time; time.sleep(60)")
+    monkeypatch.setattr(envpool_env, "TRIAL_SECONDS", 0.3)
+    with pytest.raises(EnvSetupError, match=r"max_episode_steps=77 hangs: three steps took more than 0.3 s"):
+        probe("envpool/CartPole-v1", EnvOptions(keywords={"max_episode_steps": 77}))
