@@ -5,6 +5,7 @@ Axes: R rows of a unit (R = P * b, row r belongs to policy r // b of its pack), 
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -27,6 +28,12 @@ ACTION_MASK = "action_mask"
 The components lie one after the other. A component without any 1 does not act in this step (an agent that is
 inactive, another player's turn): its action is ignored and nothing is learned from it.
 """
+
+
+MOST_STATS = 16
+"""Extra statistics that an episode may have."""
+STAT_NAME_BYTES = 32
+"""Longest name of one, in UTF-8."""
 
 
 @dataclass(frozen=True)
@@ -116,6 +123,43 @@ class StepArrays:
     """[R] steps (decisions) of the episode."""
     shaping_version: NDArray[np.int64]
     """[R] version of the shaping in force during the episode (read when it began)."""
+    stat_names: NDArray[np.bytes_]
+    """[R, MOST_STATS] see `write_stats`."""
+    stat_values: NDArray[np.float64]
+    """[R, MOST_STATS] NaN where there is none: a unit that knows no extra statistics may leave both alone."""
+
+
+def write_stats(out: StepArrays, row: int, stats: Any) -> None:
+    """Write a row's `info["episode_extra_stats"]` at its episode's end: name -> finite number, or None for none.
+
+    Raises ValueError (in words that follow "must") for anything else, for more than MOST_STATS of them and for a
+    name longer than STAT_NAME_BYTES in UTF-8.
+    """
+    out.stat_values[row] = np.nan
+    if stats is None:
+        return
+    if not isinstance(stats, Mapping):
+        raise ValueError(f"be a dict of numbers, got {stats!r:.200}")  # noqa: TRY004 - the user's value is wrong
+    if len(stats) > MOST_STATS:
+        raise ValueError(f"have {MOST_STATS} names at most, got {len(stats)}")
+    for slot, (name, value) in enumerate(stats.items()):
+        encoded = name.encode() if isinstance(name, str) else b""
+        if not encoded or len(encoded) > STAT_NAME_BYTES:
+            raise ValueError(f"have names of 1 to {STAT_NAME_BYTES} bytes, got {name!r:.200}")
+        try:
+            number = float(value)
+        except (TypeError, ValueError):
+            number = math.nan
+        if not math.isfinite(number):
+            raise ValueError(f"hold finite numbers, got {name!r}: {value!r:.200}")
+        out.stat_names[row, slot], out.stat_values[row, slot] = encoded, number
+
+
+def read_stats(step: StepArrays, row: int) -> dict[str, float]:
+    """Extra statistics of the episode that ended on a row: name -> number."""
+    known = np.flatnonzero(~np.isnan(step.stat_values[row])).tolist()
+    names = step.stat_names[row]
+    return {names[i].decode(): float(step.stat_values[row, i]) for i in known if names[i]}
 
 
 ShapingSource = Callable[[int], tuple[int, Mapping[str, float]]]
@@ -184,6 +228,8 @@ def step_array_specs(spec: EnvSpec) -> dict[str, ArraySpec]:
         table[name] = ArraySpec((), "float64")
     for name in ("length", "shaping_version"):
         table[name] = ArraySpec((), "int64")
+    table["stat_names"] = ArraySpec((MOST_STATS,), f"S{STAT_NAME_BYTES}")
+    table["stat_values"] = ArraySpec((MOST_STATS,), "float64")
     return table
 
 

@@ -17,7 +17,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from .base import ACTION_MASK, EnvSetupError, EnvSpec, ShapingSource, StepArrays
+from .base import ACTION_MASK, EnvSetupError, EnvSpec, ShapingSource, StepArrays, write_stats
 from .shaping import default_shaping, find_interface, frames_per_step, unflatten
 from .spaces import Leaf, action_decoder, action_spec, obs_leaves, read_leaf, with_mask
 
@@ -145,6 +145,13 @@ class GymUnit:
         objective = self._return_R[row]
         if self._ended_R[row] and "true_objective" in info:
             objective = self._number('info["true_objective"]', info["true_objective"])
+        if self._ended_R[row]:
+            try:
+                write_stats(out, row, info.get("episode_extra_stats"))
+            except ValueError as error:
+                raise EnvSetupError(
+                    f'{self.spec.env_id}: info["episode_extra_stats"] must {error}. Correct the environment'
+                ) from None
         self._write_episode(row, objective, out)
 
     def _write_obs(self, row: int, obs: Any, info: Any, out: StepArrays) -> None:

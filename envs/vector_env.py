@@ -23,7 +23,15 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 
-from .base import ACTION_MASK, EnvSetupError, EnvSpec, RewardShapingInterface, ShapingSource, StepArrays
+from .base import (
+    ACTION_MASK,
+    EnvSetupError,
+    EnvSpec,
+    RewardShapingInterface,
+    ShapingSource,
+    StepArrays,
+    write_stats,
+)
 from .shaping import find_interface, flatten, frames_per_step, unflatten
 from .spaces import Leaf, action_spec, obs_leaves, read_leaf, read_rows, rows_decoder, with_mask
 
@@ -105,7 +113,7 @@ class VectorUnit:
         out.terminated[:] = terminated_R & done_R
         out.truncated[:] = truncated_R & done_R & ~terminated_R
         out.episode_done[:] = done_R
-        self._write_episode(self._objectives(np.flatnonzero(done_R).tolist(), info), out)
+        self._write_episode(self._objectives(np.flatnonzero(done_R).tolist(), info, out), out)
         self._ended_R = done_R
         if not in_step and over_R.any():
             self._leave(over_R, done_R, info, out)
@@ -163,7 +171,8 @@ class VectorUnit:
         out.length[:] = self._length_R
         out.shaping_version[:] = self._shaping_version_R
 
-    def _objectives(self, ended: list[int], info: Any) -> NDArray[np.float64]:
+    def _objectives(self, ended: list[int], info: Any, out: StepArrays) -> NDArray[np.float64]:
+        """True objectives [R] of the rows whose episode ended; writes their extra statistics."""
         objective_R = self._return_R
         if not ended:
             return objective_R
@@ -180,6 +189,12 @@ class VectorUnit:
                     objective_R[row] = float(value)
                 except (TypeError, ValueError):
                     raise self._breach('info["true_objective"] must be a number', value) from None
+            try:
+                write_stats(out, row, None if of_row is None else of_row.get("episode_extra_stats"))
+            except ValueError as error:
+                raise EnvSetupError(
+                    f'{self.spec.env_id}: info["episode_extra_stats"] must {error}. Correct the environment'
+                ) from None
         return objective_R
 
     def _rewards(self, reward: Any) -> NDArray[np.float64]:
@@ -254,8 +269,21 @@ def _of_row(tree: Any, row: int) -> Any:
 
 def _filled(info: Mapping[str, Any], row: int) -> dict[str, Any]:
     """What Gymnasium's batched info says of one row: an entry counts where its mask `_NAME` is set."""
-    key = "true_objective"
-    mask = info.get(f"_{key}")
-    if key not in info or (mask is not None and not mask[row]):
-        return {}
-    return {key: np.asarray(info[key])[row]}
+    found = {}
+    for key in ("true_objective", "episode_extra_stats"):
+        mask = info.get(f"_{key}")
+        if key in info and (mask is None or mask[row]):
+            value = info[key]
+            found[key] = _filled_dict(value, row) if isinstance(value, Mapping) else np.asarray(value)[row]
+    return found
+
+
+def _filled_dict(values: Mapping[str, Any], row: int) -> dict[str, Any]:
+    """The same of a dict within: `_NAME` says for which rows NAME is given."""
+    given = {}
+    for name, array in values.items():
+        mask = values.get(f"_{name}")
+        masks_another = name.startswith("_") and name[1:] in values
+        if not masks_another and (mask is None or mask[row]):
+            given[name] = np.asarray(array)[row]
+    return given

@@ -26,7 +26,7 @@ from tensorboardX.record_writer import masked_crc32c as _checksum
 from pbt_rl.drawing import Drawing
 from pbt_rl.monitor import WAITING, busy_shares, known_objective, standing
 from pbt_rl.pbt.hypers import SHAPING
-from pbt_rl.reports import MemberView, RunView
+from pbt_rl.reports import EXTRA, MemberView, RunView
 
 Scalars = dict[str, float]
 
@@ -184,6 +184,7 @@ def member_scalars(member: MemberView) -> Scalars:
         scalars["episodes/objective"] = objective
     for group, names in (("episodes", EPISODE_STATS), ("learning", LEARNING_STATS)):
         scalars |= {f"{group}/{name}": member.stats[name] for name in names if name in member.stats}
+    scalars |= {name: value for name, value in member.stats.items() if name.startswith(EXTRA)}
     return scalars | {_value_tag(name): value for name, value in member.values.items()}
 
 

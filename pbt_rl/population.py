@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pbt_rl.pbt.decisions import MemberReport, PopulationReport
 from pbt_rl.pbt.hypers import Values
 from pbt_rl.pbt.selection import mean_objective
-from pbt_rl.reports import Episode, LearnerReport, MemberStats, MemberView
+from pbt_rl.reports import EXTRA, Episode, LearnerReport, MemberStats, MemberView
 
 RECENT_EPISODES = 100
 
@@ -92,6 +92,9 @@ class Member:
         if self.recent:
             for name in ("raw_return", "shaped_return", "length_steps"):
                 stats[name] = math.fsum(getattr(e, name) for e in self.recent) / len(self.recent)
+        for name in {name for episode in self.recent for name in episode.extra}:
+            given = [episode.extra[name] for episode in self.recent if name in episode.extra]
+            stats[f"{EXTRA}{name}"] = math.fsum(given) / len(given)
         objective = math.fsum(self.objectives) / len(self.objectives) if self.objectives else None
         return MemberView(
             member=self.id,

@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 
 from pbt_rl.pbt.hypers import Values
 
+EXTRA = "stats/"
+"""What the names of the environment's own statistics begin with, in views and in TensorBoard."""
+
 
 @dataclass(frozen=True)
 class Episode:
@@ -20,6 +23,8 @@ class Episode:
     raw_return: float
     shaped_return: float
     length_steps: int
+    extra: dict[str, float] = field(default_factory=dict)
+    """`info["episode_extra_stats"]`."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +115,8 @@ class MemberView:
     initial: Values
     """What the member started the run with."""
     stats: dict[str, float]
-    """Latest learning statistics (MemberStats.values), raw_return, shaped_return, length_steps (means)."""
+    """Latest learning statistics (MemberStats.values), raw_return, shaped_return, length_steps (means); as
+    `stats/NAME` the environment's own of the episodes that gave them (means)."""
     stopped: bool = False
     parked: bool = False
     """It waits for a place, or for a decision, and may train again."""

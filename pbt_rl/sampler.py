@@ -23,7 +23,7 @@ from torch import Tensor
 from pbt_rl.algos.distributions import Distribution
 from pbt_rl.algos.pack import Pack
 from pbt_rl.algos.rollout import ObsLayout, Rollout
-from pbt_rl.envs.base import EnvSpec
+from pbt_rl.envs.base import EnvSpec, read_stats
 from pbt_rl.mailbox import OBSERVATIONS, Mailbox
 from pbt_rl.reports import Episode
 
@@ -250,6 +250,7 @@ class Sampler:
                         raw_return=float(step.raw_return[row]),
                         shaped_return=float(step.shaped_return[row]),
                         length_steps=int(step.length[row]),
+                        extra=read_stats(step, row),
                     )
                 )
 

@@ -51,6 +51,14 @@ def test_a_change_empties_what_was_measured_before():
     assert view.initial == {"learning_rate": 0.1}
 
 
+def test_the_environments_own_statistics_are_averaged_over_the_episodes_that_gave_them():
+    p = population()
+    mine = [Episode(0, 0, 1.0, 1.0, 1.0, 5, extra) for extra in ({"won": 1.0}, {"won": 0.0, "gold": 7.0}, {})]
+    p.take("a", report(episodes=[*mine, Episode(1, 0, 1.0, 1.0, 1.0, 5, {"won": 0.25})]))
+    of = [{k: v for k, v in view.stats.items() if k.startswith("stats/")} for view in p.views()]
+    assert of == [{"stats/won": 0.5, "stats/gold": 7.0}, {"stats/won": 0.25}, {}]
+
+
 def test_episodes_that_began_before_the_change_do_not_count():
     p = population()
     p.members[0].change({})
