@@ -201,6 +201,32 @@ def cpu_clock(unit: Unit) -> Callable[[], int]:
 
 
 @runtime_checkable
+class TrainingInfoInterface(Protocol):
+    """What an environment implements to be told how far its member's training has come, as a curriculum needs.
+
+    It is called before each of its episodes in training, not by `pbt-rl eval` nor by the checker: an environment
+    is made in the form in which it is to be judged.
+    """
+
+    def set_training_info(self, info: dict[str, Any]) -> None:
+        """Take `{"frames": int, "budget_frames": int}`.
+
+        frames: sampled so far for the member that plays here. budget_frames: --train-for-frames. A native vector
+        environment is called for each row, and told which by `info["row"]`.
+        """
+
+
+@runtime_checkable
+class _KnowsTraining(Protocol):
+    def training_info(self, row: int) -> dict[str, Any]: ...
+
+
+def training_info(source: ShapingSource, row: int) -> dict[str, Any] | None:
+    """What a source of shaping knows of the training of who plays on a row; None outside of training."""
+    return source.training_info(row) if isinstance(source, _KnowsTraining) else None
+
+
+@runtime_checkable
 class RewardShapingInterface(Protocol):
     """What an environment implements to have its reward shaping (or any parameter) tuned.
 

@@ -17,8 +17,8 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from .base import ACTION_MASK, EnvSetupError, EnvSpec, ShapingSource, StepArrays, write_stats
-from .shaping import default_shaping, find_interface, frames_per_step, unflatten
+from .base import ACTION_MASK, EnvSetupError, EnvSpec, ShapingSource, StepArrays, training_info, write_stats
+from .shaping import default_shaping, find_interface, find_training_info, frames_per_step, unflatten
 from .spaces import Leaf, action_decoder, action_spec, obs_leaves, read_leaf, with_mask
 
 MakeEnv = Callable[[], gymnasium.Env[Any, Any]]
@@ -74,6 +74,7 @@ class GymUnit:
         self.rows = rows
         self._shaping = shaping
         self._shapers = [find_interface(env) for env in self._envs]
+        self._informed = [find_training_info(env) for env in self._envs]
         self._leaves = leaves_of(env_id, self._envs[0])
         self._decode = action_decoder(self._envs[0].action_space)
         self._all_allowed = np.ones(sum(self.spec.action.nvec), np.uint8)
@@ -107,6 +108,9 @@ class GymUnit:
         shaper = self._shapers[row]
         if shaper is not None:
             shaper.set_reward_shaping(unflatten(values), 0)
+        informed, info = self._informed[row], training_info(self._shaping, row)
+        if informed is not None and info is not None:
+            informed.set_training_info(info)
         answer = self._envs[row].reset(seed=seed)
         if not isinstance(answer, tuple) or len(answer) != 2:
             raise self._breach("reset() must return (observation, info)", answer)

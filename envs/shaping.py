@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from numbers import Real
 from typing import Any
 
-from .base import EnvSetupError, RewardShapingInterface
+from .base import EnvSetupError, RewardShapingInterface, TrainingInfoInterface
 
 
 def flatten(nested: Mapping[str, Any]) -> dict[str, float]:
@@ -45,6 +45,15 @@ def find_interface(env: Any) -> RewardShapingInterface | None:
     """Outermost of an environment and the wrapped ones below it (`.env`) that implements the interface."""
     while env is not None:
         if isinstance(env, RewardShapingInterface):
+            return env
+        env = getattr(env, "env", None)
+    return None
+
+
+def find_training_info(env: Any) -> TrainingInfoInterface | None:
+    """Outermost of an environment and the wrapped ones below it (`.env`) that wants to know of the training."""
+    while env is not None:
+        if isinstance(env, TrainingInfoInterface):
             return env
         env = getattr(env, "env", None)
     return None

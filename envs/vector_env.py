@@ -30,9 +30,10 @@ from .base import (
     RewardShapingInterface,
     ShapingSource,
     StepArrays,
+    training_info,
     write_stats,
 )
-from .shaping import find_interface, flatten, frames_per_step, unflatten
+from .shaping import find_interface, find_training_info, flatten, frames_per_step, unflatten
 from .spaces import Leaf, action_spec, obs_leaves, read_leaf, read_rows, rows_decoder, with_mask
 
 AnyVectorEnv = VectorEnv[Any, Any, Any]
@@ -61,6 +62,8 @@ class VectorUnit:
         self._mode = _autoreset_mode(env_id, env)
         self._shaping = shaping
         self._shapers = _shapers(env)
+        self._informed = find_training_info(env)
+        self._informed_R = [find_training_info(one) for one in _rows_of(env)]
         self._leaves = _leaves_of(env_id, env)
         self._decode = rows_decoder(env.single_action_space)
         self._seed: int | None = int(np.random.SeedSequence(seed).generate_state(1)[0]) % 2**31
@@ -159,6 +162,13 @@ class VectorUnit:
                 shaper, index = self._shapers[row]
                 shaper.set_reward_shaping(unflatten(values), index)
             self._return_R[row] = self._length_R[row] = 0
+            info = training_info(self._shaping, row)
+            if info is None:
+                continue
+            if self._informed is not None:
+                self._informed.set_training_info({**info, "row": row})
+            elif self._informed_R and (informed := self._informed_R[row]) is not None:
+                informed.set_training_info(info)
 
     def _write_obs(self, obs: Any, info: Any, out: StepArrays) -> None:
         for leaf in self._leaves:

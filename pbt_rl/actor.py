@@ -16,6 +16,7 @@ import select
 import sys
 import traceback
 from dataclasses import dataclass
+from typing import Any
 
 from pbt_rl.envs.base import EnvSetupError, EnvSpec, Unit, cpu_clock
 from pbt_rl.envs.registry import EnvOptions, make_unit
@@ -45,6 +46,25 @@ class ActorSetup:
     def rows(self) -> int:
         """R of each unit."""
         return self.policies * self.envs_per_policy
+
+
+class EpisodeSource:
+    """What a unit asks for whenever an episode begins on a row: shaping, and how far the training has come."""
+
+    def __init__(self, table: ShapingTable, envs_per_policy: int) -> None:
+        self._table, self._envs = table, envs_per_policy
+
+    def __call__(self, row: int) -> tuple[int, dict[str, float]]:
+        """See `ShapingSource`."""
+        return self._table.read(row // self._envs)
+
+    def training_info(self, row: int) -> dict[str, Any]:
+        """See `TrainingInfoInterface`."""
+        policy = row // self._envs
+        return {
+            "frames": int(self._table.frames[policy]),
+            "budget_frames": int(self._table.budget_frames[policy]),
+        }
 
 
 class UnitRunner:
@@ -87,7 +107,7 @@ class Actor:
                 setup.rows,
                 seed,
                 setup.options,
-                lambda row: table.read(row // setup.envs_per_policy),
+                EpisodeSource(table, setup.envs_per_policy),
             )
             for seed in setup.seeds
         ]

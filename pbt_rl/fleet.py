@@ -88,6 +88,7 @@ class Memory:
             names, policies = tuple(spec.shaping), pack.places
             shaping_fd = self._own(anonymous_memory(ShapingTable.size(names, policies), "shaping"))
             table = ShapingTable.map(names, policies, shaping_fd)
+            table.budget_frames[:] = config.train_for_frames
             for p, member in enumerate(pack.members[:policies]):
                 table.write(p, 0, {n: values[member][SHAPING + n] for n in names})
             ready_fd = self._own(os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK))

@@ -161,6 +161,7 @@ class Learner:
             for box, _ in boxes:
                 _pin(box)
         settings = update_settings(config, spec)
+        shaping = ShapingTable.map(tuple(spec.shaping), plan.places, setup.shaping_fd)
         self.sampler = Sampler(
             self.pack,
             spec,
@@ -171,6 +172,7 @@ class Learner:
             0 if self._on_policy else 2 * plan.units_per_batch,
             setup.seed + 1,
             on_policy=self._on_policy,
+            frames=shaping.frames,
         )
         exchange = mmap.mmap(setup.exchange_fd, setup.exchange_bytes)
         assert self.pack.member_bytes() <= setup.exchange_bytes, (
@@ -183,7 +185,7 @@ class Learner:
             plan.members,
             plan.units_per_batch,
             config.learner.max_policy_lag,
-            ShapingTable.map(tuple(spec.shaping), plan.places, setup.shaping_fd),
+            shaping,
             torch.frombuffer(exchange, dtype=torch.uint8),
             setup.seed + 2,
             self._learning_rate_factor,

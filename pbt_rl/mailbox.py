@@ -126,6 +126,8 @@ class Mailbox:
 class ShapingTable:
     """Reward shaping of a pack's policies in shared memory: written by the learner, read by its actors.
 
+    Beside it, single numbers that need no lock: how far the training of whoever holds the row has come.
+
     A sequence lock a policy: `guard` is odd while a row is written; a reader retries until it saw the same
     even number before and after.
     """
@@ -137,22 +139,26 @@ class ShapingTable:
     """[P] goes up with every write; each episode says under which version it began."""
     values: NDArray[np.float64]
     """[P, number of names]"""
+    frames: NDArray[np.int64]
+    """[P] the sampler writes it when an episode ends, before the step that begins the next one."""
+    budget_frames: NDArray[np.int64]
+    """[P]"""
     fd: int
 
     @classmethod
     def map(cls, names: tuple[str, ...], policies: int, fd: int) -> ShapingTable:
         """See the table behind a descriptor of `size(...)` bytes."""
         memory = mmap.mmap(fd, cls.size(names, policies))
-        ints: NDArray[np.int64] = np.ndarray((2, policies), np.int64, buffer=memory)
+        ints: NDArray[np.int64] = np.ndarray((4, policies), np.int64, buffer=memory)
         values: NDArray[np.float64] = np.ndarray(
             (policies, len(names)), np.float64, buffer=memory, offset=ints.nbytes
         )
-        return cls(names, ints[0], ints[1], values, fd)
+        return cls(names, ints[0], ints[1], values, ints[2], ints[3], fd)
 
     @staticmethod
     def size(names: tuple[str, ...], policies: int) -> int:
         """Bytes of the table."""
-        return 8 * policies * (2 + len(names)) or 8
+        return 8 * policies * (4 + len(names)) or 8
 
     def write(self, policy: int, version: int, values: Mapping[str, float]) -> None:
         """Set one policy's shaping. Only one process may write."""

@@ -126,6 +126,7 @@ class BufferPool:
 class Sampler:
     """Serves the units of one pack. `on_policy`: a full rollout's unit rests until `resume_finished` (sync modes).
 
+    frames: [P] where to say how many frames the members on the rows have sampled, whenever an episode ends.
     members: ids of all that belong to the pack, of whom the first hold its rows at the start. While nobody holds a
     row no unit is served, and the actors sleep.
     """
@@ -142,6 +143,7 @@ class Sampler:
         seed: int,
         *,
         on_policy: bool,
+        frames: NDArray[np.int64] | None = None,
     ) -> None:
         self._pack, self._spec, self._members = pack, spec, members
         self._distribution, self._steps, self._on_policy = distribution, rollout_steps, on_policy
@@ -167,6 +169,7 @@ class Sampler:
         self._envs = rows // policies
         self._low, self._high = (np.array(x, np.float32) for x in (spec.action.low, spec.action.high))
         self._resting: list[ServedUnit] = []
+        self._frames = frames
         self.lock = threading.Lock()
         """Guards `tally.episodes`."""
 
@@ -236,6 +239,8 @@ class Sampler:
     def _note_episodes(self, unit: ServedUnit) -> None:
         """Credit episodes to those who played them; one that its player did not begin is nobody's."""
         step = unit.box.step
+        if self._frames is not None:
+            self._frames[:] = self.tally.steps[self.clock.member] * self._spec.frame_skip
         with self.lock:
             for row in np.flatnonzero(step.episode_done).tolist():
                 occupant = self.clock.occupants[row // self._envs]
