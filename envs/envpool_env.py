@@ -134,6 +134,7 @@ class EnvPoolUnit:
         self._task = _describe(name, options, keywords)
         self.spec, self.rows = self._task.spec, rows
         self._options, self._shaping = options, shaping
+        self._leaves = [(leaf, replace(leaf, path=())) for leaf in self._task.leaves]
         seeds = np.random.SeedSequence(seed).generate_state(rows) % 2**31
         self._engine: Any = envpool.make(
             name, "gymnasium", num_envs=rows, seed=seeds.tolist(), **{"num_threads": 1, **self._task.words}
@@ -216,12 +217,12 @@ class EnvPoolUnit:
             sums_R[starts_R] = 0
 
     def _write_obs(self, obs: Any, info: Mapping[str, Any], out: StepArrays) -> None:
-        for leaf in self._task.leaves:
+        for leaf, bare in self._leaves:
             array = info if leaf.in_info else obs
             for key in leaf.path:
                 array = array[key]
             rows = np.asarray(array).reshape(self.rows, *leaf.shape)
-            out.obs[leaf.name][:] = read_rows(replace(leaf, path=()), rows, self.rows, self.spec.env_id)
+            out.obs[leaf.name][:] = read_rows(bare, rows, self.rows, self.spec.env_id)
 
     def _write_episode(self, out: StepArrays) -> None:
         out.objective[:] = out.raw_return[:] = self._score_R

@@ -19,7 +19,16 @@ from numpy.typing import NDArray
 
 from .base import ACTION_MASK, EnvSetupError, EnvSpec, ShapingSource, StepArrays, training_info, write_stats
 from .shaping import default_shaping, find_interface, find_training_info, frames_per_step, unflatten
-from .spaces import Leaf, action_decoder, action_spec, obs_leaves, read_leaf, with_mask
+from .spaces import (
+    Leaf,
+    action_spec,
+    actions_decoder,
+    check_finite,
+    fits_as_it_is,
+    obs_leaves,
+    read_leaf,
+    with_mask,
+)
 
 MakeEnv = Callable[[], gymnasium.Env[Any, Any]]
 """Makes one environment; called once a row."""
@@ -76,27 +85,36 @@ class GymUnit:
         self._shapers = [find_interface(env) for env in self._envs]
         self._informed = [find_training_info(env) for env in self._envs]
         self._leaves = leaves_of(env_id, self._envs[0])
-        self._decode = action_decoder(self._envs[0].action_space)
+        self._decode = actions_decoder(self._envs[0].action_space)
         self._all_allowed = np.ones(sum(self.spec.action.nvec), np.uint8)
         self._seeds: list[int] | None = np.random.SeedSequence(seed).generate_state(rows).tolist()
-        self._ended_R = np.zeros(rows, np.bool_)
-        self._return_R = np.zeros(rows)
-        self._length_R = np.zeros(rows, np.int64)
-        self._shaping_version_R = np.zeros(rows, np.int64)
+        # What a step says of each row. Lists: to write one number into an array costs as much as a small environment.
+        self._first = [True] * rows
+        self._terminated = [False] * rows
+        self._truncated = [False] * rows
+        self._ended = [False] * rows
+        self._reward = [0.0] * rows
+        self._objective = [0.0] * rows
+        self._return = [0.0] * rows
+        self._length = [0] * rows
+        self._shaping_version = [0] * rows
 
     def reset(self, out: StepArrays) -> None:
         """See `Unit.reset`."""
         for row in range(self.rows):
             self._begin(row, None if self._seeds is None else self._seeds[row], out)
         self._seeds = None
+        self._write(out)
 
     def step(self, action: NDArray[Any], out: StepArrays) -> None:
         """See `Unit.step`. action: [R, A] of `spec.action.dtype`."""
-        for row in range(self.rows):
-            if self._ended_R[row]:
-                self._begin(row, None, out)
-            else:
-                self._advance(row, action[row], out)
+        with np.errstate(over="ignore"):
+            for row, one in enumerate(self._decode(action)):
+                if self._ended[row]:
+                    self._begin(row, None, out)
+                else:
+                    self._advance(row, one, out)
+        self._write(out)
 
     def close(self) -> None:
         """Close every environment once."""
@@ -115,58 +133,69 @@ class GymUnit:
         if not isinstance(answer, tuple) or len(answer) != 2:
             raise self._breach("reset() must return (observation, info)", answer)
         self._write_obs(row, answer[0], answer[1], out)
-        self._ended_R[row] = False
-        self._return_R[row] = self._length_R[row] = 0
-        self._shaping_version_R[row] = version
-        out.first[row] = True
-        out.reward[row] = 0
-        out.terminated[row] = out.truncated[row] = out.episode_done[row] = False
-        self._write_episode(row, 0.0, out)
+        self._first[row] = True
+        self._terminated[row] = self._truncated[row] = self._ended[row] = False
+        self._reward[row] = self._objective[row] = self._return[row] = 0.0
+        self._length[row] = 0
+        self._shaping_version[row] = version
 
-    def _advance(self, row: int, action_A: NDArray[Any], out: StepArrays) -> None:
-        answer: Any = self._envs[row].step(self._decode(action_A))
+    def _advance(self, row: int, action: Any, out: StepArrays) -> None:
+        answer: Any = self._envs[row].step(action)
         if not isinstance(answer, tuple) or len(answer) != 5:
             raise self._breach(
                 "step() must return (observation, reward, terminated, truncated, info)", answer
             )
         obs, reward, terminated, truncated, info = answer
-        if not isinstance(info, Mapping):
+        if type(info) is not dict and not isinstance(info, Mapping):
             raise self._breach("info must be a dict", info)
         number = self._number("reward", reward)
         if not math.isfinite(number):
             raise self._breach("the reward must be finite", reward)
-        self._ended_R[row] = bool(terminated) or bool(truncated)
-        if self._ended_R[row]:  # no action follows: the environment need not say which are allowed
+        self._first[row] = False
+        self._reward[row] = number
+        self._return[row] += number
+        self._length[row] += 1
+        self._objective[row] = self._return[row]
+        if terminated or truncated:
+            self._terminated[row] = bool(terminated)
+            self._truncated[row] = not terminated
+            self._ended[row] = True
+            self._end(row, info, out)
+            # No action follows: the environment need not say which are allowed.
             info = {ACTION_MASK: self._all_allowed, **info}
         self._write_obs(row, obs, info, out)
-        self._return_R[row] += number
-        self._length_R[row] += 1
-        out.first[row] = False
-        out.reward[row] = number
-        out.terminated[row] = bool(terminated)
-        out.truncated[row] = bool(truncated) and not terminated
-        out.episode_done[row] = self._ended_R[row]
-        objective = self._return_R[row]
-        if self._ended_R[row] and "true_objective" in info:
-            objective = self._number('info["true_objective"]', info["true_objective"])
-        if self._ended_R[row]:
-            try:
-                write_stats(out, row, info.get("episode_extra_stats"))
-            except ValueError as error:
-                raise EnvSetupError(
-                    f'{self.spec.env_id}: info["episode_extra_stats"] must {error}. Correct the environment'
-                ) from None
-        self._write_episode(row, objective, out)
+
+    def _end(self, row: int, info: Mapping[str, Any], out: StepArrays) -> None:
+        if "true_objective" in info:
+            self._objective[row] = self._number('info["true_objective"]', info["true_objective"])
+        try:
+            write_stats(out, row, info.get("episode_extra_stats"))
+        except ValueError as error:
+            raise EnvSetupError(
+                f'{self.spec.env_id}: info["episode_extra_stats"] must {error}. Correct the environment'
+            ) from None
 
     def _write_obs(self, row: int, obs: Any, info: Any, out: StepArrays) -> None:
         for leaf in self._leaves:
-            out.obs[leaf.name][row] = read_leaf(leaf, info if leaf.in_info else obs, self.spec.env_id)
+            if fits_as_it_is(leaf, obs):
+                out.obs[leaf.name][row] = obs
+            else:
+                out.obs[leaf.name][row] = read_leaf(leaf, info if leaf.in_info else obs, self.spec.env_id)
 
-    def _write_episode(self, row: int, objective: float, out: StepArrays) -> None:
-        out.objective[row] = objective
-        out.raw_return[row] = out.shaped_return[row] = self._return_R[row]
-        out.length[row] = self._length_R[row]
-        out.shaping_version[row] = self._shaping_version_R[row]
+    def _write(self, out: StepArrays) -> None:
+        """Write what the step said of all rows."""
+        for leaf in self._leaves:
+            if leaf.kind == "float":
+                check_finite(leaf, out.obs[leaf.name], self.spec.env_id)
+        out.first[:] = self._first
+        out.reward[:] = self._reward
+        out.terminated[:] = self._terminated
+        out.truncated[:] = self._truncated
+        out.episode_done[:] = self._ended
+        out.objective[:] = self._objective
+        out.raw_return[:] = out.shaped_return[:] = self._return
+        out.length[:] = self._length
+        out.shaping_version[:] = self._shaping_version
 
     def _number(self, what: str, value: Any) -> float:
         try:

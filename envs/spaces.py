@@ -133,6 +133,26 @@ def read_rows(leaf: Leaf, obs: Any, rows: int, env_id: str) -> NDArray[Any]:
     return _delivered(leaf, np.asarray(_follow(leaf, obs, env_id)), (rows,), env_id)
 
 
+def fits_as_it_is(leaf: Leaf, obs: Any) -> bool:
+    """Whether an observation may be written as it comes (its numbers then are for `check_finite` to check).
+
+    So it is for most: what `read_leaf` does costs several times as much as a small environment's step.
+    """
+    if leaf.path or leaf.in_info or type(obs) is not np.ndarray or obs.shape != leaf.shape:
+        return False
+    if leaf.shape != leaf.spec.shape:
+        return False
+    if leaf.kind == "float":
+        return obs.dtype.kind in "fiub"
+    return leaf.kind == "bytes" and obs.dtype == np.uint8
+
+
+def check_finite(leaf: Leaf, rows: NDArray[Any], env_id: str) -> None:
+    """Raise EnvSetupError where what all rows [R, ...] of a float leaf delivered is not finite."""
+    if not np.isfinite(rows).all():
+        raise EnvSetupError(_breach(leaf, env_id, "finite numbers", "NaN or infinity"))
+
+
 def _delivered(leaf: Leaf, array: NDArray[Any], rows: tuple[int, ...], env_id: str) -> NDArray[Any]:
     shape = (*rows, *leaf.shape)
     if array.shape != shape:
@@ -231,6 +251,15 @@ def action_decoder(space: spaces.Space[Any]) -> Callable[[NDArray[Any]], Any]:
     box = space
     low, high = _bounds(box)
     return lambda action_A: np.clip(action_A, low, high).reshape(box.shape).astype(box.dtype)
+
+
+def actions_decoder(space: spaces.Space[Any]) -> Callable[[NDArray[Any]], list[Any]]:
+    """Build the function that turns all rows of actions ([R, A]) into one action an environment each."""
+    if isinstance(space, spaces.Discrete):
+        first = int(space.start)
+        return lambda action_RA: (action_RA[:, 0] + first).tolist()
+    decode = action_decoder(space)
+    return lambda action_RA: [decode(action_A) for action_A in action_RA]
 
 
 def rows_decoder(space: spaces.Space[Any]) -> Callable[[NDArray[Any]], Any]:

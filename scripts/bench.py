@@ -1,6 +1,7 @@
 """Measure speed: each stage alone, all of them together, and (on request) the peers on the same job.
 
     python scripts/bench.py --env atari/pong [--peer] [--json FILE]
+    python scripts/bench.py --sampling [--env ENV]          # see scripts/sampling_bench.py
 
 Costs are CPU-microseconds a step (one decision of one policy). The limit of a machine is
 cores / (environment + inference + learning): what it would reach if no cycle were lost between the stages.
@@ -269,7 +270,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--env", default="atari/pong")
+    parser.add_argument("--env", default=None, help="default: atari/pong; with --sampling one of each family")
+    parser.add_argument(
+        "--sampling", action="store_true", help="the environment alone against our sampler without learning"
+    )
     parser.add_argument(
         "--peer", action="store_true", help="also run the peers (Atari Pong only), in venvs of their own"
     )
@@ -284,8 +288,21 @@ def main() -> None:
     parser.add_argument("--stage", choices=STAGES, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.stage:
-        print(measure_stage(arguments.stage, arguments.env, arguments.num_policies or 1, arguments.seconds))
+        print(
+            measure_stage(
+                arguments.stage, arguments.env or "atari/pong", arguments.num_policies or 1, arguments.seconds
+            )
+        )
         return
+    if arguments.sampling:
+        from sampling_bench import FAMILIES, compare  # noqa: PLC0415 - only who asks for it needs it
+
+        envs = (arguments.env,) if arguments.env else FAMILIES
+        figures = compare(envs, min(arguments.seconds, 10.0), arguments.rounds)
+        if arguments.json:
+            arguments.json.write_text(json.dumps(figures, indent=2) + "\n")
+        return
+    arguments.env = arguments.env or "atari/pong"
     populations = [arguments.num_policies] if arguments.num_policies else [1, 4]
     results: dict[str, Any] = {"env": arguments.env}
     for num_policies in populations:

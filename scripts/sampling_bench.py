@@ -1,0 +1,287 @@
+"""What of an environment's speed is left when our sampler steps it: one actor process, a policy that costs nothing.
+
+    python scripts/bench.py --sampling [--env atari/pong ...] [--seconds 10] [--rounds 3]
+
+*alone*: the environment as its author wrote it, in one process, with random actions from one table, in a plain loop
+(single environments one after the other, engines and vectors by their own call). *sampled*: one actor process
+with two units, as in a run, and this process for the sampler: mailboxes, rollouts with frame stacks on the device,
+random actions of a policy without a network. Nothing is learned. Both run in turns; given are medians, of the
+shares the median of the pairs. `actor` is the part of the actor process's CPU time that its units' steps take:
+the rest is what mailboxes and waiting cost it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import psutil
+import torch
+from gymnasium.vector import AutoresetMode, VectorEnv
+from torch import Tensor
+
+from pbt_rl.algos.distributions import make_distribution
+from pbt_rl.cli import apply_recipe
+from pbt_rl.config import Config
+from pbt_rl.envs import registry
+from pbt_rl.envs.base import EnvSpec, default_shaping_source
+from pbt_rl.fleet import Memory
+from pbt_rl.mailbox import BUSY_NS, STEPS, Mailbox
+from pbt_rl.process import CHILD_ENVIRONMENT, Child
+from pbt_rl.run import Facts
+from pbt_rl.sampler import Sampler
+from pbt_rl.topology import Machine
+
+FAMILIES = (
+    "atari/pong",
+    "gym/CartPole-v1",
+    "vizdoom/basic",
+    "envpool/Pong-v5",
+    "envpool/CartPole-v1",
+    "envpool/HalfCheetah-v4",
+    "sampling_bench:Drift",
+)
+WARM_UP_SECONDS = 1.0
+TABLE = 257
+"""Rows of random actions that are drawn beforehand."""
+
+
+class Drift(VectorEnv[Any, Any, Any]):
+    """A vector environment as a user writes one: physics of a few arrays, 64 numbers seen, for all rows at once."""
+
+    metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012 - as Gymnasium has it
+
+    def __init__(self, num_envs: int) -> None:
+        self.num_envs = num_envs
+        self.single_observation_space = gymnasium.spaces.Box(-10, 10, (64,), np.float32)
+        self.single_action_space = gymnasium.spaces.Discrete(4)
+        self.observation_space = gymnasium.vector.utils.batch_space(self.single_observation_space, num_envs)
+        self.action_space = gymnasium.vector.utils.batch_space(self.single_action_space, num_envs)
+        rng = np.random.default_rng(0)
+        self.mix = rng.normal(size=(64, 64)).astype(np.float32) / 8
+        self.push = rng.normal(size=(4, 64)).astype(np.float32)
+        self.state = np.zeros((num_envs, 64), np.float32)
+        self.steps = np.zeros(num_envs, np.int64)
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:  # noqa: ARG002, D102 - Gymnasium's
+        self.state[:] = 0
+        self.steps[:] = 0
+        return self.state.copy(), {}
+
+    def step(self, actions: Any) -> Any:  # noqa: D102 - Gymnasium's
+        starts = self.steps == 200
+        for _ in range(5):
+            self.state = np.tanh(self.state @ self.mix + self.push[actions])
+        self.state[starts] = 0
+        self.steps = np.where(starts, 0, self.steps + 1)
+        over = self.steps == 200
+        return self.state.copy(), self.state[:, 0].astype(np.float64), over & False, over, {}
+
+
+class RandomPolicy:
+    """Stands in for a pack: equal logits for everything, at no cost."""
+
+    def __init__(self, spec: EnvSpec) -> None:
+        self.num_policies, self.state_size, self.device = 1, 0, torch.device("cpu")
+        self._size = make_distribution(spec.action.nvec, len(spec.action.low)).param_size
+
+    def act(
+        self, _obs: Mapping[str, Tensor], state_PBS: Tensor, first_PB: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """See `Pack.act`."""
+        return torch.zeros((*first_PB.shape, self._size)), torch.zeros(first_PB.shape), state_PBS
+
+
+def facts_of(env: str) -> Facts:
+    """Plan one actor for one policy."""
+    config: Config = apply_recipe(
+        Config(env=env, num_policies=1, actors=1, devices="cpu"), registry.recipe(env)
+    )
+    return Facts.find(config, Machine.here())
+
+
+def alone(env: str, seconds: float) -> float:
+    """Steps/s of the environment without us."""
+    facts = facts_of(env)
+    rows = facts.plan.packs[0].rows
+    raw = registry.make_raw(env, facts.options)
+    step: Callable[[int], int]
+    if isinstance(raw, gymnasium.Env):
+        step, close = _one_by_one(raw)
+    elif isinstance(raw, VectorEnv):
+        raw.close()
+        vector = Drift(rows)
+        step, close = _vector(vector, vector.single_action_space, rows)
+    else:
+        unit = registry.make_unit(env, rows, 0, facts.options, default_shaping_source(facts.spec))
+        step, close = _engine(unit, facts.spec, rows)
+    done, count = 0, 0
+    with contextlib.ExitStack() as stack:
+        stack.callback(close)
+        end = time.perf_counter() + WARM_UP_SECONDS
+        while time.perf_counter() < end:
+            step(count := count + 1)
+        began = time.perf_counter()
+        while time.perf_counter() - began < seconds:
+            done += step(count := count + 1)
+        return done / (time.perf_counter() - began)
+
+
+def _one_by_one(env: Any) -> tuple[Callable[[int], int], Callable[[], None]]:
+    env.action_space.seed(0)
+    actions = [env.action_space.sample() for _ in range(TABLE)]
+    env.reset(seed=0)
+
+    def step(count: int) -> int:
+        for i in range(count, count + 64):
+            _, _, terminated, truncated, _ = env.step(actions[i % TABLE])
+            if terminated or truncated:
+                env.reset()
+        return 64
+
+    return step, env.close
+
+
+def _vector(env: Any, space: Any, rows: int) -> tuple[Callable[[int], int], Callable[[], None]]:
+    space.seed(0)
+    actions = [np.stack([space.sample() for _ in range(rows)]) for _ in range(TABLE)]
+    env.reset()
+
+    def step(count: int) -> int:
+        env.step(actions[count % TABLE])
+        return rows
+
+    return step, env.close
+
+
+def _engine(unit: Any, spec: EnvSpec, rows: int) -> tuple[Callable[[int], int], Callable[[], None]]:
+    """Engines of many rows by their own call; Doom, which has none, through its unit."""
+    from pbt_rl.envs.base import private_step_arrays  # noqa: PLC0415
+
+    engine = getattr(unit, "_engine", None)
+    if engine is not None:
+        space = getattr(engine, "single_action_space", None)
+        return _vector(engine, space, rows)
+    rng = np.random.default_rng(0)
+    actions = [
+        rng.integers(spec.action.nvec, size=(rows, spec.action.components)).astype(np.int32)
+        for _ in range(TABLE)
+    ]
+    out = private_step_arrays(spec, rows)
+    unit.reset(out)
+
+    def step(count: int) -> int:
+        unit.step(actions[count % TABLE], out)
+        return rows
+
+    return step, unit.close
+
+
+def sampled(env: str, seconds: float) -> tuple[float, float]:
+    """(steps/s through the sampler, share of the actor's CPU time in its units' steps)."""
+    facts = facts_of(env)
+    values = facts.controller().initial(1)
+    memory = Memory(facts.config, facts.options, facts.spec, facts.plan, values)
+    with closing(memory):
+        (place,), learner = memory.places, memory.learners[0]
+        setup = place.setup
+        fds = [*setup.mailbox_fds, setup.shaping_fd, setup.wake_fd, setup.ready_fd]
+        actor = Child("pbt_rl.actor", "actor", setup, fds)
+        try:
+            boxes = [
+                (Mailbox(facts.spec, setup.rows, fd), wake)
+                for fd, wake in zip(learner.mailbox_fds, learner.wake_fds, strict=True)
+            ]
+            policy: Any = RandomPolicy(facts.spec)
+            distribution = make_distribution(facts.spec.action.nvec, len(facts.spec.action.low))
+            steps = facts.config.learner.rollout
+            sampler = Sampler(policy, facts.spec, (0,), boxes, distribution, steps, 4, 0, on_policy=False)
+            headers = [box.header for box, _ in boxes]
+            process = psutil.Process(actor.pid)
+            while not all(header[STEPS] for header in headers):
+                _turn(sampler, learner.ready_fd, actor)
+            warm = time.perf_counter() + WARM_UP_SECONDS
+            while time.perf_counter() < warm:
+                _turn(sampler, learner.ready_fd, actor)
+            began, before, cpu = time.perf_counter(), _sums(headers), sum(process.cpu_times()[:2])
+            while time.perf_counter() - began < seconds:
+                _turn(sampler, learner.ready_fd, actor)
+            elapsed, after = time.perf_counter() - began, _sums(headers)
+            cpu = sum(process.cpu_times()[:2]) - cpu
+            return (after[0] - before[0]) / elapsed, (after[1] - before[1]) / 1e9 / cpu
+        finally:
+            actor.end(0)
+
+
+def _sums(headers: list[Any]) -> tuple[int, int]:
+    return sum(int(h[STEPS]) for h in headers), sum(int(h[BUSY_NS]) for h in headers)
+
+
+def _turn(sampler: Sampler, ready_fd: int, actor: Child) -> None:
+    if not sampler.serve():
+        ready, _, _ = select.select([ready_fd], [], [], 5.0)
+        if ready:
+            os.eventfd_read(ready_fd)
+        elif actor.exit_code() is not None:
+            raise RuntimeError(actor.how_it_ended())
+    while sampler.full:
+        sampler.pool.give(sampler.full.popleft())
+    sampler.tally.episodes.clear()
+
+
+def _apart(what: str, env: str, seconds: float) -> list[float]:
+    """Measure in a fresh process."""
+    command = [sys.executable, __file__, what, env, str(seconds)]
+    here = str(Path(__file__).parent)
+    paths = os.pathsep.join([here, *filter(None, [os.environ.get("PYTHONPATH")])])
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        env=os.environ | CHILD_ENVIRONMENT | {"PYTHONPATH": paths},
+        check=False,
+    )
+    if done.returncode:
+        raise RuntimeError(f"{env}, {what}, failed:\n{done.stderr[-2000:]}")
+    numbers: list[float] = json.loads(done.stdout.splitlines()[-1])
+    return numbers
+
+
+def compare(envs: tuple[str, ...], seconds: float, rounds: int) -> dict[str, dict[str, float]]:
+    """Print and return the figures of each environment: frames/s alone and sampled, share, actor."""
+    results = {}
+    print(f"{'environment':<26}{'alone':>12}{'sampled':>12}  frames/s{'share':>8}{'actor':>8}")
+    for env in envs:
+        pairs = [(_apart("alone", env, seconds)[0], _apart("sampled", env, seconds)) for _ in range(rounds)]
+        skip = facts_of(env).spec.frame_skip
+        row = {
+            "alone_frames_per_second": skip * statistics.median(one for one, _ in pairs),
+            "sampled_frames_per_second": skip * statistics.median(many[0] for _, many in pairs),
+            "share": statistics.median(many[0] / one for one, many in pairs),
+            "actor": statistics.median(many[1] for _, many in pairs),
+        }
+        results[env] = row
+        print(
+            f"{env:<26}{row['alone_frames_per_second']:>12,.0f}{row['sampled_frames_per_second']:>12,.0f}"
+            f"{'':>10}{row['share']:>8.2f}{row['actor']:>8.2f}",
+            flush=True,
+        )
+    return results
+
+
+if __name__ == "__main__":
+    _, what, env, seconds = sys.argv
+    found = [alone(env, float(seconds))] if what == "alone" else list(sampled(env, float(seconds)))
+    print(json.dumps(found))
