@@ -12,7 +12,8 @@ import numpy as np
 from . import registry
 from .base import ACTION_MASK, EnvSpec
 from .shaping import find_interface, flatten, unflatten
-from .trial import ROWS, Driver, Played, time_limit
+from .time_limit import time_limit
+from .trial import ROWS, Driver, Played
 
 SHORT_STEPS = 500
 """Steps of each row, at most, in the runs that are compared with the main one."""

@@ -17,6 +17,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
+from . import time_limit as time_limits
 from .base import ACTION_MASK, EnvSetupError, EnvSpec, ShapingSource, StepArrays, training_info, write_stats
 from .shaping import default_shaping, find_interface, find_training_info, frames_per_step, unflatten
 from .spaces import (
@@ -29,6 +30,7 @@ from .spaces import (
     read_leaf,
     with_mask,
 )
+from .time_limit import making, time_limit
 
 MakeEnv = Callable[[], gymnasium.Env[Any, Any]]
 """Makes one environment; called once a row."""
@@ -62,7 +64,8 @@ def leaves_of(env_id: str, env: gymnasium.Env[Any, Any]) -> tuple[Leaf, ...]:
 
 def probe_with(env_id: str, make: MakeEnv) -> EnvSpec:
     """Make one environment, describe it and close it."""
-    env = make()
+    with time_limit(time_limits.PROBE_SECONDS, making(env_id)):
+        env = make()
     try:
         return describe(env_id, env)
     finally:

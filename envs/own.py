@@ -20,8 +20,10 @@ from typing import Any
 import gymnasium
 from gymnasium.vector import VectorEnv
 
+from . import time_limit as time_limits
 from .base import EnvSetupError, EnvSpec, ShapingSource, Unit
 from .gymnasium_env import GymUnit, describe
+from .time_limit import making, time_limit
 from .vector_env import AnyVectorEnv, VectorUnit, describe_vector
 
 GROUP = "pbt_rl.envs"
@@ -56,7 +58,8 @@ def make(env_id: str, rows: int, keywords: Mapping[str, Any]) -> Made:
 
 def probe(env_id: str, keywords: Mapping[str, Any]) -> EnvSpec:
     """Make one environment, describe it and close it."""
-    env = make(env_id, 1, keywords)
+    with time_limit(time_limits.PROBE_SECONDS, making(env_id)):
+        env = make(env_id, 1, keywords)
     try:
         return describe_vector(env_id, env) if isinstance(env, VectorEnv) else describe(env_id, env)
     finally:

@@ -8,14 +8,12 @@ Axes: R rows.
 from __future__ import annotations
 
 import hashlib
-import signal
 import time
 import traceback
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import gymnasium
@@ -25,13 +23,10 @@ from numpy.typing import NDArray
 from . import registry
 from .base import ACTION_MASK, EnvSetupError, EnvSpec, ShapingSource, StepArrays, Unit, private_step_arrays
 from .gymnasium_env import GymUnit
+from .time_limit import time_limit
 
 ROWS = 2
 """Rows of the unit: two, since what two environments of one process share shows only then."""
-
-
-class _Hangs(BaseException):  # not an Exception: the environment's own handlers must not catch it
-    pass
 
 
 @dataclass
@@ -218,25 +213,6 @@ def _below_us(error: Exception) -> str:
     ours = str(Path(__file__).parent)
     inside = [frame for frame in frames if not frame.filename.startswith(ours)] or frames
     return "".join([*traceback.format_list(inside), *traceback.format_exception_only(error)]).rstrip()
-
-
-@contextmanager
-def time_limit(seconds: float, message: str) -> Iterator[None]:
-    """Raise EnvSetupError where the body takes too long (unless it hangs in C)."""
-
-    def ring(_number: int, _frame: FrameType | None) -> None:
-        raise _Hangs
-
-    before = signal.signal(signal.SIGALRM, ring)
-    others = signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    except _Hangs:
-        raise EnvSetupError(message) from None
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-        signal.setitimer(signal.ITIMER_REAL, *others)
 
 
 def _random_actions(spec: EnvSpec, out: StepArrays, rng: np.random.Generator) -> NDArray[Any]:

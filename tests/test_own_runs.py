@@ -7,6 +7,7 @@ import pytest
 from runs import ENDLESS, start, train
 
 from pbt_rl.cli import main
+from pbt_rl.envs import time_limit
 from pbt_rl.envs.base import EnvSetupError, default_shaping_source, private_step_arrays
 from pbt_rl.envs.registry import EnvOptions, make_unit, probe
 
@@ -78,6 +79,8 @@ def make_env(fault="", length=4):
         raise RuntimeError("no display")
     if fault == "nothing":
         return None
+    if fault == "init-hangs":
+        time.sleep(3600)
     if fault == "unlike":
         length = 4 + made
     if fault == "elsewhere" and sys.argv[0].endswith("actor.py"):
@@ -189,6 +192,14 @@ def test_what_breaks_the_contract_is_named(folder, monkeypatch, fault, said):
 
     with pytest.raises(EnvSetupError, match=f"my_walk:make_env.*{said}"):
         play()
+
+
+def test_an_environment_that_hangs_when_it_is_made_is_named(folder, monkeypatch):
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.delitem(sys.modules, "my_walk", raising=False)
+    monkeypatch.setattr(time_limit, "PROBE_SECONDS", 0.2)
+    with pytest.raises(EnvSetupError, match=r"my_walk:make_env hangs: making it took more than 0.2 s"):
+        probe("my_walk:make_env", EnvOptions(keywords={"fault": "init-hangs"}))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,49 @@
+"""A limit on the time of code that is not ours and may hang."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from .base import EnvSetupError
+
+PROBE_SECONDS = 120.0
+"""To make one environment and look at its spaces."""
+
+
+class _Hangs(BaseException):  # not an Exception: the environment's own handlers must not catch it
+    pass
+
+
+@contextmanager
+def time_limit(seconds: float, message: str) -> Iterator[None]:
+    """Raise EnvSetupError where the body takes too long (unless it hangs in C, or runs beside the main thread).
+
+    Where a limit around this one ends sooner, that one rules.
+    """
+
+    def ring(_number: int, _frame: FrameType | None) -> None:
+        raise _Hangs
+
+    left, _ = signal.getitimer(signal.ITIMER_REAL)
+    if threading.current_thread() is not threading.main_thread() or 0 < left <= seconds:
+        yield
+        return
+    before = signal.signal(signal.SIGALRM, ring)
+    others = signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    except _Hangs:
+        raise EnvSetupError(message) from None
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_REAL, *others)
+
+
+def making(env_id: str) -> str:
+    """What is said of an environment that hangs while it is made."""
+    return f"{env_id} hangs: making it took more than {PROBE_SECONDS:g} s. Load what takes long beforehand"
