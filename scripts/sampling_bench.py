@@ -6,8 +6,9 @@
 (single environments one after the other, engines and vectors by their own call). *sampled*: one actor process
 with two units, as in a run, and this process for the sampler: mailboxes, rollouts with frame stacks on the device,
 random actions of a policy without a network. Nothing is learned. Both run in turns; given are medians, of the
-shares the median of the pairs. `actor` is the part of the actor process's CPU time that its units' steps take:
-the rest is what mailboxes and waiting cost it.
+shares the median of the pairs. *of CPU* is the same share counted in CPU time of the environment's process (and of its
+engines'), for machines whose cores are busy with something else: two processes that take turns on one core are slow
+whatever they do. It leaves out the sampler, which has a core of its own elsewhere.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from pbt_rl.config import Config
 from pbt_rl.envs import registry
 from pbt_rl.envs.base import EnvSpec, default_shaping_source
 from pbt_rl.fleet import Memory
-from pbt_rl.mailbox import BUSY_NS, STEPS, Mailbox
+from pbt_rl.mailbox import STEPS, Mailbox
 from pbt_rl.process import CHILD_ENVIRONMENT, Child
 from pbt_rl.run import Facts
 from pbt_rl.sampler import Sampler
@@ -112,8 +113,8 @@ def facts_of(env: str) -> Facts:
     return Facts.find(config, Machine.here())
 
 
-def alone(env: str, seconds: float) -> float:
-    """Steps/s of the environment without us."""
+def alone(env: str, seconds: float) -> tuple[float, float]:
+    """(steps/s, steps a CPU-second) of the environment without us."""
     facts = facts_of(env)
     rows = facts.plan.packs[0].rows
     raw = registry.make_raw(env, facts.options)
@@ -133,10 +134,10 @@ def alone(env: str, seconds: float) -> float:
         end = time.perf_counter() + WARM_UP_SECONDS
         while time.perf_counter() < end:
             step(count := count + 1)
-        began = time.perf_counter()
+        began, cpu = time.perf_counter(), _cpu_seconds(psutil.Process())
         while time.perf_counter() - began < seconds:
             done += step(count := count + 1)
-        return done / (time.perf_counter() - began)
+        return done / (time.perf_counter() - began), done / (_cpu_seconds(psutil.Process()) - cpu)
 
 
 def _one_by_one(env: Any) -> tuple[Callable[[int], int], Callable[[], None]]:
@@ -190,7 +191,7 @@ def _engine(unit: Any, spec: EnvSpec, rows: int) -> tuple[Callable[[int], int], 
 
 
 def sampled(env: str, seconds: float) -> tuple[float, float]:
-    """(steps/s through the sampler, share of the actor's CPU time in its units' steps)."""
+    """(steps/s through the sampler, steps a CPU-second of the actor and its engines)."""
     facts = facts_of(env)
     values = facts.controller().initial(1)
     memory = Memory(facts.config, facts.options, facts.spec, facts.plan, values)
@@ -206,8 +207,8 @@ def sampled(env: str, seconds: float) -> tuple[float, float]:
             ]
             policy: Any = RandomPolicy(facts.spec)
             distribution = make_distribution(facts.spec.action.nvec, len(facts.spec.action.low))
-            steps = facts.config.learner.rollout
-            sampler = Sampler(policy, facts.spec, (0,), boxes, distribution, steps, 4, 0, on_policy=False)
+            length = facts.config.learner.rollout
+            sampler = Sampler(policy, facts.spec, (0,), boxes, distribution, length, 4, 0, on_policy=False)
             headers = [box.header for box, _ in boxes]
             process = psutil.Process(actor.pid)
             while not all(header[STEPS] for header in headers):
@@ -215,18 +216,23 @@ def sampled(env: str, seconds: float) -> tuple[float, float]:
             warm = time.perf_counter() + WARM_UP_SECONDS
             while time.perf_counter() < warm:
                 _turn(sampler, learner.ready_fd, actor)
-            began, before, cpu = time.perf_counter(), _sums(headers), sum(process.cpu_times()[:2])
+            began, before, cpu = time.perf_counter(), _steps(headers), _cpu_seconds(process)
             while time.perf_counter() - began < seconds:
                 _turn(sampler, learner.ready_fd, actor)
-            elapsed, after = time.perf_counter() - began, _sums(headers)
-            cpu = sum(process.cpu_times()[:2]) - cpu
-            return (after[0] - before[0]) / elapsed, (after[1] - before[1]) / 1e9 / cpu
+            steps = _steps(headers) - before
+            return steps / (time.perf_counter() - began), steps / (_cpu_seconds(process) - cpu)
         finally:
             actor.end(0)
 
 
-def _sums(headers: list[Any]) -> tuple[int, int]:
-    return sum(int(h[STEPS]) for h in headers), sum(int(h[BUSY_NS]) for h in headers)
+def _steps(headers: list[Any]) -> int:
+    return sum(int(header[STEPS]) for header in headers)
+
+
+def _cpu_seconds(process: psutil.Process) -> float:
+    """Of a process and what it started."""
+    times = [one.cpu_times() for one in (process, *process.children(recursive=True))]
+    return float(sum(time.user + time.system for time in times))
 
 
 def _turn(sampler: Sampler, ready_fd: int, actor: Child) -> None:
@@ -260,22 +266,22 @@ def _apart(what: str, env: str, seconds: float) -> list[float]:
 
 
 def compare(envs: tuple[str, ...], seconds: float, rounds: int) -> dict[str, dict[str, float]]:
-    """Print and return the figures of each environment: frames/s alone and sampled, share, actor."""
+    """Print and return the figures of each environment: frames/s alone and sampled, and the shares."""
     results = {}
-    print(f"{'environment':<26}{'alone':>12}{'sampled':>12}  frames/s{'share':>8}{'actor':>8}")
+    print(f"{'environment':<26}{'alone':>12}{'sampled':>12}  frames/s{'share':>8}{'of CPU':>8}")
     for env in envs:
-        pairs = [(_apart("alone", env, seconds)[0], _apart("sampled", env, seconds)) for _ in range(rounds)]
+        pairs = [(_apart("alone", env, seconds), _apart("sampled", env, seconds)) for _ in range(rounds)]
         skip = facts_of(env).spec.frame_skip
         row = {
-            "alone_frames_per_second": skip * statistics.median(one for one, _ in pairs),
+            "alone_frames_per_second": skip * statistics.median(one[0] for one, _ in pairs),
             "sampled_frames_per_second": skip * statistics.median(many[0] for _, many in pairs),
-            "share": statistics.median(many[0] / one for one, many in pairs),
-            "actor": statistics.median(many[1] for _, many in pairs),
+            "share": statistics.median(many[0] / one[0] for one, many in pairs),
+            "share_of_cpu": statistics.median(many[1] / one[1] for one, many in pairs),
         }
         results[env] = row
         print(
             f"{env:<26}{row['alone_frames_per_second']:>12,.0f}{row['sampled_frames_per_second']:>12,.0f}"
-            f"{'':>10}{row['share']:>8.2f}{row['actor']:>8.2f}",
+            f"{'':>10}{row['share']:>8.2f}{row['share_of_cpu']:>8.2f}",
             flush=True,
         )
     return results
@@ -283,5 +289,4 @@ def compare(envs: tuple[str, ...], seconds: float, rounds: int) -> dict[str, dic
 
 if __name__ == "__main__":
     _, what, env, seconds = sys.argv
-    found = [alone(env, float(seconds))] if what == "alone" else list(sampled(env, float(seconds)))
-    print(json.dumps(found))
+    print(json.dumps((alone if what == "alone" else sampled)(env, float(seconds))))
