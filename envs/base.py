@@ -241,6 +241,26 @@ class RewardShapingInterface(Protocol):
         """Use these values from now on, for one agent or a slice of them (single-agent: 0)."""
 
 
+def random_actions(spec: EnvSpec, out: StepArrays, rng: np.random.Generator) -> NDArray[Any]:
+    """Answer a step with random actions [R, A]: uniform, and such as the action mask allows (if there is one)."""
+    shape = (len(out.reward), spec.action.components)
+    if spec.action.low:
+        low, high = (np.array(bound, np.float32) for bound in (spec.action.low, spec.action.high))
+        return rng.uniform(low, high, shape).astype(np.float32)
+    if ACTION_MASK in out.obs:
+        return random_allowed(spec.action.nvec, out.obs[ACTION_MASK], rng)
+    return rng.integers(spec.action.nvec, size=shape).astype(np.int32)
+
+
+def random_allowed(
+    nvec: tuple[int, ...], mask_RD: NDArray[np.uint8], rng: np.random.Generator
+) -> NDArray[np.int32]:
+    """Actions [R, A] drawn from those that the mask (D = sum(nvec)) allows; 0 where it allows none."""
+    draws_RD = rng.random(mask_RD.shape) * mask_RD
+    parts = np.split(draws_RD, np.cumsum(nvec)[:-1], axis=1)
+    return np.stack([part.argmax(1) for part in parts], 1).astype(np.int32)
+
+
 def step_array_specs(spec: EnvSpec) -> dict[str, ArraySpec]:
     """Field of StepArrays -> what one row of it holds, in layout order (observations as `obs.NAME`).
 

@@ -21,7 +21,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import registry
-from .base import ACTION_MASK, EnvSetupError, EnvSpec, ShapingSource, StepArrays, Unit, private_step_arrays
+from .base import (
+    ACTION_MASK,
+    EnvSetupError,
+    EnvSpec,
+    ShapingSource,
+    StepArrays,
+    Unit,
+    private_step_arrays,
+    random_actions,
+)
 from .gymnasium_env import GymUnit
 from .time_limit import time_limit
 
@@ -191,7 +200,7 @@ class Driver:
                     unit.reset(out)
                 ends: dict[int, bytes] = {}
                 for _ in range(steps):
-                    action = _random_actions(self.spec, out, rng)
+                    action = random_actions(self.spec, out, rng)
                     with self._step_limit():
                         before = time.perf_counter()
                         unit.step(action, out)
@@ -213,24 +222,6 @@ def _below_us(error: Exception) -> str:
     ours = str(Path(__file__).parent)
     inside = [frame for frame in frames if not frame.filename.startswith(ours)] or frames
     return "".join([*traceback.format_list(inside), *traceback.format_exception_only(error)]).rstrip()
-
-
-def _random_actions(spec: EnvSpec, out: StepArrays, rng: np.random.Generator) -> NDArray[Any]:
-    if ACTION_MASK in out.obs:
-        return random_allowed(spec.action.nvec, out.obs[ACTION_MASK], rng)
-    if spec.action.nvec:
-        return rng.integers(spec.action.nvec, size=(ROWS, spec.action.components)).astype(np.int32)
-    low, high = (np.array(bound, np.float32) for bound in (spec.action.low, spec.action.high))
-    return rng.uniform(low, high, (ROWS, spec.action.components)).astype(np.float32)
-
-
-def random_allowed(
-    nvec: tuple[int, ...], mask_RD: NDArray[np.uint8], rng: np.random.Generator
-) -> NDArray[np.int32]:
-    """Actions [R, A] drawn from those that the mask (D = sum(nvec)) allows; 0 where it allows none."""
-    draws_RD = rng.random(mask_RD.shape) * mask_RD
-    parts = np.split(draws_RD, np.cumsum(nvec)[:-1], axis=1)
-    return np.stack([part.argmax(1) for part in parts], 1).astype(np.int32)
 
 
 def _note(played: Played, out: StepArrays, ends: dict[int, bytes]) -> None:

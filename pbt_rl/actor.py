@@ -14,13 +14,16 @@ import contextlib
 import os
 import select
 import sys
+import time
 import traceback
 from dataclasses import dataclass
 from typing import Any
 
-from pbt_rl.envs.base import EnvSetupError, EnvSpec, Unit, cpu_clock
+import numpy as np
+
+from pbt_rl.envs.base import EnvSetupError, EnvSpec, Unit, cpu_clock, random_actions
 from pbt_rl.envs.registry import EnvOptions, make_unit
-from pbt_rl.mailbox import BUSY_NS, STEPS, Mailbox, ShapingTable
+from pbt_rl.mailbox import BUSY_NS, HEARTBEAT_NS, STEPS, Mailbox, ShapingTable
 from pbt_rl.process import begin_child
 
 
@@ -41,6 +44,8 @@ class ActorSetup:
     """Raised by the learner when actions are written."""
     ready_fd: int
     """Raised by us when a step is written."""
+    warm_up_steps: tuple[int, ...]
+    """One a unit: random steps that it takes before it shows anything."""
 
     @property
     def rows(self) -> int:
@@ -48,15 +53,21 @@ class ActorSetup:
         return self.policies * self.envs_per_policy
 
 
+NOBODYS_VERSION = -1
+
+
 class EpisodeSource:
     """What a unit asks for whenever an episode begins on a row: shaping, and how far the training has come."""
 
     def __init__(self, table: ShapingTable, envs_per_policy: int) -> None:
         self._table, self._envs = table, envs_per_policy
+        self.nobodys = False
+        """Episodes that begin now are played at random: they have a version that counts for no member."""
 
     def __call__(self, row: int) -> tuple[int, dict[str, float]]:
         """See `ShapingSource`."""
-        return self._table.read(row // self._envs)
+        version, values = self._table.read(row // self._envs)
+        return (NOBODYS_VERSION if self.nobodys else version), values
 
     def training_info(self, row: int) -> dict[str, Any]:
         """See `TrainingInfoInterface`."""
@@ -70,8 +81,11 @@ class EpisodeSource:
 class UnitRunner:
     """One unit and its mailbox."""
 
-    def __init__(self, unit: Unit, box: Mailbox, ready_fd: int) -> None:
+    def __init__(
+        self, unit: Unit, box: Mailbox, ready_fd: int, source: EpisodeSource, warm_up_steps: int, seed: int
+    ) -> None:
         self._unit, self._box, self._ready_fd = unit, box, ready_fd
+        self._source, self._warm_up_steps, self._seed = source, warm_up_steps, seed
         self._started = False
         self._clock = cpu_clock(unit)
 
@@ -83,12 +97,26 @@ class UnitRunner:
         if self._started:
             self._unit.step(self._box.action, self._box.step)
         else:
-            self._unit.reset(self._box.step)
+            self._start()
             self._started = True
         self._box.header[BUSY_NS] += self._clock() - before
         self._box.header[STEPS] += self._unit.rows
         self._box.publish_step(self._ready_fd)
         return True
+
+    def _start(self) -> None:
+        """Begin, and play at random for as long as was asked: what is shown then is `first`, as after a reset."""
+        step, rng = self._box.step, np.random.default_rng(self._seed)
+        self._source.nobodys = self._warm_up_steps > 0
+        self._unit.reset(step)
+        for _ in range(self._warm_up_steps):
+            self._unit.step(random_actions(self._unit.spec, step, rng), step)
+            self._box.header[HEARTBEAT_NS] = time.monotonic_ns()
+        self._source.nobodys = False
+        if self._warm_up_steps:
+            step.first[:] = True
+            for array_R in (step.reward, step.terminated, step.truncated, step.episode_done):
+                array_R[:] = 0
 
     def close(self) -> None:
         """Release the environment."""
@@ -101,15 +129,10 @@ class Actor:
     def __init__(self, setup: ActorSetup) -> None:
         self._setup = setup
         table = ShapingTable.map(tuple(setup.spec.shaping), setup.policies, setup.shaping_fd)
+        sources = [EpisodeSource(table, setup.envs_per_policy) for _ in setup.seeds]
         units = [
-            make_unit(
-                setup.spec.env_id,
-                setup.rows,
-                seed,
-                setup.options,
-                EpisodeSource(table, setup.envs_per_policy),
-            )
-            for seed in setup.seeds
+            make_unit(setup.spec.env_id, setup.rows, seed, setup.options, source)
+            for seed, source in zip(setup.seeds, sources, strict=True)
         ]
         for unit in units:
             if unit.spec != setup.spec:
@@ -118,8 +141,10 @@ class Actor:
                     f"now {unit.spec}. Give it the same spaces and shaping always"
                 )
         self._runners = [
-            UnitRunner(unit, Mailbox(setup.spec, setup.rows, fd), setup.ready_fd)
-            for unit, fd in zip(units, setup.mailbox_fds, strict=True)
+            UnitRunner(unit, Mailbox(setup.spec, setup.rows, fd), setup.ready_fd, source, steps, seed)
+            for unit, fd, source, steps, seed in zip(
+                units, setup.mailbox_fds, sources, setup.warm_up_steps, setup.seeds, strict=True
+            )
         ]
 
     def turn(self) -> bool:

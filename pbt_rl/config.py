@@ -135,6 +135,9 @@ class Config:
     """Vector environments of an actor: it steps one while the others wait for actions."""
     envs_per_unit: int = 0
     """Environments of each policy in one unit (b); 0: planned."""
+    decorrelate_steps: int = 0
+    """Units start apart from each other: each plays random actions first, from none up to almost this many steps.
+    Where all episodes last equally long, give that length; 0: all start together."""
     actor_timeout_seconds: float = 60.0
     """An actor silent for this long while it has work is taken as hung and restarted."""
     max_actor_restarts: int = 20
@@ -174,6 +177,9 @@ class Config:
             "train-for-seconds",
             self.train_for_seconds,
             "give 0 (no limit) or more",
+        )
+        require(
+            self.decorrelate_steps >= 0, "decorrelate-steps", self.decorrelate_steps, "give 0 (off) or more"
         )
         for name in ("actors", "envs_per_unit"):
             require(

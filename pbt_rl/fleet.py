@@ -109,6 +109,10 @@ class Memory:
                     shaping_fd=shaping_fd,
                     wake_fd=wake_fd,
                     ready_fd=ready_fd,
+                    warm_up_steps=tuple(
+                        config.decorrelate_steps * (index * len(boxes) + unit) // (pack.actors * len(boxes))
+                        for unit in range(len(boxes))
+                    ),
                 )
                 self.places.append(_Place(number, setup, boxes))
             mine = [place for place in self.places if place.pack == number]

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from pbt_rl.envs.atari import AtariOptions
-from pbt_rl.envs.base import ArraySpec, EnvSetupError, private_step_arrays
+from pbt_rl.envs.base import ArraySpec, EnvSetupError, private_step_arrays, random_allowed
 from pbt_rl.envs.registry import EnvOptions, make_unit, probe, recipe
-from pbt_rl.envs.trial import random_allowed
 
 pytest.importorskip("envpool")
 from pbt_rl.envs import envpool_env
