@@ -216,14 +216,10 @@ class TrainingInfoInterface(Protocol):
         """
 
 
-@runtime_checkable
-class _KnowsTraining(Protocol):
-    def training_info(self, row: int) -> dict[str, Any]: ...
-
-
 def training_info(source: ShapingSource, row: int) -> dict[str, Any] | None:
-    """What a source of shaping knows of the training of who plays on a row; None outside of training."""
-    return source.training_info(row) if isinstance(source, _KnowsTraining) else None
+    """What a source of shaping knows of the training of who plays on a row, by a method of this name; else None."""
+    ask = getattr(source, "training_info", None)
+    return None if ask is None else ask(row)
 
 
 @runtime_checkable
