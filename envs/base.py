@@ -76,6 +76,7 @@ class EnvSpec:
     frame_skip: emulator frames per step (1 where an environment has no such notion).
     frame_stack: how many past frames the device stacks for the 2-D uint8 array named "obs"; 1 = none.
     shaping: the environment's default reward shaping, name -> value; what PBT may tune as `shaping.NAME`.
+    seats: agents that play in one environment (S), each of them a row of its own; 1 where there is nobody to meet.
     """
 
     env_id: str
@@ -84,6 +85,7 @@ class EnvSpec:
     frame_skip: int = 1
     frame_stack: int = 1
     shaping: Mapping[str, float] = field(default_factory=dict)
+    seats: int = 1
 
 
 @dataclass(frozen=True)
@@ -127,6 +129,9 @@ class StepArrays:
     """[R, MOST_STATS] see `write_stats`."""
     stat_values: NDArray[np.float64]
     """[R, MOST_STATS] NaN where there is none: a unit that knows no extra statistics may leave both alone."""
+    seat: NDArray[np.int64] | None = None
+    """[R] where the row sat: environment * S + seat. Only where `spec.seats` is above 1; there all rows of an
+    environment have `episode_done` set in the same step, that of the game's end."""
 
 
 def write_stats(out: StepArrays, row: int, stats: Any) -> None:
@@ -169,6 +174,18 @@ ShapingSource = Callable[[int], tuple[int, Mapping[str, float]]]
 def default_shaping_source(spec: EnvSpec) -> ShapingSource:
     """A source that always answers version 0 and the environment's defaults (evaluation, tests)."""
     return lambda _row: (0, spec.shaping)
+
+
+MatchupSource = Callable[[], tuple[int, NDArray[np.int64]]]
+"""() -> (version, row_ES): which row sits where, [E, S] with each row 0..R-1 once. Asked before every step."""
+
+
+@runtime_checkable
+class Seated(Protocol):
+    """A unit of environments with several seats, which can be told who sits where."""
+
+    def follow(self, matchups: MatchupSource) -> None:
+        """Take seats as the source says, from the next reset on, and again whenever its version changes."""
 
 
 class Unit(Protocol):
@@ -268,7 +285,7 @@ def step_array_specs(spec: EnvSpec) -> dict[str, ArraySpec]:
         table[name] = ArraySpec((), "bool")
     for name in ("objective", "raw_return", "shaped_return"):
         table[name] = ArraySpec((), "float64")
-    for name in ("length", "shaping_version"):
+    for name in ("length", "shaping_version", *(("seat",) if spec.seats > 1 else ())):
         table[name] = ArraySpec((), "int64")
     table["stat_names"] = ArraySpec((MOST_STATS,), f"S{STAT_NAME_BYTES}")
     table["stat_values"] = ArraySpec((MOST_STATS,), "float64")

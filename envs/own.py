@@ -1,7 +1,8 @@
 """The user's own environments: `module:factory`, or the name of an entry point in the group `pbt_rl.envs`.
 
 The factory is called with the keywords of --env-option and returns a Gymnasium environment, which is called
-for once a row, or a Gymnasium vector environment, for which it must take `num_envs`. An entry point `NAME`
+for once a row, a Gymnasium vector environment, for which it must take `num_envs`, or a PettingZoo environment, which
+is called for once an environment and has a row a seat. An entry point `NAME`
 may be asked for as `NAME/LEVEL`: LEVEL is the first argument of its factory.
 """
 
@@ -15,7 +16,7 @@ import os
 from collections.abc import Callable, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from itertools import chain
-from typing import Any
+from typing import Any, cast
 
 import gymnasium
 from gymnasium.vector import VectorEnv
@@ -23,11 +24,13 @@ from gymnasium.vector import VectorEnv
 from . import time_limit as time_limits
 from .base import EnvSetupError, EnvSpec, ShapingSource, Unit
 from .gymnasium_env import GymUnit, describe
+from .multi_agent import MultiAgentUnit
+from .pettingzoo_env import MultiAgentEnv, is_multi_agent, table_of
 from .time_limit import making, time_limit
 from .vector_env import AnyVectorEnv, VectorUnit, describe_vector
 
 GROUP = "pbt_rl.envs"
-Made = gymnasium.Env[Any, Any] | AnyVectorEnv
+Made = gymnasium.Env[Any, Any] | AnyVectorEnv | MultiAgentEnv
 
 
 def plugins() -> dict[str, EntryPoint]:
@@ -51,8 +54,8 @@ def make(env_id: str, rows: int, keywords: Mapping[str, Any]) -> Made:
                 "give it the parameter num_envs, and do not set that by --env-option"
             )
         return env
-    if isinstance(env, gymnasium.Env):
-        return env
+    if isinstance(env, gymnasium.Env) or is_multi_agent(env):
+        return cast("Made", env)
     raise EnvSetupError(_not_usable(env_id, env))
 
 
@@ -61,16 +64,21 @@ def probe(env_id: str, keywords: Mapping[str, Any]) -> EnvSpec:
     with time_limit(time_limits.PROBE_SECONDS, making(env_id)):
         env = make(env_id, 1, keywords)
     try:
-        return describe_vector(env_id, env) if isinstance(env, VectorEnv) else describe(env_id, env)
+        if isinstance(env, VectorEnv):
+            return describe_vector(env_id, env)
+        return describe(env_id, env) if isinstance(env, gymnasium.Env) else table_of(env_id, env).describe()
     finally:
         env.close()
 
 
 def make_unit(env_id: str, rows: int, seed: int, shaping: ShapingSource, keywords: Mapping[str, Any]) -> Unit:
-    """Make R environments, or one vector environment of R rows."""
+    """Make R environments, one vector environment of R rows, or as many of several agents as R rows fill."""
     env = make(env_id, rows, keywords)
     if isinstance(env, VectorEnv):
         return VectorUnit(env_id, env, seed, shaping)
+    if not isinstance(env, gymnasium.Env):
+        given = chain([env], iter(lambda: make(env_id, 1, keywords), None))
+        return MultiAgentUnit(lambda: table_of(env_id, next(given)), rows, seed, shaping)
     return GymUnit(env_id, one_by_one(env_id, env, keywords), rows, seed, shaping)
 
 
@@ -160,12 +168,7 @@ def _check_words(env_id: str, factory: Callable[..., object], words: Mapping[str
 
 
 def _not_usable(env_id: str, env: object) -> str:
-    if hasattr(env, "possible_agents") or hasattr(env, "agent_iter"):
-        return (
-            f"{env_id} returned a PettingZoo environment: multi-agent is not there yet; "
-            "return a Gymnasium environment of one agent"
-        )
     return (
         f"{env_id} returned {type(env).__module__}.{type(env).__qualname__}, not an environment: return a "
-        "gymnasium.Env or a gymnasium.vector.VectorEnv"
+        "gymnasium.Env, a gymnasium.vector.VectorEnv, or a PettingZoo ParallelEnv or AECEnv (possible_agents)"
     )

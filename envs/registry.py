@@ -156,8 +156,8 @@ def _find(env_id: str, options: EnvOptions) -> tuple[Backend, str]:
         raise EnvSetupError(f"{env_id} needs the package {', '.join(family.missing)}: {family.install_hint}")
     if options.keywords and not family.takes_keywords:
         raise EnvSetupError(
-            f"--env-option {next(iter(options.keywords))}=... cannot be used: it is for gym/, envpool/ and "
-            f"environments of your own, not for {key}/"
+            f"--env-option {next(iter(options.keywords))}=... cannot be used: it is for gym/, envpool/, pettingzoo/, "
+            f"dmlab2d/ and environments of your own, not for {key}/"
         )
     return family.load(), name
 
@@ -198,6 +198,32 @@ def _load_toy() -> Backend:
         make_unit=lambda name, rows, seed, _options, shaping: toy.make_unit(name, rows, seed, shaping),
         recipe=lambda name, _options: toy.recipe(name),
         make=lambda name, _options: toy.maker(name)(),
+    )
+
+
+def _load_lab2d() -> Backend:
+    from . import lab2d  # noqa: PLC0415 - families are imported when used
+
+    return Backend(
+        names=lab2d.names,
+        probe=lambda name, options: lab2d.probe(name, options.keywords),
+        make_unit=lambda name, rows, seed, options, shaping: lab2d.make_unit(
+            name, rows, seed, shaping, options.keywords
+        ),
+        recipe=lambda name, options: lab2d.recipe(lab2d.probe(name, options.keywords)),
+    )
+
+
+def _load_pettingzoo() -> Backend:
+    from . import pettingzoo_env  # noqa: PLC0415 - families are imported when used
+
+    return Backend(
+        names=pettingzoo_env.names,
+        probe=lambda name, options: pettingzoo_env.probe(name, options.keywords),
+        make_unit=lambda name, rows, seed, options, shaping: pettingzoo_env.make_unit(
+            name, rows, seed, shaping, options.keywords
+        ),
+        recipe=lambda name, options: pettingzoo_env.recipe(pettingzoo_env.probe(name, options.keywords)),
     )
 
 
@@ -245,6 +271,15 @@ FAMILIES = {
     for family in (
         Family("atari", "Atari 2600 games", "atari/pong", ("ale_py",), "pip install ale-py", _load_atari),
         Family(
+            "dmlab2d",
+            "DeepMind Lab2D levels",
+            "dmlab2d/commons_harvest",
+            ("dmlab2d",),
+            "pip install 'pbt-rl[dmlab2d]'",
+            _load_lab2d,
+            takes_keywords=True,
+        ),
+        Family(
             "gym",
             "Gymnasium environments",
             "gym/CartPole-v1",
@@ -255,6 +290,15 @@ FAMILIES = {
         ),
         Family(
             "toy", "toys with known answers", "toy/memory", ("gymnasium",), "pip install gymnasium", _load_toy
+        ),
+        Family(
+            "pettingzoo",
+            "PettingZoo: environments of several agents",
+            "pettingzoo/connect_four_v3",
+            ("pettingzoo",),
+            "pip install 'pbt-rl[pettingzoo]'",
+            _load_pettingzoo,
+            takes_keywords=True,
         ),
         Family(
             "vizdoom",

@@ -11,6 +11,7 @@ reset, which delivers `first` everywhere: learners already know that as a transi
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import select
 import sys
@@ -21,9 +22,9 @@ from typing import Any
 
 import numpy as np
 
-from pbt_rl.envs.base import EnvSetupError, EnvSpec, Unit, cpu_clock, random_actions
+from pbt_rl.envs.base import EnvSetupError, EnvSpec, Seated, Unit, cpu_clock, random_actions
 from pbt_rl.envs.registry import EnvOptions, make_unit
-from pbt_rl.mailbox import BUSY_NS, HEARTBEAT_NS, STEPS, Mailbox, ShapingTable
+from pbt_rl.mailbox import BUSY_NS, HEARTBEAT_NS, STEPS, Mailbox, MatchupTable, ShapingTable
 from pbt_rl.process import begin_child
 
 
@@ -46,6 +47,11 @@ class ActorSetup:
     """Raised by us when a step is written."""
     warm_up_steps: tuple[int, ...]
     """One a unit: random steps that it takes before it shows anything."""
+    matchup_fd: int = -1
+    """Who sits where, in environments of several seats; -1 for others."""
+    matchup_shape: tuple[int, int, int] = (0, 0, 0)
+    first_unit: int = 0
+    """Number of our first unit among those of the pack."""
 
     @property
     def rows(self) -> int:
@@ -140,6 +146,11 @@ class Actor:
                     f"{setup.spec.env_id} is not the same each time that it is made: it was {setup.spec}, "
                     f"now {unit.spec}. Give it the same spaces and shaping always"
                 )
+        if setup.matchup_fd >= 0:
+            matchups = MatchupTable.map(setup.matchup_shape, setup.matchup_fd)
+            for number, unit in enumerate(units, start=setup.first_unit):
+                assert isinstance(unit, Seated), "units of several seats can be told who sits where"
+                unit.follow(functools.partial(matchups.read, number))
         self._runners = [
             UnitRunner(unit, Mailbox(setup.spec, setup.rows, fd), setup.ready_fd, source, steps, seed)
             for unit, fd, source, steps, seed in zip(

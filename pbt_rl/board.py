@@ -31,6 +31,7 @@ from pbt_rl.reports import EXTRA, MemberView, RunView
 Scalars = dict[str, float]
 
 EPISODE_STATS = ("raw_return", "shaped_return", "length_steps")
+MATCHUP_STATS = ("elo", "win_rate")
 LEARNING_STATS = (
     "policy_loss",
     "value_loss",
@@ -182,7 +183,8 @@ def member_scalars(member: MemberView) -> Scalars:
     objective = known_objective(member)
     if objective is not None:
         scalars["episodes/objective"] = objective
-    for group, names in (("episodes", EPISODE_STATS), ("learning", LEARNING_STATS)):
+    groups = (("episodes", EPISODE_STATS), ("matchup", MATCHUP_STATS), ("learning", LEARNING_STATS))
+    for group, names in groups:
         scalars |= {f"{group}/{name}": member.stats[name] for name in names if name in member.stats}
     scalars |= {name: value for name, value in member.stats.items() if name.startswith(EXTRA)}
     return scalars | {_value_tag(name): value for name, value in member.values.items()}
@@ -225,7 +227,8 @@ def layout(view: RunView) -> dict[str, dict[str, list[Any]]]:
         return ["Multiline", [f"^{re.escape(tag)}$"]]
 
     values = sorted({name for member in view.members for name in member.values})
-    return {
+    met = {"Matchup": {name: members(f"matchup/{name}") for name in MATCHUP_STATS}} if view.seats > 1 else {}
+    return met | {
         "Objective": {
             "objective of every member": members("episodes/objective"),
             "population: best, mean": ["Multiline", ["^objective/(best|mean)$"]],

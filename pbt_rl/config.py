@@ -16,6 +16,7 @@ import tyro
 from pbt_rl.envs.atari import AtariOptions
 from pbt_rl.envs.registry import EnvOptions, keywords
 from pbt_rl.errors import require
+from pbt_rl.matchups import MatchupConfig
 from pbt_rl.pbt.config import PbtConfig
 from pbt_rl.pbt.hypers import Hypers
 from pbt_rl.pbt.search_config import ReplayConfig, SearchConfig
@@ -142,6 +143,9 @@ class Config:
     """An actor silent for this long while it has work is taken as hung and restarted."""
     max_actor_restarts: int = 20
     """The run ends with an error after this many restarts of actors."""
+    save_every_frames: int = 0
+    """Save the weights of the best member each time that every member has trained on so many more frames, under
+    checkpoints/at_FRAMES; 0: at the end only. `pbt-rl eval RUN --against RUN@FRAMES` plays against them."""
     resident: int = 0
     """Policies held on the devices at once; 0: all. Where there are more members than this, they take turns,
     the least trained first; a member that waits is kept in host memory."""
@@ -155,6 +159,7 @@ class Config:
     pbt: PbtConfig = field(default_factory=PbtConfig)
     search: SearchConfig = field(default_factory=SearchConfig)
     replay: ReplayConfig = field(default_factory=ReplayConfig)
+    matchup: MatchupConfig = field(default_factory=MatchupConfig)
     hypers: Hypers = field(default_factory=Hypers)
     model: ModelConfig = field(default_factory=ModelConfig)
     learner: LearnerConfig = field(default_factory=LearnerConfig)
@@ -180,6 +185,9 @@ class Config:
         )
         require(
             self.decorrelate_steps >= 0, "decorrelate-steps", self.decorrelate_steps, "give 0 (off) or more"
+        )
+        require(
+            self.save_every_frames >= 0, "save-every-frames", self.save_every_frames, "give 0 (never) or more"
         )
         for name in ("actors", "envs_per_unit"):
             require(

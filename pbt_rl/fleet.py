@@ -8,19 +8,28 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, Pipe, wait
 from typing import Any, Literal, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pbt_rl.actor import Actor, ActorSetup
 from pbt_rl.config import Config
 from pbt_rl.envs.base import EnvSpec
 from pbt_rl.envs.registry import EnvOptions
 from pbt_rl.learner import Learner, LearnerSetup, build_pack
-from pbt_rl.mailbox import ACTIONS, BUSY_NS, HEARTBEAT_NS, Mailbox, ShapingTable, anonymous_memory
+from pbt_rl.mailbox import (
+    ACTIONS,
+    BUSY_NS,
+    HEARTBEAT_NS,
+    Mailbox,
+    MatchupTable,
+    ShapingTable,
+    anonymous_memory,
+)
 from pbt_rl.pbt.hypers import SHAPING, Values
 from pbt_rl.process import Child
 from pbt_rl.topology import PackPlan, Plan
@@ -58,6 +67,9 @@ class Fleet(Protocol):
     def steps_answered(self, actor: int) -> int:
         """How many actions an actor's units were given, in total: 0 says that it never got to work."""
 
+    def seat(self, pack: int, row_UES: NDArray[np.int64]) -> int:
+        """Have a pack's environments played by these rows, [U, E, S]; returns the version of the matchup."""
+
     def close(self) -> None:
         """End every process and release all memory."""
 
@@ -72,13 +84,24 @@ class _Place:
     restarts: int = 0
 
 
+Matchups = Sequence[NDArray[np.int64]]
+"""[U, E, S] rows for each pack, as the run begins; empty where an environment has one seat."""
+
+
 class Memory:
-    """Mailboxes, shaping tables, eventfds and the exchange of a run, and the setups that name them."""
+    """Mailboxes, tables of shaping and matchups, eventfds and the exchange of a run, and the setups that name them."""
 
     def __init__(
-        self, config: Config, options: EnvOptions, spec: EnvSpec, plan: Plan, values: list[Values]
+        self,
+        config: Config,
+        options: EnvOptions,
+        spec: EnvSpec,
+        plan: Plan,
+        values: list[Values],
+        matchups: Matchups = (),
     ) -> None:
         self._fds: list[int] = []
+        self._matchups: list[MatchupTable] = []
         self.places: list[_Place] = []
         self.learners: list[LearnerSetup] = []
         seeds = np.random.SeedSequence(config.seed)
@@ -91,6 +114,13 @@ class Memory:
             table.budget_frames[:] = config.train_for_frames
             for p, member in enumerate(pack.members[:policies]):
                 table.write(p, 0, {n: values[member][SHAPING + n] for n in names})
+            matchup_fd, matchup_shape = -1, (0, 0, 0)
+            if matchups:
+                units, environments, seats = matchups[number].shape
+                matchup_shape = (units, environments, seats)
+                matchup_fd = self._own(anonymous_memory(MatchupTable.size(matchup_shape), "matchup"))
+                self._matchups.append(MatchupTable.map(matchup_shape, matchup_fd))
+                self._matchups[-1].write(matchups[number])
             ready_fd = self._own(os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK))
             pack_seed, *actor_seeds = seeds.spawn(1 + pack.actors)
             for index, actor_seed in enumerate(actor_seeds):
@@ -113,6 +143,9 @@ class Memory:
                         config.decorrelate_steps * (index * len(boxes) + unit) // (pack.actors * len(boxes))
                         for unit in range(len(boxes))
                     ),
+                    matchup_fd=matchup_fd,
+                    matchup_shape=matchup_shape,
+                    first_unit=index * pack.units_per_actor,
                 )
                 self.places.append(_Place(number, setup, boxes))
             mine = [place for place in self.places if place.pack == number]
@@ -144,6 +177,10 @@ class Memory:
         """Actions given to an actor's units."""
         return sum(int(box.header[ACTIONS]) for box in self.places[actor].boxes)
 
+    def seat(self, pack: int, row_UES: NDArray[np.int64]) -> int:
+        """See Fleet."""
+        return self._matchups[pack].write(row_UES)
+
     def close(self) -> None:
         """Close every descriptor; memory goes with the last mapping of it."""
         for fd in self._fds:
@@ -161,9 +198,15 @@ class ProcessFleet:
     """Actors and learners as processes."""
 
     def __init__(
-        self, config: Config, options: EnvOptions, spec: EnvSpec, plan: Plan, values: list[Values]
+        self,
+        config: Config,
+        options: EnvOptions,
+        spec: EnvSpec,
+        plan: Plan,
+        values: list[Values],
+        matchups: Matchups = (),
     ) -> None:
-        self._memory = Memory(config, options, spec, plan, values)
+        self._memory = Memory(config, options, spec, plan, values, matchups)
         self._timeout = config.actor_timeout_seconds
         self._learners: list[Child] = []
         self._actors: list[Child] = []
@@ -191,6 +234,8 @@ class ProcessFleet:
             box.header[HEARTBEAT_NS] = time.monotonic_ns()
         setup = place.setup
         fds = [*setup.mailbox_fds, setup.shaping_fd, setup.wake_fd, setup.ready_fd]
+        if setup.matchup_fd >= 0:
+            fds.append(setup.matchup_fd)
         return Child("pbt_rl.actor", f"actor {index}", setup, fds)
 
     def events(self, patience_seconds: float) -> Iterator[Event]:
@@ -260,6 +305,10 @@ class ProcessFleet:
         """See Fleet."""
         return self._memory.steps_answered(actor)
 
+    def seat(self, pack: int, row_UES: NDArray[np.int64]) -> int:
+        """See Fleet."""
+        return self._memory.seat(pack, row_UES)
+
     def close(self) -> None:
         """See Fleet. Learners are asked first; actors hold nothing that is worth waiting for."""
         for child in self._learners:
@@ -280,9 +329,15 @@ class InlineFleet:
     """Serial mode: actors and the learner take turns in this process; the same seed gives the same bits."""
 
     def __init__(
-        self, config: Config, options: EnvOptions, spec: EnvSpec, plan: Plan, values: list[Values]
+        self,
+        config: Config,
+        options: EnvOptions,
+        spec: EnvSpec,
+        plan: Plan,
+        values: list[Values],
+        matchups: Matchups = (),
     ) -> None:
-        self._memory = Memory(config, options, spec, plan, values)
+        self._memory = Memory(config, options, spec, plan, values, matchups)
         self._ours: Connection[Any, Any]
         self._ours, theirs = Pipe()
         self._learner = Learner(self._memory.learners[0], theirs)
@@ -314,6 +369,10 @@ class InlineFleet:
     def steps_answered(self, actor: int) -> int:
         """See Fleet."""
         return self._memory.steps_answered(actor)
+
+    def seat(self, pack: int, row_UES: NDArray[np.int64]) -> int:
+        """See Fleet."""
+        return self._memory.seat(pack, row_UES)
 
     def close(self) -> None:
         """See Fleet."""

@@ -6,6 +6,7 @@ the least emulator frames of any member). The kinds:
     start      config, seed, versions, git, spec; always the first
     initial    values: of the members at the start, in order of id
     seat       pack, place, leaves, enters: one place of one device changes hands (null: nobody)
+    matchup    pack, version, places: the member at each; meetings: [P, P] seats of one in the environments of another
     progress   members: each one's generation, frames, objective, episodes; about every ten seconds
     round      report: what the controller saw; decisions: what it answered; replays bit for bit
     applied    one `Applied`: the proof of a decision, read back from optimiser, loss and environment

@@ -42,6 +42,8 @@ COLUMNS = (
     Column("entropy", _stat("entropy"), wide=True),
     Column("kl", _stat("kl"), wide=True),
 )
+MATCHUP_COLUMNS = (Column("elo", _stat("elo")), Column("wins", _stat("win_rate")))
+"""Shown only where members meet: the rating, and the share of the last games that was won."""
 STATUS = Column("status", lambda m: m.status)
 """Shown only where a member has one."""
 VALUES_TITLE = "values (start→now)"
@@ -60,6 +62,8 @@ def table_lines(view: RunView, width: int, max_members: int | None = None) -> li
         hidden = len(members) - max(max_members - 1, 1)
         members = members[: len(members) - hidden]
     columns = [column for column in COLUMNS if not column.wide or width >= WIDE_COLUMNS]
+    if view.seats > 1:
+        columns[2:2] = MATCHUP_COLUMNS
     if any(member.status for member in view.members):
         columns.append(STATUS)
     rows = [["#", *(column.title for column in columns)]]

@@ -335,6 +335,7 @@ class Learner:
         plan, tally, tallies = self._setup.plan, self.sampler.tally, self.trainer.tallies
         with self.sampler.lock:
             episodes, tally.episodes = tally.episodes, []
+            games, tally.games = tally.games, []
         with self.trainer.lock:
             members = [
                 MemberStats(
@@ -356,7 +357,7 @@ class Learner:
             lag_max, discarded = tallies.lag_max, tallies.discarded
         stage_seconds = {k: v - self._reported.get(k, 0.0) for k, v in totals.items()}
         self._reported = totals
-        report = LearnerReport(plan.device, members, episodes, stage_seconds, lag_max, discarded)
+        report = LearnerReport(plan.device, members, episodes, stage_seconds, lag_max, discarded, games)
         self._send(("report", report))
 
 

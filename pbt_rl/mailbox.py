@@ -15,6 +15,7 @@ R rows of the unit, A action components.
 
 from __future__ import annotations
 
+import math
 import mmap
 import os
 import time
@@ -174,3 +175,44 @@ class ShapingTable:
             version, values = int(self.version[policy]), self.values[policy].tolist()
             if before % 2 == 0 and before == self.guard[policy]:
                 return version, dict(zip(self.names, values, strict=True))
+
+
+@dataclass(frozen=True)
+class MatchupTable:
+    """Who sits where in a pack's units, in shared memory: written by the supervisor, read by the pack's actors.
+
+    One sequence lock for all units, as in ShapingTable.
+    """
+
+    head: NDArray[np.int64]
+    """[2] guard and version."""
+    rows: NDArray[np.int64]
+    """[U, E, S] row that sits on each seat of each environment of each unit."""
+
+    @classmethod
+    def map(cls, shape: tuple[int, int, int], fd: int) -> MatchupTable:
+        """See the table behind a descriptor of `size(shape)` bytes."""
+        memory = mmap.mmap(fd, cls.size(shape))
+        head: NDArray[np.int64] = np.ndarray((2,), np.int64, buffer=memory)
+        return cls(head, np.ndarray(shape, np.int64, buffer=memory, offset=head.nbytes))
+
+    @staticmethod
+    def size(shape: tuple[int, int, int]) -> int:
+        """Bytes of the table."""
+        return 8 * (2 + math.prod(shape))
+
+    def write(self, row_UES: NDArray[np.int64]) -> int:
+        """Seat everybody anew; returns the version. Only one process may write."""
+        self.head[0] += 1
+        self.rows[:] = row_UES
+        self.head[1] += 1
+        self.head[0] += 1
+        return int(self.head[1])
+
+    def read(self, unit: int) -> tuple[int, NDArray[np.int64]]:
+        """(version, [E, S]) of one unit, whole."""
+        while True:
+            before = int(self.head[0])
+            version, row_ES = int(self.head[1]), self.rows[unit].copy()
+            if before % 2 == 0 and before == self.head[0]:
+                return version, row_ES

@@ -5,13 +5,17 @@ from __future__ import annotations
 import math
 from collections import deque
 from dataclasses import dataclass, field
+from typing import Literal
 
 from pbt_rl.pbt.decisions import MemberReport, PopulationReport
 from pbt_rl.pbt.hypers import Values
 from pbt_rl.pbt.selection import mean_objective
-from pbt_rl.reports import EXTRA, Episode, LearnerReport, MemberStats, MemberView
+from pbt_rl.ratings import Ratings
+from pbt_rl.reports import EXTRA, Episode, Game, LearnerReport, MemberStats, MemberView
 
 RECENT_EPISODES = 100
+Judge = Literal["return", "win-rate", "elo"]
+"""What members are ranked by: see MatchupConfig."""
 
 
 @dataclass
@@ -41,6 +45,9 @@ class Member:
     """With so many frames it waits for a decision."""
     broken: bool = False
     """Its last optimiser steps in this generation were all left out: no gradient was finite."""
+    judged_by: Judge = "return"
+    scores: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT_EPISODES))
+    """Of its last games against other members in the present generation."""
 
     def __post_init__(self) -> None:
         self.objectives = deque(maxlen=self.window)
@@ -53,6 +60,7 @@ class Member:
         self.best = None
         self.objectives.clear()
         self.recent.clear()
+        self.scores.clear()
         self.broken = False
 
     def note(self, stats: MemberStats) -> None:
@@ -66,12 +74,25 @@ class Member:
         """Count an episode; it speaks for the member only if it began in the present generation."""
         self.episodes += 1
         if episode.generation == self.generation:
-            self.episodes_now += 1
-            self.objectives.append(episode.objective)
             self.recent.append(episode)
-            mean = mean_objective(self.objectives)
-            if mean > (-math.inf if self.best is None else self.best):
-                self.best = mean
+            if self.judged_by == "return":
+                self._judge(episode.objective)
+
+    def meet(self, score: float, elo: float) -> None:
+        """Count a game against other members: its score, and the rating after it."""
+        self.scores.append(score)
+        if self.judged_by == "win-rate":
+            self._judge(score)
+        elif self.judged_by == "elo":
+            self.objectives.clear()  # a rating is a mean already
+            self._judge(elo)
+
+    def _judge(self, objective: float) -> None:
+        self.episodes_now += 1
+        self.objectives.append(objective)
+        mean = mean_objective(self.objectives)
+        if mean > (-math.inf if self.best is None else self.best):
+            self.best = mean
 
     def report(self) -> MemberReport:
         """What a controller may know."""
@@ -95,6 +116,8 @@ class Member:
         for name in {name for episode in self.recent for name in episode.extra}:
             given = [episode.extra[name] for episode in self.recent if name in episode.extra]
             stats[f"{EXTRA}{name}"] = math.fsum(given) / len(given)
+        if self.scores:
+            stats["win_rate"] = math.fsum(self.scores) / len(self.scores)
         objective = math.fsum(self.objectives) / len(self.objectives) if self.objectives else None
         return MemberView(
             member=self.id,
@@ -113,8 +136,19 @@ class Member:
 class Population:
     """All members, fed by the learners' reports."""
 
-    def __init__(self, values: list[Values], window: int, frame_skip: int) -> None:
-        self.members = [Member(i, dict(v), dict(v), window) for i, v in enumerate(values)]
+    def __init__(
+        self,
+        values: list[Values],
+        window: int,
+        frame_skip: int,
+        judged_by: Judge = "return",
+        ratings: Ratings | None = None,
+    ) -> None:
+        """judged_by: what a member's objective is. ratings: of all members, where they meet in games."""
+        self.members = [
+            Member(i, dict(v), dict(v), window, judged_by=judged_by) for i, v in enumerate(values)
+        ]
+        self.ratings = ratings
         self._frame_skip = frame_skip
         self.lag_max = 0
         self._discarded: dict[str, int] = {}
@@ -129,8 +163,20 @@ class Population:
                 self._lag_count += 1
         for episode in report.episodes:
             self.members[episode.member].finish(episode)
+        for game in report.games:
+            self._take_game(game)
         self.lag_max = max(self.lag_max, report.lag_max)
         self._discarded[pack] = report.discarded_rollouts
+
+    def _take_game(self, game: Game) -> None:
+        """Rate a game, if all who played it are still what they were when it began."""
+        present = all(
+            self.members[m].generation == g for m, g in zip(game.members, game.generations, strict=True)
+        )
+        if self.ratings is None or not present:
+            return
+        for member, score in self.ratings.note(game.members, game.objectives):
+            self.members[member].meet(score, self.ratings.elo[member])
 
     @property
     def frames(self) -> int:
@@ -172,4 +218,8 @@ class Population:
 
     def views(self) -> list[MemberView]:
         """What the displays show, in order of id."""
+        if self.ratings is not None:
+            for member, elo, games in zip(self.members, self.ratings.elo, self.ratings.games, strict=True):
+                if games:
+                    member.stats["elo"] = elo
         return [m.view() for m in self.members]

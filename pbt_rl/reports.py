@@ -28,6 +28,16 @@ class Episode:
 
 
 @dataclass(frozen=True)
+class Game:
+    """One finished game of an environment of several agents, seat by seat. Only games whose players are all known."""
+
+    members: tuple[int, ...]
+    generations: tuple[int, ...]
+    """Of each member when the game began; with an older one it does not count."""
+    objectives: tuple[float, ...]
+
+
+@dataclass(frozen=True)
 class MemberStats:
     """One member's learning statistics since the last report (means over its updates).
 
@@ -76,6 +86,8 @@ class LearnerReport:
     """Largest policy lag of any step learned from, ever, in updates."""
     discarded_rollouts: int
     """Rollouts of older generations or over the lag limit that were thrown away, in total."""
+    games: list[Game] = field(default_factory=list)
+    """Finished games, where environments have several seats."""
 
 
 @dataclass(frozen=True)
@@ -115,8 +127,8 @@ class MemberView:
     initial: Values
     """What the member started the run with."""
     stats: dict[str, float]
-    """Latest learning statistics (MemberStats.values), raw_return, shaped_return, length_steps (means); as
-    `stats/NAME` the environment's own of the episodes that gave them (means)."""
+    """Latest learning statistics (MemberStats.values), raw_return, shaped_return, length_steps (means); elo and
+    win_rate where members meet; as `stats/NAME` the environment's own of the episodes that gave them (means)."""
     stopped: bool = False
     parked: bool = False
     """It waits for a place, or for a decision, and may train again."""
@@ -153,3 +165,5 @@ class RunView:
     lag_max: int
     stage_seconds: dict[str, float]
     """Busy seconds by stage since the last view, summed over processes (`environment` from the actors)."""
+    seats: int = 1
+    """Of one environment: above 1 members meet."""

@@ -39,9 +39,10 @@ class Facts:
     def find(cls, config: Config, machine: Machine) -> Facts:
         """Probe the environment and plan. Raises ConfigError or EnvSetupError."""
         options = config.env_options
-        plan = make_plan(config, machine)
         with environment_code(config.env):
             spec = probe(config.env, options)
+        plan = make_plan(config, machine, spec.seats)
+        _check_matchup(config, spec, plan)
         build_net(spec, config.model)  # a model that cannot be used shows here
         return cls(config, options, spec, plan, value_table(config, spec.shaping))
 
@@ -60,6 +61,24 @@ def value_table(config: Config, shaping: Mapping[str, float]) -> dict[str, Hyper
     return table
 
 
+def _check_matchup(config: Config, spec: EnvSpec, plan: Plan) -> None:
+    """Whether members meet, where they are ranked by whom they beat. Raises ConfigError."""
+    objective = config.matchup.objective
+    if objective == "return":
+        return
+    if spec.seats == 1:
+        reason, remedy = f"{config.env} has one agent, and nobody to beat", "leave it out"
+    elif len(plan.packs) > 1:
+        reason = f"members of different devices never meet, and there are {len(plan.packs)}"
+        remedy = "use one device (--devices), or --matchup.objective return"
+    elif plan.packs[0].places == 1:
+        reason = "one policy is there at a time, and it plays itself"
+        remedy = "use more policies (--num-policies, --resident), or --matchup.objective return"
+    else:
+        return
+    raise ConfigError(f"--matchup.objective {objective} cannot be used: {reason}: {remedy}")
+
+
 def describe_plan(facts: Facts) -> list[str]:
     """Say in words who will run where."""
     spec, plan, config = facts.spec, facts.plan, facts.config
@@ -67,7 +86,8 @@ def describe_plan(facts: Facts) -> list[str]:
     turns = f" ({resident} resident at a time)" if resident < config.num_policies else ""
     first_line = (
         f"{config.env}: {config.num_policies} policies{turns}, {config.algo}, {config.mode}; "
-        f"{plan.actors} actors, {plan.environments} environments on {plan.cpus} cores; "
+        f"{plan.actors} actors, {plan.environments // spec.seats} environments"
+        f"{f' of {spec.seats} seats' if spec.seats > 1 else ''} on {plan.cpus} cores; "
         f"1 step = {spec.frame_skip} frame{'s' if spec.frame_skip > 1 else ''}"
     )
     lines = [first_line]
@@ -85,6 +105,8 @@ def describe_plan(facts: Facts) -> list[str]:
 def _notes(facts: Facts) -> list[str]:
     """What the user may not have meant."""
     config, notes = facts.config, []
+    if facts.spec.seats > 1:
+        notes.append(_matchup_note(facts))
     pbt = config.controller in ("pbt", "mf-pbt") and config.pbt.enabled and config.num_policies > 1
     first_round = max(config.pbt.start_frames, config.pbt.period_frames)
     if pbt and first_round >= config.train_for_frames:
@@ -103,6 +125,15 @@ def _notes(facts: Facts) -> list[str]:
             )
             break
     return notes
+
+
+def _matchup_note(facts: Facts) -> str:
+    """Who meets whom, in words."""
+    matchup, packs = facts.config.matchup, facts.plan.packs
+    if matchup.scheme == "self" or all(pack.places == 1 for pack in packs):
+        return "matchup: every member plays itself, so the objectives of a game that one wins and one loses say nothing"
+    limit = f", those of the same device ({len(packs)} devices)" if len(packs) > 1 else ""
+    return f"matchup: {matchup.scheme} against the other members{limit}; members are ranked by {matchup.objective}"
 
 
 def _ids(members: tuple[int, ...]) -> str:

@@ -25,7 +25,7 @@ from pbt_rl.algos.pack import Pack
 from pbt_rl.algos.rollout import ObsLayout, Rollout
 from pbt_rl.envs.base import EnvSpec, read_stats
 from pbt_rl.mailbox import OBSERVATIONS, Mailbox
-from pbt_rl.reports import Episode
+from pbt_rl.reports import Episode, Game
 
 
 def obs_layouts(spec: EnvSpec) -> dict[str, ObsLayout]:
@@ -99,6 +99,8 @@ class Tally:
     steps: NDArray[np.int64]
     """[members + 1] transitions that count (resets left out), in total; the last: of rows that nobody held."""
     episodes: list[Episode] = field(default_factory=list)
+    games: list[Game] = field(default_factory=list)
+    """Where environments have several seats; guarded like the episodes."""
     inference_seconds: float = 0.0
 
 
@@ -171,7 +173,7 @@ class Sampler:
         self._resting: list[ServedUnit] = []
         self._frames = frames
         self.lock = threading.Lock()
-        """Guards `tally.episodes`."""
+        """Guards the episodes and games of `tally`."""
 
     def serve(self) -> bool:
         """Answer every unit that has a step and a place to put it; say whether there was one."""
@@ -241,23 +243,41 @@ class Sampler:
         step = unit.box.step
         if self._frames is not None:
             self._frames[:] = self.tally.steps[self.clock.member] * self._spec.frame_skip
+        rows = np.flatnonzero(step.episode_done).tolist()
+        episodes: dict[int, Episode] = {}
+        for row in rows:
+            occupant = self.clock.occupants[row // self._envs]
+            version = int(step.shaping_version[row])
+            if occupant is None or version not in occupant.generation_of:
+                continue
+            episodes[row] = Episode(
+                member=self._members[occupant.member],
+                generation=occupant.generation_of[version],
+                objective=float(step.objective[row]),
+                raw_return=float(step.raw_return[row]),
+                shaped_return=float(step.shaped_return[row]),
+                length_steps=int(step.length[row]),
+                extra=read_stats(step, row),
+            )
+        games = [] if step.seat is None else self._games(rows, step.seat, episodes)
         with self.lock:
-            for row in np.flatnonzero(step.episode_done).tolist():
-                occupant = self.clock.occupants[row // self._envs]
-                version = int(step.shaping_version[row])
-                if occupant is None or version not in occupant.generation_of:
-                    continue
-                self.tally.episodes.append(
-                    Episode(
-                        member=self._members[occupant.member],
-                        generation=occupant.generation_of[version],
-                        objective=float(step.objective[row]),
-                        raw_return=float(step.raw_return[row]),
-                        shaped_return=float(step.shaped_return[row]),
-                        length_steps=int(step.length[row]),
-                        extra=read_stats(step, row),
-                    )
-                )
+            self.tally.episodes += episodes.values()
+            self.tally.games += games
+
+    def _games(self, rows: list[int], seat_R: NDArray[np.int64], episodes: dict[int, Episode]) -> list[Game]:
+        """Put the episodes that ended together in one environment together; one that is nobody's spoils its game."""
+        by_environment: dict[int, list[int]] = {}
+        for row in sorted(rows, key=lambda row: int(seat_R[row])):
+            by_environment.setdefault(int(seat_R[row]) // self._spec.seats, []).append(row)
+        return [
+            Game(
+                members=tuple(episodes[row].member for row in seated),
+                generations=tuple(episodes[row].generation for row in seated),
+                objectives=tuple(episodes[row].objective for row in seated),
+            )
+            for seated in by_environment.values()
+            if all(row in episodes for row in seated)
+        ]
 
     def _act(self, units: list[ServedUnit]) -> None:
         """One packed forward for all these units, then actions for each."""

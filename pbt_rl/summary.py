@@ -51,7 +51,7 @@ def summary(
         "seconds": view.seconds,
         "frames_per_second": frames_per_second_steady,
         "best_member": best_member(view.members),
-        "members": [_member(member) for member in view.members],
+        "members": [_member(member) | _met(member) for member in view.members],
         "replacements": view.replacements,
         "replacement_milliseconds": {
             "median": median(times) if times else None,
@@ -78,6 +78,11 @@ def _member(member: MemberView) -> dict[str, Any]:
             name.removeprefix(SHAPING): value for name, value in values.items() if name.startswith(SHAPING)
         },
     }
+
+
+def _met(member: MemberView) -> dict[str, float]:
+    """Rating and win rate, where members meet."""
+    return {name: member.stats[name] for name in ("elo", "win_rate") if name in member.stats}
 
 
 def _finite(value: Any) -> Any:

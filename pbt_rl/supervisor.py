@@ -27,6 +27,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from pbt_rl.board import Board
 from pbt_rl.checkpoint import weights_path
 from pbt_rl.config import Config
@@ -35,11 +38,14 @@ from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.errors import RunFailed
 from pbt_rl.fleet import Event, Fleet, InlineFleet, ProcessFleet
 from pbt_rl.journal import Journal
+from pbt_rl.matchups import meetings
+from pbt_rl.meetings import Meetings
 from pbt_rl.monitor import best_member
 from pbt_rl.pace import Pace
 from pbt_rl.pbt.decisions import Stop
 from pbt_rl.pbt.hypers import SHAPING, Values
 from pbt_rl.population import Population
+from pbt_rl.ratings import Ratings
 from pbt_rl.reports import Applied, LearnerReport, RunView, Seat
 from pbt_rl.run import Facts, create_run_folder, describe_plan, to_json
 from pbt_rl.screen import Screen, applied_text, print_leaderboard, seat_text
@@ -71,7 +77,13 @@ class Supervisor:
         self._facts, self._config, self._folder = facts, config, folder
         self._controller = facts.controller()
         initial = self._controller.initial(config.num_policies)
-        self._population = Population(initial, config.pbt.objective_episodes, facts.spec.frame_skip)
+        self._population = Population(
+            initial,
+            config.pbt.objective_episodes,
+            facts.spec.frame_skip,
+            config.matchup.objective,
+            Ratings(config.num_policies, config.matchup.elo_k) if facts.spec.seats > 1 else None,
+        )
         self._pack_of = {m: i for i, pack in enumerate(facts.plan.packs) for m in pack.members}
         self._dispatch = Dispatch(self._population, self._pack_of, self._send)
         searches = config.searches
@@ -86,6 +98,7 @@ class Supervisor:
         self._journal.initial(initial)
         for pack, seat in self._turns.start():
             self._journal_seat(pack, seat)
+        self._meetings = Meetings(facts, self._turns, self._population.ratings)
         self._screen = Screen([*describe_plan(facts), f"run folder: {folder}"])
         self._board = Board(
             folder,
@@ -120,7 +133,10 @@ class Supervisor:
         try:
             config, facts = self._config, self._facts
             kind = InlineFleet if config.mode == "serial" else ProcessFleet
-            self._fleet = kind(config, facts.options, facts.spec, facts.plan, self._initial)
+            matchups = self._meetings.arrange()
+            self._fleet = kind(config, facts.options, facts.spec, facts.plan, self._initial, matchups)
+            for pack, row_UES in enumerate(matchups):
+                self._journal_matchup(pack, 1, row_UES)
             ended = self._loop(self._fleet)
             self._save_best(self._fleet)
         except (RunFailed, EnvSetupError) as error:
@@ -249,7 +265,11 @@ class Supervisor:
             for decision in decisions:
                 if isinstance(decision, Stop):
                     self._screen.event(f"member {decision.member} is stopped: {decision.reason}")
-            self._dispatch.enact(decisions, self._controller.remembers())
+            remembered = self._controller.remembers()
+            if self._population.ratings is not None:
+                self._population.ratings.follow(decisions, remembered)
+            self._dispatch.enact(decisions, remembered)
+            self._meetings.due = True
         self._give_places()
 
     def _give_places(self) -> None:
@@ -260,6 +280,13 @@ class Supervisor:
             self._send(pack, ("seat", seat))
             self._journal_seat(pack, seat)
             self._screen.event(seat_text(pack, seat))
+        self._meet_others()
+
+    def _meet_others(self) -> None:
+        """After a comparison whose decisions are all applied: new opponents."""
+        if self._meetings.due and self._fleet is not None:
+            for pack, row_UES in enumerate(self._meetings.again()):
+                self._journal_matchup(pack, self._fleet.seat(pack, row_UES), row_UES)
 
     def _take_applied(self, applied: Applied) -> None:
         pending = self._dispatch.applied(applied)
@@ -281,6 +308,12 @@ class Supervisor:
     def _journal_seat(self, pack: int, seat: Seat) -> None:
         places = {"pack": pack, "place": seat.place, "leaves": seat.leaves, "enters": seat.enters}
         self._journal.write("seat", self._population.least_frames, **places)
+
+    def _journal_matchup(self, pack: int, version: int, row_UES: NDArray[np.int64]) -> None:
+        plan = self._facts.plan.packs[pack]
+        who = {"pack": pack, "version": version, "places": self._turns.members_of(pack)}
+        met = meetings(row_UES, plan.places, plan.envs_per_policy)
+        self._journal.write("matchup", self._population.least_frames, **who, meetings=met)
 
     def _write_member(self, member: int, values: Values) -> None:
         """`policy_00.json`: the member's present hypers and shaping, for people."""
@@ -336,6 +369,7 @@ class Supervisor:
             lag_mean=population.lag_mean,
             lag_max=population.lag_max,
             stage_seconds=self._pace.take_stages(spent),
+            seats=self._facts.spec.seats,
         )
 
     def _seconds_left(self, rate: float) -> float | None:

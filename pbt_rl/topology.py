@@ -116,8 +116,8 @@ def parse_devices(text: str, machine: Machine) -> list[str]:
     return [d if d != "cuda" else "cuda:0" for d in devices]
 
 
-def make_plan(config: Config, machine: Machine) -> Plan:
-    """Place members on devices and share the cores out."""
+def make_plan(config: Config, machine: Machine, seats: int = 1) -> Plan:
+    """Place members on devices and share the cores out. seats: of one environment (S), each of them a row."""
     devices = parse_devices(config.devices, machine)
     places = min(config.resident or config.num_policies, config.num_policies)
     if config.devices == "auto":
@@ -137,7 +137,7 @@ def make_plan(config: Config, machine: Machine) -> Plan:
     for i, device in enumerate(devices):
         members = tuple(range(i, config.num_policies, len(devices)))
         here, own_actors = (len(range(i, total, len(devices))) for total in (places, actors))
-        packs.append(_pack_plan(config, machine, device, members, here, own_actors, on_cpu))
+        packs.append(_pack_plan(config, machine, device, members, here, own_actors, on_cpu, seats))
     return Plan(tuple(packs), machine.cpus)
 
 
@@ -161,17 +161,22 @@ def _pack_plan(
     places: int,
     actors: int,
     on_cpu: int,
+    seats: int,
 ) -> PackPlan:
     envs = config.envs_per_unit or max(MIN_POLICY_ROWS, math.ceil(MIN_UNIT_ROWS / places))
     units = actors * config.units_per_actor
+    if config.mode != "async" and config.algo != "a3c" and not config.envs_per_unit:
+        envs = max(1, round(config.learner.batch / (config.learner.rollout * units)))
+    if config.envs_per_unit:
+        _check_seats(config, seats, places, envs)
+    else:
+        envs = -(-envs // seats) * seats  # so that the rows fill whole environments
     if config.algo == "a3c":
         k = 1
     elif config.mode == "async":
         k = min(units, max(1, round(config.learner.batch / (config.learner.rollout * envs))))
     else:
         k = units
-        if not config.envs_per_unit:
-            envs = max(1, round(config.learner.batch / (config.learner.rollout * units)))
     if config.learner.minibatches > k * envs:
         raise ConfigError(
             f"--learner.minibatches {config.learner.minibatches} is more than the {k * envs} rollouts in a batch "
@@ -182,3 +187,15 @@ def _pack_plan(
         spare = machine.cpus - machine.cpus // 2 if on_cpu else machine.cpus
         threads = max(1, spare // max(1, on_cpu)) if device == "cpu" else 1
     return PackPlan(device, members, actors, config.units_per_actor, envs, k, threads, places)
+
+
+def _check_seats(config: Config, seats: int, places: int, envs: int) -> None:
+    """Whether a unit's rows fill its environments. Raises ConfigError."""
+    alone = places == 1 or config.matchup.scheme == "self"
+    rows = envs if alone else places * envs
+    if rows % seats:
+        whose = "a member plays all seats itself" if alone else f"a unit has {rows} rows"
+        raise ConfigError(
+            f"--envs-per-unit {envs} cannot be used: an environment has {seats} seats, and {whose}: give a multiple "
+            f"of {seats}, or leave it out"
+        )

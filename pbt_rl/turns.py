@@ -31,6 +31,11 @@ class Turns:
             for place, member in enumerate(pack.members[: pack.places])
         ]
 
+    def members_of(self, pack: int) -> list[int | None]:
+        """Who holds the places of a pack, place by place."""
+        members = self._plan.packs[pack].members
+        return [None if i is None else members[i] for i in self._seats[pack].occupants]
+
     def assign(self) -> list[tuple[int, Seat]]:
         """Let places change hands: (pack, what its learner must do)."""
         moves = []

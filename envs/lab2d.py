@@ -1,0 +1,201 @@
+"""DeepMind Lab2D: the levels that come with the package `dmlab2d`, every player a seat.
+
+What a player sees is its own picture `N.RGB` (channels first, as "obs"), in the size that `spriteSize` gives it
+(pixels of a cell's side; fewer learn faster). Its actions (move, turn, fire ...) are the components of one discrete
+action. Its reward is the observation `N.REWARD`: in levels of several players the engine's own reward stays 0. Levels
+of one player show `WORLD.RGB` and pay the engine's reward.
+
+The engine ends an episode for its time limit as for anything else. As the limit is set from here, an episode of that
+many steps was cut and is truncated, with its final picture; one that ends before is terminated.
+
+--env-option reaches the level as its settings: `numPlayers=3`, `spriteSize=4`, `episodeLengthFrames=500`, and what else
+the level's `init.lua` reads.
+
+Axes: S seats (players), A action components.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import dmlab2d
+import numpy as np
+from dmlab2d import runfiles_helper
+from numpy.typing import NDArray
+
+from .base import ActionSpec, ArraySpec, EnvSetupError, EnvSpec, ShapingSource
+from .multi_agent import MultiAgentUnit, Scene, probe_with
+
+LENGTH = "episodeLengthFrames"
+LEVELS: dict[str, dict[str, Any]] = {
+    "chase_eat": {"spriteSize": 8, LENGTH: 3000},
+    "clean_up": {"numPlayers": 2, "spriteSize": 8, LENGTH: 1000},
+    "commons_harvest": {"numPlayers": 2, "spriteSize": 8, LENGTH: 1000},
+    "pushbox": {"spriteSize": 8, LENGTH: 120},
+    "running_with_scissors": {"numPlayers": 2, "spriteSize": 8, LENGTH: 1000},
+}
+"""Level -> the settings that it is given, unless --env-option says otherwise."""
+LEAST_HEIGHT = 36
+"""Of a picture that the Nature CNN's three layers leave something of."""
+
+
+class Lab2dTable:
+    """One world with its players."""
+
+    def __init__(self, level: str, settings: Mapping[str, Any]) -> None:
+        self._id = f"dmlab2d/{level}"
+        self._limit = _whole(self._id, LENGTH, settings[LENGTH])
+        players = _whole(self._id, "numPlayers", settings["numPlayers"]) if "numPlayers" in settings else 0
+        said = {"levelName": level, **{name: _text(value) for name, value in settings.items()}}
+        try:
+            self._world = dmlab2d.Lab2d(runfiles_helper.find(), said)
+            seen = [f"{n}.RGB" for n in range(1, players + 1)] or ["WORLD.RGB"]
+            self._rewards = [f"{n}.REWARD" for n in range(1, players + 1)]
+            self._engine = dmlab2d.Environment(self._world, [*seen, *self._rewards])
+        except (ValueError, RuntimeError, KeyError) as error:
+            raise EnvSetupError(
+                f"{self._id} cannot be made with {_listed(settings)}: {_first_line(error)}"
+            ) from error
+        self._seen, self._seats = seen, len(seen)
+        self._steps = 0
+        bounds = self._engine.action_spec()
+        own = [name for name in bounds if not players or name.startswith("1.")]
+        self._parts = [name.partition(".")[2] if players else name for name in own]
+        self._low_A = np.array([int(bounds[name].minimum) for name in own], np.int32)
+        self._nvec = tuple(int(bounds[name].maximum) - int(bounds[name].minimum) + 1 for name in own)
+        self._nobody = np.zeros(self._seats, np.bool_)
+
+    def describe(self) -> EnvSpec:
+        """See Table."""
+        height, width, channels = self._engine.observation_spec()[self._seen[0]].shape
+        return EnvSpec(
+            env_id=self._id,
+            obs={"obs": ArraySpec((channels, height, width), "uint8")},
+            action=ActionSpec(nvec=self._nvec),
+            seats=self._seats,
+        )
+
+    def begin(self, seed: int | None) -> Scene:
+        """See Table."""
+        if seed is not None:  # the episodes' own seeds are drawn from a generator that is seeded here only
+            self._engine = dmlab2d.Environment(self._world, [*self._seen, *self._rewards], seed)
+        shown = self._engine.reset()
+        self._steps = 0
+        return self._scene(shown.observation, np.zeros(self._seats), self._nobody, self._nobody)
+
+    def advance(self, action: NDArray[Any]) -> Scene:
+        """See Table."""
+        own = action + self._low_A
+        if self._rewards:
+            acts = {
+                f"{seat + 1}.{part}": own[seat, i]
+                for seat in range(self._seats)
+                for i, part in enumerate(self._parts)
+            }
+        else:
+            acts = {part: own[0, i] for i, part in enumerate(self._parts)}
+        shown = self._engine.step(acts)
+        self._steps += 1
+        if self._rewards:
+            reward = np.array([float(shown.observation[name]) for name in self._rewards])
+        else:
+            reward = np.array([float(shown.reward)])
+        over = np.full(self._seats, shown.last())
+        cut = over & (self._steps >= self._limit)
+        return self._scene(shown.observation, reward, over & ~cut, cut)
+
+    def _scene(
+        self,
+        shown: Mapping[str, NDArray[Any]],
+        reward: NDArray[np.float64],
+        terminated: NDArray[np.bool_],
+        truncated: NDArray[np.bool_],
+    ) -> Scene:
+        obs = {seat: {"obs": np.moveaxis(shown[name], -1, 0)} for seat, name in enumerate(self._seen)}
+        return Scene(obs, ~(terminated | truncated), reward, terminated, truncated)
+
+    def shape(self, seat: int, values: Mapping[str, Any]) -> None:
+        """Levels have no shaping."""
+
+    def close(self) -> None:
+        """See Table."""
+        self._engine.close()
+
+
+def names() -> tuple[str, ...]:
+    """All levels, sorted."""
+    return tuple(sorted(LEVELS))
+
+
+def probe(level: str, keywords: Mapping[str, Any]) -> EnvSpec:
+    """Describe a level. Raises EnvSetupError for an unknown one, and for settings that it does not take."""
+    settings = _settings(level, keywords)
+    return probe_with(lambda: Lab2dTable(level, settings))
+
+
+def make_unit(
+    level: str, rows: int, seed: int, shaping: ShapingSource, keywords: Mapping[str, Any]
+) -> MultiAgentUnit:
+    """Make R rows of players."""
+    settings = _settings(level, keywords)
+    return MultiAgentUnit(lambda: Lab2dTable(level, settings), rows, seed, shaping)
+
+
+def recipe(spec: EnvSpec) -> dict[str, object]:
+    """Defaults of a run; pictures of a few pixels (small `spriteSize`) need no convolutions."""
+    small = spec.obs["obs"].shape[1] < LEAST_HEIGHT
+    return {
+        "model.encoder": "mlp" if small else "nature",
+        "model.hidden": 256,
+        "model.layers": 2 if small else 1,
+        "learner.rollout": 32,
+        "learner.batch": 1024,
+        "learner.minibatches": 4,
+        "learner.epochs": 2,
+        "hypers.unroll": 32,
+        "hypers.learning_rate": 5e-4,
+        "hypers.entropy_coef": 0.01,
+        "hypers.clip_ratio": 0.2,
+        "hypers.gamma": 0.99,
+        "hypers.gae_lambda": 0.95,
+        "hypers.max_grad_norm": 0.5,
+        "train_for_frames": 5_000_000,
+        "pbt.period_frames": 200_000,
+        "pbt.start_frames": 500_000,
+        "pbt.objective_episodes": 20,
+    }
+
+
+def _settings(level: str, keywords: Mapping[str, Any]) -> dict[str, Any]:
+    if level not in LEVELS:
+        close = difflib.get_close_matches(level.lower().replace("-", "_"), LEVELS)
+        hint = f" Did you mean {', '.join('dmlab2d/' + name for name in close)}?" if close else ""
+        raise EnvSetupError(f"dmlab2d/{level} is not a level.{hint} There are {', '.join(sorted(LEVELS))}")
+    if "numPlayers" in keywords and "numPlayers" not in LEVELS[level]:
+        raise EnvSetupError(f"dmlab2d/{level} has one player: leave --env-option numPlayers out")
+    return LEVELS[level] | dict(keywords)
+
+
+def _whole(env_id: str, name: str, value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise EnvSetupError(
+            f"{env_id}: --env-option {name}={value} cannot be used: give a whole number of 1 or more"
+        )
+    return value
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _first_line(error: Exception) -> str:
+    """What the engine says went wrong, without colours and the script's stack."""
+    text = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).removeprefix("ERROR:").strip()
+    return text.partition("\n")[0].partition(" (default:")[0].rstrip(".")
+
+
+def _listed(settings: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in settings.items())

@@ -1,0 +1,226 @@
+"""Environments of several agents as one unit: every seat of every environment is a row.
+
+Who sits where is a *matchup*: a permutation (environment, seat) -> row. A row belongs to one policy for good, so
+the matchup says who meets whom, and every policy has its rows in every step whoever it meets.
+
+An agent that leaves before the others (dead, finished) has its transition marked `terminated` or `truncated`
+once. From then on its row waits: it delivers `first` in every step, which learners mask, until the environment is
+reset for all seats together. Its episode is reported with the game's end, with those of the others.
+
+When the version of the matchup changes, the step that sees it is the last one of all running episodes: they are
+truncated (the value of what comes after is asked for, so learning loses nothing), and as no result of theirs is
+known, no episode is reported. The next step begins every environment under the new matchup.
+
+Axes: R = E * S rows; E environments of S seats; A action components.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .base import EnvSetupError, EnvSpec, MatchupSource, ShapingSource, StepArrays
+from .shaping import unflatten
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What one environment shows after a reset or a step.
+
+    obs: seat -> name -> array, for every seat that was active before the step or is now.
+    active: [S] who acts next, and whose next transition is a real one.
+    reward, terminated, truncated: [S] of the transition just made; 0 and False for seats that were not active.
+    objective: seat -> `true_objective`, where the environment gave one (NaN counts as none).
+    """
+
+    obs: Mapping[int, Mapping[str, NDArray[Any]]]
+    active: NDArray[np.bool_]
+    reward: NDArray[np.float64]
+    terminated: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
+    objective: Mapping[int, float] = field(default_factory=lambda: MappingProxyType({}))
+
+
+class Table(Protocol):
+    """One environment with S seats."""
+
+    def describe(self) -> EnvSpec:
+        """Spec of a row. Raises EnvSetupError for spaces that cannot be used, or that differ between seats."""
+
+    def begin(self, seed: int | None) -> Scene:
+        """Reset. seed: None goes on with the present generator."""
+
+    def advance(self, action: NDArray[Any]) -> Scene:
+        """Take one step. action: [S, A] of the spec's dtype; those of seats that are not active mean nothing."""
+
+    def shape(self, seat: int, values: Mapping[str, Any]) -> None:
+        """Use these (nested) shaping values for a seat, from the next `begin` on."""
+
+    def close(self) -> None:
+        """Release the environment."""
+
+
+MakeTable = Callable[[], Table]
+"""Makes one environment."""
+
+
+def plain_matchup(rows: int, seats: int) -> NDArray[np.int64]:
+    """[E, S]: neighbouring rows sit together. It is in force until `MultiAgentUnit.follow` is called."""
+    return np.arange(rows, dtype=np.int64).reshape(-1, seats)
+
+
+def probe_with(make: MakeTable) -> EnvSpec:
+    """Make one environment, describe it and close it."""
+    table = make()
+    try:
+        return table.describe()
+    finally:
+        table.close()
+
+
+class MultiAgentUnit:
+    """R rows in E = R / S environments. The first reset seeds them; their generators go on from there."""
+
+    def __init__(self, make: MakeTable, rows: int, seed: int, shaping: ShapingSource) -> None:
+        self._tables: list[Table] = []
+        try:
+            self.spec = self._make(make, rows)
+        except BaseException:
+            self.close()
+            raise
+        self.rows = rows
+        self._shaping = shaping
+        plain = plain_matchup(rows, self.spec.seats)
+        self._matchups: MatchupSource = lambda: (0, plain)
+        shape = plain.shape
+        self._row_ES, self._version = plain, 0
+        self._seeds: list[int] | None = np.random.SeedSequence(seed).generate_state(shape[0]).tolist()
+        self._over_E = np.zeros(shape[0], np.bool_)
+        self._active_ES = np.zeros(shape, np.bool_)
+        self._objective_ES = np.full(shape, np.nan)
+        self._return_ES = np.zeros(shape)
+        self._length_ES = np.zeros(shape, np.int64)
+        self._shaping_version_ES = np.zeros(shape, np.int64)
+
+    def _make(self, make: MakeTable, rows: int) -> EnvSpec:
+        """Make the environments; returns the spec of all of them."""
+        self._tables.append(make())
+        spec = self._tables[0].describe()
+        if rows % spec.seats:
+            raise EnvSetupError(
+                f"{spec.env_id} has {spec.seats} seats, and {rows} rows do not fill them: use a multiple of "
+                f"{spec.seats} (--envs-per-unit)"
+            )
+        self._tables += [make() for _ in range(rows // spec.seats - 1)]
+        if any(table.describe() != spec for table in self._tables[1:]):
+            raise EnvSetupError(
+                f"{spec.env_id}: two environments differ in their agents, spaces or shaping; make them all alike"
+            )
+        return spec
+
+    def follow(self, matchups: MatchupSource) -> None:
+        """See `Seated.follow`."""
+        self._matchups = matchups
+
+    def reset(self, out: StepArrays) -> None:
+        """See `Unit.reset`."""
+        self._take_seats(out)
+        for e in range(len(self._tables)):
+            self._begin(e, None if self._seeds is None else self._seeds[e], out)
+        self._seeds = None
+
+    def step(self, action: NDArray[Any], out: StepArrays) -> None:
+        """See `Unit.step`. action: [R, A] of `spec.action.dtype`."""
+        changed = self._matchups()[0] != self._version
+        if changed and self._over_E.all():
+            self._take_seats(out)
+            changed = False
+        for e in range(len(self._tables)):
+            if self._over_E[e]:
+                self._begin(e, None, out)
+            else:
+                self._advance(e, action[self._row_ES[e]], out)
+        if changed:
+            self._cut(out)
+
+    def close(self) -> None:
+        """Close every environment once."""
+        while self._tables:
+            self._tables.pop().close()
+
+    def _take_seats(self, out: StepArrays) -> None:
+        self._version, self._row_ES = self._matchups()
+        if out.seat is not None:
+            out.seat[self._row_ES.ravel()] = np.arange(self.rows)
+
+    def _cut(self, out: StepArrays) -> None:
+        """End what runs: nobody knows how it would have ended, so it is truncated and no episode."""
+        running_R = self._row_ES[self._active_ES & ~self._over_E[:, None]]
+        out.truncated[running_R] = ~out.first[running_R]
+        self._over_E[:] = True
+
+    def _begin(self, e: int, seed: int | None, out: StepArrays) -> None:
+        for seat, row in enumerate(self._row_ES[e].tolist()):
+            self._shaping_version_ES[e, seat], values = self._shaping(row)
+            if self.spec.shaping:
+                self._tables[e].shape(seat, unflatten(values))
+        scene = self._tables[e].begin(seed)
+        if not scene.active.any():
+            raise EnvSetupError(f"{self.spec.env_id} breaks its contract: no agent is there after reset()")
+        self._over_E[e] = False
+        self._active_ES[e] = scene.active
+        self._objective_ES[e] = np.nan
+        self._return_ES[e] = self._length_ES[e] = 0
+        rows = self._row_ES[e]
+        out.first[rows] = True
+        out.reward[rows] = 0
+        out.terminated[rows] = out.truncated[rows] = out.episode_done[rows] = False
+        for seat, row in enumerate(rows.tolist()):
+            for name, array in out.obs.items():
+                array[row] = scene.obs[seat][name] if seat in scene.obs else 0
+        self._write_episodes(e, out)
+
+    def _advance(self, e: int, action_SA: NDArray[Any], out: StepArrays) -> None:
+        scene, rows, was = self._tables[e].advance(action_SA), self._row_ES[e], self._active_ES[e].copy()
+        if not np.isfinite(scene.reward).all():
+            raise EnvSetupError(
+                f"{self.spec.env_id} breaks its contract: rewards must be finite, got {scene.reward.tolist()!r:.200}. "
+                "Correct the environment"
+            )
+        for seat, arrays in scene.obs.items():
+            for name, array in arrays.items():
+                out.obs[name][rows[seat]] = array
+        out.first[rows] = ~was
+        out.reward[rows] = scene.reward * was
+        out.terminated[rows] = scene.terminated & was
+        out.truncated[rows] = scene.truncated & was & ~scene.terminated
+        self._return_ES[e] += scene.reward * was
+        self._length_ES[e] += was
+        for seat, objective in scene.objective.items():
+            self._objective_ES[e, seat] = objective
+        self._active_ES[e] = scene.active
+        self._over_E[e] = not scene.active.any()
+        out.episode_done[rows] = self._over_E[e] & (self._length_ES[e] > 0)
+        self._write_episodes(e, out)
+
+    def _write_episodes(self, e: int, out: StepArrays) -> None:
+        rows, own = self._row_ES[e], self._objective_ES[e]
+        out.objective[rows] = np.where(np.isnan(own), self._return_ES[e], own)
+        out.raw_return[rows] = out.shaped_return[rows] = self._return_ES[e]
+        out.length[rows] = self._length_ES[e]
+        out.shaping_version[rows] = self._shaping_version_ES[e]
+
+
+def number(env_id: str, what: str, value: Any) -> float:
+    """Read a number that an environment gave. Raises EnvSetupError where it is none."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise EnvSetupError(
+            f"{env_id} breaks its contract: the {what} must be a number, got {value!r:.200}. Correct the environment"
+        ) from None
