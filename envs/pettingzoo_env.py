@@ -23,12 +23,12 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from .base import ACTION_MASK as MASK
 from .base import ArraySpec, EnvSetupError, EnvSpec, RewardShapingInterface, ShapingSource
 from .multi_agent import MakeTable, MultiAgentUnit, Scene, number, probe_with
 from .shaping import default_shaping, find_interface, frames_per_step
 from .spaces import Leaf, action_decoder, action_spec, obs_leaves, read_leaf
 
-MASK = "action_mask"
 NEEDS = {
     "atari": ("multi_agent_ale_py", "pygame"),
     "butterfly": ("pymunk", "pygame"),
