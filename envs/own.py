@@ -40,7 +40,7 @@ def plugins() -> dict[str, EntryPoint]:
 
 def make(env_id: str, rows: int, keywords: Mapping[str, Any]) -> Made:
     """Call the user's factory once. A vector environment has R rows; any other environment is one of them."""
-    factory = _find_factory(env_id)
+    factory = find_factory(env_id)
     words = dict(keywords)
     if _takes(factory, "num_envs"):
         words.setdefault("num_envs", rows)
@@ -97,7 +97,7 @@ def one_by_one(
     return lambda: next(given)
 
 
-def _find_factory(env_id: str) -> Callable[..., object]:
+def find_factory(env_id: str) -> Callable[..., object]:
     """Import what the id names. What the module itself raises passes through."""
     if ":" in env_id:
         module_name, _, path = env_id.partition(":")

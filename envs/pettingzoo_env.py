@@ -266,13 +266,14 @@ class TurnTable:
         was = self._active
         mover = env.agent_selection
         env.step(agents.decode(action[agents.names.index(mover)]))
-        reward = np.array([agents.reward(env.rewards.get(name, 0.0)) for name in agents.names]) * was
-        terminated = np.array([bool(env.terminations.get(name, False)) for name in agents.names]) & was
+        rewards, ended, infos = env.rewards, env.terminations, env.infos
+        reward = np.array([agents.reward(rewards.get(name, 0.0)) for name in agents.names]) * was
+        terminated = np.array([bool(ended.get(name, False)) for name in agents.names]) & was
         alive = self._alive()
         truncated = was & ~alive & ~terminated
-        objective = agents.objectives(env.infos, np.flatnonzero(was).tolist())
+        objective = agents.objectives(infos, np.flatnonzero(was).tolist())
         left = was & ~alive
-        last = {seat: self._see(seat, moves=False) for seat in np.flatnonzero(left).tolist()}
+        last = {seat: self._see(seat, infos, moves=False) for seat in np.flatnonzero(left).tolist()}
         while alive.any() and not alive[agents.names.index(env.agent_selection)]:
             env.step(None)  # who has left gives up its turns
             alive = self._alive()
@@ -291,13 +292,14 @@ class TurnTable:
     ) -> Scene:
         obs = dict(last or {})
         moves = self._agents.names.index(self._env.agent_selection) if active.any() else -1
+        infos = self._env.infos
         for seat in np.flatnonzero(active | was).tolist():
-            obs[seat] = self._see(seat, moves=seat == moves)
+            obs[seat] = self._see(seat, infos, moves=seat == moves)
         return Scene(obs, active, reward, terminated, truncated, objective)
 
-    def _see(self, seat: int, *, moves: bool) -> dict[str, NDArray[Any]]:
+    def _see(self, seat: int, infos: Mapping[Any, Any], *, moves: bool) -> dict[str, NDArray[Any]]:
         name = self._agents.names[seat]
-        return self._agents.read(self._env.observe(name), self._env.infos.get(name), moves=moves)
+        return self._agents.read(self._env.observe(name), infos.get(name), moves=moves)
 
     def _alive(self) -> NDArray[np.bool_]:
         env, here = self._env, set(self._env.agents)

@@ -16,9 +16,10 @@ from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.hypers import Values
 
 
-def weights_path(run: Path, member: int) -> Path:
-    """Where a member's weights lie."""
-    return run / "checkpoints" / f"policy_{member:02d}.safetensors"
+def weights_path(run: Path, member: int, at_frames: int | None = None) -> Path:
+    """Where a member's weights lie: those of the run's end, or those kept after so many frames of each member."""
+    folder = run / "checkpoints"
+    return (folder if at_frames is None else folder / f"at_{at_frames}") / f"policy_{member:02d}.safetensors"
 
 
 def save_member(path: Path, pack: Pack, state: Mapping[str, Tensor], member: int, values: Values) -> None:

@@ -198,10 +198,26 @@ class EvalCommand:
     """Seed of environments and actions."""
     greedy: bool = False
     """Take the most probable action instead of sampling."""
+    against: str = ""
+    """Play games against others, in every seat equally often, and print who won: `random`; the folder of a run, or
+    FOLDER@FRAMES for what it kept by --save-every-frames; or a policy of your own as module:factory."""
 
 
 def _eval(arguments: list[str]) -> int:
     command = _parse(EvalCommand, "pbt-rl eval", arguments)
+    if command.against:
+        from pbt_rl.matches import evaluate_against
+
+        require(command.video is None, "video", command.video, "leave it out with --against")
+        evaluate_against(
+            command.run,
+            command.member,
+            command.against,
+            command.episodes,
+            command.seed,
+            greedy=command.greedy,
+        )
+        return 0
     from pbt_rl.evaluate import evaluate
 
     evaluate(

@@ -77,7 +77,7 @@ def evaluate(run: Path, member: str, episodes: int, video: Path | None, seed: in
     )
     spec = probe(config.env, options)
     pack = load_pack(config, spec, weights_path(run, number), seed)
-    rows = min(episodes, MAX_ROWS)
+    rows = -(-min(episodes, MAX_ROWS) // spec.seats) * spec.seats
     unit: Unit
     camera = None
     if video is None:

@@ -318,9 +318,9 @@ class Learner:
         try:
             save_member(path, self.pack, self.trainer.residents.state(member), member, values)
         except OSError as error:
-            self._send(("not_saved", member, str(error)))
+            self._send(("not_saved", path, str(error)))
         else:
-            self._send(("saved", member))
+            self._send(("saved", path))
 
     def _report_limits(self) -> None:
         steps = self.sampler.tally.steps

@@ -22,6 +22,7 @@ from __future__ import annotations
 import json
 import signal
 import time
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import FrameType
@@ -118,7 +119,9 @@ class Supervisor:
         self._environment_seconds = 0.0
         self._next_view = 0.0
         self._next_progress = time.monotonic() + PROGRESS_SECONDS
-        self._saved: set[int] = set()
+        self._saved: set[Path] = set()
+        """Files of weights that were written, or could not be."""
+        self._next_save_frames = config.save_every_frames
 
     # -- the run --------------------------------------------------------------------------------------------
 
@@ -201,7 +204,7 @@ class Supervisor:
             self._saved.add(content[0])
         elif kind == "not_saved":
             self._saved.add(content[0])
-            self._screen.event(f"the weights of member {content[0]} could not be saved: {content[1]}")
+            self._screen.event(f"{content[0]} could not be written: {content[1]}")
         else:
             assert kind == "ready", kind
             self._learners_ready += 1
@@ -248,6 +251,8 @@ class Supervisor:
         if not self._dispatch.busy:
             self._observe()
             self._turns.heard(pack)
+        if 0 < self._next_save_frames <= self._population.least_frames:
+            self._save_snapshot()
 
     # -- decisions ------------------------------------------------------------------------------------------
 
@@ -382,19 +387,31 @@ class Supervisor:
 
     # -- the end --------------------------------------------------------------------------------------------
 
-    def _save_best(self, fleet: Fleet) -> None:
-        """Have what was decided applied, and the best member's weights written (member 0's before any episode)."""
+    def _save(self, path: Callable[[int], Path]) -> tuple[int, Path]:
+        """Have the best member's weights (member 0's before any episode) written; returns who it is and where to."""
         best = best_member(self._population.views()) or 0
-        values = self._population.members[best].values
-        fleet.send(self._pack_of[best], ("save", best, weights_path(self._folder, best), values))
+        self._send(self._pack_of[best], ("save", best, path(best), self._population.members[best].values))
+        return best, path(best)
+
+    def _save_snapshot(self) -> None:
+        """Keep the best member as it is now; nothing waits for it."""
+        every, frames = self._config.save_every_frames, self._population.least_frames
+        due = frames // every * every
+        self._next_save_frames = due + every
+        best, _ = self._save(lambda member: weights_path(self._folder, member, due))
+        self._journal.write("snapshot", frames, member=best, at_frames=due)
+
+    def _save_best(self, fleet: Fleet) -> None:
+        """Have what was decided applied, and the best member's weights written."""
+        best, path = self._save(lambda member: weights_path(self._folder, member))
         deadline = time.monotonic() + SAVE_SECONDS
-        while (self._dispatch.busy or best not in self._saved) and time.monotonic() < deadline:
+        while (self._dispatch.busy or path not in self._saved) and time.monotonic() < deadline:
             for event in fleet.events(PATIENCE_SECONDS):
                 if event.kind == "message" and event.content[0] == "report":
                     continue  # it may bring new decisions
                 if event.kind in ("message", "learner_died"):
                     self._handle(fleet, event)
-        if best not in self._saved:
+        if path not in self._saved:
             self._screen.event(f"the weights of member {best} were not saved within {SAVE_SECONDS:.0f} s")
 
     def _finish(self, ended: str) -> None:
