@@ -294,7 +294,7 @@ FAMILIES = {
         Family(
             "pettingzoo",
             "PettingZoo: environments of several agents",
-            "pettingzoo/connect_four_v3",
+            "pettingzoo/classic/connect_four_v3",
             ("pettingzoo",),
             "pip install 'pbt-rl[pettingzoo]'",
             _load_pettingzoo,

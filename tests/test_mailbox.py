@@ -1,6 +1,9 @@
 import os
+import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +17,7 @@ from pbt_rl.mailbox import (
     OBSERVATIONS,
     POISON_BYTE,
     Mailbox,
+    MatchupTable,
     ShapingTable,
     anonymous_memory,
 )
@@ -40,12 +44,12 @@ def event_fd():
 
 
 def arrays_of(box: Mailbox) -> dict[str, np.ndarray]:
-    fields = {name: x for name, x in vars(box.step).items() if name != "obs"}
+    fields = {name: x for name, x in vars(box.step).items() if name != "obs" and x is not None}
     return fields | {f"obs.{name}": x for name, x in box.step.obs.items()} | {"action": box.action}
 
 
 @pytest.mark.parametrize("rows", [1, 3, 16])
-@pytest.mark.parametrize("spec", [SMALL, ODD], ids=["small", "odd"])
+@pytest.mark.parametrize("spec", [SMALL, ODD, replace(SMALL, seats=2)], ids=["small", "odd", "seats"])
 def test_both_sides_see_the_same_arrays_and_none_overlaps(spec, rows):
     actor = Mailbox.create(spec, rows, "test")
     learner = Mailbox(spec, rows, actor.fd)
@@ -199,3 +203,36 @@ def test_a_reader_waits_while_a_row_is_written():
         writer.version[0] = 2
         writer.guard[0] += 1
         assert reading.result(10) == (2, {"bait": 2.0})
+
+
+def test_a_matchup_is_read_whole_while_it_is_written():
+    shape = (3, 40, 5)
+    fd = anonymous_memory(MatchupTable.size(shape), "test")
+    writer, reader = MatchupTable.map(shape, fd), MatchupTable.map(shape, fd)
+    writer.write(np.zeros(shape, np.int64))
+    stopping = threading.Event()
+
+    def write():
+        number = 0
+        while not stopping.is_set():
+            number += 1
+            writer.write(np.full(shape, number))
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            writing = pool.submit(write)
+            seen = set()
+            deadline = time.monotonic() + 20
+            while len(seen) < 300 and time.monotonic() < deadline:
+                version, rows = reader.read(len(seen) % 3)
+                assert set(rows.ravel().tolist()) == {version - 1}, "versions count the writes"
+                seen.add(version)
+            stopping.set()
+            writing.result()
+    finally:
+        stopping.set()
+        sys.setswitchinterval(before)
+        os.close(fd)
+    assert len(seen) == 300

@@ -127,7 +127,10 @@ def test_shaping_is_found_below_wrappers():
         ("own_of_a_test:make_evn", "has no 'make_evn'; did you mean make_env"),
         ("own_of_a_test:number", "is int, not a function"),
         ("own_of_a_test:nothing", "returned builtins.NoneType, not an environment: return a gymnasium.Env"),
-        ("own_of_a_test:ParallelEnv", "PettingZoo environment: multi-agent is not there yet"),
+        (
+            "own_of_a_test:ParallelEnv",
+            "returned own_of_a_test.ParallelEnv, not an environment: .* a PettingZoo ParallelEnv",
+        ),
         ("own_of_a_test:fixed_vector", "3 rows where 1 are needed: give it the parameter num_envs"),
         ("nowhere", "'nowhere' names no environment.*module:factory for your own"),
     ],

@@ -1,0 +1,115 @@
+"""Lab2D's own engine: every level, every player's own reward, limits of time, seeds, and wrong settings."""
+
+import numpy as np
+import pytest
+
+from pbt_rl.envs import registry
+from pbt_rl.envs.base import EnvSetupError, default_shaping_source, private_step_arrays
+from pbt_rl.envs.registry import EnvOptions
+
+pytest.importorskip("dmlab2d")
+SMALL = {"spriteSize": 1}
+
+
+def unit_of(level, rows, seed=0, **settings):
+    options = EnvOptions(keywords=SMALL | settings)
+    spec = registry.probe(f"dmlab2d/{level}", options)
+    unit = registry.make_unit(f"dmlab2d/{level}", rows, seed, options, default_shaping_source(spec))
+    out = private_step_arrays(spec, rows)
+    unit.reset(out)
+    return unit, out
+
+
+def play(unit, out, steps, seed=0):
+    """(observation sums, rewards) of random play."""
+    rng, seen, rewards = np.random.default_rng(seed), [], []
+    for _ in range(steps):
+        unit.step(
+            rng.integers(0, unit.spec.action.nvec, (unit.rows, unit.spec.action.components)).astype(np.int32),
+            out,
+        )
+        seen.append(out.obs["obs"].astype(int).sum())
+        rewards.append(out.reward.copy())
+    return seen, np.array(rewards)
+
+
+@pytest.mark.parametrize(
+    ("level", "seats", "nvec"),
+    [
+        ("chase_eat", 1, (5,)),
+        ("clean_up", 2, (5, 3, 2, 2)),
+        ("commons_harvest", 2, (5, 3, 2)),
+        ("pushbox", 1, (5,)),
+        ("running_with_scissors", 2, (5, 3, 2)),
+    ],
+)
+def test_every_level_plays(level, seats, nvec):
+    assert f"{level}" in registry.families()[[f.name for f in registry.families()].index("dmlab2d")].names
+    unit, out = unit_of(level, 2)
+    assert (unit.spec.seats, unit.spec.action.nvec) == (seats, nvec)
+    assert unit.spec.obs["obs"].shape[0] == 3
+    seen, _ = play(unit, out, 20)
+    assert len(set(seen)) > 1
+    unit.close()
+    unit.close()
+
+
+def test_apples_are_paid_to_the_player_that_eats_them():
+    unit, out = unit_of("commons_harvest", 4, numPlayers=4)
+    _, rewards = play(unit, out, 150)
+    assert set(np.unique(rewards)) <= {0.0, 1.0, -1.0, -50.0, -51.0, -49.0}
+    assert (rewards > 0).any(0).sum() >= 2
+    assert ((rewards > 0).sum(1) < 4).all(), "not everybody is paid for what one has eaten"
+    np.testing.assert_allclose(out.raw_return, rewards.sum(0))
+    unit.close()
+
+
+def test_the_limit_of_time_cuts_and_what_the_level_ends_is_terminated():
+    unit, out = unit_of("commons_harvest", 2, episodeLengthFrames=7)
+    play(unit, out, 7)
+    assert out.truncated.all()
+    assert not out.terminated.any()
+    assert (out.length == 7).all()
+    assert (out.episode_done & (out.obs["obs"].sum((1, 2, 3)) > 0)).all()
+    play(unit, out, 1)
+    assert out.first.all()
+    unit.close()
+    unit, out = unit_of("chase_eat", 8)
+    ended = []
+    for step in range(60):
+        play(unit, out, 1, seed=step)
+        ended += out.terminated[out.episode_done].tolist()
+    assert ended
+    assert all(ended), "a caught player is a terminal state"
+    unit.close()
+
+
+def test_equal_seeds_give_equal_worlds():
+    def told(seed):
+        unit, out = unit_of("commons_harvest", 4, seed, episodeLengthFrames=10)
+        seen, _ = play(unit, out, 25)
+        unit.close()
+        return seen
+
+    assert told(1) == told(1) != told(2)
+
+
+@pytest.mark.parametrize(
+    ("level", "settings", "said"),
+    [
+        ("comons_harvest", {}, "Did you mean dmlab2d/commons_harvest"),
+        ("pushbox", {"numPlayers": 2}, "has one player"),
+        (
+            "commons_harvest",
+            {"numPlayers": 0},
+            "numPlayers=0 cannot be used: give a whole number of 1 or more",
+        ),
+        ("commons_harvest", {"numPlayers": 99}, "cannot be made with numPlayers=99"),
+        ("commons_harvest", {"apples": 3}, r"Invalid setting: apples = \"3\""),
+    ],
+)
+def test_what_a_level_does_not_take(level, settings, said):
+    with pytest.raises(EnvSetupError, match=said) as error:
+        registry.probe(f"dmlab2d/{level}", EnvOptions(keywords=settings))
+    assert "\n" not in str(error.value)
+    assert "\x1b" not in str(error.value)
