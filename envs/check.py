@@ -13,7 +13,7 @@ from . import registry
 from .base import ACTION_MASK, EnvSpec
 from .shaping import find_interface, flatten, unflatten
 from .time_limit import time_limit
-from .trial import ROWS, Driver, Played
+from .trial import Driver, Played
 
 SHORT_STEPS = 500
 """Steps of each row, at most, in the runs that are compared with the main one."""
@@ -55,7 +55,7 @@ def check(
         driver = Driver(env_id, options, spec, timeout_seconds)
         driver.reset_only(seed)
     report.facts += _describe(spec)
-    main = driver.play(-(-steps // ROWS), seed)
+    main = driver.play(-(-steps // driver.rows), seed)
     _say_speed(report, main)
     _say_episodes(report, main)
     _say_final_observations(report, main)
@@ -84,7 +84,7 @@ def _describe(spec: EnvSpec) -> list[tuple[str, str]]:
         action = f"continuous, {', '.join(f'{low:g}..{high:g}' for low, high in pairs)}"
     shaping = ", ".join(f"{name} {value:g}" for name, value in spec.shaping.items()) or "none"
     return [
-        ("environment", spec.env_id),
+        ("environment", spec.env_id + (f", {spec.seats} seats" if spec.seats > 1 else "")),
         ("observation", obs),
         ("action", action),
         ("frames", f"{spec.frame_skip} a step"),
@@ -95,8 +95,9 @@ def _describe(spec: EnvSpec) -> list[tuple[str, str]]:
 def _say_speed(report: Report, played: Played) -> None:
     if not played.seconds:
         return
-    steps = len(played.digests) * ROWS
-    text = f"{steps / played.seconds:,.0f} steps/s on one core, {ROWS} rows, {steps} steps"
+    rows = len(played.rewards_TR[0])
+    steps = len(played.digests) * rows
+    text = f"{steps / played.seconds:,.0f} steps/s on one core, {rows} rows, {steps} steps"
     ledger = played.ledger
     if ledger is not None and ledger.steps:
         resets = sum(ledger.reset_seconds)
@@ -181,7 +182,7 @@ def _say_mask(report: Report, played: Played, spec: EnvSpec) -> None:
         return
     if not played.masked_share:
         return
-    idle = played.idle_rows / (ROWS * len(played.masked_share))
+    idle = played.idle_rows / (len(played.rewards_TR[0]) * len(played.masked_share))
     text = f"forbids {fmean(played.masked_share):.0%} of the choices"
     report.facts.append(("action mask", text + (f"; allows none in {idle:.0%} of the steps" if idle else "")))
     if not any(played.masked_share):

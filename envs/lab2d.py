@@ -9,7 +9,7 @@ The engine ends an episode for its time limit as for anything else. As the limit
 many steps was cut and is truncated, with its final picture; one that ends before is terminated.
 
 --env-option reaches the level as its settings: `numPlayers=3`, `spriteSize=4`, `episodeLengthFrames=500`, and what else
-the level's `init.lua` reads.
+the level's `init.lua` reads; nested ones as JSON: `avatars={"player":{"%default":{"rewardForBeingZapped":0}}}`.
 
 Axes: S seats (players), A action components.
 """
@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import dmlab2d
@@ -38,6 +38,8 @@ LEVELS: dict[str, dict[str, Any]] = {
     "running_with_scissors": {"numPlayers": 2, "spriteSize": 8, LENGTH: 1000},
 }
 """Level -> the settings that it is given, unless --env-option says otherwise."""
+MOST_PLAYERS = 20
+"""The levels have no more colours."""
 LEAST_HEIGHT = 36
 """Of a picture that the Nature CNN's three layers leave something of."""
 
@@ -48,8 +50,8 @@ class Lab2dTable:
     def __init__(self, level: str, settings: Mapping[str, Any]) -> None:
         self._id = f"dmlab2d/{level}"
         self._limit = _whole(self._id, LENGTH, settings[LENGTH])
-        players = _whole(self._id, "numPlayers", settings["numPlayers"]) if "numPlayers" in settings else 0
-        said = {"levelName": level, **{name: _text(value) for name, value in settings.items()}}
+        players = settings.get("numPlayers", 0)
+        said = {"levelName": level, **{name: _text(value) for name, value in _flat(settings)}}
         try:
             self._world = dmlab2d.Lab2d(runfiles_helper.find(), said)
             seen = [f"{n}.RGB" for n in range(1, players + 1)] or ["WORLD.RGB"]
@@ -176,7 +178,13 @@ def _settings(level: str, keywords: Mapping[str, Any]) -> dict[str, Any]:
         raise EnvSetupError(f"dmlab2d/{level} is not a level.{hint} There are {', '.join(sorted(LEVELS))}")
     if "numPlayers" in keywords and "numPlayers" not in LEVELS[level]:
         raise EnvSetupError(f"dmlab2d/{level} has one player: leave --env-option numPlayers out")
-    return LEVELS[level] | dict(keywords)
+    settings = LEVELS[level] | dict(keywords)
+    players = settings.get("numPlayers", 1)
+    if _whole(f"dmlab2d/{level}", "numPlayers", players) > MOST_PLAYERS:
+        raise EnvSetupError(
+            f"dmlab2d/{level}: --env-option numPlayers={players} cannot be used: give at most {MOST_PLAYERS}"
+        )
+    return settings
 
 
 def _whole(env_id: str, name: str, value: Any) -> int:
@@ -187,13 +195,22 @@ def _whole(env_id: str, name: str, value: Any) -> int:
     return value
 
 
+def _flat(settings: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Nested settings as the engine wants them: names joined by dots."""
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            yield from ((f"{name}.{inner}", part) for inner, part in _flat(value))
+        else:
+            yield name, value
+
+
 def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _first_line(error: Exception) -> str:
     """What the engine says went wrong, without colours and the script's stack."""
-    text = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).removeprefix("ERROR:").strip()
+    text = re.sub(r"\x1b\[[0-9;]*m|^ERROR: *", "", str(error).strip().removeprefix("\x1b[0;31m"))
     return text.partition("\n")[0].partition(" (default:")[0].rstrip(".")
 
 

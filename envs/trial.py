@@ -34,8 +34,8 @@ from .base import (
 from .gymnasium_env import GymUnit
 from .time_limit import time_limit
 
-ROWS = 2
-"""Rows of the unit: two, since what two environments of one process share shows only then."""
+ENVIRONMENTS = 2
+"""Of the unit: two, since what two environments of one process share shows only then. A row each, or a row a seat."""
 
 
 @dataclass
@@ -165,6 +165,7 @@ class Driver:
 
     def __init__(self, env_id: str, options: registry.EnvOptions, spec: EnvSpec, timeout: float) -> None:
         self.env_id, self.options, self.spec, self.timeout = env_id, options, spec, timeout
+        self.rows = ENVIRONMENTS * spec.seats
 
     def unit(self, seed: int, shaping: ShapingSource, ledger: Ledger) -> tuple[Unit, Ledger | None]:
         """Make a unit, with witnesses where that is possible."""
@@ -172,7 +173,7 @@ class Driver:
         if not isinstance(raw, gymnasium.Env):
             if raw is not None:
                 raw.close()
-            return registry.make_unit(self.env_id, ROWS, seed, self.options, shaping), None
+            return registry.make_unit(self.env_id, self.rows, seed, self.options, shaping), None
         raw.close()
 
         def make() -> gymnasium.Env[Any, Any]:
@@ -180,19 +181,19 @@ class Driver:
             assert isinstance(env, gymnasium.Env)
             return _Witness(env, ledger)
 
-        return GymUnit(self.env_id, make, ROWS, seed, shaping), ledger
+        return GymUnit(self.env_id, make, self.rows, seed, shaping), ledger
 
     def reset_only(self, seed: int) -> None:
         """See that it can be made and reset; what it raises passes through."""
         unit, _ = self.unit(seed, lambda _row: (0, self.spec.shaping), Ledger())
         with closing(unit):
-            unit.reset(private_step_arrays(self.spec, ROWS))
+            unit.reset(private_step_arrays(self.spec, self.rows))
 
     def play(self, steps: int, seed: int, shaping: Mapping[str, float] | None = None) -> Played:
         """Play so many steps of each row; the actions are always the same ones."""
         values = self.spec.shaping if shaping is None else shaping
         unit, ledger = self.unit(seed, lambda _row: (0, values), Ledger())
-        played, out = Played(ledger), private_step_arrays(self.spec, ROWS)
+        played, out = Played(ledger), private_step_arrays(self.spec, self.rows)
         rng = np.random.default_rng(0)
         with closing(unit):
             try:
@@ -226,7 +227,7 @@ def _below_us(error: Exception) -> str:
 
 def _note(played: Played, out: StepArrays, ends: dict[int, bytes]) -> None:
     """Take in one step. ends: row -> its observation where its episode was cut with the last step."""
-    of_rows = [b"".join(array[row].tobytes() for array in out.obs.values()) for row in range(ROWS)]
+    of_rows = [b"".join(array[row].tobytes() for array in out.obs.values()) for row in range(len(out.first))]
     flags = b"".join(a.tobytes() for a in (out.reward, out.terminated, out.truncated, out.first))
     played.digests.append(hashlib.blake2b(b"".join(of_rows) + flags, digest_size=8).digest())
     played.rewards_TR.append(out.reward.copy())
@@ -234,7 +235,7 @@ def _note(played: Played, out: StepArrays, ends: dict[int, bytes]) -> None:
         mask_RD = out.obs[ACTION_MASK]
         played.masked_share.append(1 - float(mask_RD.mean()))
         played.idle_rows += int((~mask_RD.any(1)).sum())
-    for row in range(ROWS):
+    for row in range(len(out.first)):
         played.blank_elsewhere |= not out.episode_done[row] and _blank(out, row)
         played.varied |= of_rows[row] != played.first_seen.setdefault(row, of_rows[row])
         if out.first[row] and row in ends:

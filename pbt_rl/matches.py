@@ -28,6 +28,7 @@ from pbt_rl.envs.base import (
     Unit,
     default_shaping_source,
     private_step_arrays,
+    random_allowed,
 )
 from pbt_rl.envs.own import find_factory
 from pbt_rl.envs.registry import make_unit, probe
@@ -180,12 +181,8 @@ class RandomPlayer:
         if not self._action.nvec:
             low, high = (np.array(x, np.float32) for x in (self._action.low, self._action.high))
             return self._rng.uniform(low, high, (rows, len(low))).astype(np.float32)
-        size = sum(self._action.nvec)
-        mask_RD = step.obs[ACTION_MASK] if ACTION_MASK in step.obs else np.ones((rows, size), np.uint8)
-        draw_RD = self._rng.random((rows, size)) * mask_RD
-        ends = np.cumsum(self._action.nvec)
-        parts = [draw_RD[:, end - n : end].argmax(1) for n, end in zip(self._action.nvec, ends, strict=True)]
-        return np.stack(parts, 1).astype(np.int32)
+        everything = np.ones((rows, sum(self._action.nvec)), np.uint8)
+        return random_allowed(self._action.nvec, step.obs.get(ACTION_MASK, everything), self._rng)
 
 
 class OwnPlayer:

@@ -84,6 +84,18 @@ def test_the_limit_of_time_cuts_and_what_the_level_ends_is_terminated():
     unit.close()
 
 
+def test_nested_settings_reach_the_level():
+    """Zapped players lose 50, unless the level is told otherwise."""
+    nested = {"avatars": {"player": {"%default": {"rewardForBeingZapped": 0}}}}
+    least = []
+    for settings in ({}, nested):
+        unit, out = unit_of("commons_harvest", 16, numPlayers=8, **settings)
+        least.append(play(unit, out, 100)[1].min())
+        unit.close()
+    assert least[0] <= -49
+    assert -10 < least[1] < 0
+
+
 def test_equal_seeds_give_equal_worlds():
     def told(seed):
         unit, out = unit_of("commons_harvest", 4, seed, episodeLengthFrames=10)
@@ -104,7 +116,7 @@ def test_equal_seeds_give_equal_worlds():
             {"numPlayers": 0},
             "numPlayers=0 cannot be used: give a whole number of 1 or more",
         ),
-        ("commons_harvest", {"numPlayers": 99}, "cannot be made with numPlayers=99"),
+        ("commons_harvest", {"numPlayers": 99}, "numPlayers=99 cannot be used: give at most 20"),
         ("commons_harvest", {"apples": 3}, r"Invalid setting: apples = \"3\""),
     ],
 )
