@@ -18,13 +18,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .base import EnvSetupError, EnvSpec, MatchupSource, ShapingSource, StepArrays
+from .base import EnvSetupError, EnvSpec, MatchupSource, ShapingSource, StepArrays, write_stats
 from .shaping import unflatten
 
 
@@ -36,6 +35,7 @@ class Scene:
     active: [S] who acts next, and whose next transition is a real one.
     reward, terminated, truncated: [S] of the transition just made; 0 and False for seats that were not active.
     objective: seat -> `true_objective`, where the environment gave one (NaN counts as none).
+    stats: seat -> `episode_extra_stats`, likewise.
     """
 
     obs: Mapping[int, Mapping[str, NDArray[Any]]]
@@ -43,7 +43,8 @@ class Scene:
     reward: NDArray[np.float64]
     terminated: NDArray[np.bool_]
     truncated: NDArray[np.bool_]
-    objective: Mapping[int, float] = field(default_factory=lambda: MappingProxyType({}))
+    objective: Mapping[int, float] = field(default_factory=dict)
+    stats: Mapping[int, Any] = field(default_factory=dict)
 
 
 class Table(Protocol):
@@ -105,6 +106,7 @@ class MultiAgentUnit:
         self._objective_ES = np.full(shape, np.nan)
         self._return_ES = np.zeros(shape)
         self._length_ES = np.zeros(shape, np.int64)
+        self._stats_ES: dict[tuple[int, int], Any] = {}
         self._shaping_version_ES = np.zeros(shape, np.int64)
 
     def _make(self, make: MakeTable, rows: int) -> EnvSpec:
@@ -203,10 +205,23 @@ class MultiAgentUnit:
         self._length_ES[e] += was
         for seat, objective in scene.objective.items():
             self._objective_ES[e, seat] = objective
+        self._stats_ES |= {(e, seat): stats for seat, stats in scene.stats.items()}
         self._active_ES[e] = scene.active
         self._over_E[e] = not scene.active.any()
         out.episode_done[rows] = self._over_E[e] & (self._length_ES[e] > 0)
         self._write_episodes(e, out)
+        if self._over_E[e]:
+            self._write_stats(e, out)
+
+    def _write_stats(self, e: int, out: StepArrays) -> None:
+        for seat, row in enumerate(self._row_ES[e].tolist()):
+            try:
+                write_stats(out, row, self._stats_ES.pop((e, seat), None))
+            except ValueError as error:
+                raise EnvSetupError(
+                    f'{self.spec.env_id} breaks its contract: info["episode_extra_stats"] must {error}. Correct the '
+                    "environment"
+                ) from None
 
     def _write_episodes(self, e: int, out: StepArrays) -> None:
         rows, own = self._row_ES[e], self._objective_ES[e]

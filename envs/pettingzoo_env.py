@@ -15,7 +15,7 @@ from __future__ import annotations
 import difflib
 import re
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any, Protocol
 
@@ -160,6 +160,12 @@ class Agents:
         found = {seat: self.objective(infos.get(self.names[seat])) for seat in seats}
         return {seat: value for seat, value in found.items() if value is not None}
 
+    def stats(self, infos: Any, seats: Iterable[int]) -> dict[int, Any]:
+        """Seat -> `episode_extra_stats`, where there are any."""
+        found = {seat: infos.get(self.names[seat]) for seat in seats}
+        key = "episode_extra_stats"
+        return {seat: info[key] for seat, info in found.items() if isinstance(info, Mapping) and key in info}
+
     def breach(self, rule: str, got: object) -> EnvSetupError:
         """The error of an environment that breaks the API."""
         return EnvSetupError(
@@ -229,6 +235,7 @@ class ParallelTable:
             terminated,
             truncated,
             agents.objectives(infos, np.flatnonzero(was).tolist()),
+            agents.stats(infos, np.flatnonzero(was).tolist()),
         )
 
     def shape(self, seat: int, values: Mapping[str, Any]) -> None:
@@ -258,7 +265,7 @@ class TurnTable:
         self._env.reset(seed=seed)
         nobody = np.zeros(len(self._agents.names), np.bool_)
         self._active = self._alive()
-        return self._scene(self._active, nobody, np.zeros(len(nobody)), nobody, nobody, {})
+        return self._scene(self._active, nobody, np.zeros(len(nobody)), nobody, nobody, ({}, {}))
 
     def advance(self, action: NDArray[Any]) -> Scene:
         """See Table."""
@@ -271,14 +278,14 @@ class TurnTable:
         terminated = np.array([bool(ended.get(name, False)) for name in agents.names]) & was
         alive = self._alive()
         truncated = was & ~alive & ~terminated
-        objective = agents.objectives(infos, np.flatnonzero(was).tolist())
+        said = [of(infos, np.flatnonzero(was).tolist()) for of in (agents.objectives, agents.stats)]
         left = was & ~alive
         last = {seat: self._see(seat, infos, moves=False) for seat in np.flatnonzero(left).tolist()}
         while alive.any() and not alive[agents.names.index(env.agent_selection)]:
             env.step(None)  # who has left gives up its turns
             alive = self._alive()
         self._active = alive
-        return self._scene(alive, was & ~left, reward, terminated, truncated, objective, last)
+        return self._scene(alive, was & ~left, reward, terminated, truncated, said, last)
 
     def _scene(
         self,
@@ -287,15 +294,17 @@ class TurnTable:
         reward: NDArray[np.float64],
         terminated: NDArray[np.bool_],
         truncated: NDArray[np.bool_],
-        objective: Mapping[int, float],
+        said: Sequence[Mapping[int, Any]],
         last: Mapping[int, Mapping[str, NDArray[Any]]] | None = None,
     ) -> Scene:
+        """Said: objectives and extra statistics. last: what those see who have just left."""
         obs = dict(last or {})
         moves = self._agents.names.index(self._env.agent_selection) if active.any() else -1
         infos = self._env.infos
         for seat in np.flatnonzero(active | was).tolist():
             obs[seat] = self._see(seat, infos, moves=seat == moves)
-        return Scene(obs, active, reward, terminated, truncated, objective)
+        objective, stats = said
+        return Scene(obs, active, reward, terminated, truncated, objective, stats)
 
     def _see(self, seat: int, infos: Mapping[Any, Any], *, moves: bool) -> dict[str, NDArray[Any]]:
         name = self._agents.names[seat]

@@ -5,7 +5,7 @@ import pytest
 from gymnasium import spaces
 
 from pbt_rl.envs import registry
-from pbt_rl.envs.base import EnvSetupError, default_shaping_source, private_step_arrays
+from pbt_rl.envs.base import EnvSetupError, default_shaping_source, private_step_arrays, read_stats
 from pbt_rl.envs.multi_agent import MultiAgentUnit
 from pbt_rl.envs.pettingzoo_env import table_of
 from pbt_rl.envs.registry import EnvOptions
@@ -124,7 +124,9 @@ class Alone:
         rewards, seen = dict(actions), self.see()
         gone = {"b"} if self.t == 1 else set(self.agents) if self.t == 3 else set()
         terminations = {n: n in gone and not self.quiet for n in self.agents}
-        infos = {n: {"true_objective": 7.0} for n in gone if n == "b"}
+        infos = {
+            n: {"true_objective": 7.0, "episode_extra_stats": {"moves": self.t}} for n in gone if n == "b"
+        }
         self.agents = [n for n in self.agents if n not in gone]
         if self.quiet:
             seen = {n: x for n, x in seen.items() if n in self.agents}
@@ -163,7 +165,7 @@ class Turns(Alone):
         self.rewards = {mover: 1, other: -1 if other in self.agents else 0}
         if mover == "b":
             self.terminations["b"] = True
-            self.infos["b"] = {"true_objective": 7.0}
+            self.infos["b"] = {"true_objective": 7.0, "episode_extra_stats": {"moves": self.t}}
         elif self.t > 3:
             self.truncations["a"] = True
         elif "b" in self.agents:
@@ -194,6 +196,7 @@ def test_agents_that_leave_wait_for_the_others():
         [[1, 0], [Y, N], [N, N], [N, Y], [Y, Y]],
     ]
     assert (out.objective.tolist(), out.length.tolist()) == ([3, 7], [3, 1])
+    assert [read_stats(out, row) for row in (0, 1)] == [{}, {"moves": 1.0}]
 
 
 def test_who_leaves_shows_its_last_observation():
@@ -210,6 +213,7 @@ def test_turns_go_on_without_those_that_left():
         [[1, 0], [N, N], [Y, N], [N, Y], [Y, Y]],
     ]
     assert out.objective.tolist() == [2, 7]
+    assert [read_stats(out, row) for row in (0, 1)] == [{}, {"moves": 2.0}]
 
 
 def test_agents_that_are_not_alike_are_refused():
