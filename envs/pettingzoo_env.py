@@ -1,7 +1,8 @@
 """PettingZoo's environments as units: the parallel API, and the turn-based one (AEC) played as if it were parallel.
 
 A turn-based game takes one move a step. Every agent sees the board in every step; who is not to move has an action
-mask without any 1, so its action is ignored and nothing is learned from it. Rewards are delivered in the step in
+mask without any 1, so its action is ignored and nothing is learned from it, and an observation "turn" says so to its
+network. Rewards are delivered in the step in
 which they fall, whoever moves: one that falls while an agent waits follows its own last move in its row, and the
 returns carry it back there.
 
@@ -29,6 +30,9 @@ from .multi_agent import MakeTable, MultiAgentUnit, Scene, number, probe_with
 from .shaping import default_shaping, find_interface, frames_per_step
 from .spaces import Leaf, action_decoder, action_spec, obs_leaves, read_leaf
 
+TURN = "turn"
+"""Observation [1] of games of turns: 1 for who is to move. Networks do not see the mask, and the same position is worth
+one thing to who is to move and another to who waits."""
 NEEDS = {
     "atari": ("multi_agent_ale_py", "pygame"),
     "butterfly": ("pymunk", "pygame"),
@@ -85,7 +89,7 @@ class Agents:
         self._leaves: tuple[Leaf, ...] = obs_leaves(seen, env_id)
         self.action = action_spec(action, env_id)
         self.decode = action_decoder(action)
-        self._mask_in_obs = in_obs
+        self._mask_in_obs, self._turns = in_obs, turns
         self.masked = in_obs or turns
         if self.masked and not self.action.nvec:
             raise EnvSetupError(
@@ -112,6 +116,8 @@ class Agents:
         obs = {leaf.name: leaf.spec for leaf in self._leaves}
         if self.masked:
             obs[MASK] = ArraySpec((self._choices,), "uint8")
+        if self._turns:
+            obs[TURN] = ArraySpec((1,), "float32")
         return EnvSpec(
             env_id=self.env_id,
             obs=obs,
@@ -126,6 +132,8 @@ class Agents:
         arrays = {leaf.name: read_leaf(leaf, obs, self.env_id) for leaf in self._leaves}
         if self.masked:
             arrays[MASK] = self._mask(obs, info) if moves else np.zeros(self._choices, np.uint8)
+        if self._turns:
+            arrays[TURN] = np.array([moves], np.float32)
         return arrays
 
     def _mask(self, obs: Any, info: Any) -> NDArray[np.uint8]:

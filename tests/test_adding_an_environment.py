@@ -19,9 +19,10 @@ def blocks(language):
     return re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
 
 
+@pytest.mark.timeout(400)  # nine commands, each a process that imports torch
 def test_the_page_leads_from_nothing_to_a_population_that_tunes_its_reward(tmp_path):
     files = {re.match(r"# (\w+\.py)\n", block)[1]: block for block in blocks("python")}
-    assert list(files) == ["orchard.py", "taxi.py", "orchard_rows.py"]
+    assert list(files) == ["orchard.py", "taxi.py", "orchard_rows.py", "pennies.py"]
     assert len([line for line in files["orchard.py"].splitlines() if line]) <= 45
     for name, text in files.items():
         (tmp_path / name).write_text(text)
@@ -33,6 +34,9 @@ def test_the_page_leads_from_nothing_to_a_population_that_tunes_its_reward(tmp_p
         ["pbt-rl", "envs"],
         ["pbt-rl", "envs"],
         ["pbt-rl", "envs"],
+        ["pbt-rl", "envs"],
+        ["pbt-rl", "train"],
+        ["pbt-rl", "eval"],
     ]
     smaller = {"--train-for-frames": FRAMES, "--pbt.start-frames": 500, "--pbt.period-frames": 500}
     for command in commands:
@@ -44,10 +48,8 @@ def test_the_page_leads_from_nothing_to_a_population_that_tunes_its_reward(tmp_p
         assert run.err == ""
         if command[1] == "envs":
             assert "MISTAKE" not in run.out
-            fact = (
-                "action mask  forbids" if "taxi:make_env" in command else "other rewards when changed: apple"
-            )
-            assert fact in run.out
+            facts = {"taxi:make_env": "action mask  forbids", "pennies:Pennies": "pennies:Pennies, 2 seats"}
+            assert facts.get(command[3], "other rewards when changed: apple") in run.out
     journal = (tmp_path / "runs" / "orchard" / "journal.jsonl").read_text().splitlines()
     edits = [event for event in map(json.loads, journal) if event["event"] == "applied"]
     assert edits, "the population was edited"

@@ -1,9 +1,11 @@
-"""A fixed opponent for Connect Four: it wins if it can, else it blocks, else it plays anywhere.
+"""A fixed opponent for games of stones in a row: it wins if it can, else it blocks, else it plays anywhere.
 
-    pbt-rl eval runs/four --episodes 400 --against scripts.examples.one_ply:player
+    pbt-rl eval runs/x --episodes 400 --against scripts.examples.one_ply:tictactoe
+    pbt-rl eval runs/x --episodes 400 --against scripts.examples.one_ply:connect_four
 
 An opponent of one's own is a factory that gets the environment's spec and returns a function of the observations
-(name -> [N, ...]) and of [N] flags whether a game begins; it answers actions [N, A].
+(name -> [N, ...]) and of [N] flags whether a game begins; it answers actions [N, A]. Here the observations are
+"observation" [N, rows, columns, 2] (own stones, theirs) and "action_mask" [N, choices].
 """
 
 from __future__ import annotations
@@ -14,54 +16,53 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-ROWS, COLUMNS, IN_A_ROW = 6, 7, 4
 Board = NDArray[np.bool_]
-"""[6, 7] stones of one side; row 0 is the top."""
+"""[rows, columns] stones of one side; row 0 is the top."""
+Place = Callable[[Board, int], tuple[int, int]]
+"""(taken places, choice) -> row and column where the stone comes to lie."""
+Act = Callable[[Mapping[str, NDArray[Any]], NDArray[np.bool_]], NDArray[Any]]
 
 
-def player(
-    spec: object,  # noqa: ARG001 - every factory gets it
-) -> Callable[[Mapping[str, NDArray[Any]], NDArray[np.bool_]], NDArray[Any]]:
-    """Make the opponent: observations "observation" [N, 6, 7, 2] (own stones, theirs) and "action_mask" [N, 7]."""
+def connect_four(spec: object) -> Act:  # noqa: ARG001 - every factory gets it
+    """Four in a row; a stone falls to the lowest free place of its column."""
+    return opponent(4, lambda taken, column: (len(taken) - 1 - int(taken[:, column].sum()), column))
+
+
+def tictactoe(spec: object) -> Act:  # noqa: ARG001 - every factory gets it
+    """Three in a row; the choices are numbered along the rows of the observation."""
+    return opponent(3, lambda _taken, choice: (choice // 3, choice % 3))
+
+
+def opponent(in_a_row: int, place: Place) -> Act:
+    """Make the player of a game."""
     rng = np.random.default_rng(0)
 
     def act(obs: Mapping[str, NDArray[Any]], first: NDArray[np.bool_]) -> NDArray[np.int32]:  # noqa: ARG001
-        boards, masks = obs["observation"] > 0, obs["action_mask"]
-        moves = [
-            move(board[..., 0], board[..., 1], mask, rng) for board, mask in zip(boards, masks, strict=True)
-        ]
+        moves = []
+        for board, mask in zip(obs["observation"] > 0, obs["action_mask"], strict=True):
+            own, theirs = board[..., 0], board[..., 1]
+            choices = np.flatnonzero(mask).tolist() or [0]  # without any it is not our turn
+            winning = [
+                c for s in (own, theirs) for c in choices if wins(after(s, place(own | theirs, c)), in_a_row)
+            ]
+            moves.append(winning[0] if winning and mask.any() else rng.choice(choices))
         return np.array(moves, np.int32)[:, None]
 
     return act
 
 
-def move(own: Board, theirs: Board, mask: NDArray[Any], rng: np.random.Generator) -> int:
-    """Column to play; 0 where it is not our turn."""
-    columns = np.flatnonzero(mask).tolist()
-    if not columns:
-        return 0
-    for stones in (own, theirs):
-        for column in columns:
-            if wins(with_stone(stones, own | theirs, column)):
-                return int(column)
-    return int(rng.choice(columns))
+def after(stones: Board, place: tuple[int, int]) -> Board:
+    """The stones with one more."""
+    more = stones.copy()
+    more[place] = True
+    return more
 
 
-def with_stone(stones: Board, taken: Board, column: int) -> Board:
-    """The stones after one more falls into a column that is not full."""
-    row = ROWS - 1 - int(taken[:, column].sum())
-    after = stones.copy()
-    after[row, column] = True
-    return after
-
-
-def wins(stones: Board) -> bool:
-    """Whether four of these stones lie in a row."""
+def wins(stones: Board, in_a_row: int) -> bool:
+    """Whether so many of these stones lie in a row."""
+    padded = np.pad(stones, in_a_row)
     for down, right in ((0, 1), (1, 0), (1, 1), (1, -1)):
-        line = np.ones((ROWS + 2 * IN_A_ROW, COLUMNS + 2 * IN_A_ROW), np.bool_)
-        padded = np.pad(stones, IN_A_ROW)
-        for step in range(IN_A_ROW):
-            line &= np.roll(padded, (-down * step, -right * step), (0, 1))
-        if line.any():
+        shifted = [np.roll(padded, (-down * i, -right * i), (0, 1)) for i in range(in_a_row)]
+        if np.logical_and.reduce(shifted).any():
             return True
     return False

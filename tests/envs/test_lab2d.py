@@ -84,6 +84,17 @@ def test_the_limit_of_time_cuts_and_what_the_level_ends_is_terminated():
     unit.close()
 
 
+def test_actions_are_counted_from_the_least():
+    """Turning goes from -1 to 1: the middle choice does nothing, the first one turns the picture."""
+    unit, out = unit_of("commons_harvest", 1, numPlayers=1)
+    before = out.obs["obs"].copy()
+    unit.step(np.array([[0, 1, 0]], np.int32), out)
+    still = (out.obs["obs"] != before).mean()
+    unit.step(np.array([[0, 0, 0]], np.int32), out)
+    assert still < 0.05 < (out.obs["obs"] != before).mean()
+    unit.close()
+
+
 def test_nested_settings_reach_the_level():
     """Zapped players lose 50, unless the level is told otherwise."""
     nested = {"avatars": {"player": {"%default": {"rewardForBeingZapped": 0}}}}

@@ -185,6 +185,16 @@ def steps_of(env, count):
     return seen, out
 
 
+def masks_of(env, count):
+    """Who is to move, and how many choices each has, before each step."""
+    unit = MultiAgentUnit(lambda: table_of("own", env), 2, 0, lambda _row: (0, {}))
+    out = private_step_arrays(unit.spec, 2)
+    unit.reset(out)
+    for _ in range(count):
+        yield out.obs["turn"][:, 0].copy(), out.obs["action_mask"].sum(1).tolist()
+        unit.step(np.array([[0], [2]], np.int32), out)
+
+
 N, Y = False, True
 
 
@@ -206,6 +216,11 @@ def test_who_leaves_shows_its_last_observation():
 
 def test_turns_go_on_without_those_that_left():
     seen, out = steps_of(Turns(), 4)
+    assert [(turn.tolist(), allowed) for turn, allowed in masks_of(Turns(), 3)] == [
+        ([1, 0], [4, 0]),
+        ([0, 1], [0, 4]),
+        ([1, 0], [4, 0]),
+    ]
     assert seen == [
         [[1, -1], [N, N], [N, N], [N, N], [N, N]],
         [[-1, 1], [N, Y], [N, N], [N, N], [N, N]],
