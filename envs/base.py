@@ -77,6 +77,10 @@ class EnvSpec:
     frame_stack: how many past frames the device stacks for the 2-D uint8 array named "obs"; 1 = none.
     shaping: the environment's default reward shaping, name -> value; what PBT may tune as `shaping.NAME`.
     seats: agents that play in one environment (S), each of them a row of its own; 1 where there is nobody to meet.
+    tasks: names of the kinds of episodes (levels), where there are several. A member's objective is then the mean
+    over all tasks of each one's mean objective, of which no more than `task_cap` counts.
+
+    An observation is an image (uint8, 3-D), a text (int32, 1-D: hashed words at the end, 0 before them), or numbers.
     """
 
     env_id: str
@@ -86,6 +90,8 @@ class EnvSpec:
     frame_stack: int = 1
     shaping: Mapping[str, float] = field(default_factory=dict)
     seats: int = 1
+    tasks: tuple[str, ...] = ()
+    task_cap: float | None = None
 
 
 @dataclass(frozen=True)
@@ -132,6 +138,8 @@ class StepArrays:
     seat: NDArray[np.int64] | None = None
     """[R] where the row sat: environment * S + seat. Only where `spec.seats` is above 1; there all rows of an
     environment have `episode_done` set in the same step, that of the game's end."""
+    task: NDArray[np.int64] | None = None
+    """[R] index in `EnvSpec.tasks` of what the episode was; None where there are no tasks."""
 
 
 def write_stats(out: StepArrays, row: int, stats: Any) -> None:
@@ -289,6 +297,8 @@ def step_array_specs(spec: EnvSpec) -> dict[str, ArraySpec]:
         table[name] = ArraySpec((), "int64")
     table["stat_names"] = ArraySpec((MOST_STATS,), f"S{STAT_NAME_BYTES}")
     table["stat_values"] = ArraySpec((MOST_STATS,), "float64")
+    if spec.tasks:
+        table["task"] = ArraySpec((), "int64")
     return table
 
 

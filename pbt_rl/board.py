@@ -187,6 +187,9 @@ def member_scalars(member: MemberView) -> Scalars:
     for group, names in groups:
         scalars |= {f"{group}/{name}": member.stats[name] for name in names if name in member.stats}
     scalars |= {name: value for name, value in member.stats.items() if name.startswith(EXTRA)}
+    for name, task in member.tasks.items():
+        if task is not None:
+            scalars |= {f"tasks/{name}": task.objective, f"task_returns/{name}": task.raw_return}
     return scalars | {_value_tag(name): value for name, value in member.values.items()}
 
 
@@ -228,12 +231,16 @@ def layout(view: RunView) -> dict[str, dict[str, list[Any]]]:
 
     values = sorted({name for member in view.members for name in member.values})
     met = {"Matchup": {name: members(f"matchup/{name}") for name in MATCHUP_STATS}} if view.seats > 1 else {}
-    return met | {
+    tasks = [name for member in view.members[:1] for name in member.tasks]
+    by_task = {"Tasks": {name: members(f"tasks/{name}") for name in tasks}} if tasks else {}
+    return {
+        **met,
         "Objective": {
             "objective of every member": members("episodes/objective"),
             "population: best, mean": ["Multiline", ["^objective/(best|mean)$"]],
             "population: spread": members("objective/spread"),
         },
+        **by_task,
         "Episodes": {name: members(f"episodes/{name}") for name in EPISODE_STATS},
         "Learning": {name: members(f"learning/{name}") for name in LEARNING_STATS},
         "Hyperparameters": {n: members(_value_tag(n)) for n in values if not n.startswith(SHAPING)},

@@ -11,7 +11,8 @@ from pbt_rl.pbt.decisions import MemberReport, PopulationReport
 from pbt_rl.pbt.hypers import Values
 from pbt_rl.pbt.selection import mean_objective
 from pbt_rl.ratings import Ratings
-from pbt_rl.reports import EXTRA, Episode, Game, LearnerReport, MemberStats, MemberView
+from pbt_rl.reports import EXTRA, Episode, Game, LearnerReport, MemberStats, MemberView, TaskView
+from pbt_rl.tasks import TaskWindow
 
 RECENT_EPISODES = 100
 Judge = Literal["return", "win-rate", "elo"]
@@ -25,7 +26,8 @@ class Member:
     id: int
     values: Values
     initial: Values
-    window: int
+    objectives: TaskWindow
+    tasks: tuple[str, ...] = ()
     generation: int = 0
     steps: int = 0
     frames: int = 0
@@ -35,7 +37,6 @@ class Member:
     """That began in the present generation."""
     best: float | None = None
     """Highest mean of the window since the last comparison or change, if that saw an episode."""
-    objectives: deque[float] = field(init=False)
     recent: deque[Episode] = field(default_factory=lambda: deque(maxlen=RECENT_EPISODES))
     stats: dict[str, float] = field(default_factory=dict)
     stopped: bool = False
@@ -48,9 +49,6 @@ class Member:
     judged_by: Judge = "return"
     scores: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT_EPISODES))
     """Of its last games against other members in the present generation."""
-
-    def __post_init__(self) -> None:
-        self.objectives = deque(maxlen=self.window)
 
     def change(self, values: Values) -> None:
         """Begin a new generation: nothing measured before counts for it."""
@@ -76,31 +74,31 @@ class Member:
         if episode.generation == self.generation:
             self.recent.append(episode)
             if self.judged_by == "return":
-                self._judge(episode.objective)
+                self._judge(episode.objective, episode.raw_return, episode.task)
 
     def meet(self, score: float, elo: float) -> None:
         """Count a game against other members: its score, and the rating after it."""
         self.scores.append(score)
         if self.judged_by == "win-rate":
-            self._judge(score)
+            self._judge(score, score)
         elif self.judged_by == "elo":
-            self.objectives.clear()  # a rating is a mean already
-            self._judge(elo)
+            self._judge(elo, elo)
 
-    def _judge(self, objective: float) -> None:
+    def _judge(self, objective: float, raw_return: float, task: int = 0) -> None:
         self.episodes_now += 1
-        self.objectives.append(objective)
-        mean = mean_objective(self.objectives)
+        self.objectives.add(task, objective, raw_return)
+        known = self.objectives.objectives()
+        mean = mean_objective(known) if known else math.nan
         if mean > (-math.inf if self.best is None else self.best):
             self.best = mean
 
-    def report(self) -> MemberReport:
-        """What a controller may know."""
+    def report(self, rounds: int | None = None) -> MemberReport:
+        """What a controller may know. rounds: of how many the objectives are at most; None: all in the window."""
         return MemberReport(
             self.id,
             self.frames,
-            tuple(self.objectives),
-            self.episodes_now,
+            self.objectives.objectives(rounds),
+            self.objectives.rounds,
             self.generation,
             dict(self.values),
             self.best,
@@ -118,7 +116,9 @@ class Member:
             stats[f"{EXTRA}{name}"] = math.fsum(given) / len(given)
         if self.scores:
             stats["win_rate"] = math.fsum(self.scores) / len(self.scores)
-        objective = math.fsum(self.objectives) / len(self.objectives) if self.objectives else None
+        rounds = self.objectives.objectives()
+        objective = math.fsum(rounds) / len(rounds) if rounds else None
+        seen = {name: self.objectives.of_task(number) for number, name in enumerate(self.tasks)}
         return MemberView(
             member=self.id,
             objective=objective,
@@ -130,25 +130,46 @@ class Member:
             stats=stats,
             stopped=self.stopped,
             parked=self.parked,
+            tasks={name: None if known is None else TaskView(*known) for name, known in seen.items()},
         )
 
 
 class Population:
-    """All members, fed by the learners' reports."""
+    """All members, fed by the learners' reports.
+
+    window: episodes that an objective is the mean of at most; with tasks (see EnvSpec) rounds of one episode of each.
+    min_rounds: fewer make no objective that others are compared with.
+    """
 
     def __init__(
         self,
         values: list[Values],
         window: int,
         frame_skip: int,
+        *,
         judged_by: Judge = "return",
         ratings: Ratings | None = None,
+        tasks: tuple[str, ...] = (),
+        task_cap: float | None = None,
+        min_rounds: int = 1,
     ) -> None:
         """judged_by: what a member's objective is. ratings: of all members, where they meet in games."""
+        if judged_by != "return":
+            tasks, task_cap = (), None
+        rounds = 1 if judged_by == "elo" else window  # a rating is a mean already
         self.members = [
-            Member(i, dict(v), dict(v), window, judged_by=judged_by) for i, v in enumerate(values)
+            Member(
+                i,
+                dict(v),
+                dict(v),
+                TaskWindow(len(tasks) or 1, rounds, task_cap),
+                tasks,
+                judged_by=judged_by,
+            )
+            for i, v in enumerate(values)
         ]
         self.ratings = ratings
+        self._tasks, self._min_rounds = tasks, min_rounds
         self._frame_skip = frame_skip
         self.lag_max = 0
         self._discarded: dict[str, int] = {}
@@ -213,8 +234,16 @@ class Population:
         return sum(self._discarded.values())
 
     def report(self) -> PopulationReport:
-        """What a controller may know."""
-        return PopulationReport(self.least_frames, tuple(m.report() for m in self.members if not m.stopped))
+        """What a controller may know.
+
+        With tasks, all members are judged over equally many rounds: a mean over fewer would meet the cap more often.
+        """
+        members = [m for m in self.members if not m.stopped]
+        rounds = None
+        if self._tasks:
+            known = [m.objectives.rounds for m in members]
+            rounds = min((n for n in known if n >= self._min_rounds), default=None)
+        return PopulationReport(self.least_frames, tuple(m.report(rounds) for m in members))
 
     def views(self) -> list[MemberView]:
         """What the displays show, in order of id."""

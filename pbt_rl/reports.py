@@ -15,6 +15,7 @@ class Episode:
     """One finished episode of one member.
 
     generation: the member's generation when the episode began; an older one does not count for the objective.
+    task: index in `EnvSpec.tasks`; 0 where there are none.
     """
 
     member: int
@@ -25,6 +26,7 @@ class Episode:
     length_steps: int
     extra: dict[str, float] = field(default_factory=dict)
     """`info["episode_extra_stats"]`."""
+    task: int = 0
 
 
 @dataclass(frozen=True)
@@ -112,12 +114,21 @@ class Applied:
 
 
 @dataclass(frozen=True)
+class TaskView:
+    """How a member stands in one task: means within the window, and episodes since the member changed."""
+
+    objective: float
+    raw_return: float
+    episodes: int
+
+
+@dataclass(frozen=True)
 class MemberView:
     """One row of the leaderboard."""
 
     member: int
     objective: float | None
-    """Mean true objective over the window; None while no episode counts."""
+    """Mean true objective over the window; None while no episode counts, or not one of every task."""
     episodes: int
     """Episodes finished in total, over all generations."""
     generation: int
@@ -132,6 +143,8 @@ class MemberView:
     stopped: bool = False
     parked: bool = False
     """It waits for a place, or for a decision, and may train again."""
+    tasks: dict[str, TaskView | None] = field(default_factory=dict)
+    """Every task by name, None for one without an episode; empty where there are no tasks."""
 
     @property
     def status(self) -> str:

@@ -258,6 +258,7 @@ class Sampler:
                 shaped_return=float(step.shaped_return[row]),
                 length_steps=int(step.length[row]),
                 extra=read_stats(step, row),
+                task=0 if step.task is None else int(step.task[row]),
             )
         games = [] if step.seat is None else self._games(rows, step.seat, episodes)
         with self.lock:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+from dataclasses import asdict
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -77,6 +78,7 @@ def _member(member: MemberView) -> dict[str, Any]:
         "shaping": {
             name.removeprefix(SHAPING): value for name, value in values.items() if name.startswith(SHAPING)
         },
+        **({"tasks": {k: task and asdict(task) for k, task in member.tasks.items()}} if member.tasks else {}),
     }
 
 

@@ -82,8 +82,11 @@ class Supervisor:
             initial,
             config.pbt.objective_episodes,
             facts.spec.frame_skip,
-            config.matchup.objective,
-            Ratings(config.num_policies, config.matchup.elo_k) if facts.spec.seats > 1 else None,
+            judged_by=config.matchup.objective,
+            ratings=Ratings(config.num_policies, config.matchup.elo_k) if facts.spec.seats > 1 else None,
+            tasks=facts.spec.tasks,
+            task_cap=facts.spec.task_cap,
+            min_rounds=config.pbt.min_episodes,
         )
         self._pack_of = {m: i for i, pack in enumerate(facts.plan.packs) for m in pack.members}
         self._dispatch = Dispatch(self._population, self._pack_of, self._send)

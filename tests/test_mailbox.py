@@ -32,6 +32,7 @@ ODD = EnvSpec(
         "flags": ArraySpec((13,), "bool"),
     },
     ActionSpec(low=(-1.0, -2.0, 0.0), high=(1.0, 2.0, 3.0)),
+    tasks=("one", "other"),
     frame_stack=4,
 )
 

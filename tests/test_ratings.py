@@ -109,7 +109,7 @@ def report(games, episodes=()):
     ("judge", "objectives"), [("return", (7.0,)), ("win-rate", (1.0, 0.5)), ("elo", None)]
 )
 def test_what_members_are_ranked_by(judge, objectives):
-    population = Population([{}, {}], 10, 1, judge, Ratings(2, 8.0))
+    population = Population([{}, {}], 10, 1, judged_by=judge, ratings=Ratings(2, 8.0))
     episode = Episode(0, 0, 7.0, 7.0, 7.0, 3)
     games = [
         Game((0, 1), (0, 0), (7.0, 2.0)),
@@ -127,7 +127,7 @@ def test_what_members_are_ranked_by(judge, objectives):
 
 
 def test_a_game_that_someone_began_as_another_does_not_count():
-    population = Population([{}, {}], 10, 1, "elo", Ratings(2, 8.0))
+    population = Population([{}, {}], 10, 1, judged_by="elo", ratings=Ratings(2, 8.0))
     population.members[1].change({})
     population.take("cpu", report([Game((0, 1), (0, 0), (1.0, 0.0))]))
     assert population.ratings.elo == [START, START]

@@ -4,12 +4,13 @@ import pytest
 import torch
 from torch import nn
 
-from pbt_rl.algos.models import PolicyNet, make_model
+from pbt_rl.algos.models import PolicyNet, WordEncoder, make_model
 
 IMAGE = {"obs": ((4, 84, 84), "uint8")}
 SMALL = {"obs": ((3, 36, 40), "uint8")}
 VECTOR = {"obs": ((5,), "float32")}
 MIXED = {"camera": ((3, 36, 40), "uint8"), "a.speed": ((2, 2), "float32"), "gear": ((), "int64")}
+TEXT = {"obs": ((3, 36, 40), "uint8"), "instr": ((5,), "int32")}
 T, B = 4, 3
 
 
@@ -23,7 +24,13 @@ def observations(shapes, seed=0, *leading):
     out = {}
     for name, (shape, dtype) in shapes.items():
         x = torch.rand((*(leading or (T, B)), *shape), generator=g)
-        out[name] = (x * 255).to(torch.uint8) if dtype == "uint8" else (x * 4 - 2).to(getattr(torch, dtype))
+        if dtype == "int32":
+            out[name] = (x * 4000).to(torch.int32)
+            out[name][..., :2] = 0
+        else:
+            out[name] = (
+                (x * 255).to(torch.uint8) if dtype == "uint8" else (x * 4 - 2).to(getattr(torch, dtype))
+            )
     return out
 
 
@@ -43,6 +50,8 @@ CASES = {
     "gru": (VECTOR, {"core": "gru"}),
     "lstm": (VECTOR, {"core": "lstm"}),
     "nature lstm": (SMALL, {"core": "lstm"}),
+    "text": (TEXT, {"encoder": "impala", "core": "lstm"}),
+    "text alone": ({"instr": TEXT["instr"]}, {}),
     "gaussian": (VECTOR, {"gaussian": True}),
     "user": (SMALL, {"encoder": f"{__name__}:UserNet"}),
 }
@@ -216,6 +225,41 @@ def test_pixels_of_an_mlp_are_scaled_and_vectors_are_not():
     x = torch.randint(0, 256, (T, B, 1, 2, 2), dtype=torch.uint8)
     expected = vector({"obs": x.flatten(2) / 255}, torch.zeros(B, 0), first_flags())
     torch.testing.assert_close(net({"obs": x}, torch.zeros(B, 0), first_flags()), expected)
+
+
+def test_a_sentence_is_read_in_order_and_by_its_words_alone():
+    torch.manual_seed(0)
+    sentences = [[0, 0, 7, 9], [0, 5, 7, 9], [0, 0, 9, 7], [0, 0, 1007, 2009], [0, 0, 0, 0], [0, 0, 1000, 9]]
+    short, longer, swapped, folded, empty, thousand = WordEncoder(4)(
+        torch.tensor(sentences, dtype=torch.int32)
+    )
+    assert torch.equal(short, folded)  # modulo the number of embeddings
+    for other in (longer, swapped, empty, thousand):
+        assert not torch.allclose(short, other, atol=1e-3)
+    assert not empty.any()  # a place without a word says nothing
+
+
+def test_a_users_encoder_gets_texts_as_they_are():
+    net = make_model(TEXT, 6, encoder=f"{__name__}:reads_text")
+    obs = {"obs": torch.zeros(1, 2, 3, 36, 40, dtype=torch.uint8), "instr": torch.full((1, 2, 5), 2**31 - 1)}
+    obs["instr"] = obs["instr"].to(torch.int32)
+    net(obs, torch.zeros(2, 0), torch.zeros(1, 2, dtype=torch.bool))
+    assert ReadsText.seen.dtype == torch.int32
+    assert ReadsText.seen.max() == 2**31 - 1
+
+
+class ReadsText(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(1, dtype=torch.float32))
+
+    def forward(self, obs):
+        ReadsText.seen = obs["instr"]
+        return obs["obs"].flatten(1)[:, :4] * self.weight
+
+
+def reads_text(_shapes):
+    return ReadsText()
 
 
 def test_initial_weights():
