@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from .atari import AtariOptions
 from .base import EnvSetupError, EnvSpec, ShapingSource, Unit
+from .dmlab import DmlabOptions
 
 if TYPE_CHECKING:
     from .own import Made
@@ -25,11 +26,14 @@ class EnvOptions:
     """Options of the families that have any."""
 
     atari: AtariOptions = field(default_factory=AtariOptions)
+    dmlab: DmlabOptions = field(default_factory=DmlabOptions)
     keywords: Mapping[str, Any] = field(default_factory=dict)
     """--env-option: what the maker of an environment is called with (gym/, envpool/ and the user's own)."""
 
 
 DEFAULTS = EnvOptions()
+SHORT_NAMES = {"dmlab30": "dmlab/dmlab30"}
+"""Environments that have a name without a family, too."""
 
 
 def keywords(env_option: Iterable[str]) -> dict[str, Any]:
@@ -140,7 +144,7 @@ def plugins() -> tuple[str, ...]:
 
 
 def _find(env_id: str, options: EnvOptions) -> tuple[Backend, str]:
-    key, slash, name = env_id.partition("/")
+    key, slash, name = SHORT_NAMES.get(env_id, env_id).partition("/")
     if key not in FAMILIES and (":" in key or key in plugins()):
         return _load_own(), env_id
     if not slash or not name or key not in FAMILIES:
@@ -156,10 +160,14 @@ def _find(env_id: str, options: EnvOptions) -> tuple[Backend, str]:
         raise EnvSetupError(f"{env_id} needs the package {', '.join(family.missing)}: {family.install_hint}")
     if options.keywords and not family.takes_keywords:
         raise EnvSetupError(
-            f"--env-option {next(iter(options.keywords))}=... cannot be used: it is for gym/, envpool/, pettingzoo/, "
-            f"dmlab2d/ and environments of your own, not for {key}/"
+            f"--env-option {next(iter(options.keywords))}=... cannot be used: it is for {_takers()} and "
+            f"environments of your own, not for {key}/"
         )
     return family.load(), name
+
+
+def _takers() -> str:
+    return ", ".join(f"{family.name}/" for family in FAMILIES.values() if family.takes_keywords)
 
 
 def _load_atari() -> Backend:
@@ -251,6 +259,19 @@ def _load_envpool() -> Backend:
     )
 
 
+def _load_dmlab() -> Backend:
+    from . import dmlab  # noqa: PLC0415 - families are imported when used
+
+    return Backend(
+        names=dmlab.names,
+        probe=lambda name, options: dmlab.probe(name, options.dmlab, options.keywords),
+        make_unit=lambda name, rows, seed, options, shaping: dmlab.LabUnit(
+            name, rows, seed, options.dmlab, options.keywords, shaping
+        ),
+        recipe=lambda name, _options: dmlab.recipe(name),
+    )
+
+
 def _load_own() -> Backend:
     """The user's own have no family: NAME is the whole id."""
     from . import gymnasium_env, own  # noqa: PLC0415 - families are imported when used
@@ -315,6 +336,16 @@ FAMILIES = {
             ("envpool",),
             "pip install 'pbt-rl[envpool]'",
             _load_envpool,
+            takes_keywords=True,
+        ),
+        Family(
+            "dmlab",
+            "DeepMind Lab",
+            "dmlab/dmlab30",
+            ("deepmind_lab",),
+            "it is on no registry; build the module deepmind_lab as https://github.com/google-deepmind/lab says "
+            "(python/pip_package), and install that or put it on PYTHONPATH",
+            _load_dmlab,
             takes_keywords=True,
         ),
     )

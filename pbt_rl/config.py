@@ -7,13 +7,14 @@ counted in frames **of each member**, so they mean the same for one policy and f
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
 import tyro
 
 from pbt_rl.envs.atari import AtariOptions
+from pbt_rl.envs.dmlab import DmlabOptions
 from pbt_rl.envs.registry import EnvOptions, keywords
 from pbt_rl.errors import require
 from pbt_rl.matchups import MatchupConfig
@@ -107,8 +108,8 @@ class Config:
     """Environment as family/name, e.g. atari/pong, gym/CartPole-v1, toy/memory, or module:factory for your own.
     See `pbt-rl envs`."""
     env_option: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
-    """key=value for the maker of an environment of your own or of gym/; repeat it for more. Values are JSON
-    where they can be, else strings."""
+    """key=value for the maker of an environment of your own or of gym/, or a setting of a level of dmlab/; repeat it
+    for more. Values are JSON where they can be, else strings."""
     num_policies: int = 4
     """Members of the population."""
     algo: Literal["appo", "a3c"] = "appo"
@@ -164,6 +165,7 @@ class Config:
     model: ModelConfig = field(default_factory=ModelConfig)
     learner: LearnerConfig = field(default_factory=LearnerConfig)
     atari: AtariOptions = field(default_factory=AtariOptions)
+    dmlab: DmlabOptions = field(default_factory=DmlabOptions)
 
     @property
     def searches(self) -> bool:
@@ -222,4 +224,5 @@ class Config:
     @property
     def env_options(self) -> EnvOptions:
         """What the makers of environments are told."""
-        return EnvOptions(atari=self.atari, keywords=keywords(self.env_option))
+        dmlab = replace(self.dmlab, background_resets=False) if self.mode == "serial" else self.dmlab
+        return EnvOptions(atari=self.atari, dmlab=dmlab, keywords=keywords(self.env_option))

@@ -26,7 +26,8 @@ Picture = NDArray[np.uint8]
 """[H, W, 3]"""
 
 ATARI_FRAMES_PER_SECOND = 60
-DOOM_TICS_PER_SECOND = 35
+SEEN_FRAMES_PER_SECOND = {"vizdoom": 35, "dmlab": 60}
+"""Families of which the film shows what the policy sees."""
 ATARI_SCREEN = (210, 160)
 LEAST_HEIGHT = 320
 """Smaller pictures are enlarged by a whole factor."""
@@ -146,11 +147,12 @@ def filmed_unit(spec: EnvSpec, rows: int, seed: int, options: EnvOptions) -> tup
         return make_unit(spec.env_id, rows, seed, options, shaping), camera
     if family == "gym":
         return _filmed_gym_unit(spec.env_id, name, rows, seed, shaping, options)
-    if family == "vizdoom":
+    if family in SEEN_FRAMES_PER_SECOND:
         unit = make_unit(spec.env_id, rows, seed, options, shaping)
-        return unit, SeenPictures(DOOM_TICS_PER_SECOND / spec.frame_skip)
+        return unit, SeenPictures(SEEN_FRAMES_PER_SECOND[family] / spec.frame_skip)
     raise ConfigError(
-        f"--video: {spec.env_id} has no pictures; atari/ and vizdoom/ have, and gym/ where rgb_array can be rendered"
+        f"--video: {spec.env_id} has no pictures; atari/, vizdoom/ and dmlab/ have, and gym/ where rgb_array can be "
+        "rendered"
     )
 
 

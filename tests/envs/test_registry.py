@@ -83,9 +83,11 @@ def test_a_family_whose_package_is_missing_says_how_to_install_it(monkeypatch):
 
 def test_families_list_what_can_be_made():
     rows = {row.name: row for row in families()}
-    assert set(rows) == {"atari", "dmlab2d", "envpool", "gym", "pettingzoo", "toy", "vizdoom"}
-    assert all(row.available or row.name == "envpool" for row in rows.values())
+    assert set(rows) == {"atari", "dmlab", "dmlab2d", "envpool", "gym", "pettingzoo", "toy", "vizdoom"}
+    assert all(row.available or row.name in ("envpool", "dmlab") for row in rows.values())
     assert all(row.install_hint for row in rows.values())
+    if not rows["dmlab"].available:  # it is on no registry
+        assert (rows["dmlab"].missing, rows["dmlab"].names) == (("deepmind_lab",), ())
     for row in rows.values():
         if not row.available:
             continue

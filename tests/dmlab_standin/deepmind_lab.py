@@ -1,0 +1,333 @@
+"""A stand-in for the native module `deepmind_lab`: its rules to the letter, and a tiny world that can be learned.
+
+Where the module would go wrong without a word (a view with strides, several threads, levels that are not there) it
+raises AssertionError. The same tests run on the real module where that is installed.
+
+The world: one half of the picture is bright, and for every frame in which one looks to that side there is 0.25, to
+the other side -0.0625. The side is drawn anew every 4 frames. In `skymaze_*` FIRE ends the episode.
+
+Environment variables, read when a Lab is made:
+    DMLAB_STANDIN_LOG       file to which every Lab, reset and cache call is written, a line of JSON each
+    DMLAB_STANDIN_COMPILE   seconds that a map takes to compile (default 0)
+    DMLAB_STANDIN_RESET     seconds that every reset takes (default 0)
+    DMLAB_STANDIN_TROUBLE   CALL:N:WHAT, such as step:30:crash: at its N-th call of a Lab a method will `crash`
+                            (abort the process), `hang`, or `raise`
+"""
+
+# ruff: noqa: SIM905 - lists of words read better so
+
+import hashlib
+import json
+import os
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+
+READABLE, WRITABLE, READ_WRITABLE, LISTABLE = 1, 2, 3, 4
+
+_ENGINE = set(
+    "width height fps levelDirectory appendCommand mixerSeed server client port serverPort hasAltCameras "
+    "maxAltCameraWidth maxAltCameraHeight localLevelCache globalLevelCache vmMode logToStdErr minimalUI reducedUI "
+    "nativeApp record demo video demofiles gpuDeviceIndex playerName".split()
+)
+_TOLERATED = set(
+    "episodeLengthSeconds invocationMode allowHoldOutLevels levelGenerator playerId players randomSeed datasetPath "
+    "enableCameraMovement logLevel gadgetSelect gadgetSwitch camera cameraLook".split()
+)
+_DMLAB30 = (
+    "rooms_collect_good_objects_train rooms_collect_good_objects_test rooms_exploit_deferred_effects_train "
+    "rooms_exploit_deferred_effects_test rooms_select_nonmatching_object rooms_watermaze rooms_keys_doors_puzzle "
+    "language_select_described_object language_select_located_object language_execute_random_task "
+    "language_answer_quantitative_question lasertag_one_opponent_small lasertag_three_opponents_small "
+    "lasertag_one_opponent_large lasertag_three_opponents_large natlab_fixed_large_map natlab_varying_map_regrowth "
+    "natlab_varying_map_randomized skymaze_irreversible_path_hard skymaze_irreversible_path_varied "
+    "psychlab_arbitrary_visuomotor_mapping psychlab_continuous_recognition psychlab_sequential_comparison "
+    "psychlab_visual_search explore_object_locations_small explore_object_locations_large "
+    "explore_obstructed_goals_small explore_obstructed_goals_large explore_goal_locations_small "
+    "explore_goal_locations_large explore_object_rewards_few explore_object_rewards_many"
+).split()
+_PLAIN = {"lt_chasm": "", "tests/empty_room_test": "constructor"}
+"""Levels without instructions, clock and strict settings -> when they compile a map."""
+_COMPILED = ("explore_", "lasertag_", "skymaze_", "language_")
+_DATASET = ("psychlab_arbitrary_visuomotor_mapping", "psychlab_continuous_recognition")
+_ACTIONS = [
+    ("LOOK_LEFT_RIGHT_PIXELS_PER_FRAME", -512, 512),
+    ("LOOK_DOWN_UP_PIXELS_PER_FRAME", -512, 512),
+    ("STRAFE_LEFT_RIGHT", -1, 1),
+    ("MOVE_BACK_FORWARD", -1, 1),
+    ("FIRE", 0, 1),
+    ("JUMP", 0, 1),
+    ("CROUCH", 0, 1),
+]
+_LOOK, _FIRE = 0, 4
+_SECONDS = 12
+_CREATED, _RUNNING, _TERMINATED, _CLOSED = range(4)
+
+
+def version():
+    return "1.0"
+
+
+def runfiles_path():
+    return str(Path(__file__).parent)
+
+
+def set_runfiles_path(path):
+    if len(path) > 4096:
+        raise RuntimeError("Runfiles directory name too long!")
+    return True
+
+
+class Lab:
+    def __init__(
+        self,
+        level,
+        observations,
+        config={},  # noqa: B006 - as the module has it
+        renderer="software",
+        level_cache=None,
+        temp_folder=None,
+    ):
+        self._thread = threading.get_ident()
+        self._status = _CREATED
+        self._folder = None
+        if not isinstance(level, str):
+            raise TypeError("argument 1 must be str, not " + type(level).__name__)
+        if not isinstance(observations, list):
+            raise TypeError("argument 2 must be list, not " + type(observations).__name__)
+        if not isinstance(config, dict):
+            raise TypeError("argument 3 must be dict, not " + type(config).__name__)
+        for name in (*observations, *config, *config.values()):
+            if not isinstance(name, str):
+                raise TypeError("bad argument type for built-in operation")
+        if renderer not in ("software", "hardware"):
+            raise RuntimeError(
+                f'Failed to set renderer must be "hardware" or "software" actual "{renderer}"!'
+            )
+        self._say("lab", level=level, observations=observations, config=config, renderer=renderer)
+        self._config, self._cache = dict(config), level_cache
+        self._level = "/".join(filter(None, (config.get("levelDirectory", ""), level)))
+        self._name = self._level.removeprefix("contributed/dmlab30/")
+        self._plain = self._level in _PLAIN
+        if not self._plain and (self._name not in _DMLAB30 or self._name == self._level):
+            raise RuntimeError(
+                f"Failed to init environment - Level not found: game_scripts/levels/{self._level}.lua"
+            )
+        if not self._plain:
+            for key, value in config.items():
+                if key not in _ENGINE | _TOLERATED:
+                    raise RuntimeError(
+                        f'Failed to init environment - "{level}" Invalid setting: "{key}" = "{value}"'
+                    )
+            if self._name.endswith("_test") and config.get("allowHoldOutLevels") != "true":
+                raise RuntimeError(
+                    "Failed to init environment - decorators/test_only.lua: Level should not be used for training: "
+                    "set allowHoldOutLevels"
+                )
+        self._width, self._height = int(config.get("width", 320)), int(config.get("height", 240))
+        offered = [entry["name"] for entry in self._spec()]
+        for name in observations:
+            if name not in offered:
+                raise ValueError(f"Unknown observation '{name}'.")
+        self._wanted = list(observations)
+        if temp_folder is not None:
+            assert Path(temp_folder).is_dir(), "the engine would fail to write"
+        self._folder = tempfile.mkdtemp(prefix="dmlab_temp_folder_", dir=temp_folder)
+        if config.get("logLevel", "INFO") not in ("NEVER", "ERROR", "WARN"):
+            print(f"INFO: {self._level} is set up", flush=True)
+        self._resets = self._steps = 0
+        if _PLAIN.get(self._level) == "constructor":
+            try:
+                self._compile("empty room")
+            except Exception as error:
+                raise SystemError(f"{Lab} returned a result with an exception set") from error
+
+    # -- what the module offers -----------------------------------------------------------------------------
+
+    def reset(self, episode=-1, seed=None):
+        self._check_thread()
+        if self._status == _CLOSED:
+            raise RuntimeError("Environment in wrong status for call to reset()")
+        if type(episode) is not int:
+            raise ValueError(f"'episode' must be int, was '{_kind(episode)}'.")
+        if seed is not None and type(seed) is not int:
+            raise ValueError(f"'seed' must be int or None, was '{_kind(seed)}'.")
+        self._say("reset", level=self._level, seed=seed)
+        self._resets += 1
+        self._trouble("reset", self._resets)
+        if self._name in _DATASET and self._config.get("datasetPath") != "dummy":
+            path = self._config.get("datasetPath", "")
+            if not (Path(path) / "0001.png").is_file():
+                raise RuntimeError(
+                    "Failed to start environment - datasets/brady_konkle_oliva2008.lua: Follow instructions to "
+                    "download datasets here"
+                )
+        time.sleep(float(os.environ.get("DMLAB_STANDIN_RESET", "0")))
+        # Without a seed the C library's generator would draw one.
+        self._seed = (seed if seed is not None else time.time_ns()) & 0xFFFFFFFF
+        # A first reset with a seed differs from later ones with the same.
+        self._rng = np.random.default_rng([self._seed, self._resets == 1])
+        if self._name.startswith(_COMPILED):
+            self._compile(f"{self._name} {self._seed}")
+        self._frame, self._frames_played = 0, 0
+        self._length = int(self._config.get("episodeLengthSeconds", _SECONDS)) * 60
+        self._draw()
+        self._status = _RUNNING
+        return True
+
+    def step(self, action, num_steps=1):
+        self._check_thread()
+        if not isinstance(action, np.ndarray):
+            raise TypeError(f"argument 1 must be numpy.ndarray, not {type(action).__name__}")
+        if action.ndim != 1 or len(action) != len(_ACTIONS):
+            raise ValueError(f"action must have shape ({len(_ACTIONS)})")
+        if action.dtype != np.intc:
+            raise ValueError("action must have dtype np.intc")
+        assert action.flags.c_contiguous, "the module would read other numbers"
+        if type(num_steps) is not int:
+            raise TypeError(f"'{type(num_steps).__name__}' object cannot be interpreted as an integer")
+        if self._status != _RUNNING:
+            raise RuntimeError("Environment in wrong status to advance.")
+        self._steps += 1
+        self._trouble("step", self._steps)
+        for value, (name, low, high) in zip(action.tolist(), _ACTIONS, strict=True):
+            assert low <= value <= high, f"{name} {value}: the module would not check it"
+        self._frame += num_steps
+        reward = 0.0
+        for _ in range(num_steps):
+            look = int(np.sign(action[_LOOK]))
+            reward += (0.25 if look == self._side else -0.0625) * abs(look)
+            self._frames_played += 1
+            if self._frames_played % 4 == 0:
+                self._draw()
+            if self._frames_played >= self._length or (self._name.startswith("skymaze_") and action[_FIRE]):
+                self._status = _TERMINATED
+                break
+        else:
+            if self._name.startswith("language_") and self._frames_played % 240 == 0:
+                self._compile(
+                    f"{self._name} {self._frames_played}"
+                )  # another map in the middle of an episode
+        return reward
+
+    def observations(self):
+        self._check_thread()
+        if self._status != _RUNNING:
+            raise RuntimeError("Environment in wrong status for call to observations()")
+        seen = {}
+        for name in self._wanted:
+            if name == "RGB_INTERLEAVED":
+                picture = np.full((self._height, self._width, 3), 60, np.uint8)
+                half = self._width // 2
+                picture[:, half:] = 200 if self._side > 0 else 60
+                picture[:, :half] = 60 if self._side > 0 else 200
+                picture[..., 2] = len(self._name) * 5 % 256
+                picture[0, 0] = self._pixel
+                seen[name] = picture
+            elif name == "INSTR":
+                seen[name] = "Pick up the Red ball!" if self._name.startswith("language_") else ""
+            elif name == "FRAMES_REMAINING_AT_60":
+                seen[name] = np.array([self._length - self._frames_played], np.float64)
+            else:
+                seen[name] = np.zeros(3)
+        return seen
+
+    def is_running(self):
+        return self._status == _RUNNING
+
+    def num_steps(self):
+        return self._frame
+
+    def events(self):
+        if self._status not in (_RUNNING, _TERMINATED):
+            raise RuntimeError("Environment in wrong status for call to events()")
+        return []
+
+    def observation_spec(self):
+        self._check_open("observation_spec")
+        return self._spec()
+
+    def action_spec(self):
+        self._check_open("action_spec")
+        return [{"name": name, "min": low, "max": high} for name, low, high in _ACTIONS]
+
+    def close(self):
+        self._check_thread()
+        if self._status == _CLOSED:
+            raise RuntimeError("Environment in wrong status to close.")
+        self._status = _CLOSED
+        shutil.rmtree(self._folder)
+        return True
+
+    # -- inside ---------------------------------------------------------------------------------------------
+
+    def _spec(self):
+        shape = (self._height, self._width, 3)
+        spec = [
+            {"name": "RGB_INTERLEAVED", "shape": shape, "dtype": np.uint8},
+            {"name": "RGB", "shape": (3, *shape[:2]), "dtype": np.uint8},
+        ]
+        if not self._plain:
+            spec += [
+                {"name": "INSTR", "shape": (), "dtype": str},
+                {"name": "FRAMES_REMAINING_AT_60", "shape": (1,), "dtype": np.float64},
+                {"name": "VEL.TRANS", "shape": (3,), "dtype": np.float64},
+            ]
+        return spec
+
+    def _draw(self):
+        self._side = 1 if self._rng.random() < 0.5 else -1
+        self._pixel = int(self._rng.integers(256))
+
+    def _compile(self, text):
+        key = f"{self._name.rpartition('/')[2]}_noaas_{hashlib.md5(text.encode()).hexdigest()}"
+        content = text.encode() * 100
+        path = Path(self._folder) / "map.pk3"
+        found = False
+        if self._cache is not None:
+            found = self._cache.fetch(key, str(path))
+            assert isinstance(found, bool)
+            assert not found or path.read_bytes() == content, "the cache gave another map"
+        if not found:
+            time.sleep(float(os.environ.get("DMLAB_STANDIN_COMPILE", "0")))
+            path.write_bytes(content)
+            if self._cache is not None:
+                self._cache.write(key, str(path))
+        self._say("map", level=self._level, key=key, found=found)
+        path.unlink()  # it is temporary
+
+    def _trouble(self, call, number):
+        where, _, rest = os.environ.get("DMLAB_STANDIN_TROUBLE", "").partition(":")
+        at, _, what = rest.partition(":")
+        if where != call or int(at) != number:
+            return
+        if what == "crash":
+            print("engine: something broke", file=sys.stderr, flush=True)
+            os.abort()
+        if what == "hang":
+            time.sleep(3600)
+        if call == "reset":
+            raise RuntimeError("Failed to start environment - something broke")
+        raise ValueError('Failed to advance environment "something broke"')
+
+    def _check_open(self, call):
+        self._check_thread()
+        if self._status == _CLOSED:
+            raise RuntimeError(f"Environment in wrong status for call to {call}()")
+
+    def _check_thread(self):
+        assert self._thread == threading.get_ident(), "a Lab is used from several threads"
+
+    def _say(self, kind, **facts):
+        if "DMLAB_STANDIN_LOG" in os.environ:
+            with Path(os.environ["DMLAB_STANDIN_LOG"]).open("a") as log:
+                print(json.dumps({"kind": kind, "pid": os.getpid(), **facts}), file=log)
+
+
+def _kind(value):
+    return f"{type(value).__module__}.{type(value).__name__}"

@@ -1,0 +1,380 @@
+"""DeepMind Lab as units: on the real engine where it is installed, else on the stand-in."""
+
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import psutil
+import pytest
+from dmlab_module import (
+    REAL,
+    calls,
+    lab,  # noqa: F401 - a fixture
+    standin_only,
+)
+
+from pbt_rl.envs import dmlab_process
+from pbt_rl.envs.base import EnvSetupError, cpu_clock, private_step_arrays
+from pbt_rl.envs.dmlab import DmlabOptions, LabUnit, level_scripts, pool_seed, probe, row_setup
+from pbt_rl.envs.dmlab_levels import ACTIONS, LEVELS
+from pbt_rl.envs.words import hash_words
+
+pytestmark = pytest.mark.usefixtures("lab")
+
+SHORT = "rooms_select_nonmatching_object"
+"""Episodes of 12 seconds, 180 steps."""
+TOGETHER = {"background_resets": False}
+FORWARD, FIRE = 0, 8
+
+
+class Played:
+    """A unit, with every step that it delivered."""
+
+    def __init__(self, name, rows=1, seed=0, settings=None, **options):
+        self.shaping = (0, {"gain_scale": 5.0, "loss_scale": 0.3})
+        options = DmlabOptions(**{**TOGETHER, **options})
+        self.unit = LabUnit(name, rows, seed, options, settings or {}, lambda _row: self.shaping)
+        self.out = private_step_arrays(self.unit.spec, rows)
+        self.steps = []
+        try:
+            self.unit.reset(self.out)
+        except BaseException:
+            self.unit.close()
+            raise
+        self.note()
+
+    def note(self):
+        fields = {n: a.copy() for n, a in vars(self.out).items() if n != "obs" and a is not None}
+        self.steps.append(fields | {n: a.copy() for n, a in self.out.obs.items()})
+        return self.steps[-1]
+
+    def step(self, *action):
+        rows = self.unit.rows
+        action = action if len(action) == rows else action * rows
+        self.unit.step(np.array(action, np.int32).reshape(rows, 1), self.out)
+        return self.note()
+
+    def random(self, steps, seed=0):
+        rng = np.random.default_rng(seed)
+        for _ in range(steps):
+            self.step(*rng.integers(0, self.unit.spec.action.nvec[0], self.unit.rows))
+        return {name: np.stack([step[name] for step in self.steps]) for name in self.steps[0]}
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.unit.close()
+        self.unit.close()
+
+
+# -- on any module ------------------------------------------------------------------------------------------
+
+
+def test_an_episode_that_time_ends_is_truncated_with_its_last_picture():
+    with Played(SHORT) as played:
+        start = played.steps[0]
+        assert start["first"][0]
+        assert start["obs"].std() > 5
+        for number in range(1, 181):
+            last = played.step(FORWARD)
+            assert (last["truncated"][0], last["terminated"][0]) == (number == 180, False)
+            assert not last["first"][0]
+        assert last["episode_done"][0]
+        assert last["length"][0] == 180
+        assert last["objective"][0] == last["raw_return"][0]
+        np.testing.assert_array_equal(last["obs"], played.steps[-2]["obs"])
+        reset = played.step(FORWARD)
+        assert (reset["first"][0], reset["reward"][0], reset["length"][0]) == (True, 0, 0)
+        assert not reset["episode_done"][0]
+        assert not played.step(FORWARD)["first"][0]
+
+
+def test_equal_seeds_give_equal_steps_and_different_seeds_different_ones():
+    histories = []
+    for seed in (1, 1, 2):
+        with Played(SHORT, rows=2, seed=seed) as played:
+            histories.append(played.random(200))
+    one, again, other = histories
+    assert one["episode_done"].sum() == 2
+    for field, array in one.items():
+        np.testing.assert_array_equal(array, again[field])
+    assert (one["obs"] != other["obs"]).any()
+    assert (one["obs"][:, 0] != one["obs"][:, 1]).any()
+
+
+@pytest.mark.parametrize("clipped", [True, False])
+def test_rewards_are_clipped_towards_gains_and_the_objective_is_not(clipped):
+    with Played("skymaze_irreversible_path_varied" if REAL else SHORT, clip_reward=clipped) as played:
+        seen = played.random(100)
+    raw = np.diff(seen["raw_return"][:, 0])
+    assert REAL or (raw.min() < 0 < raw.max())
+    learned = np.tanh(raw) if clipped else raw
+    expected = 5 * np.maximum(learned, 0) + 0.3 * np.minimum(learned, 0)
+    np.testing.assert_allclose(seen["reward"][1:, 0], expected, rtol=1e-5)
+    np.testing.assert_allclose(seen["shaped_return"][-1], expected.sum(), rtol=1e-4)
+
+
+@pytest.mark.parametrize("actions", ["standard", "extended"])
+def test_every_action_is_taken(actions):
+    with Played(SHORT, actions=actions) as played:
+        for number in range(len(ACTIONS[actions])):
+            assert not played.step(number)["first"][0]
+
+
+def test_instructions_are_words():
+    with Played("language_select_described_object", rows=2) as played:
+        words = played.steps[0]["instr"]
+        assert (words[:, -1] > 0).all()
+        assert (words[:, 0] == 0).all() or REAL
+        if not REAL:
+            expected = np.zeros(16, np.int32)
+            hash_words("pick up the red ball", expected)
+            np.testing.assert_array_equal(words[0], expected)
+    with Played(SHORT) as played:
+        assert not played.steps[0]["instr"].any()
+
+
+def test_levels_with_a_data_set_have_colours_instead():
+    with Played("psychlab_continuous_recognition") as played:
+        played.random(5)
+
+
+def test_a_probe_finds_what_is_wrong_with_a_level_and_its_settings():
+    assert probe("dmlab30", DmlabOptions(), {}).tasks[3] == "rooms_watermaze"
+    assert probe("tests/empty_room_test", DmlabOptions(), {})
+    with pytest.raises(EnvSetupError, match=r"dmlab/nowhere cannot be used: RuntimeError: Failed to init"):
+        probe("nowhere", DmlabOptions(), {})
+    with pytest.raises(EnvSetupError, match=r"Invalid setting.*colour.*red"):
+        probe(SHORT, DmlabOptions(), {"colour": "red"})
+    with pytest.raises(EnvSetupError, match=r"--env-option width=\.\.\. cannot be used"):
+        probe(SHORT, DmlabOptions(), {"width": 320})
+
+
+def test_settings_reach_the_level():
+    with Played(SHORT, settings={"episodeLengthSeconds": 2}) as played:
+        seen = played.random(30)
+    assert seen["truncated"][-1, 0]
+
+
+def test_levels_and_maps_of_tests(lab):  # noqa: F811
+    with Played("rooms_collect_good_objects", test=True) as played:
+        played.random(3)
+    if not REAL:
+        made = calls(lab, "lab")[-1]
+        assert made["level"] == "contributed/dmlab30/rooms_collect_good_objects_test"
+        assert made["config"]["allowHoldOutLevels"] == "true"
+        assert made["config"]["mixerSeed"] == str(0x600D5EED)
+
+
+def test_the_engines_time_counts():
+    with Played(SHORT, rows=2) as played:
+        clock = cpu_clock(played.unit)
+        before = clock()
+        played.random(20)
+        assert clock() > before
+
+
+# -- on the stand-in ----------------------------------------------------------------------------------------
+
+
+@standin_only
+def test_the_picture_is_upright():
+    with Played(SHORT) as played:
+        for _ in range(20):
+            picture = played.steps[-1]["obs"][0]
+            assert picture.shape == (3, 72, 96)
+            bright = picture[0, 1:].mean(0)  # by column
+            side = 5 if bright[-1] > bright[0] else 4  # look right, look left
+            assert played.step(side)["raw_return"][0] == played.steps[-2]["raw_return"][0] + 1
+
+
+@standin_only
+def test_the_end_of_a_level_by_its_own_rules_is_terminal():
+    with Played("skymaze_irreversible_path_hard") as played:
+        last = played.step(FIRE)
+        assert (last["terminated"][0], last["truncated"][0], last["episode_done"][0]) == (True, False, True)
+    with Played("lt_chasm", settings={"episodeLengthSeconds": 1}) as played:  # tells neither time nor words
+        seen = played.random(15)
+        assert (seen["terminated"][-1, 0], seen["truncated"][-1, 0]) == (True, False)
+
+
+@standin_only
+def test_a_slow_reset_holds_up_nobody(monkeypatch):
+    monkeypatch.setenv("DMLAB_STANDIN_RESET", "0.8")
+    with Played("skymaze_irreversible_path_hard", rows=2, background_resets=True) as played:
+        while played.step(FORWARD)["first"].any():  # both play
+            pass
+        played.step(FIRE, FORWARD)
+        began = time.monotonic()
+        waiting = played.step(FORWARD)
+        assert time.monotonic() - began < 0.4
+        assert waiting["first"].tolist() == [True, False]
+        assert not waiting["obs"][0].any()
+        assert waiting["obs"][1].any()
+        while (seen := played.step(FORWARD))["first"][0] and not seen["obs"][0].any():
+            assert not seen["first"][1]
+            time.sleep(0.02)
+        assert seen["first"].tolist() == [True, False]  # the first picture of the episode
+        assert played.step(FORWARD)["length"].tolist()[0] == 1
+
+
+@standin_only
+def test_new_shaping_waits_for_the_next_episode():
+    with Played("skymaze_irreversible_path_hard") as played:
+        played.shaping = (7, {"gain_scale": 1.0, "loss_scale": 1.0})
+        assert played.step(FIRE)["shaping_version"][0] == 0
+        assert played.step(FORWARD)["shaping_version"][0] == 7
+        for _ in range(20):
+            seen = played.step(4)
+            raw = seen["raw_return"][0] - played.steps[-2]["raw_return"][0]
+            assert seen["reward"][0] == pytest.approx(np.tanh(raw), rel=1e-5)
+
+
+@standin_only
+@pytest.mark.parametrize("together", [True, False])
+def test_every_level_gets_equally_many_steps(lab, together):  # noqa: F811
+    short = {"episodeLengthSeconds": 1}
+    with Played("dmlab30", rows=2, settings=short, one_level_per_unit=together) as played:
+        for _ in range(30 * 16 + 3):
+            played.step(4)  # FIRE would end some levels
+        seen = {name: np.stack([step[name] for step in played.steps]) for name in played.steps[0]}
+    done = seen["episode_done"]
+    for row in range(2):
+        tasks = seen["task"][done[:, row], row].tolist()
+        assert sorted(tasks[:30]) == list(range(30))
+        ends = np.flatnonzero(done[:, row])
+        for end, task in zip(ends, tasks, strict=True):
+            score = seen["raw_return"][end, row]
+            assert seen["objective"][end, row] == pytest.approx(LEVELS[task].percent(score))
+    assert (seen["task"][:, 0] == seen["task"][:, 1]).all() == together
+    levels = {call["level"] for call in calls(lab, "lab")}
+    assert levels == set(level_scripts("dmlab30", DmlabOptions()))
+    made = calls(lab, "lab")
+    for call in made:
+        assert ("datasetPath" in call["config"]) == (
+            "psychlab_a" in call["level"] or "psychlab_co" in call["level"]
+        )
+        assert "mixerSeed" not in call["config"]
+
+
+@standin_only
+def test_episodes_always_have_a_seed(lab):  # noqa: F811
+    settings = {"episodeLengthSeconds": 1}
+    with Played(SHORT, rows=2, settings=settings) as played:
+        played.random(100)
+    seeds = [call["seed"] for call in calls(lab, "reset")]
+    assert len(seeds) == len(set(seeds)) == 14
+    assert all(isinstance(seed, int) and 0 <= seed < 2**31 for seed in seeds)
+    with Played(SHORT, rows=2, settings=settings, level_seeds=3) as played:
+        played.random(100)
+    pool = {pool_seed(f"contributed/dmlab30/{SHORT}", number) for number in range(3)}
+    assert {call["seed"] for call in calls(lab, "reset")[14:]} == pool
+
+
+@standin_only
+def test_maps_are_built_once(lab):  # noqa: F811
+    for _ in range(2):
+        with Played("explore_goal_locations_small", level_seeds=1, rows=1) as played:
+            played.step(FORWARD)
+    assert [call["found"] for call in calls(lab, "map")] == [False, True]
+    with Played("explore_goal_locations_small", level_seeds=1, level_cache="none"):
+        assert not calls(lab, "map")[-1]["found"]
+
+
+@standin_only
+def test_graphics_cards_take_turns(lab):  # noqa: F811
+    with Played(SHORT, rows=3, renderer="hardware", gpus=(0, 2)):
+        made = calls(lab, "lab")
+    assert {call["renderer"] for call in made} == {"hardware"}
+    assert sorted(call["config"]["gpuDeviceIndex"] for call in made) == ["0", "0", "2"]
+    with Played(SHORT):
+        assert "gpuDeviceIndex" not in calls(lab, "lab")[-1]["config"]
+
+
+@standin_only
+@pytest.mark.parametrize(
+    ("trouble", "steps", "error", "words"),
+    [
+        ("reset:1:raise", 0, EnvSetupError, f"dmlab/{SHORT} cannot be used: RuntimeError: Failed to start"),
+        ("reset:1:crash", 0, RuntimeError, "was ended by SIGABRT; it printed:\nengine: something broke"),
+        (
+            "step:5:raise",
+            5,
+            RuntimeError,
+            f"level contributed/dmlab30/{SHORT}: ValueError: Failed to advance",
+        ),
+        ("step:5:crash", 5, RuntimeError, "was ended by SIGABRT; it printed:\nengine: something broke"),
+        ("step:5:hang", 5, RuntimeError, "the engine hangs: no answer for 1 s"),
+        ("reset:2:raise", 17, RuntimeError, "Failed to start environment"),
+        ("reset:2:hang", 10**6, RuntimeError, "the engine hangs: no answer for 1 s"),
+    ],
+)
+def test_trouble_is_told_in_the_engines_words(monkeypatch, trouble, steps, error, words):
+    monkeypatch.setenv("DMLAB_STANDIN_TROUBLE", trouble)
+
+    def play():
+        settings = {"episodeLengthSeconds": 1}
+        with Played(SHORT, settings=settings, background_resets="reset" in trouble) as played:
+            if "hang" in trouble:
+                monkeypatch.setattr(dmlab_process, "SILENCE_SECONDS", 1.0)
+                monkeypatch.setattr(dmlab_process, "CLOSE_SECONDS", 0.2)
+            for _ in range(steps):
+                played.step(FORWARD)
+
+    with pytest.raises(error, match=words):
+        play()
+
+
+@standin_only
+@pytest.mark.parametrize("victim", ["owner", "row", "janitor"])
+def test_whatever_is_killed_nothing_is_left(lab, tmp_path, victim):  # noqa: F811
+    code = f"""
+import numpy as np, time
+from pbt_rl.envs.base import private_step_arrays
+from pbt_rl.envs.dmlab import DmlabOptions, LabUnit
+unit = LabUnit("{SHORT}", 2, 0, DmlabOptions(), {{}}, lambda _row: (0, {{"gain_scale": 5.0, "loss_scale": 0.3}}))
+out = private_step_arrays(unit.spec, 2)
+unit.reset(out)
+print("ready", flush=True)
+try:
+    while True:
+        unit.step(np.zeros((2, 1), np.int32), out)
+        time.sleep(0.01)
+except RuntimeError:
+    unit.close()
+"""
+    owner = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    with owner:
+        assert owner.stdout.readline() == "ready\n"
+        children = psutil.Process(owner.pid).children()
+        rows = [c for c in children if "pbt_rl.envs.dmlab_row" in c.cmdline()]
+        janitors = [c for c in children if c not in rows]
+        assert (len(rows), len(janitors)) == (2, 1)
+        assert list(lab.glob("pbt_rl_dmlab_*/dmlab_temp_folder_*"))
+        if victim == "owner":
+            owner.kill()
+        else:
+            (rows if victim == "row" else janitors)[0].kill()
+        if victim == "janitor":  # the owner then cleans up itself
+            rows[0].kill()
+        assert owner.wait(20) == (-signal.SIGKILL if victim == "owner" else 0)
+    _, alive = psutil.wait_procs(children, 10)
+    assert not alive
+    assert not list(lab.iterdir())
+
+
+@standin_only
+def test_a_compiler_that_a_row_has_started_ends_with_the_unit(lab, tmp_path):  # noqa: F811
+    labs = dmlab_process.Labs([row_setup(DmlabOptions(), {}, 0)])
+    compiler = subprocess.Popen(["sleep", "100"], start_new_session=True)
+    labs._janitor.stdin.write(b"%d\n" % compiler.pid)
+    labs._janitor.stdin.flush()
+    labs._janitor.stdin.close()  # as when the owner is killed
+    assert compiler.wait(10) == -signal.SIGKILL
+    assert labs._janitor.wait(10) == 0
+    assert labs.rows[0].process.wait(10) == -signal.SIGKILL
+    labs.rows[0].line.close()
+    labs.rows[0].log.close()

@@ -1,0 +1,272 @@
+"""Parts of DeepMind Lab that need no engine: scores, actions, words, turns of levels, the cache of maps."""
+
+import os
+import re
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from runs import python
+
+from pbt_rl.envs.base import EnvSetupError
+from pbt_rl.envs.dmlab import DmlabOptions, describe, level_scripts, names
+from pbt_rl.envs.dmlab_cache import DIGEST_BYTES, STALE_SECONDS, LevelCache
+from pbt_rl.envs.dmlab_levels import ACTIONS, LEVELS
+from pbt_rl.envs.rota import Rota
+from pbt_rl.envs.words import hash_words
+
+# -- levels -------------------------------------------------------------------------------------------------
+
+
+def test_thirty_levels_of_thirty_two_scripts():
+    assert len(LEVELS) == len({level.name for level in LEVELS}) == 30
+    train = level_scripts("dmlab30", DmlabOptions())
+    test = level_scripts("dmlab30", DmlabOptions(test=True))
+    assert len({*train, *test}) == 32
+    assert "contributed/dmlab30/rooms_collect_good_objects_train" in train
+    assert "contributed/dmlab30/rooms_collect_good_objects_test" in test
+    assert not [name for name in train if name.endswith("_test")]
+    assert names() == ("dmlab30", *(level.name for level in LEVELS))
+
+
+def test_scores_lie_between_random_actions_and_a_human():
+    for level in LEVELS:
+        assert level.percent(level.random) == 0
+        assert level.percent(level.human) == pytest.approx(100)
+    assert LEVELS[3].percent(29.0325) == pytest.approx(50)  # rooms_watermaze: 4.065 to 54
+
+
+def test_action_sets():
+    assert [len(ACTIONS[name]) for name in ("standard", "extended")] == [9, 15]
+    for chosen in ACTIONS.values():
+        assert len({tuple(sorted(pressed.items())) for pressed in chosen}) == len(chosen)
+        assert chosen[-1] == {"FIRE": 1}
+
+
+def test_specs():
+    one, every = describe("rooms_watermaze", DmlabOptions()), describe("dmlab30", DmlabOptions())
+    assert (one.tasks, one.task_cap) == ((), None)
+    assert (len(every.tasks), every.task_cap) == (30, 100.0)
+    assert one.obs["obs"].shape == (3, 72, 96)
+    assert (one.obs["instr"].shape, one.obs["instr"].dtype) == ((16,), "int32")
+    assert (one.frame_skip, one.action.nvec) == (4, (9,))
+    assert describe("rooms_watermaze", DmlabOptions(actions="extended")).action.nvec == (15,)
+    assert one.shaping == {"gain_scale": 5.0, "loss_scale": 0.3}
+    assert describe("rooms_watermaze", DmlabOptions(clip_reward=False)).shaping == {
+        "gain_scale": 1.0,
+        "loss_scale": 1.0,
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "scripts"),
+    [
+        ("rooms_watermaze", ["contributed/dmlab30/rooms_watermaze"]),
+        ("contributed/dmlab30/rooms_watermaze", ["contributed/dmlab30/rooms_watermaze"]),
+        ("rooms_collect_good_objects", ["contributed/dmlab30/rooms_collect_good_objects_train"]),
+        ("rooms_collect_good_objects_train", ["contributed/dmlab30/rooms_collect_good_objects_train"]),
+        ("lt_chasm", ["lt_chasm"]),
+        ("tests/empty_room_test", ["tests/empty_room_test"]),
+    ],
+)
+def test_names_of_levels(name, scripts):
+    assert level_scripts(name, DmlabOptions()) == scripts
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("rooms_watermace", "Did you mean dmlab/rooms_watermaze"),
+        ("rooms_collect_good_objects_test", "is for tests: train on dmlab/rooms_collect_good_objects,"),
+    ],
+)
+def test_a_wrong_name_is_one_clear_error(name, words):
+    with pytest.raises(EnvSetupError, match=words):
+        describe(name, DmlabOptions())
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "words"),
+    [
+        ("gpus", (), "--dmlab.gpus "),
+        ("gpus", (0, -1), "--dmlab.gpus 0 -1"),
+        ("level_seeds", -1, "--dmlab.level-seeds -1"),
+        ("level_cache_gb", 0.0, "--dmlab.level-cache-gb 0"),
+        ("dataset", "/nowhere", "--dmlab.dataset /nowhere cannot be used: give a folder with 0001.png"),
+    ],
+)
+def test_wrong_options(option, value, words):
+    with pytest.raises(EnvSetupError, match=re.escape(words)):
+        DmlabOptions(**{option: value})
+
+
+def test_places_of_the_cache(monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", "/elsewhere")
+    assert DmlabOptions().cache_folder == "/elsewhere/pbt_rl/dmlab"
+    assert DmlabOptions(level_cache="none").cache_folder == ""
+    assert DmlabOptions(level_cache="here").cache_folder == f"{Path.cwd()}/here"
+
+
+# -- turns --------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=8), st.integers(1, 200))
+def test_no_task_is_ever_more_than_an_episode_ahead(costs, episodes):
+    rota, spent = Rota(range(len(costs))), [0] * len(costs)
+    for _ in range(episodes):
+        task = rota.next()
+        rota.spend(task, costs[task])
+        spent[task] += costs[task]
+        assert max(spent) - min(spent) <= max(costs)
+
+
+def test_the_first_lap_is_the_order_and_equal_costs_repeat_it():
+    rota, dealt = Rota([2, 0, 1]), []
+    for _ in range(6):
+        dealt.append(rota.next())
+        rota.spend(dealt[-1], 1)
+    assert dealt == [2, 0, 1, 2, 0, 1]
+
+
+# -- words --------------------------------------------------------------------------------------------------
+
+
+def words(sentence, places=4):
+    out = np.full(places, 77, np.int32)
+    hash_words(sentence, out)
+    return out.tolist()
+
+
+def test_words_stand_at_the_end_whatever_their_case_and_signs():
+    assert words("") == words(" ... ") == [0, 0, 0, 0]
+    red, ball = words("red ball")[-2:]
+    assert words("Red, BALL!") == [0, 0, red, ball]
+    assert words("ball red")[-2:] == [ball, red]
+    assert words("red ball red ball red") == [red, ball, red, ball]
+    assert 0 < red != ball > 0
+
+
+def test_words_are_the_same_in_every_process(tmp_path):
+    code = """import numpy
+from pbt_rl.envs.words import hash_words
+out = numpy.zeros(2, numpy.int32)
+hash_words("red ball", out)
+print(out.tolist())"""
+    assert python(code, tmp_path) == f"{words('red ball', 2)}\n"
+    assert words("red ball", 2) == [2053201807, 1949452379]
+
+
+# -- cache --------------------------------------------------------------------------------------------------
+
+
+class Maps:
+    """A cache, and a place from and to which maps are copied."""
+
+    def __init__(self, folder, limit=10**9):
+        self.folder = folder
+        self.cache = LevelCache(folder / "cache", limit)
+
+    def write(self, key, content=b"map"):
+        path = self.folder / "given.pk3"
+        path.write_bytes(content)
+        self.cache.write(key, str(path))
+        path.unlink()
+
+    def fetch(self, key):
+        path = self.folder / "got.pk3"
+        path.unlink(missing_ok=True)
+        found = self.cache.fetch(key, str(path))
+        assert found == path.exists()
+        return path.read_bytes() if found else None
+
+    @property
+    def files(self):
+        return sorted((self.folder / "cache").glob("??/*.map"))
+
+
+def test_maps_come_back_whole_and_under_their_own_key(tmp_path):
+    maps = Maps(tmp_path)
+    assert maps.fetch("a") is None
+    maps.write("a", b"one")
+    maps.write("../../b", b"")
+    assert (maps.fetch("a"), maps.fetch("../../b"), maps.fetch("c")) == (b"one", b"", None)
+    assert Maps(tmp_path).fetch("a") == b"one"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["cache", "got.pk3"]
+    assert (maps.cache.hits, maps.cache.misses, maps.cache.written) == (2, 2, 2)
+
+
+@pytest.mark.parametrize("damage", [b"", b"x" * 10, b"y" * (3 + DIGEST_BYTES)])
+def test_a_file_that_is_not_whole_is_no_map(tmp_path, damage):
+    maps = Maps(tmp_path)
+    maps.write("a", b"one")
+    maps.files[0].write_bytes(damage)
+    assert maps.fetch("a") is None
+    assert maps.files == []
+    maps.write("a", b"one")
+    assert maps.fetch("a") == b"one"
+
+
+def test_what_was_used_longest_ago_goes(tmp_path):
+    size = 1000 + DIGEST_BYTES
+    maps = Maps(tmp_path, limit=4 * size)
+    for age, key in enumerate("abcd"):
+        maps.write(key, key.encode() * 1000)
+        os.utime(max(maps.files, key=lambda p: p.stat().st_mtime), (age, age))
+    assert len(maps.files) == 4
+    maps.fetch("a")
+    maps.write("e", b"e" * 1000)  # too much: down to nine tenths of the limit
+    assert [key for key in "abcde" if maps.fetch(key)] == ["a", "d", "e"]
+
+
+def test_a_folder_that_cannot_be_written_is_no_cache(tmp_path):
+    (tmp_path / "cache").write_text("a file")
+    maps = Maps(tmp_path)
+    maps.write("a")
+    assert maps.fetch("a") is None
+    assert maps.cache.written == 0
+
+
+def test_a_map_that_cannot_be_copied_out_is_not_found(tmp_path):
+    maps = Maps(tmp_path)
+    maps.write("a")
+    assert maps.cache.fetch("a", str(tmp_path / "nowhere" / "x.pk3")) is False
+    maps.cache.write("b", str(tmp_path / "gone.pk3"))
+    assert maps.fetch("b") is None
+
+
+def test_drafts_of_the_killed_go_in_time(tmp_path):
+    maps = Maps(tmp_path)
+    maps.write("a")
+    old, fresh = (maps.files[0].with_name(f".draft-{name}") for name in ("old", "fresh"))
+    for path in (old, fresh):
+        path.write_bytes(b"half")
+    os.utime(old, (time.time() - STALE_SECONDS - 60,) * 2)
+    Maps(tmp_path).write("b")  # a new one looks around
+    assert (old.exists(), fresh.exists()) == (False, True)
+
+
+def test_many_write_and_read_at_once(tmp_path):
+    def work(number):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        maps = Maps(folder, limit=20_000)
+        maps.cache.folder = tmp_path / "cache"
+        for i in range(60):
+            key = str((i * 7 + number) % 40)
+            if (got := maps.fetch(key)) is None:
+                maps.write(key, key.encode() * 500)
+            else:
+                assert got == key.encode() * 500
+        done.append(number)
+
+    done = []
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(done) == [0, 1, 2, 3]
