@@ -1,4 +1,4 @@
-"""The command line: `pbt-rl train | eval | replay | report | envs`. Each command imports what it needs."""
+"""The command line: `pbt-rl train | eval | replay | report | envs | dmlab-cache`. Each imports what it needs."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ commands:
   report RUN                   draw who descends from whom, schedules, curves...: one HTML page, PNG, CSV, DOT, Newick
   envs                         what can be trained on here, what is missing and how to install it
   envs check ENV               step an environment and say what is wrong with it
+  dmlab-cache                  build maps of DeepMind Lab beforehand
 """
 EXIT_USER_ERROR, EXIT_FAILED = 2, 1
 REPORT_PACKAGES = {"matplotlib": "matplotlib", "sklearn": "scikit-learn"}
@@ -46,6 +47,7 @@ def main() -> None:
         "replay": _replay,
         "report": _report,
         "envs": _envs,
+        "dmlab-cache": _dmlab_cache,
     }
     if not arguments or arguments[0] in ("-h", "--help"):
         print(USAGE, end="")
@@ -79,24 +81,29 @@ def _fail(message: str, code: int) -> None:
 def parse_train(arguments: list[str]) -> tuple[Config, bool]:
     """Return the config of `pbt-rl train ARGUMENTS` and whether only to show it.
 
-    The environment's recipe gives the defaults; what is on the command line wins.
+    The environment's recipe gives the defaults, over it lies a named recipe; what is on the command line wins.
     """
     from pbt_rl.config import Config
     from pbt_rl.envs.registry import EnvOptions, keywords, recipe
+    from pbt_rl.recipes import named
 
     @dataclass(frozen=True)
     class TrainCommand(Config):
         show: bool = False
         """Print the resolved config and the plan (actors, units, rows, devices, batch) and start nothing."""
+        recipe: str = ""
+        """Options of a published command line, by name: `dmlab30-pbt` (Sample Factory's DMLab-30 with four agents)."""
 
     TrainCommand.__doc__ = Config.__doc__
-    env = _option(arguments, "--env")
+    chosen = dict(named(name)) if (name := _option(arguments, "--recipe")) is not None else {}
+    env = _option(arguments, "--env") or chosen.pop("env", None)
     default: Any = tyro.MISSING_NONPROP
     if env is not None:
-        start = TrainCommand(env=env)
-        with environment_code(env):
-            values = recipe(env, EnvOptions(keywords=keywords(_all_options(arguments, "--env-option"))))
-        default = apply_recipe(start, values)
+        start = TrainCommand(env=str(env))
+        with environment_code(start.env):
+            values = recipe(start.env, EnvOptions(keywords=keywords(_all_options(arguments, "--env-option"))))
+        chosen.pop("env", None)
+        default = apply_recipe(start, values | chosen)
     elif not {"-h", "--help"} & set(arguments):
         raise ConfigError(
             "--env is missing: give it as family/name, such as atari/pong, or module:factory; see `pbt-rl envs`"
@@ -299,9 +306,10 @@ class CheckCommand:
 def _check_env(arguments: list[str]) -> int:
     command = _parse(CheckCommand, "pbt-rl envs check", arguments)
     from pbt_rl.envs.check import check
+    from pbt_rl.envs.dmlab import DmlabOptions
     from pbt_rl.envs.registry import EnvOptions, keywords
 
-    options = EnvOptions(keywords=keywords(command.env_option))
+    options = EnvOptions(dmlab=DmlabOptions(background_resets=False), keywords=keywords(command.env_option))
     with environment_code(command.env):
         report = check(command.env, options, command.steps, command.seed, command.timeout_seconds)
     print("\n".join(report.lines()))
@@ -335,6 +343,43 @@ def _wrapped(names: tuple[str, ...]) -> str:
     import textwrap
 
     return textwrap.fill(", ".join(names), 100, initial_indent="    ", subsequent_indent="    ")
+
+
+# -- dmlab-cache --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class DmlabCacheCommand:
+    """Build the maps of DeepMind Lab's levels before training, into the cache that all processes and runs share.
+
+    Train with the same --dmlab.level-seeds then: episodes draw their seeds from those whose maps are there.
+    """
+
+    levels: tuple[str, ...] = ("dmlab30",)
+    """Levels, as after dmlab/ in --env."""
+    level_seeds: int = 100
+    """Seeds of each level: the first so many of its pool."""
+    steps: int = 0
+    """Random steps after each reset: some levels build more maps while they are played."""
+    jobs: int = 0
+    """Engines that work at once; 0: one a core."""
+    level_cache: str = ""
+    """Folder; empty: pbt_rl/dmlab in the user's cache folder."""
+    level_cache_gb: float = 10.0
+    """Size of the folder; what was used longest ago is removed."""
+
+
+def _dmlab_cache(arguments: list[str]) -> int:
+    command = _parse(DmlabCacheCommand, "pbt-rl dmlab-cache", arguments)
+    from pbt_rl.dmlab_maps import fill
+    from pbt_rl.envs.dmlab import DmlabOptions
+
+    options = DmlabOptions(
+        level_seeds=command.level_seeds,
+        level_cache=command.level_cache,
+        level_cache_gb=command.level_cache_gb,
+    )
+    return fill(command.levels, options, command.steps, command.jobs)
 
 
 if __name__ == "__main__":

@@ -54,12 +54,16 @@ class PlayedEpisode:
 
     objective: float
     steps: int
+    raw_return: float = 0.0
+    task: int = 0
+    """Index in `EnvSpec.tasks`; 0 where there are none."""
 
 
 def evaluate(run: Path, member: str, episodes: int, video: Path | None, seed: int, *, greedy: bool) -> None:
     """Play whole episodes of a run's member and print their true objective.
 
-    Atari games are played to their end, whatever a lost life meant in training, and scored unclipped. Reward
+    Atari games are played to their end, whatever a lost life meant in training, and scored unclipped; DeepMind Lab
+    has the levels and maps of tests. Of an environment with tasks, so many episodes of each are played. Reward
     shaping has its default values, so that members can be compared. Raises ConfigError for a folder that is
     no run, a member without saved weights, less than one episode, and a video that cannot be made.
     """
@@ -74,6 +78,7 @@ def evaluate(run: Path, member: str, episodes: int, video: Path | None, seed: in
     options = dataclasses.replace(
         config.env_options,
         atari=dataclasses.replace(config.atari, episodic_life=False, clip_reward=False),
+        dmlab=dataclasses.replace(config.dmlab, test=True, background_resets=False, level_seeds=0),
     )
     spec = probe(config.env, options)
     pack = load_pack(config, spec, weights_path(run, number), seed)
@@ -86,17 +91,22 @@ def evaluate(run: Path, member: str, episodes: int, video: Path | None, seed: in
         unit, camera = filmed_unit(spec, rows, seed, options)
     film = Film(video, camera.frames_per_second) if video is not None and camera is not None else None
     how = "greedy" if greedy else "sampled"
-    print(f"member {number} of {run}: {episodes} episodes of {config.env}, {how} actions")
+    each = f" of each of {len(spec.tasks)} tasks" if spec.tasks else ""
+    print(f"member {number} of {run}: {episodes} episodes{each} of {config.env}, {how} actions")
     try:
         with closing(unit):
             player = Player(pack, spec, rows, seed, greedy=greedy)
-            played = play(unit, player, shares(episodes, rows), _Recording(camera, film))
+            share_R = [share * (len(spec.tasks) or 1) for share in shares(episodes, rows)]
+            played = play(unit, player, share_R, _Recording(camera, film))
     finally:
         if film is not None:
             film.close()
         if camera is not None:
             camera.close()
-    _print_result(played)
+    if spec.tasks:
+        _print_tasks(spec, played)
+    else:
+        _print_result(played)
     if video is not None:
         print(f"the first episode is in {video}")
 
@@ -109,6 +119,20 @@ def _print_result(played: list[PlayedEpisode]) -> None:
         f"objective over {len(scores)} episodes: mean {fmean(scores):.6g}, std {pstdev(scores):.4g}, "
         f"min {min(scores):g}, max {max(scores):g}"
     )
+
+
+def _print_tasks(spec: EnvSpec, played: list[PlayedEpisode]) -> None:
+    """A line a task, and the mean of what counts of each."""
+    counted = []
+    print(f"{'task':<40} {'episodes':>8} {'return':>10} {'objective':>10}")
+    for number, name in enumerate(spec.tasks):
+        mine = [episode for episode in played if episode.task == number]
+        objective = fmean(episode.objective for episode in mine)
+        counted.append(objective if spec.task_cap is None else min(objective, spec.task_cap))
+        score = fmean(episode.raw_return for episode in mine)
+        print(f"{name:<40} {len(mine):>8} {score:>10.4g} {objective:>10.4g}")
+    cap = "" if spec.task_cap is None else f", of each no more than {spec.task_cap:g}"
+    print(f"objective over {len(spec.tasks)} tasks: mean {fmean(counted):.6g}{cap}")
 
 
 # -- what was trained ---------------------------------------------------------------------------------------
@@ -268,5 +292,10 @@ def play(unit: Unit, player: Player, share_R: list[int], recording: _Recording) 
         recording.take(step, action_RA)
         for row in np.flatnonzero(step.episode_done).tolist():
             if len(played_R[row]) < share_R[row]:
-                played_R[row].append(PlayedEpisode(float(step.objective[row]), int(step.length[row])))
+                task = 0 if step.task is None else int(step.task[row])
+                played_R[row].append(
+                    PlayedEpisode(
+                        float(step.objective[row]), int(step.length[row]), float(step.raw_return[row]), task
+                    )
+                )
     return [episode for played in played_R for episode in played]

@@ -75,6 +75,7 @@ def test_the_page_of_families_names_every_one():
 def test_the_commands_of_the_page_of_families_are_understood(command, tmp_path, monkeypatch):
     (tmp_path / "orchard.py").write_text(blocks("python")[0])
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.syspath_prepend(ROOT / "tests" / "dmlab_standin")
     monkeypatch.delitem(sys.modules, "orchard", raising=False)
     config, _ = parse_train(shlex.split(command)[2:])
     assert config.env in command
