@@ -21,7 +21,7 @@ def make(game, rows=1, seed=0, options=PLAIN, shaping=lambda _row: (0, SHAPING))
 
 
 def snapshot(out):
-    fields = {name: getattr(out, name).copy() for name in vars(out) if name != "obs"}
+    fields = {k: v.copy() for k, v in vars(out).items() if isinstance(v, np.ndarray)}
     return {"obs": out.obs["obs"].copy(), **fields}
 
 

@@ -34,7 +34,7 @@ def play(unit, out, steps, seed=0):
             else:
                 action = rng.integers(unit.spec.action.nvec, size=out_shape(unit))
             unit.step(action.astype(unit.spec.action.dtype), out)
-        fields = {name: getattr(out, name).copy() for name in vars(out) if name != "obs"}
+        fields = {k: v.copy() for k, v in vars(out).items() if isinstance(v, np.ndarray)}
         history.append({**fields, **{f"obs.{name}": array.copy() for name, array in out.obs.items()}})
     unit.close()
     return {name: np.stack([step[name] for step in history]) for name in history[0]}

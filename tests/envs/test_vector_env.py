@@ -40,7 +40,7 @@ def play(unit, out, steps, seed=1):
     history = []
 
     def snap(action=None):
-        fields = {name: getattr(out, name).copy() for name in vars(out) if name != "obs"}
+        fields = {k: v.copy() for k, v in vars(out).items() if isinstance(v, np.ndarray)}
         history.append({**fields, "obs": out.obs["obs"].copy(), "action": action})
 
     snap()

@@ -36,7 +36,7 @@ class Played:
         self.steps = [self.snapshot()]
 
     def snapshot(self):
-        fields = {n: getattr(self.out, n).copy() for n in vars(self.out) if n != "obs"}
+        fields = {n: v.copy() for n, v in vars(self.out).items() if isinstance(v, np.ndarray)}
         return fields | {n: array.copy() for n, array in self.out.obs.items()}
 
     def step(self, action):
