@@ -6,7 +6,7 @@ ever, and the names would stay. So
 
 - the engine is started by a launcher that ties its life to ours (PR_SET_PDEATHSIG), takes it out of our
   process group (Ctrl-C is for us), closes the descriptors it would inherit, and gives it a scratch folder
-  to work in;
+  of its own to work in (two that make `_vizdoom/` in the same one at once end each other, and us);
 - the names are removed as soon as both sides have opened them, and the scratch folder once all games of a unit
   have started.
 
@@ -53,9 +53,9 @@ if os.getppid() != int(sys.argv[1]):
     os._exit(1)
 os.setsid()
 os.closerange(3, os.sysconf("SC_OPEN_MAX"))
-os.chdir(sys.argv[2])
-with open("pids", "a") as pids:
-    print(os.getpid(), file=pids)
+own = os.path.join(sys.argv[2], str(os.getpid()))
+os.mkdir(own)
+os.chdir(own)
 os.execv(sys.argv[3], sys.argv[3:])
 """
 
@@ -75,11 +75,11 @@ class Games:
             with ThreadPoolExecutor(min(STARTED_AT_ONCE, len(seeds))) as threads:
                 start = partial(_start, config, bots, tuple(buttons), launcher)
                 self.running.extend(threads.map(start, seeds))
-            pids = (scratch / "pids").read_text().split()
+            pids = [int(folder.name) for folder in scratch.iterdir() if folder.is_dir()]
         finally:
             shutil.rmtree(scratch)
         # Linux's clock of the CPU time of another process, by its id (see clock_getcpuclockid(3)).
-        self._clocks = [(~int(pid) << 3) | 2 for pid in pids]
+        self._clocks = [(~pid << 3) | 2 for pid in pids]
 
     def begin(self, row: int) -> Any:
         """Begin an episode of a game; return the game."""
