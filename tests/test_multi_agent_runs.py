@@ -81,7 +81,9 @@ def test_an_asynchronous_run_with_a_killed_actor_and_replacements_learns_its_own
     assert run.summary["actors_restarted"] == 1
     applied = [event["donor"] for event in run.events("applied")]
     assert any(donor is not None for donor in applied), "someone was replaced"
-    judged = [m for m in run.summary["members"] if m["objective"] is not None]  # the others became copies just now
+    judged = [
+        m for m in run.summary["members"] if m["objective"] is not None
+    ]  # the others became copies just now
     assert judged
     for member in judged:
         assert member["objective"] > 0.85, run.out
