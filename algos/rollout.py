@@ -91,12 +91,20 @@ def push_frames_torch(out: Tensor, before: Tensor, frame: Tensor, first: Tensor)
     torch.bitwise_or(older * ~first[:, None, None], newest, out=out)
 
 
+def native(tensor: Tensor) -> Any:
+    """Return the same memory as numpy sees it on a CPU, where small writes cost a tenth; elsewhere the tensor."""
+    return tensor.numpy() if tensor.device.type == "cpu" else tensor
+
+
 class Rollout:
     """Buffers of T steps of a unit, made once and used again and again. Fresh memory is poisoned.
 
     On the device: obs [T+1, R, ...], action [T, R, A], log_prob [T, R], value [T+1, R], state [R, S] (before
     step 0). On the host, where rewards arrive: reward [T, R], terminated, truncated [T, R], first [T+1, R].
     version[t, p]: updates that the weights which acted at step t had seen.
+
+    For acting the same memory policy by policy, and `native` where it is written: seen[t] name -> [P, b, *seen shape],
+    action_TPBA, log_prob_TPB, value_T1PB (B = b).
     """
 
     def __init__(
@@ -135,19 +143,32 @@ class Rollout:
         self.origin = np.full(policies, -1, np.int64)
         """Which weights lineage each policy had when the rollout began: a replacement makes it outdated."""
 
+        def by_policy(x: Tensor) -> Tensor:
+            return x.view(x.shape[0], policies, rows // policies, *x.shape[2:])
+
+        self.action_TPBA, self.log_prob_TPB, self.value_T1PB = (
+            native(by_policy(x)) for x in (self.action, self.log_prob, self.value)
+        )
+        seen = {name: layouts[name].as_seen(by_policy(obs)) for name, obs in self.obs.items()}
+        self.seen = [{name: obs[t] for name, obs in seen.items()} for t in range(steps + 1)]
+        self._on_host = device.type == "cpu"
+        self._obs = {name: native(obs) for name, obs in self.obs.items()}
+
     def write_obs(self, t: int, obs: Mapping[str, NDArray[Any]], first: NDArray[np.bool_]) -> None:
         """Take in the observation of step t from the host. t = 0 only for a unit's very first, where all is `first`."""
         self.first[t] = first
         for name, layout in self.layouts.items():
             if layout.stack > 1:
                 push_frames(self.obs[name][t], self.obs[name][t - 1], obs[name], first)
+            elif self._on_host:
+                self._obs[name][t] = obs[name]
             else:
                 self.obs[name][t].copy_(torch.from_numpy(obs[name]), non_blocking=True)
 
     def follow(self, before: Rollout) -> None:
         """Begin where `before` ended: its last observation is this one's first."""
-        for name, obs in self.obs.items():
-            obs[0].copy_(before.obs[name][-1])
+        for name, obs in self._obs.items():
+            obs[0] = before._obs[name][-1]
         self.first[0] = before.first[-1]
 
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import select
 import sys
 import time
 import traceback
@@ -24,6 +23,7 @@ import numpy as np
 
 from pbt_rl.envs.base import EnvSetupError, EnvSpec, Seated, Unit, cpu_clock, random_actions
 from pbt_rl.envs.registry import EnvOptions, make_unit
+from pbt_rl.listen import Listener
 from pbt_rl.mailbox import BUSY_NS, HEARTBEAT_NS, STEPS, Mailbox, MatchupTable, ShapingTable
 from pbt_rl.process import begin_child
 
@@ -164,9 +164,10 @@ class Actor:
 
     def run(self) -> None:
         """Advance units as their actions come, for ever."""
+        answers = Listener(self._setup.wake_fd)
         while True:
             if not self.turn():
-                select.select([self._setup.wake_fd], [], [])
+                answers.wait()
                 os.eventfd_read(self._setup.wake_fd)
 
     def close(self) -> None:

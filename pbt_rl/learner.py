@@ -13,7 +13,6 @@ import contextlib
 import ctypes
 import mmap
 import os
-import select
 import sys
 import threading
 import time
@@ -34,6 +33,7 @@ from pbt_rl.checkpoint import save_member
 from pbt_rl.config import Config, ModelConfig
 from pbt_rl.envs.base import EnvSpec
 from pbt_rl.errors import ConfigError
+from pbt_rl.listen import Listener
 from pbt_rl.mailbox import Mailbox, ShapingTable
 from pbt_rl.pbt.hypers import SHAPING, Values
 from pbt_rl.process import begin_child
@@ -221,15 +221,13 @@ class Learner:
             # the interpreter up to 5 ms each time, since the other thread retakes it before anyone wakes up.
             sys.setswitchinterval(SWITCH_SECONDS)
             threading.Thread(target=self._train, daemon=True).start()
-        poll = select.poll()
-        poll.register(self._setup.ready_fd, select.POLLIN)
-        poll.register(self._connection.fileno(), select.POLLIN)
+        listener = Listener(self._setup.ready_fd, self._connection.fileno())
         while not self.stopped:
             if self.turn():
                 continue
             began = time.monotonic()
             patience = max(0.0, self._next_report - began)
-            for fd, _ in poll.poll(patience * 1000):
+            for fd in listener.wait(patience * 1000, awake=not self.trainer.learning):
                 if fd == self._setup.ready_fd:
                     os.eventfd_read(fd)
             self._waiting_seconds += time.monotonic() - began

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from pbt_rl.algos.distributions import Distribution
 from pbt_rl.algos.pack import Pack
-from pbt_rl.algos.rollout import ObsLayout, Rollout
+from pbt_rl.algos.rollout import ObsLayout, Rollout, native
 from pbt_rl.envs.base import EnvSpec, read_stats
 from pbt_rl.mailbox import OBSERVATIONS, Mailbox
 from pbt_rl.reports import Episode, Game
@@ -228,8 +228,10 @@ class Sampler:
             rollout.reward[t - 1] = step.reward
             rollout.terminated[t - 1] = step.terminated
             rollout.truncated[t - 1] = step.truncated
-            counted = (~step.first).reshape(self._pack.num_policies, -1).sum(1)
-            self.tally.steps[self.clock.member] += counted
+            counted_P = self._envs
+            if step.first.any():
+                counted_P = self._envs - step.first.reshape(-1, self._envs).sum(1)
+            self.tally.steps[self.clock.member] += counted_P
             if step.episode_done.any():
                 self._note_episodes(unit)
         else:
@@ -282,58 +284,54 @@ class Sampler:
 
     def _act(self, units: list[ServedUnit]) -> None:
         """One packed forward for all these units, then actions for each."""
-        policies, envs = self._pack.num_policies, self._envs
+        pack, envs = self._pack, self._envs
+        shape = (pack.num_policies, len(units) * envs)
 
         def packed(parts: list[Tensor]) -> Tensor:
-            split = [x.view(policies, envs, *x.shape[1:]) for x in parts]
-            return torch.cat(split, dim=1) if len(split) > 1 else split[0]
+            return torch.cat(parts, dim=1) if len(parts) > 1 else parts[0]
 
-        obs = {
-            name: layout.as_seen(packed([u.rollout.obs[name][u.t] for u in units]))
-            for name, layout in units[0].rollout.layouts.items()
-        }
-        first = torch.from_numpy(np.stack([u.rollout.first[u.t].reshape(policies, envs) for u in units], 1))
-        first_PB = first.view(policies, -1).to(self._pack.device, non_blocking=True)
+        seen = [u.rollout.seen[u.t] for u in units]
+        obs = {name: packed([one[name] for one in seen]) for name in seen[0]}
+        first = [u.rollout.first[u.t].reshape(-1, envs) for u in units]
+        first_PB = torch.from_numpy(np.concatenate(first, 1)).to(pack.device, non_blocking=True)
+        state_PBS = torch.empty((*shape, 0), device=pack.device)
+        if pack.state_size:
+            state_PBS = packed([u.state.view(-1, envs, pack.state_size) for u in units])
         version = self.clock.version.copy()
-        params_PBD, value_PB, state_PBS = self._pack.act(obs, packed([u.state for u in units]), first_PB)
+        params_PBD, value_PB, state_PBS = pack.act(obs, state_PBS, first_PB)
         action_PBA, log_prob_PB = self._distribution.sample(params_PBD, self._generator)
 
-        answered = []
+        value, action, log_prob = native(value_PB), native(action_PBA), native(log_prob_PB)
+        on_host = action_PBA.cpu().numpy()
         for i, unit in enumerate(units):
-            columns = slice(i * envs, (i + 1) * envs)
-            unit.rollout.value[unit.t] = value_PB[:, columns].reshape(-1)
+            mine = slice(i * envs, (i + 1) * envs)
+            unit.rollout.value_T1PB[unit.t] = value[:, mine]
             if unit.t == self._steps:
                 self.full.append(unit.rollout)
                 unit.rollouts += 1
                 if self._on_policy:
-                    unit.t += (
-                        1  # rests until `resume_finished`; its state stays the one before this observation
-                    )
+                    # It rests until `resume_finished`; its state stays the one before this observation.
+                    unit.t += 1
                     self._resting.append(unit)
                     continue
                 self._next_rollout(unit)
-                unit.rollout.value[0] = value_PB[:, columns].reshape(-1)
-            unit.rollout.action[unit.t] = action_PBA[:, columns].flatten(0, 1)
-            unit.rollout.log_prob[unit.t] = log_prob_PB[:, columns].reshape(-1)
+                unit.rollout.value_T1PB[0] = value[:, mine]
+            unit.rollout.action_TPBA[unit.t] = action[:, mine]
+            unit.rollout.log_prob_TPB[unit.t] = log_prob[:, mine]
             unit.rollout.version[unit.t] = version
-            unit.state = state_PBS[:, columns].flatten(0, 1)
-            answered.append(unit)
-        if answered:
-            self._answer(answered, action_PBA.cpu() if self._pack.device.type != "cpu" else action_PBA, units)
+            if pack.state_size:
+                unit.state = state_PBS[:, mine].flatten(0, 1)
+            self._answer(unit, on_host[:, mine])
 
-    def _answer(self, answered: list[ServedUnit], action_PBA: Tensor, units: list[ServedUnit]) -> None:
-        """Write actions into the mailboxes and wake the actors."""
-        host = action_PBA.numpy()
-        for i, unit in enumerate(units):
-            if unit not in answered:
-                continue
-            actions = host[:, i * self._envs : (i + 1) * self._envs].reshape(unit.box.action.shape)
-            if self._low.size:
-                np.clip(actions, self._low, self._high, out=unit.box.action)
-            else:
-                unit.box.action[:] = actions
-            unit.t += 1
-            unit.box.publish_action(unit.wake_fd)
+    def _answer(self, unit: ServedUnit, action_PBA: NDArray[np.generic]) -> None:
+        """Write a unit's actions into its mailbox and wake its actor."""
+        action_RA = action_PBA.reshape(unit.box.action.shape)
+        if self._low.size:
+            np.clip(action_RA, self._low, self._high, out=unit.box.action)
+        else:
+            unit.box.action[:] = action_RA
+        unit.t += 1
+        unit.box.publish_action(unit.wake_fd)
 
     def _next_rollout(self, unit: ServedUnit) -> None:
         """Go on in a fresh buffer, which begins with the observation that ended the last one."""

@@ -88,6 +88,8 @@ class Trainer:
         """Guards `tallies` against the reporter."""
         self.tallies = Tallies.new(len(members))
         self.stopping = False
+        self.learning = False
+        """An update is in progress, perhaps in another thread."""
 
     # -- the loop -------------------------------------------------------------------------------------------
 
@@ -116,6 +118,7 @@ class Trainer:
 
     def learn(self) -> None:
         """Learn from the oldest rollouts; give their buffers back."""
+        self.learning = True
         rollouts = [self._sampler.full.popleft() for _ in range(self._units_per_batch)]
         began = time.thread_time()
         usable_PK = self._usable(rollouts)
@@ -147,6 +150,7 @@ class Trainer:
             self.tallies.learning_seconds += time.thread_time() - began
         for rollout in rollouts:
             self._sampler.pool.give(rollout)
+        self.learning = False
 
     def _usable(self, rollouts: list[Rollout]) -> NDArray[np.bool_]:
         """Which rollouts count for which policy, [P, K], none for nobody; notes lag and discards."""

@@ -16,7 +16,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import select
 import statistics
 import subprocess
 import sys
@@ -39,6 +38,7 @@ from pbt_rl.config import Config
 from pbt_rl.envs import registry
 from pbt_rl.envs.base import EnvSpec, default_shaping_source
 from pbt_rl.fleet import Memory
+from pbt_rl.listen import Listener
 from pbt_rl.mailbox import STEPS, Mailbox
 from pbt_rl.process import CHILD_ENVIRONMENT, Child
 from pbt_rl.run import Facts
@@ -209,16 +209,17 @@ def sampled(env: str, seconds: float) -> tuple[float, float]:
             distribution = make_distribution(facts.spec.action.nvec, len(facts.spec.action.low))
             length = facts.config.learner.rollout
             sampler = Sampler(policy, facts.spec, (0,), boxes, distribution, length, 4, 0, on_policy=False)
+            listener = Listener(learner.ready_fd)
             headers = [box.header for box, _ in boxes]
             process = psutil.Process(actor.pid)
             while not all(header[STEPS] for header in headers):
-                _turn(sampler, learner.ready_fd, actor)
+                _turn(sampler, listener, actor)
             warm = time.perf_counter() + WARM_UP_SECONDS
             while time.perf_counter() < warm:
-                _turn(sampler, learner.ready_fd, actor)
+                _turn(sampler, listener, actor)
             began, before, cpu = time.perf_counter(), _steps(headers), _cpu_seconds(process)
             while time.perf_counter() - began < seconds:
-                _turn(sampler, learner.ready_fd, actor)
+                _turn(sampler, listener, actor)
             steps = _steps(headers) - before
             return steps / (time.perf_counter() - began), steps / (_cpu_seconds(process) - cpu)
         finally:
@@ -235,11 +236,11 @@ def _cpu_seconds(process: psutil.Process) -> float:
     return float(sum(time.user + time.system for time in times))
 
 
-def _turn(sampler: Sampler, ready_fd: int, actor: Child) -> None:
+def _turn(sampler: Sampler, listener: Listener, actor: Child) -> None:
     if not sampler.serve():
-        ready, _, _ = select.select([ready_fd], [], [], 5.0)
+        ready = listener.wait(5000.0)
         if ready:
-            os.eventfd_read(ready_fd)
+            os.eventfd_read(ready[0])
         elif actor.exit_code() is not None:
             raise RuntimeError(actor.how_it_ended())
     while sampler.full:

@@ -176,7 +176,7 @@ def images(run_dir):
 
 
 def test_figures_of_the_population_are_drawn_beside_the_run_and_at_its_end(tmp_path, monkeypatch):
-    monkeypatch.setattr("pbt_rl.drawing.PATIENCE_SECONDS", 90.0)
+    monkeypatch.setattr("pbt_rl.drawing.PATIENCE_SECONDS", 300.0)
     controller = build_controller(SMALL, TABLE, 0)
     journals.write(
         tmp_path,

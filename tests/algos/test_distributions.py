@@ -46,6 +46,21 @@ def test_sample_gives_the_action_and_its_log_prob(distribution):
 
 
 @pytest.mark.parametrize("distribution", CASES)
+def test_the_kernels_of_a_cpu_draw_what_tensors_draw(distribution):
+    params = 3 * params_of(distribution, 0, 50, N)
+    columns = len(getattr(distribution, "nvec", (0, 0, 0)))
+    noise = torch.rand(50, N, columns, generator=torch.Generator().manual_seed(3))
+    torch.testing.assert_close(
+        distribution.by_kernel(params, noise), distribution.by_tensors(params, noise), rtol=1e-5, atol=1e-6
+    )
+    diverged = torch.full_like(params, torch.nan)
+    for draw in (distribution.by_kernel, distribution.by_tensors):
+        action, log_prob = draw(diverged, noise)
+        assert log_prob.isnan().all(), "what has diverged is seen in the loss"
+        assert action.isnan().all() if action.is_floating_point() else not action.any()
+
+
+@pytest.mark.parametrize("distribution", CASES)
 def test_vmap_over_policies(distribution):
     params, other = params_of(distribution, 0, 3, N), params_of(distribution, 1, 3, N)
     action, _ = distribution.sample(params, None)

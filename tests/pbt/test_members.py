@@ -260,7 +260,7 @@ def without_time(event):
 
 
 def test_a_worker_that_dies_ends_the_run():
-    with pytest.raises(RunFailed, match="worker 0 ended with exit code 3"):
+    with pytest.raises(RunFailed, match=r"worker \d ended with exit code 3"):
         run(Deadly, Script([1.0, 1.0]), steps=5, num_members=2, workers=2)
 
 
