@@ -91,13 +91,19 @@ class Board:
     steps of a schedule stand where they happened.
 
     Figures of the population (`population_images`) come from a process of their own, at most once a minute and at
-    the end.
+    the end; none are drawn without `figures`.
 
     After a write error nothing more is written; `warn` is told once, and training goes on.
     """
 
     def __init__(
-        self, run_dir: Path, num_members: int, *, config_json: str, warn: Callable[[str], None]
+        self,
+        run_dir: Path,
+        num_members: int,
+        *,
+        config_json: str,
+        warn: Callable[[str], None],
+        figures: bool = True,
     ) -> None:
         """Create the folders and files. Raises OSError: a run that cannot be written should not start."""
         self._warn = warn
@@ -111,11 +117,13 @@ class Board:
         self._written_changes = -1
         self._unwritten: RunView | None = None
         self._drawing = Drawing(run_dir, warn)
+        self._figures = figures
         self._frames = 0
 
     def population_images(self) -> None:
         """A meta-epoch has ended, and the journal says so: have the population's figures drawn when it is time to."""
-        self._drawing.want()
+        if self._figures:
+            self._drawing.want()
 
     def update(self, view: RunView) -> None:
         """Take a view; write it if it is time to."""

@@ -127,6 +127,8 @@ class Config:
     """Folder that holds the runs."""
     overwrite: bool = False
     """Delete an existing run of the same name first."""
+    figures: bool = True
+    """Draw figures of the population for TensorBoard, at most once a minute, by a process of the lowest priority."""
     train_for_frames: int = 100_000_000
     """Stop when every member has trained on this many emulator frames."""
     train_for_seconds: float = 0.0

@@ -109,6 +109,7 @@ class Supervisor:
             config.num_policies,
             config_json=json.dumps(to_json(config), indent=2),
             warn=self._screen.event,
+            figures=config.figures,
         )
         self._initial = initial
         self._fleet: Fleet | None = None

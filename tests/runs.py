@@ -99,8 +99,8 @@ def start(cwd, *arguments):
 
 
 def train(cwd, env, *arguments):
-    """Start `pbt-rl train` on an environment, as run `x`."""
-    return start(cwd, "train", "--env", env, "--name", "x", *arguments)
+    """Start `pbt-rl train` on an environment, as run `x`; figures, which take seconds, only where asked for."""
+    return start(cwd, "train", "--env", env, "--name", "x", "--no-figures", *arguments)
 
 
 def python(code, cwd):

@@ -43,7 +43,7 @@ def test_the_page_leads_from_nothing_to_a_population_that_tunes_its_reward(tmp_p
         for option, value in smaller.items():
             if option in command:
                 command[command.index(option) + 1] = str(value)
-        run = start(tmp_path, *command[1:])
+        run = start(tmp_path, *command[1:], *["--no-figures"] * (command[1] == "train"))
         assert run.wait(100) == 0, f"{command}:\n{run.out}\n{run.err}"
         assert run.err == ""
         if command[1] == "envs":

@@ -224,3 +224,12 @@ def test_without_matplotlib_one_line_says_so(tmp_path, monkeypatch):
     board.close()
     assert len(warnings) == 1
     assert 'pip install "pbt-rl[report]"' in warnings[0]
+
+
+def test_no_figures_where_none_are_wanted(tmp_path):
+    board = Board(tmp_path, 1, config_json="{}", warn=fail, figures=False)
+    board.population_images()
+    board.update(view(member(0)))
+    assert board._drawing._child is None
+    board.close()
+    assert images(tmp_path) == {}

@@ -19,9 +19,15 @@ def crossing(tmp_path_factory):
     """A finished run of two packs, async, with many comparisons."""
     folder = tmp_path_factory.mktemp("crossing")
     run = train(
-        folder, "toy/shaped", *BUSY, "--devices=cpu,cpu", "--train-for-frames=60000", "--pbt.replace-gap=0.01"
+        folder,
+        "toy/shaped",
+        *BUSY,
+        "--devices=cpu,cpu",
+        "--train-for-frames=60000",
+        "--pbt.replace-gap=0.01",
+        "--figures",
     )
-    assert run.wait(110) == 0, run.err
+    assert run.wait(200) == 0, run.err
     return run
 
 
@@ -128,6 +134,8 @@ def test_every_member_has_its_files(crossing):
         assert state["shaping"] == member["shaping"]
         assert records(crossing.folder / name) > 2
     assert records(crossing.folder / "population") > 2
+    (events,) = (crossing.folder / "population").iterdir()
+    assert b"\x89PNG" in events.read_bytes(), "the population's figures"
     best = crossing.summary["best_member"]
     (weights,) = (crossing.folder / "checkpoints").glob("*.safetensors")
     assert weights.name == f"policy_{best:02d}.safetensors"
