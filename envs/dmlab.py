@@ -105,6 +105,11 @@ class DmlabOptions:
         )
 
     @property
+    def dataset_path(self) -> str:
+        """Setting `datasetPath` of the levels that show pictures."""
+        return self.dataset if self.dataset == DUMMY else str(Path(self.dataset).absolute())
+
+    @property
     def cache_folder(self) -> str:
         """Absolute path of the cache; empty for none."""
         if self.level_cache == NO_CACHE:
@@ -364,14 +369,13 @@ def row_setup(options: DmlabOptions, settings: Mapping[str, Any], row: int) -> R
     return RowSetup(
         config={**own, **{key: _as_setting(value) for key, value in settings.items()}},
         of_level={
-            _script(level, options): {**test, **({"datasetPath": options.dataset} if level.dataset else {})}
+            _script(level, options): {**test, **({"datasetPath": options.dataset_path} if level.dataset else {})}
             for level in LEVELS
         },
         renderer=options.renderer,
         actions=ACTIONS[options.actions],
         cache_folder=options.cache_folder,
         cache_bytes=int(options.level_cache_gb * 1e9),
-        scratch="",
         memory_fd=-1,
         row=row,
     )

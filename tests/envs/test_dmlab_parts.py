@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from runs import python
 
 from pbt_rl.envs.base import EnvSetupError
-from pbt_rl.envs.dmlab import DmlabOptions, describe, level_scripts, names
+from pbt_rl.envs.dmlab import PHOTOGRAPHS, DmlabOptions, describe, level_scripts, names, row_setup
 from pbt_rl.envs.dmlab_cache import DIGEST_BYTES, STALE_SECONDS, LevelCache
 from pbt_rl.envs.dmlab_levels import ACTIONS, LEVELS
 from pbt_rl.envs.rota import Rota
@@ -109,6 +109,16 @@ def test_places_of_the_cache(monkeypatch):
     assert DmlabOptions().cache_folder == "/elsewhere/pbt_rl/dmlab"
     assert DmlabOptions(level_cache="none").cache_folder == ""
     assert DmlabOptions(level_cache="here").cache_folder == f"{Path.cwd()}/here"
+
+
+def test_the_folder_of_pictures_is_told_in_full(monkeypatch, tmp_path):
+    for name in PHOTOGRAPHS:
+        (tmp_path / name).touch()
+    monkeypatch.chdir(tmp_path)
+    setup = row_setup(DmlabOptions(dataset="."), {}, 0)
+    level = "contributed/dmlab30/psychlab_continuous_recognition"
+    assert setup.of_level[level]["datasetPath"] == str(tmp_path)
+    assert row_setup(DmlabOptions(), {}, 0).of_level[level]["datasetPath"] == "dummy"
 
 
 # -- turns --------------------------------------------------------------------------------------------------
