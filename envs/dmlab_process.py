@@ -3,9 +3,11 @@
 A process of its own for each Lab, because the engine takes a core, compiles maps for seconds within a call, and
 may take its process down. So the rows of a unit step at once, and a row that compiles holds nobody up.
 
-The engine writes to a temporary folder that it removes only when it is closed. A unit gives its Labs a scratch
-folder, and tells a janitor: a small process in a session of its own that waits for the unit's end, however that
-comes, then ends the rows (and compilers that they have started) and removes the folder.
+The engine writes maps to a temporary folder that it removes only when it is closed. It makes that one itself, in
+TMPDIR: told a folder (the module's `temp_folder`), it would use it as it is, and Labs that share one overwrite each
+other's maps, whose names are the same. So TMPDIR is a scratch folder of the unit, of which a janitor knows: a small
+process in a session of its own that waits for the unit's end, however that comes, then ends the rows (and compilers
+that they have started) and removes the folder.
 """
 
 from __future__ import annotations
@@ -119,7 +121,7 @@ class Row:
 
 
 class Labs:
-    """R rows, each a Lab of its own. setups: one a row; scratch, memory and row are filled in here."""
+    """R rows, each a Lab of its own. setups: one a row; memory and row are filled in here."""
 
     def __init__(self, setups: Sequence[RowSetup]) -> None:
         self.rows: list[Row] = []
@@ -137,7 +139,7 @@ class Labs:
             os.ftruncate(memory_fd, ROW_BYTES * len(setups))
             self.memory = mmap.mmap(memory_fd, 0)
             for number, setup in enumerate(setups):
-                told = replace(setup, scratch=scratch, memory_fd=memory_fd, row=number)
+                told = replace(setup, memory_fd=memory_fd, row=number)
                 self.rows.append(self._start(told))
         except BaseException:
             self.close()
@@ -157,7 +159,7 @@ class Labs:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env=os.environ | {"TMPDIR": setup.scratch},
+                env=os.environ | dict.fromkeys(("TMPDIR", "TEST_TMPDIR"), self._scratch),
                 start_new_session=True,
             )
         row = Row(process, ours, log)

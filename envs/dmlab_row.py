@@ -56,7 +56,6 @@ class RowSetup:
     cache_folder: str
     """Empty: no cache."""
     cache_bytes: int
-    scratch: str
     memory_fd: int
     row: int
 
@@ -151,7 +150,6 @@ class Game:
                     {**self._setup.config, **self._setup.of_level.get(script, {})},
                     renderer=self._setup.renderer,
                     level_cache=self._cache,
-                    temp_folder=self._setup.scratch,
                 )
             except ValueError as error:  # not every level has instructions and a clock
                 missing = next((name for name in wanted[1:] if name in str(error)), None)
@@ -165,7 +163,8 @@ class Game:
         seen = self._lab.observations()
         self._picture[:] = np.moveaxis(seen[_PICTURE], -1, 0)
         hash_words(seen.get(_TEXT, ""), self._words)
-        self._frames_left = float(seen[_LEFT][0]) if _LEFT in seen else None
+        # A level without a limit shows 0 all the time; with one, the episode is over before it shows 0.
+        self._frames_left = float(seen[_LEFT][0]) if _LEFT in seen and seen[_LEFT][0] > 0 else None
 
 
 def _pressed(spec: list[dict[str, Any]], pressed: Pressed) -> NDArray[np.intc]:

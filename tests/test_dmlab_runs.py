@@ -116,7 +116,7 @@ def test_the_killed_leave_nothing_and_an_actor_is_replaced(here, lab):  # noqa: 
 @pytest.mark.parametrize(
     ("trouble", "words"),
     [
-        ("reset:1:raise", "cannot be used: RuntimeError: Failed to start environment - something broke"),
+        ("reset:1:raise", 'cannot be used: RuntimeError: Failed to start environment - "something broke"'),
         ("reset:1:crash", "was ended by SIGABRT; it printed:\nengine: something broke"),
     ],
 )
@@ -142,7 +142,7 @@ def test_maps_are_built_beforehand(here, lab, monkeypatch):  # noqa: F811
     monkeypatch.setenv("DMLAB_STANDIN_TROUBLE", "reset:2:raise")
     run = start(here, *command, "--level-seeds=4", "--jobs=1")
     assert run.wait() == 1
-    assert run.out.count("is left out: RuntimeError: Failed to start environment - something broke") == 2
+    assert run.out.count('is left out: RuntimeError: Failed to start environment - "something broke"') == 2
 
 
 @pytest.mark.parametrize(

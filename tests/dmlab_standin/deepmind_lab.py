@@ -1,7 +1,7 @@
 """A stand-in for the native module `deepmind_lab`: its rules to the letter, and a tiny world that can be learned.
 
-Where the module would go wrong without a word (a view with strides, several threads, levels that are not there) it
-raises AssertionError. The same tests run on the real module where that is installed.
+Where the module would go wrong without a word (a view with strides, several threads, a closed Lab, Labs that share a
+folder) it raises AssertionError. The same tests run on the real module where that is installed.
 
 The world: one half of the picture is bright, and for every frame in which one looks to that side there is 0.25, to
 the other side -0.0625. The side is drawn anew every 4 frames. In `skymaze_*` FIRE ends the episode.
@@ -18,6 +18,7 @@ Environment variables, read when a Lab is made:
 
 import hashlib
 import json
+import operator
 import os
 import shutil
 import sys
@@ -33,7 +34,7 @@ READABLE, WRITABLE, READ_WRITABLE, LISTABLE = 1, 2, 3, 4
 _ENGINE = set(
     "width height fps levelDirectory appendCommand mixerSeed server client port serverPort hasAltCameras "
     "maxAltCameraWidth maxAltCameraHeight localLevelCache globalLevelCache vmMode logToStdErr minimalUI reducedUI "
-    "nativeApp record demo video demofiles gpuDeviceIndex playerName".split()
+    "nativeApp record demo video demofiles use_pbos gpuDeviceIndex playerName".split()
 )
 _TOLERATED = set(
     "episodeLengthSeconds invocationMode allowHoldOutLevels levelGenerator playerId players randomSeed datasetPath "
@@ -51,9 +52,18 @@ _DMLAB30 = (
     "explore_obstructed_goals_small explore_obstructed_goals_large explore_goal_locations_small "
     "explore_goal_locations_large explore_object_rewards_few explore_object_rewards_many"
 ).split()
-_PLAIN = {"lt_chasm": "", "tests/empty_room_test": "constructor"}
-"""Levels without instructions, clock and strict settings -> when they compile a map."""
-_COMPILED = ("explore_", "lasertag_", "skymaze_", "language_")
+_PLAIN = {"lt_chasm": 600, "tests/empty_room_test": 3600, "tests/event_test": 1}
+"""Levels that ignore settings -> seconds of an episode."""
+_BARE = ("tests/event_test",)
+"""Levels with neither instructions nor a clock, which end by their own rules."""
+_IN_CONSTRUCTOR = ("tests/empty_room_test",)
+_MAPS = {
+    "explore": "explore_maze",
+    "lasertag": "lt_procedural",
+    "skymaze": "platforms_map",
+    "language": "language_map",
+}
+"""Levels that compile maps -> name of all of them, in the folder `baselab` of the temporary one."""
 _DATASET = ("psychlab_arbitrary_visuomotor_mapping", "psychlab_continuous_recognition")
 _ACTIONS = [
     ("LOOK_LEFT_RIGHT_PIXELS_PER_FRAME", -512, 512),
@@ -91,7 +101,7 @@ class Lab:
         config={},  # noqa: B006 - as the module has it
         renderer="software",
         level_cache=None,
-        temp_folder=None,
+        temp_folder="",
     ):
         self._thread = threading.get_ident()
         self._status = _CREATED
@@ -105,6 +115,9 @@ class Lab:
         for name in (*observations, *config, *config.values()):
             if not isinstance(name, str):
                 raise TypeError("bad argument type for built-in operation")
+        for number, text in ((4, renderer), (6, temp_folder)):
+            if not isinstance(text, str):
+                raise TypeError(f"argument {number} must be str, not {_kind(text)}")
         if renderer not in ("software", "hardware"):
             raise RuntimeError(
                 f'Failed to set renderer must be "hardware" or "software" actual "{renderer}"!'
@@ -116,18 +129,18 @@ class Lab:
         self._plain = self._level in _PLAIN
         if not self._plain and (self._name not in _DMLAB30 or self._name == self._level):
             raise RuntimeError(
-                f"Failed to init environment - Level not found: game_scripts/levels/{self._level}.lua"
+                f'Failed to init environment - "Level not found: game_scripts/levels/{self._level}.lua"'
             )
         if not self._plain:
             for key, value in config.items():
                 if key not in _ENGINE | _TOLERATED:
                     raise RuntimeError(
-                        f'Failed to init environment - "{level}" Invalid setting: "{key}" = "{value}"'
+                        f'Failed to init environment - "{level}: Invalid setting: "{key}" = "{value}""'
                     )
             if self._name.endswith("_test") and config.get("allowHoldOutLevels") != "true":
                 raise RuntimeError(
-                    "Failed to init environment - decorators/test_only.lua: Level should not be used for training: "
-                    "set allowHoldOutLevels"
+                    'Failed to init environment - "decorators/test_only.lua: This level must only be used during '
+                    'evaluation. If you really want to use this level, add the setting "allowHoldOutLevels""'
                 )
         self._width, self._height = int(config.get("width", 320)), int(config.get("height", 240))
         offered = [entry["name"] for entry in self._spec()]
@@ -135,13 +148,20 @@ class Lab:
             if name not in offered:
                 raise ValueError(f"Unknown observation '{name}'.")
         self._wanted = list(observations)
-        if temp_folder is not None:
+        # A folder that it is told is used as it is, and left behind; else it makes one of its own.
+        self._owned = not temp_folder
+        if self._owned:
+            parent = os.environ.get("TEST_TMPDIR") or os.environ.get("TMPDIR") or "/tmp"
+            self._folder = tempfile.mkdtemp(prefix="dmlab_temp_folder_", dir=parent)
+        else:
             assert Path(temp_folder).is_dir(), "the engine would fail to write"
-        self._folder = tempfile.mkdtemp(prefix="dmlab_temp_folder_", dir=temp_folder)
+            assert not any(Path(temp_folder).iterdir()), "two Labs would overwrite each other's maps"
+            self._folder = temp_folder
+        (Path(self._folder) / "baselab").mkdir()
         if config.get("logLevel", "INFO") not in ("NEVER", "ERROR", "WARN"):
             print(f"INFO: {self._level} is set up", flush=True)
         self._resets = self._steps = 0
-        if _PLAIN.get(self._level) == "constructor":
+        if self._level in _IN_CONSTRUCTOR:
             try:
                 self._compile("empty room")
             except Exception as error:
@@ -150,12 +170,9 @@ class Lab:
     # -- what the module offers -----------------------------------------------------------------------------
 
     def reset(self, episode=-1, seed=None):
-        self._check_thread()
-        if self._status == _CLOSED:
-            raise RuntimeError("Environment in wrong status for call to reset()")
-        if type(episode) is not int:
-            raise ValueError(f"'episode' must be int, was '{_kind(episode)}'.")
-        if seed is not None and type(seed) is not int:
+        self._check_open()
+        operator.index(episode)
+        if seed is not None and not isinstance(seed, int):
             raise ValueError(f"'seed' must be int or None, was '{_kind(seed)}'.")
         self._say("reset", level=self._level, seed=seed)
         self._resets += 1
@@ -164,18 +181,19 @@ class Lab:
             path = self._config.get("datasetPath", "")
             if not (Path(path) / "0001.png").is_file():
                 raise RuntimeError(
-                    "Failed to start environment - datasets/brady_konkle_oliva2008.lua: Follow instructions to "
-                    "download datasets here"
+                    'Failed to start environment - "datasets/brady_konkle_oliva2008.lua: Follow instructions to '
+                    'download datasets here"'
                 )
         time.sleep(float(os.environ.get("DMLAB_STANDIN_RESET", "0")))
         # Without a seed the C library's generator would draw one.
         self._seed = (seed if seed is not None else time.time_ns()) & 0xFFFFFFFF
         # A first reset with a seed differs from later ones with the same.
         self._rng = np.random.default_rng([self._seed, self._resets == 1])
-        if self._name.startswith(_COMPILED):
+        if self._name.partition("_")[0] in _MAPS:
             self._compile(f"{self._name} {self._seed}")
         self._frame, self._frames_played = 0, 0
-        self._length = int(self._config.get("episodeLengthSeconds", _SECONDS)) * 60
+        seconds = str(_PLAIN.get(self._level) or self._config.get("episodeLengthSeconds", _SECONDS))
+        self._length = None if seconds == "false" else int(seconds) * 60
         self._draw()
         self._status = _RUNNING
         return True
@@ -189,8 +207,7 @@ class Lab:
         if action.dtype != np.intc:
             raise ValueError("action must have dtype np.intc")
         assert action.flags.c_contiguous, "the module would read other numbers"
-        if type(num_steps) is not int:
-            raise TypeError(f"'{type(num_steps).__name__}' object cannot be interpreted as an integer")
+        num_steps = operator.index(num_steps)
         if self._status != _RUNNING:
             raise RuntimeError("Environment in wrong status to advance.")
         self._steps += 1
@@ -205,7 +222,8 @@ class Lab:
             self._frames_played += 1
             if self._frames_played % 4 == 0:
                 self._draw()
-            if self._frames_played >= self._length or (self._name.startswith("skymaze_") and action[_FIRE]):
+            late = self._length is not None and self._frames_played >= self._length
+            if late or (self._name.startswith("skymaze_") and action[_FIRE]):
                 self._status = _TERMINATED
                 break
         else:
@@ -232,7 +250,9 @@ class Lab:
             elif name == "INSTR":
                 seen[name] = "Pick up the Red ball!" if self._name.startswith("language_") else ""
             elif name == "FRAMES_REMAINING_AT_60":
-                seen[name] = np.array([self._length - self._frames_played], np.float64)
+                # A level without a limit shows 0.
+                left = 0 if self._length is None else self._length - self._frames_played
+                seen[name] = np.array([left], np.float64)
             else:
                 seen[name] = np.zeros(3)
         return seen
@@ -249,19 +269,20 @@ class Lab:
         return []
 
     def observation_spec(self):
-        self._check_open("observation_spec")
+        self._check_open()
         return self._spec()
 
     def action_spec(self):
-        self._check_open("action_spec")
+        self._check_open()
         return [{"name": name, "min": low, "max": high} for name, low, high in _ACTIONS]
 
     def close(self):
         self._check_thread()
         if self._status == _CLOSED:
-            raise RuntimeError("Environment in wrong status to close.")
+            return False
         self._status = _CLOSED
-        shutil.rmtree(self._folder)
+        if self._owned:
+            shutil.rmtree(self._folder)
         return True
 
     # -- inside ---------------------------------------------------------------------------------------------
@@ -272,7 +293,7 @@ class Lab:
             {"name": "RGB_INTERLEAVED", "shape": shape, "dtype": np.uint8},
             {"name": "RGB", "shape": (3, *shape[:2]), "dtype": np.uint8},
         ]
-        if not self._plain:
+        if self._level not in _BARE:
             spec += [
                 {"name": "INSTR", "shape": (), "dtype": str},
                 {"name": "FRAMES_REMAINING_AT_60", "shape": (1,), "dtype": np.float64},
@@ -285,9 +306,10 @@ class Lab:
         self._pixel = int(self._rng.integers(256))
 
     def _compile(self, text):
-        key = f"{self._name.rpartition('/')[2]}_noaas_{hashlib.md5(text.encode()).hexdigest()}"
+        name = _MAPS.get(self._name.partition("_")[0], "empty_room")
+        key = f"{name}_{'aas' if name == 'lt_procedural' else 'noaas'}_{hashlib.md5(text.encode()).hexdigest()}"
         content = text.encode() * 100
-        path = Path(self._folder) / "map.pk3"
+        path = Path(self._folder) / "baselab" / f"{name}.pk3"
         found = False
         if self._cache is not None:
             found = self._cache.fetch(key, str(path))
@@ -299,7 +321,7 @@ class Lab:
             if self._cache is not None:
                 self._cache.write(key, str(path))
         self._say("map", level=self._level, key=key, found=found)
-        path.unlink()  # it is temporary
+        assert path.read_bytes() == content, "another Lab has overwritten the map"
 
     def _trouble(self, call, number):
         where, _, rest = os.environ.get("DMLAB_STANDIN_TROUBLE", "").partition(":")
@@ -312,13 +334,12 @@ class Lab:
         if what == "hang":
             time.sleep(3600)
         if call == "reset":
-            raise RuntimeError("Failed to start environment - something broke")
+            raise RuntimeError('Failed to start environment - "something broke"')
         raise ValueError('Failed to advance environment "something broke"')
 
-    def _check_open(self, call):
+    def _check_open(self):
         self._check_thread()
-        if self._status == _CLOSED:
-            raise RuntimeError(f"Environment in wrong status for call to {call}()")
+        assert self._status != _CLOSED, "the engine's memory is freed"
 
     def _check_thread(self):
         assert self._thread == threading.get_ident(), "a Lab is used from several threads"
@@ -330,4 +351,6 @@ class Lab:
 
 
 def _kind(value):
-    return f"{type(value).__module__}.{type(value).__name__}"
+    """Name of a type as C has it: with its module, but for those that are built in."""
+    kind = type(value)
+    return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"

@@ -196,9 +196,22 @@ def test_the_end_of_a_level_by_its_own_rules_is_terminal():
     with Played("skymaze_irreversible_path_hard") as played:
         last = played.step(FIRE)
         assert (last["terminated"][0], last["truncated"][0], last["episode_done"][0]) == (True, False, True)
-    with Played("lt_chasm", settings={"episodeLengthSeconds": 1}) as played:  # tells neither time nor words
+    with Played("tests/event_test") as played:  # tells neither time nor words
         seen = played.random(15)
         assert (seen["terminated"][-1, 0], seen["truncated"][-1, 0]) == (True, False)
+    endless = {"episodeLengthSeconds": False}  # its clock shows 0 all the time
+    with Played("skymaze_irreversible_path_hard", settings=endless) as played:
+        last = played.step(FIRE)
+        assert (last["terminated"][0], last["truncated"][0]) == (True, False)
+
+
+@standin_only
+def test_no_two_engines_share_a_folder(lab):  # noqa: F811
+    with Played("explore_goal_locations_small", rows=2, level_cache="none") as played:
+        played.step(FORWARD)
+        maps = sorted(lab.glob("pbt_rl_dmlab_*/dmlab_temp_folder_*/baselab/explore_maze.pk3"))
+        assert len(maps) == 2
+        assert maps[0].read_bytes() != maps[1].read_bytes()
 
 
 @standin_only

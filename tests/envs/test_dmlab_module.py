@@ -45,6 +45,8 @@ def make(module):
             "Failed to init",
         ),
         ((LEVEL, ["RGB_INTERLEAVED"], SIZE, "paper"), RuntimeError, "Failed to set renderer"),
+        ((LEVEL, ["RGB_INTERLEAVED"], SIZE, None), TypeError, None),
+        ((LEVEL, ["RGB_INTERLEAVED"], SIZE, "software", None, None), TypeError, None),
     ],
 )
 def test_a_wrong_constructor_raises(module, arguments, error, words):
@@ -54,8 +56,9 @@ def test_a_wrong_constructor_raises(module, arguments, error, words):
 
 def test_seeds_are_plain_integers(make):
     game = make()
-    with pytest.raises(ValueError, match=r"'seed' must be int or None, was 'numpy.int64'"):
-        game.reset(seed=np.int64(1))
+    for seed, kind in ((np.int64(1), "numpy.int64"), ("1", "str")):
+        with pytest.raises(ValueError, match=f"'seed' must be int or None, was '{kind}'"):
+            game.reset(seed=seed)
     assert game.reset(seed=2**31 - 1) is True
 
 
@@ -126,6 +129,37 @@ def test_what_the_cache_raises_comes_out_of_reset(make):
 
     with pytest.raises(OSError, match="no disk"):
         make("contributed/dmlab30/explore_goal_locations_small", level_cache=Broken()).reset(seed=5)
+
+
+def test_a_lab_makes_its_folder_in_tmpdir_and_removes_it(make, monkeypatch, tmp_path):
+    monkeypatch.delenv("TEST_TMPDIR", raising=False)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    game = make("contributed/dmlab30/explore_goal_locations_small")
+    game.reset(seed=5)
+    assert list(tmp_path.glob("dmlab_temp_folder_*/baselab/explore_maze.pk3"))
+    assert game.close() is True
+    assert not list(tmp_path.glob("dmlab_temp_folder_*"))
+    assert game.close() is False
+
+
+def test_a_folder_that_a_lab_is_told_is_used_as_it_is(make, tmp_path):
+    folder = tmp_path / "told"
+    folder.mkdir()
+    make("contributed/dmlab30/explore_goal_locations_small", temp_folder=str(folder)).reset(seed=5)
+    assert (folder / "baselab" / "explore_maze.pk3").is_file()
+
+
+def test_a_level_without_a_limit_shows_no_frames_left(make):
+    endless = SIZE | {"episodeLengthSeconds": "false"}
+    game = make(observations=["FRAMES_REMAINING_AT_60"], config=endless)
+    game.reset(seed=1)
+    assert game.observations()["FRAMES_REMAINING_AT_60"] == 0
+
+
+def test_not_every_level_has_instructions_and_a_clock(module):
+    for name in ("INSTR", "FRAMES_REMAINING_AT_60"):
+        with pytest.raises(ValueError, match=f"Unknown observation '{name}'"):
+            module.Lab("tests/event_test", [name], dict(SIZE))
 
 
 def test_two_levels_need_pictures(make):
