@@ -369,7 +369,10 @@ def row_setup(options: DmlabOptions, settings: Mapping[str, Any], row: int) -> R
     return RowSetup(
         config={**own, **{key: _as_setting(value) for key, value in settings.items()}},
         of_level={
-            _script(level, options): {**test, **({"datasetPath": options.dataset_path} if level.dataset else {})}
+            _script(level, options): {
+                **test,
+                **({"datasetPath": options.dataset_path} if level.dataset else {}),
+            }
             for level in LEVELS
         },
         renderer=options.renderer,

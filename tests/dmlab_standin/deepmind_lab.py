@@ -307,7 +307,9 @@ class Lab:
 
     def _compile(self, text):
         name = _MAPS.get(self._name.partition("_")[0], "empty_room")
-        key = f"{name}_{'aas' if name == 'lt_procedural' else 'noaas'}_{hashlib.md5(text.encode()).hexdigest()}"
+        key = (
+            f"{name}_{'aas' if name == 'lt_procedural' else 'noaas'}_{hashlib.md5(text.encode()).hexdigest()}"
+        )
         content = text.encode() * 100
         path = Path(self._folder) / "baselab" / f"{name}.pk3"
         found = False
