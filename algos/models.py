@@ -27,6 +27,8 @@ from .distributions import ACTION_MASK, mask_logits
 ObsShapes = Mapping[str, tuple[tuple[int, ...], str]]
 """Name of an observation -> shape of one row (frames stacked) and dtype name."""
 Core = Literal["none", "gru", "lstm"]
+LAST = "last_action_reward"
+"""Reserved name of an observation: the last action and reward, which no encoder needs to read."""
 
 _Layer = TypeVar("_Layer", nn.Linear, nn.Conv2d)
 _RELU_GAIN = sqrt(2)
@@ -49,8 +51,9 @@ def make_model(
     param_size: D. gaussian: D / 2 means from the features and as many log deviations, which are parameters
     of their own; else D logits. encoder: `auto` (Nature CNN for images, MLP for the rest), `nature`, `impala`
     (MLP for what is no image), `mlp`, or `module:factory` (see `UserEncoder`). An image is uint8 of shape
-    (C, H, W), a text is int32 of shape (L,) (see `WordEncoder`); other observations are flattened. hidden: F of the
-    encoder. layers: hidden layers of an MLP.
+    (C, H, W), a text is int32 of shape (L,) (see `WordEncoder`); other observations are flattened. One named LAST
+    joins the features as it is (Espeholt et al. 2018, Figure 3). hidden: F of the encoder without that. layers: hidden
+    layers of an MLP.
     nvec: sizes of the action's components, needed where an observation is named ACTION_MASK: the encoder does not
     see that one, it masks the logits (see `mask_logits`).
     Raises ValueError for an encoder that cannot be used with these observations.
@@ -200,7 +203,7 @@ class Encoder(nn.Module):
 
 
 class ObsEncoder(Encoder):
-    """One encoder an observation; several are concatenated and mixed by a linear layer."""
+    """One encoder an observation; several are concatenated and mixed by a linear layer. LAST joins after that."""
 
     def __init__(self, obs_shapes: ObsShapes, kind: str, hidden: int, layers: int) -> None:
         super().__init__()
@@ -210,11 +213,13 @@ class ObsEncoder(Encoder):
             raise ValueError(
                 f"encoder {kind!r} needs an image (uint8, 3-D), and none is in {dict(obs_shapes)}: use 'mlp'"
             )
-        self.size = hidden
-        self.names = tuple(obs_shapes)
+        self.last = LAST in obs_shapes
+        self.size = hidden + (prod(obs_shapes[LAST][0]) if self.last else 0)
+        self.names = tuple(name for name in obs_shapes if name != LAST)
         parts: list[nn.Module] = []
         width = 0
-        for name, (shape, dtype) in obs_shapes.items():
+        for name in self.names:
+            shape, dtype = obs_shapes[name]
             width += WordEncoder.SIZE if _is_text(shape, dtype) else hidden
             if _is_text(shape, dtype):
                 parts.append(WordEncoder(*shape))
@@ -230,11 +235,10 @@ class ObsEncoder(Encoder):
         self.mix = _orthogonal(nn.Linear(width, hidden), _RELU_GAIN) if mixed else None
 
     def forward(self, obs: Mapping[str, Tensor]) -> Tensor:
-        """Name -> [N, ...] to [N, hidden]."""
+        """Name -> [N, ...] to [N, size]."""
         features: list[Tensor] = [part(obs[name]) for name, part in zip(self.names, self.parts, strict=True)]
-        if self.mix is None:
-            return features[0]
-        return torch.relu(self.mix(torch.cat(features, -1)))
+        mixed = features[0] if self.mix is None else torch.relu(self.mix(torch.cat(features, -1)))
+        return torch.cat((mixed, obs[LAST].to(mixed.dtype)), -1) if self.last else mixed
 
 
 class Mlp(nn.Module):

@@ -30,6 +30,14 @@ inactive, another player's turn): its action is ignored and nothing is learned f
 """
 
 
+LAST = "last_action_reward"
+"""Reserved name of an observation: the last action and reward, float32 [sum(nvec) + 1].
+
+Ones where the components' last choices are, then the reward clipped to -1..1; zeros with the first observation of an
+episode. The network's encoder passes it on as it is, to the recurrent core if there is one.
+"""
+
+
 MOST_STATS = 16
 """Extra statistics that an episode may have."""
 STAT_NAME_BYTES = 32

@@ -36,7 +36,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from .base import ActionSpec, ArraySpec, EnvSetupError, EnvSpec, ShapingSource, StepArrays
+from .base import LAST, ActionSpec, ArraySpec, EnvSetupError, EnvSpec, ShapingSource, StepArrays
 from .dmlab_levels import ACTIONS, FOLDER, LEVELS, TASK_CAP, TEST_MIXER_SEED, Level
 from .dmlab_process import SILENCE_SECONDS, LabError, Labs
 from .dmlab_row import FRAME_SKIP, PICTURE, WORDS, RowSetup, row_arrays
@@ -82,6 +82,8 @@ class DmlabOptions:
     """Size of that folder; what was used longest ago is removed."""
     clip_reward: bool = True
     """Learn from tanh of a step's reward. The objective is not clipped."""
+    last_action_reward: bool = True
+    """The network sees the last action and the last reward (clipped to -1..1) beside the picture, as IMPALA's does."""
     background_resets: bool = True
     """Rows play on while another resets. Off: they wait, so that equal seeds give equal steps (always so in serial
     mode and in evaluations)."""
@@ -130,10 +132,12 @@ def describe(name: str, options: DmlabOptions) -> EnvSpec:
     """
     _levels(name)
     scale = (5.0, 0.3) if options.clip_reward else (1.0, 1.0)
+    choices = len(ACTIONS[options.actions])
+    last = {LAST: ArraySpec((choices + 1,), "float32")} if options.last_action_reward else {}
     return EnvSpec(
         env_id=f"dmlab/{name}",
-        obs={"obs": ArraySpec(PICTURE, "uint8"), "instr": ArraySpec((WORDS,), "int32")},
-        action=ActionSpec(nvec=(len(ACTIONS[options.actions]),)),
+        obs={"obs": ArraySpec(PICTURE, "uint8"), "instr": ArraySpec((WORDS,), "int32"), **last},
+        action=ActionSpec(nvec=(choices,)),
         frame_skip=FRAME_SKIP,
         shaping=dict(zip((GAIN, LOSS), scale, strict=True)),
         tasks=tuple(level.name for level in LEVELS) if name == ALL else (),
@@ -234,7 +238,8 @@ class LabUnit:
     def reset(self, out: StepArrays) -> None:
         """See `Unit.reset`. Rows whose episode has not begun yet show nothing (see above)."""
         assert self._over_R.all(), "a unit is reset once"
-        self._deliver(np.zeros(self.rows), np.zeros((2, self.rows), np.bool_), out)
+        nothing_R = np.zeros(self.rows)
+        self._deliver(nothing_R.astype(np.int32), nothing_R, np.zeros((2, self.rows), np.bool_), out)
 
     def step(self, action: NDArray[Any], out: StepArrays) -> None:
         """See `Unit.step`. action: [R, 1] int32."""
@@ -245,7 +250,7 @@ class LabUnit:
         for row in playing:
             reward_R[row], over, limit = self._answer(row)
             ends_2R[:, row] = over and not limit, over and limit
-        self._deliver(reward_R, ends_2R, out)
+        self._deliver(action[:, 0], reward_R, ends_2R, out)
 
     def close(self) -> None:
         """End all processes. Safe to call twice."""
@@ -255,12 +260,22 @@ class LabUnit:
         """See `base.cpu_clock`: ours and that of the rows."""
         return time.process_time_ns() + self._labs.cpu_ns()
 
-    def _deliver(self, reward_R: NDArray[np.float64], ends_2R: NDArray[np.bool_], out: StepArrays) -> None:
+    def _deliver(
+        self,
+        action_R: NDArray[np.int32],
+        reward_R: NDArray[np.float64],
+        ends_2R: NDArray[np.bool_],
+        out: StepArrays,
+    ) -> None:
         """Write the step of the rows that played; begin episodes, and write `first` for all other rows."""
         played_R = self._playing_R.copy()
         learned_R = np.tanh(reward_R) if self._options.clip_reward else reward_R
         gain_loss_R2 = np.stack((np.maximum(learned_R, 0), np.minimum(learned_R, 0)), 1)
         out.reward[:] = (self._scale_R2 * gain_loss_R2).sum(1) * played_R
+        if self._options.last_action_reward:
+            out.obs[LAST][:] = 0
+            out.obs[LAST][played_R, action_R[played_R]] = 1
+            out.obs[LAST][:, -1] = np.clip(reward_R, -1, 1)
         self._return_R += reward_R
         self._shaped_R += out.reward
         self._length_R += played_R

@@ -26,7 +26,7 @@ from typing import Any
 import torch
 
 from pbt_rl.algos.distributions import make_distribution
-from pbt_rl.algos.models import PolicyNet, make_model
+from pbt_rl.algos.models import LAST, PolicyNet, make_model
 from pbt_rl.algos.pack import Pack
 from pbt_rl.algos.update import UpdateSettings
 from pbt_rl.checkpoint import save_member
@@ -98,6 +98,15 @@ def compute_dtype(precision: str, device: torch.device, spec: EnvSpec) -> torch.
     return torch.bfloat16 if images and fast else torch.float32
 
 
+def normalized_obs(spec: EnvSpec) -> dict[str, int]:
+    """Observations that can be normalised -> their size. Not LAST: a rare action would become a large number."""
+    return {
+        name: array.shape[0]
+        for name, array in spec.obs.items()
+        if array.dtype == "float32" and len(array.shape) == 1 and name != LAST
+    }
+
+
 def build_pack(config: Config, spec: EnvSpec, plan: PackPlan, values: list[Values], seed: int) -> Pack:
     """Make the pack of a plan with its first members; `seed` and who they are draw the weights."""
     device = torch.device(plan.device)
@@ -109,11 +118,6 @@ def build_pack(config: Config, spec: EnvSpec, plan: PackPlan, values: list[Value
             torch.manual_seed(own)
         return build_net(spec, config.model)
 
-    normalized = {}
-    if config.learner.normalize_observations:
-        normalized = {
-            k: a.shape[0] for k, a in spec.obs.items() if a.dtype == "float32" and len(a.shape) == 1
-        }
     packing = config.learner.packing
     hyper_names = [k for k in values[0] if not k.startswith(SHAPING)]
     return Pack(
@@ -124,7 +128,7 @@ def build_pack(config: Config, spec: EnvSpec, plan: PackPlan, values: list[Value
         compute_dtype=compute_dtype(config.learner.precision, device, spec),
         packing=packing if packing != "auto" else ("loop" if device.type == "cpu" else "vmap"),
         optimizer="adam" if config.algo == "appo" else "rmsprop",
-        normalized_obs=normalized,
+        normalized_obs=normalized_obs(spec) if config.learner.normalize_observations else {},
         normalize_returns=config.learner.normalize_returns,
     )
 

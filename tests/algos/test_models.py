@@ -4,13 +4,14 @@ import pytest
 import torch
 from torch import nn
 
-from pbt_rl.algos.models import PolicyNet, WordEncoder, make_model
+from pbt_rl.algos.models import LAST, PolicyNet, WordEncoder, make_model
 
 IMAGE = {"obs": ((4, 84, 84), "uint8")}
 SMALL = {"obs": ((3, 36, 40), "uint8")}
 VECTOR = {"obs": ((5,), "float32")}
 MIXED = {"camera": ((3, 36, 40), "uint8"), "a.speed": ((2, 2), "float32"), "gear": ((), "int64")}
 TEXT = {"obs": ((3, 36, 40), "uint8"), "instr": ((5,), "int32")}
+SEES_LAST = {LAST: ((4,), "float32"), "obs": ((6,), "float32"), "instr": ((5,), "int32")}
 T, B = 4, 3
 
 
@@ -51,6 +52,7 @@ CASES = {
     "lstm": (VECTOR, {"core": "lstm"}),
     "nature lstm": (SMALL, {"core": "lstm"}),
     "text": (TEXT, {"encoder": "impala", "core": "lstm"}),
+    "last action": (SEES_LAST, {"core": "lstm"}),
     "text alone": ({"instr": TEXT["instr"]}, {}),
     "gaussian": (VECTOR, {"gaussian": True}),
     "user": (SMALL, {"encoder": f"{__name__}:UserNet"}),
@@ -225,6 +227,18 @@ def test_pixels_of_an_mlp_are_scaled_and_vectors_are_not():
     x = torch.randint(0, 256, (T, B, 1, 2, 2), dtype=torch.uint8)
     expected = vector({"obs": x.flatten(2) / 255}, torch.zeros(B, 0), first_flags())
     torch.testing.assert_close(net({"obs": x}, torch.zeros(B, 0), first_flags()), expected)
+
+
+def test_the_last_action_and_reward_reach_the_core_as_they_are():
+    net = make(SEES_LAST, core="lstm")
+    plain = make({name: SEES_LAST[name] for name in ("obs", "instr")}, core="lstm")
+    obs = {"obs": torch.randn(6, 6), "instr": torch.ones(6, 5, dtype=torch.int32)}
+    last = torch.randn(6, 4)
+    features = net.body.encoder(obs | {LAST: last})
+    assert features.shape[1] == net.body.encoder.size == plain.body.encoder.size + 4
+    torch.testing.assert_close(features[:, -4:], last)
+    net.body.to(torch.bfloat16)
+    assert net.body.encoder(obs | {LAST: last}).dtype == torch.bfloat16
 
 
 def test_a_sentence_is_read_in_order_and_by_its_words_alone():

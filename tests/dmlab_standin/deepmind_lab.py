@@ -4,7 +4,7 @@ Where the module would go wrong without a word (a view with strides, several thr
 folder) it raises AssertionError. The same tests run on the real module where that is installed.
 
 The world: one half of the picture is bright, and for every frame in which one looks to that side there is 0.25, to
-the other side -0.0625. The side is drawn anew every 4 frames. In `skymaze_*` FIRE ends the episode.
+the other side -0.0625. The side is drawn anew every 4 frames. In `skymaze_*` FIRE gives 10 and ends the episode.
 
 Environment variables, read when a Lab is made:
     DMLAB_STANDIN_LOG       file to which every Lab, reset and cache call is written, a line of JSON each
@@ -223,7 +223,9 @@ class Lab:
             if self._frames_played % 4 == 0:
                 self._draw()
             late = self._length is not None and self._frames_played >= self._length
-            if late or (self._name.startswith("skymaze_") and action[_FIRE]):
+            goal = self._name.startswith("skymaze_") and bool(action[_FIRE])
+            reward += 10.0 * goal
+            if late or goal:
                 self._status = _TERMINATED
                 break
         else:

@@ -16,7 +16,7 @@ from dmlab_module import (
 )
 
 from pbt_rl.envs import dmlab_process
-from pbt_rl.envs.base import EnvSetupError, cpu_clock, private_step_arrays
+from pbt_rl.envs.base import LAST, EnvSetupError, cpu_clock, private_step_arrays
 from pbt_rl.envs.dmlab import DmlabOptions, LabUnit, level_scripts, pool_seed, probe, row_setup
 from pbt_rl.envs.dmlab_levels import ACTIONS, LEVELS
 from pbt_rl.envs.words import hash_words
@@ -115,6 +115,34 @@ def test_rewards_are_clipped_towards_gains_and_the_objective_is_not(clipped):
     expected = 5 * np.maximum(learned, 0) + 0.3 * np.minimum(learned, 0)
     np.testing.assert_allclose(seen["reward"][1:, 0], expected, rtol=1e-5)
     np.testing.assert_allclose(seen["shaped_return"][-1], expected.sum(), rtol=1e-4)
+
+
+@standin_only
+def test_the_last_action_and_reward_are_seen():
+    """Two rows, of which one ends: what its step was is seen with its last picture, and nothing with the next one."""
+    with Played("skymaze_irreversible_path_hard", rows=2) as played:
+        rng = np.random.default_rng(0)
+        assert not played.steps[0][LAST].any()
+        for _ in range(40):
+            before = played.steps[-1]["episode_done"]
+            actions = rng.integers(4, 9, 2)
+            seen = played.step(*actions)
+            assert (seen["first"] == before).all()
+            for row in range(2):
+                expected = np.zeros(10)
+                if not seen["first"][row]:
+                    so_far = 0 if played.steps[-2]["first"][row] else played.steps[-2]["raw_return"][row]
+                    expected[actions[row]] = 1
+                    expected[-1] = np.clip(seen["raw_return"][row] - so_far, -1, 1)
+                np.testing.assert_allclose(seen[LAST][row], expected, rtol=1e-6)
+    history = np.stack([step[LAST] for step in played.steps])
+    assert {-0.25, 0.0, 1.0} <= set(history[..., -1].ravel().tolist())
+    assert sum(step["episode_done"].sum() for step in played.steps) > 3
+
+
+def test_without_the_last_action_there_are_picture_and_words():
+    with Played(SHORT, last_action_reward=False) as played:
+        assert set(played.step(FORWARD)) & {LAST, "obs", "instr"} == {"obs", "instr"}
 
 
 @pytest.mark.parametrize("actions", ["standard", "extended"])

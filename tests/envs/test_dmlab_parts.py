@@ -4,6 +4,7 @@ import os
 import re
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,12 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from runs import python
 
-from pbt_rl.envs.base import EnvSetupError
+from pbt_rl.algos import models
+from pbt_rl.envs.base import LAST, ArraySpec, EnvSetupError
 from pbt_rl.envs.dmlab import PHOTOGRAPHS, DmlabOptions, describe, level_scripts, names, row_setup
 from pbt_rl.envs.dmlab_cache import DIGEST_BYTES, STALE_SECONDS, LevelCache
 from pbt_rl.envs.dmlab_levels import ACTIONS, LEVELS
 from pbt_rl.envs.rota import Rota
 from pbt_rl.envs.words import hash_words
+from pbt_rl.learner import normalized_obs
 
 # -- levels -------------------------------------------------------------------------------------------------
 
@@ -45,6 +48,17 @@ def test_action_sets():
     for chosen in ACTIONS.values():
         assert len({tuple(sorted(pressed.items())) for pressed in chosen}) == len(chosen)
         assert chosen[-1] == {"FIRE": 1}
+
+
+@pytest.mark.parametrize(("actions", "choices"), [("standard", 9), ("extended", 15)])
+def test_the_last_action_and_reward_are_seen_unless_one_does_not_want_it(actions, choices):
+    assert models.LAST == LAST
+    spec = describe("rooms_watermaze", DmlabOptions(actions=actions))
+    assert spec.obs[LAST] == ArraySpec((choices + 1,), "float32")
+    assert normalized_obs(spec) == {}
+    other = {**spec.obs, "position": ArraySpec((3,), "float32")}
+    assert normalized_obs(replace(spec, obs=other)) == {"position": 3}
+    assert set(describe("rooms_watermaze", DmlabOptions(last_action_reward=False)).obs) == {"obs", "instr"}
 
 
 def test_specs():
