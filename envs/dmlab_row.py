@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import importlib.machinery
+import importlib.util
 import mmap
 import os
 import pickle
@@ -39,6 +41,7 @@ ROW_BYTES = 3 * 72 * 96 + 4 * WORDS
 MAX_LOG_BYTES = 1 << 20
 MAX_MESSAGE_BYTES = 1 << 16
 MAX_WORDS_OF_AN_ERROR = 8000
+_MODULE = "deepmind_lab"
 _PICTURE, _TEXT, _LEFT = "RGB_INTERLEAVED", "INSTR", "FRAMES_REMAINING_AT_60"
 _LIMIT_SLACK = 1.0
 """Frames by which the clock of a level may be off: it counts seconds."""
@@ -82,13 +85,33 @@ def row_arrays(memory: mmap.mmap, row: int) -> tuple[NDArray[np.uint8], NDArray[
     return picture, words
 
 
+def load_module() -> Any:
+    """Import `deepmind_lab`.
+
+    The `__init__` of its package does no more than load the library beside it, but needs Python up to 3.11,
+    setuptools below 82, six and dm_env. Where one of those lacks, the library is loaded here, under the same name: it
+    looks itself up by that.
+    """
+    try:
+        return importlib.import_module(_MODULE)
+    except ImportError:
+        package = importlib.util.find_spec(_MODULE)
+        library = Path(package.origin if package and package.origin else "").with_name(f"{_MODULE}.so")
+        if not library.is_file():
+            raise
+    loader = importlib.machinery.ExtensionFileLoader(_MODULE, str(library))
+    spec = importlib.util.spec_from_file_location(_MODULE, library, loader=loader)
+    assert spec is not None, "there is a loader"
+    module = sys.modules[_MODULE] = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    return module
+
+
 class Game:
     """One Lab at a time. It is made anew for another level and kept for another episode of the same one."""
 
     def __init__(self, setup: RowSetup) -> None:
-        import deepmind_lab  # noqa: PLC0415 - here and nowhere else
-
-        self._module: Any = deepmind_lab
+        self._module = load_module()
         self._setup = setup
         self._picture, self._words = row_arrays(mmap.mmap(setup.memory_fd, 0), setup.row)
         self._cache = LevelCache(Path(setup.cache_folder), setup.cache_bytes) if setup.cache_folder else None

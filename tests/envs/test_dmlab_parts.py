@@ -2,6 +2,9 @@
 
 import os
 import re
+import shutil
+import subprocess
+import sysconfig
 import threading
 import time
 from dataclasses import replace
@@ -133,6 +136,52 @@ def test_the_folder_of_pictures_is_told_in_full(monkeypatch, tmp_path):
     level = "contributed/dmlab30/psychlab_continuous_recognition"
     assert setup.of_level[level]["datasetPath"] == str(tmp_path)
     assert row_setup(DmlabOptions(), {}, 0).of_level[level]["datasetPath"] == "dummy"
+
+
+# -- the module ---------------------------------------------------------------------------------------------
+
+LIBRARY = """
+#include <Python.h>
+static PyObject* path(PyObject* self, PyObject* none) {  /* as the real one: by its name, not by `self` */
+  char** state = PyModule_GetState(PyImport_AddModule("deepmind_lab"));
+  return state ? PyUnicode_FromString(*state) : PyErr_Format(PyExc_SystemError, "no state");
+}
+static PyObject* create(PyObject* spec, PyModuleDef* def) {
+  PyObject* module = PyModule_New("deepmind_lab");
+  PyModule_AddObject(module, "__file__", PyObject_GetAttrString(spec, "origin"));
+  return module;
+}
+static int run(PyObject* module) {
+  PyObject* file = PyObject_GetAttrString(module, "__file__");
+  *(const char**)PyModule_GetState(module) = PyUnicode_AsUTF8(file);
+  return 0;
+}
+static PyMethodDef methods[] = {{"runfiles_path", path, METH_NOARGS, ""}, {0}};
+static PyModuleDef_Slot slots[] = {{Py_mod_create, create}, {Py_mod_exec, run}, {0}};
+static PyModuleDef def = {PyModuleDef_HEAD_INIT, "deepmind_lab", "", sizeof(char*), methods, slots};
+PyMODINIT_FUNC PyInit_deepmind_lab(void) { return PyModuleDef_Init(&def); }
+"""
+
+
+def test_the_library_is_loaded_where_its_package_cannot_be(tmp_path):
+    include = Path(sysconfig.get_paths()["include"])
+    if not (shutil.which("cc") and (include / "Python.h").is_file()):
+        pytest.skip("needs a C compiler and Python's headers")
+    package = tmp_path / "deepmind_lab"
+    package.mkdir()
+    (package / "__init__.py").write_text("import a_package_that_is_nowhere")
+    code = f"""
+import sys
+sys.path.insert(0, {str(tmp_path)!r})
+from pbt_rl.envs.dmlab_row import load_module
+print(load_module().runfiles_path(), load_module() is sys.modules["deepmind_lab"])"""
+    with pytest.raises(subprocess.CalledProcessError) as failed:
+        python(code, tmp_path)
+    assert "No module named 'a_package_that_is_nowhere'" in failed.value.stderr
+    library, source = package / "deepmind_lab.so", tmp_path / "module.c"
+    source.write_text(LIBRARY)
+    subprocess.run(["cc", "-shared", "-fPIC", f"-I{include}", source, "-o", library], check=True)
+    assert python(code, tmp_path) == f"{library} True\n"
 
 
 # -- turns --------------------------------------------------------------------------------------------------
