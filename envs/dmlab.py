@@ -2,7 +2,8 @@
 
 A row is a Lab in a process of its own (see `dmlab_process`, `dmlab_row`). A step is 4 engine frames of a 96x72 RGB
 picture. Observations are the picture and the level's instruction as hashed words. What is learned from is the
-reward of a step, clipped as IMPALA does it: 0.3 * min(tanh r, 0) + 5 * max(tanh r, 0); both factors are shaping.
+reward of a step, clipped as IMPALA's paper has it: 0.3 * min(tanh r, 0) + 5 * max(tanh r, 0); both factors are
+shaping. (Its code has 1.5 * min(tanh(r / 5), 0) + 5 * max(tanh(r / 5), 0), which still tells 1 from 10.)
 The objective is the raw score: of one level as it is, of the thirty in percent between random actions and a human.
 
 The module shows nothing after an episode's end, and does not say whether the time was over. Time is told by the
@@ -82,6 +83,9 @@ class DmlabOptions:
     """Size of that folder; what was used longest ago is removed."""
     clip_reward: bool = True
     """Learn from tanh of a step's reward. The objective is not clipped."""
+    reward_unit: float = 1.0
+    """Rewards are divided by it before tanh, and losses count 0.3 times as much: 1 is the formula of IMPALA's paper, 5
+    that of its published code and of Sample Factory."""
     last_action_reward: bool = True
     """The network sees the last action and the last reward (clipped to -1..1) beside the picture, as IMPALA's does."""
     background_resets: bool = True
@@ -98,6 +102,7 @@ class DmlabOptions:
             "give indices from 0 on",
         )
         _require(self.level_seeds >= 0, "level-seeds", self.level_seeds, "give 0 (any) or more")
+        _require(self.reward_unit > 0, "reward-unit", self.reward_unit, "give a number above 0")
         _require(self.level_cache_gb > 0, "level-cache-gb", self.level_cache_gb, "give gigabytes above 0")
         _require(
             self.dataset == DUMMY or all((Path(self.dataset) / name).is_file() for name in PHOTOGRAPHS),
@@ -131,7 +136,7 @@ def describe(name: str, options: DmlabOptions) -> EnvSpec:
     Raises EnvSetupError for a name that looks like one of DMLab-30 and is none.
     """
     _levels(name)
-    scale = (5.0, 0.3) if options.clip_reward else (1.0, 1.0)
+    scale = (5.0, 0.3 * options.reward_unit) if options.clip_reward else (1.0, 1.0)
     choices = len(ACTIONS[options.actions])
     last = {LAST: ArraySpec((choices + 1,), "float32")} if options.last_action_reward else {}
     return EnvSpec(
@@ -269,7 +274,8 @@ class LabUnit:
     ) -> None:
         """Write the step of the rows that played; begin episodes, and write `first` for all other rows."""
         played_R = self._playing_R.copy()
-        learned_R = np.tanh(reward_R) if self._options.clip_reward else reward_R
+        clip, unit = self._options.clip_reward, self._options.reward_unit
+        learned_R = np.tanh(reward_R / unit) if clip else reward_R
         gain_loss_R2 = np.stack((np.maximum(learned_R, 0), np.minimum(learned_R, 0)), 1)
         out.reward[:] = (self._scale_R2 * gain_loss_R2).sum(1) * played_R
         if self._options.last_action_reward:

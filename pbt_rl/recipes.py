@@ -9,7 +9,8 @@ from pbt_rl.errors import ConfigError
 RECIPES: Mapping[str, Mapping[str, object]] = {
     # Sample Factory's published command line for DMLab-30 with four agents, option by option. What it says of its
     # own processes (90 workers of 12 environments, core affinity) is planned from the machine here; its experience is
-    # decorrelated at the start by the units' different levels. Returns are V-trace's, as in every run on DMLab.
+    # decorrelated at the start by the units' different levels. Returns are V-trace's, and the network sees the last
+    # action and reward (it does not there), as in every run on DMLab.
     "dmlab30-pbt": {
         "env": "dmlab30",
         "num_policies": 4,
@@ -30,6 +31,7 @@ RECIPES: Mapping[str, Mapping[str, object]] = {
         "hypers.entropy_coef": 0.003,
         "hypers.max_grad_norm": 100.0,  # it has no limit; the table ends here
         "dmlab.actions": "extended",
+        "dmlab.reward_unit": 5.0,
         "dmlab.renderer": "software",
         "dmlab.one_level_per_unit": True,
         "pbt.period_frames": 10_000_000,

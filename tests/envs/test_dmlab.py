@@ -105,13 +105,14 @@ def test_equal_seeds_give_equal_steps_and_different_seeds_different_ones():
     assert (one["obs"][:, 0] != one["obs"][:, 1]).any()
 
 
-@pytest.mark.parametrize("clipped", [True, False])
-def test_rewards_are_clipped_towards_gains_and_the_objective_is_not(clipped):
-    with Played("skymaze_irreversible_path_varied" if REAL else SHORT, clip_reward=clipped) as played:
+@pytest.mark.parametrize(("clipped", "unit"), [(True, 1.0), (True, 5.0), (False, 5.0)])
+def test_rewards_are_clipped_towards_gains_and_the_objective_is_not(clipped, unit):
+    level = "skymaze_irreversible_path_varied" if REAL else SHORT
+    with Played(level, clip_reward=clipped, reward_unit=unit) as played:
         seen = played.random(100)
     raw = np.diff(seen["raw_return"][:, 0])
     assert REAL or (raw.min() < 0 < raw.max())
-    learned = np.tanh(raw) if clipped else raw
+    learned = np.tanh(raw / unit) if clipped else raw
     expected = 5 * np.maximum(learned, 0) + 0.3 * np.minimum(learned, 0)
     np.testing.assert_allclose(seen["reward"][1:, 0], expected, rtol=1e-5)
     np.testing.assert_allclose(seen["shaped_return"][-1], expected.sum(), rtol=1e-4)

@@ -73,6 +73,8 @@ def test_specs():
     assert (one.frame_skip, one.action.nvec) == (4, (9,))
     assert describe("rooms_watermaze", DmlabOptions(actions="extended")).action.nvec == (15,)
     assert one.shaping == {"gain_scale": 5.0, "loss_scale": 0.3}
+    code = describe("rooms_watermaze", DmlabOptions(reward_unit=5.0)).shaping
+    assert code == {"gain_scale": 5.0, "loss_scale": 1.5}
     assert describe("rooms_watermaze", DmlabOptions(clip_reward=False)).shaping == {
         "gain_scale": 1.0,
         "loss_scale": 1.0,
@@ -112,6 +114,7 @@ def test_a_wrong_name_is_one_clear_error(name, words):
         ("gpus", (), "--dmlab.gpus "),
         ("gpus", (0, -1), "--dmlab.gpus 0 -1"),
         ("level_seeds", -1, "--dmlab.level-seeds -1"),
+        ("reward_unit", 0.0, "--dmlab.reward-unit 0.0"),
         ("level_cache_gb", 0.0, "--dmlab.level-cache-gb 0"),
         ("dataset", "/nowhere", "--dmlab.dataset /nowhere cannot be used: give a folder with 0001.png"),
     ],
