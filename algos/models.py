@@ -213,9 +213,9 @@ class ObsEncoder(Encoder):
             raise ValueError(
                 f"encoder {kind!r} needs an image (uint8, 3-D), and none is in {dict(obs_shapes)}: use 'mlp'"
             )
-        self.last = LAST in obs_shapes
+        self.last = LAST in obs_shapes and len(obs_shapes) > 1
         self.size = hidden + (prod(obs_shapes[LAST][0]) if self.last else 0)
-        self.names = tuple(name for name in obs_shapes if name != LAST)
+        self.names = tuple(name for name in obs_shapes if name != LAST or not self.last)
         parts: list[nn.Module] = []
         width = 0
         for name in self.names:
@@ -238,7 +238,9 @@ class ObsEncoder(Encoder):
         """Name -> [N, ...] to [N, size]."""
         features: list[Tensor] = [part(obs[name]) for name, part in zip(self.names, self.parts, strict=True)]
         mixed = features[0] if self.mix is None else torch.relu(self.mix(torch.cat(features, -1)))
-        return torch.cat((mixed, obs[LAST].to(mixed.dtype)), -1) if self.last else mixed
+        if not self.last:
+            return mixed
+        return torch.cat((mixed, obs[LAST].reshape(mixed.shape[0], -1).to(mixed.dtype)), -1)
 
 
 class Mlp(nn.Module):
@@ -328,7 +330,9 @@ class WordEncoder(nn.Module):
     """A sentence of hashed words: an embedding of 20 for each, side by side in their order, and a layer of 64.
 
     A word is a number above 0, taken modulo the number of embeddings as in IMPALA; 0 stands for none. IMPALA reads
-    the embeddings with an LSTM; 16 steps one after the other took 1.0 ms for 8 sentences on a core, this 0.05 ms.
+    the embeddings with an LSTM of 64. That is 16 steps one after the other: acting for 8 rows took 9.4 ms with it and
+    7.6 with this (ResNet, bf16, one core), learning 2 % longer; under vmap it is 1,500 operations where all else of the
+    network is 800, each of them a launch on a GPU.
     """
 
     BUCKETS, WIDTH, SIZE = 1000, 20, 64

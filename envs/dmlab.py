@@ -28,7 +28,7 @@ import difflib
 import os
 import time
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -388,7 +388,7 @@ def row_setup(options: DmlabOptions, settings: Mapping[str, Any], row: int) -> R
         )
     test = {"allowHoldOutLevels": "true", "mixerSeed": str(TEST_MIXER_SEED)} if options.test else {}
     return RowSetup(
-        config={**own, **{key: _as_setting(value) for key, value in settings.items()}},
+        config={**own, **dict(_flat(settings))},
         of_level={
             _script(level, options): {
                 **test,
@@ -405,9 +405,19 @@ def row_setup(options: DmlabOptions, settings: Mapping[str, Any], row: int) -> R
     )
 
 
-def _as_setting(value: Any) -> str:
-    """Settings of the engine are strings: true, 60, text."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Settings as the engine takes them: strings (true, 60, text), those of a table as `table.name`."""
+    for key, value in settings.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{name}.")
+        elif isinstance(value, bool | int | float | str):
+            yield name, str(value).lower() if isinstance(value, bool) else str(value)
+        else:
+            raise EnvSetupError(
+                f"--env-option {name}={value} cannot be used: a setting of a level is a number, true, false, a word or "
+                'a table of those, such as {"width": 9}'
+            )
 
 
 def _cannot(name: str, error: LabError) -> EnvSetupError:

@@ -11,7 +11,7 @@ SMALL = {"obs": ((3, 36, 40), "uint8")}
 VECTOR = {"obs": ((5,), "float32")}
 MIXED = {"camera": ((3, 36, 40), "uint8"), "a.speed": ((2, 2), "float32"), "gear": ((), "int64")}
 TEXT = {"obs": ((3, 36, 40), "uint8"), "instr": ((5,), "int32")}
-SEES_LAST = {LAST: ((4,), "float32"), "obs": ((6,), "float32"), "instr": ((5,), "int32")}
+SEES_LAST = {LAST: ((2, 2), "float32"), "obs": ((6,), "float32"), "instr": ((5,), "int32")}
 T, B = 4, 3
 
 
@@ -53,6 +53,7 @@ CASES = {
     "nature lstm": (SMALL, {"core": "lstm"}),
     "text": (TEXT, {"encoder": "impala", "core": "lstm"}),
     "last action": (SEES_LAST, {"core": "lstm"}),
+    "last action alone": ({LAST: ((2, 2), "float32")}, {}),
     "text alone": ({"instr": TEXT["instr"]}, {}),
     "gaussian": (VECTOR, {"gaussian": True}),
     "user": (SMALL, {"encoder": f"{__name__}:UserNet"}),
@@ -233,10 +234,10 @@ def test_the_last_action_and_reward_reach_the_core_as_they_are():
     net = make(SEES_LAST, core="lstm")
     plain = make({name: SEES_LAST[name] for name in ("obs", "instr")}, core="lstm")
     obs = {"obs": torch.randn(6, 6), "instr": torch.ones(6, 5, dtype=torch.int32)}
-    last = torch.randn(6, 4)
+    last = torch.randn(6, 2, 2)
     features = net.body.encoder(obs | {LAST: last})
     assert features.shape[1] == net.body.encoder.size == plain.body.encoder.size + 4
-    torch.testing.assert_close(features[:, -4:], last)
+    torch.testing.assert_close(features[:, -4:], last.flatten(1))
     net.body.to(torch.bfloat16)
     assert net.body.encoder(obs | {LAST: last}).dtype == torch.bfloat16
 

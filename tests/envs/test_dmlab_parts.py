@@ -131,6 +131,24 @@ def test_places_of_the_cache(monkeypatch):
     assert DmlabOptions(level_cache="here").cache_folder == f"{Path.cwd()}/here"
 
 
+def test_settings_are_strings_and_those_of_tables_have_dotted_names():
+    settings = {
+        "episodeLengthSeconds": 60,
+        "color": True,
+        "maze": {"width": 9, "rooms": {"most": 2.5}},
+        "x": "y",
+    }
+    config = row_setup(DmlabOptions(), settings, 0).config
+    own = {"width": "96", "height": "72", "logLevel": "WARN"}
+    of_level = {"episodeLengthSeconds": "60", "color": "true", "x": "y"}
+    assert config == {**own, **of_level, "maze.width": "9", "maze.rooms.most": "2.5"}
+    for value in (None, [1]):
+        with pytest.raises(
+            EnvSetupError, match=r"--env-option maze\.width=.* cannot be used: a setting of a level is"
+        ):
+            row_setup(DmlabOptions(), {"maze": {"width": value}}, 0)
+
+
 def test_the_folder_of_pictures_is_told_in_full(monkeypatch, tmp_path):
     for name in PHOTOGRAPHS:
         (tmp_path / name).touch()
