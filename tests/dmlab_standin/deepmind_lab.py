@@ -36,6 +36,7 @@ _ENGINE = set(
     "maxAltCameraWidth maxAltCameraHeight localLevelCache globalLevelCache vmMode logToStdErr minimalUI reducedUI "
     "nativeApp record demo video demofiles use_pbos gpuDeviceIndex playerName".split()
 )
+_INTEGERS = ("width", "height", "gpuDeviceIndex", "mixerSeed")
 _TOLERATED = set(
     "episodeLengthSeconds invocationMode allowHoldOutLevels levelGenerator playerId players randomSeed datasetPath "
     "enableCameraMovement logLevel gadgetSelect gadgetSwitch camera cameraLook".split()
@@ -123,6 +124,11 @@ class Lab:
                 f'Failed to set renderer must be "hardware" or "software" actual "{renderer}"!'
             )
         self._say("lab", level=level, observations=observations, config=config, renderer=renderer)
+        for key in _INTEGERS:
+            if key in config and not _is_integer(key, config[key]):
+                raise RuntimeError(
+                    f"Failed to apply setting '{key} = {config[key]}' - \"Invalid int setting\""
+                )
         self._config, self._cache = dict(config), level_cache
         self._level = "/".join(filter(None, (config.get("levelDirectory", ""), level)))
         self._name = self._level.removeprefix("contributed/dmlab30/")
@@ -352,6 +358,16 @@ class Lab:
         if "DMLAB_STANDIN_LOG" in os.environ:
             with Path(os.environ["DMLAB_STANDIN_LOG"]).open("a") as log:
                 print(json.dumps({"kind": kind, "pid": os.getpid(), **facts}), file=log)
+
+
+def _is_integer(key, text):
+    try:
+        value = int(text, 0)
+    except ValueError:
+        return False
+    if key in ("width", "height"):
+        return value > 0 and value % 4 == 0
+    return key != "mixerSeed" or 0 <= value < 2**32
 
 
 def _kind(value):

@@ -38,6 +38,16 @@ def make(module):
         ((LEVEL, ["RGB_INTERLEAVED"], {"width": 96}), TypeError, None),
         ((LEVEL, ["RGB_INTERLEAVED", "SMELL"], SIZE), ValueError, "Unknown observation 'SMELL'"),
         ((LEVEL, ["RGB_INTERLEAVED"], SIZE | {"colour": "red"}), RuntimeError, "Invalid setting"),
+        (
+            (LEVEL, ["RGB_INTERLEAVED"], SIZE | {"width": "90"}),
+            RuntimeError,
+            "Failed to apply setting 'width = 90'",
+        ),
+        (
+            (LEVEL, ["RGB_INTERLEAVED"], {"mixerSeed": "-1"}),
+            RuntimeError,
+            "Failed to apply setting 'mixerSeed = -1'",
+        ),
         (("contributed/dmlab30/nowhere", ["RGB_INTERLEAVED"], SIZE), RuntimeError, "Failed to init"),
         (
             ("contributed/dmlab30/rooms_collect_good_objects_test", ["RGB_INTERLEAVED"], SIZE),
