@@ -85,7 +85,8 @@ class LearnerConfig:
     precision: Literal["auto", "bf16", "float32"] = "auto"
     """Arithmetic of encoder and core; master weights are float32. auto: bf16 where the device is fast at it."""
     packing: Literal["auto", "loop", "vmap"] = "auto"
-    """How several policies share a device. auto: loop on a CPU, vmap on a GPU."""
+    """How several policies share a device: one after the other, or all in one call. auto: vmap on a GPU, and on a CPU
+    for four policies or more that see no images, by an encoder of ours; else loop."""
     threads: int = 0
     """CPU threads of one learner's arithmetic; 0: planned from the machine."""
 

@@ -27,7 +27,7 @@ import torch
 
 from pbt_rl.algos.distributions import make_distribution
 from pbt_rl.algos.models import LAST, PolicyNet, make_model
-from pbt_rl.algos.pack import Pack
+from pbt_rl.algos.pack import Pack, Packing
 from pbt_rl.algos.update import UpdateSettings
 from pbt_rl.checkpoint import save_member
 from pbt_rl.config import Config, ModelConfig
@@ -90,12 +90,32 @@ def compute_dtype(precision: str, device: torch.device, spec: EnvSpec) -> torch.
     """Bf16 where it is faster: images, on a device with bf16 matrix instructions."""
     if precision != "auto":
         return torch.bfloat16 if precision == "bf16" else torch.float32
-    images = any(a.dtype == "uint8" and len(a.shape) >= 2 for a in spec.obs.values())
     if device.type == "cuda":
         fast = torch.cuda.is_bf16_supported(including_emulation=False)
     else:
         fast = bool(torch.cpu._is_avx512_bf16_supported())  # noqa: SLF001 - torch has no public question for it
-    return torch.bfloat16 if images and fast else torch.float32
+    return torch.bfloat16 if fast and _sees_images(spec) else torch.float32
+
+
+def _sees_images(spec: EnvSpec) -> bool:
+    return any(a.dtype == "uint8" and len(a.shape) >= 2 for a in spec.obs.values())
+
+
+VMAP_ON_CPU = 4
+"""Policies from which on small networks are faster together on a CPU (docs/benchmarks.md)."""
+
+
+def packing_of(config: Config, device: torch.device, spec: EnvSpec, places: int) -> Packing:
+    """How a pack computes its policies where the user does not say.
+
+    On a CPU images alone keep the cores busy, while for vectors the calls cost more than the arithmetic. A user's own
+    encoder may do what vmap cannot: there it is left to them.
+    """
+    if config.learner.packing != "auto":
+        return config.learner.packing
+    small = not _sees_images(spec) and ":" not in config.model.encoder
+    together = device.type != "cpu" or (small and places >= VMAP_ON_CPU)
+    return "vmap" if together else "loop"
 
 
 def normalized_obs(spec: EnvSpec) -> dict[str, int]:
@@ -118,7 +138,6 @@ def build_pack(config: Config, spec: EnvSpec, plan: PackPlan, values: list[Value
             torch.manual_seed(own)
         return build_net(spec, config.model)
 
-    packing = config.learner.packing
     hyper_names = [k for k in values[0] if not k.startswith(SHAPING)]
     return Pack(
         next_net,
@@ -126,7 +145,7 @@ def build_pack(config: Config, spec: EnvSpec, plan: PackPlan, values: list[Value
         {name: [v[name] for v in values] for name in hyper_names},
         device=device,
         compute_dtype=compute_dtype(config.learner.precision, device, spec),
-        packing=packing if packing != "auto" else ("loop" if device.type == "cpu" else "vmap"),
+        packing=packing_of(config, device, spec, plan.places),
         optimizer="adam" if config.algo == "appo" else "rmsprop",
         normalized_obs=normalized_obs(spec) if config.learner.normalize_observations else {},
         normalize_returns=config.learner.normalize_returns,

@@ -1,9 +1,12 @@
 """A learner among actors that are not equally fast."""
 
 import pytest
+import torch
 
 from pbt_rl.cli import parse_train
+from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec
 from pbt_rl.fleet import InlineFleet
+from pbt_rl.learner import packing_of
 from pbt_rl.run import Facts
 from pbt_rl.topology import Machine
 
@@ -48,3 +51,23 @@ def test_sync_units_that_are_ahead_rest_until_the_batch_is_whole(fleet):
         learner.turn()
     assert learner.trainer.tallies.updates[0] >= 2
     assert learner.trainer.tallies.lag_max == 0 or whole == 1
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "device", "places", "options", "packing"),
+    [
+        ((8,), "float32", "cpu", 4, {}, "vmap"),
+        ((8,), "float32", "cpu", 3, {}, "loop"),
+        ((8,), "float32", "cuda", 1, {}, "vmap"),
+        ((84, 84), "uint8", "cpu", 8, {}, "loop"),
+        ((84, 84), "uint8", "cuda", 8, {}, "vmap"),
+        ((84, 84), "uint8", "cpu", 1, {"packing": "vmap"}, "vmap"),
+        ((8,), "float32", "cuda", 4, {"packing": "loop"}, "loop"),
+        ((8,), "float32", "cpu", 4, {"encoder": "mine:make"}, "loop"),
+    ],
+)
+def test_small_networks_are_computed_together(shape, dtype, device, places, options, packing):
+    arguments = [f"--{'model' if name == 'encoder' else 'learner'}.{name}={v}" for name, v in options.items()]
+    config, _ = parse_train(["--env", "toy/identity", *arguments])
+    spec = EnvSpec("x", {"obs": ArraySpec(shape, dtype)}, ActionSpec(nvec=(2,)))
+    assert packing_of(config, torch.device(device), spec, places) == packing
