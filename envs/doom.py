@@ -13,7 +13,7 @@ The engine shows no final picture when it ends an episode for time, and calls th
 own limit is off and the unit keeps the time: an episode cut by the limit is truncated and has its final picture;
 one that the game ends (death, goal) is terminated.
 
-Axes: R rows, V game variables, E events.
+Axes: R rows, V game variables, E events, A action components.
 """
 
 from __future__ import annotations
@@ -23,18 +23,14 @@ import time
 from typing import Any
 
 import numpy as np
-import vizdoom
 from numpy.typing import NDArray
 
 from .base import ActionSpec, ArraySpec, EnvSetupError, EnvSpec, ShapingSource, StepArrays
 from .doom_game import PICTURE, Games, shrink
-from .doom_scenarios import EVENTS, MEASURED, MEASURED_ARMS, OWN_REWARD, SCENARIOS, SLOTS, Scenario
+from .doom_scenarios import OWN_REWARD, SCENARIOS, Scenario
+from .doom_senses import Buttons, Senses, measurements
 
 FRAME_SKIP = 4
-MOST_MEASURED = 4.0
-"""Measurements are cut to 0..this."""
-POSSESSIONS = ("HEALTH", "ARMOR", "AMMO", "WEAPON")
-"""Game variables (by their beginning) that a new life brings: in the step of a death their change is no event."""
 
 
 def names() -> tuple[str, ...]:
@@ -49,7 +45,7 @@ def probe(name: str) -> EnvSpec:
         env_id=f"vizdoom/{name}",
         obs={
             "obs": ArraySpec(PICTURE, "uint8"),
-            "measurements": ArraySpec((_measured(scenario),), "float32"),
+            "measurements": ArraySpec((measurements(scenario),), "float32"),
         },
         action=ActionSpec(nvec=tuple(len(choices) for choices in scenario.actions)),
         frame_skip=FRAME_SKIP,
@@ -92,37 +88,18 @@ class DoomUnit:
         self.rows = rows
         self._scenario = scenario = _find(name)
         self._shaping = shaping
-        buttons = sorted({b for choices in scenario.actions for choice in choices for b in choice})
-        self._pressed = [
-            np.array([[choice.get(b, 0.0) for b in buttons] for choice in choices])
-            for choices in scenario.actions
-        ]
-        self._scale = _scales(scenario)
-        self._events = [n for n in scenario.shaping if n != OWN_REWARD]
-        watched = {v for n in self._events for v in EVENTS[n].variables}
-        self._names = sorted(
-            {*self._scale, *watched, "KILLCOUNT", "FRAGCOUNT", "DEATHCOUNT", "SELECTED_WEAPON"}
-        )
-        self._variables = [getattr(vizdoom.GameVariable, n) for n in self._names]
-        self._measured = [self._names.index(n) for n in self._scale]
-        self._owned_V = np.array([n.startswith(POSSESSIONS) for n in self._names])
-        self._change_VE = np.array(
-            [
-                [(-1.0 if EVENTS[e].down else 1.0) * (v in EVENTS[e].variables) for e in self._events]
-                for v in self._names
-            ]
-        ).reshape(len(self._names), len(self._events))
+        self._buttons, self._senses = Buttons(scenario), Senses(scenario)
 
         self._over_R = np.zeros(rows, np.bool_)
-        self._values_RV = np.zeros((rows, len(self._names)))
+        self._values_RV = np.zeros((rows, len(self._senses.names)))
         self._own_factor_R = np.zeros(rows)
-        self._coefficients_RE = np.zeros((rows, len(self._events)))
+        self._coefficients_RE = np.zeros((rows, len(self._senses.events)))
         self._version_R = np.zeros(rows, np.int64)
         self._own_R = np.zeros(rows)
         self._shaped_R = np.zeros(rows)
         self._length_R = np.zeros(rows, np.int64)
         seeds = np.random.SeedSequence(seed).generate_state(rows).tolist()
-        self._games = Games(scenario.config or name, scenario.bots, buttons, seeds)
+        self._games = Games(scenario.config or name, scenario.bots, self._buttons.names, seeds)
         self._respawned: list[int] = []
 
     def reset(self, out: StepArrays) -> None:
@@ -151,9 +128,7 @@ class DoomUnit:
         self._length_R += played_R
         cut_R = played_R & ~ended_R & (self._length_R * FRAME_SKIP >= self._scenario.limit)
 
-        change_RV = self._values_RV - before_RV
-        change_RV *= ~(np.outer(change_RV[:, self._names.index("DEATHCOUNT")] > 0, self._owned_V))
-        event_RE = np.maximum(change_RV @ self._change_VE, 0.0)
+        event_RE = self._senses.happened(before_RV, self._values_RV)
         while self._respawned:
             self._read(self._respawned.pop())
         reward_R = self._own_factor_R * own_R + (self._coefficients_RE * event_RE).sum(1)
@@ -178,7 +153,7 @@ class DoomUnit:
     def _begin(self, row: int, out: StepArrays) -> None:
         self._version_R[row], values = self._shaping(row)
         self._own_factor_R[row] = values.get(OWN_REWARD, 0.0)
-        self._coefficients_RE[row] = [values[name] for name in self._events]
+        self._coefficients_RE[row] = [values[name] for name in self._senses.events]
         self._own_R[row] = self._shaped_R[row] = self._length_R[row] = 0
         game = self._games.begin(row)
         self._read(row)
@@ -190,8 +165,7 @@ class DoomUnit:
         An ended game has no picture: the last one stays.
         """
         game = self._games.running[row]
-        pressed = sum(table[choice] for table, choice in zip(self._pressed, action_A.tolist(), strict=True))
-        own = game.make_action(pressed.tolist(), FRAME_SKIP)
+        own = game.make_action(self._buttons.pressed(action_A), FRAME_SKIP)
         self._read(row)
         if self._scenario.bots and game.is_player_dead() and not game.is_episode_finished():
             game.respawn_player()
@@ -202,15 +176,10 @@ class DoomUnit:
         return own, state is None
 
     def _read(self, row: int) -> None:
-        game = self._games.running[row]
-        self._values_RV[row] = [game.get_game_variable(v) for v in self._variables]
+        self._values_RV[row] = self._senses.read(self._games.running[row])
 
     def _write_measurements(self, out: StepArrays) -> None:
-        measured = self._values_RV[:, self._measured] / list(self._scale.values())
-        if self._scenario.arms:
-            slot_R = self._values_RV[:, self._names.index("SELECTED_WEAPON")]
-            measured = np.concatenate((measured, slot_R[:, None] == np.array(SLOTS)), axis=1)
-        np.clip(measured, 0.0, MOST_MEASURED, out=out.obs["measurements"], casting="same_kind")
+        out.obs["measurements"][:] = self._senses.measurements(self._values_RV)
 
     def _write_episode(self, out: StepArrays) -> None:
         match self._scenario.objective:
@@ -219,21 +188,13 @@ class DoomUnit:
             case "tics":
                 out.objective[:] = self._length_R * FRAME_SKIP
             case "kills":
-                out.objective[:] = self._values_RV[:, self._names.index("KILLCOUNT")]
+                out.objective[:] = self._senses.of("KILLCOUNT", self._values_RV)
             case "frags":
-                out.objective[:] = self._values_RV[:, self._names.index("FRAGCOUNT")]
+                out.objective[:] = self._senses.of("FRAGCOUNT", self._values_RV)
         out.raw_return[:] = self._own_R
         out.shaped_return[:] = self._shaped_R
         out.length[:] = self._length_R
         out.shaping_version[:] = self._version_R
-
-
-def _scales(scenario: Scenario) -> dict[str, float]:
-    return {**MEASURED, **(MEASURED_ARMS if scenario.arms else {})}
-
-
-def _measured(scenario: Scenario) -> int:
-    return len(_scales(scenario)) + (len(SLOTS) if scenario.arms else 0)
 
 
 def _find(name: str) -> Scenario:
