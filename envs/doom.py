@@ -1,9 +1,10 @@
 """Doom: the scenarios that come with the package `vizdoom`, over its own engine.
 
-A row is a game in a process of its own (see `doom_game`). A step is 4 tics of the engine (35 make a second); frames
-are tics. Observations are the screen, 128x72 RGB, as "obs", and "measurements": health, armour, ammunition, and
-weapons where there is a choice. Actions are discrete: of each component one choice is pressed (turning by degrees
-is a choice among a few; continuous and hybrid actions are not offered).
+A row is a game in a process of its own (see `doom_game`), or one of the two players of a game (see `doom_duel`). A
+step is 4 tics of the engine (35 make a second); frames are tics. Observations are the screen, 128x72 RGB, as "obs",
+and "measurements": health, armour, ammunition, and weapons where there is a choice. Actions are discrete: of each
+component one choice is pressed (turning by degrees is a choice among a few; continuous and hybrid actions are not
+offered).
 
 What is learned from is the shaping: a factor on the scenario's own reward and coefficients of what the game variables
 say (kills, hits, damage, health, ammunition ...), all tunable. Members are ranked by the scenario's objective,
@@ -25,7 +26,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .base import ActionSpec, ArraySpec, EnvSetupError, EnvSpec, ShapingSource, StepArrays
+from .base import ActionSpec, ArraySpec, EnvSetupError, EnvSpec, ShapingSource, StepArrays, Unit
+from .doom_duel import DuelUnit
 from .doom_game import PICTURE, Games, shrink
 from .doom_scenarios import OWN_REWARD, SCENARIOS, Scenario
 from .doom_senses import Buttons, Senses, measurements
@@ -40,7 +42,7 @@ def names() -> tuple[str, ...]:
 
 def probe(name: str) -> EnvSpec:
     """Describe a scenario; no game is started. Raises EnvSetupError for an unknown one."""
-    scenario = _find(name)
+    scenario = find(name)
     return EnvSpec(
         env_id=f"vizdoom/{name}",
         obs={
@@ -50,12 +52,13 @@ def probe(name: str) -> EnvSpec:
         action=ActionSpec(nvec=tuple(len(choices) for choices in scenario.actions)),
         frame_skip=FRAME_SKIP,
         shaping=scenario.shaping,
+        seats=scenario.seats,
     )
 
 
 def recipe(name: str) -> dict[str, object]:
     """Defaults of a run. PBT compares members about 25 times within the budget."""
-    scenario = _find(name)
+    scenario = find(name)
     return {
         "model.encoder": "nature",
         "model.hidden": 256,
@@ -79,14 +82,22 @@ def recipe(name: str) -> dict[str, object]:
     }
 
 
+def make_unit(name: str, rows: int, seed: int, shaping: ShapingSource) -> Unit:
+    """Make R rows. Raises EnvSetupError for an unknown scenario, and for players that do not fill its seats."""
+    scenario = find(name)
+    if scenario.seats == 1:
+        return DoomUnit(name, rows, seed, shaping)
+    return DuelUnit(probe(name), scenario, rows, seed, shaping)
+
+
 class DoomUnit:
-    """R games of one scenario. Equal seeds give equal episodes."""
+    """R games of one scenario for one player. Equal seeds give equal episodes."""
 
     def __init__(self, name: str, rows: int, seed: int, shaping: ShapingSource) -> None:
         assert rows > 0
         self.spec = probe(name)
         self.rows = rows
-        self._scenario = scenario = _find(name)
+        self._scenario = scenario = find(name)
         self._shaping = shaping
         self._buttons, self._senses = Buttons(scenario), Senses(scenario)
 
@@ -197,7 +208,8 @@ class DoomUnit:
         out.shaping_version[:] = self._version_R
 
 
-def _find(name: str) -> Scenario:
+def find(name: str) -> Scenario:
+    """Scenario of a name. Raises EnvSetupError where there is none."""
     if name not in SCENARIOS:
         close = difflib.get_close_matches(name.lower().replace("-", "_"), SCENARIOS)
         hint = f" Did you mean {', '.join('vizdoom/' + n for n in close)}?" if close else ""

@@ -1,4 +1,4 @@
-"""Games of Doom: one process of the engine each, started so that nothing can be left behind.
+"""Games of Doom: processes of the engine, started so that nothing can be left behind.
 
 The package starts the engine with a fork of ours, finds it by names in /dev/shm, and lets it write
 `_vizdoom.ini` and `_vizdoom/` into the working directory. When we are killed the engine would wait for us for
@@ -50,10 +50,14 @@ if os.getppid() != int(sys.argv[1]):
     os._exit(1)
 os.setsid()
 os.closerange(3, os.sysconf("SC_OPEN_MAX"))
-own = os.path.join(sys.argv[2], str(os.getpid()))
+if sys.argv[2] == "quiet":
+    null = os.open(os.devnull, os.O_RDWR)
+    for descriptor in range(3):
+        os.dup2(null, descriptor)
+own = os.path.join(sys.argv[3], str(os.getpid()))
 os.mkdir(own)
 os.chdir(own)
-os.execv(sys.argv[3], sys.argv[3:])
+os.execv(sys.argv[4], sys.argv[4:])
 """
 
 
@@ -68,15 +72,15 @@ class Games:
         self._bots = bots
         scratch = Path(tempfile.mkdtemp(prefix="pbt_rl_doom_"))
         try:
-            launcher = _write_launcher(scratch)
+            launcher = write_launcher(scratch)
             # One after the other: the package forks, and OpenBLAS cannot stand two forks of one process at once.
             for seed in seeds:
-                self.running.append(_start(config, bots, tuple(buttons), launcher, seed))
-            pids = [int(folder.name) for folder in scratch.iterdir() if folder.is_dir()]
+                game = configured(config, buttons, launcher, seed, _WITH_BOTS if bots else "")
+                start(game)
+                self.running.append(game)
+            self._pids = pids(scratch)
         finally:
             shutil.rmtree(scratch)
-        # Linux's clock of the CPU time of another process, by its id (see clock_getcpuclockid(3)).
-        self._clocks = [(~pid << 3) | 2 for pid in pids]
 
     def begin(self, row: int) -> Any:
         """Begin an episode of a game; return the game."""
@@ -90,11 +94,7 @@ class Games:
 
     def cpu_ns(self) -> int:
         """CPU-nanoseconds of the games so far. A game that died counts nothing."""
-        total = 0
-        for clock in self._clocks:
-            with contextlib.suppress(OSError):
-                total += time.clock_gettime_ns(clock)
-        return total
+        return cpu_ns(self._pids)
 
     def close(self) -> None:
         """End every game once."""
@@ -102,11 +102,14 @@ class Games:
             self.running.pop().close()
 
 
-def _write_launcher(scratch: Path) -> Path:
+def write_launcher(scratch: Path, *, quiet: bool = False) -> Path:
+    """Write the program that starts an engine. quiet: cut it off from our terminal."""
     engine = Path(vizdoom.__file__).with_name("vizdoom")
-    words = [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(os.getpid()), str(scratch), str(engine)]
+    told = [str(os.getpid()), "quiet" if quiet else "aloud", str(scratch), str(engine)]
     launcher = scratch / "launcher"
-    launcher.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
+    launcher.write_text(
+        f'#!/bin/sh\nexec {shlex.join([sys.executable, "-I", "-S", "-c", _LAUNCHER, *told])} "$@"\n'
+    )
     launcher.chmod(0o700)
     if not os.access(launcher, os.X_OK):  # the package would crash
         raise EnvSetupError(
@@ -116,11 +119,26 @@ def _write_launcher(scratch: Path) -> Path:
     return launcher
 
 
-def _start(config: str, bots: int, buttons: tuple[str, ...], launcher: Path, seed: int) -> Any:
+def pids(scratch: Path) -> list[int]:
+    """Processes that were started from a scratch folder."""
+    return [int(folder.name) for folder in scratch.glob("[0-9]*")]
+
+
+def cpu_ns(processes: Sequence[int]) -> int:
+    """CPU-nanoseconds of processes so far. One that died counts nothing."""
+    total = 0
+    for pid in processes:
+        with contextlib.suppress(OSError):  # Linux's clock of another process (see clock_getcpuclockid(3))
+            total += time.clock_gettime_ns((~pid << 3) | 2)
+    return total
+
+
+def configured(config: str, buttons: Sequence[str], launcher: Path, seed: int, arguments: str) -> Any:
+    """Make a game that is not yet started. arguments: those for the engine that make it one for several players."""
     game = vizdoom.DoomGame()
     game.load_config(str(Path(vizdoom.scenarios_path) / f"{config}.cfg"))
-    if bots:
-        game.add_game_args(_WITH_BOTS)
+    if arguments:
+        game.add_game_args(arguments)
         game.set_render_hud(False)
     game.set_vizdoom_path(str(launcher))
     game.set_doom_config_path("/dev/null")
@@ -134,11 +152,15 @@ def _start(config: str, bots: int, buttons: tuple[str, ...], launcher: Path, see
     game.set_sound_enabled(False)
     game.set_episode_timeout(0)  # a timed-out game shows no final picture: we keep the time ourselves
     game.set_seed(int(seed))
+    return game
+
+
+def start(game: Any) -> None:
+    """Start a game's engine, and remove the names in /dev/shm once both sides have opened them."""
     game.init()
     name = game.get_instance_id()
     for kind in ("SM", "MQCtr", "MQDoom"):
         Path(f"/dev/shm/ViZDoom{kind}{name}").unlink(missing_ok=True)  # noqa: S108 - the package's own place
-    return game
 
 
 def _sources() -> tuple[NDArray[np.intp], NDArray[np.intp]]:

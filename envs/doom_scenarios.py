@@ -13,19 +13,23 @@
     take_cover                dodge fireballs                          tics survived         4200
     deathmatch                an arena of weapons and monsters         kills                 4200
     deathmatch_bots           rocket launchers against seven bots      frags                 4200
+    duel                      two players, rockets in a narrow hall    frags                 2100
+    duel_pistols              two players, pistols in a room           frags                 2100
+    duel_arena                two players, rockets, a large arena      frags                 2100
 
 The scenario's reward is what its author scripted: 106 for the kill less 1 a tic and 5 a shot in basic; the way
 gained, less 100 for a death, in deadly_corridor; 1 for the goal less 0.0001 a tic in my_way_home; 1 for the hit
 less 0.001 a tic in predict_position.
 
 deathmatch_bots is played on the first map of `cig.wad` against the engine's own bots. The player comes back after a
-death, and the episode goes on; a frag is a bot killed, less one for each suicide.
+death, and the episode goes on; a frag is a bot killed, less one for each suicide. The duels are played by two of
+ours on `multi_duel.wad`, `multi_deathmatch.wad` and that first map of `cig.wad`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 Buttons = Mapping[str, float]
@@ -102,12 +106,30 @@ class Scenario:
     """Opponents in a game of the kind for several players."""
     config: str = ""
     """Name of the package's file where it is another than the scenario's."""
+    seats: int = 1
+    """Players that are ours."""
 
 
 _BASIC = Scenario(
     (STRAFE, ATTACK), {"reward": 0.01, "hit": 0.2, "ammo_spent": -0.02}, "reward", 300, frames=2_000_000
 )
 _GATHER = Scenario((TURN, FORWARD), {"reward": 0.01, "health": 0.02, "damage_taken": -0.01}, "tics", 2100)
+_DUEL = Scenario(
+    (WALK, STRAFE, AIM, ATTACK),
+    {
+        "frag": 1.0,
+        "suicide": -1.0,
+        "hit": 0.1,
+        "damage": 0.005,
+        "damage_taken": -0.003,
+        "death": -0.3,
+        "ammo_spent": -0.01,
+    },
+    "frags",
+    2100,
+    frames=30_000_000,
+    seats=2,
+)
 _DEFEND = {"reward": 1.0, "hit": 0.1, "damage_taken": -0.005, "ammo_spent": -0.02}
 
 SCENARIOS: Mapping[str, Scenario] = {
@@ -167,6 +189,16 @@ SCENARIOS: Mapping[str, Scenario] = {
         core="gru",
         frames=100_000_000,
         bots=7,
+        config="cig",
+    ),
+    "duel": replace(_DUEL, config="multi_duel"),
+    "duel_pistols": replace(_DUEL, config="multi"),
+    "duel_arena": replace(
+        _DUEL,
+        actions=(WALK, STRAFE, AIM, ATTACK, SPRINT),
+        shaping={**_DUEL.shaping, "health": 0.005, "armor": 0.005, "ammo": 0.01},
+        core="gru",
+        frames=100_000_000,
         config="cig",
     ),
 }

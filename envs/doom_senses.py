@@ -32,22 +32,23 @@ class Buttons:
 
     def pressed(self, action_A: NDArray[Any]) -> list[float]:
         """What the engine is told: 1 for each button held down, degrees a tic for turning by degrees."""
-        values: NDArray[np.float64] = np.sum(
-            [table[choice] for table, choice in zip(self._pressed, action_A.tolist(), strict=True)], axis=0
-        )
-        return values.tolist()
+        held = [table[choice] for table, choice in zip(self._pressed, action_A.tolist(), strict=True)]
+        return [float(value) for value in np.sum(held, axis=0)]
 
 
 class Senses:
-    """Reads the game variables of a scenario's players, and tells measurements and events from them."""
+    """Reads the game variables of a scenario's players, and tells measurements and events from them.
 
-    def __init__(self, scenario: Scenario) -> None:
+    also: variables that are to be read whether anything of this needs them or not.
+    """
+
+    def __init__(self, scenario: Scenario, also: tuple[str, ...] = ()) -> None:
         scale = _scales(scenario)
         self._arms, self._scale = scenario.arms, list(scale.values())
         self.events = [n for n in scenario.shaping if n != OWN_REWARD]
         watched = {v for n in self.events for v in EVENTS[n].variables}
         self.names = sorted(
-            {*scale, *watched, "KILLCOUNT", "FRAGCOUNT", "DEATHCOUNT", "HEALTH", "SELECTED_WEAPON"}
+            {*scale, *watched, *also, "KILLCOUNT", "FRAGCOUNT", "DEATHCOUNT", "HEALTH", "SELECTED_WEAPON"}
         )
         self._variables = [getattr(vizdoom.GameVariable, n) for n in self.names]
         self._measured = [self.names.index(n) for n in scale]

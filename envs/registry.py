@@ -241,7 +241,7 @@ def _load_vizdoom() -> Backend:
     return Backend(
         names=doom.names,
         probe=lambda name, _options: doom.probe(name),
-        make_unit=lambda name, rows, seed, _options, shaping: doom.DoomUnit(name, rows, seed, shaping),
+        make_unit=lambda name, rows, seed, _options, shaping: doom.make_unit(name, rows, seed, shaping),
         recipe=lambda name, _options: doom.recipe(name),
     )
 

@@ -1,0 +1,236 @@
+"""A game of Doom for two: two processes of the engine, a host and the guest that joined it, tic by tic in step.
+
+Each engine sends what its player presses to the other one (UDP, 127.0.0.1) and waits for what comes from there. Left
+to themselves (`make_action(action, 4)` on both sides, each from a thread) they hang within a few steps, seen with
+vizdoom 1.3.2. What makes it safe, and equal seeds give equal games, is the order in which they play:
+
+    host plays tic k      it needs the guest's command for k, which is there already
+    guest plays tic k     it finds the host's command for k, and so sends its own for k + 1 ahead
+
+A guest begins to send one command ahead once it has found the host's waiting, and goes on as long as it does (ZDoom
+holds those who are not the host that far ahead). So `begin` lets both play a few idle tics, the host first, until
+the host needs nobody's help. What the guest presses is felt one tic later; the host is held back by as much.
+
+    begin   a thread for each engine: both wait for each other
+    step    no threads
+
+A player may come into the world where the other one stands, which kills that one. Such an episode is begun anew.
+
+To find each other takes engines a second, in which they mostly sleep: a `Pair` starts them and does not wait; the
+first `begin` does. See `doom_game` for how nothing is left behind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+import vizdoom
+
+from .base import EnvSetupError
+from .doom_game import configured, cpu_ns, pids, start, write_launcher
+
+_RULES = (
+    "-deathmatch +sv_forcerespawn 1 +sv_noautoaim 1 +sv_respawnprotect 1 +sv_spawnfarthest 1 +viz_respawn_delay 0 "
+    "+viz_afk_timeout 0"
+)
+_BOTH = "+viz_sync_timeout 0 +cl_noprediction 1"
+"""An engine waits for the other one however long it takes; and what it shows is what happened, not its guess."""
+_LOOK_SECONDS = 0.005
+_MOST_PORTS = 5
+_MOST_BEGINNINGS = 50
+_IDLE_TICS = 6
+_ALONE_SECONDS = 0.05
+"""The longest that a host may take for a tic in which it needs nobody's help."""
+Do = Callable[[Any], None]
+
+
+class _Engine:
+    """One engine and a thread that can play it: nobody else may call `game` between `ask` and `answer`."""
+
+    def __init__(self, game: Any, give_up: Callable[[], None]) -> None:
+        self.game = game
+        self._give_up = give_up
+        self._asked: SimpleQueue[Do | None] = SimpleQueue()
+        self._done = threading.Event()
+        self._done.set()
+        self._error: Exception | None = None
+        threading.Thread(target=self._play, daemon=True).start()
+
+    def ask(self, do: Do) -> None:
+        """Have the thread call do(game)."""
+        self._done.clear()
+        self._asked.put(do)
+
+    def done(self, wait_seconds: float = 0.0) -> bool:
+        """Whether the thread has done what it was asked."""
+        return self._done.wait(wait_seconds)
+
+    def answer(self) -> Exception | None:
+        """Wait until it has; say what went wrong."""
+        self._done.wait()
+        return self._error
+
+    def close(self) -> None:
+        """End the thread and the game, whose process must have been killed."""
+        self.answer()
+        self._asked.put(None)
+        self.game.close()
+
+    def _play(self) -> None:
+        while (do := self._asked.get()) is not None:
+            try:
+                do(self.game)
+            except Exception as error:  # noqa: BLE001 - raised again where the answer is awaited
+                self._error = error
+                self._give_up()
+            self._done.set()
+
+
+class Pair:
+    """Host and guest of one game. config: the package's file NAME.cfg. Equal seeds give equal games."""
+
+    def __init__(self, config: str, buttons: Sequence[str], seed: int) -> None:
+        self._engines: list[_Engine] = []
+        self._pids: list[int] = []
+        self._idle = [0.0] * len(buttons)
+        self._held = self._idle
+        self._scratch = Path(tempfile.mkdtemp(prefix="pbt_rl_doom_"))
+        try:
+            launcher = write_launcher(self._scratch, quiet=True)
+            port = self._host(lambda words: configured(config, buttons, launcher, seed, words))
+            self._start(configured(config, buttons, launcher, seed, f"-join 127.0.0.1 -port {port} {_BOTH}"))
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def games(self) -> list[Any]:
+        """The host's and the guest's, to be asked between steps what they show."""
+        return [engine.game for engine in self._engines]
+
+    def begin(self) -> None:
+        """Begin an episode in which both live and nobody has been killed yet."""
+        if self._scratch.exists():
+            self._answers()
+            shutil.rmtree(self._scratch)
+        for _ in range(_MOST_BEGINNINGS):
+            deaths = self._deaths()
+            self._ask(_new_episode)
+            self._answers()
+            self._settle()
+            if self._deaths() == deaths:
+                return
+        raise RuntimeError(f"{_MOST_BEGINNINGS} duels in a row began with a death")
+
+    def step(self, pressed: list[list[float]], tics: int) -> None:
+        """Play so many tics. pressed: by the host and by the guest; both feel it from the second tic on."""
+        host, guest = self.games
+        for tic in range(tics):
+            host.set_action(pressed[0] if tic else self._held)
+            host.advance_action(1, tic == tics - 1)
+            guest.set_action(pressed[1])
+            guest.advance_action(1, tic == tics - 1)
+        self._held = pressed[0]
+
+    def cpu_ns(self) -> int:
+        """CPU-nanoseconds of both engines so far."""
+        return cpu_ns(self._pids)
+
+    def close(self) -> None:
+        """End both engines. Safe to call twice."""
+        self._kill()
+        while self._engines:
+            self._engines.pop().close()
+        shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def _host(self, make: Callable[[str], Any]) -> int:
+        """Start the host; returns its port. The guest may look for it there, as nobody else can have it now."""
+        for _ in range(_MOST_PORTS):
+            port = _free_port()
+            engine = self._start(make(f"-host 2 -port {port} {_RULES} {_BOTH}"))
+            while not engine.done():
+                if _listens(self._pids[-1], port):
+                    return port
+                time.sleep(_LOOK_SECONDS)
+            error = engine.answer()
+            self._engines.pop().close()
+        raise EnvSetupError(f"a duel of Doom found no UDP port on this machine, last tried {port}: {error}")
+
+    def _start(self, game: Any) -> _Engine:
+        """Start an engine: its process is there, more is not awaited. Never two at once (see `Games`)."""
+        engine = _Engine(game, self._kill)
+        self._engines.append(engine)
+        engine.ask(start)
+        while not (new := self._new_pids()) and not engine.done():
+            time.sleep(_LOOK_SECONDS)
+        self._pids += new
+        return engine
+
+    def _new_pids(self) -> list[int]:
+        return [pid for pid in pids(self._scratch) if pid not in self._pids]
+
+    def _deaths(self) -> list[float]:
+        return [game.get_game_variable(vizdoom.GameVariable.DEATHCOUNT) for game in self.games]
+
+    def _settle(self) -> None:
+        """Play idle tics, until the host can play one alone."""
+        self._held = self._idle
+        tics, alone = 0, False
+        while tics < _IDLE_TICS or not alone:
+            host, guest = self._engines
+            host.ask(self._idle_tic)
+            alone = host.done(_ALONE_SECONDS)
+            guest.ask(self._idle_tic)
+            self._answers()
+            tics += 1
+
+    def _idle_tic(self, game: Any) -> None:
+        game.set_action(self._idle)
+        game.advance_action(1, True)
+
+    def _ask(self, do: Do) -> None:
+        for engine in self._engines:
+            engine.ask(do)
+
+    def _answers(self) -> None:
+        errors = [engine.answer() for engine in self._engines]
+        for error in filter(None, errors):
+            raise error
+
+    def _kill(self) -> None:
+        """End both processes: whoever waits for one of them gets an exception."""
+        for pid in {*self._pids, *self._new_pids()}:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def _new_episode(game: Any) -> None:
+    game.new_episode()
+
+
+def _free_port() -> int:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.bind(("", 0))
+        return int(probe.getsockname()[1])
+
+
+def _listens(pid: int, port: int) -> bool:
+    """Whether it is this process that has the UDP port."""
+    process = Path(f"/proc/{pid}")
+    try:
+        rows = [line.split() for line in (process / "net/udp").read_text().splitlines()[1:]]
+        sockets = {f"socket:[{row[9]}]" for row in rows if row[1].endswith(f":{port:04X}")}
+        return any(str(descriptor.readlink()) in sockets for descriptor in (process / "fd").iterdir())
+    except OSError:  # the process or a descriptor went meanwhile
+        return False
