@@ -59,7 +59,9 @@ def probe(name: str) -> EnvSpec:
 def recipe(name: str) -> dict[str, object]:
     """Defaults of a run. PBT compares members about 25 times within the budget."""
     scenario = find(name)
+    duel = {"envs_per_unit": 4, "actor_timeout_seconds": 300.0}  # two engines a game, a second to start
     return {
+        **(duel if scenario.seats > 1 else {}),
         "model.encoder": "nature",
         "model.hidden": 256,
         "model.layers": 1,

@@ -25,6 +25,8 @@ from .multi_agent import MultiAgentUnit, Scene
 
 COUNTED = {"deaths": "DEATHCOUNT", "hits": "HITCOUNT", "damage": "DAMAGECOUNT"}
 """Statistics of an episode -> the game variables that they are."""
+AT_ONCE = 4
+"""Games whose engines look for each other at the same time."""
 
 
 class DuelTable:
@@ -92,7 +94,7 @@ class DuelTable:
 
 
 class DuelUnit(MultiAgentUnit):
-    """R players in R / 2 games, which are started one after the other and find together at the same time."""
+    """R players in R / 2 games."""
 
     def __init__(
         self, spec: EnvSpec, scenario: Scenario, rows: int, seed: int, shaping: ShapingSource
@@ -101,11 +103,19 @@ class DuelUnit(MultiAgentUnit):
         self._pairs: list[Pair] = []
 
         def make() -> DuelTable:
+            for pair in self._pairs[-AT_ONCE:][:1]:
+                pair.found()
             table = DuelTable(spec, scenario, next(seeds))
             self._pairs.append(table.pair)
             return table
 
         super().__init__(make, rows, seed, shaping)
+        try:
+            for pair in self._pairs:
+                pair.found()
+        except BaseException:
+            self.close()
+            raise
 
     def cpu_ns(self) -> int:
         """See `base.cpu_clock`: ours and that of the games."""

@@ -16,8 +16,8 @@ the host needs nobody's help. What the guest presses is felt one tic later; the 
 
 A player may come into the world where the other one stands, which kills that one. Such an episode is begun anew.
 
-To find each other takes engines a second, in which they mostly sleep: a `Pair` starts them and does not wait; the
-first `begin` does. See `doom_game` for how nothing is left behind.
+To find each other takes engines a second, in which they mostly sleep: a `Pair` starts them and does not wait, `found`
+does. See `doom_game` for how nothing is left behind; here the time in which a kill leaves something is that second.
 """
 
 from __future__ import annotations
@@ -119,11 +119,15 @@ class Pair:
         """The host's and the guest's, to be asked between steps what they show."""
         return [engine.game for engine in self._engines]
 
-    def begin(self) -> None:
-        """Begin an episode in which both live and nobody has been killed yet."""
+    def found(self) -> None:
+        """Wait until host and guest have found each other."""
         if self._scratch.exists():
             self._answers()
             shutil.rmtree(self._scratch)
+
+    def begin(self) -> None:
+        """Begin an episode in which both live and nobody has been killed yet."""
+        self.found()
         for _ in range(_MOST_BEGINNINGS):
             deaths = self._deaths()
             self._ask(_new_episode)
