@@ -17,13 +17,15 @@ the host needs nobody's help. What the guest presses is felt one tic later; the 
 A player may come into the world where the other one stands, which kills that one. Such an episode is begun anew.
 
 To find each other takes engines a second, in which they mostly sleep: a `Pair` starts them and does not wait, `found`
-does. See `doom_game` for how nothing is left behind; here the time in which a kill leaves something is that second.
+does. In that second a kill of ours leaves behind what `doom_game` tells of, and the death of an engine ends us too: the
+package crashes when an engine goes while it starts. So none is ended then, and ports are chosen with care.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import random
 import shutil
 import signal
 import socket
@@ -46,8 +48,9 @@ _RULES = (
 )
 _BOTH = "+viz_sync_timeout 0 +cl_noprediction 1"
 """An engine waits for the other one however long it takes; and what it shows is what happened, not its guess."""
+_PORTS = range(15_000, 32_000)
+"""Below those that Linux gives to whoever asks for any."""
 _LOOK_SECONDS = 0.005
-_MOST_PORTS = 5
 _MOST_BEGINNINGS = 50
 _IDLE_TICS = 6
 _ALONE_SECONDS = 0.05
@@ -83,7 +86,6 @@ class _Engine:
 
     def close(self) -> None:
         """End the thread and the game, whose process must have been killed."""
-        self.answer()
         self._asked.put(None)
         self.game.close()
 
@@ -103,16 +105,18 @@ class Pair:
     def __init__(self, config: str, buttons: Sequence[str], seed: int) -> None:
         self._engines: list[_Engine] = []
         self._pids: list[int] = []
-        self._idle = [0.0] * len(buttons)
-        self._held = self._idle
+        self._idle = self._held = [0.0] * len(buttons)
         self._scratch = Path(tempfile.mkdtemp(prefix="pbt_rl_doom_"))
         try:
             launcher = write_launcher(self._scratch, quiet=True)
-            port = self._host(lambda words: configured(config, buttons, launcher, seed, words))
-            self._start(configured(config, buttons, launcher, seed, f"-join 127.0.0.1 -port {port} {_BOTH}"))
+            self._claim, port = _claim_port()
+            sides = (f"-host 2 -port {port} {_RULES}", f"-join 127.0.0.1 -port {port}")
+            games = [configured(config, buttons, launcher, seed, f"{side} {_BOTH}") for side in sides]
         except BaseException:
-            self.close()
+            shutil.rmtree(self._scratch)
             raise
+        for game in games:
+            self._start(game)
 
     @property
     def games(self) -> list[Any]:
@@ -122,8 +126,11 @@ class Pair:
     def found(self) -> None:
         """Wait until host and guest have found each other."""
         if self._scratch.exists():
-            self._answers()
-            shutil.rmtree(self._scratch)
+            try:
+                self._answers()
+            finally:
+                self._claim.close()
+                shutil.rmtree(self._scratch)
 
     def begin(self) -> None:
         """Begin an episode in which both live and nobody has been killed yet."""
@@ -153,36 +160,19 @@ class Pair:
 
     def close(self) -> None:
         """End both engines. Safe to call twice."""
+        self.found()
         self._kill()
         while self._engines:
             self._engines.pop().close()
-        shutil.rmtree(self._scratch, ignore_errors=True)
 
-    def _host(self, make: Callable[[str], Any]) -> int:
-        """Start the host; returns its port. The guest may look for it there, as nobody else can have it now."""
-        for _ in range(_MOST_PORTS):
-            port = _free_port()
-            engine = self._start(make(f"-host 2 -port {port} {_RULES} {_BOTH}"))
-            while not engine.done():
-                if _listens(self._pids[-1], port):
-                    return port
-                time.sleep(_LOOK_SECONDS)
-            error = engine.answer()
-            self._engines.pop().close()
-        raise EnvSetupError(f"a duel of Doom found no UDP port on this machine, last tried {port}: {error}")
-
-    def _start(self, game: Any) -> _Engine:
+    def _start(self, game: Any) -> None:
         """Start an engine: its process is there, more is not awaited. Never two at once (see `Games`)."""
         engine = _Engine(game, self._kill)
         self._engines.append(engine)
         engine.ask(start)
-        while not (new := self._new_pids()) and not engine.done():
+        while len(found := pids(self._scratch)) < len(self._engines) and not engine.done():
             time.sleep(_LOOK_SECONDS)
-        self._pids += new
-        return engine
-
-    def _new_pids(self) -> list[int]:
-        return [pid for pid in pids(self._scratch) if pid not in self._pids]
+        self._pids = sorted(found, key=lambda pid: (pid not in self._pids, pid))
 
     def _deaths(self) -> list[float]:
         return [game.get_game_variable(vizdoom.GameVariable.DEATHCOUNT) for game in self.games]
@@ -214,7 +204,7 @@ class Pair:
 
     def _kill(self) -> None:
         """End both processes: whoever waits for one of them gets an exception."""
-        for pid in {*self._pids, *self._new_pids()}:
+        for pid in self._pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
@@ -223,18 +213,19 @@ def _new_episode(game: Any) -> None:
     game.new_episode()
 
 
-def _free_port() -> int:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("", 0))
-        return int(probe.getsockname()[1])
-
-
-def _listens(pid: int, port: int) -> bool:
-    """Whether it is this process that has the UDP port."""
-    process = Path(f"/proc/{pid}")
-    try:
-        rows = [line.split() for line in (process / "net/udp").read_text().splitlines()[1:]]
-        sockets = {f"socket:[{row[9]}]" for row in rows if row[1].endswith(f":{port:04X}")}
-        return any(str(descriptor.readlink()) in sockets for descriptor in (process / "fd").iterdir())
-    except OSError:  # the process or a descriptor went meanwhile
-        return False
+def _claim_port() -> tuple[socket.socket, int]:
+    """A free UDP port, and a socket that holds that of TCP: while it is open nobody else gets this port from here."""
+    for port in random.SystemRandom().sample(_PORTS, len(_PORTS)):
+        claim = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        try:
+            claim.bind(("127.0.0.1", port))
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+                probe.bind(("", port))
+        except OSError:
+            claim.close()
+        else:
+            return claim, port
+    raise EnvSetupError(
+        f"a duel of Doom needs a UDP port from {_PORTS[0]} to {_PORTS[-1]} on this machine, and all are taken: "
+        "end what holds them"
+    )
