@@ -1,6 +1,7 @@
 """Duels of Doom on the real engines: both sides' steps, seeds, shaping, and that no engine outlives the other or us."""
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 import psutil
 import pytest
+from runs import train
 
 pytest.importorskip("vizdoom", reason="the extra `vizdoom` is not installed")
 
@@ -180,3 +182,33 @@ def test_nothing_is_left_of_a_killed_process(tmp_path):
     assert said == b"", "engines keep their mouths shut"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["tmp"]
     assert not list(scratch.iterdir())
+
+
+@pytest.mark.slow
+def test_a_run_outlives_an_engine_and_no_engine_outlives_the_run(tmp_path):
+    run = train(
+        tmp_path,
+        "vizdoom/duel",
+        "--num-policies=2",
+        "--actors=1",
+        "--units-per-actor=1",
+        "--envs-per-unit=2",
+        "--learner.batch=64",
+        "--learner.minibatches=1",
+    )
+    seen = run.wait_for("frames/s")
+    (actor,) = run.children("actor")
+    first, *others = actor.children()
+    assert len(others) == 3
+    first.kill()
+    seen = run.wait_for("actor 0 is restarted", after=seen)
+    _, alive = psutil.wait_procs(others, timeout=2)
+    assert not alive
+    run.wait_for("frames/s", after=seen)
+    (actor,) = run.children("actor")
+    engines = actor.children()
+    assert len(engines) == 4
+    os.kill(run.process.pid, signal.SIGKILL)
+    run.wait()
+    _, alive = psutil.wait_procs([actor, *engines], timeout=3)
+    assert not alive
