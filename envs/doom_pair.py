@@ -53,8 +53,8 @@ _PORTS = range(15_000, 32_000)
 _LOOK_SECONDS = 0.005
 _MOST_BEGINNINGS = 50
 _IDLE_TICS = 6
-_ALONE_SECONDS = 0.05
-"""The longest that a host may take for a tic in which it needs nobody's help."""
+_LEAD_SECONDS, _PROOF_SECONDS = 0.01, 0.1
+"""By how much the host is first in those, and in the last of them, by when it must have played without help."""
 Do = Callable[[Any], None]
 
 
@@ -105,6 +105,7 @@ class Pair:
     def __init__(self, config: str, buttons: Sequence[str], seed: int) -> None:
         self._engines: list[_Engine] = []
         self._pids: list[int] = []
+        self._handles: list[int] = []
         self._idle = self._held = [0.0] * len(buttons)
         self._scratch = Path(tempfile.mkdtemp(prefix="pbt_rl_doom_"))
         try:
@@ -164,6 +165,8 @@ class Pair:
         self._kill()
         while self._engines:
             self._engines.pop().close()
+        while self._handles:
+            os.close(self._handles.pop())
 
     def _start(self, game: Any) -> None:
         """Start an engine: its process is there, more is not awaited. Never two at once (see `Games`)."""
@@ -172,7 +175,9 @@ class Pair:
         engine.ask(start)
         while len(found := pids(self._scratch)) < len(self._engines) and not engine.done():
             time.sleep(_LOOK_SECONDS)
-        self._pids = sorted(found, key=lambda pid: (pid not in self._pids, pid))
+        for pid in set(found) - set(self._pids):
+            self._pids.append(pid)
+            self._handles.append(os.pidfd_open(pid))
 
     def _deaths(self) -> list[float]:
         return [game.get_game_variable(vizdoom.GameVariable.DEATHCOUNT) for game in self.games]
@@ -180,14 +185,14 @@ class Pair:
     def _settle(self) -> None:
         """Play idle tics, until the host can play one alone."""
         self._held = self._idle
+        host, guest = self._engines
         tics, alone = 0, False
         while tics < _IDLE_TICS or not alone:
-            host, guest = self._engines
+            tics += 1
             host.ask(self._idle_tic)
-            alone = host.done(_ALONE_SECONDS)
+            alone = host.done(_LEAD_SECONDS if tics < _IDLE_TICS else _PROOF_SECONDS)
             guest.ask(self._idle_tic)
             self._answers()
-            tics += 1
 
     def _idle_tic(self, game: Any) -> None:
         game.set_action(self._idle)
@@ -203,10 +208,10 @@ class Pair:
             raise error
 
     def _kill(self) -> None:
-        """End both processes: whoever waits for one of them gets an exception."""
-        for pid in self._pids:
+        """End both processes, wherever a thread waits for one of them: it gets an exception."""
+        for handle in self._handles:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+                signal.pidfd_send_signal(handle, signal.SIGKILL)
 
 
 def _new_episode(game: Any) -> None:

@@ -119,9 +119,8 @@ def test_each_side_is_paid_for_its_own_events_and_ranked_by_its_frags():
 
 @pytest.mark.parametrize("side", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_an_engine_that_dies_raises_and_takes_the_other_with_it(side):
-    with Played("duel_pistols") as played:
-        seen = played.random(3)
-        np.testing.assert_allclose(seen["measurements"][0, :, 0], 0.15)
+    with Played("duel") as played:
+        played.random(3)
         pids = played.unit._pairs[0]._pids
         psutil.Process(pids[side]).kill()
         with pytest.raises((vizdoom.ViZDoomErrorException, vizdoom.ViZDoomUnexpectedExitException)):
