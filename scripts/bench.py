@@ -138,9 +138,10 @@ def _idle_learner(facts: Any) -> tuple[Any, Any]:
     memory = Memory(facts.config, facts.options, facts.spec, facts.plan, values)
     for place in memory.places:
         for box in place.boxes:
-            for name, array in vars(box.step).items():
-                for part in array.values() if name == "obs" else (array,):
-                    part.fill(0)
+            arrays = [*box.step.obs.values(), *vars(box.step).values()]
+            for array in arrays:
+                if isinstance(array, np.ndarray):  # some are there for some environments only
+                    array.fill(0)
     _, theirs = Pipe()
     learner = Learner(memory.learners[0], theirs)
     return learner.sampler, learner.trainer
