@@ -12,7 +12,7 @@ from pbt_rl.cli import parse_train
 from pbt_rl.envs import registry
 
 PAGE = (ROOT / "docs" / "adding-an-environment.md").read_text(encoding="utf-8")
-FRAMES = 4000
+FRAMES = 24_000
 
 
 def blocks(language):
