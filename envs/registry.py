@@ -28,7 +28,7 @@ class EnvOptions:
     atari: AtariOptions = field(default_factory=AtariOptions)
     dmlab: DmlabOptions = field(default_factory=DmlabOptions)
     keywords: Mapping[str, Any] = field(default_factory=dict)
-    """--env-option: what the maker of an environment is called with (gym/, envpool/ and the user's own)."""
+    """--env-option: what the maker of an environment is called with, where a family takes that."""
 
 
 DEFAULTS = EnvOptions()
@@ -183,17 +183,24 @@ def _load_atari() -> Backend:
     )
 
 
+def _called_with_keywords(module: Any, make: Callable[[str, EnvOptions], Made] | None = None) -> Backend:
+    """A family whose module has `names`, `probe`, `make_unit` and `recipe`, and takes --env-option alone."""
+    return Backend(
+        names=module.names,
+        probe=lambda name, options: module.probe(name, options.keywords),
+        make_unit=lambda name, rows, seed, options, shaping: module.make_unit(
+            name, rows, seed, shaping, options.keywords
+        ),
+        recipe=lambda name, options: module.recipe(module.probe(name, options.keywords)),
+        make=make,
+    )
+
+
 def _load_gym() -> Backend:
     from . import gymnasium_env  # noqa: PLC0415 - families are imported when used
 
-    return Backend(
-        names=gymnasium_env.names,
-        probe=lambda name, options: gymnasium_env.probe(name, options.keywords),
-        make_unit=lambda name, rows, seed, options, shaping: gymnasium_env.make_unit(
-            name, rows, seed, shaping, options.keywords
-        ),
-        recipe=lambda name, options: gymnasium_env.recipe(gymnasium_env.probe(name, options.keywords)),
-        make=lambda name, options: gymnasium_env.maker(name, options.keywords)(),
+    return _called_with_keywords(
+        gymnasium_env, make=lambda name, options: gymnasium_env.maker(name, options.keywords)()
     )
 
 
@@ -212,27 +219,13 @@ def _load_toy() -> Backend:
 def _load_lab2d() -> Backend:
     from . import lab2d  # noqa: PLC0415 - families are imported when used
 
-    return Backend(
-        names=lab2d.names,
-        probe=lambda name, options: lab2d.probe(name, options.keywords),
-        make_unit=lambda name, rows, seed, options, shaping: lab2d.make_unit(
-            name, rows, seed, shaping, options.keywords
-        ),
-        recipe=lambda name, options: lab2d.recipe(lab2d.probe(name, options.keywords)),
-    )
+    return _called_with_keywords(lab2d)
 
 
 def _load_pettingzoo() -> Backend:
     from . import pettingzoo_env  # noqa: PLC0415 - families are imported when used
 
-    return Backend(
-        names=pettingzoo_env.names,
-        probe=lambda name, options: pettingzoo_env.probe(name, options.keywords),
-        make_unit=lambda name, rows, seed, options, shaping: pettingzoo_env.make_unit(
-            name, rows, seed, shaping, options.keywords
-        ),
-        recipe=lambda name, options: pettingzoo_env.recipe(pettingzoo_env.probe(name, options.keywords)),
-    )
+    return _called_with_keywords(pettingzoo_env)
 
 
 def _load_vizdoom() -> Backend:
