@@ -11,9 +11,9 @@ import numpy as np
 
 from . import registry
 from .base import ACTION_MASK, EnvSpec
+from .dry_run import Driver, Played
 from .shaping import find_interface, flatten, unflatten
 from .time_limit import time_limit
-from .trial import Driver, Played
 
 SHORT_STEPS = 500
 """Steps of each row, at most, in the runs that are compared with the main one."""

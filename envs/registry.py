@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from .atari import AtariOptions
 from .base import EnvSetupError, EnvSpec, ShapingSource, Unit
-from .dmlab import DmlabOptions
+from .dmlab.unit import DmlabOptions
 
 if TYPE_CHECKING:
-    from .own import Made
+    from .custom import Made
 
 
 @dataclass(frozen=True)
@@ -197,7 +197,7 @@ def _called_with_keywords(module: Any, make: Callable[[str, EnvOptions], Made] |
 
 
 def _load_gym() -> Backend:
-    from . import gymnasium_env  # noqa: PLC0415 - families are imported when used
+    from . import gym as gymnasium_env  # noqa: PLC0415 - families are imported when used
 
     return _called_with_keywords(
         gymnasium_env, make=lambda name, options: gymnasium_env.maker(name, options.keywords)()
@@ -223,13 +223,13 @@ def _load_lab2d() -> Backend:
 
 
 def _load_pettingzoo() -> Backend:
-    from . import pettingzoo_env  # noqa: PLC0415 - families are imported when used
+    from . import pettingzoo as pettingzoo_env  # noqa: PLC0415 - families are imported when used
 
     return _called_with_keywords(pettingzoo_env)
 
 
 def _load_vizdoom() -> Backend:
-    from . import doom  # noqa: PLC0415 - families are imported when used
+    from .doom import unit as doom  # noqa: PLC0415 - families are imported when used
 
     return Backend(
         names=doom.names,
@@ -240,7 +240,7 @@ def _load_vizdoom() -> Backend:
 
 
 def _load_envpool() -> Backend:
-    from . import envpool_env  # noqa: PLC0415 - families are imported when used
+    from . import envpool as envpool_env  # noqa: PLC0415 - families are imported when used
 
     return Backend(
         names=envpool_env.names,
@@ -253,7 +253,7 @@ def _load_envpool() -> Backend:
 
 
 def _load_dmlab() -> Backend:
-    from . import dmlab  # noqa: PLC0415 - families are imported when used
+    from .dmlab import unit as dmlab  # noqa: PLC0415 - families are imported when used
 
     return Backend(
         names=dmlab.names,
@@ -267,7 +267,8 @@ def _load_dmlab() -> Backend:
 
 def _load_own() -> Backend:
     """The user's own have no family: NAME is the whole id."""
-    from . import gymnasium_env, own  # noqa: PLC0415 - families are imported when used
+    from . import custom as own
+    from . import gym as gymnasium_env  # noqa: PLC0415 - families are imported when used
 
     return Backend(
         names=tuple,

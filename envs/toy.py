@@ -19,7 +19,7 @@ from gymnasium.spaces import Box, Dict, Discrete
 from numpy.typing import NDArray
 
 from .base import EnvSetupError, EnvSpec, ShapingSource
-from .gymnasium_env import GymUnit, MakeEnv, probe_with
+from .gym import GymUnit, MakeEnv, probe_with
 
 Obs = Any
 Info = dict[str, Any]

@@ -173,12 +173,14 @@ def apply_recipe(config: Any, values: dict[str, object]) -> Any:
 
 def _train(arguments: list[str]) -> int:
     config, show = parse_train(arguments)
-    from pbt_rl.run import Facts, describe_plan, to_json
-    from pbt_rl.supervisor import train
-    from pbt_rl.topology import Machine
+    from pbt_rl.plan import Machine
+    from pbt_rl.record.folder import to_json
+    from pbt_rl.run.describe import describe_plan
+    from pbt_rl.run.resolved import ResolvedRun
+    from pbt_rl.run.supervisor import train
 
     if show:
-        facts = Facts.find(config, Machine.here())
+        facts = ResolvedRun.resolve(config, Machine.here())
         facts.controller()
         print(json.dumps(to_json(config), indent=2))
         print("\n".join(describe_plan(facts)))
@@ -213,7 +215,7 @@ class EvalCommand:
 def _eval(arguments: list[str]) -> int:
     command = _parse(EvalCommand, "pbt-rl eval", arguments)
     if command.against:
-        from pbt_rl.matches import evaluate_against
+        from pbt_rl.play.matches import evaluate_against
 
         require(command.video is None, "video", command.video, "leave it out with --against")
         evaluate_against(
@@ -225,7 +227,7 @@ def _eval(arguments: list[str]) -> int:
             greedy=command.greedy,
         )
         return 0
-    from pbt_rl.evaluate import evaluate
+    from pbt_rl.play.evaluate import evaluate
 
     evaluate(
         command.run, command.member, command.episodes, command.video, command.seed, greedy=command.greedy
@@ -246,7 +248,7 @@ class ReplayCommand:
 
 def _replay(arguments: list[str]) -> int:
     command = _parse(ReplayCommand, "pbt-rl replay", arguments)
-    from pbt_rl.replay import replay
+    from pbt_rl.run.audit import replay
 
     return replay(command.run)
 
@@ -306,7 +308,7 @@ class CheckCommand:
 def _check_env(arguments: list[str]) -> int:
     command = _parse(CheckCommand, "pbt-rl envs check", arguments)
     from pbt_rl.envs.check import check
-    from pbt_rl.envs.dmlab import DmlabOptions
+    from pbt_rl.envs.dmlab.unit import DmlabOptions
     from pbt_rl.envs.registry import EnvOptions, keywords
 
     options = EnvOptions(dmlab=DmlabOptions(background_resets=False), keywords=keywords(command.env_option))
@@ -372,7 +374,7 @@ class DmlabCacheCommand:
 def _dmlab_cache(arguments: list[str]) -> int:
     command = _parse(DmlabCacheCommand, "pbt-rl dmlab-cache", arguments)
     from pbt_rl.dmlab_maps import fill
-    from pbt_rl.envs.dmlab import DmlabOptions
+    from pbt_rl.envs.dmlab.unit import DmlabOptions
 
     options = DmlabOptions(
         level_seeds=command.level_seeds,

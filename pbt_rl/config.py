@@ -14,13 +14,13 @@ from typing import Literal
 import tyro
 
 from pbt_rl.envs.atari import AtariOptions
-from pbt_rl.envs.dmlab import DmlabOptions
+from pbt_rl.envs.dmlab.unit import DmlabOptions
 from pbt_rl.envs.registry import EnvOptions, keywords
 from pbt_rl.errors import require
-from pbt_rl.matchups import MatchupConfig
-from pbt_rl.pbt.config import PbtConfig
 from pbt_rl.pbt.hypers import Hypers
-from pbt_rl.pbt.search_config import ReplayConfig, SearchConfig
+from pbt_rl.pbt.options import PbtConfig
+from pbt_rl.pbt.search.options import ReplayConfig, SearchConfig
+from pbt_rl.population.matchmaking import MatchupConfig
 
 
 @dataclass(frozen=True)

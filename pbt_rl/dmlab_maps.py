@@ -15,11 +15,11 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
-from pbt_rl.envs.dmlab import DmlabOptions, level_scripts, pool_seed, row_setup
-from pbt_rl.envs.dmlab_process import LabError, Labs
+from pbt_rl.envs.dmlab.process import LabError, Labs
+from pbt_rl.envs.dmlab.unit import DmlabOptions, level_scripts, pool_seed, row_setup
 from pbt_rl.envs.registry import EnvOptions, probe
 from pbt_rl.errors import ConfigError, RunFailed, require
-from pbt_rl.topology import available_cpus
+from pbt_rl.plan import available_cpus
 
 PROGRESS_SECONDS = 5.0
 EXIT_OK, EXIT_FAILED = 0, 1

@@ -29,8 +29,8 @@ from typing import Any
 import numpy as np
 
 from pbt_rl.config import Config, LearnerConfig
-from pbt_rl.process import CHILD_ENVIRONMENT
-from pbt_rl.topology import Machine
+from pbt_rl.plan import Machine
+from pbt_rl.wire.process import CHILD_ENVIRONMENT
 
 STAGES = ("environment", "inference", "learning")
 WARM_UP_SHARE = 0.25
@@ -63,9 +63,9 @@ def timed_cpu(
 
 def measure_stage(stage: str, env: str, num_policies: int, seconds: float) -> float:
     """One stage alone, on one thread, as the planned rows and batch have it. CPU-microseconds a step."""
-    from pbt_rl.run import Facts  # noqa: PLC0415
+    from pbt_rl.run.resolved import ResolvedRun  # noqa: PLC0415
 
-    facts = Facts.find(bench_config(env, num_policies), Machine.here())
+    facts = ResolvedRun.resolve(bench_config(env, num_policies), Machine.here())
     pack_plan = facts.plan.packs[0]
     rng = np.random.default_rng(0)
     if stage == "environment":
@@ -131,8 +131,8 @@ def _idle_learner(facts: Any) -> tuple[Any, Any]:
     """Sampler and trainer of the plan's first pack, with mailboxes that no actor serves."""
     from multiprocessing.connection import Pipe  # noqa: PLC0415
 
-    from pbt_rl.fleet import Memory  # noqa: PLC0415
-    from pbt_rl.learner import Learner  # noqa: PLC0415
+    from pbt_rl.learner.learner import Learner  # noqa: PLC0415
+    from pbt_rl.run.memory import Memory  # noqa: PLC0415
 
     values = facts.controller().initial(facts.config.num_policies)
     memory = Memory(facts.config, facts.options, facts.spec, facts.plan, values)

@@ -25,7 +25,7 @@ PATIENCE_SECONDS = 600.0
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - this very folder
 LOAD_AN_ACTOR = """
 import sys
-import pbt_rl.actor
+import pbt_rl.wire.actor
 from pbt_rl.envs.registry import families
 names = [family.name for family in families()]
 assert names, "no family"

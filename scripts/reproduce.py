@@ -28,7 +28,6 @@ from statistics import mean, median, stdev
 from examples import deceptive, quadratic, triangle
 from reproduce_table import Row, Section, holds, near, show
 
-from pbt_rl.journal import read_journal
 from pbt_rl.pbt import (
     Controller,
     Gap,
@@ -49,10 +48,11 @@ from pbt_rl.pbt import (
     run,
     sample_prior,
 )
-from pbt_rl.pbt.explore import move_choice
+from pbt_rl.pbt.explore.rules import move_choice
 from pbt_rl.pbt.hypers import choice_spec
-from pbt_rl.pbt.search import expected_completion, matching_eviction_rate
-from pbt_rl.pbt.simulate import Simulation, simulate
+from pbt_rl.pbt.search.hypertrick import expected_completion, matching_eviction_rate
+from pbt_rl.record.journal import read_journal
+from pbt_rl.tune.simulate import Simulation, simulate
 
 SEEDS = 30
 PER_SEARCH = 300
@@ -277,13 +277,13 @@ def selection() -> list[Row]:
     for _ in range(500):
         scores = [math.nan if rng.random() < 0.3 else rng.gauss(0, 1) for _ in range(rng.randint(2, 12))]
         members = [MemberReport(i, 10, (s,), 1, 0, {}) for i, s in enumerate(scores)]
-        for fate in Truncation(0.5, Gap(0, 0), others_mutate=False).fates(members, rng):
-            if fate.donor is not None:
+        for selection in Truncation(0.5, Gap(0, 0), others_mutate=False).select(members, rng):
+            if selection.donor is not None:
                 copies += 1
-                nan_donors += math.isnan(scores[fate.donor])
-                own_copies += fate.donor == fate.member
-        fates = Truncation(0.0, Gap(0, 0), others_mutate=False).fates(members, rng)
-        idle += all(f.donor is None for f in fates)
+                nan_donors += math.isnan(scores[selection.donor])
+                own_copies += selection.donor == selection.member
+        selections = Truncation(0.0, Gap(0, 0), others_mutate=False).select(members, rng)
+        idle += all(f.donor is None for f in selections)
     return [
         holds(f"NaN as donor in {copies} copies", "0", f"{nan_donors}", passed=nan_donors == 0 < copies),
         holds("members that copied themselves", "0", f"{own_copies}", passed=own_copies == 0),

@@ -19,12 +19,12 @@ from statistics import mean, stdev
 
 from reproduce_table import Row, Section, holds
 
-from pbt_rl.journal import read_journal
 from pbt_rl.pbt import Continue, HyperSpec, Stop, sample_prior
 from pbt_rl.pbt.decisions import decision_from_dict
-from pbt_rl.pbt.hyperband import hyperband_completion, hyperband_members
 from pbt_rl.pbt.hypers import SHAPING, Hypers, hyper_table
-from pbt_rl.pbt.search import expected_completion, matching_eviction_rate
+from pbt_rl.pbt.search.hyperband import hyperband_completion, hyperband_members
+from pbt_rl.pbt.search.hypertrick import expected_completion, matching_eviction_rate
+from pbt_rl.record.journal import read_journal
 from pbt_rl.report.read import Record, read_run
 
 PATIENCE_SECONDS = 900

@@ -37,13 +37,13 @@ from pbt_rl.cli import apply_recipe
 from pbt_rl.config import Config
 from pbt_rl.envs import registry
 from pbt_rl.envs.base import EnvSpec, default_shaping_source
-from pbt_rl.fleet import Memory
-from pbt_rl.listen import Listener
-from pbt_rl.mailbox import STEPS, Mailbox
-from pbt_rl.process import CHILD_ENVIRONMENT, Child
-from pbt_rl.run import Facts
-from pbt_rl.sampler import Sampler
-from pbt_rl.topology import Machine
+from pbt_rl.learner.sampler import Sampler
+from pbt_rl.plan import Machine
+from pbt_rl.run.memory import Memory
+from pbt_rl.run.resolved import ResolvedRun
+from pbt_rl.wire.mailbox import STEPS, Mailbox
+from pbt_rl.wire.polling import AdaptivePoller
+from pbt_rl.wire.process import CHILD_ENVIRONMENT, Child
 
 FAMILIES = (
     "atari/pong",
@@ -105,12 +105,12 @@ class RandomPolicy:
         return torch.zeros((*first_PB.shape, self._size)), torch.zeros(first_PB.shape), state_PBS
 
 
-def facts_of(env: str) -> Facts:
+def facts_of(env: str) -> ResolvedRun:
     """Plan one actor for one policy."""
     config: Config = apply_recipe(
         Config(env=env, num_policies=1, actors=1, devices="cpu"), registry.recipe(env)
     )
-    return Facts.find(config, Machine.here())
+    return ResolvedRun.resolve(config, Machine.here())
 
 
 def alone(env: str, seconds: float) -> tuple[float, float]:
@@ -199,7 +199,7 @@ def sampled(env: str, seconds: float) -> tuple[float, float]:
         (place,), learner = memory.places, memory.learners[0]
         setup = place.setup
         fds = [*setup.mailbox_fds, setup.shaping_fd, setup.wake_fd, setup.ready_fd]
-        actor = Child("pbt_rl.actor", "actor", setup, fds)
+        actor = Child("pbt_rl.wire.actor", "actor", setup, fds)
         try:
             boxes = [
                 (Mailbox(facts.spec, setup.rows, fd), wake)
@@ -209,7 +209,7 @@ def sampled(env: str, seconds: float) -> tuple[float, float]:
             distribution = make_distribution(facts.spec.action.nvec, len(facts.spec.action.low))
             length = facts.config.learner.rollout
             sampler = Sampler(policy, facts.spec, (0,), boxes, distribution, length, 4, 0, on_policy=False)
-            listener = Listener(learner.ready_fd)
+            listener = AdaptivePoller(learner.ready_fd)
             headers = [box.header for box, _ in boxes]
             process = psutil.Process(actor.pid)
             while not all(header[STEPS] for header in headers):
@@ -236,7 +236,7 @@ def _cpu_seconds(process: psutil.Process) -> float:
     return float(sum(time.user + time.system for time in times))
 
 
-def _turn(sampler: Sampler, listener: Listener, actor: Child) -> None:
+def _turn(sampler: Sampler, listener: AdaptivePoller, actor: Child) -> None:
     if not sampler.serve():
         ready = listener.wait(5000.0)
         if ready:

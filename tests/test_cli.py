@@ -8,9 +8,9 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from runs import ROOT, python, start
 
 from pbt_rl.cli import EXIT_USER_ERROR, main, parse_train
+from tests.helpers.runs import ROOT, python, start
 
 OPTIONS = Path(__file__).parent / "cli_options.txt"
 

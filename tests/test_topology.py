@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pbt_rl.config import Config, LearnerConfig
 from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.hypers import Hypers
-from pbt_rl.topology import Machine, _cgroup_cpus, available_cpus, make_plan, parse_devices
+from pbt_rl.plan import Machine, _cgroup_cpus, available_cpus, make_plan, parse_devices
 
 
 def config(**changes) -> Config:

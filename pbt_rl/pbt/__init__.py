@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pbt_rl.pbt.controllers import PbtController, StaticController
-    from pbt_rl.pbt.crew import Member
     from pbt_rl.pbt.decisions import (
         Continue,
         Controller,
@@ -23,20 +22,21 @@ if TYPE_CHECKING:
         Restart,
         Stop,
     )
-    from pbt_rl.pbt.exploit import (
+    from pbt_rl.pbt.exploit.truncation import (
         Backtrack,
         BinaryTournament,
         Exploit,
         ExploitPipeline,
-        Fate,
         Gap,
         Impala,
         QuantileTruncation,
+        Selection,
         SigmaGap,
         Truncation,
         TTest,
     )
-    from pbt_rl.pbt.explore import (
+    from pbt_rl.pbt.explore.pb2 import Pb2
+    from pbt_rl.pbt.explore.rules import (
         CustomExplore,
         Explore,
         ExplorePipeline,
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
         Resample,
         ResampleAll,
     )
-    from pbt_rl.pbt.hyperband import Hyperband
     from pbt_rl.pbt.hypers import (
         HyperSpec,
         Values,
@@ -57,14 +56,15 @@ if TYPE_CHECKING:
         sample_prior,
     )
     from pbt_rl.pbt.lineage import Lineage
-    from pbt_rl.pbt.members import run
     from pbt_rl.pbt.mf_pbt import MfPbt
-    from pbt_rl.pbt.pb2 import Pb2
-    from pbt_rl.pbt.random_search import GridSearch, RandomSearch
     from pbt_rl.pbt.ready import Asynchronous, PartiallySynchronous, Ready, Synchronous
-    from pbt_rl.pbt.replay import Replay
-    from pbt_rl.pbt.search import HyperTrick, SuccessiveHalving
-    from pbt_rl.pbt.training import Evaluation, Outcome, Result
+    from pbt_rl.pbt.schedule import Replay
+    from pbt_rl.pbt.search.hyperband import Hyperband
+    from pbt_rl.pbt.search.hypertrick import HyperTrick, SuccessiveHalving
+    from pbt_rl.pbt.search.random_search import GridSearch, RandomSearch
+    from pbt_rl.tune.api import run
+    from pbt_rl.tune.training import Evaluation, Outcome, Result
+    from pbt_rl.tune.workers import Member
 
 __all__ = [
     "Asynchronous",
@@ -79,7 +79,7 @@ __all__ = [
     "ExploitPipeline",
     "Explore",
     "ExplorePipeline",
-    "Fate",
+    "Selection",
     "Gap",
     "GridSearch",
     "HyperSpec",
@@ -125,23 +125,25 @@ __all__ = [
 ]
 
 _ROOMS = {
-    "controllers": "PbtController StaticController",
-    "crew": "Member",
-    "decisions": "Continue Controller Decision MemberReport Mutate PopulationReport Replace Restart Stop",
-    "exploit": "Backtrack BinaryTournament Exploit ExploitPipeline Fate Gap Impala QuantileTruncation SigmaGap "
-    "TTest Truncation",
-    "explore": "CustomExplore Explore ExplorePipeline MultiplyOrDivide Perturb PerturbFactors Resample ResampleAll",
-    "hyperband": "Hyperband",
-    "hypers": "HyperSpec Values boolean_spec choice_spec decode flat_table sample_prior",
-    "lineage": "Lineage",
-    "members": "run",
-    "mf_pbt": "MfPbt",
-    "pb2": "Pb2",
-    "random_search": "GridSearch RandomSearch",
-    "ready": "Asynchronous PartiallySynchronous Ready Synchronous",
-    "replay": "Replay",
-    "search": "HyperTrick SuccessiveHalving",
-    "training": "Evaluation Outcome Result",
+    "pbt.controllers": "PbtController StaticController",
+    "tune.workers": "Member",
+    "pbt.decisions": "Continue Controller Decision MemberReport Mutate PopulationReport Replace Restart Stop",
+    "pbt.exploit.base": "Exploit Gap Selection",
+    "pbt.exploit.truncation": "ExploitPipeline SigmaGap Truncation",
+    "pbt.exploit.backtrack": "Backtrack QuantileTruncation",
+    "pbt.exploit.tournaments": "BinaryTournament Impala TTest",
+    "pbt.explore.rules": "CustomExplore Explore ExplorePipeline MultiplyOrDivide Perturb PerturbFactors Resample ResampleAll",
+    "pbt.search.hyperband": "Hyperband",
+    "pbt.hypers": "HyperSpec Values boolean_spec choice_spec decode flat_table sample_prior",
+    "pbt.lineage": "Lineage",
+    "tune.api": "run",
+    "pbt.mf_pbt": "MfPbt",
+    "pbt.explore.pb2": "Pb2",
+    "pbt.search.random_search": "GridSearch RandomSearch",
+    "pbt.ready": "Asynchronous PartiallySynchronous Ready Synchronous",
+    "pbt.schedule": "Replay",
+    "pbt.search.hypertrick": "HyperTrick SuccessiveHalving",
+    "tune.training": "Evaluation Outcome Result",
 }
 _ROOM = {name: room for room, names in _ROOMS.items() for name in names.split()}
 
@@ -149,4 +151,4 @@ _ROOM = {name: room for room, names in _ROOMS.items() for name in names.split()}
 def __getattr__(name: str) -> object:
     if name not in _ROOM:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_ROOM[name]}"), name)
+    return getattr(importlib.import_module(f"pbt_rl.{_ROOM[name]}"), name)

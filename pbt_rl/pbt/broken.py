@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from pbt_rl.pbt.decisions import Decision, Key, MemberReport, Replace, Restart
+from pbt_rl.pbt.decisions import Decision, MemberReport, Replace, Restart, StateKey
+from pbt_rl.pbt.exploit.base import score
 from pbt_rl.pbt.hypers import Values
-from pbt_rl.pbt.selection import score
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Broken:
                 if d.donor_generation is None and d.copy != "hypers" and not math.isnan(score(m)):
                     self._dropped[d.member] = _Dropped(m.generation, m.generation + 1, dict(m.values))
 
-    def remembers(self) -> frozenset[Key]:
+    def remembers(self) -> frozenset[StateKey]:
         """The states that were dropped for copies not yet found healthy."""
         return frozenset((member, d.generation) for member, d in self._dropped.items())
 

@@ -14,28 +14,24 @@ from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from pbt_rl.errors import require
 from pbt_rl.pbt.broken import Broken
 from pbt_rl.pbt.decisions import (
     Continue,
-    Controller,
     CopyWhat,
     Decision,
-    Key,
     MemberReport,
     Mutate,
     PopulationReport,
     Replace,
+    StateKey,
 )
-from pbt_rl.pbt.explore import Explore, Learning
+from pbt_rl.pbt.exploit.base import Exploit, Remembering, Selection, Stateful, decides, score
+from pbt_rl.pbt.explore.rules import Explore, Learning
 from pbt_rl.pbt.hypers import HyperSpec, Values
 from pbt_rl.pbt.ready import Ready
-from pbt_rl.pbt.rules import LEAST_MEMBERS, make_exploit, make_explore, make_ready
-from pbt_rl.pbt.selection import Exploit, Fate, Remembering, Stateful, decides, score
-from pbt_rl.pbt.tuning import chosen
 
 if TYPE_CHECKING:
-    from pbt_rl.config import Config
+    pass
 
 
 class StaticController:
@@ -52,7 +48,7 @@ class StaticController:
         """Never decide anything."""
         return []
 
-    def remembers(self) -> frozenset[Key]:
+    def remembers(self) -> frozenset[StateKey]:
         """Nothing."""
         return frozenset()
 
@@ -122,10 +118,10 @@ class PbtController:
         comparison = self._ready.next_round(report)
         if comparison is None:
             return []
-        fates = self._exploit.fates(comparison.members, self._rng, comparison.deciding)
+        selections = self._exploit.select(comparison.members, self._rng, comparison.deciding)
         asked = [m for m in comparison.members if decides(m.member, comparison.deciding)]
-        assert [f.member for f in fates] == [m.member for m in asked], "one fate a member, in order"
-        if all(f.later for f in fates):
+        assert [f.member for f in selections] == [m.member for m in asked], "one selection a member, in order"
+        if all(f.later for f in selections):
             self._ready.load_state_dict(before[0])
             _load_state(self._exploit, before[1])
             self._rng.setstate(before[2])
@@ -135,36 +131,38 @@ class PbtController:
         repairs = self._broken.repairs([m for m in asked if math.isnan(score(m))], self._rng)
         repaired = {d.member: d for d in repairs}
         members = {m.member: m for m in comparison.members}
-        return [repaired.get(f.member) or self._decide(f, members, comparison.note) for f in fates]
+        return [repaired.get(f.member) or self._decide(f, members, comparison.note) for f in selections]
 
-    def _decide(self, fate: Fate, members: Mapping[int, MemberReport], note: str) -> Decision:
-        own = members[fate.member]
-        copy = fate.copy if self._copy == "both" else self._copy
-        if own.broken and (fate.donor is None or copy == "hypers"):
+    def _decide(self, selection: Selection, members: Mapping[int, MemberReport], note: str) -> Decision:
+        own = members[selection.member]
+        copy = selection.copy if self._copy == "both" else self._copy
+        if own.broken and (selection.donor is None or copy == "hypers"):
             return self._broken.restart(own, self._rng)
-        base = self._base(fate, copy, members)
-        values = self._explore.mutate(base, self._rng) if fate.mutate else dict(base)
+        base = self._base(selection, copy, members)
+        values = self._explore.mutate(base, self._rng) if selection.mutate else dict(base)
         moved = [
             f"{name} {base[name]:.4g} -> {values[name]:.4g}" for name in base if values[name] != base[name]
         ]
-        parts = [fate.reason, "mutated " + ", ".join(moved) if moved else "", note]
+        parts = [selection.reason, "mutated " + ", ".join(moved) if moved else "", note]
         reason = "; ".join(part for part in parts if part)
-        if fate.donor is not None:
-            return Replace(fate.member, fate.donor, copy, values, reason, fate.donor_generation)
-        if moved or fate.renew:
-            return Mutate(fate.member, values, reason)
+        if selection.donor is not None:
+            return Replace(
+                selection.member, selection.donor, copy, values, reason, selection.donor_generation
+            )
+        if moved or selection.renew:
+            return Mutate(selection.member, values, reason)
         # A mutation that drew no value is no change: the member keeps its generation and its objectives.
-        return Continue(fate.member, reason)
+        return Continue(selection.member, reason)
 
-    def _base(self, fate: Fate, copy: CopyWhat, members: Mapping[int, MemberReport]) -> Values:
+    def _base(self, selection: Selection, copy: CopyWhat, members: Mapping[int, MemberReport]) -> Values:
         """Values to go on from: those the rule names, else the donor's, or the own ones if weights alone are copied."""
-        if fate.donor is None or self._copy == "weights":
-            return members[fate.member].values
-        if fate.base is not None:
-            return fate.base
-        return members[fate.member if copy == "weights" else fate.donor].values
+        if selection.donor is None or self._copy == "weights":
+            return members[selection.member].values
+        if selection.base is not None:
+            return selection.base
+        return members[selection.member if copy == "weights" else selection.donor].values
 
-    def remembers(self) -> frozenset[Key]:
+    def remembers(self) -> frozenset[StateKey]:
         """What was dropped for copies that are not proven yet, and what the rule of selection may bring back."""
         own = self._exploit.remembers() if isinstance(self._exploit, Remembering) else frozenset()
         return self._broken.remembers() | own
@@ -197,73 +195,6 @@ def _state_of(rule: object) -> dict[str, Any]:
 def _load_state(rule: object, state: dict[str, Any]) -> None:
     if isinstance(rule, Stateful):
         rule.load_state_dict(state)
-
-
-def build_controller(config: Config, table: Mapping[str, HyperSpec], seed: int) -> Controller:
-    """Controller that the options ask for (`--controller`).
-
-    table: `hyper_table(...) | shaping_table(...)`, with bounds as tight as the run needs them; `--pbt.tune` chooses.
-    Raises ConfigError, for example if `pbt.tune` holds a name that is not in the table.
-    """
-    pbt = config.pbt
-    table = chosen(table, pbt.tune)
-    tuned = {name: spec for name, spec in table.items() if spec.tuned}
-    if config.controller == "replay":
-        from pbt_rl.pbt.replay import build_replay  # noqa: PLC0415 - what is not asked for is not imported
-
-        return build_replay(config, table, seed)
-    if config.controller not in ("pbt", "mf-pbt"):
-        from pbt_rl.pbt.search import build_search  # noqa: PLC0415 - what is not asked for is not imported
-
-        return build_search(config, table, seed)
-    if not pbt.enabled:
-        return StaticController(table)
-    least = LEAST_MEMBERS.get(pbt.exploit, 1)
-    require(
-        config.num_policies >= least,
-        "pbt.exploit",
-        pbt.exploit,
-        f"it compares at least {least} members; give --num-policies {least} or another rule",
-    )
-    ready, exploit, explore = make_ready(pbt), make_exploit(pbt), make_explore(pbt, table, tuned)
-    if config.controller == "pbt":
-        return PbtController(table, seed, ready=ready, exploit=exploit, explore=explore, copy=pbt.copy)
-    return _multi_frequency(config, table, seed, ready=ready, exploit=exploit, explore=explore)
-
-
-def _multi_frequency(
-    config: Config,
-    table: Mapping[str, HyperSpec],
-    seed: int,
-    *,
-    ready: Ready,
-    exploit: Exploit,
-    explore: Explore,
-) -> Controller:
-    from pbt_rl.pbt.mf_pbt import MfPbt  # noqa: PLC0415 - it imports this module
-
-    pbt = config.pbt
-    groups = len(pbt.frequencies)
-    least = groups * max(4, LEAST_MEMBERS.get(pbt.exploit, 1))
-    require(
-        config.num_policies >= least,
-        "controller",
-        "mf-pbt",
-        f"{groups} groups (--pbt.frequencies) need at least {least} members (--num-policies)",
-    )
-    require(
-        pbt.ready == "synchronous", "pbt.ready", pbt.ready, "mf-pbt counts rounds of all: use synchronous"
-    )
-    require(pbt.copy == "both", "pbt.copy", pbt.copy, "mf-pbt says itself what is copied: use both")
-    return MfPbt(
-        table,
-        seed,
-        ready=ready,
-        exploit=exploit,
-        explore=explore,
-        frequencies=pbt.frequencies,
-        migrant_hypers=pbt.migrant_hypers,
-    )
 
 
 def defaults(table: Mapping[str, HyperSpec]) -> Values:

@@ -104,7 +104,7 @@ class Stop:
     reason: str
 
 
-Key = tuple[int, int]
+StateKey = tuple[int, int]
 """(member, generation)"""
 
 Decision = Continue | Replace | Mutate | Restart | Stop
@@ -127,7 +127,7 @@ class Controller(Protocol):
     def observe(self, report: PopulationReport) -> list[Decision]:
         """Decide. Called often; most answers are empty. At most one decision a member."""
 
-    def remembers(self) -> frozenset[Key]:
+    def remembers(self) -> frozenset[StateKey]:
         """States to keep in host memory, as they are at the end of the present `observe`.
 
         Asked after every comparison. A key that was there before is kept as it was then; one that is new must be

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pbt_rl.pbt.decisions import Continue, Decision, Key, Mutate, Replace, Stop, decision_from_dict
+from pbt_rl.pbt.decisions import Continue, Decision, Mutate, Replace, StateKey, Stop, decision_from_dict
 from pbt_rl.pbt.hypers import Values
 
 
@@ -32,14 +32,14 @@ class Node:
     generation: int
     frames: int
     values: Values
-    parent: Key | None
+    parent: StateKey | None
     depth: int
-    base: Key | None = None
+    base: StateKey | None = None
     own_frames: int = 0
     trained: int = 0
 
     @property
-    def key(self) -> Key:
+    def key(self) -> StateKey:
         """(member, generation)"""
         return self.member, self.generation
 
@@ -51,13 +51,13 @@ class Lineage:
     """
 
     def __init__(self) -> None:
-        self.objectives: dict[Key, float] = {}
-        self._nodes: dict[Key, Node] = {}
-        self._present: dict[int, Key] = {}
-        self._roots: dict[Key, Key] = {}
-        self._children: defaultdict[Key, list[Key]] = defaultdict(list)
-        self._jumps: defaultdict[Key, list[Key]] = defaultdict(list)
-        self._seen_frames: dict[Key, int] = {}
+        self.objectives: dict[StateKey, float] = {}
+        self._nodes: dict[StateKey, Node] = {}
+        self._present: dict[int, StateKey] = {}
+        self._roots: dict[StateKey, StateKey] = {}
+        self._children: defaultdict[StateKey, list[StateKey]] = defaultdict(list)
+        self._jumps: defaultdict[StateKey, list[StateKey]] = defaultdict(list)
+        self._seen_frames: dict[StateKey, int] = {}
 
     @classmethod
     def from_events(cls, events: Iterable[Mapping[str, Any]]) -> Lineage:
@@ -85,7 +85,7 @@ class Lineage:
         for member, own in enumerate(values):
             self._add(Node(member, 0, 0, own, parent=None, depth=0))
 
-    def measure(self, key: Key, frames: int, objective: float | None) -> None:
+    def measure(self, key: StateKey, frames: int, objective: float | None) -> None:
         """A node was seen at so many frames of its member. No objective leaves the one before."""
         if key in self._nodes:
             self._seen_frames[key] = frames
@@ -144,10 +144,10 @@ class Lineage:
 
     # -- nodes ----------------------------------------------------------------------------------------------
 
-    def __getitem__(self, key: Key) -> Node:
+    def __getitem__(self, key: StateKey) -> Node:
         return self._nodes[key]
 
-    def __contains__(self, key: Key) -> bool:
+    def __contains__(self, key: StateKey) -> bool:
         return key in self._nodes
 
     @property
@@ -155,26 +155,26 @@ class Lineage:
         """All nodes that ever were, oldest first."""
         return list(self._nodes.values())
 
-    def children(self, key: Key) -> list[Key]:
+    def children(self, key: StateKey) -> list[StateKey]:
         """Nodes whose weights came from this one, oldest first."""
         return list(self._children.get(key, ()))
 
-    def jumps(self, key: Key) -> list[Key]:
+    def jumps(self, key: StateKey) -> list[StateKey]:
         """Nodes that this one was dropped for."""
         return list(self._jumps.get(key, ()))
 
-    def true_ancestor(self, key: Key) -> Node | None:
+    def true_ancestor(self, key: StateKey) -> Node | None:
         """What the member was before: the base if there is one, else the parent; None at its start."""
         node = self._nodes[key]
         before = node.base or node.parent
         return self._nodes[before] if before else None
 
-    def end_trained(self, key: Key) -> int:
+    def end_trained(self, key: StateKey) -> int:
         """Frames that the node's weights had been trained on when it was last seen."""
         node = self._nodes[key]
         return self._trained(node, node.own_frames)
 
-    def line(self, key: Key) -> list[Node]:
+    def line(self, key: StateKey) -> list[Node]:
         """From the fresh weights (the root) down to a node."""
         node = self._nodes[key]
         line = [node]
@@ -205,7 +205,7 @@ class Lineage:
             path.append(self._nodes[member, len(path)])
         return path
 
-    def best(self, key: Key, max_depth: int | None = None) -> Node | None:
+    def best(self, key: StateKey, max_depth: int | None = None) -> Node | None:
         """Best along the true ancestors, the node included; the older one where two are equal.
 
         None where no node of at most that depth has a finite objective.
@@ -236,7 +236,7 @@ class Lineage:
         """The schedule that made the member's present weights, root first: (frames they were trained on, values)."""
         return [(node.trained, node.values) for node in self.ancestry(member)]
 
-    def surviving_roots(self) -> set[Key]:
+    def surviving_roots(self) -> set[StateKey]:
         """Roots of the members that have not been stopped. Without restarts it never grows, but for one thing: a
         remembered state may bring back a root of which no member was left.
         """

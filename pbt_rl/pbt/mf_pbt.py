@@ -8,20 +8,20 @@ from random import Random
 from typing import Any, Literal
 
 from pbt_rl.pbt.controllers import PbtController
-from pbt_rl.pbt.decisions import Key, MemberReport
-from pbt_rl.pbt.explore import Explore
-from pbt_rl.pbt.hypers import HyperSpec, Values
-from pbt_rl.pbt.ready import Ready
-from pbt_rl.pbt.selection import (
+from pbt_rl.pbt.decisions import MemberReport, StateKey
+from pbt_rl.pbt.exploit.base import (
     Exploit,
-    Fate,
     Remembering,
+    Selection,
     Stateful,
     decides,
     describe_shortfall,
     rank,
     score,
 )
+from pbt_rl.pbt.explore.rules import Explore
+from pbt_rl.pbt.hypers import HyperSpec, Values
+from pbt_rl.pbt.ready import Ready
 
 FREQUENCIES = (1, 10, 25, 50)
 """The paper's: each group is compared every so many rounds."""
@@ -52,12 +52,12 @@ class Groups:
         """Which group a member belongs to, for good."""
         return member * len(self.frequencies) // self._num_members
 
-    def fates(
+    def select(
         self, members: Sequence[MemberReport], rng: Random, deciding: Collection[int] | None = None
-    ) -> list[Fate]:
+    ) -> list[Selection]:
         """Fates in order of `members`; those of groups that are not due go on."""
         self._rounds += 1
-        fates: dict[int, Fate] = {}
+        selections: dict[int, Selection] = {}
         scores = {m.member: score(m) for m in members}
         ranking = rank(scores, rng)
         for group, every in enumerate(self.frequencies):
@@ -66,11 +66,13 @@ class Groups:
                 continue
             if self._rounds % every:
                 reason = f"its group is compared every {every} rounds; this is round {self._rounds}"
-                fates |= {m.member: Fate(m.member, None, mutate=False, reason=reason) for m in inside}
+                selections |= {
+                    m.member: Selection(m.member, None, mutate=False, reason=reason) for m in inside
+                }
                 continue
-            fates |= {f.member: f for f in self._exploit.fates(inside, rng)}
-            fates |= self._migrations(group, inside, ranking, scores, fates)
-        return [fates[m.member] for m in members if decides(m.member, deciding)]
+            selections |= {f.member: f for f in self._exploit.select(inside, rng)}
+            selections |= self._migrations(group, inside, ranking, scores, selections)
+        return [selections[m.member] for m in members if decides(m.member, deciding)]
 
     def _migrations(
         self,
@@ -78,8 +80,8 @@ class Groups:
         inside: Sequence[MemberReport],
         ranking: Sequence[int],
         scores: Mapping[int, float],
-        fates: Mapping[int, Fate],
-    ) -> dict[int, Fate]:
+        selections: Mapping[int, Selection],
+    ) -> dict[int, Selection]:
         """Offer the best of the other groups, one by one, to the third quarter of this one."""
         values = {m.member: m.values for m in inside}
         local = [m for m in ranking if m in values]
@@ -88,7 +90,7 @@ class Groups:
         changed = {}
         for member in local[len(local) // 2 : len(local) - len(local) // 4]:
             own = scores[member]
-            if fates[member].donor is not None or migrant is None or scores[migrant] <= own:
+            if selections[member].donor is not None or migrant is None or scores[migrant] <= own:
                 continue
             every = self.frequencies[self.group(migrant)]
             slower = every > self.frequencies[group]
@@ -96,11 +98,11 @@ class Groups:
             reason = f"{describe_shortfall(own, scores[migrant])}, of a group compared every {every} rounds: {what}"
             best = values[local[0]] if self._migrant_hypers == "best" and not slower else None
             copy: Literal["both", "weights"] = "both" if slower else "weights"
-            changed[member] = Fate(member, migrant, mutate=False, reason=reason, copy=copy, base=best)
+            changed[member] = Selection(member, migrant, mutate=False, reason=reason, copy=copy, base=best)
             migrant = next(outside, None)
         return changed
 
-    def remembers(self) -> frozenset[Key]:
+    def remembers(self) -> frozenset[StateKey]:
         """What the rule inside the groups remembers."""
         return self._exploit.remembers() if isinstance(self._exploit, Remembering) else frozenset()
 

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from pbt_rl.errors import ConfigError
-from pbt_rl.pbt.exploit import (
+from pbt_rl.pbt.exploit.base import Exploit
+from pbt_rl.pbt.exploit.truncation import (
     Backtrack,
     BinaryTournament,
     ExploitPipeline,
@@ -18,7 +19,8 @@ from pbt_rl.pbt.exploit import (
     Truncation,
     TTest,
 )
-from pbt_rl.pbt.explore import (
+from pbt_rl.pbt.explore.pb2 import Pb2
+from pbt_rl.pbt.explore.rules import (
     CustomExplore,
     Explore,
     ExplorePipeline,
@@ -29,12 +31,10 @@ from pbt_rl.pbt.explore import (
     ResampleAll,
 )
 from pbt_rl.pbt.hypers import HyperSpec
-from pbt_rl.pbt.pb2 import Pb2
 from pbt_rl.pbt.ready import Asynchronous, PartiallySynchronous, Ready, Synchronous
-from pbt_rl.pbt.selection import Exploit
 
 if TYPE_CHECKING:
-    from pbt_rl.pbt.config import PbtConfig
+    from pbt_rl.pbt.options import PbtConfig
 
 ORION_VOLATILITY = 1e-4
 LEAST_MEMBERS = {"quantile": 5, "backtrack": 5, "sigma-gap": 3}

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from pbt_rl.pbt.decisions import Key, Stop
+from pbt_rl.pbt.decisions import StateKey, Stop
 from pbt_rl.report.read import Record
 
 
@@ -26,7 +26,7 @@ def files(record: Record) -> dict[str, str]:
     return texts | {"lineage.dot": dot(record), "lineage.nwk": newick(record)}
 
 
-def label(key: Key) -> str:
+def label(key: StateKey) -> str:
     """Name of a node in all files: m3g2 is member 3 after its second change."""
     return f"m{key[0]}g{key[1]}"
 
@@ -111,7 +111,7 @@ def dot(record: Record) -> str:
 
 def newick(record: Record) -> str:
     """One tree a line. A branch is as long as the weights were trained from one change to the next."""
-    texts: dict[Key, str] = {}
+    texts: dict[StateKey, str] = {}
     lineage = record.lineage
     for node in reversed(lineage.nodes):  # children are younger than their parents
         inner = ",".join(texts.pop(key) for key in lineage.children(node.key))

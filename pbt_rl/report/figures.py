@@ -12,7 +12,7 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from pbt_rl.pbt.decisions import Key
+from pbt_rl.pbt.decisions import StateKey
 from pbt_rl.pbt.lineage import Node
 from pbt_rl.report.read import Point, Record
 from pbt_rl.report.style import (
@@ -44,7 +44,7 @@ def forest(record: Record) -> Drawn:
     weights = [1.0 if row[-1].key in last else 0.3 for row in rows]
     height = min(11.0, max(2.4, 0.2 * sum(weights)))
     points_per_row = height * 72 / (sum(weights) + 3)
-    row_of: dict[Key, float] = {}
+    row_of: dict[StateKey, float] = {}
     at = 0.0
     for row, weight in zip(rows, weights, strict=True):
         row_of.update({node.key: at + weight / 2 for node in row})
@@ -99,11 +99,11 @@ def forest(record: Record) -> Drawn:
     return figure
 
 
-def _lines(record: Record) -> dict[Key, int]:
+def _lines(record: Record) -> dict[StateKey, int]:
     """Nodes that the last weights of some member descend from, and how far those were trained in each."""
-    found: dict[Key, int] = {}
+    found: dict[StateKey, int] = {}
     for node in record.last.values():
-        key: Key | None = node.key
+        key: StateKey | None = node.key
         until = record.lineage.end_trained(node.key)
         while key is not None and found.get(key, -1) < until:
             found[key] = until

@@ -6,7 +6,7 @@ import os
 import pickle
 from pathlib import Path
 
-from pbt_rl.process import begin_child
+from pbt_rl.wire.process import begin_child
 
 NAMES = ("objective", "forest", "schedules")
 DPI = 100

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from html import escape
 
 from pbt_rl.pbt.decisions import Continue, Stop
-from pbt_rl.pbt.search import expected_completion
+from pbt_rl.pbt.search.hypertrick import expected_completion
 from pbt_rl.report.exports import members
 from pbt_rl.report.pictures import Picture
 from pbt_rl.report.read import Record

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from pbt_rl.errors import ConfigError
-from pbt_rl.journal import read_journal
 from pbt_rl.pbt.decisions import Decision, Stop, decision_from_dict
 from pbt_rl.pbt.lineage import Lineage, Node, mean
+from pbt_rl.record.journal import read_journal
 
 _PHASE = re.compile(r"phase (\d+)")
 

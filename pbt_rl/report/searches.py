@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from pbt_rl.pbt.search import expected_members
+from pbt_rl.pbt.search.hypertrick import expected_members
 from pbt_rl.report.read import Record, Stay
 from pbt_rl.report.style import FAINT, INK, TOP, ink_on, new_figure, time_axis
 

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from random import Random
 from statistics import median
 
-from pbt_rl.pbt import Fate, HyperSpec, MemberReport, PbtController, Result, Synchronous, Values, run
+from pbt_rl.pbt import HyperSpec, MemberReport, PbtController, Result, Selection, Synchronous, Values, run
 from pbt_rl.pbt.decisions import CopyWhat
-from pbt_rl.pbt.selection import rank, score
+from pbt_rl.pbt.exploit.base import rank, score
 
 STEPS, EXCHANGE_STEPS, SIGMA = 200, 4, 0.1
 TABLE = {
@@ -63,20 +63,20 @@ class Better:
     copy: CopyWhat | None
     explore: bool
 
-    def fates(
+    def select(
         self,
         members: Sequence[MemberReport],
         rng: Random,
         deciding: Collection[int] | None = None,  # noqa: ARG002 - all are compared at once
-    ) -> list[Fate]:
+    ) -> list[Selection]:
         """See `pbt_rl.pbt.Exploit`."""
         if self.copy is None:
-            return [Fate(m.member, None, self.explore, "explores") for m in members]
+            return [Selection(m.member, None, self.explore, "explores") for m in members]
         best, worst = rank({m.member: score(m) for m in members}, rng)
         return [
-            Fate(m.member, best, self.explore, "is worse", copy=self.copy)
+            Selection(m.member, best, self.explore, "is worse", copy=self.copy)
             if m.member == worst
-            else Fate(m.member, None, mutate=False, reason="is better")
+            else Selection(m.member, None, mutate=False, reason="is better")
             for m in members
         ]
 

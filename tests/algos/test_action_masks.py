@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 import torch
-from packs import CPU, ENVS, HYPERS, K, T, batch_of, fill, learn, settings
 
 from pbt_rl.algos.distributions import ACTION_MASK, make_distribution, mask_logits
 from pbt_rl.algos.models import make_model
 from pbt_rl.algos.pack import Pack
 from pbt_rl.algos.rollout import ObsLayout, Rollout
+from tests.helpers.packs import CPU, ENVS, HYPERS, K, T, batch_of, fill, learn, settings
 
 NVEC = (4, 3)
 D = sum(NVEC)

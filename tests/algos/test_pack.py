@@ -4,7 +4,9 @@ import threading
 import numpy as np
 import pytest
 import torch
-from packs import (
+
+from pbt_rl.algos.pack import RETURN_STATS_RATE
+from tests.helpers.packs import (
     DISCRETE,
     ENVS,
     FRAMES,
@@ -19,9 +21,7 @@ from packs import (
     settings,
     state_of,
 )
-from packs import HYPERS as H
-
-from pbt_rl.algos.pack import RETURN_STATS_RATE
+from tests.helpers.packs import HYPERS as H
 
 LSTM = {"core": "lstm"}
 THREE = [H, H | {"learning_rate": 1e-3, "gamma": 0.9}, H | {"clip_ratio": 0.3, "max_grad_norm": 5.0}]

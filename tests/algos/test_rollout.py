@@ -1,7 +1,9 @@
 import numpy as np
 import pytest
 import torch
-from packs import (
+
+from pbt_rl.algos.rollout import ObsLayout, Rollout, push_frames, push_frames_torch
+from tests.helpers.packs import (
     CPU,
     DISCRETE,
     ENVS,
@@ -15,9 +17,7 @@ from packs import (
     make_rollouts,
     settings,
 )
-from packs import HYPERS as H
-
-from pbt_rl.algos.rollout import ObsLayout, Rollout, push_frames, push_frames_torch
+from tests.helpers.packs import HYPERS as H
 
 R, HEIGHT, WIDTH = 5, 4, 6
 

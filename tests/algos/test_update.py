@@ -8,7 +8,9 @@ tolerance is two learning rates on every weight and a tenth of one on their mean
 
 import pytest
 import torch
-from packs import (
+
+from pbt_rl.algos.update import KL_STEP, update
+from tests.helpers.packs import (
     ENVS,
     FRAMES,
     GAUSSIAN,
@@ -22,9 +24,7 @@ from packs import (
     settings,
     state_of,
 )
-from packs import HYPERS as H
-
-from pbt_rl.algos.update import KL_STEP, update
+from tests.helpers.packs import HYPERS as H
 
 BATCHES = 3
 DIFFERENT = [

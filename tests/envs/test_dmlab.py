@@ -8,18 +8,18 @@ import time
 import numpy as np
 import psutil
 import pytest
-from dmlab_module import (
+
+from pbt_rl.envs.base import LAST, EnvSetupError, cpu_clock, private_step_arrays
+from pbt_rl.envs.dmlab import process as dmlab_process
+from pbt_rl.envs.dmlab.levels import ACTIONS, LEVELS
+from pbt_rl.envs.dmlab.unit import DmlabOptions, LabUnit, level_scripts, pool_seed, probe, row_setup
+from pbt_rl.envs.text_hash import hash_words
+from tests.helpers.dmlab_module import (
     REAL,
     calls,
     lab,  # noqa: F401 - a fixture
     standin_only,
 )
-
-from pbt_rl.envs import dmlab_process
-from pbt_rl.envs.base import LAST, EnvSetupError, cpu_clock, private_step_arrays
-from pbt_rl.envs.dmlab import DmlabOptions, LabUnit, level_scripts, pool_seed, probe, row_setup
-from pbt_rl.envs.dmlab_levels import ACTIONS, LEVELS
-from pbt_rl.envs.words import hash_words
 
 pytestmark = pytest.mark.usefixtures("lab")
 
@@ -376,7 +376,7 @@ def test_whatever_is_killed_nothing_is_left(lab, tmp_path, victim):  # noqa: F81
     code = f"""
 import numpy as np, time
 from pbt_rl.envs.base import private_step_arrays
-from pbt_rl.envs.dmlab import DmlabOptions, LabUnit
+from pbt_rl.envs.dmlab.unit import DmlabOptions, LabUnit
 unit = LabUnit("{SHORT}", 2, 0, DmlabOptions(), {{}}, lambda _row: (0, {{"gain_scale": 5.0, "loss_scale": 0.3}}))
 out = private_step_arrays(unit.spec, 2)
 unit.reset(out)
@@ -392,7 +392,7 @@ except RuntimeError:
     with owner:
         assert owner.stdout.readline() == "ready\n"
         children = psutil.Process(owner.pid).children()
-        rows = [c for c in children if "pbt_rl.envs.dmlab_row" in c.cmdline()]
+        rows = [c for c in children if "pbt_rl.envs.dmlab.row" in c.cmdline()]
         janitors = [c for c in children if c not in rows]
         assert (len(rows), len(janitors)) == (2, 1)
         assert list(lab.glob("pbt_rl_dmlab_*/dmlab_temp_folder_*"))

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from dmlab_module import lab  # noqa: F401 - a fixture
+
+from tests.helpers.dmlab_module import lab  # noqa: F401 - a fixture
 
 LEVEL = "contributed/dmlab30/rooms_select_nonmatching_object"
 SIZE = {"width": "96", "height": "72", "logLevel": "WARN"}

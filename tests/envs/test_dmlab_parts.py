@@ -14,16 +14,16 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from runs import python
 
 from pbt_rl.algos import models
 from pbt_rl.envs.base import LAST, ArraySpec, EnvSetupError
-from pbt_rl.envs.dmlab import PHOTOGRAPHS, DmlabOptions, describe, level_scripts, names, row_setup
-from pbt_rl.envs.dmlab_cache import DIGEST_BYTES, STALE_SECONDS, LevelCache
-from pbt_rl.envs.dmlab_levels import ACTIONS, LEVELS
-from pbt_rl.envs.rota import Rota
-from pbt_rl.envs.words import hash_words
-from pbt_rl.learner import normalized_obs
+from pbt_rl.envs.dmlab.cache import DIGEST_BYTES, STALE_SECONDS, LevelCache
+from pbt_rl.envs.dmlab.levels import ACTIONS, LEVELS
+from pbt_rl.envs.dmlab.unit import PHOTOGRAPHS, DmlabOptions, describe, level_scripts, names, row_setup
+from pbt_rl.envs.task_scheduler import TaskScheduler
+from pbt_rl.envs.text_hash import hash_words
+from pbt_rl.learner.build import normalized_obs
+from tests.helpers.runs import python
 
 # -- levels -------------------------------------------------------------------------------------------------
 
@@ -194,7 +194,7 @@ def test_the_library_is_loaded_where_its_package_cannot_be(tmp_path):
     code = f"""
 import sys
 sys.path.insert(0, {str(tmp_path)!r})
-from pbt_rl.envs.dmlab_row import load_module
+from pbt_rl.envs.dmlab.row import load_module
 print(load_module().runfiles_path(), load_module() is sys.modules["deepmind_lab"])"""
     with pytest.raises(subprocess.CalledProcessError) as failed:
         python(code, tmp_path)
@@ -210,7 +210,7 @@ print(load_module().runfiles_path(), load_module() is sys.modules["deepmind_lab"
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=8), st.integers(1, 200))
 def test_no_task_is_ever_more_than_an_episode_ahead(costs, episodes):
-    rota, spent = Rota(range(len(costs))), [0] * len(costs)
+    rota, spent = TaskScheduler(range(len(costs))), [0] * len(costs)
     for _ in range(episodes):
         task = rota.next()
         rota.spend(task, costs[task])
@@ -219,7 +219,7 @@ def test_no_task_is_ever_more_than_an_episode_ahead(costs, episodes):
 
 
 def test_the_first_lap_is_the_order_and_equal_costs_repeat_it():
-    rota, dealt = Rota([2, 0, 1]), []
+    rota, dealt = TaskScheduler([2, 0, 1]), []
     for _ in range(6):
         dealt.append(rota.next())
         rota.spend(dealt[-1], 1)
@@ -246,7 +246,7 @@ def test_words_stand_at_the_end_whatever_their_case_and_signs():
 
 def test_words_are_the_same_in_every_process(tmp_path):
     code = """import numpy
-from pbt_rl.envs.words import hash_words
+from pbt_rl.envs.text_hash import hash_words
 out = numpy.zeros(2, numpy.int32)
 hash_words("red ball", out)
 print(out.tolist())"""

@@ -10,17 +10,18 @@ from dataclasses import replace
 import numpy as np
 import psutil
 import pytest
-from runs import train
+
+from tests.helpers.runs import train
 
 pytest.importorskip("vizdoom", reason="the extra `vizdoom` is not installed")
 
 import vizdoom
 
-from pbt_rl.envs import doom_pair
 from pbt_rl.envs.base import EnvSetupError, cpu_clock, private_step_arrays, read_stats
-from pbt_rl.envs.doom import probe
-from pbt_rl.envs.doom_duel import DuelUnit
-from pbt_rl.envs.doom_scenarios import SCENARIOS
+from pbt_rl.envs.doom import pair as doom_pair
+from pbt_rl.envs.doom.duel import DuelUnit
+from pbt_rl.envs.doom.scenarios import SCENARIOS
+from pbt_rl.envs.doom.unit import probe
 
 VARIABLE = vizdoom.GameVariable
 

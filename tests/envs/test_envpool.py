@@ -8,7 +8,7 @@ from pbt_rl.envs.base import ArraySpec, EnvSetupError, private_step_arrays, rand
 from pbt_rl.envs.registry import EnvOptions, make_unit, probe, recipe
 
 pytest.importorskip("envpool")
-from pbt_rl.envs import envpool_env
+from pbt_rl.envs import envpool as envpool_env
 
 
 def make(task, rows=2, seed=0, shaping=None, atari=None, **keywords):

@@ -5,10 +5,10 @@ import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from pbt_rl.envs.base import MOST_STATS, EnvSetupError, private_step_arrays, read_stats
-from pbt_rl.envs.gymnasium_env import GymUnit
+from pbt_rl.envs.gym import GymUnit
 from pbt_rl.envs.toy import Identity
-from pbt_rl.envs.vector_env import VectorUnit
-from pbt_rl.mailbox import Mailbox
+from pbt_rl.envs.vector import VectorUnit
+from pbt_rl.wire.mailbox import Mailbox
 
 
 class Counted(Identity):

@@ -1,4 +1,4 @@
-"""Seats as rows: nothing is lost or given to the wrong row, whoever sits where and whenever that changes."""
+"""SlotAssigner as rows: nothing is lost or given to the wrong row, whoever sits where and whenever that changes."""
 
 import numpy as np
 import pytest

@@ -7,7 +7,7 @@ from gymnasium import spaces
 from pbt_rl.envs import registry
 from pbt_rl.envs.base import EnvSetupError, default_shaping_source, private_step_arrays, read_stats
 from pbt_rl.envs.multi_agent import MultiAgentUnit
-from pbt_rl.envs.pettingzoo_env import table_of
+from pbt_rl.envs.pettingzoo import table_of
 from pbt_rl.envs.registry import EnvOptions
 
 pytest.importorskip("pettingzoo")
@@ -136,7 +136,7 @@ class Alone:
         pass
 
 
-class Turns(Alone):
+class Slots(Alone):
     """The same in turns (AEC): the mover earns 1 and costs the other 1; b leaves after its first move."""
 
     def reset(self, seed=None, options=None):
@@ -215,8 +215,8 @@ def test_who_leaves_shows_its_last_observation():
 
 
 def test_turns_go_on_without_those_that_left():
-    seen, out = steps_of(Turns(), 4)
-    assert [(turn.tolist(), allowed) for turn, allowed in masks_of(Turns(), 3)] == [
+    seen, out = steps_of(Slots(), 4)
+    assert [(turn.tolist(), allowed) for turn, allowed in masks_of(Slots(), 3)] == [
         ([1, 0], [4, 0]),
         ([0, 1], [0, 4]),
         ([1, 0], [4, 0]),

@@ -10,16 +10,17 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
-from runs import train
+
+from tests.helpers.runs import train
 
 pytest.importorskip("vizdoom", reason="the extra `vizdoom` is not installed")
 
 import vizdoom
 
 from pbt_rl.envs.base import EnvSetupError, cpu_clock, private_step_arrays
-from pbt_rl.envs.doom import FRAME_SKIP, DoomUnit, names, probe
-from pbt_rl.envs.doom_game import PICTURE, SCREEN, shrink
-from pbt_rl.envs.doom_scenarios import EVENTS, SCENARIOS
+from pbt_rl.envs.doom.game import PICTURE, SCREEN, shrink
+from pbt_rl.envs.doom.scenarios import EVENTS, SCENARIOS
+from pbt_rl.envs.doom.unit import FRAME_SKIP, DoomUnit, names, probe
 
 STILL = {"basic": (0, 0), "deadly_corridor": (0, 0, 0, 0)}
 
@@ -215,7 +216,7 @@ CHILD = """
 import os
 import numpy as np
 from pbt_rl.envs.base import private_step_arrays
-from pbt_rl.envs.doom import DoomUnit, probe
+from pbt_rl.envs.doom.unit import DoomUnit, probe
 os.set_inheritable(os.open("held", os.O_CREAT), True)
 spec = probe("basic")
 unit = DoomUnit("basic", 3, 0, lambda _row: (0, spec.shaping))

@@ -7,11 +7,11 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from populations import build, member, report
 
-from pbt_rl.pbt.config import PbtConfig
 from pbt_rl.pbt.decisions import Continue, Mutate, Replace, Restart
 from pbt_rl.pbt.hypers import Hypers, hyper_table
+from pbt_rl.pbt.options import PbtConfig
+from tests.helpers.populations import build, member, report
 
 TABLE = hyper_table(Hypers())
 PBT = PbtConfig(period_frames=100, start_frames=0, min_episodes=1, exploit="truncation", replace_gap=0.0)

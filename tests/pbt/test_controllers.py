@@ -9,10 +9,8 @@ from typing import get_args, get_type_hints
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from populations import build, member, report, scored
 
 from pbt_rl.errors import ConfigError
-from pbt_rl.pbt.config import PbtConfig
 from pbt_rl.pbt.controllers import PbtController, StaticController
 from pbt_rl.pbt.decisions import (
     Continue,
@@ -22,11 +20,13 @@ from pbt_rl.pbt.decisions import (
     decision_to_dict,
     report_from_dict,
 )
-from pbt_rl.pbt.exploit import BinaryTournament, Gap, Truncation
-from pbt_rl.pbt.explore import CustomExplore
+from pbt_rl.pbt.exploit.truncation import BinaryTournament, Gap, Truncation
+from pbt_rl.pbt.explore.rules import CustomExplore
 from pbt_rl.pbt.hypers import Hypers, HyperSpec, hyper_table, shaping_table
 from pbt_rl.pbt.lineage import Lineage
+from pbt_rl.pbt.options import PbtConfig
 from pbt_rl.pbt.ready import Synchronous
+from tests.helpers.populations import build, member, report, scored
 
 TABLE = hyper_table(Hypers()) | shaping_table({"life_lost": -1.0, "bonus": 0.0})
 PBT = PbtConfig(period_frames=100, start_frames=0, min_episodes=2, mutation_rate=0.5)

@@ -2,13 +2,12 @@ import math
 from collections import Counter
 from random import Random
 
-import populations  # noqa: F401 - its hypothesis profile
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from pbt_rl.errors import ConfigError
-from pbt_rl.pbt.explore import (
+from pbt_rl.pbt.explore.rules import (
     ZERO_STEP,
     CustomExplore,
     ExplorePipeline,
@@ -28,6 +27,7 @@ from pbt_rl.pbt.hypers import (
     hyper_table,
     shaping_table,
 )
+from tests.helpers import populations  # noqa: F401 - its hypothesis profile
 
 factors = st.floats(1.01, 3.0)
 

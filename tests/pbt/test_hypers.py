@@ -18,7 +18,7 @@ from pbt_rl.pbt.hypers import (
     sample_prior,
     shaping_table,
 )
-from pbt_rl.pbt.sampling import prior_quantile
+from pbt_rl.pbt.search.draws import prior_quantile
 
 
 def test_clamp():

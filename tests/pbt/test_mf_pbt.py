@@ -5,13 +5,13 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from populations import build, member, report
 
-from pbt_rl.pbt.config import PbtConfig
 from pbt_rl.pbt.decisions import Continue, Replace
-from pbt_rl.pbt.exploit import Gap, Truncation
+from pbt_rl.pbt.exploit.truncation import Gap, Truncation
 from pbt_rl.pbt.hypers import Hypers, hyper_table
 from pbt_rl.pbt.mf_pbt import Groups, MfPbt
+from pbt_rl.pbt.options import PbtConfig
+from tests.helpers.populations import build, member, report
 
 TABLE = hyper_table(Hypers())
 PBT = PbtConfig(
@@ -29,7 +29,7 @@ def groups(frequencies=(1, 2, 4), members=12, migrant_hypers="own", rounds=0):
     rule = Groups(frequencies, Truncation(0.25, Gap(0.0, 0.0), others_mutate=False), migrant_hypers)
     rule.populate(members)
     for _ in range(rounds):
-        rule.fates([member(0), member(1)], Random(0))
+        rule.select([member(0), member(1)], Random(0))
     return rule
 
 
@@ -51,45 +51,49 @@ def test_members_are_dealt_out_in_equal_blocks():
 @pytest.mark.parametrize(("past", "due"), [(0, {0}), (1, {0, 1}), (2, {0}), (3, {0, 1, 2})])
 def test_a_group_is_compared_every_so_many_rounds(past, due):
     rule = groups(rounds=past)
-    fates = rule.fates(of(SCORES), Random(0))
-    changed = {rule.group(f.member) for f in fates if f.donor is not None}
+    selections = rule.select(of(SCORES), Random(0))
+    changed = {rule.group(f.member) for f in selections if f.donor is not None}
     assert changed == due
-    assert len(fates) == 12
-    assert all("every" in f.reason for f in fates if rule.group(f.member) not in due)
+    assert len(selections) == 12
+    assert all("every" in f.reason for f in selections if rule.group(f.member) not in due)
 
 
 def test_the_worst_quarter_copies_the_best_of_its_own_group_and_mutates():
-    fates = groups(rounds=3).fates(of(SCORES), Random(0))
+    selections = groups(rounds=3).select(of(SCORES), Random(0))
     for worst, best in ((3, 0), (7, 4), (11, 8)):
-        assert (fates[worst].donor, fates[worst].copy, fates[worst].mutate) == (best, "both", True)
+        assert (selections[worst].donor, selections[worst].copy, selections[worst].mutate) == (
+            best,
+            "both",
+            True,
+        )
 
 
 def test_a_migrant_of_a_slower_group_brings_its_values_and_of_a_faster_one_its_weights_only():
-    fates = groups(rounds=3).fates(of(SCORES), Random(0))
-    slower = fates[2]  # the third quarter of the fastest group is offered the best of all others: 8
+    selections = groups(rounds=3).select(of(SCORES), Random(0))
+    slower = selections[2]  # the third quarter of the fastest group is offered the best of all others: 8
     assert (slower.donor, slower.copy, slower.base, slower.mutate) == (8, "both", None, False)
-    faster = fates[10]  # the slowest group is offered 4
+    faster = selections[10]  # the slowest group is offered 4
     assert (faster.donor, faster.copy, faster.base, faster.mutate) == (4, "weights", None, False)
-    assert fates[6].donor == 8
-    assert fates[6].copy == "both"
-    assert all(fates[i].donor is None for i in (0, 1, 4, 5, 8, 9)), "the better half stays"
+    assert selections[6].donor == 8
+    assert selections[6].copy == "both"
+    assert all(selections[i].donor is None for i in (0, 1, 4, 5, 8, 9)), "the better half stays"
 
 
 def test_the_authors_source_gives_the_values_of_the_groups_best():
-    fates = groups(rounds=3, migrant_hypers="best").fates(of(SCORES), Random(0))
-    assert fates[10].base == {"x": 8.0}
-    assert fates[2].base is None
+    selections = groups(rounds=3, migrant_hypers="best").select(of(SCORES), Random(0))
+    assert selections[10].base == {"x": 8.0}
+    assert selections[2].base is None
 
 
 def test_a_migrant_must_be_better_finite_and_comes_once():
-    same = groups(rounds=3).fates(of([1.0] * 12), Random(0))
+    same = groups(rounds=3).select(of([1.0] * 12), Random(0))
     assert all(f.donor is None for f in same)
     broken = [1, 1, math.nan, math.nan, math.nan, 1, 1, 1, math.inf, 1, 1, 1]
-    fates = groups(rounds=3).fates(of(broken), Random(0))
-    assert all(f.donor is None or broken[f.donor] == 1 for f in fates)
+    selections = groups(rounds=3).select(of(broken), Random(0))
+    assert all(f.donor is None or broken[f.donor] == 1 for f in selections)
     big = groups((1, 2), members=16)
-    fates = big.fates(of([8, 7, 6, 5, 4, 3, 2, 1, 90, 80, 70, 60, 50, 40, 30, 20]), Random(0))
-    assert [fates[i].donor for i in (4, 5)] == [8, 9]
+    selections = big.select(of([8, 7, 6, 5, 4, 3, 2, 1, 90, 80, 70, 60, 50, 40, 30, 20]), Random(0))
+    assert [selections[i].donor for i in (4, 5)] == [8, 9]
 
 
 def test_a_decision_goes_on_from_the_right_values():

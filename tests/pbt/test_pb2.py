@@ -6,14 +6,14 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from populations import build, member, report
 
 from pbt_rl.errors import ConfigError
-from pbt_rl.pbt.config import PbtConfig
 from pbt_rl.pbt.decisions import Mutate, Replace, Restart
-from pbt_rl.pbt.explore import ExplorePipeline, Learning
+from pbt_rl.pbt.explore.pb2 import Pb2, from_unit, to_unit
+from pbt_rl.pbt.explore.rules import ExplorePipeline, Learning
 from pbt_rl.pbt.hypers import HyperSpec, choice_spec, shaping_table
-from pbt_rl.pbt.pb2 import Pb2, from_unit, to_unit
+from pbt_rl.pbt.options import PbtConfig
+from tests.helpers.populations import build, member, report
 
 TABLE = {
     "lr": HyperSpec("lr", 1e-3, 1e-5, 1e-1, "log", tuned=True),

@@ -5,9 +5,9 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from populations import member, report
 
 from pbt_rl.pbt.ready import Asynchronous, PartiallySynchronous, Synchronous, grown
+from tests.helpers.populations import member, report
 
 RULES = {"synchronous": Synchronous, "asynchronous": Asynchronous, "partially": PartiallySynchronous}
 

@@ -7,27 +7,27 @@ from statistics import mean
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from populations import report
-from searches import TABLE, any_score, any_speed, at, begun, going_on, stopped
 
 from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
-from pbt_rl.pbt.config import PbtConfig
 from pbt_rl.pbt.decisions import Stop
-from pbt_rl.pbt.hyperband import Hyperband
-from pbt_rl.pbt.random_search import GridSearch, RandomSearch
-from pbt_rl.pbt.search import (
+from pbt_rl.pbt.options import PbtConfig
+from pbt_rl.pbt.search.hyperband import Hyperband
+from pbt_rl.pbt.search.hypertrick import (
     HyperTrick,
     SuccessiveHalving,
-    build_search,
     collection_size,
     expected_completion,
     expected_members,
     least_completion,
     matching_eviction_rate,
 )
-from pbt_rl.pbt.search_config import SearchConfig
-from pbt_rl.pbt.simulate import mean_and_error, simulate
+from pbt_rl.pbt.search.options import SearchConfig
+from pbt_rl.pbt.search.random_search import GridSearch, RandomSearch
+from pbt_rl.run.controllers import build_search
+from pbt_rl.tune.simulate import mean_and_error, simulate
+from tests.helpers.populations import report
+from tests.helpers.searches import TABLE, any_score, any_speed, at, begun, going_on, stopped
 
 # -- equations ------------------------------------------------------------------------------------------------
 

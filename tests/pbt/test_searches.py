@@ -9,15 +9,25 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from populations import member, report
-from searches import NAMES, TABLE, any_score, any_speed, at, begun, controllers, going_on, stopped
 
 from pbt_rl.pbt.decisions import Continue, Stop, decision_from_dict, decision_to_dict, report_from_dict
-from pbt_rl.pbt.search import (
+from pbt_rl.pbt.search.hypertrick import (
     SuccessiveHalving,
     expected_members,
 )
-from pbt_rl.pbt.simulate import simulate
+from pbt_rl.tune.simulate import simulate
+from tests.helpers.populations import member, report
+from tests.helpers.searches import (
+    NAMES,
+    TABLE,
+    any_score,
+    any_speed,
+    at,
+    begun,
+    controllers,
+    going_on,
+    stopped,
+)
 
 # -- Successive Halving -------------------------------------------------------------------------------------------
 

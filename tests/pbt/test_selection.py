@@ -9,10 +9,10 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from populations import member, scored
 from scipy import special, stats
 
-from pbt_rl.pbt.exploit import (
+from pbt_rl.pbt.exploit.base import Selection, mean_objective, score
+from pbt_rl.pbt.exploit.truncation import (
     Backtrack,
     BinaryTournament,
     ExploitPipeline,
@@ -23,8 +23,8 @@ from pbt_rl.pbt.exploit import (
     Truncation,
     TTest,
 )
-from pbt_rl.pbt.selection import Fate, mean_objective, score
-from pbt_rl.pbt.student import incomplete_beta, welch_p
+from pbt_rl.pbt.exploit.welch import incomplete_beta, welch_p
+from tests.helpers.populations import member, scored
 
 RULES = {
     "top-middle-bottom": lambda: Truncation(0.3, Gap(0.1, 1e-6), others_mutate=True),
@@ -61,10 +61,10 @@ populations = st.lists(
 @pytest.mark.parametrize("name", RULES)
 @given(populations, st.integers(0, 99), st.data())
 def test_every_rule_gives_each_member_one_sound_fate(name, members, seed, data):
-    fates = RULES[name]().fates(members, Random(seed))
-    assert [f.member for f in fates] == [m.member for m in members]
+    selections = RULES[name]().select(members, Random(seed))
+    assert [f.member for f in selections] == [m.member for m in members]
     by_id = {m.member: m for m in members}
-    for f in fates:
+    for f in selections:
         assert f.reason
         if f.donor is None:
             continue
@@ -75,25 +75,25 @@ def test_every_rule_gives_each_member_one_sound_fate(name, members, seed, data):
         assert math.isnan(own) or donor > own
         if name in ("truncation", "top-middle-bottom", "sigma-gap", "t-test") and math.isfinite(own):
             assert donor - own > 0
-    assert fates == RULES[name]().fates(members, Random(seed))
+    assert selections == RULES[name]().select(members, Random(seed))
     asked = data.draw(st.sets(st.sampled_from([m.member for m in members])))
-    some = RULES[name]().fates(members, Random(seed), asked)
+    some = RULES[name]().select(members, Random(seed), asked)
     assert [f.member for f in some] == [m.member for m in members if m.member in asked]
 
 
 @pytest.mark.parametrize("name", RULES)
 @pytest.mark.parametrize("scores", [[1.0], [math.nan], [2.0, 2.0], [math.nan, math.nan, math.nan], [5.0] * 9])
 def test_nobody_is_copied_where_nobody_is_better(name, scores):
-    assert all(f.donor is None for f in RULES[name]().fates(scored(scores), Random(0)))
+    assert all(f.donor is None for f in RULES[name]().select(scored(scores), Random(0)))
 
 
 @pytest.mark.parametrize("name", RULES)
 def test_ten_thousand_members(name):
     rng = Random(0)
     members = [member(i, [rng.gauss(0, 1) for _ in range(10)], best=0.0) for i in range(10_000)]
-    fates = RULES[name]().fates(members, rng)
-    assert len(fates) == len(members)
-    assert any(f.donor is not None for f in fates) == (name != "no exploit")
+    selections = RULES[name]().select(members, rng)
+    assert len(selections) == len(members)
+    assert any(f.donor is not None for f in selections) == (name != "no exploit")
 
 
 # -- Welch's t-test -----------------------------------------------------------------------------------------
@@ -126,7 +126,7 @@ def test_welch_at_the_ends():
 def test_a_noisy_lead_is_not_copied(spread, copied):
     noise = [-1.5, -1.0, -0.5, 0.0, 0.0, 0.0, 0.5, 1.0, 1.5, 0.0]
     members = [member(0, [spread * x for x in noise]), member(1, [10 + spread * x for x in noise])]
-    low, high = TTest(level=0.05).fates(members, Random(0))
+    low, high = TTest(level=0.05).select(members, Random(0))
     assert (low.donor == 1) == copied
     assert low.mutate == copied
     assert high.donor is None
@@ -135,12 +135,12 @@ def test_a_noisy_lead_is_not_copied(spread, copied):
 def test_only_the_last_returns_are_tested():
     fallen = member(0, [100.0] * 90 + [1.0, 2.0] * 5)
     steady = member(1, [92.0, 93.0] * 50)
-    assert TTest(returns=10).fates([fallen, steady], Random(0))[0].donor == 1, (
+    assert TTest(returns=10).select([fallen, steady], Random(0))[0].donor == 1, (
         "its mean is higher, its last are not"
     )
-    assert TTest(level=0.0).fates([member(0, [1, 2]), member(1, [8, 9])], Random(0))[0].donor is None
+    assert TTest(level=0.0).select([member(0, [1, 2]), member(1, [8, 9])], Random(0))[0].donor is None
     risen = member(2, [0.0] * 90 + [99.0, 98.0] * 5)
-    assert TTest(returns=10).fates([risen, member(3, [50.0, 51.0] * 50)], Random(0))[0].donor is None
+    assert TTest(returns=10).select([risen, member(3, [50.0, 51.0] * 50)], Random(0))[0].donor is None
 
 
 # -- pairs --------------------------------------------------------------------------------------------------
@@ -150,9 +150,9 @@ def test_a_tournament_has_one_uniformly_drawn_opponent():
     members = scored([1.0, 2.0, 3.0, 4.0])
     opponents = Counter()
     for seed in range(600):
-        fates = BinaryTournament().fates(members, Random(seed))
-        assert fates[3].donor is None
-        opponents[fates[0].donor] += 1
+        selections = BinaryTournament().select(members, Random(seed))
+        assert selections[3].donor is None
+        opponents[selections[0].donor] += 1
     assert set(opponents) == {1, 2, 3}
     assert min(opponents.values()) > 150
 
@@ -169,7 +169,7 @@ def test_a_tournament_has_one_uniformly_drawn_opponent():
     ],
 )
 def test_impala_copies_what_is_five_percent_better_and_always_mutates(own, other, copied):
-    first, second = Impala().fates(scored([own, other]), Random(0))
+    first, second = Impala().select(scored([own, other]), Random(0))
     assert (first.donor == 1) == copied
     assert first.mutate
     assert second.mutate
@@ -180,17 +180,17 @@ def test_impala_copies_what_is_five_percent_better_and_always_mutates(own, other
 
 
 def test_the_worst_fifth_forks_the_best_fifth():
-    fates = QuantileTruncation().fates(scored(range(10)), Random(1))
-    assert [f.member for f in fates if f.donor is not None] == [0, 1]
-    assert {f.donor for f in fates[:2]} <= {8, 9}
-    assert not any(f.mutate for f in fates[2:])
+    selections = QuantileTruncation().select(scored(range(10)), Random(1))
+    assert [f.member for f in selections if f.donor is not None] == [0, 1]
+    assert {f.donor for f in selections[:2]} <= {8, 9}
+    assert not any(f.mutate for f in selections[2:])
 
 
 def test_too_few_members_are_judged_later():
-    fates = QuantileTruncation().fates(scored(range(4)), Random(1))
-    assert all(f.later and f.donor is None and not f.mutate for f in fates)
-    assert not any(f.later for f in QuantileTruncation().fates(scored(range(5)), Random(1)))
-    assert all(f.later for f in QuantileTruncation(5, pool=0.1).fates(scored(range(9)), Random(1))), (
+    selections = QuantileTruncation().select(scored(range(4)), Random(1))
+    assert all(f.later and f.donor is None and not f.mutate for f in selections)
+    assert not any(f.later for f in QuantileTruncation().select(scored(range(5)), Random(1)))
+    assert all(f.later for f in QuantileTruncation(5, pool=0.1).select(scored(range(9)), Random(1))), (
         "empty pool"
     )
 
@@ -198,47 +198,47 @@ def test_too_few_members_are_judged_later():
 # -- DexPBT -------------------------------------------------------------------------------------------------
 
 
-def fate_of(index, members, **options):
-    return SigmaGap(**options).fates(members, Random(0))[index]
+def selection_of(index, members, **options):
+    return SigmaGap(**options).select(members, Random(0))[index]
 
 
 def test_a_recent_peak_protects():
     scores = [10.0, 9.0, 8.0, 5.0, 4.0, 1.0]
-    assert fate_of(5, scored(scores)).mutate
-    assert fate_of(5, scored(scores)).donor in (0, 1)
+    assert selection_of(5, scored(scores)).mutate
+    assert selection_of(5, scored(scores)).donor in (0, 1)
     for best, protected in ((9.0, True), (8.9, False), (None, False)):
         members = [*scored(scores[:5]), member(5, (1.0,), best=best)]
-        fate = fate_of(5, members)
-        assert (fate.donor is None and not fate.mutate) == protected
+        selection = selection_of(5, members)
+        assert (selection.donor is None and not selection.mutate) == protected
     healthy = [*scored(scores[:5]), member(5, (1.0,), best=9.0, broken=True)]
-    assert fate_of(5, healthy).donor is not None, "a peak does not protect weights that are broken"
+    assert selection_of(5, healthy).donor is not None, "a peak does not protect weights that are broken"
 
 
 def test_both_of_its_gaps_must_be_exceeded_and_else_it_mutates():
     scores = [10.0, 9.9, 9.8, 9.7, 9.6, 9.5]
-    near = fate_of(5, scored(scores), relative=0.05, sigmas=0.0)
+    near = selection_of(5, scored(scores), relative=0.05, sigmas=0.0)
     assert near.mutate
     assert near.donor is None
-    assert fate_of(5, scored(scores), relative=0.01, sigmas=0.0).donor in (0, 1)
-    assert fate_of(5, scored(scores), relative=0.0, sigmas=5.0).donor is None
+    assert selection_of(5, scored(scores), relative=0.01, sigmas=0.0).donor in (0, 1)
+    assert selection_of(5, scored(scores), relative=0.0, sigmas=5.0).donor is None
     negative = [-s for s in reversed(scores)]
-    assert fate_of(5, scored(negative), relative=0.05, sigmas=0.0).donor is None
-    assert fate_of(5, scored(negative), relative=0.01, sigmas=0.0).donor in (0, 1)
+    assert selection_of(5, scored(negative), relative=0.05, sigmas=0.0).donor is None
+    assert selection_of(5, scored(negative), relative=0.01, sigmas=0.0).donor in (0, 1)
 
 
 def test_a_crashed_fifth_does_not_widen_the_gap():
     members = scored([10.0, 9.0, 8.0, 7.0, 6.0, 5.0, 4.0, 3.0, -1e6, -1e7])
-    assert fate_of(7, members, sigmas=1.0, relative=0.0).donor is not None
+    assert selection_of(7, members, sigmas=1.0, relative=0.0).donor is not None
 
 
 def test_too_few_finite_objectives_are_no_measure():
     members = scored([10.0, 1.0, math.nan, math.nan])
-    assert not any(f.mutate or f.donor is not None for f in SigmaGap(0.5).fates(members, Random(0)))
+    assert not any(f.mutate or f.donor is not None for f in SigmaGap(0.5).select(members, Random(0)))
 
 
 def test_after_a_copy_the_values_are_the_donors_or_its_own_evenly():
     members = scored([10.0, 9.0, 8.0, 5.0, 4.0, 1.0])
-    copies = Counter(SigmaGap().fates(members, Random(seed))[5].copy for seed in range(400))
+    copies = Counter(SigmaGap().select(members, Random(seed))[5].copy for seed in range(400))
     assert set(copies) == {"both", "weights"}
     assert min(copies.values()) > 150
 
@@ -256,36 +256,36 @@ def at(scores, generations=None, values=None):
 
 def test_a_member_that_falls_returns_to_an_elite_of_the_past():
     rule = Backtrack(min_population=3, quantile=0.6, pool=0.25)
-    first = rule.fates(at([1, 2, 3, 4]), Random(0))
+    first = rule.select(at([1, 2, 3, 4]), Random(0))
     assert all(f.renew != (f.donor is not None) for f in first), (
         "all begin a new generation: each is an elite"
     )
     assert rule.remembers() == {(i, 0) for i in range(4)}
-    fates = rule.fates(at([1, 2, 3, 0.5], [1, 1, 1, 1]), Random(0))
-    assert (fates[3].donor, fates[3].donor_generation) == (3, 0), "its own past is the best"
-    assert fates[3].base == {"x": 30.0}
+    selections = rule.select(at([1, 2, 3, 0.5], [1, 1, 1, 1]), Random(0))
+    assert (selections[3].donor, selections[3].donor_generation) == (3, 0), "its own past is the best"
+    assert selections[3].base == {"x": 30.0}
     assert rule.remembers() == {(i, 0) for i in range(4)}
-    assert not any(f.renew for f in fates)
+    assert not any(f.renew for f in selections)
 
 
 def test_the_present_state_of_a_better_member_is_copied_as_it_is():
     rule = Backtrack(min_population=3, quantile=0.6, pool=0.25)
-    rule.fates(at([1, 2, 3, 4]), Random(0))
-    fates = rule.fates(at([1, 2, 3, 9], [1, 1, 1, 1]), Random(0))
-    assert (fates[0].donor, fates[0].donor_generation) == (3, None)
-    assert fates[3].renew
+    rule.select(at([1, 2, 3, 4]), Random(0))
+    selections = rule.select(at([1, 2, 3, 9], [1, 1, 1, 1]), Random(0))
+    assert (selections[0].donor, selections[0].donor_generation) == (3, None)
+    assert selections[3].renew
     assert rule.remembers() == {(0, 0), (1, 0), (2, 0), (3, 1)}, "its older state is needed by nobody"
 
 
 def test_a_young_member_is_judged_by_what_others_reached_at_its_depth():
     rule = Backtrack(min_population=3, quantile=0.6, pool=0.25)
     members = at([1, 2, 3, 4])
-    rule.fates(members, Random(0), {1, 2, 3})
-    rule.fates(at([1, 20, 30, 40], [0, 1, 1, 1]), Random(0), {1, 2, 3})
+    rule.select(members, Random(0), {1, 2, 3})
+    rule.select(at([1, 20, 30, 40], [0, 1, 1, 1]), Random(0), {1, 2, 3})
     assert (3, 0) in rule.remembers(), "member 0 may still need it"
-    (young,) = rule.fates(at([0.5, 20, 30, 40], [0, 2, 2, 2]), Random(0), {0})
+    (young,) = rule.select(at([0.5, 20, 30, 40], [0, 2, 2, 2]), Random(0), {0})
     assert (young.donor, young.donor_generation) == (3, 0)
-    rule.fates(at([1, 20, 30, 40], [1, 2, 2, 2]), Random(0), {0})
+    rule.select(at([1, 20, 30, 40], [1, 2, 2, 2]), Random(0), {0})
     assert (3, 0) not in rule.remembers(), "everyone is past that depth"
 
 
@@ -295,7 +295,7 @@ def test_backtracking_survives_json():
     for i in range(6):
         members = at([rng.gauss(0, 1) for _ in range(5)], [i] * 5)
         other.load_state_dict(json.loads(json.dumps(rule.state_dict())))
-        assert rule.fates(members, Random(i)) == other.fates(members, Random(i))
+        assert rule.select(members, Random(i)) == other.select(members, Random(i))
         assert rule.remembers() == other.remembers()
         assert len(rule.remembers()) == 5
 
@@ -307,9 +307,10 @@ class Fixed:
     def __init__(self, **words):
         self.words = words
 
-    def fates(self, members, rng, deciding=None):
+    def select(self, members, rng, deciding=None):
         return [
-            Fate(m.member, **{"donor": None, "mutate": False, "reason": "x"} | self.words) for m in members
+            Selection(m.member, **{"donor": None, "mutate": False, "reason": "x"} | self.words)
+            for m in members
         ]
 
 
@@ -317,7 +318,7 @@ def test_a_pipeline_stops_at_the_first_later_or_copy():
     members = scored([1, 2])
 
     def first(*rules):
-        return ExploitPipeline(rules).fates(members, Random(0))[0]
+        return ExploitPipeline(rules).select(members, Random(0))[0]
 
     copy, later, quiet, loud = Fixed(donor=1), Fixed(later=True), Fixed(), Fixed(mutate=True)
     assert first(quiet, copy, later).donor == 1

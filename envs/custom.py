@@ -1,0 +1,174 @@
+"""The user's own environments: `module:factory`, or the name of an entry point in the group `pbt_rl.envs`.
+
+The factory is called with the keywords of --env-option and returns a Gymnasium environment, which is called
+for once a row, a Gymnasium vector environment, for which it must take `num_envs`, or a PettingZoo environment, which
+is called for once an environment and has a row a seat. An entry point `NAME`
+may be asked for as `NAME/LEVEL`: LEVEL is the first argument of its factory.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import importlib
+import inspect
+import os
+from collections.abc import Callable, Mapping
+from importlib.metadata import EntryPoint, entry_points
+from itertools import chain
+from typing import Any, cast
+
+import gymnasium
+from gymnasium.vector import VectorEnv
+
+from . import time_limit as time_limits
+from .base import EnvSetupError, EnvSpec, ShapingSource, Unit
+from .gym import GymUnit, describe
+from .multi_agent import MultiAgentUnit
+from .pettingzoo import MultiAgentEnv, is_multi_agent, table_of
+from .time_limit import making, time_limit
+from .vector import AnyVectorEnv, VectorUnit, describe_vector
+
+GROUP = "pbt_rl.envs"
+Made = gymnasium.Env[Any, Any] | AnyVectorEnv | MultiAgentEnv
+
+
+def plugins() -> dict[str, EntryPoint]:
+    """Installed entry points, by name."""
+    return {point.name: point for point in entry_points(group=GROUP)}
+
+
+def make(env_id: str, rows: int, keywords: Mapping[str, Any]) -> Made:
+    """Call the user's factory once. A vector environment has R rows; any other environment is one of them."""
+    factory = find_factory(env_id)
+    words = dict(keywords)
+    if _takes(factory, "num_envs"):
+        words.setdefault("num_envs", rows)
+    _check_words(env_id, factory, words)
+    env: object = factory(**words)
+    if isinstance(env, VectorEnv):
+        if env.num_envs != rows:
+            env.close()
+            raise EnvSetupError(
+                f"{env_id} returned a vector environment of {env.num_envs} rows where {rows} are needed: "
+                "give it the parameter num_envs, and do not set that by --env-option"
+            )
+        return env
+    if isinstance(env, gymnasium.Env) or is_multi_agent(env):
+        return cast("Made", env)
+    raise EnvSetupError(_not_usable(env_id, env))
+
+
+def probe(env_id: str, keywords: Mapping[str, Any]) -> EnvSpec:
+    """Make one environment, describe it and close it."""
+    with time_limit(time_limits.PROBE_SECONDS, making(env_id)):
+        env = make(env_id, 1, keywords)
+    try:
+        if isinstance(env, VectorEnv):
+            return describe_vector(env_id, env)
+        return describe(env_id, env) if isinstance(env, gymnasium.Env) else table_of(env_id, env).describe()
+    finally:
+        env.close()
+
+
+def make_unit(env_id: str, rows: int, seed: int, shaping: ShapingSource, keywords: Mapping[str, Any]) -> Unit:
+    """Make R environments, one vector environment of R rows, or as many of several agents as R rows fill."""
+    env = make(env_id, rows, keywords)
+    if isinstance(env, VectorEnv):
+        return VectorUnit(env_id, env, seed, shaping)
+    if not isinstance(env, gymnasium.Env):
+        given = chain([env], iter(lambda: make(env_id, 1, keywords), None))
+        return MultiAgentUnit(lambda: table_of(env_id, next(given)), rows, seed, shaping)
+    return GymUnit(env_id, one_by_one(env_id, env, keywords), rows, seed, shaping)
+
+
+def one_by_one(
+    env_id: str, first: gymnasium.Env[Any, Any], keywords: Mapping[str, Any]
+) -> Callable[[], gymnasium.Env[Any, Any]]:
+    """Give out the environment that is there, then new ones."""
+
+    def again() -> gymnasium.Env[Any, Any]:
+        env = make(env_id, 1, keywords)
+        if not isinstance(env, gymnasium.Env):
+            raise EnvSetupError(f"{env_id} returned {type(env).__name__} after {type(first).__name__}")
+        return env
+
+    given = chain([first], iter(again, None))
+    return lambda: next(given)
+
+
+def find_factory(env_id: str) -> Callable[..., object]:
+    """Import what the id names. What the module itself raises passes through."""
+    if ":" in env_id:
+        module_name, _, path = env_id.partition(":")
+        factory = _attribute(env_id, _import(env_id, module_name), path)
+        level = ""
+    else:
+        name, _, level = env_id.partition("/")
+        factory = plugins()[name].load()
+    if not callable(factory):
+        raise EnvSetupError(
+            f"{env_id} is {type(factory).__name__}, not a function: name a function or class that returns "
+            "an environment"
+        )
+    return functools.partial(factory, level) if level else factory
+
+
+def _import(env_id: str, module_name: str) -> Any:
+    if module_name.endswith(".py") or "/" in module_name or not module_name:
+        dotted = module_name.removesuffix(".py").strip("./").replace("/", ".") or "module"
+        raise EnvSetupError(f"{env_id} cannot be found: write module:factory, such as {dotted}:make_env")
+    try:
+        return importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            raise  # one that the user's module needs
+        raise EnvSetupError(
+            f"{env_id} cannot be found: there is no module {error.name!r} in the working directory "
+            f"{os.getcwd()} nor installed; run from the folder that holds it, or install it"  # noqa: PTH109
+        ) from error
+
+
+def _attribute(env_id: str, module: Any, path: str) -> Any:
+    place = module
+    for name in path.split("."):
+        if not hasattr(place, name):
+            public = [n for n, v in vars(place).items() if callable(v) and not n.startswith("_")]
+            close = difflib.get_close_matches(name, public, 1)
+            hint = f"did you mean {close[0]}?" if close else f"it has {', '.join(public) or 'no functions'}"
+            raise EnvSetupError(f"{env_id} cannot be found: {module.__name__} has no {path!r}; {hint}")
+        place = getattr(place, name)
+    return place
+
+
+def _signature(factory: Callable[..., object]) -> inspect.Signature | None:
+    try:
+        return inspect.signature(factory)
+    except ValueError:  # some that are written in C have none
+        return None
+
+
+def _takes(factory: Callable[..., object], name: str) -> bool:
+    signature = _signature(factory)
+    return signature is not None and name in signature.parameters
+
+
+def _check_words(env_id: str, factory: Callable[..., object], words: Mapping[str, Any]) -> None:
+    """Say in one line what a call with these keywords would raise as a TypeError."""
+    signature = _signature(factory)
+    if signature is None:
+        return
+    try:
+        signature.bind(**words)
+    except TypeError as error:
+        taken = ", ".join(str(parameter) for parameter in signature.parameters.values()) or "none"
+        raise EnvSetupError(
+            f"{env_id} cannot be called so: {error}; its options are: {taken} (--env-option key=value)"
+        ) from None
+
+
+def _not_usable(env_id: str, env: object) -> str:
+    return (
+        f"{env_id} returned {type(env).__module__}.{type(env).__qualname__}, not an environment: return a "
+        "gymnasium.Env, a gymnasium.vector.VectorEnv, or a PettingZoo ParallelEnv or AECEnv (possible_agents)"
+    )

@@ -1,0 +1,212 @@
+"""The processes of a unit of DeepMind Lab: one a row, and a janitor.
+
+A process of its own for each Lab, because the engine takes a core, compiles maps for seconds within a call, and
+may take its process down. So the rows of a unit step at once, and a row that compiles holds nobody up.
+
+The engine writes maps to a temporary folder that it removes only when it is closed. It makes that one itself, in
+TMPDIR: told a folder (the module's `temp_folder`), it would use it as it is, and Labs that share one overwrite each
+other's maps, whose names are the same. So TMPDIR is a scratch folder of the unit, of which a janitor knows: a small
+process in a session of its own that waits for the unit's end, however that comes, then ends the rows (and compilers
+that they have started) and removes the folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import IO, Any
+
+from .row import ROW_BYTES, RowSetup, receive, send
+
+SILENCE_SECONDS = 300.0
+"""No answer for this long: the engine hangs. The longest reset that was measured took 20 s on an idle core."""
+CLOSE_SECONDS = 2.0
+TAIL_BYTES = 2000
+SCRATCH_PREFIX = "pbt_rl_dmlab_"
+
+_JANITOR = """
+import os, shutil, signal, sys, time
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    signal.signal(number, signal.SIG_IGN)
+words = sys.stdin.buffer.read().split()
+for word in [] if b"ended" in words else words:
+    try:
+        os.killpg(int(word), signal.SIGKILL)
+    except OSError:
+        pass
+for attempt in range(50):
+    shutil.rmtree(sys.argv[1], ignore_errors=True)
+    if not os.path.exists(sys.argv[1]):
+        break
+    time.sleep(0.1)
+"""
+
+
+class LabError(Exception):
+    """A Lab did not do what it was asked. refused: it said no, in the words of the message; else its process failed."""
+
+    def __init__(self, message: str, *, refused: bool = False) -> None:
+        super().__init__(message)
+        self.refused = refused
+
+
+@dataclass
+class Row:
+    """One Lab's process. At most one request is open."""
+
+    process: subprocess.Popen[bytes]
+    line: socket.socket
+    log: IO[bytes]
+    asked_at: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._poll = select.poll()
+        self._poll.register(self.line, select.POLLIN)
+
+    def ask(self, *request: Any) -> None:
+        """Send a request."""
+        self.asked_at = time.monotonic()
+        with contextlib.suppress(ConnectionError):  # it is told by `answer`
+            send(self.line, request)
+
+    @property
+    def answered(self) -> bool:
+        """Whether an answer lies there (or the process has ended)."""
+        return bool(self._poll.poll(0))
+
+    @property
+    def late(self) -> bool:
+        """Whether the answer is overdue: `answer` will say that the engine hangs."""
+        return time.monotonic() >= self.asked_at + SILENCE_SECONDS
+
+    @property
+    def lost(self) -> bool:
+        """Whether it can be asked nothing any more: the process has ended, or hangs."""
+        return self.late or self.process.poll() is not None
+
+    def answer(self) -> Any:
+        """Wait for the answer. Raises LabError where it failed, ended or hangs."""
+        left = self.asked_at + SILENCE_SECONDS - time.monotonic()
+        try:
+            if not self._poll.poll(max(0.0, left * 1000)):
+                raise LabError(f"the engine hangs: no answer for {SILENCE_SECONDS:.0f} s{self._tail()}")
+            kind, content = receive(self.line)
+        except (EOFError, ConnectionError):
+            raise LabError(self._how_it_ended()) from None
+        if kind == "failed":
+            raise LabError(content, refused=True)
+        return content
+
+    def _how_it_ended(self) -> str:
+        code = self.process.wait()
+        how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+        return f"the engine's process {how}{self._tail()}"
+
+    def _tail(self) -> str:
+        size = self.log.seek(0, os.SEEK_END)
+        self.log.seek(max(0, size - TAIL_BYTES))
+        tail = self.log.read().decode(errors="replace").strip()
+        return f"; it printed:\n{tail}" if tail else ""
+
+
+class Labs:
+    """R rows, each a Lab of its own. setups: one a row; memory and row are filled in here."""
+
+    def __init__(self, setups: Sequence[RowSetup]) -> None:
+        self.rows: list[Row] = []
+        self._closed = False
+        self._scratch = scratch = tempfile.mkdtemp(prefix=SCRATCH_PREFIX)
+        self._janitor = subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", _JANITOR, scratch],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        memory_fd = os.memfd_create("pbt_rl-dmlab", os.MFD_CLOEXEC)
+        try:
+            os.ftruncate(memory_fd, ROW_BYTES * len(setups))
+            self.memory = mmap.mmap(memory_fd, 0)
+            for number, setup in enumerate(setups):
+                told = replace(setup, memory_fd=memory_fd, row=number)
+                self.rows.append(self._start(told))
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            os.close(memory_fd)
+        # Linux's clock of the CPU time of another process, by its id (see clock_getcpuclockid(3)).
+        self._clocks = [(~row.process.pid << 3) | 2 for row in self.rows]
+
+    def _start(self, setup: RowSetup) -> Row:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        log = tempfile.TemporaryFile("a+b")  # noqa: SIM115 - closed with the row
+        with theirs:
+            process = subprocess.Popen(
+                [sys.executable, "-m", f"{__package__}.dmlab_row", str(theirs.fileno()), str(os.getpid())],
+                pass_fds=[theirs.fileno(), setup.memory_fd],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=os.environ | dict.fromkeys(("TMPDIR", "TEST_TMPDIR"), self._scratch),
+                start_new_session=True,
+            )
+        row = Row(process, ours, log)
+        assert self._janitor.stdin is not None
+        self._janitor.stdin.write(b"%d\n" % process.pid)
+        self._janitor.stdin.flush()
+        send(row.line, setup)
+        return row
+
+    def wait(self, rows: Sequence[int]) -> None:
+        """Wait until one of these rows has answered, or `SILENCE_SECONDS` are over for the oldest request."""
+        oldest = min(self.rows[row].asked_at for row in rows)
+        left = oldest + SILENCE_SECONDS - time.monotonic()
+        poll = select.poll()
+        for row in rows:
+            poll.register(self.rows[row].line, select.POLLIN)
+        poll.poll(max(0.0, left * 1000))
+
+    def cpu_ns(self) -> int:
+        """CPU-nanoseconds of the rows so far. One that died counts nothing."""
+        total = 0
+        for clock in self._clocks:
+            with contextlib.suppress(OSError):
+                total += time.clock_gettime_ns(clock)
+        return total
+
+    def close(self) -> None:
+        """End every process and remove the scratch folder. Safe to call twice."""
+        if self._closed:
+            return
+        self._closed = True
+        for row in self.rows:
+            row.ask("close")
+        deadline = time.monotonic() + CLOSE_SECONDS
+        ended = True
+        for row in self.rows:
+            try:
+                row.process.wait(max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                row.process.kill()
+                row.process.wait()
+            ended &= row.process.returncode == 0
+            row.line.close()
+            row.log.close()
+        assert self._janitor.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._janitor.stdin.write(b"ended" if ended else b"")
+            self._janitor.stdin.close()
+        self._janitor.wait()
+        shutil.rmtree(self._scratch, ignore_errors=True)  # where the janitor itself was killed

@@ -1,0 +1,250 @@
+"""The process of one Lab: `python -m pbt_rl.envs.dmlab.row`, started and told what to do by `dmlab_process`.
+
+It is the only place where `deepmind_lab` is imported, and uses the module's own API (never its dm_env wrapper,
+which asks for an observation after an episode's end, where the module refuses it).
+
+    consumes   requests: ("try", scripts), ("begin", script, seed), ("step", action), ("fill", script, seed, steps),
+               ("close",)
+    produces   one answer to each, ("done", ...) or ("failed", words); observations in shared memory
+    waits for  the next request; dies with its parent
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import importlib.machinery
+import importlib.util
+import mmap
+import os
+import pickle
+import signal
+import socket
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..text_hash import hash_words
+from .cache import LevelCache
+from .levels import Pressed
+
+PICTURE = (3, 72, 96)
+WORDS = 16
+FRAME_SKIP = 4
+"""Engine frames of a step; 60 make a second."""
+ROW_BYTES = 3 * 72 * 96 + 4 * WORDS
+MAX_LOG_BYTES = 1 << 20
+MAX_MESSAGE_BYTES = 1 << 16
+MAX_WORDS_OF_AN_ERROR = 8000
+_MODULE = "deepmind_lab"
+_PICTURE, _TEXT, _LEFT = "RGB_INTERLEAVED", "INSTR", "FRAMES_REMAINING_AT_60"
+_LIMIT_SLACK = 1.0
+"""Frames by which the clock of a level may be off: it counts seconds."""
+_PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True)
+class RowSetup:
+    """What the process is told. config: settings of every Lab, and `of_level`: more of them for some scripts."""
+
+    config: Mapping[str, str]
+    of_level: Mapping[str, Mapping[str, str]]
+    renderer: str
+    actions: tuple[Pressed, ...]
+    cache_folder: str
+    """Empty: no cache."""
+    cache_bytes: int
+    memory_fd: int
+    row: int
+
+
+def send(line: socket.socket, message: object) -> None:
+    """Send a message as one packet. Raises ConnectionError where nobody is there."""
+    line.send(pickle.dumps(message), socket.MSG_NOSIGNAL)
+
+
+def receive(line: socket.socket) -> Any:
+    """Wait for the next message. Raises EOFError or ConnectionError where nobody is there."""
+    packet = line.recv(MAX_MESSAGE_BYTES)
+    if not packet:
+        raise EOFError
+    return pickle.loads(packet)
+
+
+def row_arrays(memory: mmap.mmap, row: int) -> tuple[NDArray[np.uint8], NDArray[np.int32]]:
+    """Picture [3, 72, 96] and words [16] of a row in the unit's memory."""
+    picture: NDArray[np.uint8] = np.ndarray(PICTURE, np.uint8, buffer=memory, offset=row * ROW_BYTES)
+    words: NDArray[np.int32] = np.ndarray(
+        (WORDS,), np.int32, buffer=memory, offset=row * ROW_BYTES + picture.nbytes
+    )
+    return picture, words
+
+
+def load_module() -> Any:
+    """Import `deepmind_lab`.
+
+    The `__init__` of its package does no more than load the library beside it, but needs Python up to 3.11,
+    setuptools below 82, six and dm_env. Where one of those lacks, the library is loaded here, under the same name: it
+    looks itself up by that.
+    """
+    try:
+        return importlib.import_module(_MODULE)
+    except ImportError:
+        package = importlib.util.find_spec(_MODULE)
+        library = Path(package.origin if package and package.origin else "").with_name(f"{_MODULE}.so")
+        if not library.is_file():
+            raise
+    loader = importlib.machinery.ExtensionFileLoader(_MODULE, str(library))
+    spec = importlib.util.spec_from_file_location(_MODULE, library, loader=loader)
+    assert spec is not None, "there is a loader"
+    module = sys.modules[_MODULE] = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    return module
+
+
+class Game:
+    """One Lab at a time. It is made anew for another level and kept for another episode of the same one."""
+
+    def __init__(self, setup: RowSetup) -> None:
+        self._module = load_module()
+        self._setup = setup
+        self._picture, self._words = row_arrays(mmap.mmap(setup.memory_fd, 0), setup.row)
+        self._cache = LevelCache(Path(setup.cache_folder), setup.cache_bytes) if setup.cache_folder else None
+        self._script = ""
+        self._lab: Any = None
+        self._actions: list[NDArray[np.intc]] = []
+        self._frames_left: float | None = None
+
+    def try_levels(self, scripts: list[str]) -> None:
+        """Make a Lab of each, so that what is wrong with names and settings shows."""
+        for script in scripts:
+            self._open(script)
+        self.close()
+
+    def begin(self, script: str, seed: int) -> None:
+        """Begin an episode and write its first observation."""
+        if script != self._script:
+            self._open(script)
+        self._lab.reset(seed=seed)
+        self._observe()
+
+    def step(self, action: int) -> tuple[float, bool, bool]:
+        """Return (reward, whether the episode has ended, whether its time limit ended it).
+
+        After the end the module has no observation: the last one stays. The limit is told from the frames that were
+        left before the step; a level that does not tell them is taken to end by its own rules.
+        """
+        reward = float(self._lab.step(self._actions[action], num_steps=FRAME_SKIP))
+        if self._lab.is_running():
+            self._observe()
+            return reward, False, False
+        left = self._frames_left
+        return reward, True, left is not None and left <= FRAME_SKIP + _LIMIT_SLACK
+
+    def fill(self, script: str, seed: int, steps: int) -> tuple[int, int]:
+        """Begin an episode and play so many random steps of it; return (maps that the cache had, maps built) so far."""
+        assert self._cache is not None, "filling takes a cache"
+        self.begin(script, seed)
+        rng = np.random.default_rng(seed)
+        for _ in range(steps):
+            if self.step(int(rng.integers(len(self._actions))))[1]:
+                break
+        return self._cache.hits, self._cache.misses
+
+    def close(self) -> None:
+        """Close the Lab, if there is one."""
+        if self._lab is not None:
+            self._lab.close()
+        self._lab, self._script = None, ""
+
+    def _open(self, script: str) -> None:
+        self.close()
+        wanted = [_PICTURE, _TEXT, _LEFT]
+        while self._lab is None:
+            try:
+                self._lab = self._module.Lab(
+                    script,
+                    wanted,
+                    {**self._setup.config, **self._setup.of_level.get(script, {})},
+                    renderer=self._setup.renderer,
+                    level_cache=self._cache,
+                )
+            except ValueError as error:  # not every level has instructions and a clock
+                missing = next((name for name in wanted[1:] if name in str(error)), None)
+                if missing is None:
+                    raise
+                wanted = [name for name in wanted if name != missing]
+        self._script = script
+        self._actions = [_pressed(self._lab.action_spec(), pressed) for pressed in self._setup.actions]
+
+    def _observe(self) -> None:
+        seen = self._lab.observations()
+        self._picture[:] = np.moveaxis(seen[_PICTURE], -1, 0)
+        hash_words(seen.get(_TEXT, ""), self._words)
+        # A level without a limit shows 0 all the time; with one, the episode is over before it shows 0.
+        self._frames_left = float(seen[_LEFT][0]) if _LEFT in seen and seen[_LEFT][0] > 0 else None
+
+
+def _pressed(spec: list[dict[str, Any]], pressed: Pressed) -> NDArray[np.intc]:
+    """Return one action as the engine takes it: a number for each entry of its action spec, in that order."""
+    names = [entry["name"] for entry in spec]
+    absent = sorted(pressed.keys() - set(names))
+    if absent:
+        raise ValueError(f"the level has no action {', '.join(absent)}, only {', '.join(names)}")
+    action = np.array([pressed.get(name, 0) for name in names], np.intc)
+    if any(not entry["min"] <= value <= entry["max"] for entry, value in zip(spec, action, strict=True)):
+        raise ValueError(f"the level's actions have other bounds: {spec}, not {dict(pressed)}")
+    return action
+
+
+def serve(line: socket.socket, setup: RowSetup) -> None:
+    """Answer requests until one says close."""
+    game: Game | None = None
+    try:
+        while True:
+            kind, *content = receive(line)
+            if kind == "close":
+                return
+            try:
+                game = game or Game(setup)
+                answer: tuple[str, Any] = ("done", _do(game, kind, content))
+            except Exception as error:  # noqa: BLE001 - whatever the module raises, the parent says it
+                answer = ("failed", f"{type(error).__name__}: {error}"[:MAX_WORDS_OF_AN_ERROR])
+            send(line, answer)
+    finally:
+        if game is not None:
+            game.close()
+
+
+def _do(game: Game, kind: str, content: list[Any]) -> tuple[Any, ...] | None:
+    if kind == "step":
+        return game.step(*content)
+    if kind == "fill":
+        return game.fill(*content)
+    if kind == "begin":
+        if os.fstat(1).st_size > MAX_LOG_BYTES:  # the engine speaks there; only the end is of interest
+            os.ftruncate(1, 0)
+        game.begin(*content)
+    else:
+        assert kind == "try", kind
+        game.try_levels(*content)
+    return None
+
+
+def main() -> None:
+    """Run as a child process. argv: descriptor of the socket, the parent's process id."""
+    line = socket.socket(fileno=int(sys.argv[1]))
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != int(sys.argv[2]):  # the parent died before the line above
+        os._exit(1)
+    with contextlib.suppress(EOFError, ConnectionError):
+        serve(line, receive(line))
+
+
+if __name__ == "__main__":
+    main()

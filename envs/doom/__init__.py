@@ -1,0 +1,1 @@
+"""Doom by VizDoom: units of one player, duels of two. Imports `envs` only."""

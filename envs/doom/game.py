@@ -1,0 +1,184 @@
+"""Games of Doom: processes of the engine, started so that nothing can be left behind.
+
+The package starts the engine with a fork of ours, finds it by names in /dev/shm, and lets it write
+`_vizdoom.ini` and `_vizdoom/` into the working directory. When we are killed the engine would wait for us for
+ever, and the names would stay. So
+
+- the engine is started by a launcher that ties its life to ours (PR_SET_PDEATHSIG), takes it out of our
+  process group (Ctrl-C is for us), closes the descriptors it would inherit, and gives it a scratch folder
+  of its own to work in (two that make `_vizdoom/` in the same one at once end each other, and us);
+- the names are removed as soon as both sides have opened them, and the scratch folder once all games of a unit
+  have started.
+
+Only who is killed in the tenth of a second in which a game starts can leave three small files in /dev/shm and
+a folder in /tmp.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import vizdoom
+from numpy.typing import NDArray
+
+from ..base import EnvSetupError
+
+SCREEN = (120, 160)
+"""Height and width that the engine draws: its smallest, and twice as fast as 256x144."""
+PICTURE = (3, 72, 128)
+
+_WITH_BOTS = (
+    "-host 1 -deathmatch +sv_forcerespawn 1 +sv_noautoaim 1 +sv_respawnprotect 1 +sv_spawnfarthest 1 "
+    "+viz_respawn_delay 0"
+)
+"""One host alone opens no port."""
+
+_LAUNCHER = """
+import ctypes, os, sys
+ctypes.CDLL(None).prctl(1, 9)
+if os.getppid() != int(sys.argv[1]):
+    os._exit(1)
+os.setsid()
+os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+if sys.argv[2] == "quiet":
+    null = os.open(os.devnull, os.O_RDWR)
+    for descriptor in range(3):
+        os.dup2(null, descriptor)
+own = os.path.join(sys.argv[3], str(os.getpid()))
+os.mkdir(own)
+os.chdir(own)
+os.execv(sys.argv[4], sys.argv[4:])
+"""
+
+
+class Games:
+    """R games of one scenario, already started; game r draws its episodes from seeds[r].
+
+    config: the package's file NAME.cfg. With bots it is a game for several players, of whom one is ours.
+    """
+
+    def __init__(self, config: str, bots: int, buttons: Sequence[str], seeds: Sequence[int]) -> None:
+        self.running: list[Any] = []
+        self._bots = bots
+        scratch = Path(tempfile.mkdtemp(prefix="pbt_rl_doom_"))
+        try:
+            launcher = write_launcher(scratch)
+            # One after the other: the package forks, and OpenBLAS cannot stand two forks of one process at once.
+            for seed in seeds:
+                game = configured(config, buttons, launcher, seed, _WITH_BOTS if bots else "")
+                start(game)
+                self.running.append(game)
+            self._pids = pids(scratch)
+        finally:
+            shutil.rmtree(scratch)
+
+    def begin(self, row: int) -> Any:
+        """Begin an episode of a game; return the game."""
+        game = self.running[row]
+        game.new_episode()
+        if self._bots:
+            game.send_game_command("removebots")
+            for _ in range(self._bots):
+                game.send_game_command("addbot")
+        return game
+
+    def cpu_ns(self) -> int:
+        """CPU-nanoseconds of the games so far. A game that died counts nothing."""
+        return cpu_ns(self._pids)
+
+    def close(self) -> None:
+        """End every game once."""
+        while self.running:
+            self.running.pop().close()
+
+
+def write_launcher(scratch: Path, *, quiet: bool = False) -> Path:
+    """Write the program that starts an engine. quiet: cut it off from our terminal."""
+    engine = Path(vizdoom.__file__).with_name("vizdoom")
+    told = [str(os.getpid()), "quiet" if quiet else "aloud", str(scratch), str(engine)]
+    launcher = scratch / "launcher"
+    launcher.write_text(
+        f'#!/bin/sh\nexec {shlex.join([sys.executable, "-I", "-S", "-c", _LAUNCHER, *told])} "$@"\n'
+    )
+    launcher.chmod(0o700)
+    if not os.access(launcher, os.X_OK):  # the package would crash
+        raise EnvSetupError(
+            f"games of Doom are started from {scratch.parent}, where no program may run (mounted noexec): "
+            "set TMPDIR to another folder"
+        )
+    return launcher
+
+
+def pids(scratch: Path) -> list[int]:
+    """Processes that were started from a scratch folder."""
+    return [int(folder.name) for folder in scratch.glob("[0-9]*")]
+
+
+def cpu_ns(processes: Sequence[int]) -> int:
+    """CPU-nanoseconds of processes so far. One that died counts nothing."""
+    total = 0
+    for pid in processes:
+        with contextlib.suppress(OSError):  # Linux's clock of another process (see clock_getcpuclockid(3))
+            total += time.clock_gettime_ns((~pid << 3) | 2)
+    return total
+
+
+def configured(config: str, buttons: Sequence[str], launcher: Path, seed: int, arguments: str) -> Any:
+    """Make a game that is not yet started. arguments: those for the engine that make it one for several players."""
+    game = vizdoom.DoomGame()
+    game.load_config(str(Path(vizdoom.scenarios_path) / f"{config}.cfg"))
+    if arguments:
+        game.add_game_args(arguments)
+        game.set_render_hud(False)
+    game.set_vizdoom_path(str(launcher))
+    game.set_doom_config_path("/dev/null")
+    game.set_available_buttons([getattr(vizdoom.Button, name) for name in buttons])
+    game.set_available_game_variables([])
+    height, width = SCREEN
+    game.set_screen_resolution(getattr(vizdoom.ScreenResolution, f"RES_{width}X{height}"))
+    game.set_screen_format(vizdoom.ScreenFormat.CRCGCB)
+    game.set_mode(vizdoom.Mode.PLAYER)
+    game.set_window_visible(False)
+    game.set_sound_enabled(False)
+    game.set_episode_timeout(0)  # a timed-out game shows no final picture: we keep the time ourselves
+    game.set_seed(int(seed))
+    return game
+
+
+def start(game: Any) -> None:
+    """Start a game's engine, and remove the names in /dev/shm once both sides have opened them."""
+    game.init()
+    name = game.get_instance_id()
+    for kind in ("SM", "MQCtr", "MQDoom"):
+        Path(f"/dev/shm/ViZDoom{kind}{name}").unlink(missing_ok=True)  # noqa: S108 - the package's own place
+
+
+def _sources() -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Indices into a flat screen: two pixels of the screen for each of the picture, one below and right of the other.
+
+    Together they read every row and column of the screen, so that nothing small falls between them.
+    """
+    (height, width), (_, rows, columns) = SCREEN, PICTURE
+    row, column = np.arange(rows) * height // rows, np.arange(columns) * width // columns
+    flat = row[:, None] * width + column
+    return flat.ravel(), (flat + width + 1).ravel()
+
+
+_UPPER, _LOWER = _sources()
+
+
+def shrink(screen: NDArray[np.uint8], out: NDArray[np.uint8]) -> None:
+    """Write a screen [3, 120, 160] as a picture [3, 72, 128], each pixel the mean of two."""
+    flat = screen.reshape(3, -1)
+    upper, lower = flat.take(_UPPER, axis=1), flat.take(_LOWER, axis=1)
+    out[:] = ((upper & lower) + ((upper ^ lower) >> 1)).reshape(PICTURE)

@@ -1,0 +1,221 @@
+"""Doom: the scenarios that come with the package `vizdoom`, over its own engine.
+
+A row is a game in a process of its own (see `doom_game`), or one of the two players of a game (see `doom_duel`). A
+step is 4 tics of the engine (35 make a second); frames are tics. Observations are the screen, 128x72 RGB, as "obs",
+and "measurements": health, armour, ammunition, and weapons where there is a choice. Actions are discrete: of each
+component one choice is pressed (turning by degrees is a choice among a few; continuous and hybrid actions are not
+offered).
+
+What is learned from is the shaping: a factor on the scenario's own reward and coefficients of what the game variables
+say (kills, hits, damage, health, ammunition ...), all tunable. Members are ranked by the scenario's objective,
+which no coefficient touches. `doom_scenarios` has the table of both.
+
+The engine shows no final picture when it ends an episode for time, and calls that an end like any other. So its
+own limit is off and the unit keeps the time: an episode cut by the limit is truncated and has its final picture;
+one that the game ends (death, goal) is terminated.
+
+Axes: R rows, V game variables, E events, A action components.
+"""
+
+from __future__ import annotations
+
+import difflib
+import time
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..base import ActionSpec, ArraySpec, EnvSetupError, EnvSpec, ShapingSource, StepArrays, Unit
+from .duel import DuelUnit
+from .game import PICTURE, Games, shrink
+from .scenarios import OWN_REWARD, SCENARIOS, Scenario
+from .senses import Buttons, Senses, measurements
+
+FRAME_SKIP = 4
+
+
+def names() -> tuple[str, ...]:
+    """All scenarios, sorted."""
+    return tuple(sorted(SCENARIOS))
+
+
+def probe(name: str) -> EnvSpec:
+    """Describe a scenario; no game is started. Raises EnvSetupError for an unknown one."""
+    scenario = find(name)
+    return EnvSpec(
+        env_id=f"vizdoom/{name}",
+        obs={
+            "obs": ArraySpec(PICTURE, "uint8"),
+            "measurements": ArraySpec((measurements(scenario),), "float32"),
+        },
+        action=ActionSpec(nvec=tuple(len(choices) for choices in scenario.actions)),
+        frame_skip=FRAME_SKIP,
+        shaping=scenario.shaping,
+        seats=scenario.seats,
+    )
+
+
+def recipe(name: str) -> dict[str, object]:
+    """Defaults of a run. PBT compares members about 25 times within the budget."""
+    scenario = find(name)
+    duel = {"envs_per_unit": 4, "actor_timeout_seconds": 300.0}  # two engines a game, a second to start
+    return {
+        **(duel if scenario.seats > 1 else {}),
+        "model.encoder": "nature",
+        "model.hidden": 256,
+        "model.layers": 1,
+        "model.core": scenario.core,
+        "learner.rollout": 32,
+        "learner.batch": 1024,
+        "learner.minibatches": 4,
+        "learner.epochs": 2,
+        "learner.returns": "gae",
+        "hypers.unroll": 32,
+        "hypers.learning_rate": 3e-4,
+        "hypers.entropy_coef": 0.02,  # at 0.005 defend_the_center settled for turning and shooting, 4.3 kills
+        "hypers.clip_ratio": 0.2,
+        "hypers.gamma": 0.99,
+        "hypers.gae_lambda": 0.95,
+        "hypers.max_grad_norm": 0.5,
+        "train_for_frames": scenario.frames,
+        "pbt.period_frames": scenario.frames // 25,
+        "pbt.start_frames": scenario.frames // 10,
+    }
+
+
+def make_unit(name: str, rows: int, seed: int, shaping: ShapingSource) -> Unit:
+    """Make R rows. Raises EnvSetupError for an unknown scenario, and for players that do not fill its seats."""
+    scenario = find(name)
+    if scenario.seats == 1:
+        return DoomUnit(name, rows, seed, shaping)
+    return DuelUnit(probe(name), scenario, rows, seed, shaping)
+
+
+class DoomUnit:
+    """R games of one scenario for one player. Equal seeds give equal episodes."""
+
+    def __init__(self, name: str, rows: int, seed: int, shaping: ShapingSource) -> None:
+        assert rows > 0
+        self.spec = probe(name)
+        self.rows = rows
+        self._scenario = scenario = find(name)
+        self._shaping = shaping
+        self._buttons, self._senses = Buttons(scenario), Senses(scenario)
+
+        self._over_R = np.zeros(rows, np.bool_)
+        self._values_RV = np.zeros((rows, len(self._senses.names)))
+        self._own_factor_R = np.zeros(rows)
+        self._coefficients_RE = np.zeros((rows, len(self._senses.events)))
+        self._version_R = np.zeros(rows, np.int64)
+        self._own_R = np.zeros(rows)
+        self._shaped_R = np.zeros(rows)
+        self._length_R = np.zeros(rows, np.int64)
+        seeds = np.random.SeedSequence(seed).generate_state(rows).tolist()
+        self._games = Games(scenario.config or name, scenario.bots, self._buttons.names, seeds)
+        self._respawned: list[int] = []
+
+    def reset(self, out: StepArrays) -> None:
+        """See `Unit.reset`."""
+        for row in range(self.rows):
+            self._begin(row, out)
+        self._over_R[:] = False
+        out.first[:] = True
+        for array_R in (out.reward, out.terminated, out.truncated, out.episode_done):
+            array_R[:] = 0
+        self._write_measurements(out)
+        self._write_episode(out)
+
+    def step(self, action: NDArray[Any], out: StepArrays) -> None:
+        """See `Unit.step`. action: [R, A] int32."""
+        starts_R = self._over_R
+        before_RV = self._values_RV.copy()
+        own_R = np.zeros(self.rows)
+        ended_R = np.zeros(self.rows, np.bool_)
+        for row in range(self.rows):
+            if starts_R[row]:
+                self._begin(row, out)
+            else:
+                own_R[row], ended_R[row] = self._advance(row, action[row], out)
+        played_R = ~starts_R
+        self._length_R += played_R
+        cut_R = played_R & ~ended_R & (self._length_R * FRAME_SKIP >= self._scenario.limit)
+
+        event_RE = self._senses.happened(before_RV, self._values_RV)
+        while self._respawned:
+            self._read(self._respawned.pop())
+        reward_R = self._own_factor_R * own_R + (self._coefficients_RE * event_RE).sum(1)
+        out.reward[:] = reward_R * played_R
+        out.terminated[:] = ended_R
+        out.truncated[:] = cut_R
+        out.first[:] = starts_R
+        out.episode_done[:] = self._over_R = ended_R | cut_R
+        self._own_R += own_R
+        self._shaped_R += out.reward
+        self._write_measurements(out)
+        self._write_episode(out)
+
+    def close(self) -> None:
+        """End the games. Safe to call twice."""
+        self._games.close()
+
+    def cpu_ns(self) -> int:
+        """See `base.cpu_clock`: ours and that of the games."""
+        return time.process_time_ns() + self._games.cpu_ns()
+
+    def _begin(self, row: int, out: StepArrays) -> None:
+        self._version_R[row], values = self._shaping(row)
+        self._own_factor_R[row] = values.get(OWN_REWARD, 0.0)
+        self._coefficients_RE[row] = [values[name] for name in self._senses.events]
+        self._own_R[row] = self._shaped_R[row] = self._length_R[row] = 0
+        game = self._games.begin(row)
+        self._read(row)
+        shrink(game.get_state().screen_buffer, out.obs["obs"][row])
+
+    def _advance(self, row: int, action_A: NDArray[Any], out: StepArrays) -> tuple[float, bool]:
+        """Play a step of one game; return the scenario's own reward and whether the game has ended.
+
+        An ended game has no picture: the last one stays.
+        """
+        game = self._games.running[row]
+        own = game.make_action(self._buttons.pressed(action_A), FRAME_SKIP)
+        self._read(row)
+        if self._scenario.bots and game.is_player_dead() and not game.is_episode_finished():
+            game.respawn_player()
+            self._respawned.append(row)
+        state = game.get_state()
+        if state is not None:
+            shrink(state.screen_buffer, out.obs["obs"][row])
+        return own, state is None
+
+    def _read(self, row: int) -> None:
+        self._values_RV[row] = self._senses.read(self._games.running[row])
+
+    def _write_measurements(self, out: StepArrays) -> None:
+        out.obs["measurements"][:] = self._senses.measurements(self._values_RV)
+
+    def _write_episode(self, out: StepArrays) -> None:
+        match self._scenario.objective:
+            case "reward":
+                out.objective[:] = self._own_R
+            case "tics":
+                out.objective[:] = self._length_R * FRAME_SKIP
+            case "kills":
+                out.objective[:] = self._senses.of("KILLCOUNT", self._values_RV)
+            case "frags":
+                out.objective[:] = self._senses.of("FRAGCOUNT", self._values_RV)
+        out.raw_return[:] = self._own_R
+        out.shaped_return[:] = self._shaped_R
+        out.length[:] = self._length_R
+        out.shaping_version[:] = self._version_R
+
+
+def find(name: str) -> Scenario:
+    """Scenario of a name. Raises EnvSetupError where there is none."""
+    if name not in SCENARIOS:
+        close = difflib.get_close_matches(name.lower().replace("-", "_"), SCENARIOS)
+        hint = f" Did you mean {', '.join('vizdoom/' + n for n in close)}?" if close else ""
+        raise EnvSetupError(
+            f"vizdoom/{name} is not a scenario.{hint} `pbt-rl envs` lists all {len(SCENARIOS)} of them"
+        )
+    return SCENARIOS[name]

@@ -1,0 +1,115 @@
+"""Has the population's figures drawn beside a run: by a process of its own, so that the run never waits for one."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import pickle
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO
+
+from pbt_rl.wire.process import Child
+
+MIN_GAP_SECONDS = 60.0
+GAP_FACTOR = 10.0
+"""Between two drawings lies at least so many times what the last one took."""
+LIMIT_SECONDS = 300.0
+PATIENCE_SECONDS = 20.0
+"""How long the end of a run waits for the last drawing."""
+LOWEST = 19
+"""Priority of a drawing beside training (`nice`)."""
+INSTALL = 'pip install "pbt-rl[report]"'
+
+
+class Drawing:
+    """Figures of one run, as PNG files by name.
+
+    loop      consumes   the run's journal, as it is when a drawing begins
+              produces   images, for who polls
+              waits for  nothing; `finish` for the last drawing
+
+    What goes wrong is said once to `warn`; then nothing more is drawn, and training goes on.
+    """
+
+    def __init__(self, run: Path, warn: Callable[[str], None]) -> None:
+        self._run, self._warn = run, warn
+        self._child: Child | None = None
+        self._file: IO[bytes] | None = None
+        self._wanted = self._given_up = False
+        self._began = 0.0
+        self._next = 0.0
+
+    def want(self) -> None:
+        """Something has changed: draw when it is time to."""
+        if not self._given_up and importlib.util.find_spec("matplotlib") is None:
+            self._give_up(f"no figures reach TensorBoard: they need matplotlib ({INSTALL})")
+        self._wanted = not self._given_up
+
+    def poll(self) -> dict[str, bytes]:
+        """Images that have become ready; begins the next drawing if one is due."""
+        ready = self._collect()
+        if self._wanted and self._child is None and time.monotonic() >= self._next:
+            self._begin(priority=LOWEST)
+        return ready
+
+    def finish(self, patient: Callable[[], bool] = lambda: True) -> dict[str, bytes]:
+        """Wait for a drawing of the last state while `patient`, and leave no process behind."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        ready: dict[str, bytes] = {}
+        while (self._child is not None or self._wanted) and patient() and time.monotonic() < deadline:
+            ready = self._collect() or ready
+            if self._wanted and self._child is None:
+                self._begin(priority=0)  # nothing trains any more
+            time.sleep(0.02)
+        if self._child is not None:
+            self._child.end(0.0)
+            self._release()
+            if patient():
+                self._warn(f"the last figures for TensorBoard were not drawn within {PATIENCE_SECONDS:.0f} s")
+        return ready
+
+    def _begin(self, priority: int) -> None:
+        self._wanted = False
+        self._began = time.monotonic()
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the drawing is collected
+        number = self._file.fileno()
+        try:
+            self._child = Child(
+                "pbt_rl.report.images", "the drawing", (self._run, number, priority), [number]
+            )
+        except OSError as error:
+            self._release()
+            self._give_up(f"figures are no longer drawn ({error}); training goes on")
+
+    def _collect(self) -> dict[str, bytes]:
+        if self._child is None or self._file is None:
+            return {}
+        seconds = time.monotonic() - self._began
+        code = self._child.exit_code()
+        if code is None and seconds < LIMIT_SECONDS:
+            return {}
+        self._next = self._began + max(MIN_GAP_SECONDS, GAP_FACTOR * seconds)
+        images: dict[str, bytes] = {}
+        if code == 0:
+            self._file.seek(0, os.SEEK_SET)
+            images = pickle.load(self._file)
+        else:
+            how = f"it took over {LIMIT_SECONDS:.0f} s" if code is None else self._child.how_it_ended()
+            self._give_up(f"figures are no longer drawn for TensorBoard ({how}); training goes on")
+        self._child.end(0.0)
+        self._release()
+        return images
+
+    def _release(self) -> None:
+        self._child = None
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _give_up(self, why: str) -> None:
+        self._given_up = True
+        self._wanted = False
+        self._warn(why)

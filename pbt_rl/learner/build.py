@@ -1,0 +1,129 @@
+"""Builds networks, packs and update settings from a config."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from pbt_rl.algos.distributions import make_distribution
+from pbt_rl.algos.models import LAST, PolicyNet, make_model
+from pbt_rl.algos.pack import Pack, Packing
+from pbt_rl.algos.rollout import ObsLayout
+from pbt_rl.algos.update import UpdateSettings
+from pbt_rl.config import Config, ModelConfig
+from pbt_rl.envs.base import EnvSpec
+from pbt_rl.errors import ConfigError
+from pbt_rl.pbt.hypers import SHAPING, Values
+from pbt_rl.plan import PackPlan
+
+
+def build_net(spec: EnvSpec, model: ModelConfig) -> PolicyNet:
+    """Make the policy network of an environment. Raises ConfigError if the model cannot be used with it."""
+    distribution = make_distribution(spec.action.nvec, len(spec.action.low))
+    try:
+        return make_model(
+            {name: layout.seen for name, layout in obs_layouts(spec).items()},
+            distribution.param_size,
+            gaussian=bool(spec.action.low),
+            encoder=model.encoder,
+            hidden=model.hidden,
+            layers=model.layers,
+            core=model.core,
+            core_size=model.core_size,
+            nvec=spec.action.nvec,
+        )
+    except ValueError as error:
+        raise ConfigError(f"--model.encoder: {error}") from error
+
+
+def compute_dtype(precision: str, device: torch.device, spec: EnvSpec) -> torch.dtype:
+    """Bf16 where it is faster: images, on a device with bf16 matrix instructions."""
+    if precision != "auto":
+        return torch.bfloat16 if precision == "bf16" else torch.float32
+    if device.type == "cuda":
+        fast = torch.cuda.is_bf16_supported(including_emulation=False)
+    else:
+        fast = bool(torch.cpu._is_avx512_bf16_supported())  # noqa: SLF001 - torch has no public question for it
+    return torch.bfloat16 if fast and _sees_images(spec) else torch.float32
+
+
+def _sees_images(spec: EnvSpec) -> bool:
+    return any(a.dtype == "uint8" and len(a.shape) >= 2 for a in spec.obs.values())
+
+
+VMAP_ON_CPU = 4
+"""Policies from which on small networks are faster together on a CPU (docs/benchmarks.md)."""
+
+
+def packing_of(config: Config, device: torch.device, spec: EnvSpec, places: int) -> Packing:
+    """How a pack computes its policies where the user does not say.
+
+    On a CPU images alone keep the cores busy, while for vectors the calls cost more than the arithmetic. A user's own
+    encoder may do what vmap cannot: there it is left to them.
+    """
+    if config.learner.packing != "auto":
+        return config.learner.packing
+    small = not _sees_images(spec) and ":" not in config.model.encoder
+    together = device.type != "cpu" or (small and places >= VMAP_ON_CPU)
+    return "vmap" if together else "loop"
+
+
+def normalized_obs(spec: EnvSpec) -> dict[str, int]:
+    """Observations that can be normalised -> their size. Not LAST: a rare action would become a large number."""
+    return {
+        name: array.shape[0]
+        for name, array in spec.obs.items()
+        if array.dtype == "float32" and len(array.shape) == 1 and name != LAST
+    }
+
+
+def build_pack(config: Config, spec: EnvSpec, plan: PackPlan, values: list[Values], seed: int) -> Pack:
+    """Make the pack of a plan with its first members; `seed` and who they are draw the weights."""
+    device = torch.device(plan.device)
+    seeds = iter([weights_seed(seed, member, 0) for member in plan.members[: plan.places]])
+
+    def next_net() -> PolicyNet:  # the pack makes one a policy, in order
+        own = next(seeds, None)
+        if own is not None:
+            torch.manual_seed(own)
+        return build_net(spec, config.model)
+
+    hyper_names = [k for k in values[0] if not k.startswith(SHAPING)]
+    return Pack(
+        next_net,
+        plan.places,
+        {name: [v[name] for v in values] for name in hyper_names},
+        device=device,
+        compute_dtype=compute_dtype(config.learner.precision, device, spec),
+        packing=packing_of(config, device, spec, plan.places),
+        optimizer="adam" if config.algo == "appo" else "rmsprop",
+        normalized_obs=normalized_obs(spec) if config.learner.normalize_observations else {},
+        normalize_returns=config.learner.normalize_returns,
+    )
+
+
+def update_settings(config: Config, spec: EnvSpec) -> UpdateSettings:
+    """Return the part of a config that an update needs."""
+    learner, appo = config.learner, config.algo == "appo"
+    return UpdateSettings(
+        algo=config.algo,
+        epochs=learner.epochs if appo else 1,
+        minibatches=learner.minibatches if appo else 1,
+        use_vtrace=learner.returns == "vtrace" or (learner.returns == "auto" and config.mode == "async"),
+        normalize_advantage=learner.normalize_advantage,
+        kl_target=learner.kl_target if learner.lr_schedule == "kl-adaptive" else None,
+        distribution=make_distribution(spec.action.nvec, len(spec.action.low)),
+    )
+
+
+def obs_layouts(spec: EnvSpec) -> dict[str, ObsLayout]:
+    """How each observation array of an environment is kept on the device."""
+    return {
+        name: ObsLayout(a.dtype, a.shape, spec.frame_stack if a.dtype == "uint8" and len(a.shape) == 2 else 1)
+        for name, a in spec.obs.items()
+    }
+
+
+def weights_seed(seed: int, member: int, generation: int) -> int:
+    """What a member's fresh weights are drawn from: the run's seed and who it is, not when or where it begins."""
+    return int(np.random.SeedSequence([seed, member, generation]).generate_state(1)[0])

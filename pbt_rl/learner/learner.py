@@ -1,0 +1,304 @@
+"""A learner: the process of one device. It holds the pack, serves acting and learns.
+
+    main thread      sampler, messages, reports        waits for the actors' eventfd or the supervisor's socket
+    trainer thread   learning and edits (async only)   waits for full rollouts or an edit
+
+In the sync modes there is one thread: sample a batch, learn, resume. In serial mode that thread is the
+supervisor's own, which calls `turn`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import mmap
+import os
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pbt_rl.config import Config
+from pbt_rl.envs.base import EnvSpec
+from pbt_rl.errors import ConfigError
+from pbt_rl.learner.build import build_pack, update_settings
+from pbt_rl.learner.sampler import Sampler
+from pbt_rl.learner.trainer import Trainer
+from pbt_rl.pbt.hypers import Values
+from pbt_rl.plan import PackPlan
+from pbt_rl.record.checkpoint import save_member
+from pbt_rl.wire.mailbox import Mailbox
+from pbt_rl.wire.messages import Edit, LearnerReport, MemberStats, Seat
+from pbt_rl.wire.polling import AdaptivePoller
+from pbt_rl.wire.process import begin_child
+from pbt_rl.wire.tables import ShapingTable
+
+REPORT_SECONDS = 0.5
+SWITCH_SECONDS = 1e-4
+
+
+@dataclass(frozen=True)
+class LearnerSetup:
+    """What a learner is told. Descriptors are inherited."""
+
+    config: Config
+    spec: EnvSpec
+    plan: PackPlan
+    seed: int
+    values: list[Values]
+    """Initial values of the members that hold this pack's places at the start, in order."""
+    mailbox_fds: tuple[int, ...]
+    """One a unit, actor by actor."""
+    wake_fds: tuple[int, ...]
+    """One a unit: the eventfd of its actor."""
+    ready_fd: int
+    shaping_fd: int
+    exchange_fd: int
+    exchange_bytes: int
+
+
+class Learner:
+    """One pack with its sampler and trainer, driven by messages."""
+
+    def __init__(self, setup: LearnerSetup, connection: Connection[Any, Any]) -> None:
+        self._setup, self._connection = setup, connection
+        self._send_lock = threading.Lock()  # both threads send
+        config, spec, plan = setup.config, setup.spec, setup.plan
+        self._on_policy = config.mode != "async"
+        torch.set_num_threads(plan.threads if self._on_policy else max(1, plan.threads // 3))
+        self.pack = build_pack(config, spec, plan, setup.values, config.seed)
+        boxes = [
+            (Mailbox(spec, plan.rows, fd), wake)
+            for fd, wake in zip(setup.mailbox_fds, setup.wake_fds, strict=True)
+        ]
+        if self.pack.device.type == "cuda":
+            for box, _ in boxes:
+                _pin(box)
+        settings = update_settings(config, spec)
+        shaping = ShapingTable.map(tuple(spec.shaping), plan.places, setup.shaping_fd)
+        self.sampler = Sampler(
+            self.pack,
+            spec,
+            plan.members,
+            boxes,
+            settings.distribution,
+            config.learner.rollout,
+            0 if self._on_policy else 2 * plan.units_per_batch,
+            setup.seed + 1,
+            on_policy=self._on_policy,
+            frames=shaping.frames,
+        )
+        exchange = mmap.mmap(setup.exchange_fd, setup.exchange_bytes)
+        assert self.pack.member_bytes() <= setup.exchange_bytes, (
+            "the exchange memory is planned for one member"
+        )
+        self.trainer = Trainer(
+            self.pack,
+            self.sampler,
+            settings,
+            plan.members,
+            plan.units_per_batch,
+            config.learner.max_policy_lag,
+            shaping,
+            torch.frombuffer(exchange, dtype=torch.uint8),
+            setup.seed + 2,
+            self._learning_rate_factor,
+            config.seed,
+        )
+        self._threads = plan.threads
+        self._next_report = time.monotonic()
+        self._waiting_seconds = 0.0
+        self._reported: dict[str, float] = {}
+        self._limits: dict[int, int] = {}
+        """Index of a member -> steps with which it waits for a decision: that is reported at once."""
+        self.stopped = False
+        self._send(("ready",))
+
+    def _learning_rate_factor(self) -> float | torch.Tensor:
+        """The schedule's factor now, by each member's frames since its weights were drawn.
+
+        It multiplies the member's own learning rate.
+        """
+        if self._setup.config.learner.lr_schedule != "linear":
+            return 1.0
+        steps = self.sampler.tally.steps - self.trainer.residents.fresh_steps
+        frames_P = steps[self.sampler.clock.member] * self._setup.spec.frame_skip
+        factor_P = (1.0 - frames_P / self._setup.config.train_for_frames).clip(min=0.0)
+        return torch.from_numpy(factor_P).float().to(self.pack.device)
+
+    # -- loops ----------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Run as a child process, until the supervisor says stop."""
+        if not self._on_policy:
+            # Acting is many short operations. A trainer that comes back from a long one would otherwise wait for
+            # the interpreter up to 5 ms each time, since the other thread retakes it before anyone wakes up.
+            sys.setswitchinterval(SWITCH_SECONDS)
+            threading.Thread(target=self._train, daemon=True).start()
+        listener = AdaptivePoller(self._setup.ready_fd, self._connection.fileno())
+        while not self.stopped:
+            if self.turn():
+                continue
+            began = time.monotonic()
+            patience = max(0.0, self._next_report - began)
+            for fd in listener.wait(patience * 1000, awake=not self.trainer.learning):
+                if fd == self._setup.ready_fd:
+                    os.eventfd_read(fd)
+            self._waiting_seconds += time.monotonic() - began
+
+    def turn(self) -> bool:
+        """Do what can be done now; say whether anything was."""
+        busy = self.sampler.serve()
+        if self._on_policy:
+            self.trainer.run_commands()
+            learned = False
+            while self.trainer.has_batch:
+                self.trainer.learn()
+                self._report()
+                busy = learned = True
+            if learned:  # a batch is of all units (appo) or of one (a3c): none that rests is left out
+                self.sampler.resume_finished()
+        elif self.trainer.has_batch:
+            with self.trainer.wake:
+                self.trainer.wake.notify()
+        if self._limits and not self._on_policy:
+            self._report_limits()
+        if self._connection.poll():
+            self._handle(self._connection.recv())
+            busy = True
+        if time.monotonic() >= self._next_report and not (
+            self._on_policy and any(self.sampler.clock.occupants)
+        ):
+            self._report()
+        return busy
+
+    def _train(self) -> None:
+        torch.set_num_threads(self._threads)
+        ready_fd = self._setup.ready_fd
+        try:
+            if self.pack.device.type == "cuda":
+                # Its own stream, so that acting never queues behind an update. No events are needed: acting
+                # waits for its stream at every step, publishing waits for this one.
+                with torch.cuda.stream(torch.cuda.Stream(self.pack.device)):
+                    self.trainer.run(lambda: os.eventfd_write(ready_fd, 1))
+            else:
+                self.trainer.run(lambda: os.eventfd_write(ready_fd, 1))
+        except Exception:  # noqa: BLE001 - the parent shows it and ends the run
+            self._send(("error", traceback.format_exc()))
+            os._exit(1)
+
+    # -- messages -------------------------------------------------------------------------------------------
+
+    def _handle(self, message: tuple[Any, ...]) -> None:
+        kind, *args = message
+        if kind == "stop":
+            self.trainer.stopping = True
+            self.stopped = True
+            return
+        if kind == "limit":
+            member, frames = args
+            self._limits[self._setup.plan.members.index(member)] = -(-frames // self._setup.spec.frame_skip)
+            return
+        known: dict[str, Callable[..., None]] = {
+            "edit": self._edit,
+            "seat": self._seat,
+            "export": self._export,
+            "remember": self.trainer.residents.remember,
+            "forget": self.trainer.residents.forget,
+            "save": self._save,
+        }
+        command = known[kind]
+        self.trainer.commands.append(lambda: command(*args))
+        with self.trainer.wake:
+            self.trainer.wake.notify()
+
+    def _send(self, message: tuple[Any, ...]) -> None:
+        with self._send_lock:
+            self._connection.send(message)
+
+    def _edit(self, edit: Edit) -> None:
+        self._send(("applied", self.trainer.apply(edit)))
+
+    def _seat(self, seat: Seat) -> None:
+        self._send(("seated", seat, self.trainer.seat(seat)))
+
+    def _export(self, member: int, generation: int | None) -> None:
+        self.trainer.residents.write_exchange(member, generation)
+        self._send(("exported", member))
+
+    def _save(self, member: int, path: Path, values: Values) -> None:
+        try:
+            save_member(path, self.pack, self.trainer.residents.state(member), member, values)
+        except OSError as error:
+            self._send(("not_saved", path, str(error)))
+        else:
+            self._send(("saved", path))
+
+    def _report_limits(self) -> None:
+        steps = self.sampler.tally.steps
+        reached = [i for i, limit in self._limits.items() if steps[i] >= limit]
+        for i in reached:
+            del self._limits[i]
+        if reached:
+            self._report()
+
+    def _report(self) -> None:
+        self._next_report = time.monotonic() + REPORT_SECONDS
+        plan, tally, tallies = self._setup.plan, self.sampler.tally, self.trainer.tallies
+        with self.sampler.lock:
+            episodes, tally.episodes = tally.episodes, []
+            games, tally.games = tally.games, []
+        with self.trainer.lock:
+            members = [
+                MemberStats(
+                    member=member,
+                    steps=tallies.steps[i],
+                    frames=int(tally.steps[i]) * self._setup.spec.frame_skip,
+                    updates=tallies.updates[i],
+                    values=self.trainer.take_means(i),
+                    generation=self.trainer.residents.generations[member],
+                    broken=self.trainer.take_broken(i),
+                )
+                for i, member in enumerate(plan.members)
+            ]
+            totals = {
+                "inference": tally.inference_seconds,
+                "learning": tallies.learning_seconds,
+                "waiting": self._waiting_seconds,
+            }
+            lag_max, discarded = tallies.lag_max, tallies.discarded
+        stage_seconds = {k: v - self._reported.get(k, 0.0) for k, v in totals.items()}
+        self._reported = totals
+        report = LearnerReport(plan.device, members, episodes, stage_seconds, lag_max, discarded, games)
+        self._send(("report", report))
+
+
+def _pin(box: Mailbox) -> None:
+    """Tell CUDA that a mailbox is page-locked memory, so that copies from it need no staging."""
+    address = ctypes.addressof(ctypes.c_char.from_buffer(box.memory))
+    torch.cuda.cudart().cudaHostRegister(address, len(box.memory), 0)
+
+
+def main() -> None:
+    """Run as a child process until the parent ends it."""
+    connection, setup = begin_child()
+    try:
+        Learner(setup, connection).run()
+    except ConfigError as error:
+        connection.send(("user_error", str(error)))
+        sys.exit(1)
+    except Exception:  # noqa: BLE001 - shown by the parent
+        with contextlib.suppress(BrokenPipeError):
+            connection.send(("error", traceback.format_exc()))
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

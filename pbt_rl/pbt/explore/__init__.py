@@ -1,0 +1,4 @@
+"""Rules of exploration: how values change.
+
+Pure: seeded Python, no process, no file, no torch.
+"""

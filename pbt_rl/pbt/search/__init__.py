@@ -1,0 +1,4 @@
+"""Searches over configurations: HyperTrick, Successive Halving, Hyperband, random, grid.
+
+Pure: seeded Python, no process, no file, no torch.
+"""

@@ -1,0 +1,172 @@
+"""What all searches over configurations share: members are drawn once, trained for a while, and given up.
+
+                    +--------------------------- goes on ---------------------------+
+                    v                                                               |
+   drawn -> trains until `until_frames` -> has enough episodes? --- yes --> judged -+--> stopped
+                    ^                               |                         (evicted or completed)
+                    +----- a little longer, no <----+
+
+A place that a stopped member leaves goes at once to the next member that never trained (`seats.py`).
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from random import Random
+from typing import Any
+
+from pbt_rl.pbt.decisions import Continue, Decision, MemberReport, PopulationReport, StateKey, Stop
+from pbt_rl.pbt.exploit.base import score
+from pbt_rl.pbt.hypers import HyperSpec, Values
+from pbt_rl.pbt.search.draws import Sampling, draw_random
+
+EXTENSIONS = 10
+"""A member with too few episodes gets this many extensions of a phase, of one in so many parts of it."""
+
+
+@dataclass
+class Progress:
+    """Where one member stands.
+
+    phase: the present one, from 0. start_frames: when its present weights were fresh.
+    end_frames: the end of the phase. until_frames: it waits from there on; less than `end_frames` while it may
+    not begin the phase, more if it was given more time. Both are frames of the member.
+    """
+
+    phase: int = 0
+    start_frames: int = 0
+    end_frames: int = 0
+    until_frames: int = 0
+    stopped: bool = False
+
+    @property
+    def released(self) -> bool:
+        """It may train to the end of the phase."""
+        return self.until_frames >= self.end_frames
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A member at the end of its phase, with a finite score."""
+
+    report: MemberReport
+    score: float
+
+
+class Search(ABC):
+    """A controller that draws configurations, trains them phase by phase, and stops them.
+
+    table: specs of all values of a member. Those that are `tuned` are sampled, for every member: unlike with
+    PBT no member keeps their defaults. All others keep theirs.
+    phase_frames: frames of a member in one phase (of Hyperband: one unit of its resource).
+    min_episodes: a member that ends a phase with fewer goes on a little, a tenth of a phase at a time. After a
+    whole phase more it is judged by what it has; one that has nothing is stopped.
+
+    A member that is broken, or whose objective is not finite, is stopped, and nothing of it is counted: what
+    happens to it is of no consequence for the others.
+
+    The first report is answered for all members, whatever it holds. Members that arrive with one report (those of
+    one pack do) are taken in an order drawn from the generator.
+    """
+
+    def __init__(
+        self,
+        table: Mapping[str, HyperSpec],
+        seed: int,
+        *,
+        phase_frames: int,
+        min_episodes: int = 1,
+        sampling: Sampling = draw_random,
+    ) -> None:
+        assert phase_frames > 0
+        self._table = dict(table)
+        self._rng = Random(seed)
+        self._phase_frames = phase_frames
+        self._min_episodes = min_episodes
+        self._sampling = sampling
+        self._begun = False
+        self._progress: list[Progress] = []
+
+    def initial(self, num_members: int) -> list[Values]:
+        """Sampled values, for every member."""
+        self._progress = [Progress() for _ in range(num_members)]
+        self._plan(num_members)
+        searched = {name: spec for name, spec in self._table.items() if spec.tuned}
+        rest = {name: spec.default for name, spec in self._table.items()}
+        return [rest | values for values in self._sampling(searched, num_members, self._rng)]
+
+    def observe(self, report: PopulationReport) -> list[Decision]:
+        """Judge the members that have ended a phase."""
+        if not self._begun:
+            self._begun = True
+            return self._begin(report)
+        decisions: list[Decision] = []
+        ended: dict[int, Ended] = {}
+        for m in report.members:
+            progress = self._progress[m.member]
+            if progress.stopped:
+                continue
+            if m.broken:
+                decisions.append(self._stop(m.member, "evicted: broken"))
+            elif m.frames >= progress.until_frames and progress.released:
+                if self._needs_more(m, progress):
+                    decisions.append(self._extend(m, progress))
+                else:
+                    own = score(m)
+                    if math.isnan(own):
+                        decisions.append(self._stop(m.member, "evicted: no finite objective"))
+                    else:
+                        ended[m.member] = Ended(m, own)
+        decisions += self._judge(ended, report)
+        return sorted(decisions, key=lambda d: d.member)
+
+    @abstractmethod
+    def _plan(self, num_members: int) -> None:
+        """Prepare for this many members."""
+
+    @abstractmethod
+    def _begin(self, report: PopulationReport) -> list[Decision]:
+        """Answer the first report: a decision for each member."""
+
+    @abstractmethod
+    def _judge(self, ended: dict[int, Ended], report: PopulationReport) -> list[Decision]:
+        """Decide about members that have ended their phase, by id; one without a decision is shown again.
+
+        report: it may also hold members that were stopped just now. Without a decision nothing may change.
+        """
+
+    def _needs_more(self, m: MemberReport, progress: Progress) -> bool:
+        return m.episodes < self._min_episodes and m.frames < progress.end_frames + self._phase_frames
+
+    def _extend(self, m: MemberReport, progress: Progress) -> Decision:
+        progress.until_frames = m.frames + max(1, self._phase_frames // EXTENSIONS)
+        reason = f"phase {progress.phase} goes on: {m.episodes} of {self._min_episodes} episodes"
+        return Continue(m.member, reason, progress.until_frames)
+
+    def _stop(self, member: int, reason: str) -> Decision:
+        self._progress[member].stopped = True
+        return Stop(member, reason)
+
+    def remembers(self) -> frozenset[StateKey]:
+        """Nothing."""
+        return frozenset()
+
+    def state_dict(self) -> dict[str, Any]:
+        """The generator's state and every member's progress, as JSON types."""
+        version, numbers, gauss = self._rng.getstate()
+        return {
+            "rng": [version, list(numbers), gauss],
+            "begun": self._begun,
+            "progress": [asdict(p) for p in self._progress],
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue exactly where `state_dict` was taken."""
+        version, numbers, gauss = state["rng"]
+        self._rng.setstate((version, tuple(numbers), gauss))
+        self._begun = bool(state["begun"])
+        self._progress = [Progress(**p) for p in state["progress"]]
+        self._plan(len(self._progress))

@@ -1,0 +1,147 @@
+"""Searches with a barrier: a bracket is one instance of Successive Halving, and several can run at once."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pbt_rl.pbt.decisions import Continue, Decision, MemberReport, PopulationReport, Restart
+from pbt_rl.pbt.exploit.base import rank
+from pbt_rl.pbt.hypers import HyperSpec
+from pbt_rl.pbt.search.base import Ended, Search
+from pbt_rl.pbt.search.draws import Sampling, draw_random
+
+
+@dataclass(frozen=True)
+class Rung:
+    """How many members a bracket trains in one phase, and to how many frames since their weights were fresh."""
+
+    members: int
+    frames: int
+
+
+@dataclass(frozen=True)
+class Bracket:
+    """The members of one Successive Halving, and its rungs."""
+
+    members: tuple[int, ...]
+    rungs: tuple[Rung, ...]
+
+
+class Brackets(Search):
+    """Runs brackets at once: when all members of one have ended a rung, the best of them enter the next.
+
+    restart: a member that goes on begins again from fresh weights, with the same values.
+    places: None lets any free place train any member that has not ended the rung (*dynamic* allocation). A number
+    ties each member to one place for the whole search (*static*): the members of one place take it one after
+    the other in every rung, and it idles when they have ended. It is not made for `restart`.
+
+    Ties are broken by the seeded generator. A member that vanishes is not waited for.
+    """
+
+    def __init__(
+        self,
+        table: Mapping[str, HyperSpec],
+        seed: int,
+        *,
+        phase_frames: int,
+        restart: bool,
+        places: int | None,
+        min_episodes: int = 1,
+        sampling: Sampling = draw_random,
+    ) -> None:
+        super().__init__(table, seed, phase_frames=phase_frames, min_episodes=min_episodes, sampling=sampling)
+        assert not (restart and places)
+        self._restart = restart
+        self._places = places
+        self._brackets: list[Bracket] = []
+
+    @abstractmethod
+    def brackets(self, num_members: int) -> list[Bracket]:
+        """Give every member its bracket."""
+
+    def _plan(self, num_members: int) -> None:
+        self._brackets = self.brackets(num_members)
+
+    def _begin(self, report: PopulationReport) -> list[Decision]:
+        decisions: list[Decision] = []
+        members = {m.member: m for m in report.members}
+        for bracket in self._brackets:
+            for member in bracket.members:
+                self._progress[member].end_frames = bracket.rungs[0].frames
+            first = self._release([members[i] for i in bracket.members if i in members], {}, restart=False)
+            decisions += first
+            chosen = {d.member for d in first}
+            decisions += [
+                Continue(i, "waits for its place", until_frames=0) for i in bracket.members if i not in chosen
+            ]
+        return sorted(decisions, key=lambda d: d.member)
+
+    def _judge(self, ended: dict[int, Ended], report: PopulationReport) -> list[Decision]:
+        by_member = {m.member: m for m in report.members if not self._progress[m.member].stopped}
+        decisions: list[Decision] = []
+        for bracket in self._brackets:
+            alive = [by_member[i] for i in bracket.members if i in by_member]
+            if not alive:
+                continue
+            phase = self._progress[alive[0].member].phase
+            if phase == len(bracket.rungs) - 1:
+                decisions += [
+                    self._stop(m.member, f"completed: {ended[m.member].score:.4g}")
+                    for m in alive
+                    if m.member in ended
+                ]
+                alive = [m for m in alive if m.member not in ended]
+            elif all(m.member in ended for m in alive):
+                decisions += self._evict(
+                    {m.member: ended[m.member].score for m in alive}, bracket.rungs[phase + 1]
+                )
+                alive = [m for m in alive if not self._progress[m.member].stopped]
+                for m in alive:
+                    self._enter(m, bracket.rungs[phase + 1])
+                decisions += self._release(alive, {}, restart=self._restart)
+                continue
+            decisions += self._release(alive, ended, restart=False)
+        return decisions
+
+    def _evict(self, scores: dict[int, float], rung: Rung) -> list[Decision]:
+        ranking = rank(scores, self._rng)
+        return [
+            self._stop(member, f"evicted: {scores[member]:.4g} is at place {place} of {len(ranking)}")
+            for place, member in enumerate(ranking, start=1)
+            if place > rung.members
+        ]
+
+    def _enter(self, m: MemberReport, rung: Rung) -> None:
+        progress = self._progress[m.member]
+        progress.phase += 1
+        progress.start_frames = m.frames if self._restart else 0
+        progress.end_frames = max(progress.start_frames + rung.frames, m.frames + 1)
+
+    def _release(
+        self, alive: Sequence[MemberReport], ended: Mapping[int, Ended], *, restart: bool
+    ) -> list[Decision]:
+        """Let members begin the rung that they are in: all, or the next of each place that none uses."""
+        busy = {
+            self._place(m.member)
+            for m in alive
+            if self._progress[m.member].released and m.member not in ended
+        }
+        decisions: list[Decision] = []
+        for m in alive:
+            progress = self._progress[m.member]
+            place = self._place(m.member)
+            if progress.released or place in busy:
+                continue
+            busy.add(place)
+            progress.until_frames = progress.end_frames
+            reason = f"phase {progress.phase}"
+            if restart:
+                decisions.append(Restart(m.member, dict(m.values), reason, progress.until_frames))
+            else:
+                decisions.append(Continue(m.member, reason, progress.until_frames))
+        return decisions
+
+    def _place(self, member: int) -> int:
+        return member if self._places is None else member % self._places

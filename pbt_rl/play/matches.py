@@ -1,0 +1,248 @@
+"""`pbt-rl eval RUN --against ...`: a trained member plays others at the same tables, in every seat equally often.
+
+Opponents are another run's member (or an earlier state of the same run), uniformly random actions, or a policy of
+one's own. Of a game of more than two seats the member plays one, its opponent all others.
+
+Axes: G games, R = G * S rows, S seats; A action components.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import NormalDist, fmean
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pbt_rl.envs.base import (
+    ACTION_MASK,
+    EnvSpec,
+    StepArrays,
+    Unit,
+    default_shaping_source,
+    private_step_arrays,
+    random_allowed,
+)
+from pbt_rl.envs.custom import find_factory
+from pbt_rl.envs.registry import make_unit, probe
+from pbt_rl.errors import ConfigError, environment_code
+from pbt_rl.play.evaluate import Player, find_member, load_pack, read_config, shares
+from pbt_rl.record.checkpoint import weights_path
+
+MAX_GAMES = 16
+"""Games that are played at once."""
+CONFIDENCE = 0.95
+Act = Callable[[Mapping[str, NDArray[Any]], NDArray[np.bool_]], NDArray[Any]]
+"""(name -> [N, ...] observations, [N] whether a game begins) -> [N, A] actions: what a policy of one's own is."""
+
+
+class Opponent(Protocol):
+    """Whoever answers rows of a step."""
+
+    def act(self, step: StepArrays) -> NDArray[Any]:
+        """[N, A] actions for all N rows of the step."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """Games of one player against others."""
+
+    wins: int
+    draws: int
+    losses: int
+    objectives: tuple[float, ...]
+    """Of the player, game by game."""
+    others: tuple[float, ...]
+    """Mean objective of its opponents, game by game."""
+
+    @property
+    def games(self) -> int:
+        """All of them."""
+        return self.wins + self.draws + self.losses
+
+    def lines(self) -> list[str]:
+        """The result as text."""
+        low, high = wilson(self.wins, self.games)
+        interval = f"between {low:.1%} and {high:.1%} with {CONFIDENCE:.0%} confidence"
+        score = (self.wins + self.draws / 2) / self.games
+        return [
+            f"win {self.wins}, draw {self.draws}, loss {self.losses} of {self.games} games",
+            f"wins {self.wins / self.games:.1%} ({interval}), score {score:.3f}",
+            f"objective: mean {fmean(self.objectives):.4g}, the others {fmean(self.others):.4g}",
+        ]
+
+
+def wilson(successes: int, trials: int) -> tuple[float, float]:
+    """Confidence interval of a share (Wilson 1927, "Probable inference, the law of succession").
+
+    centre +- half, with z the normal quantile, n trials and p the share seen:
+    centre = (p + z^2 / 2n) / (1 + z^2 / n), half = z / (1 + z^2 / n) sqrt(p (1 - p) / n + z^2 / 4n^2).
+    """
+    z = NormalDist().inv_cdf(0.5 + CONFIDENCE / 2)
+    p, n = successes / trials, trials
+    centre = (p + z * z / (2 * n)) / (1 + z * z / n)
+    half = z / (1 + z * z / n) * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+    return max(0.0, centre - half), min(1.0, centre + half)
+
+
+def evaluate_against(run: Path, member: str, against: str, games: int, seed: int, *, greedy: bool) -> None:
+    """Play games and print who won. The number of games is rounded up so that every seat is played equally often.
+
+    against: `random`; the folder of a run, or FOLDER@FRAMES for what it kept at so many frames
+    (--save-every-frames); or `module:factory`, called with the EnvSpec, that returns an `Act`. Raises ConfigError
+    where anything of that is not there, and for an environment of one agent.
+    """
+    if games < 1:
+        raise ConfigError(f"--episodes {games} cannot be used: give 1 or more")
+    if seed < 0:
+        raise ConfigError(f"--seed {seed} cannot be used: give 0 or more")
+    config = read_config(run)
+    number = find_member(run, member)
+    spec = probe(config.env, config.env_options)
+    if spec.seats == 1:
+        raise ConfigError(
+            f"--against {against} cannot be used: {config.env} has one agent, and nobody to meet"
+        )
+    total = -(-games // spec.seats) * spec.seats
+    tables = min(total, -(-MAX_GAMES // spec.seats) * spec.seats)
+    own_G, other_G = rows_of_seats(tables, spec.seats)
+    player = Player(
+        load_pack(config, spec, weights_path(run, number), seed), spec, len(own_G), seed, greedy=greedy
+    )
+    opponent, name = find_opponent(against, spec, len(other_G), seed + 1, greedy=greedy)
+    how = "greedy" if greedy else "sampled"
+    print(f"member {number} of {run} against {name}: {total} games of {config.env}, {how} actions")
+    unit = make_unit(spec.env_id, tables * spec.seats, seed, config.env_options, default_shaping_source(spec))
+    with closing(unit):
+        print("\n".join(play_games(unit, player, opponent, shares(total, tables)).lines()))
+
+
+def rows_of_seats(games: int, seats: int) -> tuple[list[int], list[int]]:
+    """Rows of the player, who sits in seat g % S of game g, and rows of the others."""
+    own = [g * seats + g % seats for g in range(games)]
+    return own, [row for row in range(games * seats) if row not in set(own)]
+
+
+def play_games(unit: Unit, player: Opponent, opponent: Opponent, share_G: list[int]) -> Result:
+    """Play `share_G[g]` games at table g, where the player sits in seat g % S."""
+    seats = unit.spec.seats
+    sides = tuple(zip((player, opponent), rows_of_seats(len(share_G), seats), strict=True))
+    step = private_step_arrays(unit.spec, unit.rows)
+    action_RA = np.zeros((unit.rows, unit.spec.action.components), unit.spec.action.dtype)
+    left = list(share_G)
+    wins = draws = losses = 0
+    objectives, others = [], []
+    unit.reset(step)
+    while any(left):
+        for side, rows in sides:
+            action_RA[rows] = side.act(_part(step, rows))
+        unit.step(action_RA, step)
+        for g in range(len(left)):
+            mine = g * seats + g % seats
+            if not step.episode_done[mine] or not left[g]:
+                continue
+            left[g] -= 1
+            own = float(step.objective[mine])
+            rest = [float(step.objective[g * seats + s]) for s in range(seats) if s != g % seats]
+            wins += own > max(rest)
+            draws += own == max(rest)
+            losses += own < max(rest)
+            objectives.append(own)
+            others.append(fmean(rest))
+    return Result(wins, draws, losses, tuple(objectives), tuple(others))
+
+
+def _part(step: StepArrays, rows: list[int]) -> StepArrays:
+    """Some rows of a step, copied."""
+    rest: dict[str, Any] = {f.name: getattr(step, f.name) for f in dataclasses.fields(step)}
+    obs = {name: array[rows] for name, array in rest.pop("obs").items()}
+    fields: dict[str, Any] = {name: None if array is None else array[rows] for name, array in rest.items()}
+    return StepArrays(obs=obs, **fields)
+
+
+# -- opponents ----------------------------------------------------------------------------------------------
+
+
+class RandomPlayer:
+    """Uniformly random allowed actions."""
+
+    def __init__(self, spec: EnvSpec, seed: int) -> None:
+        self._action, self._rng = spec.action, np.random.default_rng(seed)
+
+    def act(self, step: StepArrays) -> NDArray[Any]:
+        """See Opponent."""
+        rows = len(step.first)
+        if not self._action.nvec:
+            low, high = (np.array(x, np.float32) for x in (self._action.low, self._action.high))
+            return self._rng.uniform(low, high, (rows, len(low))).astype(np.float32)
+        everything = np.ones((rows, sum(self._action.nvec)), np.uint8)
+        return random_allowed(self._action.nvec, step.obs.get(ACTION_MASK, everything), self._rng)
+
+
+class OwnPlayer:
+    """A policy of the user's."""
+
+    def __init__(self, name: str, act: Act, spec: EnvSpec) -> None:
+        self._name, self._act, self._spec = name, act, spec
+
+    def act(self, step: StepArrays) -> NDArray[Any]:
+        """See Opponent. Raises ConfigError where the answer has the wrong shape."""
+        with environment_code(f"--against {self._name}"):
+            action = np.asarray(self._act(step.obs, step.first))
+        wanted = (len(step.first), self._spec.action.components)
+        if action.shape != wanted:
+            raise ConfigError(
+                f"--against {self._name} answered an array of shape {action.shape}: give [N, A] = {wanted} actions"
+            )
+        return action
+
+
+def find_opponent(against: str, spec: EnvSpec, rows: int, seed: int, *, greedy: bool) -> tuple[Opponent, str]:
+    """(opponent, its name in words). Raises ConfigError where there is none."""
+    if against == "random":
+        return RandomPlayer(spec, seed), "random actions"
+    folder, at, frames = against.rpartition("@")
+    run = Path(folder if at else against)
+    if (run / "config.json").is_file():
+        config = read_config(run)
+        theirs = probe(config.env, config.env_options)
+        if (theirs.obs, theirs.action, theirs.seats) != (spec.obs, spec.action, spec.seats):
+            raise ConfigError(
+                f"--against {against}: that run is on {config.env}, whose observations, actions or seats are others"
+            )
+        path, who = _past(run, frames) if at else _present(run)
+        pack = load_pack(config, theirs, path, seed)
+        return Player(pack, theirs, rows, seed, greedy=greedy), who
+    if ":" in against:
+        with environment_code(f"--against {against}"):
+            act = find_factory(against)(spec)
+        if not callable(act):
+            raise ConfigError(
+                f"--against {against} returned {type(act).__name__}: return a function of (observations, first) that "
+                "answers actions [N, A]"
+            )
+        return OwnPlayer(against, act, spec), against
+    raise ConfigError(
+        f"--against {against!r} cannot be used: write random, the folder of a run (RUN or RUN@FRAMES), or "
+        "module:factory"
+    )
+
+
+def _present(run: Path) -> tuple[Path, str]:
+    number = find_member(run, "best")
+    return weights_path(run, number), f"member {number} of {run}"
+
+
+def _past(run: Path, frames: str) -> tuple[Path, str]:
+    kept = sorted(int(p.name.removeprefix("at_")) for p in (run / "checkpoints").glob("at_*"))
+    if not frames.isdigit() or int(frames) not in kept:
+        known = ", ".join(map(str, kept)) or "none (train with --save-every-frames)"
+        raise ConfigError(f"--against {run}@{frames}: nothing was kept at {frames} frames; kept: {known}")
+    path = next(iter(sorted((run / "checkpoints" / f"at_{frames}").glob("policy_*.safetensors"))))
+    return path, f"member {int(path.stem.removeprefix('policy_'))} of {run} at {int(frames):,} frames"

@@ -1,0 +1,87 @@
+"""`pbt-rl replay RUN`: decide again what a recorded run decided, and compare bit for bit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+import pbt_rl
+from pbt_rl.config import Config
+from pbt_rl.errors import ConfigError
+from pbt_rl.record.folder import config_from_json
+from pbt_rl.record.journal import Mismatch, git_version, read_journal, replay_decisions
+from pbt_rl.run.controllers import build_controller
+from pbt_rl.run.resolved import value_table
+
+EXIT_OK, EXIT_DIFFERENT = 0, 1
+
+
+def replay(run: Path) -> int:
+    """Print how many rounds and decisions agree, or the first that does not; returns the exit code.
+
+    The environment is not needed: the journal says what shaping it has. Raises ConfigError where `run` is no run.
+    """
+    config, events = _read(run)
+    controller = build_controller(config, value_table(config, events[0]["spec"]["shaping"]), config.seed)
+    mismatches = replay_decisions(events, controller)
+    rounds = [event for event in events if event["event"] == "round"]
+    decisions = sum(len(event["decisions"]) for event in rounds)
+    counted = f"{len(rounds)} rounds with {decisions} decisions, and the values of all members at the start"
+    if not mismatches:
+        print(f"{run}: {counted}, agree bit for bit with what the controller decides again")
+        return EXIT_OK
+    print(f"{run}: of {counted}, {len(mismatches)} disagree with what the controller decides again")
+    print(_described(mismatches[0], events[mismatches[0].index]) + _origin(events[0]))
+    return EXIT_DIFFERENT
+
+
+def _read(run: Path) -> tuple[Config, list[dict[str, Any]]]:
+    try:
+        config = config_from_json(json.loads((run / "config.json").read_text()))
+        events = read_journal(run / "journal.jsonl")
+    except ConfigError:
+        raise
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise ConfigError(f"{run} is not the folder of a run: {error}") from error
+    if not events or events[0]["event"] != "start":
+        raise ConfigError(
+            f"{run} is not the folder of a run: its journal does not begin with the event `start`"
+        )
+    return config, events
+
+
+def _described(mismatch: Mismatch, event: Mapping[str, Any]) -> str:
+    pairs = zip_longest(mismatch.recorded, mismatch.replayed)
+    recorded, replayed = next((a, b) for a, b in pairs if a != b)
+    where = "values at the start" if event["event"] == "initial" else f"round at {event['frames']:,} frames"
+    lines = [f"first in line {mismatch.index + 1} of the journal, the {where}:"]
+    for said, one, other in (("recorded", recorded, replayed), ("decided again", replayed, recorded)):
+        lines.append(f"  {said}: {_differing(one, other)}")
+    return "\n".join(lines)
+
+
+def _differing(one: Any, other: Any) -> str:
+    """`one` in words; of two of a kind only what differs."""
+    if one is None:
+        return "nothing"
+    if type(one) is not type(other):
+        return str(one)
+    kind = "values" if isinstance(one, dict) else f"{type(one).__name__} of member {one.member}"
+    flat, flat_other = (_flat(x if isinstance(x, dict) else vars(x)) for x in (one, other))
+    parts = [f"{name} {flat[name]!r}" for name in flat if flat[name] != flat_other.get(name)]
+    return f"{kind}: " + ", ".join(parts)
+
+
+def _flat(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: v for k, v in fields.items() if k != "values"} | dict(fields.get("values", {}))
+
+
+def _origin(start: Mapping[str, Any]) -> str:
+    """Say so if other code made the record: its decisions may then differ for a good reason."""
+    then, now = (start["versions"].get("pbt_rl"), start["git"]), (pbt_rl.__version__, git_version())
+    if then == now:
+        return ""
+    return f"\nnote: recorded by pbt_rl {then[0]} (source {then[1]}), and this is {now[0]} ({now[1]})"

@@ -1,0 +1,72 @@
+"""The plan of a run in words."""
+
+from __future__ import annotations
+
+from pbt_rl.run.resolved import ResolvedRun
+
+TURN_ROLLOUTS = 20
+"""A turn of fewer rollouts of every unit loses more than a share in so many of its frames."""
+
+
+def describe_plan(facts: ResolvedRun) -> list[str]:
+    """Say in words who will run where."""
+    spec, plan, config = facts.spec, facts.plan, facts.config
+    resident = sum(pack.places for pack in plan.packs)
+    turns = f" ({resident} resident at a time)" if resident < config.num_policies else ""
+    first_line = (
+        f"{config.env}: {config.num_policies} policies{turns}, {config.algo}, {config.mode}; "
+        f"{plan.actors} actors, {plan.environments // spec.seats} environments"
+        f"{f' of {spec.seats} seats' if spec.seats > 1 else ''} on {plan.cpus} cores; "
+        f"1 step = {spec.frame_skip} frame{'s' if spec.frame_skip > 1 else ''}"
+    )
+    lines = [first_line]
+    for number, pack in enumerate(plan.packs):
+        steps = pack.units_per_batch * pack.envs_per_policy * config.learner.rollout
+        lines.append(
+            f"learner {number} on {pack.device}: members {_ids(pack.members)}"
+            f"{'' if pack.places == len(pack.members) else f' in {pack.places} place(s)'}; "
+            f"{pack.actors} actors x {pack.units_per_actor} units x {pack.rows} rows "
+            f"({pack.envs_per_policy} a policy); batch {steps} steps a policy; {pack.threads} thread(s)"
+        )
+    return [*lines, *_notes(facts)]
+
+
+def _notes(facts: ResolvedRun) -> list[str]:
+    """What the user may not have meant."""
+    config, notes = facts.config, []
+    if facts.spec.seats > 1:
+        notes.append(_matchup_note(facts))
+    pbt = config.controller in ("pbt", "mf-pbt") and config.pbt.enabled and config.num_policies > 1
+    first_round = max(config.pbt.start_frames, config.pbt.period_frames)
+    if pbt and first_round >= config.train_for_frames:
+        notes.append(
+            f"note: PBT compares members first at {first_round:,} frames each, and this run ends at "
+            f"{config.train_for_frames:,}: lower --pbt.start-frames and --pbt.period-frames to see it at work"
+        )
+    if config.searches:
+        return notes
+    for pack in facts.plan.packs:
+        lost = pack.units * pack.envs_per_policy * config.learner.rollout * facts.spec.frame_skip
+        if pack.places < len(pack.members) and config.turn_frames < TURN_ROLLOUTS * lost:
+            notes.append(
+                f"note: who leaves a place loses its unfinished rollouts, up to {lost:,} frames, and a turn is "
+                f"{config.turn_frames:,}: raise --turn-frames"
+            )
+            break
+    return notes
+
+
+def _matchup_note(facts: ResolvedRun) -> str:
+    """Who meets whom, in words."""
+    matchup, packs = facts.config.matchup, facts.plan.packs
+    if matchup.scheme == "self" or all(pack.places == 1 for pack in packs):
+        return "matchup: every member plays itself, so the objectives of a game that one wins and one loses say nothing"
+    limit = f", those of the same device ({len(packs)} devices)" if len(packs) > 1 else ""
+    return f"matchup: {matchup.scheme} against the other members{limit}; members are ranked by {matchup.objective}"
+
+
+def _ids(members: tuple[int, ...]) -> str:
+    """All of them, or the first and the last of many."""
+    if len(members) <= 16:
+        return ", ".join(map(str, members))
+    return f"{', '.join(map(str, members[:3]))}, ... {members[-1]} ({len(members)})"

@@ -1,0 +1,71 @@
+"""A run's folder and its fixed facts: what is decided before any process starts."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pbt_rl.config import Config
+from pbt_rl.envs.base import EnvSpec
+from pbt_rl.envs.registry import EnvOptions, probe
+from pbt_rl.errors import ConfigError, environment_code
+from pbt_rl.learner.build import build_net
+from pbt_rl.pbt.decisions import Controller
+from pbt_rl.pbt.hypers import HyperSpec, hyper_table, shaping_table
+from pbt_rl.plan import Machine, Plan, make_plan
+from pbt_rl.run.controllers import build_controller
+
+
+@dataclass(frozen=True)
+class ResolvedRun:
+    """All that follows from a config on a machine. Making it finds every mistake of the user's that can be found."""
+
+    config: Config
+    options: EnvOptions
+    spec: EnvSpec
+    plan: Plan
+    table: dict[str, HyperSpec]
+
+    @classmethod
+    def resolve(cls, config: Config, machine: Machine) -> ResolvedRun:
+        """Probe the environment and plan. Raises ConfigError or EnvSetupError."""
+        options = config.env_options
+        with environment_code(config.env):
+            spec = probe(config.env, options)
+        plan = make_plan(config, machine, spec.seats)
+        _check_matchup(config, spec, plan)
+        build_net(spec, config.model)  # a model that cannot be used shows here
+        return cls(config, options, spec, plan, value_table(config, spec.shaping))
+
+    def controller(self) -> Controller:
+        """Build the controller of this run, unused."""
+        return build_controller(self.config, self.table, self.config.seed)
+
+
+def value_table(config: Config, shaping: Mapping[str, float]) -> dict[str, HyperSpec]:
+    """Name -> spec of every value of a member. shaping: the environment's, with its defaults."""
+    table = hyper_table(config.hypers) | shaping_table(shaping)
+    rollout, unroll = float(config.learner.rollout), table["unroll"]
+    table["unroll"] = dataclasses.replace(
+        unroll, low=min(unroll.low, rollout), high=rollout, default=min(unroll.default, rollout)
+    )
+    return table
+
+
+def _check_matchup(config: Config, spec: EnvSpec, plan: Plan) -> None:
+    """Whether members meet, where they are ranked by whom they beat. Raises ConfigError."""
+    objective = config.matchup.objective
+    if objective == "return":
+        return
+    if spec.seats == 1:
+        reason, remedy = f"{config.env} has one agent, and nobody to beat", "leave it out"
+    elif len(plan.packs) > 1:
+        reason = f"members of different devices never meet, and there are {len(plan.packs)}"
+        remedy = "use one device (--devices), or --matchup.objective return"
+    elif plan.packs[0].places == 1:
+        reason = "one policy is there at a time, and it plays itself"
+        remedy = "use more policies (--num-policies, --resident), or --matchup.objective return"
+    else:
+        return
+    raise ConfigError(f"--matchup.objective {objective} cannot be used: {reason}: {remedy}")

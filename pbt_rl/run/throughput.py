@@ -1,0 +1,80 @@
+"""How fast a run is and where its processors' time goes."""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Mapping
+
+RATE_WINDOW_SECONDS = 10.0
+STRETCH_SECONDS = 60.0
+
+
+class Throughput:
+    """Frames and stage seconds over the time since it was made."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self._history: list[tuple[float, int]] = [(0.0, 0)]
+        """(seconds, frames of the population) at every report."""
+        self._training_since: float | None = None
+        self._stages: dict[str, float] = {}
+        self._stretch: deque[tuple[float, Mapping[str, float]]] = deque()
+        """(seconds, stage seconds) of the views of the last minute."""
+
+    @property
+    def seconds(self) -> float:
+        """Since the start."""
+        return time.monotonic() - self._began
+
+    @property
+    def training_seconds(self) -> float:
+        """Since the first frames; 0 before."""
+        return 0.0 if self._training_since is None else self.seconds - self._training_since
+
+    def note(self, frames: int, stage_seconds: Mapping[str, float]) -> None:
+        """Take in a report. frames: of the population, in total."""
+        now = self.seconds
+        if frames and self._training_since is None:
+            self._training_since = now
+        self._history.append((now, frames))
+        _add(self._stages, stage_seconds)
+
+    def take_stages(self, environment_seconds: float) -> dict[str, float]:
+        """Busy seconds by stage since the last call; those of the environments are told by the caller."""
+        stages, self._stages = self._stages, {}
+        stages["environment"] = environment_seconds
+        now = self.seconds
+        self._stretch.append((now, stages))
+        while self._stretch[0][0] < now - STRETCH_SECONDS:
+            self._stretch.popleft()
+        return stages
+
+    def last_stretch(self) -> dict[str, float]:
+        """Busy seconds by stage over the last minute."""
+        total: dict[str, float] = {}
+        for _, stages in self._stretch:
+            _add(total, stages)
+        return total
+
+    def rate(self) -> float:
+        """Frames/s lately."""
+        return self._rate_since(self._history[-1][0] - RATE_WINDOW_SECONDS)
+
+    def steady_rate(self) -> float:
+        """Frames/s over the last three quarters of the time in which frames came."""
+        start = next((seconds for seconds, frames in self._history if frames > 0), 0.0)
+        return self._rate_since(start + (self._history[-1][0] - start) / 4)
+
+    def _rate_since(self, start_seconds: float) -> float:
+        """Frames/s from the first report at or after `start_seconds` to the last one."""
+        index = bisect_left(self._history, start_seconds, key=lambda point: point[0])
+        first = self._history[min(index, len(self._history) - 1)]
+        last = self._history[-1]
+        return (last[1] - first[1]) / (last[0] - first[0]) if last[0] > first[0] else 0.0
+
+
+def _add(total: dict[str, float], stages: Mapping[str, float]) -> None:
+    for stage, seconds in stages.items():
+        total[stage] = total.get(stage, 0.0) + seconds

@@ -1,0 +1,194 @@
+"""An actor: a process that steps the environments of its units. It imports no torch.
+
+    waits for    the eventfd that the learner raises when a unit's actions are written
+    produces     one step in the unit's mailbox, then raises the learner's eventfd
+    unblocked by the learner; ended by its parent (or by its death)
+
+An actor that takes over from one that died finds its turn in the mailboxes' counters. Its first step is a
+reset, which delivers `first` everywhere: learners already know that as a transition that does not count.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import sys
+import time
+import traceback
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pbt_rl.envs.base import EnvSetupError, EnvSpec, Seated, Unit, cpu_clock, random_actions
+from pbt_rl.envs.registry import EnvOptions, make_unit
+from pbt_rl.wire.mailbox import BUSY_NS, HEARTBEAT_NS, STEPS, Mailbox
+from pbt_rl.wire.polling import AdaptivePoller
+from pbt_rl.wire.process import begin_child
+from pbt_rl.wire.tables import MatchupTable, ShapingTable
+
+
+@dataclass(frozen=True)
+class ActorSetup:
+    """What an actor is told. Descriptors are inherited."""
+
+    spec: EnvSpec
+    options: EnvOptions
+    policies: int
+    envs_per_policy: int
+    seeds: tuple[int, ...]
+    """One a unit."""
+    mailbox_fds: tuple[int, ...]
+    """One a unit."""
+    shaping_fd: int
+    wake_fd: int
+    """Raised by the learner when actions are written."""
+    ready_fd: int
+    """Raised by us when a step is written."""
+    warm_up_steps: tuple[int, ...]
+    """One a unit: random steps that it takes before it shows anything."""
+    matchup_fd: int = -1
+    """Who sits where, in environments of several seats; -1 for others."""
+    matchup_shape: tuple[int, int, int] = (0, 0, 0)
+    first_unit: int = 0
+    """Number of our first unit among those of the pack."""
+
+    @property
+    def rows(self) -> int:
+        """R of each unit."""
+        return self.policies * self.envs_per_policy
+
+
+NOBODYS_VERSION = -1
+
+
+class EpisodeSource:
+    """What a unit asks for whenever an episode begins on a row: shaping, and how far the training has come."""
+
+    def __init__(self, table: ShapingTable, envs_per_policy: int) -> None:
+        self._table, self._envs = table, envs_per_policy
+        self.nobodys = False
+        """Episodes that begin now are played at random: they have a version that counts for no member."""
+
+    def __call__(self, row: int) -> tuple[int, dict[str, float]]:
+        """See `ShapingSource`."""
+        version, values = self._table.read(row // self._envs)
+        return (NOBODYS_VERSION if self.nobodys else version), values
+
+    def training_info(self, row: int) -> dict[str, Any]:
+        """See `TrainingInfoInterface`."""
+        policy = row // self._envs
+        return {
+            "frames": int(self._table.frames[policy]),
+            "budget_frames": int(self._table.budget_frames[policy]),
+        }
+
+
+class UnitRunner:
+    """One unit and its mailbox."""
+
+    def __init__(
+        self, unit: Unit, box: Mailbox, ready_fd: int, source: EpisodeSource, warm_up_steps: int, seed: int
+    ) -> None:
+        self._unit, self._box, self._ready_fd = unit, box, ready_fd
+        self._source, self._warm_up_steps, self._seed = source, warm_up_steps, seed
+        self._started = False
+        self._clock = cpu_clock(unit)
+
+    def advance(self) -> bool:
+        """Take one step if it is our turn; say whether it was."""
+        if self._box.learner_has_turn:
+            return False
+        before = self._clock()
+        if self._started:
+            self._unit.step(self._box.action, self._box.step)
+        else:
+            self._start()
+            self._started = True
+        self._box.header[BUSY_NS] += self._clock() - before
+        self._box.header[STEPS] += self._unit.rows
+        self._box.publish_step(self._ready_fd)
+        return True
+
+    def _start(self) -> None:
+        """Begin, and play at random for as long as was asked: what is shown then is `first`, as after a reset."""
+        step, rng = self._box.step, np.random.default_rng(self._seed)
+        self._source.nobodys = self._warm_up_steps > 0
+        self._unit.reset(step)
+        for _ in range(self._warm_up_steps):
+            self._unit.step(random_actions(self._unit.spec, step, rng), step)
+            self._box.header[HEARTBEAT_NS] = time.monotonic_ns()
+        self._source.nobodys = False
+        if self._warm_up_steps:
+            step.first[:] = True
+            for array_R in (step.reward, step.terminated, step.truncated, step.episode_done):
+                array_R[:] = 0
+
+    def close(self) -> None:
+        """Release the environment."""
+        self._unit.close()
+
+
+class Actor:
+    """The units of one actor process. In serial mode it lives in the supervisor's process instead."""
+
+    def __init__(self, setup: ActorSetup) -> None:
+        self._setup = setup
+        table = ShapingTable.map(tuple(setup.spec.shaping), setup.policies, setup.shaping_fd)
+        sources = [EpisodeSource(table, setup.envs_per_policy) for _ in setup.seeds]
+        units = [
+            make_unit(setup.spec.env_id, setup.rows, seed, setup.options, source)
+            for seed, source in zip(setup.seeds, sources, strict=True)
+        ]
+        for unit in units:
+            if unit.spec != setup.spec:
+                raise EnvSetupError(
+                    f"{setup.spec.env_id} is not the same each time that it is made: it was {setup.spec}, "
+                    f"now {unit.spec}. Give it the same spaces and shaping always"
+                )
+        if setup.matchup_fd >= 0:
+            matchups = MatchupTable.map(setup.matchup_shape, setup.matchup_fd)
+            for number, unit in enumerate(units, start=setup.first_unit):
+                assert isinstance(unit, Seated), "units of several seats can be told who sits where"
+                unit.follow(functools.partial(matchups.read, number))
+        self._runners = [
+            UnitRunner(unit, Mailbox(setup.spec, setup.rows, fd), setup.ready_fd, source, steps, seed)
+            for unit, fd, source, steps, seed in zip(
+                units, setup.mailbox_fds, sources, setup.warm_up_steps, setup.seeds, strict=True
+            )
+        ]
+
+    def turn(self) -> bool:
+        """Advance every unit whose turn it is; say whether there was one."""
+        return any([runner.advance() for runner in self._runners])  # noqa: C419 - each must have its turn
+
+    def run(self) -> None:
+        """Advance units as their actions come, for ever."""
+        answers = AdaptivePoller(self._setup.wake_fd)
+        while True:
+            if not self.turn():
+                answers.wait()
+                os.eventfd_read(self._setup.wake_fd)
+
+    def close(self) -> None:
+        """Release the environments."""
+        for runner in self._runners:
+            runner.close()
+
+
+def main() -> None:
+    """Run as a child process until the parent ends it."""
+    connection, setup = begin_child()
+    try:
+        Actor(setup).run()
+    except EnvSetupError as error:
+        connection.send(("user_error", str(error)))
+    except Exception:  # noqa: BLE001 - whatever an environment raises is shown by the parent
+        with contextlib.suppress(BrokenPipeError):
+            connection.send(("error", traceback.format_exc()))
+    sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,105 @@
+"""Mailboxes: the shared memory between an actor and its learner, one per unit, holding one step.
+
+A mailbox is a small state machine over two counters in its header:
+
+    observations == actions + 1   the step lies here for the learner; only the learner may write (the actions)
+    observations == actions       the actions lie here for the actor; only the actor may write (the next step)
+
+Whoever has finished writing raises its own counter and then wakes the other side through an eventfd; nothing
+else is shared and there is no lock, so a process that is killed at any point leaves a mailbox that its
+successor can go on with. (The x86-64 memory model keeps the order of the two stores; elsewhere the eventfd's
+system call does.) Memory is anonymous (`memfd_create`) and passed by descriptor: nothing is left behind.
+
+R rows of the unit, A action components.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pbt_rl.envs.base import ArraySpec, EnvSpec, StepArrays, step_array_specs, step_arrays
+from pbt_rl.wire.memory import anonymous_memory, poison
+
+ALIGN = 64
+
+OBSERVATIONS, ACTIONS, HEARTBEAT_NS, BUSY_NS, STEPS = range(5)
+HEADER = ArraySpec((8,), "int64")
+
+
+def _layout(
+    specs: Mapping[str, ArraySpec], rows: int
+) -> tuple[dict[str, tuple[int, tuple[int, ...], str]], int]:
+    """Name -> (offset, shape, dtype) of arrays laid one after the other, and the size in bytes."""
+    table, offset = {}, HEADER.shape[0] * 8
+    for name, spec in specs.items():
+        shape = (rows, *spec.shape)
+        table[name] = (offset, shape, spec.dtype)
+        size = int(np.prod(shape)) * np.dtype(spec.dtype).itemsize
+        offset += -(-size // ALIGN) * ALIGN
+    return table, offset
+
+
+def _mailbox_specs(spec: EnvSpec) -> dict[str, ArraySpec]:
+    return step_array_specs(spec) | {"action": ArraySpec((spec.action.components,), spec.action.dtype)}
+
+
+class Mailbox:
+    """One unit's mailbox, seen from either side. `action`: [R, A]; `step`: see StepArrays."""
+
+    def __init__(self, spec: EnvSpec, rows: int, fd: int) -> None:
+        self.spec, self.rows, self.fd = spec, rows, fd
+        layout, size = _layout(_mailbox_specs(spec), rows)
+        self.memory = mmap.mmap(fd, size)
+        arrays = {
+            name: np.ndarray(shape, dtype, buffer=self.memory, offset=offset)
+            for name, (offset, shape, dtype) in layout.items()
+        }
+        self.header: NDArray[np.int64] = np.ndarray(HEADER.shape, HEADER.dtype, buffer=self.memory)
+        self.action: NDArray[Any] = arrays.pop("action")
+        self.step: StepArrays = step_arrays(spec, arrays)
+        self._arrays = arrays
+
+    @classmethod
+    def create(cls, spec: EnvSpec, rows: int, name: str) -> Mailbox:
+        """Make the memory and poison it."""
+        _, size = _layout(_mailbox_specs(spec), rows)
+        box = cls(spec, rows, anonymous_memory(size, name))
+        for array in (box.action, *box._arrays.values()):
+            poison(array)
+        return box
+
+    @property
+    def learner_has_turn(self) -> bool:
+        """A step lies here that was not answered."""
+        return bool(self.header[OBSERVATIONS] > self.header[ACTIONS])
+
+    def publish_step(self, wake_fd: int) -> None:
+        """Actor: the step is written; hand the mailbox to the learner."""
+        self.header[HEARTBEAT_NS] = time.monotonic_ns()
+        self.header[OBSERVATIONS] += 1
+        os.eventfd_write(wake_fd, 1)
+
+    def publish_action(self, wake_fd: int) -> None:
+        """Learner: the actions are written; hand the mailbox to the actor."""
+        self.header[HEARTBEAT_NS] = time.monotonic_ns()
+        self.header[ACTIONS] += 1
+        os.eventfd_write(wake_fd, 1)
+
+    def seconds_with_actor(self) -> float:
+        """How long the actor has held the turn; 0 while the learner has it."""
+        if self.learner_has_turn:
+            return 0.0
+        return (time.monotonic_ns() - int(self.header[HEARTBEAT_NS])) / 1e9
+
+    def close(self) -> None:
+        """Release descriptor and memory (the mapping goes when its last view does)."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1

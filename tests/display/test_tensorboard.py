@@ -1,0 +1,235 @@
+"""What TensorBoard would read."""
+
+import math
+import re
+from pathlib import Path
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from pbt_rl.config import Config
+from pbt_rl.display.tensorboard import TensorBoard, layout, member_scalars, population_scalars
+from pbt_rl.pbt.hypers import hyper_table
+from pbt_rl.pbt.options import PbtConfig
+from pbt_rl.run.controllers import build_controller
+from tests.helpers import journals
+from tests.helpers.views import STATS, member, view
+
+SMALL = Config("toy/x", num_policies=4, pbt=PbtConfig(period_frames=1000, start_frames=0, min_episodes=1))
+TABLE = hyper_table(SMALL.hypers)
+
+
+def fail(text):
+    raise AssertionError(f"unexpected warning: {text}")
+
+
+def written(run_dir: Path, folder: str) -> dict[str, list[tuple[int, float]]]:
+    events = EventAccumulator(str(run_dir / folder))
+    events.Reload()
+    return {tag: [(e.step, e.value) for e in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
+
+
+def write(run_dir, *views, config_json="{}", warn=fail):
+    board = TensorBoard(run_dir, len(views[0].members), config_json=config_json, warn=warn)
+    for shown in views:
+        board.update(shown)
+    board.close()
+
+
+def test_each_policy_and_the_population_have_a_folder_with_their_numbers(tmp_path):
+    write(tmp_path, view(member(0, -3.0), member(1, 5.0, learning_rate=1e-3, shaping__life_lost=-2.0)))
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["policy_00", "policy_01", "population"]
+    policy = written(tmp_path, "policy_01")
+    expected = {
+        "episodes/objective": 5.0,
+        "episodes/finished": 7,
+        "hypers/learning_rate": 1e-3,
+        "hypers/gamma": 0.99,
+        "hypers/unroll": 32.0,
+        "shaping/life_lost": -2.0,
+        "pbt/generation": 2,
+    }
+    for name, value in STATS.items():
+        group = "episodes" if name in ("raw_return", "shaped_return", "length_steps") else "learning"
+        expected[f"{group}/{name}"] = value
+    assert {tag: points[0][1] for tag, points in policy.items()} == pytest.approx(expected)
+    assert {points[0][0] for points in policy.values()} == {1000}
+
+    population = written(tmp_path, "population")
+    assert {tuple(step for step, _ in points) for points in population.values()} == {(8000,)}
+    assert {tag: points[0][1] for tag, points in population.items()} == pytest.approx(
+        {
+            "objective/best": 5.0,
+            "objective/mean": 1.0,
+            "objective/spread": 4.0,
+            "throughput/frames_per_second": 800.0,
+            "throughput/waiting_threads": 0.6,
+            "throughput/actors_restarted": 1,
+            "throughput/discarded_rollouts": 4,
+            "throughput/lag_mean": 1.25,
+            "throughput/lag_max": 6,
+            "cpu_share/environment": 0.75,
+            "cpu_share/learning": 0.25,
+            "pbt/replacements": 3,
+            "pbt/mutations": 5,
+        }
+    )
+
+
+@pytest.mark.parametrize("objective", [None, math.nan, math.inf])
+def test_what_is_unknown_is_not_written(tmp_path, objective):
+    unknown = member(0, objective, learning_rate=math.nan)
+    unknown.stats.clear()
+    write(tmp_path, view(unknown))
+    assert sorted(written(tmp_path, "policy_00")) == [
+        "episodes/finished",
+        "hypers/gamma",
+        "hypers/unroll",
+        "pbt/generation",
+        "shaping/life_lost",
+    ]
+    assert not any(tag.startswith("objective") for tag in written(tmp_path, "population"))
+
+
+def test_config_and_layout_are_in_the_population(tmp_path):
+    write(tmp_path, view(member(0)), config_json='{"seed": 3}')
+    events = EventAccumulator(str(tmp_path / "population"))
+    events.Reload()
+    assert {"config/text_summary", "custom_scalars__config__"} <= set(events.Tags()["tensors"])
+    text = events.Tensors("config/text_summary")[0].tensor_proto.string_val[0].decode()
+    assert text == '```json\n{"seed": 3}\n```'
+
+
+def test_a_chart_shows_one_quantity_of_every_member_and_nothing_else():
+    shown = view(member(0, shaping__life=1.0), member(1))
+    policy_tags = set(member_scalars(shown.members[0]))
+    population_tags = set(population_scalars(shown, shown.stage_seconds, 1.0))
+    charts = {title: chart for category in layout(shown).values() for title, chart in category.items()}
+    drawn = set()
+    for title, (kind, patterns) in charts.items():
+        assert kind == "Multiline"
+        [pattern] = patterns
+        # TensorBoard uses `re.match` on the tags of one run after the other.
+        of_policy = {tag for tag in policy_tags if re.match(pattern, tag)}
+        of_population = {tag for tag in population_tags if re.match(pattern, tag)}
+        assert bool(of_policy) != bool(of_population), title
+        assert len(of_policy) <= 1, title
+        drawn |= of_policy
+    assert policy_tags - drawn == {"episodes/finished"}
+
+
+def test_points_grow_rarer_and_changes_are_always_written(tmp_path):
+    hour = [
+        view(member(0, float(s)), seconds=float(s), frames=s, replacements=int(s >= 3001))
+        for s in range(1, 3601)
+    ]
+    write(tmp_path, *hour)
+    points = dict(written(tmp_path, "population")["objective/best"])
+    assert 500 < len(points) < 1000
+    assert {1, 2, 3, 3001, 3600} <= set(points)
+
+
+def test_busy_time_between_two_written_views_is_kept(tmp_path):
+    late = {"seconds": 2000.0, "frames": 2}
+    skipped = view(member(0), seconds=2000.5, frames=3, stage_seconds={"learning": 3.0})
+    last = view(member(0), seconds=2001.0, frames=4, stage_seconds={"environment": 1.0})
+    write(tmp_path, view(member(0), **late), skipped, last)
+    assert dict(written(tmp_path, "population")["cpu_share/learning"])[4] == 0.75
+
+
+def test_an_unchanged_member_is_not_written_again(tmp_path):
+    write(tmp_path, view(member(0)), view(member(0), seconds=20.0, frames=9000))
+    assert len(written(tmp_path, "policy_00")["pbt/generation"]) == 1
+
+
+def test_a_full_disk_is_said_once_and_training_goes_on(tmp_path):
+    warnings = []
+    board = TensorBoard(tmp_path, 1, config_json="{}", warn=warnings.append)
+    board._members[0].close()
+    with Path("/dev/full").open("wb", buffering=0) as full:
+        board._members[0]._file = full
+        board.update(view(member(0, 1.0)))
+        board.update(view(member(0, 2.0), seconds=100.0))
+        board.close()
+    assert len(warnings) == 1
+    assert "No space left" in warnings[0]
+
+
+def test_a_folder_that_cannot_be_written_stops_the_start(tmp_path):
+    (tmp_path / "population").write_text("in the way")
+    with pytest.raises(OSError, match="population"):
+        TensorBoard(tmp_path, 1, config_json="{}", warn=fail)
+
+
+def test_a_number_beyond_float32_is_no_error(tmp_path):
+    write(tmp_path, view(member(0, 1e300)))
+    assert written(tmp_path, "policy_00")["episodes/objective"][0][1] > 3e38
+
+
+def images(run_dir):
+    events = EventAccumulator(str(run_dir / "population"))
+    events.Reload()
+    return {
+        tag: [(e.step, e.width, e.encoded_image_string[:4]) for e in events.Images(tag)]
+        for tag in events.Tags()["images"]
+    }
+
+
+def test_figures_of_the_population_are_drawn_beside_the_run_and_at_its_end(tmp_path, monkeypatch):
+    monkeypatch.setattr("pbt_rl.display.drawing.PATIENCE_SECONDS", 300.0)
+    controller = build_controller(SMALL, TABLE, 0)
+    journals.write(
+        tmp_path,
+        journals.simulated(controller, 4, 4, {"pbt": SMALL.pbt}, chunk_frames=1000, limit_frames=3000),
+    )
+    board = TensorBoard(tmp_path, 1, config_json="{}", warn=fail)
+    board.update(view(member(0)))
+    assert board._drawing._child is None, "no meta-epoch yet: nothing to draw"
+    board.population_images()
+    board.update(view(member(0), seconds=20.0))
+    assert board._drawing._child is not None, "drawn by a process of its own"
+    board.population_images()
+    board.update(view(member(0), seconds=21.0, frames=9000))
+    board.close()
+    drawn = images(tmp_path)
+    assert set(drawn) == {f"population/{name}" for name in ("objective", "forest", "schedules")}
+    assert all(points[-1] == (9000, 900, b"\x89PNG") for points in drawn.values())
+    assert written(tmp_path, "population")["objective/best"]
+
+
+def test_a_drawing_that_fails_is_said_once_and_the_numbers_go_on(tmp_path):
+    (tmp_path / "journal.jsonl").write_text("no journal\n{}\n")
+    warnings = []
+    board = TensorBoard(tmp_path, 1, config_json="{}", warn=warnings.append)
+    board.population_images()
+    board.update(view(member(0)))
+    board._drawing._child._process.wait()
+    for frames in (9000, 10_000):
+        board.population_images()
+        board.update(view(member(0, float(frames)), seconds=float(frames), frames=frames))
+    board.close()
+    assert len(warnings) == 1
+    assert "is not the folder of a run" in warnings[0]
+    assert images(tmp_path) == {}
+    assert dict(written(tmp_path, "population")["objective/best"])[10_000] == 10_000
+
+
+def test_without_matplotlib_one_line_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    warnings = []
+    board = TensorBoard(tmp_path, 1, config_json="{}", warn=warnings.append)
+    for _ in range(3):
+        board.population_images()
+        board.update(view(member(0)))
+    board.close()
+    assert len(warnings) == 1
+    assert 'pip install "pbt-rl[report]"' in warnings[0]
+
+
+def test_no_figures_where_none_are_wanted(tmp_path):
+    board = TensorBoard(tmp_path, 1, config_json="{}", warn=fail, figures=False)
+    board.population_images()
+    board.update(view(member(0)))
+    assert board._drawing._child is None
+    board.close()
+    assert images(tmp_path) == {}

@@ -1,0 +1,181 @@
+"""The terminal, live and plain."""
+
+import io
+import sys
+
+import pytest
+from rich.console import Console
+
+from pbt_rl.display.leaderboard import clock, count, footer_lines, number, table_lines, value
+from pbt_rl.display.terminal import Terminal, applied_text, is_live_terminal, leaderboard, print_leaderboard
+from pbt_rl.wire.messages import Applied
+from tests.helpers.views import member, view
+
+
+def population(size):
+    return [member(i, float(i), learning_rate=1e-4 * (i + 1), gamma=0.98) for i in range(size)]
+
+
+def terminal(width=80, height=24):
+    return Console(
+        file=io.StringIO(), force_terminal=True, width=width, height=height, highlight=False, emoji=False
+    )
+
+
+def test_the_table_ranks_and_shows_what_moved():
+    lines = table_lines(view(member(0, 1.0), member(1, 4.0, learning_rate=3.1e-4), member(2, None)), 80)
+    assert [line.split()[:3] for line in lines] == [
+        ["#", "member", "objective"],
+        ["1", "1", "4.00"],
+        ["2", "0", "1.00"],
+        ["3", "2", "-"],
+    ]
+    assert lines[1].endswith("learning_rate 2.5e-4→3.1e-4")
+    assert lines[2].endswith("learning_rate 2.5e-4")
+    assert "gamma" not in "".join(lines)
+
+
+def test_wide_terminals_show_more_columns():
+    narrow, wide = (table_lines(view(member(0)), width)[0] for width in (80, 140))
+    assert "entropy" in wide
+    assert "entropy" not in narrow
+
+
+@pytest.mark.parametrize("width", [20, 60, 80, 140])
+@pytest.mark.parametrize("size", [1, 4, 20])
+def test_no_line_is_wider_than_the_terminal(width, size):
+    assert max(map(len, table_lines(view(*population(size)), width))) <= width
+
+
+def test_values_that_do_not_fit_are_counted():
+    moved = member(0, learning_rate=1e-3, gamma=0.9, shaping__life_lost=-1.1, unroll=16.0)
+    assert table_lines(view(moved), 80)[1].endswith("learning_rate 2.5e-4→0.001  +3")
+    assert table_lines(view(moved), 200)[1].endswith("gamma 0.99→0.9")
+
+
+def test_members_that_do_not_fit_are_counted():
+    lines = table_lines(view(*population(16)), 80, max_members=5)
+    assert len(lines) == 1 + 5
+    assert lines[-1] == "… 12 more"
+    assert len(table_lines(view(*population(5)), 80, max_members=5)) == 1 + 5
+
+
+def test_a_stopped_member_says_so():
+    lines = table_lines(view(member(0, stopped=True, learning_rate=1e-3)), 90)
+    assert lines[0].endswith("frames   status  values (start→now)")
+    assert lines[1].endswith("stopped  learning_rate 2.5e-4→0.001")
+
+
+def test_the_footer_counts():
+    assert footer_lines(view()) == [
+        "replacements 3 | mutations 5 | actors 2 (1 restarted)",
+        "policy lag 1.2, max 6 | discarded rollouts 4",
+        "CPU: environment 75% | learning 25%",
+    ]
+    assert len(footer_lines(view(stage_seconds={}))) == 2
+
+
+@pytest.mark.parametrize(
+    ("written", "text"),
+    [
+        (value(2.5e-4), "2.5e-4"),
+        (value(3.142e-4), "3.14e-4"),
+        (value(0.99985), "0.99985"),
+        (value(0.99), "0.99"),
+        (value(-0.01), "-0.01"),
+        (value(0.0), "0"),
+        (value(1024.0), "1024"),
+        (number(None), "-"),
+        (number(float("nan")), "-"),
+        (number(-20.7), "-20.70"),
+        (number(12345.6), "12,346"),
+        (number(0.0), "0.00"),
+        (number(4.2e-5), "4.2e-5"),
+        (count(950), "950"),
+        (count(999), "999"),
+        (count(1000), "1.00k"),
+        (count(12_345), "12.3k"),
+        (count(999_999), "1.00M"),
+        (count(4_560_000), "4.56M"),
+        (count(10**9), "1.00G"),
+        (clock(3661.4), "1:01:01"),
+        (clock(-1), "0:00:00"),
+    ],
+)
+def test_numbers_are_short(written, text):
+    assert written == text
+
+
+def test_the_live_picture_fits_the_terminal_and_keeps_events_as_they_are():
+    console = terminal(80, 24)
+    screen = Terminal(["run runs/demo"], plain=False, console=console)
+    screen.start()
+    screen.event("actor 1 died: [bold]x[/bold] :smile:")
+    screen.update(view(*population(40)))
+    screen.stop()
+    text = console.file.getvalue()
+    screen.stop()
+    screen.update(view(*population(40)))
+    assert console.file.getvalue() == text
+    assert "run runs/demo" in text
+    assert "[bold]x[/bold] :smile:" in text
+    assert "… 24 more" in text
+    picture = text[text.rindex("toy/identity") :]
+    assert picture.count("\n") < 24
+    assert "discarded rollouts 4" in picture
+
+
+def test_plain_lines_come_every_ten_seconds(capsys):
+    screen = Terminal(["run runs/demo"], plain=True)
+    screen.start()
+    for second in range(1, 31):
+        screen.update(view(member(0, 2.0), member(1, 4.0), seconds=float(second)))
+    screen.event("actor 1 restarted")
+    screen.stop()
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == [
+        "run runs/demo",
+        *(
+            f"0:00:{s:02d} | 8.00k frames | 800 frames/s | objective best 4.00 mean 3.00 | replacements 3 | "
+            "1:00:00 left"
+            for s in (1, 11, 21)
+        ),
+        "actor 1 restarted",
+    ]
+
+
+def test_a_start_without_episodes_is_said_plainly(capsys):
+    Terminal([], plain=True).update(view(member(0, None), frames_per_second=0.0, seconds_left=None))
+    assert capsys.readouterr().out == "0:00:10 | 8.00k frames | starting | no episode | replacements 3\n"
+
+
+def test_a_pipe_is_no_live_terminal_even_with_forced_colours(capsys):
+    assert not is_live_terminal(Console(force_terminal=True))
+
+
+def test_plain_output_survives_a_poor_encoding(monkeypatch):
+    raw = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="ascii"))
+    print_leaderboard(view(member(0, learning_rate=1e-3)), plain=True)
+    Terminal([], plain=True).event("a child's → traceback \udcff")
+    sys.stdout.flush()
+    assert b"learning_rate 2.5e-4?0.001" in raw.getvalue()
+
+
+def test_the_final_leaderboard_shows_every_member(capsys):
+    print_leaderboard(view(*population(30)), plain=True)
+    plain = capsys.readouterr().out
+    assert "\x1b" not in plain
+    assert "entropy" in plain
+    console = terminal(80, 10)
+    console.print(leaderboard(view(*population(30))))
+    for text in (plain, console.file.getvalue()):
+        assert all(f"learning_rate 2.5e-4→{value(1e-4 * (i + 1))}" in text for i in range(30))
+        assert "more" not in text
+
+
+def test_an_applied_decision_is_one_line():
+    replacement = Applied(3, 0, 4, 2.34, {}, {}, {}, donor_unchanged=True)
+    assert applied_text(replacement) == "replacement applied in 2.3 ms: member 3 <- member 0 (generation 4)"
+    mutation = Applied(2, None, 1, 0.5, {}, {}, {}, donor_unchanged=True)
+    assert applied_text(mutation) == "mutation applied in 0.5 ms: member 2 (generation 1)"

@@ -1,0 +1,83 @@
+"""docs/adding-an-environment.md runs as it is printed, with a smaller budget; docs/environments.md is complete."""
+
+import json
+import re
+import shlex
+import sys
+
+import pytest
+
+from pbt_rl.cli import parse_train
+from pbt_rl.envs import registry
+from tests.helpers.runs import ROOT, start
+
+PAGE = (ROOT / "docs" / "adding-an-environment.md").read_text(encoding="utf-8")
+FRAMES = 24_000
+
+
+def blocks(language):
+    return re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
+
+
+@pytest.mark.timeout(400)  # nine commands, each a process that imports torch
+def test_the_page_leads_from_nothing_to_a_population_that_tunes_its_reward(tmp_path):
+    files = {re.match(r"# (\w+\.py)\n", block)[1]: block for block in blocks("python")}
+    assert list(files) == ["orchard.py", "taxi.py", "orchard_rows.py", "pennies.py"]
+    assert len([line for line in files["orchard.py"].splitlines() if line]) <= 45
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    commands = [shlex.split(block.replace("\\\n", " ")) for block in blocks("bash")]
+    assert [command[:2] for command in commands] == [
+        ["pbt-rl", "envs"],
+        ["pbt-rl", "train"],
+        ["pbt-rl", "eval"],
+        ["pbt-rl", "envs"],
+        ["pbt-rl", "envs"],
+        ["pbt-rl", "envs"],
+        ["pbt-rl", "envs"],
+        ["pbt-rl", "train"],
+        ["pbt-rl", "eval"],
+    ]
+    smaller = {"--train-for-frames": FRAMES, "--pbt.start-frames": 500, "--pbt.period-frames": 500}
+    for command in commands:
+        for option, value in smaller.items():
+            if option in command:
+                command[command.index(option) + 1] = str(value)
+        run = start(tmp_path, *command[1:], *["--no-figures"] * (command[1] == "train"))
+        assert run.wait(100) == 0, f"{command}:\n{run.out}\n{run.err}"
+        assert run.err == ""
+        if command[1] == "envs":
+            assert "MISTAKE" not in run.out
+            facts = {"taxi:make_env": "action mask  forbids", "pennies:Pennies": "pennies:Pennies, 2 seats"}
+            assert facts.get(command[3], "other rewards when changed: apple") in run.out
+    journal = (tmp_path / "runs" / "orchard" / "journal.jsonl").read_text().splitlines()
+    edits = [event for event in map(json.loads, journal) if event["event"] == "applied"]
+    assert edits, "the population was edited"
+    apples = {
+        json.loads(path.read_text())["shaping"]["apple"]
+        for path in tmp_path.glob("runs/orchard/policy_*.json")
+    }
+    assert len(apples) > 1
+
+
+FAMILIES_PAGE = (ROOT / "docs" / "environments.md").read_text(encoding="utf-8")
+
+
+def test_the_page_of_families_names_every_one():
+    for family in registry.FAMILIES:
+        assert f"\n## {family}\n" in FAMILIES_PAGE.lower()
+        assert f"[`{family}/`](#{family})" in FAMILIES_PAGE
+
+
+@pytest.mark.parametrize(
+    "command", [line for line in FAMILIES_PAGE.splitlines() if line.startswith("pbt-rl train")]
+)
+def test_the_commands_of_the_page_of_families_are_understood(command, tmp_path, monkeypatch):
+    (tmp_path / "orchard.py").write_text(blocks("python")[0])
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.syspath_prepend(ROOT / "tests" / "dmlab_standin")
+    monkeypatch.delitem(sys.modules, "orchard", raising=False)
+    if "envpool/" in command:  # the one family whose package is not among those of development: it is large
+        pytest.importorskip("envpool")
+    config, _ = parse_train(shlex.split(command)[2:])
+    assert config.env in command

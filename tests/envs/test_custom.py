@@ -1,0 +1,176 @@
+"""The user's own environments: how they are found, called and made."""
+
+import sys
+from importlib.metadata import EntryPoint
+
+import gymnasium
+import pytest
+
+from pbt_rl.envs import custom as own
+from pbt_rl.envs import registry
+from pbt_rl.envs.base import EnvSetupError, default_shaping_source
+from pbt_rl.envs.registry import EnvOptions, keywords, make_unit, probe, recipe
+from pbt_rl.envs.shaping import frames_per_step
+from pbt_rl.envs.toy import Counting
+from pbt_rl.envs.vector import VectorUnit
+
+MODULE = """
+import gymnasium
+import numpy as np
+from pbt_rl.envs.toy import Identity, Shaped
+
+made = []
+
+def make_env(size=4, name="x"):
+    made.append((size, name))
+    return Identity(size)
+
+def make_shaped():
+    return gymnasium.wrappers.TimeLimit(Shaped(), 5)
+
+def make_level(level="none", size=3):
+    env = Identity(size)
+    env.frames_per_step = {"none": 1, "fast": 4}[level]
+    return gymnasium.wrappers.TimeLimit(env, 9)
+
+class Group:
+    @staticmethod
+    def env():
+        return Identity()
+
+class ParallelEnv:
+    possible_agents = ["a", "b"]
+
+def changing(sizes=[]):
+    sizes.append(len(sizes) + 2)
+    return Identity(sizes[-1])
+
+def nothing():
+    return None
+
+def fails():
+    raise RuntimeError("no licence")
+
+def fixed_vector():
+    return gymnasium.vector.SyncVectorEnv([Identity] * 3)
+
+def make_vec(num_envs, size=4):
+    return gymnasium.vector.SyncVectorEnv([lambda: Identity(size)] * num_envs)
+
+number = 3
+"""
+
+
+@pytest.fixture(autouse=True)
+def module(tmp_path, monkeypatch):
+    (tmp_path / "own_of_a_test.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "own_of_a_test", raising=False)
+
+
+def options(*pairs):
+    return EnvOptions(keywords=keywords(pairs))
+
+
+def test_a_factory_of_a_module_is_called_with_the_options():
+    spec = probe("own_of_a_test:make_env", options("size=6", "name=a b"))
+    assert (spec.env_id, spec.action.nvec) == ("own_of_a_test:make_env", (6,))
+    import own_of_a_test
+
+    assert own_of_a_test.made == [(6, "a b")]
+    unit = make_unit(spec.env_id, 3, 0, options("size=6"), default_shaping_source(spec))
+    assert unit.spec == spec
+    assert len(own_of_a_test.made) == 4  # one a row, none thrown away
+    assert probe("own_of_a_test:Group.env", EnvOptions()).action.nvec == (4,)
+    assert recipe("own_of_a_test:make_env")["model.encoder"] == "mlp"
+
+
+def test_values_are_json_where_they_can_be():
+    pairs = ("a=1", "b=0.5", "c=true", "d=[1, 2]", "e=text", "f=", 'g={"h": null}', "i=x=y")
+    assert list(keywords(pairs).values()) == [1, 0.5, True, [1, 2], "text", "", {"h": None}, "x=y"]
+
+
+@pytest.mark.parametrize("pairs", [["size"], ["=3"], ["two words=3"], ["a=1", "a=2"]])
+def test_an_option_that_is_no_pair_is_refused(pairs):
+    with pytest.raises(EnvSetupError, match=f"--env-option {pairs[-1]} cannot be used"):
+        keywords(pairs)
+
+
+def test_options_reach_gym_and_are_refused_elsewhere():
+    assert registry.make_raw("gym/FrozenLake-v1", options("map_name=8x8")).observation_space.n == 64
+    with pytest.raises(EnvSetupError, match=r"gym/FrozenLake-v1 cannot be made.*mapname"):
+        probe("gym/FrozenLake-v1", options("mapname=8x8"))
+    with pytest.raises(EnvSetupError, match=r"--env-option size=.*not for toy/"):
+        probe("toy/identity", options("size=3"))
+
+
+def test_an_installed_entry_point_is_found_by_name_and_takes_a_level(monkeypatch):
+    point = EntryPoint("mine", "own_of_a_test:make_level", own.GROUP)
+    monkeypatch.setattr(own, "entry_points", lambda group: [point] if group == own.GROUP else [])
+    monkeypatch.setattr(registry, "entry_points", lambda group: [point] if group == own.GROUP else [])
+    assert registry.plugins() == ("mine",)
+    assert probe("mine", EnvOptions()).frame_skip == 1
+    assert probe("mine/fast", options("size=5")) == probe("mine/fast", options("size=5"))
+    spec = probe("mine/fast", options("size=5"))
+    assert (spec.env_id, spec.frame_skip, spec.action.nvec) == ("mine/fast", 4, (5,))
+
+
+def test_shaping_is_found_below_wrappers():
+    assert probe("own_of_a_test:make_shaped", EnvOptions()).shaping == {"bait": 1.2}
+
+
+@pytest.mark.parametrize(
+    ("env_id", "message"),
+    [
+        ("no_such_module:make_env", "no module 'no_such_module' in the working directory"),
+        ("own_of_a_test.py:make_env", "write module:factory, such as own_of_a_test:make_env"),
+        ("own_of_a_test:make_evn", "has no 'make_evn'; did you mean make_env"),
+        ("own_of_a_test:number", "is int, not a function"),
+        ("own_of_a_test:nothing", "returned builtins.NoneType, not an environment: return a gymnasium.Env"),
+        (
+            "own_of_a_test:ParallelEnv",
+            "returned own_of_a_test.ParallelEnv, not an environment: .* a PettingZoo ParallelEnv",
+        ),
+        ("own_of_a_test:fixed_vector", "3 rows where 1 are needed: give it the parameter num_envs"),
+        ("nowhere", "'nowhere' names no environment.*module:factory for your own"),
+    ],
+)
+def test_what_cannot_be_used_is_named_with_a_remedy(env_id, message):
+    with pytest.raises(EnvSetupError, match=message):
+        probe(env_id, EnvOptions())
+
+
+def test_an_option_that_the_factory_does_not_take_is_named_with_those_it_takes():
+    with pytest.raises(
+        EnvSetupError, match="unexpected keyword argument 'sice'; its options are: size=4, name"
+    ):
+        probe("own_of_a_test:make_env", options("sice=3"))
+
+
+def test_what_the_factory_or_its_module_raises_passes_through(tmp_path):
+    with pytest.raises(RuntimeError, match="no licence"):
+        probe("own_of_a_test:fails", EnvOptions())
+    (tmp_path / "needs_more.py").write_text("import a_package_that_is_missing\n")
+    with pytest.raises(ModuleNotFoundError, match="a_package_that_is_missing"):
+        probe("needs_more:make_env", EnvOptions())
+
+
+def test_environments_that_are_made_unalike_are_refused():
+    with pytest.raises(EnvSetupError, match="two environments differ in their spaces"):
+        make_unit("own_of_a_test:changing", 2, 0, EnvOptions(), lambda _row: (0, {}))
+
+
+def test_a_vector_has_as_many_rows_as_are_needed():
+    spec = probe("own_of_a_test:make_vec", options("size=3"))
+    unit = make_unit(spec.env_id, 5, 0, options("size=3"), default_shaping_source(spec))
+    assert isinstance(unit, VectorUnit)
+    assert (unit.rows, unit.spec) == (5, spec)
+
+
+@pytest.mark.parametrize("frames", [0, 1.5, True, "4"])
+def test_frames_per_step_must_be_a_whole_number(frames):
+    env = Counting()
+    env.frames_per_step = frames
+    with pytest.raises(EnvSetupError, match="frames_per_step"):
+        frames_per_step("m:f", gymnasium.wrappers.TimeLimit(env, 5))

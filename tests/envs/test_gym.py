@@ -1,0 +1,342 @@
+"""Units of Gymnasium environments: spaces, the protocol, seeds, shaping, contract breaches."""
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from pbt_rl.envs import gym as gymnasium_env
+from pbt_rl.envs.base import ArraySpec, EnvSetupError, default_shaping_source, private_step_arrays
+from pbt_rl.envs.gym import GymUnit, describe
+from pbt_rl.envs.spaces import action_decoder, action_spec, obs_leaves, read_leaf
+from pbt_rl.envs.toy import Shaped
+
+VECTOR = spaces.Box(-1, 1, (2,))
+
+
+class Scripted(gymnasium.Env):
+    """Answers what the test wrote: one entry a step; reset answers `start`. Remembers what it was given."""
+
+    def __init__(self, script=(), start=None, observation_space=VECTOR, action_space=None):
+        self.observation_space = observation_space
+        self.action_space = action_space or spaces.Discrete(2)
+        self.script = list(script)
+        self.start = np.zeros(2, np.float32) if start is None else start
+        self.seeds, self.actions, self.closed = [], [], 0
+
+    def reset(self, *, seed=None, options=None):
+        self.seeds.append(seed)
+        self.position = 0
+        return self.start, {}
+
+    def step(self, action):
+        self.actions.append(action)
+        self.position += 1
+        return self.script[self.position - 1]
+
+    def close(self):
+        self.closed += 1
+
+
+def entry(reward=0.0, *, obs=(0.5, 0.5), terminated=False, truncated=False, **info):
+    return np.array(obs, np.float32), reward, terminated, truncated, info
+
+
+def unit_of(*envs, seed=0, shaping=lambda _row: (0, {})):
+    source = iter(envs)
+    unit = GymUnit("gym/Scripted-v0", lambda: next(source), len(envs), seed, shaping)
+    out = private_step_arrays(unit.spec, unit.rows)
+    unit.reset(out)
+    return unit, out
+
+
+def step(unit, out, *actions):
+    unit.step(np.array(actions or [0] * unit.rows, np.int32).reshape(unit.rows, -1), out)
+
+
+def test_an_episode_ends_then_the_next_step_resets_and_ignores_its_action():
+    env = Scripted([entry(1.0), entry(2.0, obs=(1, 1), terminated=True)])
+    unit, out = unit_of(env)
+    assert out.first.all()
+    step(unit, out, 1)
+    assert (out.first[0], out.reward[0], out.episode_done[0]) == (False, 1.0, False)
+    step(unit, out, 1)
+    assert out.obs["obs"][0].tolist() == [1, 1]
+    assert (out.terminated[0], out.truncated[0], out.episode_done[0]) == (True, False, True)
+    assert (out.objective[0], out.raw_return[0], out.shaped_return[0], out.length[0]) == (3.0, 3.0, 3.0, 2)
+    step(unit, out, 1)
+    assert out.obs["obs"][0].tolist() == [0, 0]
+    assert (out.first[0], out.reward[0]) == (True, 0.0)
+    assert not any((out.terminated[0], out.truncated[0], out.episode_done[0]))
+    assert env.actions == [1, 1]
+    step(unit, out, 0)
+    assert (out.first[0], out.reward[0], out.raw_return[0], out.length[0]) == (False, 1.0, 1.0, 1)
+
+
+def test_truncation_is_kept_apart_from_termination():
+    unit, out = unit_of(
+        Scripted([entry(truncated=True)]), Scripted([entry(terminated=True)]), Scripted([entry()] * 2)
+    )
+    step(unit, out)
+    assert out.truncated.tolist() == [True, False, False]
+    assert out.terminated.tolist() == [False, True, False]
+    assert out.episode_done.tolist() == [True, True, False]
+    step(unit, out)
+    assert out.first.tolist() == [True, True, False]
+
+
+def test_a_terminal_step_at_the_limit_is_terminal():
+    unit, out = unit_of(Scripted([entry(terminated=True, truncated=True)]))
+    step(unit, out)
+    assert (out.terminated[0], out.truncated[0]) == (True, False)
+
+
+def test_the_true_objective_replaces_the_return():
+    unit, out = unit_of(
+        Scripted([entry(1.0, true_objective=5), entry(1.0, terminated=True, true_objective=7)])
+    )
+    step(unit, out)
+    step(unit, out)
+    assert (out.objective[0], out.raw_return[0]) == (7.0, 2.0)
+
+
+def test_rows_are_seeded_once_and_apart():
+    envs = [Scripted([entry(terminated=True)]) for _ in range(3)]
+    unit, out = unit_of(*envs, seed=3)
+    step(unit, out)
+    step(unit, out)
+    unit.reset(out)
+    assert len({env.seeds[0] for env in envs}) == 3
+    assert all(env.seeds[1:] == [None, None] for env in envs)
+    others = [Scripted() for _ in range(3)]
+    unit_of(*others, seed=4)
+    assert not {env.seeds[0] for env in envs} & {env.seeds[0] for env in others}
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_units_of_the_same_seed_are_equal_and_of_others_not(same):
+    def run(seed):
+        unit = gymnasium_env.make_unit("CartPole-v1", 2, seed, lambda _row: (0, {}))
+        out = private_step_arrays(unit.spec, 2)
+        unit.reset(out)
+        seen = []
+        for t in range(60):
+            step(unit, out, t % 2, (t // 2) % 2)
+            seen.append(out.obs["obs"].copy())
+        return np.stack(seen)
+
+    assert (run(1) == run(1 if same else 2)).all() == same
+
+
+def test_shaping_takes_effect_at_the_next_episode_only():
+    env = Shaped(length=2)
+    now = {"answer": (1, {"bait": 2.0})}
+    unit, out = unit_of(env, shaping=lambda _row: now["answer"])
+    step(unit, out, 4)
+    assert (out.reward[0], out.shaping_version[0]) == (2.0, 1)
+    now["answer"] = (2, {"bait": 3.0})
+    step(unit, out, 4)
+    assert (out.reward[0], out.shaping_version[0], out.episode_done[0]) == (2.0, 1, True)
+    step(unit, out, 4)
+    assert out.first[0]
+    step(unit, out, 4)
+    assert (out.reward[0], out.shaping_version[0]) == (3.0, 2)
+
+
+def test_shaping_is_found_below_wrappers_and_given_nested_for_agent_0():
+    class Nested(Scripted):
+        def get_default_reward_shaping(self):
+            return {"weapon": {"hit": 1}, "death": -2}
+
+        def set_reward_shaping(self, reward_shaping, agent_idx):
+            self.given = (reward_shaping, agent_idx, len(self.seeds))
+
+    env = Nested()
+    wrapped = gymnasium.wrappers.TimeLimit(env, 9)
+    assert describe("x", wrapped).shaping == {"weapon.hit": 1.0, "death": -2.0}
+    unit_of(wrapped, shaping=lambda _row: (0, {"weapon.hit": 4.0, "death": -1.0}))
+    assert env.given == ({"weapon": {"hit": 4.0}, "death": -1.0}, 0, 0)  # set before the first reset
+
+
+# Contract breaches: each names the environment, what was expected and what came.
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (entry(obs=(1, 2, 3)), r"'obs'.*shape \(2,\).*shape \(3,\)"),
+        (entry(obs=(np.nan, 0)), "'obs'.*finite.*NaN"),
+        (entry(obs=(np.inf, 0)), "'obs'.*finite"),
+        ((np.array(["a", "b"]), 0.0, False, False, {}), "'obs'.*numbers.*dtype <U1"),
+        (entry(float("nan")), "reward must be finite.*nan"),
+        (entry("much"), "reward must be a number.*'much'"),
+        (entry(None), "reward must be a number.*None"),
+        (entry(terminated=True, true_objective="high"), "true_objective.*'high'"),
+        ((np.zeros(2), 0.0, True, {}), r"step\(\) must return"),
+    ],
+)
+def test_a_step_that_breaks_the_contract_is_named(answer, message):
+    unit, out = unit_of(Scripted([answer]))
+    with pytest.raises(EnvSetupError, match=f"gym/Scripted-v0.*{message}"):
+        step(unit, out)
+
+
+def test_a_reset_that_breaks_the_contract_is_named():
+    env = Scripted()
+    env.reset = lambda **_: np.zeros(2, np.float32)
+    with pytest.raises(EnvSetupError, match=r"gym/Scripted-v0.*reset\(\) must return"):
+        unit_of(env)
+
+
+def test_a_missing_key_is_named_with_what_is_there():
+    space = spaces.Dict({"eye": spaces.Dict({"left": VECTOR}), "ear": VECTOR})
+    env = Scripted(start={"eye": {"right": np.zeros(2)}, "ear": np.zeros(2)}, observation_space=space)
+    with pytest.raises(EnvSetupError, match=r"gym/Scripted-v0.*'eye.left'.*key 'left'.*\['right'\]"):
+        unit_of(env)
+
+
+def test_what_the_environment_itself_raises_passes_through():
+    unit, out = unit_of(Scripted([]))
+    with pytest.raises(IndexError):
+        step(unit, out)
+
+
+def test_true_objectives_may_be_infinite():
+    unit, out = unit_of(Scripted([entry(terminated=True, true_objective=float("-inf"))]))
+    step(unit, out)
+    assert out.objective[0] == -np.inf
+
+
+def test_closing_twice_closes_each_environment_once():
+    envs = [Scripted(), Scripted()]
+    unit, _ = unit_of(*envs)
+    unit.close()
+    unit.close()
+    assert [env.closed for env in envs] == [1, 1]
+
+
+# Spaces
+
+
+def read(space, obs):
+    return {leaf.name: (leaf.spec, read_leaf(leaf, obs, "x")) for leaf in obs_leaves(space, "x")}
+
+
+def test_observation_dicts_become_flat_names():
+    space = spaces.Dict({"eye": spaces.Dict({"left": VECTOR}), "state": spaces.Discrete(3, start=5)})
+    got = read(space, {"eye": {"left": np.array([1.0, 2.0])}, "state": 7})
+    assert set(got) == {"eye.left", "state"}
+    assert got["eye.left"][1].tolist() == [1, 2]
+    assert got["state"][1].tolist() == [0, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("space", "obs", "spec"),
+    [
+        (spaces.Box(-1, 1, (2,), np.float64), np.zeros(2), ArraySpec((2,), "float32")),
+        (spaces.Box(-1, 1, ()), 0.5, ArraySpec((1,), "float32")),
+        (spaces.Box(0, 9, (2, 3), np.int64), np.ones((2, 3), np.int64), ArraySpec((2, 3), "float32")),
+        (spaces.Box(0, 255, (84, 84), np.uint8), np.ones((84, 84), np.uint8), ArraySpec((84, 84), "uint8")),
+        (
+            spaces.Box(0, 255, (3, 8, 9), np.uint8),
+            np.ones((3, 8, 9), np.uint8),
+            ArraySpec((3, 8, 9), "uint8"),
+        ),
+        (
+            spaces.Box(0, 255, (8, 9, 3), np.uint8),
+            np.ones((8, 9, 3), np.uint8),
+            ArraySpec((3, 8, 9), "uint8"),
+        ),
+        (spaces.Discrete(4), 3, ArraySpec((4,), "float32")),
+    ],
+)
+def test_an_array_arrives_as_its_spec_says(space, obs, spec):
+    got_spec, array = read(space, obs)["obs"]
+    assert got_spec == spec
+    assert (array.shape, array.dtype) == (spec.shape, spec.dtype)
+
+
+def test_an_image_is_delivered_channels_first():
+    image = np.random.default_rng(0).integers(0, 255, (8, 9, 3), np.uint8)
+    array = read(spaces.Box(0, 255, (8, 9, 3), np.uint8), image)["obs"][1]
+    assert (array[2, 5, 7], array[0, 1, 2]) == (image[5, 7, 2], image[1, 2, 0])
+
+
+def test_bytes_must_be_bytes():
+    with pytest.raises(EnvSetupError, match=r"uint8.*float64"):
+        read(spaces.Box(0, 255, (4, 4), np.uint8), np.zeros((4, 4)))
+
+
+@pytest.mark.parametrize("state", [-1, 3, 0.5])
+def test_a_discrete_observation_out_of_range_is_refused(state):
+    with pytest.raises(EnvSetupError, match=r"0\.\.2"):
+        read(spaces.Discrete(3), state)
+
+
+@pytest.mark.parametrize(
+    "space", [spaces.Tuple([VECTOR]), spaces.Text(5), spaces.Dict({"a": spaces.Text(5)})]
+)
+def test_other_observation_spaces_are_refused(space):
+    with pytest.raises(EnvSetupError, match=r"x: observation.*(Tuple|Text) space"):
+        obs_leaves(space, "x")
+
+
+def test_names_that_flatten_to_the_same_are_refused():
+    space = spaces.Dict({"a": spaces.Dict({"b": VECTOR}), "a.b": VECTOR})
+    with pytest.raises(EnvSetupError, match="all different"):
+        obs_leaves(space, "x")
+
+
+def test_discrete_actions_start_where_the_space_says():
+    space = spaces.Discrete(3, start=-1)
+    assert action_spec(space, "x").nvec == (3,)
+    assert [action_decoder(space)(np.array([a], np.int32)) for a in range(3)] == [-1, 0, 1]
+
+
+def test_multi_discrete_actions_keep_their_shape_and_start():
+    space = spaces.MultiDiscrete(np.array([[2, 3], [4, 5]]), start=np.array([[0, 1], [2, 3]]))
+    assert action_spec(space, "x").nvec == (2, 3, 4, 5)
+    action = action_decoder(space)(np.array([1, 2, 3, 4], np.int32))
+    assert action.tolist() == [[1, 3], [5, 7]]
+    assert space.contains(action)
+
+
+def test_continuous_actions_are_clipped_to_their_bounds():
+    space = spaces.Box(np.array([-1, -np.inf, 20]), np.array([2, np.inf, np.inf]), dtype=np.float64)
+    spec = action_spec(space, "x")
+    assert (spec.low, spec.high) == ((-1, -10, 20), (2, 10, 30))
+    action = action_decoder(space)(np.array([5, -50, 25], np.float32))
+    assert action.tolist() == [2, -10, 25]
+    assert space.contains(action)
+
+
+@pytest.mark.parametrize("space", [spaces.Tuple([spaces.Discrete(2)]), spaces.Box(0, 9, (2,), np.int64)])
+def test_other_action_spaces_are_refused(space):
+    with pytest.raises(EnvSetupError, match=r"x: the action space.*not supported"):
+        action_spec(space, "x")
+
+
+@pytest.mark.parametrize(
+    ("gym_id", "components"), [("CartPole-v1", (2,)), ("Pendulum-v1", ()), ("FrozenLake-v1", (4,))]
+)
+def test_real_environments_run(gym_id, components):
+    spec = gymnasium_env.probe(gym_id)
+    assert spec.action.nvec == components
+    unit = gymnasium_env.make_unit(gym_id, 3, 0, default_shaping_source(spec))
+    out = private_step_arrays(spec, 3)
+    unit.reset(out)
+    done = np.zeros(3, bool)
+    for _ in range(300):
+        unit.step(np.zeros((3, 1), spec.action.dtype), out)
+        assert (out.first == done).all()
+        done = out.episode_done.copy()
+        assert (done == (out.terminated | out.truncated)).all()
+
+
+def test_the_time_limit_of_a_registered_environment_truncates():
+    unit = gymnasium_env.make_unit("Pendulum-v1", 1, 0, lambda _row: (0, {}))
+    out = private_step_arrays(unit.spec, 1)
+    unit.reset(out)
+    for _ in range(200):
+        unit.step(np.zeros((1, 1), np.float32), out)
+    assert (out.truncated[0], out.terminated[0], out.length[0]) == (True, False, 200)

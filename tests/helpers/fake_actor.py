@@ -1,0 +1,201 @@
+"""A learner's side without processes: fake actors write the mailboxes, a small pack answers.
+
+A row's observation holds (row's id, steps of the row so far, noise, noise); the reward of a step is its number, so what
+belongs together can be told afterwards. Episodes end by the row's own rhythm, every other one by a limit.
+"""
+
+import os
+from collections import defaultdict
+
+import numpy as np
+import torch
+
+from pbt_rl.algos.distributions import make_distribution
+from pbt_rl.algos.pack import Pack
+from pbt_rl.algos.update import UpdateSettings
+from pbt_rl.config import ModelConfig
+from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec
+from pbt_rl.learner.build import build_net
+from pbt_rl.learner.sampler import Sampler
+from pbt_rl.learner.trainer import Trainer
+from pbt_rl.pbt.hypers import Hypers, hyper_table
+from pbt_rl.wire.mailbox import Mailbox
+from pbt_rl.wire.memory import anonymous_memory
+from pbt_rl.wire.tables import ShapingTable
+
+VALUES = {name: spec.default for name, spec in hyper_table(Hypers(unroll=6)).items()}
+ENVS, STEPS = 3, 6
+VECTOR = {"obs": ArraySpec((4,), "float32")}
+SCREEN = VECTOR | {"screen": ArraySpec((36, 36), "uint8")}
+DISCRETE, GAUSSIAN = ActionSpec(nvec=(3,)), ActionSpec(low=(-0.5, 0.0), high=(0.5, 0.2))
+
+
+class FakeActor:
+    """One unit that never computes anything but the next made-up step."""
+
+    def __init__(self, spec: EnvSpec, rows: int, seed: int) -> None:
+        self.box = Mailbox.create(spec, rows, "fake")
+        self.wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._ready_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._rng = np.random.default_rng(seed)
+        self._rows, self._seed, self._spec = rows, seed, spec
+        self._steps = 0
+        self._due = np.zeros(rows, np.bool_)
+        self.actions: list[np.ndarray] = []
+        self.version = 0
+        self.version_of = lambda _row: self.version
+        self._version_R, self._began_R = np.zeros(rows, np.int64), np.zeros(rows, np.int64)
+
+    def advance(self) -> bool:
+        """Take one step if it is our turn."""
+        if self.box.learner_has_turn:
+            return False
+        step, n, rows = self.box.step, self._steps, np.arange(self._rows)
+        if n:
+            self.actions.append(self.box.action.copy())
+        first = self._due if n else np.ones(self._rows, np.bool_)
+        ends = ~first & ((n + rows) % (4 + rows % 3) == 0)
+        limit = rows % 2 == n % 2
+        step.obs["obs"][:] = self._rng.normal(size=(self._rows, 4))
+        step.obs["obs"][:, 0] = self._seed * 100 + rows
+        step.obs["obs"][:, 1] = n
+        if "screen" in step.obs:
+            step.obs["screen"][:] = self._rng.integers(0, 256, step.obs["screen"].shape)
+        step.reward[:] = np.where(first, 0, n)
+        step.terminated[:], step.truncated[:] = ends & ~limit, ends & limit
+        step.first[:], step.episode_done[:] = first, ends
+        step.objective[:], step.raw_return[:], step.shaped_return[:] = rows, rows * 2, rows * 3
+        for row in np.flatnonzero(first):
+            self._version_R[row], self._began_R[row] = self.version_of(row), n
+        step.length[:], step.shaping_version[:] = n - self._began_R, self._version_R
+        self._due, self._steps = ends, n + 1
+        self.box.publish_step(self._ready_fd)
+        return True
+
+    def close(self) -> None:
+        self.box.close()
+        os.close(self.wake_fd)
+        os.close(self._ready_fd)
+
+
+class Bench:
+    """A sampler over fake actors."""
+
+    def __init__(
+        self,
+        *,
+        policies=2,
+        units=2,
+        obs=VECTOR,
+        action=DISCRETE,
+        core="none",
+        packing="loop",
+        on_policy=True,
+        spare=0,
+        normalize_obs=False,
+        algo="appo",
+        dtype=torch.float32,
+        members=None,
+        seed=0,
+    ) -> None:
+        torch.manual_seed(seed)
+        self.spec = EnvSpec("toy/fake", obs, action, frame_stack=4 if "screen" in obs else 1)
+        self.distribution = make_distribution(action.nvec, len(action.low))
+        model = ModelConfig(hidden=16, layers=1, core=core, core_size=8)
+        self.pack = Pack(
+            lambda: build_net(self.spec, model),
+            policies,
+            {name: [value] * policies for name, value in VALUES.items()},
+            device=torch.device("cpu"),
+            compute_dtype=dtype,
+            packing=packing,
+            optimizer="adam" if algo == "appo" else "rmsprop",
+            normalized_obs={"obs": 4} if normalize_obs else {},
+            normalize_returns=True,
+        )
+        self.members = members or tuple(range(policies))
+        self.actors = [FakeActor(self.spec, policies * ENVS, seed) for seed in range(units)]
+        self.sampler = Sampler(
+            self.pack,
+            self.spec,
+            self.members,
+            [(a.box, a.wake_fd) for a in self.actors],
+            self.distribution,
+            STEPS,
+            spare,
+            seed,
+            on_policy=on_policy,
+        )
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for actor in self.actors:
+            actor.close()
+
+    def fill(self, rollouts: int, turns: int = 200) -> list:
+        """Take turns until so many rollouts are full; returns all that are."""
+        for _ in range(turns):
+            if len(self.sampler.full) >= rollouts:
+                return list(self.sampler.full)
+            for actor in self.actors:
+                actor.advance()
+            self.sampler.serve()
+        raise AssertionError(f"{len(self.sampler.full)} of {rollouts} rollouts after {turns} turns")
+
+    def take(self, rollouts: int) -> list:
+        """The oldest full rollouts, which the caller gives back."""
+        self.fill(rollouts)
+        return [self.sampler.full.popleft() for _ in range(rollouts)]
+
+    def of_units(self, rollouts: list) -> dict[int, list]:
+        """Rollouts by the unit that they are of, in order."""
+        sorted_out = defaultdict(list)
+        for r in rollouts:
+            sorted_out[int(r.obs["obs"][0, 0, 0]) // 100].append(r)
+        return sorted_out
+
+
+class Stand:
+    """A trainer on a bench; episodes say under which shaping they began."""
+
+    def __init__(self, bench: Bench, *, max_lag=2, schedule=lambda: 1.0, **settings) -> None:
+        self.bench = bench
+        policies = bench.pack.num_policies
+        fd = anonymous_memory(ShapingTable.size(("bait",), policies), "shaping")
+        self.shaping = ShapingTable.map(("bait",), policies, fd)
+        for actor in bench.actors:
+            actor.version_of = lambda row: self.shaping.read(row // ENVS)[0]
+        self.exchange = torch.zeros(bench.pack.member_bytes(), dtype=torch.uint8)
+        defaults = {
+            "algo": "appo",
+            "epochs": 1,
+            "minibatches": 1,
+            "use_vtrace": True,
+            "normalize_advantage": True,
+            "kl_target": None,
+        }
+        self.trainer = Trainer(
+            bench.pack,
+            bench.sampler,
+            UpdateSettings(**(defaults | settings), distribution=bench.distribution),
+            bench.members,
+            2,
+            max_lag,
+            self.shaping,
+            self.exchange,
+            0,
+            schedule,
+        )
+
+    def learn(self) -> None:
+        self.bench.fill(2)
+        self.trainer.learn()
+        self.bench.sampler.resume_finished()
+
+    def state(self, place: int) -> dict[str, torch.Tensor]:
+        return self.bench.pack.export_member(place)
+
+    def changed(self, place: int, before: dict[str, torch.Tensor]) -> bool:
+        return any(not torch.equal(x, before[name]) for name, x in self.state(place).items())

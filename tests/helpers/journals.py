@@ -1,0 +1,68 @@
+"""Journals of runs that only pretend: any controller over simulated members, written as a run would write it."""
+
+import json
+import math
+from itertools import groupby
+
+from pbt_rl.config import Config
+from pbt_rl.pbt.decisions import decision_to_dict
+from pbt_rl.pbt.hypers import Hypers, hyper_table
+from pbt_rl.record.folder import to_json
+from pbt_rl.record.journal import _jsonable
+from pbt_rl.tune.simulate import simulate
+
+FRAMES_PER_SECOND = 1000.0
+TABLE = hyper_table(Hypers())
+
+
+def score(member, trained, values, rng):
+    """The learning rate matters most, then gamma; more training is better, and there is noise."""
+    lr = (math.log10(values["learning_rate"]) + 3.3) ** 2
+    gamma = 0.3 * (math.log10(1 - values["gamma"]) + 2) ** 2
+    return 100 * (1 - math.exp(-trained / 40_000)) * math.exp(-lr - gamma) + rng.gauss(0, 2)
+
+
+def speed(member, trained, values, rng):
+    return FRAMES_PER_SECOND * rng.uniform(0.7, 1.3)
+
+
+def simulated(controller, members, places, config, **options):
+    """Events of a run of this controller. config: options of the `Config` that is written down."""
+    first = []
+    draw = controller.initial
+    controller.initial = lambda number: first.extend(draw(number)) or first
+    result = simulate(controller, members, places, speed=speed, score=score, **options)
+    spec = {"shaping": {}, "frame_skip": 1}
+    written = to_json(
+        Config(env="toy/simulated", num_policies=members, resident=places, name="sim", **config)
+    )
+    events = [
+        (0.0, 0, {"event": "start", "config": written, "seed": 0, "versions": {}, "git": None, "spec": spec})
+    ]
+    events.append((0.0, 0, {"event": "initial", "values": first}))
+    for place in range(places):
+        chunks = sorted((s for s in result.stays if s.place == place), key=lambda s: s.begin)
+        before = None
+        for member, stays in groupby(chunks, key=lambda s: s.member):
+            events.append((next(stays).begin, 0, seat(place, before, member)))
+            before = member
+        events.append((chunks[-1].end, 0, seat(place, before, None)))
+    for time, report, decisions in result.rounds:
+        shown = {"event": "round", "report": report, "decisions": [decision_to_dict(d) for d in decisions]}
+        events.append((time, report.frames, shown))
+    events.append((result.total_time, 0, {"event": "end", "ended": "done"}))
+    return [
+        {"time": 1.7e9 + time, "frames": frames, **_jsonable(event)}
+        for time, frames, event in sorted(events, key=lambda e: e[0])
+    ]
+
+
+def seat(place, leaves, enters):
+    return {"event": "seat", "pack": 0, "place": place, "leaves": leaves, "enters": enters}
+
+
+def write(folder, events):
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "journal.jsonl").write_text("".join(json.dumps(e) + "\n" for e in events))
+    (folder / "config.json").write_text(json.dumps(events[0]["config"]))
+    return folder

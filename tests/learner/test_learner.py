@@ -1,0 +1,73 @@
+"""A learner among actors that are not equally fast."""
+
+import pytest
+import torch
+
+from pbt_rl.cli import parse_train
+from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec
+from pbt_rl.learner.build import packing_of
+from pbt_rl.plan import Machine
+from pbt_rl.run.fleet import InlineFleet
+from pbt_rl.run.resolved import ResolvedRun
+
+
+@pytest.fixture(params=["appo", "a3c"])
+def fleet(request):
+    options = {
+        "env": "toy/identity",
+        "mode": "sync",
+        "algo": request.param,
+        "num-policies": 2,
+        "actors": 2,
+        "units-per-actor": 1,
+        "learner.rollout": 8,
+        "hypers.unroll": 8,
+        "learner.batch": 64,
+        "learner.minibatches": 1,
+        "learner.epochs": 1,
+    }
+    config, _ = parse_train([f"--{name}={value}" for name, value in options.items()])
+    facts = ResolvedRun.resolve(config, Machine(2, 0))
+    values = [{name: spec.default for name, spec in facts.table.items()}] * 2
+    fleet = InlineFleet(config, facts.options, facts.spec, facts.plan, values)
+    yield fleet
+    fleet.close()
+
+
+def test_sync_units_that_are_ahead_rest_until_the_batch_is_whole(fleet):
+    learner, (fast, slow) = fleet._learner, fleet._actors
+    whole = learner._setup.plan.units_per_batch
+    for turn in range(20):
+        fast.turn()
+        learner.turn()
+        if turn == 9:
+            slow.turn()
+    resting = learner.sampler.units[0]
+    assert (learner.trainer.tallies.updates[0] == 0) == (whole == 2)
+    assert (resting.taken == 9) == (whole == 2), "8 steps and the observation after them"
+    for _ in range(20):
+        fast.turn()
+        slow.turn()
+        learner.turn()
+    assert learner.trainer.tallies.updates[0] >= 2
+    assert learner.trainer.tallies.lag_max == 0 or whole == 1
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "device", "places", "options", "packing"),
+    [
+        ((8,), "float32", "cpu", 4, {}, "vmap"),
+        ((8,), "float32", "cpu", 3, {}, "loop"),
+        ((8,), "float32", "cuda", 1, {}, "vmap"),
+        ((84, 84), "uint8", "cpu", 8, {}, "loop"),
+        ((84, 84), "uint8", "cuda", 8, {}, "vmap"),
+        ((84, 84), "uint8", "cpu", 1, {"packing": "vmap"}, "vmap"),
+        ((8,), "float32", "cuda", 4, {"packing": "loop"}, "loop"),
+        ((8,), "float32", "cpu", 4, {"encoder": "mine:make"}, "loop"),
+    ],
+)
+def test_small_networks_are_computed_together(shape, dtype, device, places, options, packing):
+    arguments = [f"--{'model' if name == 'encoder' else 'learner'}.{name}={v}" for name, v in options.items()]
+    config, _ = parse_train(["--env", "toy/identity", *arguments])
+    spec = EnvSpec("x", {"obs": ArraySpec(shape, dtype)}, ActionSpec(nvec=(2,)))
+    assert packing_of(config, torch.device(device), spec, places) == packing

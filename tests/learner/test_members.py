@@ -1,0 +1,258 @@
+"""Members that take turns on the rows of a pack: what is kept, what is credited to whom, what reaches the parked."""
+
+import numpy as np
+import pytest
+import torch
+
+from pbt_rl.wire.messages import Edit, Seat
+from tests.helpers.fake_actor import ENVS, VALUES, Bench, Stand
+
+MEMBERS = (4, 7, 9, 11)
+"""4 and 7 hold the two rows at the start."""
+
+
+@pytest.fixture
+def stand():
+    with Bench(policies=2, members=MEMBERS, core="gru", spare=2) as bench:
+        stand = Stand(bench)
+        stand.learn()
+        yield stand
+
+
+def seat(stand: Stand, place: int, enters: int | None, generation=0, **values):
+    held = stand.bench.sampler.clock.occupants[place]
+    leaves = None if held is None else MEMBERS[held.member]
+    values = VALUES | {"shaping.bait": 0.5} | values
+    return stand.trainer.seat(Seat(place, leaves, enters, generation, values))
+
+
+def edit(stand: Stand, member: int, weights="keep", donor=None, generation=1, of=None, **values):
+    return stand.trainer.apply(
+        Edit(member, generation, weights, donor, VALUES | {"shaping.bait": 0.25} | values, of)
+    )
+
+
+def state(stand: Stand, member: int, generation: int | None = None) -> dict[str, torch.Tensor]:
+    return {k: v.clone() for k, v in stand.trainer.residents.state(member, generation).items()}
+
+
+def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
+    assert a.keys() == b.keys()
+    return all(torch.equal(a[name], b[name]) for name in a)
+
+
+# -- places -------------------------------------------------------------------------------------------------
+
+
+def test_a_parked_member_comes_back_bit_for_bit_wherever_it_sits(stand):
+    before, neighbour = state(stand, 4), state(stand, 7)
+    seat(stand, 0, 9)
+    assert same(state(stand, 7), neighbour)
+    stand.learn()
+    stand.learn()
+    assert same(state(stand, 4), before)
+    assert not same(state(stand, 9), before)
+    seat(stand, 1, 4, gamma=0.9)
+    assert same(state(stand, 4), before)
+    assert same(dict(stand.bench.pack.export_member(1)), before)
+    assert stand.bench.pack.hypers["gamma"].tolist() == pytest.approx([VALUES["gamma"], 0.9])
+    stand.learn()
+    stand.learn()
+    assert not same(state(stand, 4), before), "it learns again"
+    assert state(stand, 4)["updates"] > before["updates"]
+
+
+def test_fresh_weights_depend_on_who_not_on_when_or_where(stand):
+    seat(stand, 0, 9)
+    with Bench(policies=2, members=MEMBERS, core="gru", spare=2, seed=3) as other_bench:
+        other = Stand(other_bench)
+        for _ in range(3):
+            other.learn()
+        seat(other, 1, 9)
+        assert same(state(stand, 9), state(other, 9))
+    assert not same(state(stand, 9), state(stand, 11))
+    first = state(stand, 9)
+    edit(stand, 9, "fresh", generation=1)
+    assert not same(state(stand, 9), first)
+
+
+def test_the_former_occupants_rollouts_teach_nobody(stand):
+    stand.bench.fill(2)
+    discarded = stand.trainer.tallies.discarded
+    seat(stand, 0, 9)
+    before = state(stand, 9)
+    stand.trainer.learn()
+    stand.bench.sampler.resume_finished()
+    assert same(state(stand, 9), before)
+    assert stand.trainer.tallies.discarded == discarded + 2
+    rollouts = stand.bench.fill(2)
+    assert all((r.state[:ENVS] == 0).all() for r in rollouts), "it begins without a memory"
+    assert any((r.state[ENVS:] != 0).any() for r in rollouts)
+
+
+def test_an_empty_place_is_neither_trained_nor_counted(stand):
+    sampler, tallies = stand.bench.sampler, stand.trainer.tallies
+    seat(stand, 0, None)
+    kept = stand.bench.pack.export_member(0)
+    steps, updates, discarded = sampler.tally.steps.copy(), list(tallies.updates), tallies.discarded
+    stand.learn()
+    stand.learn()
+    assert same(stand.bench.pack.export_member(0), kept)
+    assert [now > then for now, then in zip(sampler.tally.steps[:-1], steps, strict=False)] == [0, 1, 0, 0]
+    assert [a - b for a, b in zip(tallies.updates, updates, strict=True)] == [0, 2, 0, 0, 0]
+    assert tallies.discarded == discarded
+    seat(stand, 1, None)
+    for actor in stand.bench.actors:
+        actor.advance()
+    assert not sampler.serve(), "nobody is there: the actors sleep"
+    seat(stand, 1, 11)
+    assert sampler.serve()
+    for _ in range(3):
+        stand.learn()
+    assert tallies.updates[3] >= 2
+
+
+def test_counts_stay_with_the_members(stand):
+    rng, sampler, tallies = np.random.default_rng(0), stand.bench.sampler, stand.trainer.tallies
+    learned = np.array(tallies.steps)
+    for _ in range(12):
+        place, parked = (
+            int(rng.integers(2)),
+            [m for m in MEMBERS if stand.trainer.residents.row_of(m) is None],
+        )
+        seat(stand, place, int(rng.choice(parked)))
+        before, held = sampler.tally.steps.copy(), {MEMBERS[i] for i in sampler.clock.member}
+        stand.learn()
+        gained = {m for m, now, then in zip(MEMBERS, sampler.tally.steps, before, strict=False) if now > then}
+        assert gained <= held
+    assert sampler.tally.steps[-1] == 0
+    assert (np.array(tallies.steps) >= learned).all()
+    assert (np.array(tallies.steps)[:-1] <= sampler.tally.steps[:-1]).all()
+    assert min(tallies.updates[:-1]) > 0
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_an_episode_is_credited_to_who_played_all_of_it_or_to_nobody(seed):
+    with Bench(policies=2, members=MEMBERS, units=2, on_policy=False, spare=4) as bench:
+        stand, rng = Stand(bench), np.random.default_rng(seed)
+        sampler = bench.sampler
+        sittings = [[("sitting", 0, 4), ("sitting", 0, 7)]]
+        # Who held the rows when step n was taken; a new tuple for every sitting.
+        now, credited, ended = [*sittings[0]], 0, 0
+        for n in range(1, 400):
+            if rng.random() < 0.15:
+                place = int(rng.integers(2))
+                parked = [m for m in MEMBERS if stand.trainer.residents.row_of(m) is None]
+                enters = int(rng.choice(parked)) if rng.random() < 0.8 else None
+                seat(stand, place, enters)
+                now[place] = ("sitting", n, enters)
+            if not any(sampler.clock.occupants):
+                continue
+            for actor in bench.actors:
+                actor.advance()
+            taken = bench.actors[0]._steps
+            sittings += [list(now)] * (taken + 1 - len(sittings))
+            sampler.serve()
+            ended += sum(int(a.box.step.episode_done.sum()) for a in bench.actors)
+            episodes, sampler.tally.episodes = sampler.tally.episodes, []
+            whole = 0
+            for actor in bench.actors:
+                for row in np.flatnonzero(actor.box.step.episode_done):
+                    span = range(taken - int(actor.box.step.length[row]), taken + 1)
+                    whole += (
+                        len({sittings[i][row // ENVS] for i in span}) == 1 and None is not now[row // ENVS][2]
+                    )
+            assert len(episodes) == whole
+            for e in episodes:
+                assert e.member == now[int(e.objective) // ENVS][2]
+            credited += len(episodes)
+            if stand.trainer.has_batch:
+                stand.trainer.learn()
+        assert credited > 100
+        assert ended - credited > 20
+
+
+# -- edits of members that are not there --------------------------------------------------------------------
+
+
+def test_values_of_a_parked_member_act_when_it_takes_a_place(stand):
+    before = state(stand, 9)
+    applied = edit(stand, 9, generation=3, gamma=0.9)
+    assert applied.parked
+    assert applied.in_optimizer == applied.in_loss == applied.in_environment == {}
+    assert same(state(stand, 9), before)
+    proof = seat(stand, 0, 9, generation=3, gamma=0.9)
+    assert (proof.member, proof.generation, proof.donor, proof.parked) == (9, 3, None, False)
+    assert proof.in_loss["gamma"] == pytest.approx(0.9)
+    assert proof.in_environment == {"bait": 0.5}
+    assert seat(stand, 0, 4) is None, "nothing was changed about it"
+
+
+@pytest.mark.parametrize(("member", "donor"), [(9, 4), (4, 9), (9, 11), (7, 4)])
+def test_a_copy_between_any_two_places(stand, member, donor):
+    seat(stand, 0, 9)
+    stand.learn()
+    seat(stand, 0, 4)  # 9 is parked with a state of its own, 11 never trained
+    source, others = state(stand, donor), {m: state(stand, m) for m in MEMBERS if m not in (member, donor)}
+    applied = edit(stand, member, "copy", donor)
+    assert applied.donor_unchanged
+    assert applied.parked == (member == 9)
+    assert same(state(stand, member), source)
+    assert same(state(stand, donor), source)
+    assert all(same(state(stand, m), then) for m, then in others.items())
+    stand.learn()
+    stand.learn()
+    assert same(state(stand, member), source) == (member == 9), "a parked copy does not move with its donor"
+
+
+def test_a_remembered_state_outlives_its_member(stand):
+    residents = stand.trainer.residents
+    residents.remember(4, 0)
+    kept = state(stand, 4)
+    stand.learn()
+    seat(stand, 0, 9)
+    residents.remember(11, 0)
+    for member in (7, 4):  # on a row and off
+        assert edit(stand, member, "copy", 4, of=0).donor_unchanged
+        assert same(state(stand, member), kept)
+    residents.forget(4, 0)
+    residents.forget(11, 0)
+    with pytest.raises(KeyError):
+        edit(stand, 7, "copy", 4, of=0)
+
+
+def test_a_parked_member_crosses_packs_to_a_parked_one(stand):
+    with Bench(policies=2, members=MEMBERS, core="gru", seed=5) as far_bench:
+        far = Stand(far_bench)
+        far.learn()
+        far.trainer.residents.remember(7, 0)
+        past = state(far, 7)
+        far.learn()
+        seat(far, 0, 9)
+        for member, generation, expected in ((7, 0, past), (4, None, state(far, 4))):
+            far.trainer.residents.write_exchange(member, generation)
+            stand.exchange.copy_(far.exchange)
+            assert edit(stand, 11, "import", donor=20).parked
+            assert same(state(stand, 11), expected)
+        seat(stand, 1, 11)
+        assert same(state(stand, 11), state(far, 4))
+
+
+def test_a_member_whose_gradients_are_not_finite_is_broken_until_it_gets_other_weights(stand):
+    def broken() -> list[bool | None]:
+        return [stand.trainer.take_broken(i) for i in range(4)]
+
+    assert broken() == [False, False, None, None]
+    assert broken() == [None] * 4, "no step since"
+    stand.bench.pack.state["param"][1] = torch.nan
+    stand.learn()
+    stand.learn()
+    edit(stand, 4, gamma=0.9)
+    stand.learn()
+    assert broken() == [False, True, None, None]
+    stand.learn()
+    edit(stand, 7, "fresh")
+    assert broken() == [False, None, None, None], "that was of the weights that it had before"
+    stand.learn()
+    stand.learn()
+    assert broken() == [False, False, None, None]

@@ -1,0 +1,279 @@
+"""Acting and learning see the same: what the sampler stored is what the learner's forward reproduces."""
+
+import os
+
+import numpy as np
+import pytest
+import torch
+
+from pbt_rl.algos.rollout import make_batch
+from pbt_rl.algos.update import UpdateSettings, update
+from pbt_rl.envs.base import ActionSpec
+from tests.helpers.fake_actor import ENVS, GAUSSIAN, SCREEN, STEPS, Bench
+
+
+def batch_of(bench: Bench, rollouts: list):
+    policies = bench.pack.num_policies
+    usable = np.ones((policies, len(rollouts)), np.bool_)
+    return make_batch(rollouts, policies, usable, bench.pack.device)
+
+
+def forward(group, batch):
+    """The learner's forward over whole rollouts."""
+    rows = group.rows
+    obs = {name: batch.layouts[name].as_seen(x) for name, x in batch.obs(rows).items()}
+    return group.forward(obs, batch.state_PBS[rows], batch.first_PT1B[rows, :-1])
+
+
+def assert_reproduced(bench: Bench, rollouts: list) -> None:
+    """Float32 acting one step at a time and learning over T agree to 1e-5: other shapes, other order of sums."""
+    batch = batch_of(bench, rollouts)
+    for group in bench.pack.groups():
+        rows = group.rows
+        with torch.no_grad():
+            params, value, _ = forward(group, batch)
+        log_prob = bench.distribution.log_prob(params, batch.action_PTBA[rows])
+        torch.testing.assert_close(log_prob, batch.log_prob_PTB[rows], rtol=1e-5, atol=1e-5)
+        value = bench.pack.denormalize_value(value, rows)
+        torch.testing.assert_close(value, batch.value_PT1B[rows, :-1], rtol=1e-5, atol=1e-5)
+
+
+def shake(bench: Bench) -> None:
+    """Move all weights, so that outputs depend on the inputs in earnest (fresh heads hardly do)."""
+    generator = torch.Generator().manual_seed(1)
+    rows = bench.pack.state["param"]
+    rows += torch.randn(rows.shape, generator=generator) * 0.1
+    bench.pack.state["return_square"] += 3.0
+    bench.pack.publish(tuple(range(bench.pack.num_policies)))
+
+
+CASES = {
+    "vector": {},
+    "gru": {"core": "gru"},
+    "lstm": {"core": "lstm"},
+    "frames": {"obs": SCREEN, "core": "gru"},
+    "gaussian": {"action": GAUSSIAN},
+    "multi-discrete": {"action": ActionSpec(nvec=(3, 2, 4)), "core": "lstm"},
+}
+
+
+@pytest.mark.parametrize("on_policy", [True, False], ids=["sync", "async"])
+@pytest.mark.parametrize("packing", ["loop", "vmap"])
+@pytest.mark.parametrize("case", CASES)
+def test_learning_reproduces_what_acting_computed(case, packing, on_policy):
+    with Bench(packing=packing, on_policy=on_policy, spare=2, **CASES[case]) as bench:
+        shake(bench)
+        first, second = bench.take(2), None
+        assert_reproduced(bench, first)
+        for rollout in first:
+            bench.sampler.pool.give(rollout)
+        bench.sampler.resume_finished()
+        second = bench.take(2)
+        assert any(r.first[1:].any() for r in second), "episodes began in the middle"
+        assert_reproduced(bench, second)
+
+
+@pytest.mark.parametrize("core", ["none", "gru"])
+@pytest.mark.parametrize("use_vtrace", [False, True])
+def test_without_lag_the_ratio_is_one(core, use_vtrace):
+    with Bench(core=core) as bench:
+        shake(bench)
+        settings = UpdateSettings(
+            algo="appo",
+            epochs=1,
+            minibatches=1,
+            use_vtrace=use_vtrace,
+            normalize_advantage=True,
+            kl_target=None,
+            distribution=bench.distribution,
+        )
+        current = torch.ones(2, dtype=torch.bool)
+        steps = update(
+            bench.pack,
+            batch_of(bench, bench.take(2)),
+            settings,
+            generator=torch.Generator(),
+            learning_rate_factor=1.0,
+            current_P=current,
+        )
+        for stats in steps:
+            assert stats.values["kl"].abs().max() < 1e-6
+            assert stats.values["clip_fraction"].max() == 0
+
+
+def test_bf16_acting_and_learning_agree_to_its_precision():
+    with Bench(dtype=torch.bfloat16, core="gru") as bench:
+        batch = batch_of(bench, bench.take(2))
+        for group in bench.pack.groups():
+            with torch.no_grad():
+                params, _, _ = forward(group, batch)
+            log_prob = bench.distribution.log_prob(params, batch.action_PTBA[group.rows])
+            torch.testing.assert_close(log_prob, batch.log_prob_PTB[group.rows], rtol=0, atol=0.02)
+
+
+@pytest.mark.parametrize("on_policy", [True, False], ids=["sync", "async"])
+def test_nothing_is_lost_repeated_or_misplaced(on_policy):
+    with Bench(on_policy=on_policy, spare=20) as bench:
+        rollouts = []
+        for _ in range(4):
+            rollouts += bench.take(2)
+            bench.sampler.resume_finished() if on_policy else None
+        for unit, mine in bench.of_units(rollouts).items():
+            actor = bench.actors[unit]
+            for number, r in enumerate(mine):
+                begin = number * STEPS
+                obs = r.obs["obs"].numpy()
+                np.testing.assert_array_equal(
+                    obs[:, :, 0], np.tile(unit * 100 + np.arange(r.rows), (STEPS + 1, 1))
+                )
+                np.testing.assert_array_equal(obs[:, 0, 1], begin + np.arange(STEPS + 1))
+                expected = np.where(r.first[1:], 0, obs[1:, :, 1])
+                np.testing.assert_array_equal(r.reward, expected)
+                ended = r.terminated | r.truncated
+                np.testing.assert_array_equal(ended[:-1], r.first[2:], err_msg="a reset follows each end")
+                taken = np.stack(actor.actions[begin : begin + STEPS])
+                np.testing.assert_array_equal(r.action.numpy()[: len(taken)], taken)
+
+
+def test_continuous_actions_are_clipped_for_the_environment_only():
+    with Bench(action=GAUSSIAN) as bench:
+        (rollout,) = bench.take(2)[:1]
+        unit = int(rollout.obs["obs"][0, 0, 0]) // 100
+        given = np.stack(bench.actors[unit].actions[:STEPS])
+        drawn = rollout.action.numpy()
+        assert (np.abs(drawn) > 0.5).any()
+        np.testing.assert_array_equal(given, np.clip(drawn, GAUSSIAN.low, GAUSSIAN.high).astype(np.float32))
+
+
+def test_units_served_together_get_the_actions_of_their_own_rows():
+    # Policy p always draws action p: whatever else gets mixed up shows.
+    with Bench(policies=3, units=3) as bench:
+        for p in range(3):
+            bias = next(s for s in bench.pack._heads if s.name == "policy.bias")
+            bias.view(bench.pack.state["param"])[p, p] = 1e4
+        bench.pack.publish((0, 1, 2))
+        for rollout in bench.take(3):
+            np.testing.assert_array_equal(
+                rollout.action[:, :, 0].numpy(), np.tile(np.repeat(range(3), ENVS), (STEPS, 1))
+            )
+        for actor in bench.actors:
+            assert all((a[:, 0] == np.repeat(range(3), ENVS)).all() for a in actor.actions)
+
+
+def test_sync_units_rest_until_resumed_and_go_on_with_new_weights():
+    with Bench(core="gru") as bench:
+        shake(bench)
+        rollouts = bench.take(2)
+        for _ in range(5):
+            assert not any(actor.advance() for actor in bench.actors), "no actions were given"
+            assert not bench.sampler.serve()
+        last_values = [r.value[-1].clone() for r in rollouts]
+        bench.pack.state["param"].mul_(0.5)
+        bench.pack.publish((0, 1))
+        for r in rollouts:
+            bench.sampler.pool.give(r)
+        bench.sampler.resume_finished()
+        for unit in bench.sampler.units:
+            assert unit.t == 1
+            assert not any(torch.equal(unit.rollout.value[0], v) for v in last_values)
+        assert_reproduced(bench, bench.take(2))
+
+
+def test_async_units_wait_for_a_free_buffer_and_lose_nothing():
+    with Bench(on_policy=False, spare=1) as bench:
+        bench.fill(1)
+        for _ in range(3 * STEPS):
+            for actor in bench.actors:
+                actor.advance()
+            bench.sampler.serve()
+        assert len(bench.sampler.full) == 1
+        assert all(unit.t == STEPS for unit in bench.sampler.units if unit.has_step)
+        rollouts = [bench.sampler.full.popleft()]
+        seen = {int(rollouts[0].obs["obs"][0, 0, 0]) // 100}
+        for _ in range(3):
+            bench.sampler.pool.give(rollouts[-1])
+            begin = rollouts[-1].obs["obs"][0, 0, 1]
+            rollouts += bench.take(1)
+            unit = int(rollouts[-1].obs["obs"][0, 0, 0]) // 100
+            seen.add(unit)
+            assert rollouts[-1].obs["obs"][0, 0, 1] % STEPS == 0 == begin % STEPS
+        assert seen == {0, 1}
+
+
+@pytest.mark.parametrize("on_policy", [True, False], ids=["sync", "async"])
+def test_a_replaced_policy_begins_with_zeroed_state_and_the_others_keep_theirs(on_policy):
+    with Bench(core="gru", on_policy=on_policy, spare=4) as bench:
+        shake(bench)
+        old = bench.take(2)
+        # as the trainer replaces policy 1
+        bench.pack.copy_member(0, 1)
+        bench.sampler.reset_state(1)
+        bench.sampler.clock.origin[1] += 1
+        bench.sampler.resume_finished()
+        new = []
+        while len(new) < 2:
+            (rollout,) = bench.take(1)
+            if rollout.origin.tolist() == [0, 1]:
+                new.append(rollout)
+            else:
+                bench.sampler.pool.give(rollout)
+        assert all(r.origin.tolist() == [0, 0] for r in old)
+        kept = slice(0, ENVS)
+        for r in new:
+            begun = ~torch.from_numpy(r.first[0])
+            assert (r.state[kept][begun[kept]] != 0).any()
+        assert_reproduced(bench, new)
+        if on_policy:
+            assert all((r.state[ENVS:] == 0).all() for r in new)
+
+
+def test_versions_say_which_weights_acted_at_each_step():
+    with Bench() as bench:
+        bench.sampler.clock.version[:] = [3, 5]
+        rollouts = bench.take(2)
+        assert all((r.version == [3, 5]).all() for r in rollouts)
+
+
+def test_steps_and_episodes_are_counted_for_their_members():
+    with Bench(policies=2, members=(4, 7)) as bench:
+        bench.actors[0].version = 6
+        for occupant in bench.sampler.clock.occupants:
+            occupant.generation_of[6] = 4
+        rollouts = bench.take(2)
+        counted = np.zeros(2, np.int64)
+        ends = 0
+        for r in rollouts:
+            counted += (~r.first[1:]).reshape(STEPS, 2, ENVS).sum((0, 2))
+            ends += int((r.terminated | r.truncated).sum())
+        assert bench.sampler.tally.steps.tolist() == [*counted.tolist(), 0]
+        episodes = bench.sampler.tally.episodes
+        assert len(episodes) == ends > 0
+        for e in episodes:
+            row = int(e.objective)
+            assert e.member == (4, 7)[row // ENVS]
+            assert (e.raw_return, e.shaped_return) == (2 * row, 3 * row)
+        assert {e.generation for e in episodes} == {0, 4}
+
+
+def test_actors_are_woken():
+    with Bench() as bench:
+        for actor in bench.actors:
+            actor.advance()
+        bench.sampler.serve()
+        assert [os.eventfd_read(actor.wake_fd) for actor in bench.actors] == [1, 1]
+
+
+def test_the_seed_decides_the_actions():
+    def actions(seed):
+        with Bench(seed=seed) as bench:
+            return torch.stack([r.action for r in bench.take(2)])
+
+    assert torch.equal(actions(0), actions(0))
+    assert not torch.equal(actions(0), actions(1))
+
+
+def test_only_two_dimensional_pixels_are_stacked():
+    with Bench(obs=SCREEN) as bench:
+        (unit, *_) = bench.sampler.units
+        assert unit.rollout.layouts["screen"].stack == 4
+        assert unit.rollout.layouts["obs"].stack == 1

@@ -1,0 +1,153 @@
+"""Edits and batches of one pack: what is applied, what is discarded, what stays."""
+
+import numpy as np
+import pytest
+
+from pbt_rl.learner.members import OPTIMIZER_HYPERS
+from pbt_rl.wire.messages import Edit
+from tests.helpers.fake_actor import ENVS, VALUES, Bench, Stand
+
+MEMBERS = (4, 7, 9)
+CHANGED = {name: value * 0.9 for name, value in VALUES.items()} | {"unroll": 4.0}
+
+
+@pytest.fixture
+def stand():
+    with Bench(policies=3, members=MEMBERS, core="gru", spare=2) as bench:
+        stand = Stand(bench)
+        stand.learn()
+        yield stand
+
+
+def edit(member=7, weights="copy", donor=4, generation=1, **values) -> Edit:
+    return Edit(member, generation, weights, donor, CHANGED | {"shaping.bait": 0.25} | values)
+
+
+def test_a_copy_takes_all_of_the_donor_and_proves_it(stand):
+    donor, other = stand.state(0), stand.state(2)
+    applied = stand.trainer.apply(edit())
+    assert not stand.changed(0, donor)
+    assert not stand.changed(1, donor)
+    assert not stand.changed(2, other)
+    assert (applied.member, applied.donor, applied.generation) == (7, 4, 1)
+    assert applied.donor_unchanged
+    assert applied.in_environment == {"bait": 0.25}
+    assert stand.shaping.read(1) == (1, {"bait": 0.25})
+    in_use = applied.in_optimizer | applied.in_loss
+    assert set(applied.in_optimizer) == set(OPTIMIZER_HYPERS)
+    assert in_use == {name: float(np.float32(value)) for name, value in CHANGED.items()}
+    for name, column in stand.bench.pack.hypers.items():
+        assert column.tolist() == pytest.approx([VALUES[name], CHANGED[name], VALUES[name]])
+
+
+def test_a_donor_that_changed_would_be_noticed(stand, monkeypatch):
+    def careless(_source: int, _target: int) -> None:
+        stand.bench.pack.state["square"][0, 3] += 1e-6
+
+    monkeypatch.setattr(stand.bench.pack, "copy_member", careless)
+    assert not stand.trainer.apply(edit()).donor_unchanged
+
+
+def test_values_alone_change_nothing_else(stand):
+    before, origin = stand.state(1), stand.bench.sampler.clock.origin.tolist()
+    applied = stand.trainer.apply(edit(weights="keep", donor=None))
+    assert not stand.changed(1, before)
+    assert applied.donor is None
+    assert stand.bench.sampler.clock.origin.tolist() == origin, "its rollouts stay good"
+    assert stand.bench.pack.hypers["gamma"].tolist()[1] == pytest.approx(CHANGED["gamma"])
+
+
+def test_fresh_weights(stand):
+    before = stand.state(1)
+    stand.trainer.apply(edit(weights="fresh", donor=None))
+    assert stand.changed(1, before)
+    assert stand.state(1)["updates"] == 0
+    assert stand.bench.sampler.clock.origin.tolist() == [0, 1, 0]
+
+
+def test_a_member_crosses_packs_through_the_exchange(stand):
+    with Bench(policies=3, members=MEMBERS, core="gru", seed=5) as far_bench:
+        far = Stand(far_bench)
+        far.learn()
+        far.trainer.residents.write_exchange(9)
+        stand.exchange.copy_(far.exchange)
+        stand.trainer.apply(edit(member=4, weights="import", donor=None))
+        assert not stand.changed(0, far.state(2))
+
+
+def test_outdated_rollouts_of_a_replaced_policy_are_discarded_and_the_others_learn(stand):
+    stand.bench.fill(2)
+    stand.trainer.apply(edit())
+    donor_before, target, tallies = stand.state(0), stand.state(1), stand.trainer.tallies
+    updates = list(tallies.updates)
+    stand.trainer.learn()
+    assert not stand.changed(1, target)
+    assert stand.changed(0, donor_before)
+    assert tallies.discarded == 2
+    assert [now - before for now, before in zip(tallies.updates, updates, strict=True)] == [1, 0, 1, 0]
+    assert stand.bench.sampler.clock.version.tolist() == [2, 1, 2]
+    stand.bench.sampler.resume_finished()
+    stand.learn()
+    assert stand.changed(1, target), "what it acts itself counts again"
+    assert tallies.discarded == 2
+
+
+def test_an_edit_between_two_steps_ends_the_batch_for_its_member():
+    with Bench(policies=3, members=MEMBERS) as bench:
+        stand = Stand(bench, epochs=3)
+        stand.learn()
+        bench.fill(2)
+        publish, done = bench.pack.publish, []
+
+        def then_edit(members):
+            publish(members)
+            if not done:  # after the first step of policy 0
+                done.append(1)
+                stand.trainer.commands.append(
+                    lambda: done.append(stand.trainer.apply(edit(member=9, donor=7)))
+                )
+
+        bench.pack.publish = then_edit
+        stand.trainer.learn()
+        bench.pack.publish = publish
+        assert done[1].donor_unchanged
+        assert stand.trainer.tallies.updates == [2, 2, 1, 0]
+        assert bench.pack.state["updates"].tolist() == [6.0, 6.0, 3.0], (
+            "policy 2 is policy 1 before its steps"
+        )
+
+
+@pytest.mark.parametrize(("lag", "learns"), [(2, True), (3, False)])
+def test_rollouts_over_the_lag_limit_are_discarded_and_counted(stand, lag, learns):
+    stand.bench.fill(2)
+    stand.bench.sampler.clock.version[1] += lag
+    before = stand.state(1)
+    stand.trainer.learn()
+    assert stand.changed(1, before) == learns
+    assert stand.trainer.tallies.discarded == (0 if learns else 2)
+    assert stand.trainer.tallies.lag_max == (lag if learns else 0)
+
+
+def test_steps_learned_from_leave_out_resets(stand):
+    before = list(stand.trainer.tallies.steps)
+    rollouts = stand.bench.fill(2)
+    valid = sum((~r.first[1:]).reshape(-1, 3, ENVS).sum((0, 2)) for r in rollouts)
+    stand.trainer.learn()
+    assert [a - b for a, b in zip(stand.trainer.tallies.steps, before, strict=True)] == [*valid.tolist(), 0]
+
+
+def test_buffers_come_back(stand):
+    for _ in range(5):
+        stand.learn()
+        assert len(stand.bench.sampler.pool) == 2
+
+
+def test_the_schedule_multiplies_the_mutated_base_rate():
+    with Bench(policies=3, members=MEMBERS) as bench:
+        stand = Stand(bench, schedule=lambda: 0.25)
+        stand.trainer.apply(edit(weights="keep", donor=None, learning_rate=1e-3))
+        stand.learn()
+        rates = [stand.trainer.take_means(p)["learning_rate_in_use"] for p in range(3)]
+        own = VALUES["learning_rate"]
+        assert rates == pytest.approx([own / 4, 1e-3 / 4, own / 4])
+        assert stand.trainer.take_means(0) == {}

@@ -1,0 +1,353 @@
+"""Evaluation: a saved member acts as in training, every row plays its share, bad input is one clear error."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from pbt_rl.config import Config, LearnerConfig, ModelConfig
+from pbt_rl.envs.atari import AtariOptions
+from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec, default_shaping_source, private_step_arrays
+from pbt_rl.envs.registry import EnvOptions, make_unit, probe
+from pbt_rl.errors import ConfigError
+from pbt_rl.learner.build import build_net, build_pack
+from pbt_rl.pbt.hypers import hyper_table
+from pbt_rl.plan import PackPlan
+from pbt_rl.play import evaluate as module
+from pbt_rl.play.evaluate import Player, evaluate, find_member, load_pack, most_probable, play, shares
+from pbt_rl.play.video import ColourTwin, Film, GreyFrames
+from pbt_rl.record.checkpoint import save_member, weights_path
+from pbt_rl.record.folder import to_json
+
+MLP = ModelConfig(encoder="mlp", hidden=8, layers=1)
+VECTOR = EnvSpec("toy/vector", {"obs": ArraySpec((3,), "float32")}, ActionSpec(nvec=(4,)))
+
+
+def trained_pack(config, spec, seed=5, members=(0, 1, 2)):
+    plan = PackPlan("cpu", members, 1, 1, 1, 1, 1, len(members))
+    values = {name: hyper.default for name, hyper in hyper_table(config.hypers).items()}
+    return build_pack(config, spec, plan, [values] * len(members), seed)
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A run on the identity toy that saved its member 1, the best."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    config = Config(env="toy/identity?length=5", num_policies=3, model=MLP)
+    (folder / "config.json").write_text(json.dumps(to_json(config)))
+    (folder / "summary.json").write_text(json.dumps({"best_member": 1}))
+    pack = trained_pack(config, probe(config.env, EnvOptions()))
+    save_member(weights_path(folder, 1), pack, pack.export_member(1), 1, {})
+    return folder
+
+
+def scores(text):
+    return [
+        float(line.split("objective ")[1].split(",")[0])
+        for line in text.splitlines()
+        if line[:7] == "episode"
+    ]
+
+
+def test_prints_every_episode_and_their_mean(run, capsys):
+    evaluate(run, "best", 5, None, 3, greedy=False)
+    text = capsys.readouterr().out
+    played = scores(text)
+    assert len(played) == 5
+    assert text.startswith(f"member 1 of {run}: 5 episodes of toy/identity?length=5, sampled actions")
+    assert f"mean {np.mean(played):.6g}, std {np.std(played):.4g}, min {min(played):g}" in text
+    evaluate(run, "1", 5, None, 3, greedy=False)
+    assert scores(capsys.readouterr().out) == played, "the seed decides"
+    evaluate(run, "1", 5, None, 4, greedy=False)
+    assert scores(capsys.readouterr().out) != played
+
+
+def test_a_policy_that_knows_the_answer_gets_all_of_it(run, capsys):
+    config = module.read_config(run)
+    spec = probe(config.env, EnvOptions())
+    pack = trained_pack(config, spec)
+    net = build_net(spec, config.model)
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter.zero_()
+        encoder = next(m for m in net.modules() if isinstance(m, torch.nn.Linear))
+        encoder.weight[:4, :4] = torch.eye(4)
+        net.heads.policy.weight[:4, :4] = torch.eye(4)
+    pack.set_fresh(1, net)
+    save_member(weights_path(run, 1), pack, pack.export_member(1), 1, {})
+    evaluate(run, "best", 3, None, 0, greedy=True)
+    assert scores(capsys.readouterr().out) == [5, 5, 5]
+    evaluate(run, "best", 3, None, 0, greedy=False)
+    assert scores(capsys.readouterr().out) != [5, 5, 5], "without --greedy it samples"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"episodes": 0}, "--episodes 0"),
+        ({"seed": -1}, "--seed -1"),
+        ({"member": "2"}, "--member 2: weights of member 2 were not saved; saved: 1"),
+        ({"member": "worst"}, "--member 'worst'"),
+        ({"member": "²"}, "--member '²'"),
+        ({"run": Path("nowhere")}, "nowhere is not a run"),
+        ({"video": Path("film.avi")}, r"\.mp4 or \.gif"),
+        ({"video": Path("nowhere/film.gif")}, "folder nowhere is not there"),
+        ({"video": Path("film.gif")}, "toy/identity.* has no pictures"),
+    ],
+)
+def test_bad_input_is_one_clear_error(run, arguments, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    given = {"run": run, "member": "best", "episodes": 1, "video": None, "seed": 0} | arguments
+    with pytest.raises(ConfigError, match=message) as error:
+        evaluate(*given.values(), greedy=False)
+    assert "\n" not in str(error.value)
+    assert not list(tmp_path.glob("film*"))
+
+
+def break_weights(run):
+    weights_path(run, 1).write_bytes(b"not tensors")
+
+
+def other_network(run):
+    data = json.loads((run / "config.json").read_text())
+    data["model"]["hidden"] = 9
+    (run / "config.json").write_text(json.dumps(data))
+
+
+def other_normalisers(run):
+    data = json.loads((run / "config.json").read_text())
+    data["learner"]["normalize_observations"] = True
+    (run / "config.json").write_text(json.dumps(data))
+
+
+def config_without_env(run):
+    (run / "config.json").write_text("{}")
+
+
+def config_is_no_json(run):
+    (run / "config.json").write_text("{")
+
+
+def no_summary(run):
+    (run / "summary.json").unlink()
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (break_weights, "policy_01.safetensors cannot be read"),
+        (other_network, "does not fit the network"),
+        (other_normalisers, "it holds the normalisers .*, not .*obs_mean"),
+        (config_without_env, "is not the config of a run"),
+        (config_is_no_json, "config.json cannot be read"),
+        (no_summary, "--member best: .* has no summary.json.*saved: 1"),
+    ],
+)
+def test_a_damaged_run_is_one_clear_error(run, damage, message):
+    damage(run)
+    with pytest.raises(ConfigError, match=message):
+        evaluate(run, "best", 1, None, 0, greedy=False)
+
+
+def test_missing_video_package_is_named(run, monkeypatch):
+    monkeypatch.setattr("pbt_rl.play.video.find_spec", lambda _name: None)
+    with pytest.raises(ConfigError, match=r"imageio, imageio_ffmpeg: pip install 'pbt-rl\[video\]'"):
+        evaluate(run, "best", 1, Path("film.mp4"), 0, greedy=False)
+
+
+def test_without_a_finished_episode_best_is_member_0(run):
+    (run / "summary.json").write_text(json.dumps({"best_member": None}))
+    weights_path(run, 1).rename(weights_path(run, 0))
+    assert find_member(run, "best") == 0
+
+
+class UnevenUnit:
+    """Row r plays episodes of r + 1 steps; their objective is their length. Next-step reset."""
+
+    spec = VECTOR
+
+    def __init__(self, rows):
+        self.rows = rows
+        self._length_R = np.zeros(rows, np.int64)
+
+    def reset(self, out):
+        out.first[:] = True
+
+    def step(self, action, out):
+        assert action.shape == (self.rows, 1)
+        out.first[:] = out.episode_done
+        self._length_R = np.where(out.first, 0, self._length_R + 1)
+        out.episode_done[:] = out.terminated[:] = self._length_R == np.arange(self.rows) + 1
+        out.length[:] = out.objective[:] = self._length_R
+
+    def close(self):
+        pass
+
+
+def test_every_row_plays_its_share_so_short_episodes_are_not_preferred():
+    assert shares(7, 3) == [3, 2, 2]
+    config = Config(env="toy/identity", model=MLP)
+    player = Player(trained_pack(config, VECTOR, members=(0,)), VECTOR, 3, 0, greedy=False)
+    played = play(UnevenUnit(3), player, [2, 2, 2], module._Recording(None, None))
+    assert [episode.steps for episode in played] == [1, 1, 2, 2, 3, 3]
+    assert [episode.objective for episode in played] == [1, 1, 2, 2, 3, 3]
+
+
+def test_acts_as_the_network_does_on_stacked_frames_with_recurrent_state():
+    """Against the network itself, with the stack and the state's resets written out slowly."""
+    spec = EnvSpec("toy/image", {"obs": ArraySpec((84, 84), "uint8")}, ActionSpec(nvec=(5, 3)), frame_stack=4)
+    config = Config(
+        env="toy/image",
+        model=ModelConfig(encoder="nature", hidden=32, core="gru", core_size=16),
+        learner=LearnerConfig(precision="float32"),
+    )
+    pack = trained_pack(config, spec, members=(0,))
+    net = build_net(spec, config.model)
+    net.load_state_dict(pack.named_weights(0))
+    player = Player(pack, spec, 2, 0, greedy=True)
+    step = private_step_arrays(spec, 2)
+    rng = np.random.default_rng(0)
+    stack = np.zeros((2, 4, 84, 84), np.uint8)
+    state = torch.zeros(2, net.state_size)
+    for t in range(9):
+        step.obs["obs"][:] = rng.integers(256, size=(2, 84, 84))
+        step.first[:] = [t in (0, 6), t == 0]
+        stack = np.concatenate([stack * ~step.first[:, None, None, None], step.obs["obs"][:, None]], 1)[:, 1:]
+        with torch.no_grad():
+            inputs = {"obs": torch.from_numpy(stack.copy())[None]}
+            params, _, state = net(inputs, state, torch.from_numpy(step.first)[None])
+        expected = torch.stack([params[0, :, :5].argmax(-1), params[0, :, 5:].argmax(-1)], -1)
+        assert player.act(step).tolist() == expected.tolist()
+        torch.testing.assert_close(player._state_PBS[0], state)
+
+
+def test_saved_normalisers_are_those_that_act(tmp_path):
+    config = Config(
+        env="toy/identity", model=MLP, learner=LearnerConfig(normalize_observations=True, precision="float32")
+    )
+    trained = trained_pack(config, VECTOR)
+    trained.state["obs_mean.obs"][2] = torch.tensor([100.0, -50.0, 3.0])
+    trained.state["obs_var.obs"][2] = torch.tensor([4.0, 9.0, 0.25])
+    trained.publish((2,))
+    save_member(weights_path(tmp_path, 2), trained, trained.export_member(2), 2, {})
+    pack = load_pack(config, VECTOR, weights_path(tmp_path, 2), 0)
+    obs = torch.tensor([[101.0, -51.0, 2.5]])
+    empty, first = torch.zeros(1, 1, 0), torch.ones(1, 1, dtype=torch.bool)
+    alone = pack.act({"obs": obs[None]}, empty, first)[0]
+    among = trained.act({"obs": obs.expand(3, 1, 3)}, empty.expand(3, 1, 0), first.expand(3, 1))[0]
+    torch.testing.assert_close(alone[0], among[2])
+    assert not torch.allclose(alone[0], among[1])
+
+
+def test_most_probable_of_a_gaussian_is_its_mean():
+    params = torch.tensor([[0.5, -2.0, 7.0, 8.0]])
+    assert most_probable(ActionSpec(low=(-1.0, -1.0), high=(1.0, 1.0)), params).tolist() == [[0.5, -2.0]]
+
+
+def test_continuous_actions_stay_within_their_bounds():
+    spec = EnvSpec(
+        "toy/line", {"obs": ArraySpec((3,), "float32")}, ActionSpec(low=(-0.1, 0.0), high=(0.1, 0.2))
+    )
+    player = Player(
+        trained_pack(Config(env="toy/line", model=MLP), spec, members=(0,)), spec, 50, 0, greedy=False
+    )
+    step = private_step_arrays(spec, 50)
+    step.first[:] = True
+    actions = player.act(step)
+    assert actions.dtype == np.float32
+    assert actions.min(0) == pytest.approx([-0.1, 0])
+    assert actions.max(0) == pytest.approx([0.1, 0.2])
+
+
+@pytest.mark.parametrize("size", [(84, 84), (210, 160)])
+def test_the_colour_twin_shows_the_game_that_is_played(size, monkeypatch):
+    """At 84x84 its brightness is the grey frame that the policy sees, pixel by pixel."""
+    monkeypatch.setattr("pbt_rl.play.video.ATARI_SCREEN", size)
+    options = AtariOptions(episodic_life=False)
+    spec = probe("atari/breakout", EnvOptions(options))
+    unit = make_unit("atari/breakout", 1, 4, EnvOptions(options), default_shaping_source(spec))
+    twin = ColourTwin("breakout", options)
+    step = private_step_arrays(spec, 1)
+    rng = np.random.default_rng(0)
+    unit.reset(step)
+    pictures, noops, seen = [twin.shoot(step, None)], 0, set()
+    for _ in range(60):
+        action = rng.integers(1, 4, size=(1, 1)).astype(np.int32)
+        unit.step(action, step)
+        noops += int(step.first[0])
+        pictures.append(twin.shoot(step, action[0]))
+        seen.add(step.obs["obs"].tobytes())
+        if size == (84, 84):
+            grey = pictures[-1] @ np.array([0.299, 0.587, 0.114])
+            assert np.abs(grey - step.obs["obs"][0]).max() < 8
+    unit.close()
+    assert noops > 0
+    assert len(seen) > 20, "something moved"
+    assert pictures[0].shape == (*size, 3)
+    assert np.ptp(pictures[0], axis=-1).max() > 50, "in colour"
+
+
+def test_grey_frames_are_what_the_policy_sees():
+    spec = probe("atari/pong", EnvOptions())
+    step = private_step_arrays(spec, 2)
+    step.obs["obs"][0] = np.arange(84, dtype=np.uint8)
+    picture = GreyFrames(AtariOptions(frame_skip=3)).shoot(step, None)
+    assert picture.shape == (84, 84, 3)
+    assert np.array_equal(picture[..., 2], step.obs["obs"][0])
+
+
+@pytest.mark.parametrize("suffix", ["gif", "mp4"])
+def test_film_holds_every_picture_in_its_own_time(tmp_path, suffix):
+    imageio = pytest.importorskip("imageio.v2")
+    path = tmp_path / f"film.{suffix}"
+    film = Film(path, 10.0)
+    for brightness in range(0, 250, 50):
+        film.add(np.full((81, 50, 3), brightness, np.uint8))
+    film.close()
+    pictures = list(imageio.get_reader(path).iter_data())
+    assert len(pictures) == 5
+    assert pictures[0].shape[:2] == (324, 200)
+    assert abs(int(pictures[3].mean()) - 150) < 8
+    if suffix == "mp4":
+        assert imageio.get_reader(path).get_meta_data()["fps"] == 10
+    else:
+        from PIL import Image
+
+        assert Image.open(path).info["duration"] == 100
+
+
+def test_an_odd_row_and_column_are_cut_from_a_picture():
+    """Codecs of the .mp4 kind take pairs only."""
+
+    class Writer:
+        def append_data(self, picture):
+            self.shape = picture.shape
+
+    film = Film.__new__(Film)
+    film._writer = Writer()
+    film.add(np.zeros((401, 333, 3), np.uint8))
+    assert film._writer.shape == (400, 332, 3)
+
+
+def test_the_film_ends_with_the_first_episode():
+    class Camera:
+        shot = 0
+
+        def shoot(self, step, action):
+            self.shot += 1
+
+    class Film:
+        def add(self, picture):
+            pass
+
+    camera = Camera()
+    player = Player(
+        trained_pack(Config(env="a/b", model=MLP), VECTOR, members=(0,)), VECTOR, 2, 0, greedy=False
+    )
+    play(UnevenUnit(2), player, [3, 3], module._Recording(camera, Film()))
+    assert camera.shot == 2, "its reset and its only step"

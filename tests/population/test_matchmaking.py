@@ -1,0 +1,89 @@
+"""Who meets whom: whatever the scheme, everybody keeps exactly its rows."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pbt_rl.errors import ConfigError
+from pbt_rl.population.matchmaking import Matchmaker, MatchupConfig, meetings
+
+SCHEMES = ("self", "round-robin", "random", "prioritised")
+
+
+def even(_place, _other):
+    return 0.5
+
+
+@st.composite
+def crowds(draw):
+    """(scheme, places, envs, units, seats) whose rows fill the seats."""
+    scheme, places, seats = draw(st.sampled_from(SCHEMES)), draw(st.integers(1, 6)), draw(st.integers(2, 4))
+    envs = draw(st.integers(1, 4)) * (seats if scheme == "self" or places * 2 % seats or places == 1 else 2)
+    envs = envs if places * envs % seats == 0 else envs * seats
+    return scheme, places, envs, draw(st.integers(1, 3)), seats
+
+
+@given(crowds(), st.integers(0, 3))
+def test_every_row_sits_exactly_once(crowd, seed):
+    scheme, places, envs, units, seats = crowd
+    maker = Matchmaker(MatchupConfig(scheme=scheme), places, envs, units, seats, seed)
+    for _ in range(3):
+        row_UES = maker.next(even)
+        assert row_UES.shape == (units, places * envs // seats, seats)
+        for unit in row_UES:
+            assert sorted(unit.ravel().tolist()) == list(range(places * envs))
+
+
+@given(st.integers(2, 7), st.integers(1, 4), st.sampled_from(SCHEMES[1:]), st.integers(0, 5))
+def test_of_two_seats_nobody_meets_itself(places, half, scheme, seed):
+    maker = Matchmaker(MatchupConfig(scheme=scheme), places, 2 * half, 2, 2, seed)
+    place_UES = maker.next(even) // (2 * half)
+    assert (place_UES[..., 0] != place_UES[..., 1]).all()
+
+
+@given(st.integers(2, 4), st.integers(1, 4), st.integers(2, 4))
+def test_self_play_seats_one_member(places, games, seats):
+    maker = Matchmaker(MatchupConfig(scheme="self"), places, games * seats, 2, seats, 0)
+    place_UES = maker.next(even) // (games * seats)
+    assert (place_UES == place_UES[..., :1]).all()
+
+
+@pytest.mark.parametrize("places", [3, 4, 5, 8])
+def test_round_robin_is_even_over_time(places):
+    maker = Matchmaker(MatchupConfig(), places, 8, 4, 2, 0)
+    met = sum(np.array(meetings(maker.next(even), places, 8)) for _ in range(5))
+    others = met[~np.eye(places, dtype=bool)]
+    assert met.trace() == 0
+    assert others.max() - others.min() <= 1
+    assert others.sum() == places * 8 * 4 * 5
+
+
+def test_prioritised_meets_those_who_are_hard_to_beat():
+    """Member 0 loses to 3 and beats the others: the one it loses to is its commonest opponent."""
+
+    def rates(place, other):
+        return {(0, 3): 0.1, (3, 0): 0.9}.get((place, other), 0.9 if place == 0 else 0.5)
+
+    maker = Matchmaker(MatchupConfig(scheme="prioritised"), 4, 32, 4, 2, 0)
+    met = sum(np.array(meetings(maker.next(rates), 4, 32)) for _ in range(10))
+    assert met[0, 3] > 1.3 * max(met[0, 1], met[0, 2])
+    assert min(met[0, 1], met[0, 2]) > 0
+
+
+def test_equal_seeds_make_equal_matchups_and_seats_are_mixed():
+    makers = [Matchmaker(MatchupConfig(scheme="random"), 4, 8, 2, 2, seed) for seed in (0, 0, 1)]
+    one, same, other = (np.stack([maker.next(even) for _ in range(4)]) for maker in makers)
+    np.testing.assert_array_equal(one, same)
+    assert (one != other).any()
+    first_seats = (one[..., 0] // 8).ravel()
+    assert min(np.bincount(first_seats, minlength=4)) > 0.5 * len(first_seats) / 4
+
+
+def test_mistakes_are_refused():
+    with pytest.raises(ConfigError, match="members never meet"):
+        MatchupConfig(scheme="self", objective="elo")
+    with pytest.raises(ConfigError, match=r"matchup\.elo-k 0"):
+        MatchupConfig(elo_k=0)
+    with pytest.raises(ConfigError, match=r"matchup\.power -1"):
+        MatchupConfig(power=-1)

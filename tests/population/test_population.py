@@ -1,0 +1,175 @@
+import math
+
+import pytest
+
+from pbt_rl.pbt.decisions import Continue, Mutate
+from pbt_rl.population.dispatch import Dispatch
+from pbt_rl.population.population import RECENT_EPISODES, Population
+from pbt_rl.wire.messages import Episode, LearnerReport, MemberStats
+
+WINDOW = 4
+
+
+def population(members: int = 3, frame_skip: int = 4) -> Population:
+    return Population([{"learning_rate": 10.0**-m} for m in range(1, members + 1)], WINDOW, frame_skip)
+
+
+def episode(member: int, objective: float, generation: int = 0, length: int = 10) -> Episode:
+    return Episode(member, generation, objective, objective * 2, objective * 3, length)
+
+
+def report(members=(), episodes=(), lag_max=0, discarded=0) -> LearnerReport:
+    return LearnerReport("cpu", list(members), list(episodes), {}, lag_max, discarded)
+
+
+def stats(member: int, frames: int, **values: float) -> MemberStats:
+    return MemberStats(member, 0, frames, 0, values)
+
+
+def test_the_window_holds_the_newest_objectives():
+    p = population()
+    p.take("a", report(episodes=[episode(1, float(i)) for i in range(6)]))
+    seen = p.report().members[1]
+    assert seen.objectives == (2.0, 3.0, 4.0, 5.0)
+    assert p.report().members[0].objectives == ()
+    assert p.views()[1].objective == 3.5
+    assert p.views()[0].objective is None
+    assert p.views()[1].episodes == 6
+
+
+def test_a_change_empties_what_was_measured_before():
+    p = population()
+    p.take("a", report(episodes=[episode(0, 1.0), episode(1, 5.0)]))
+    p.members[0].change({"learning_rate": 0.5})
+    member, other = p.report().members[:2]
+    assert (member.objectives, member.generation, member.values) == ((), 1, {"learning_rate": 0.5})
+    assert other.objectives == (5.0,)
+    view = p.views()[0]
+    assert view.objective is None
+    assert "raw_return" not in view.stats
+    assert view.episodes == 1
+    assert view.initial == {"learning_rate": 0.1}
+
+
+def test_the_environments_own_statistics_are_averaged_over_the_episodes_that_gave_them():
+    p = population()
+    mine = [Episode(0, 0, 1.0, 1.0, 1.0, 5, extra) for extra in ({"won": 1.0}, {"won": 0.0, "gold": 7.0}, {})]
+    p.take("a", report(episodes=[*mine, Episode(1, 0, 1.0, 1.0, 1.0, 5, {"won": 0.25})]))
+    of = [{k: v for k, v in view.stats.items() if k.startswith("stats/")} for view in p.views()]
+    assert of == [{"stats/won": 0.5, "stats/gold": 7.0}, {"stats/won": 0.25}, {}]
+
+
+def test_episodes_that_began_before_the_change_do_not_count():
+    p = population()
+    p.members[0].change({})
+    p.members[0].change({})
+    p.take("a", report(episodes=[episode(0, 9.0, 0), episode(0, 8.0, 1), episode(0, 1.0, 2)]))
+    seen = p.report().members[0]
+    assert seen.objectives == (1.0,)
+    assert p.members[0].episodes_now == 1
+    assert p.views()[0].episodes == 3
+    assert p.views()[0].stats["raw_return"] == 2.0
+
+
+def test_values_given_to_a_change_are_copied():
+    p = population()
+    values = {"learning_rate": 0.5}
+    p.members[0].change(values)
+    values["learning_rate"] = 0.7
+    p.report().members[0].values["learning_rate"] = 0.9
+    assert p.members[0].values == {"learning_rate": 0.5}
+
+
+def test_displays_show_means_of_recent_episodes():
+    p = population()
+    p.take("a", report(episodes=[episode(2, 1e9)] + [episode(2, float(i % 2), length=6) for i in range(100)]))
+    shown = p.views()[2].stats
+    assert RECENT_EPISODES == 100
+    assert (shown["raw_return"], shown["shaped_return"], shown["length_steps"]) == (1.0, 1.5, 6.0)
+
+
+def test_the_clock_is_that_of_the_slowest_member_in_training():
+    p = population()
+    assert p.least_frames == 0
+    p.take("a", report([stats(0, 400), stats(1, 80), stats(2, 800)]))
+    assert p.least_frames == 80
+    assert (p.frames, p.steps) == (1280, 320)
+    p.members[1].stopped = True
+    assert p.least_frames == 400
+    assert p.report().frames == 400
+    assert [m.member for m in p.report().members] == [0, 2]
+    assert p.views()[1].stopped
+    for member in p.members:
+        member.stopped = True
+    assert p.least_frames == 0
+
+
+def test_frames_are_totals_and_outlive_a_change():
+    p = population()
+    p.take("a", report([stats(0, 400)]))
+    p.members[0].change({})
+    p.take("a", report([stats(0, 500)]))
+    assert p.report().members[0].frames == 500
+
+
+def test_statistics_stay_until_newer_ones_come():
+    p = population()
+    p.take("a", report([stats(0, 1, entropy=1.0, kl=0.1)]))
+    p.take("a", report([stats(0, 2, entropy=2.0)]))
+    assert p.views()[0].stats == {"entropy": 2.0, "kl": 0.1}
+
+
+def test_broken_is_of_the_present_generation_and_stays_until_another_step():
+    def told(broken: bool | None, generation: int = 0) -> bool:
+        p.take("a", report([MemberStats(0, 0, 0, 0, {}, generation, broken)]))
+        return p.report().members[0].broken
+
+    p = population()
+    assert [told(False), told(True), told(None)] == [False, True, True]
+    p.members[0].change({})
+    assert told(True, generation=0) is False, "it was about the weights before"
+    assert told(True, generation=1) is True
+    assert told(False, generation=1) is False
+
+
+def test_what_is_left_to_train():
+    p = population()
+    p.take("a", report([stats(0, 400), stats(1, 80), stats(2, 900)]))
+    assert p.missing_frames(500) == 100 + 420
+    p.members[1].stopped = True
+    assert p.missing_frames(500) == 100
+    assert not p.all_stopped
+    for member in p.members:
+        member.stopped = True
+    assert p.all_stopped
+
+
+def test_lag_and_discards_of_several_learners():
+    p = population()
+    assert p.lag_mean == 0.0
+    p.take("a", report([stats(0, 1, lag=2.0), stats(2, 1)], lag_max=5, discarded=3))
+    p.take("b", report([stats(1, 1, lag=4.0)], lag_max=2, discarded=10))
+    p.take("a", report(lag_max=5, discarded=4))
+    assert p.lag_mean == pytest.approx(3.0)
+    assert p.lag_max == 5
+    assert p.discarded == 14
+
+
+def test_the_best_window_since_the_last_comparison_or_change():
+    def best():
+        return p.report().members[0].best
+
+    p = population()
+    assert best() is None
+    for objective, expected in ((2.0, 2.0), (8.0, 5.0), (-10.0, 5.0), (math.nan, 5.0)):
+        p.take("a", report(episodes=[episode(0, objective)]))
+        assert best() == expected, "the highest mean of the window, not the highest objective"
+    Dispatch(p, dict.fromkeys(range(3), 0), lambda *_: None).enact([Continue(0, "")], frozenset())
+    assert best() is None, "compared: the next interval begins"
+    p.take("a", report(episodes=[episode(0, 1.0)] * 4))
+    assert best() == 1.0
+    p.members[0].change({})
+    assert best() is None
+    Dispatch(p, dict.fromkeys(range(3), 0), lambda *_: None).enact([Mutate(0, {}, "")], frozenset())
+    p.take("a", report(episodes=[episode(0, 9.0, generation=1)]))
+    assert best() is None, "of an older generation"

@@ -1,0 +1,136 @@
+"""Elo against a slow loop written from the formula, and what happens to ratings when weights are copied."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pbt_rl.pbt.decisions import Continue, Mutate, Replace, Restart
+from pbt_rl.population.population import Population
+from pbt_rl.population.ratings import START, Ratings
+from pbt_rl.wire.messages import Episode, Game, LearnerReport
+
+GAMES = st.lists(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(-1, 1)), min_size=2, max_size=4), max_size=30
+)
+
+
+def slow_elo(games, k):
+    """One pair of seats after the other; all points of a game are added when it is over."""
+    rating = dict.fromkeys(range(4), START)
+    for game in games:
+        points = dict.fromkeys(rating, 0.0)
+        for i, (a, own) in enumerate(game):
+            for j, (b, other) in enumerate(game):
+                if i == j or a == b:
+                    continue
+                expected = 1 / (1 + 10 ** ((rating[b] - rating[a]) / 400))
+                score = 1 if own > other else 0 if own < other else 0.5
+                points[a] += k / (len(game) - 1) * (score - expected)
+        for member, gained in points.items():
+            rating[member] += gained
+    return [rating[m] for m in range(4)]
+
+
+@given(GAMES, st.sampled_from([4.0, 32.0]))
+def test_elo_is_the_formula(games, k):
+    ratings = Ratings(4, k)
+    for game in games:
+        ratings.note([m for m, _ in game], [o for _, o in game])
+    assert ratings.elo == pytest.approx(slow_elo(games, k))
+    assert sum(ratings.elo) == pytest.approx(4 * START)
+
+
+def test_a_rating_of_400_more_wins_ten_games_of_eleven():
+    ratings = Ratings(2, 1.0)
+    for game in range(40_000):
+        won = game % 11 != 0
+        ratings.note((0, 1), (won, not won))
+    assert ratings.elo[0] - ratings.elo[1] == pytest.approx(400, abs=8)
+    assert ratings.win_rate(0, 1) == pytest.approx(10 / 11, abs=0.05)
+
+
+def test_scores_are_against_others_only():
+    ratings = Ratings(3, 8.0)
+    assert ratings.note((0, 0), (1, -1)) == []
+    assert ratings.elo == [START] * 3
+    assert ratings.note((0, 1, 0, 2), (3, 2, 1, 2)) == [(0, 1.0), (1, 1.5 / 3), (0, 0.0), (2, 1.5 / 3)]
+
+
+def played():
+    ratings = Ratings(3, 32.0)
+    for _ in range(5):
+        ratings.note((0, 1), (1, 0))
+        ratings.note((1, 2), (1, 0))
+    return ratings
+
+
+def test_ratings_go_with_the_weights():
+    ratings = played()
+    before, beats = list(ratings.elo), ratings.win_rate(0, 2)
+    values = {"learning_rate": 1e-3}
+    swap = [Replace(2, 0, "both", values, ""), Mutate(0, values, ""), Continue(1, "")]
+    ratings.follow(swap, frozenset())
+    assert ratings.elo == [before[0], before[1], before[0]]
+    assert ratings.win_rate(2, 1) == ratings.win_rate(0, 1) > 0.5
+    assert ratings.win_rate(0, 2) == beats == 0.5, "a copy has not met its donor"
+    ratings.follow([Replace(1, 2, "hypers", values, "")], frozenset())
+    assert ratings.elo[1] == before[1], "its weights are its own still"
+    ratings.follow([Restart(2, values, "")], frozenset())
+    assert ratings.elo[2] == START
+    assert ratings.win_rate(2, 1) == 0.5
+
+
+def test_all_donors_are_taken_as_they_were():
+    ratings = played()
+    before = list(ratings.elo)
+    ratings.follow([Replace(0, 2, "both", {}, ""), Replace(2, 0, "both", {}, "")], frozenset())
+    assert ratings.elo == [before[2], before[1], before[0]]
+
+
+def test_a_remembered_state_has_the_rating_of_its_time():
+    ratings = played()
+    then = ratings.elo[0]
+    ratings.follow([], frozenset({(0, 0)}))
+    for _ in range(5):
+        ratings.note((0, 2), (0, 1))
+    assert ratings.elo[0] < then
+    ratings.follow([Replace(0, 0, "both", {}, "", donor_generation=0)], frozenset({(0, 0)}))
+    assert ratings.elo[0] == then
+    ratings.follow([], frozenset())
+    ratings.follow([Replace(1, 0, "both", {}, "", donor_generation=0)], frozenset())
+    assert ratings.elo[1] == ratings.elo[0], "forgotten: the donor as it is"
+
+
+def report(games, episodes=()):
+    return LearnerReport("cpu", [], list(episodes), {}, 0, 0, games)
+
+
+@pytest.mark.parametrize(
+    ("judge", "objectives"), [("return", (7.0,)), ("win-rate", (1.0, 0.5)), ("elo", None)]
+)
+def test_what_members_are_ranked_by(judge, objectives):
+    population = Population([{}, {}], 10, 1, judged_by=judge, ratings=Ratings(2, 8.0))
+    episode = Episode(0, 0, 7.0, 7.0, 7.0, 3)
+    games = [
+        Game((0, 1), (0, 0), (7.0, 2.0)),
+        Game((1, 0), (0, 0), (4.0, 4.0)),
+        Game((0, 0), (0, 0), (1.0, 2.0)),
+    ]
+    population.take("cpu", report(games, [episode]))
+    seen = population.report().members[0]
+    elo = population.ratings.elo[0]
+    assert seen.objectives == (objectives or (elo,))
+    assert seen.episodes == (1 if judge == "return" else 2)
+    view = population.views()[0]
+    assert (view.stats["elo"], view.stats["win_rate"]) == (elo, 0.75)
+    assert elo > START
+
+
+def test_a_game_that_someone_began_as_another_does_not_count():
+    population = Population([{}, {}], 10, 1, judged_by="elo", ratings=Ratings(2, 8.0))
+    population.members[1].change({})
+    population.take("cpu", report([Game((0, 1), (0, 0), (1.0, 0.0))]))
+    assert population.ratings.elo == [START, START]
+    assert population.report().members[0].objectives == ()
+    population.take("cpu", report([Game((0, 1), (0, 1), (1.0, 0.0))]))
+    assert population.ratings.elo[0] > START

@@ -1,0 +1,82 @@
+"""Who holds the places of the packs while a run goes on, and when nobody can train any more."""
+
+import pytest
+
+from pbt_rl.config import Config
+from pbt_rl.plan import Machine, make_plan
+from pbt_rl.population.population import Population
+from pbt_rl.population.slots import Slots
+
+
+class Table:
+    """Six members on two packs."""
+
+    def __init__(self, resident=4, turn_frames=100, budget_frames=1000) -> None:
+        plan = make_plan(Config("toy/x", num_policies=6, devices="cpu,cpu", resident=resident), Machine(4, 0))
+        self.population = Population([{}] * 6, 10, 1)
+        self.turns = Slots(plan, self.population, turn_frames, budget_frames)
+
+    def assign(self, **frames: int) -> list[tuple]:
+        """Moves as (pack, place, leaves, enters) once members have so many frames (m0=10, ...)."""
+        for name, count in frames.items():
+            self.population.members[int(name[1:])].frames = count
+        return [(pack, s.place, s.leaves, s.enters) for pack, s in self.turns.assign()]
+
+    @property
+    def parked(self) -> list[int]:
+        return [m.id for m in self.population.members if m.parked]
+
+
+def test_members_take_turns_within_their_pack():
+    table = Table()
+    assert [(p, s.place, s.enters) for p, s in table.turns.start()] == [
+        (0, 0, 0),
+        (0, 1, 2),
+        (1, 0, 1),
+        (1, 1, 3),
+    ]
+    assert table.parked == [4, 5]
+    assert table.assign(m0=99, m2=50, m1=100) == [(1, 0, 1, 5)]
+    assert table.parked == [1, 4]
+    assert table.assign(m0=120) == [(0, 0, 0, 4)]
+    assert table.assign(m3=100) == [], "the one that waits has as many"
+
+
+def test_a_stopped_members_place_goes_on_at_once_with_its_values():
+    table = Table(turn_frames=None)
+    table.population.members[4].change({"gamma": 0.5})
+    table.population.members[0].stopped = True
+    ((pack, seat),) = table.turns.assign()
+    assert (pack, seat.place, seat.leaves, seat.enters, seat.generation) == (0, 0, 0, 4, 1)
+    assert seat.values == {"gamma": 0.5}
+    assert table.assign(m1=10**9) == [(1, 0, 1, 5)]
+
+
+def test_the_budget_frees_a_place_only_where_members_take_turns():
+    assert Table(turn_frames=None).assign(m0=1000) == [(0, 0, 0, 4)]
+    assert Table(resident=6).assign(m0=1000) == []
+    assert Table(budget_frames=None, turn_frames=None).assign(m0=1000) == []
+
+
+@pytest.mark.parametrize("resident", [4, 6])
+def test_a_member_that_waits_for_a_decision_makes_way(resident):
+    table = Table(resident)
+    table.population.members[0].until_frames = 50
+    assert table.assign(m0=60) == [(0, 0, 0, 4 if resident == 4 else None)]
+    table.population.members[0].until_frames = 500
+    assert table.assign() == ([] if resident == 4 else [(0, 0, None, 0)])
+
+
+def test_it_is_over_when_nobody_may_train_and_every_learner_said_so_twice():
+    table = Table()
+    for member in table.population.members:
+        member.until_frames = 10
+        member.frames = 10
+    for pack in (0, 1, 0, 0):
+        table.turns.heard(pack)
+        assert not table.turns.stuck
+    table.turns.heard(1)
+    assert table.turns.stuck
+    table.population.members[5].until_frames = None
+    table.turns.heard(0)
+    assert not table.turns.stuck

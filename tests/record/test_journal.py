@@ -1,0 +1,179 @@
+import json
+import math
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from random import Random
+from types import MappingProxyType
+
+import numpy as np
+import pytest
+
+from pbt_rl.config import Config
+from pbt_rl.pbt.decisions import Continue, MemberReport, PopulationReport, Replace
+from pbt_rl.pbt.hypers import Hypers, hyper_table, shaping_table
+from pbt_rl.pbt.lineage import Lineage
+from pbt_rl.pbt.options import PbtConfig
+from pbt_rl.record.journal import Journal, git_version, read_journal, replay_decisions, versions
+from pbt_rl.run.controllers import build_controller
+from pbt_rl.wire.messages import Applied
+
+TABLE = hyper_table(Hypers()) | shaping_table({"life_lost": -1.0})
+PBT = PbtConfig(period_frames=100, start_frames=0, min_episodes=1)
+
+
+@dataclass(frozen=True)
+class Spec:
+    env_id: str
+    shape: tuple[int, ...]
+
+
+def build(pbt, table, seed):
+    return build_controller(Config(env="toy/identity", pbt=pbt), table, seed)
+
+
+def record_run(path, *, pbt=PBT, seed=4, num_members=6, rounds=30):
+    """A run as the supervisor records it, on random scores with NaN and infinities among them."""
+    rng = Random(11)
+    controller = build(pbt, TABLE, seed)
+    with Journal(path) as journal:
+        journal.start(pbt, seed, Spec("toy/random", (4, 84, 84)))
+        values = controller.initial(num_members)
+        journal.initial(values)
+        for frames in range(0, 100 * rounds, 25):
+            members = tuple(
+                MemberReport(i, frames, objectives(rng), rng.randrange(4), 0, values[i])
+                for i in range(num_members)
+            )
+            report = PopulationReport(frames, members)
+            decisions = controller.observe(report)
+            if decisions:
+                journal.round(report, decisions)
+            for d in decisions:
+                if not isinstance(d, Continue):
+                    values[d.member] = d.values
+        journal.write("end", 100 * rounds)
+    return decisions_of(read_journal(path))
+
+
+def objectives(rng):
+    return tuple(
+        rng.choice([rng.gauss(0, 1), rng.gauss(0, 1), math.nan, math.inf, -math.inf]) for _ in range(2)
+    )
+
+
+def decisions_of(events):
+    return [d for e in events if e["event"] == "round" for d in e["decisions"]]
+
+
+def test_a_recorded_run_replays_bit_for_bit(tmp_path):
+    path = tmp_path / "journal.jsonl"
+    decisions = record_run(path)
+    assert {d["decision"] for d in decisions} == {"continue", "mutate", "replace", "restart"}
+    events = read_journal(path)
+    assert replay_decisions(events, build(PBT, TABLE, seed=4)) == []
+    other_seed = replay_decisions(events, build(PBT, TABLE, seed=5))
+    assert other_seed[0].index == 1
+    assert len(other_seed) > 2
+    other_rule = replay_decisions(events, build(replace(PBT, replace_fraction=0.0), TABLE, seed=4))
+    assert other_rule
+    assert any(isinstance(d, Replace) for m in other_rule for d in m.recorded)
+
+
+def test_one_changed_digit_is_a_mismatch(tmp_path):
+    record_run(tmp_path / "j")
+    events = read_journal(tmp_path / "j")
+    values = events[1]["values"][3]
+    values["learning_rate"] = math.nextafter(values["learning_rate"], 1)
+    mismatches = replay_decisions(events, build(PBT, TABLE, seed=4))
+    assert [m.index for m in mismatches] == [1]
+
+
+def test_every_line_is_strict_json_with_kind_time_and_frames(tmp_path):
+    path = tmp_path / "journal.jsonl"
+    record_run(path)
+    assert '"nan"' in path.read_text(), "the run was meant to hold NaN"
+
+    def refuse(constant):
+        raise AssertionError(constant)
+
+    events = [json.loads(line, parse_constant=refuse) for line in path.read_text().splitlines()]
+    assert all({"event", "time", "frames"} <= e.keys() for e in events)
+    assert [e["event"] for e in events[:3]] == ["start", "initial", "round"]
+    assert events[-1]["event"] == "end"
+    assert events[0]["config"]["period_frames"] == 100
+    assert events[0]["spec"] == {"env_id": "toy/random", "shape": [4, 84, 84]}
+    assert events[0]["seed"] == 4
+    assert events[0]["versions"]["numpy"] == np.__version__
+
+
+def test_lineages_come_from_the_journal(tmp_path):
+    record_run(tmp_path / "j")
+    lineage = Lineage.from_events(read_journal(tmp_path / "j"))
+    assert lineage.members == list(range(6))
+    assert max(lineage.present(i).depth for i in range(6)) > 3
+    assert 1 <= len(lineage.surviving_roots()) < 6
+
+
+def test_values_of_many_types(tmp_path):
+    content = {
+        "path": Path("a/b"),
+        "numbers": (np.float32(0.5), np.int64(3), np.bool_(True), np.float64("nan"), -math.inf),
+        "table": MappingProxyType({"spec": Spec("e", (1,))}),
+        "nothing": None,
+    }
+    with Journal(tmp_path / "j") as journal:
+        journal.write("many", 7, **content)
+        with pytest.raises(TypeError):
+            journal.write("bad", 7, what=object())
+        journal.write("after", 8)
+    many, after = read_journal(tmp_path / "j")
+    assert many["path"] == "a/b"
+    assert many["numbers"] == [0.5, 3, True, "nan", "-inf"]
+    assert many["table"] == {"spec": {"env_id": "e", "shape": [1]}}
+    assert many["nothing"] is None
+    assert after["event"] == "after"
+
+
+def test_applied_is_recorded_as_it_was_read_back(tmp_path):
+    applied = Applied(
+        2, 0, 3, 1.5, {"learning_rate": 1e-3}, {"clip_ratio": 0.1}, {"life_lost": -1.0}, donor_unchanged=True
+    )
+    with Journal(tmp_path / "j") as journal:
+        journal.applied(applied, frames=99)
+    (event,) = read_journal(tmp_path / "j")
+    assert event | asdict(applied) == event
+    assert (event["event"], event["frames"]) == ("applied", 99)
+
+
+def test_events_are_on_disk_at_once(tmp_path):
+    journal = Journal(tmp_path / "j")
+    journal.write("one", 1)
+    assert len(read_journal(tmp_path / "j")) == 1
+    journal.close()
+    journal.close()
+
+
+@pytest.mark.parametrize("tail", [b'{"event": "round", "deci', b"\xff\xfe", b"12", b'{"event": "cut"}'])
+def test_an_unfinished_last_line_is_tolerated_and_a_continued_file_stays_whole(tmp_path, tail):
+    path = tmp_path / "j"
+    with Journal(path) as journal:
+        journal.write("one", 1)
+    with path.open("ab") as file:
+        file.write(tail)
+    whole = 2 if b"cut" in tail else 1
+    assert len(read_journal(path)) == whole
+    with Journal(path) as journal:
+        journal.write("two", 2)
+    assert [e["event"] for e in read_journal(path)] == [*["one", "cut"][:whole], "two"]
+
+
+def test_a_broken_line_inside_is_an_error(tmp_path):
+    (tmp_path / "j").write_text('{"event": "one"}\n{"eve\n{"event": "two"}\n')
+    with pytest.raises(ValueError, match="line 2"):
+        read_journal(tmp_path / "j")
+
+
+def test_versions_name_what_is_installed_without_importing_torch():
+    assert {"pbt_rl", "python", "torch", "gymnasium"} <= versions().keys()
+    git = git_version()
+    assert git is None or len(git.removesuffix("-dirty")) == 40

@@ -1,0 +1,374 @@
+"""`pbt-rl report` and `pbt-rl replay`: on runs that only pretend, on runs that go on, and on broken ones."""
+
+import csv
+import io
+import json
+import re
+import sys
+from html.parser import HTMLParser
+
+import pytest
+
+from pbt_rl import cli
+from pbt_rl.config import Config
+from pbt_rl.errors import ConfigError
+from pbt_rl.pbt.options import PbtConfig
+from pbt_rl.pbt.search.options import SearchConfig
+from pbt_rl.report import exports
+from pbt_rl.report.importance import importance
+from pbt_rl.report.pictures import PICTURES, draw
+from pbt_rl.report.read import read_events, read_run
+from pbt_rl.report.style import log_ticks
+from pbt_rl.run.controllers import build_controller
+from pbt_rl.run.resolved import value_table
+from tests.helpers.journals import seat, simulated, write
+
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def run_of(members, places=None, seed=0, limit=None, **options):
+    """Events of a run with these options, its controller built as a real run's is."""
+    config = Config(env="toy/simulated", num_policies=members, seed=seed, **options)
+    controller = build_controller(config, value_table(config, {}), seed)
+    frames = {"chunk_frames": 10_000, "limit_frames": limit} if limit else {}
+    return simulated(controller, members, places or members, {"seed": seed, **options}, **frames)
+
+
+def pbt(members, rounds=6):
+    options = PbtConfig(period_frames=10_000, start_frames=10_000, min_episodes=1, mutation_rate=0.5)
+    return run_of(members, pbt=options, limit=10_000 * (rounds + 1))
+
+
+@pytest.fixture(scope="module")
+def population():
+    return pbt(6)
+
+
+@pytest.fixture(scope="module")
+def small():
+    """Too few configurations for importances, which take long."""
+    return pbt(4, rounds=1)
+
+
+@pytest.fixture(scope="module")
+def search():
+    options = SearchConfig(phases=4, phase_frames=5_000)
+    return run_of(12, 4, controller="hypertrick", search=options, pbt=PbtConfig(min_episodes=1))
+
+
+@pytest.fixture
+def pbt_rl(monkeypatch, capsys):
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["pbt-rl", *map(str, arguments)])
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+        said = capsys.readouterr()
+        return end.value.code, said.out, said.err
+
+    return call
+
+
+def drawn(record):
+    """Name -> PNG file, or why there is none; all but the slow one."""
+    return {p.name: draw(p, record, dpi=40) for p in PICTURES if p.name != "importance"}
+
+
+def rows(text):
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+# -- tables -------------------------------------------------------------------------------------------------
+
+
+def test_a_search_is_accounted_for(search):
+    record = read_events("x", search)
+    assert record.is_search
+    assert record.places == 4
+    assert sorted(p.member for p in record.phases if p.number == 0) == list(range(12)), "everybody had a turn"
+    ends = [p.outcome for p in record.phases if p.outcome != "on"]
+    assert sorted(set(ends)) == ["completed", "evicted"]
+    assert len(ends) == 12
+    # alpha counted another way: phases that were trained, of all phases of all members
+    assert record.completion == pytest.approx(len(record.phases) / (12 * 4))
+    held = sum(stay.end_seconds - stay.begin_seconds for stay in record.stays)
+    assert record.occupancy == pytest.approx(held / (4 * record.seconds))
+    assert 0.3 < record.occupancy <= 1
+    for phase in record.phases:  # nobody trains without a place
+        mine = [s for s in record.stays if s.member == phase.member]
+        assert any(
+            s.begin_seconds <= phase.begin_seconds < phase.end_seconds <= s.end_seconds + 1e-6 for s in mine
+        )
+
+
+def test_places_pair_who_enters_with_who_leaves():
+    start = {"event": "start", "time": 0.0, "frames": 0, "config": {}}
+    initial = {"event": "initial", "time": 0.0, "frames": 0, "values": [{"lr": 1.0}] * 3}
+    seats = [(0, seat(0, None, 0)), (0, seat(1, None, 1)), (4, seat(0, 0, 2)), (6, seat(1, 1, None))]
+    events = [start, initial, *({**event, "time": time, "frames": 0} for time, event in seats)]
+    events.append({"event": "end", "time": 10.0, "frames": 0, "ended": "frames"})
+    record = read_events("x", events)
+    stays = [(s.place, s.member, s.begin_seconds, s.end_seconds) for s in record.stays]
+    assert sorted(stays) == [(0, 0, 0, 4), (0, 2, 4, 10), (1, 1, 0, 6)]
+    assert record.occupancy == pytest.approx(16 / 20)
+
+
+# -- pictures -----------------------------------------------------------------------------------------------
+
+
+def test_every_picture_of_a_population_and_of_a_search_is_drawn(population, search):
+    of_population, of_search = drawn(read_events("x", population)), drawn(read_events("x", search))
+    names = {"objective", "forest", "schedules", "spread", "hypers"}
+    assert {name for name, image in of_population.items() if isinstance(image, bytes)} == names
+    assert "own place" in of_population["occupancy"]
+    assert "not a search" in of_population["phases"]
+    assert {name for name, image in of_search.items() if isinstance(image, bytes)} == {
+        "objective", "forest", "spread", "hypers", "occupancy", "phases"
+    }  # fmt: skip
+    assert all(image.startswith(PNG) for image in of_search.values() if isinstance(image, bytes))
+
+
+@pytest.mark.parametrize("kept", [2, 3])
+def test_a_run_without_rounds_says_so_instead_of_drawing(population, kept):
+    images = drawn(read_events("x", population[:kept]))
+    assert {name for name, image in images.items() if isinstance(image, bytes)} == {"forest"}
+    assert images["objective"] == "No episode has counted yet."
+
+
+def test_one_member(tmp_path):
+    events = pbt(1)
+    seen = {"member": 0, "generation": 0, "episodes": 3}
+    events[-1:-1] = [
+        {
+            "event": "progress",
+            "time": 1.7e9 + t,
+            "frames": t,
+            "members": [{**seen, "frames": t, "objective": t / 2}],
+        }
+        for t in (10, 20, 30)
+    ]
+    images = drawn(read_run(write(tmp_path, events)))
+    assert {name for name, image in images.items() if isinstance(image, bytes)} == {
+        "objective",
+        "forest",
+        "spread",
+    }
+
+
+def test_objectives_that_are_no_numbers_are_no_trouble(population):
+    broken = json.loads(json.dumps(population))
+    for event in broken:
+        if event["event"] == "round":
+            for m, worst in zip(event["report"]["members"], ["nan", "-inf", "inf"], strict=False):
+                m["objectives"] = [worst]
+    record = read_events("x", broken)
+    assert 0 not in record.ranking
+    assert all(isinstance(image, bytes | str) for image in drawn(record).values())
+    assert rows(exports.files(record)["members.csv"])[0]["objective"] == ""
+
+
+@pytest.mark.parametrize(
+    ("low", "high"), [(1e-6, 1e-2), (0.2, 0.9), (0.001, 0.02), (3.0, 700.0), (0.05, 0.06)]
+)
+def test_log_axes_have_a_few_round_ticks(low, high):
+    ticks = log_ticks(low, high)
+    assert all(low <= t <= high for t in ticks)
+    assert len(ticks) in (0, 3, 4, 5, 6)
+    assert (len(ticks) == 0) == (high / low < 2)
+
+
+def test_importance_ranks_the_learning_rate_first():  # T12
+    def noise(i, salt):
+        return (i * salt * 7919 % 101) / 101
+
+    values = [{"lr": noise(i, 1), "gamma": noise(i, 3), "t_max": noise(i, 5)} for i in range(39)]
+    scores = [10 * (v["lr"] - 0.5) ** 2 + 0.2 * v["gamma"] for v in values]
+    found = importance(values, scores, forests=2)
+    assert max(found.shares, key=found.shares.get) == "lr"
+    assert sum(found.shares.values()) == pytest.approx(1)
+    assert found.shares["lr"] > 0.7
+    assert found.r_squared > 0.5
+
+
+def test_too_few_members_get_no_importances(search):
+    record = read_events("x", [e for e in search if e["event"] in ("start", "initial", "end")])
+    [picture] = [p for p in PICTURES if p.name == "importance"]
+    assert draw(picture, record).startswith("Too few members: 0 configurations")
+
+
+# -- files for other programs -------------------------------------------------------------------------------
+
+
+def parse_newick(text):
+    """Node -> (parent, length of the branch) of all trees."""
+    found = {}
+    for tree in text.splitlines():
+        assert tree.endswith(";")
+        waiting, children = [[]], []
+        for token in re.findall(r"[(,)]|[^(,);]+", tree):
+            if token == "(":
+                waiting.append([])
+            elif token == ")":
+                children = waiting.pop()
+            elif token != ",":
+                name, length = token.split(":")
+                found |= {child: (name, found[child][1]) for child in children}
+                found[name] = None, int(length)
+                waiting[-1].append(name)
+                children = []
+        assert len(waiting) == len(waiting[0]) == 1
+    return found
+
+
+def test_newick_dot_and_csv_hold_the_same_tree(population):
+    record = read_events("x", population)
+    texts = exports.files(record)
+    nodes = {row["node"]: row for row in rows(texts["nodes.csv"])}
+    expected = {
+        exports.label(n.key): exports.label(n.parent) if n.parent else None for n in record.lineage.nodes
+    }
+    assert len(expected) > 12
+    assert {name: row["parent"] or None for name, row in nodes.items()} == expected
+
+    trees = parse_newick(texts["lineage.nwk"])
+    assert {name: parent for name, (parent, _) in trees.items()} == expected
+    for name, (parent, length) in trees.items():
+        begin = int(nodes[parent]["weights_trained_frames"]) if parent else 0
+        assert length == int(nodes[name]["weights_trained_frames"]) - begin
+
+    lines = texts["lineage.dot"].splitlines()
+    edges = [re.fullmatch(r"  (m\d+g\d+) -> (m\d+g\d+)( \[style=dashed.*\])?;", line) for line in lines]
+    solid = {e[2]: e[1] for e in edges if e and not e[3]}
+    dashed = {e[2]: e[1] for e in edges if e and e[3]}
+    assert solid == {name: parent for name, parent in expected.items() if parent}
+    assert dashed == {name: row["base"] for name, row in nodes.items() if row["base"]}
+    assert len(re.findall(r'^  m\d+g\d+ \[label="', texts["lineage.dot"], re.MULTILINE)) == len(expected)
+
+
+def test_columns_hold_what_they_say(population, search):
+    texts = exports.files(read_events("x", population))
+    members = rows(texts["members.csv"])
+    assert [row["member"] for row in members] == list("012345")
+    assert float(members[0]["learning_rate"]) == read_events("x", population).last[0].values["learning_rate"]
+    recorded = [d for e in population if e["event"] == "round" for d in e["decisions"]]
+    written = rows(texts["decisions.csv"])
+    assert [(r["decision"], r["donor"], r["reason"]) for r in written] == [
+        (d["decision"], str(d.get("donor", "")), d["reason"]) for d in recorded
+    ]
+    texts = exports.files(read_events("x", search))
+    assert {row["stopped"].split(":")[0] for row in rows(texts["members.csv"])} == {"completed", "evicted"}
+    assert set(rows(texts["places.csv"])[0]) == {"place", "member", "begin_seconds", "end_seconds"}
+    assert {row["outcome"] for row in rows(texts["phases.csv"])} == {"on", "completed", "evicted"}
+
+
+# -- the commands -------------------------------------------------------------------------------------------
+
+
+class Links(HTMLParser):
+    """What a browser would fetch, and all tags."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.fetched = [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        self.fetched += [value for name, value in attributes if name in ("src", "href", "srcset", "data")]
+
+
+def test_the_page_of_a_run_that_goes_on_with_a_broken_last_line_needs_nothing_else(
+    pbt_rl, population, tmp_path
+):
+    run = write(tmp_path / "a<b>&c", population[:-1])
+    with (run / "journal.jsonl").open("a") as file:
+        file.write('{"event": "round", "fra')
+    code, out, err = pbt_rl("report", run, "--out", tmp_path / "out")
+    assert (code, err) == (0, "")
+    assert sorted(out.splitlines()) == sorted(map(str, (tmp_path / "out").iterdir()))
+    text = (tmp_path / "out" / "report.html").read_text()
+    page = Links(text)
+    assert len(page.fetched) == page.tags.count("img") == len(list((tmp_path / "out").glob("*.png")))
+    assert all(value.startswith("data:image/png;base64,") for value in page.fetched)
+    assert not {"script", "link", "iframe"} & set(page.tags)
+    assert not re.search(r"https?:|@import|url\(", text)
+    assert "no end is recorded" in text
+    assert "a&lt;b&gt;&amp;c: toy/simulated" in text
+    assert "b>&c" not in text
+
+
+def test_a_picture_that_is_not_drawn_any_more_is_removed(pbt_rl, small, tmp_path):
+    run = write(tmp_path, small)
+    assert pbt_rl("report", run)[0] == 0
+    assert (tmp_path / "report" / "schedules.png").exists()
+    write(tmp_path, small[:2])
+    assert pbt_rl("report", run)[0] == 0
+    assert [p.name for p in (tmp_path / "report").glob("*.png")] == ["forest.png"]
+
+
+def test_what_is_no_run_is_one_clear_line(pbt_rl, small, tmp_path):
+    for command in ("report", "replay"):
+        code, out, err = pbt_rl(command, tmp_path / "nowhere")
+        assert (code, out) == (cli.EXIT_USER_ERROR, "")
+        assert "is not the folder of a run" in err
+        assert err.count("\n") == 1
+    run = write(tmp_path / "damaged", small)
+    lines = (run / "journal.jsonl").read_text().splitlines()
+    (run / "journal.jsonl").write_text("\n".join(["{", *lines]))
+    assert pbt_rl("report", run)[0] == pbt_rl("replay", run)[0] == cli.EXIT_USER_ERROR
+    (run / "journal.jsonl").write_text(json.dumps({**small[0], "event": "end"}) + "\n")
+    assert pbt_rl("report", run)[0] == pbt_rl("replay", run)[0] == cli.EXIT_USER_ERROR
+    (run / "report").touch()
+    write(run, small)
+    code, _, err = pbt_rl("report", run)
+    assert (code, "cannot be written" in err) == (cli.EXIT_USER_ERROR, True)
+
+
+def test_without_the_extra_the_report_says_what_to_install(pbt_rl, small, tmp_path, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    code, _, err = pbt_rl("report", write(tmp_path, small))
+    assert code == cli.EXIT_USER_ERROR
+    assert err == 'pbt-rl: pbt-rl report needs matplotlib and scikit-learn: pip install "pbt-rl[report]"\n'
+
+
+@pytest.mark.parametrize("kind", ["population", "search"])
+def test_replay_agrees_with_what_a_run_decided(pbt_rl, tmp_path, kind, request):
+    events = request.getfixturevalue(kind)
+    code, out, err = pbt_rl("replay", write(tmp_path, events))
+    decisions = sum(len(e["decisions"]) for e in events if e["event"] == "round")
+    assert (code, err, out.count("\n")) == (0, "", 1)
+    assert f"{sum(e['event'] == 'round' for e in events)} rounds with {decisions} decisions" in out
+    assert "agree bit for bit" in out
+
+
+def test_replay_shows_where_a_run_was_tampered_with(pbt_rl, population, tmp_path):
+    tampered = json.loads(json.dumps(population))
+    rounds = [i for i, e in enumerate(tampered) if e["event"] == "round"]
+    decision = next(d for d in tampered[rounds[2]]["decisions"] if "values" in d)
+    decision["values"]["learning_rate"] *= 1 + 1e-15
+    code, out, _ = pbt_rl("replay", write(tmp_path, tampered))
+    assert code == 1
+    assert f"line {rounds[2] + 1} of the journal" in out
+    assert f"of member {decision['member']}: learning_rate {decision['values']['learning_rate']!r}" in out
+    assert "clip_ratio" not in out
+
+    tampered = json.loads(json.dumps(population))
+    del tampered[rounds[1]]["decisions"][-1]
+    code, out, _ = pbt_rl("replay", write(tmp_path, tampered))
+    assert (code, "recorded: nothing" in out) == (1, True)
+
+
+def test_replay_of_another_seed_disagrees_from_the_start(pbt_rl, population, tmp_path):
+    run = write(tmp_path, population)
+    config = json.loads((run / "config.json").read_text())
+    (run / "config.json").write_text(json.dumps({**config, "seed": 5}))
+    code, out, _ = pbt_rl("replay", run)
+    assert (code, "values at the start" in out) == (1, True)
+
+
+def test_a_journal_of_another_version_is_said_to_be_one(population, tmp_path):
+    events = [
+        *population,
+        {"event": "round", "time": 1.0, "frames": 1, "decisions": [{"decision": "explode"}]},
+    ]
+    with pytest.raises(ConfigError, match="another version"):
+        read_run(write(tmp_path, events))

@@ -1,0 +1,81 @@
+"""--decorrelate-steps: units start apart from each other, and what was played at random counts for nobody."""
+
+import json
+
+import numpy as np
+import pytest
+
+from pbt_rl.cli import parse_train
+from pbt_rl.config import Config
+from pbt_rl.errors import ConfigError
+from pbt_rl.plan import Machine
+from pbt_rl.run.memory import Memory
+from pbt_rl.run.resolved import ResolvedRun
+from pbt_rl.run.supervisor import train
+from pbt_rl.wire.actor import NOBODYS_VERSION, Actor
+
+OPTIONS = ("--num-policies=2", "--envs-per-unit=2", "--actors=2", "--devices=cpu")
+
+
+def start(env, steps):
+    config, _ = parse_train([f"--env={env}", f"--decorrelate-steps={steps}", *OPTIONS])
+    facts = ResolvedRun.resolve(config, Machine(2, 0))
+    memory = Memory(config, facts.options, facts.spec, facts.plan, facts.controller().initial(2))
+    actors = [Actor(place.setup) for place in memory.places]
+    for actor in actors:
+        assert actor.turn()
+    return memory, actors, [box for place in memory.places for box in place.boxes]
+
+
+def test_units_start_apart_and_show_a_beginning():
+    memory, actors, boxes = start("toy/identity?length=40", 40)
+    lengths = [set(box.step.length.tolist()) for box in boxes]
+    assert lengths == [{0}, {10}, {20}, {30}]
+    for box in boxes:
+        assert box.step.first.all()
+        assert not box.step.reward.any()
+        assert not box.step.episode_done.any()
+    ended: list[list[int]] = [[] for _ in boxes]
+    versions: list[set[int]] = [set() for _ in boxes]
+    for step in range(1, 82):
+        for box in boxes:
+            box.action[:] = 0
+            box.header[1] += 1
+        for actor in actors:
+            assert actor.turn()
+        for number, box in enumerate(boxes):
+            assert box.step.first.all() == (step - 1 in ended[number])
+            if box.step.episode_done.all():
+                ended[number].append(step)
+                versions[number] |= set(box.step.shaping_version.tolist())
+    assert ended == [[40, 81], [30, 71], [20, 61], [10, 51]]
+    assert versions == [{0}, *[{NOBODYS_VERSION, 0}] * 3]
+    memory.close()
+
+
+def test_masks_are_obeyed_and_equal_seeds_play_alike():
+    shown = []
+    for _ in range(2):
+        memory, _, boxes = start("toy/masked", 50)
+        shown.append(np.stack([box.step.obs["obs"].copy() for box in boxes]))
+        memory.close()
+    assert np.array_equal(*shown)
+
+
+def test_a_run_counts_no_episode_that_was_begun_at_random(tmp_path):
+    objectives = []
+    for steps in (0, 160):
+        name = f"x{steps}"
+        arguments = [f"--decorrelate-steps={steps}", f"--out={tmp_path}", f"--name={name}", *OPTIONS]
+        config, _ = parse_train(
+            ["--env=toy/shaped?length=160", "--mode=serial", "--train-for-frames=1500", *arguments]
+        )
+        assert train(config) == 0
+        summary = json.loads((tmp_path / name / "summary.json").read_text())
+        objectives.append([member["episodes"] for member in summary["members"]])
+    assert all(early >= late > 0 for early, late in zip(*objectives, strict=True)), objectives
+
+
+def test_a_negative_number_is_refused():
+    with pytest.raises(ConfigError, match="--decorrelate-steps -1 cannot be used: give 0"):
+        Config(env="toy/identity", decorrelate_steps=-1)

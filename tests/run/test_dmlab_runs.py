@@ -1,0 +1,205 @@
+"""DeepMind Lab from the command line, on the stand-in: training, evaluation, the cache, trouble."""
+
+import re
+import signal
+import time
+
+import psutil
+import pytest
+
+from pbt_rl.cli import parse_train
+from pbt_rl.dmlab_maps import fill
+from pbt_rl.envs.base import EnvSetupError
+from pbt_rl.envs.dmlab.levels import LEVELS
+from pbt_rl.envs.dmlab.process import SILENCE_SECONDS
+from pbt_rl.envs.dmlab.unit import DmlabOptions
+from pbt_rl.errors import ConfigError
+from tests.helpers import runs
+from tests.helpers.dmlab_module import REAL, calls, lab, standin_only  # noqa: F401 - lab is a fixture
+from tests.helpers.runs import start, train
+
+pytestmark = standin_only
+
+SHORT = "dmlab/rooms_select_nonmatching_object"
+SMALL = (
+    "--model.encoder=mlp",
+    "--model.hidden=16",
+    "--model.layers=1",
+    "--model.core=none",
+    "--learner.threads=1",
+    "--hypers.learning-rate=0.001",
+)
+ENDLESS = ("--train-for-frames=1000000000",)
+
+
+@pytest.fixture
+def here(lab, tmp_path):  # noqa: F811
+    folder = tmp_path / "here"
+    folder.mkdir()
+    return folder
+
+
+def one_second(*arguments):
+    return (*SMALL, "--env-option=episodeLengthSeconds=1", *arguments)
+
+
+@pytest.mark.slow
+def test_a_policy_learns_a_level(here):
+    run = train(
+        here,
+        SHORT,
+        *one_second("--num-policies=1", "--train-for-frames=14000", "--actors=1", "--envs-per-unit=4"),
+        "--model.encoder=nature",
+        "--model.hidden=32",
+        "--learner.batch=256",
+        "--learner.epochs=2",
+        "--pbt.objective-episodes=20",
+    )
+    assert run.wait() == 0, run.err
+    learned = run.summary["members"][0]["objective"]
+    assert learned > 6  # random actions have 2.5, and 15 is the most
+    assert "INFO" not in run.out + run.err  # the engine's own words
+
+
+def test_thirty_levels_make_one_objective(here, lab):  # noqa: F811
+    run = train(
+        here,
+        "dmlab30",
+        *one_second("--num-policies=2", "--train-for-frames=6000", "--actors=2", "--envs-per-unit=1"),
+        "--pbt.period-frames=3800",
+        "--pbt.start-frames=0",
+        "--pbt.min-episodes=1",
+    )
+    assert run.wait() == 0, run.err
+    members = run.summary["members"]
+    names = {level.name for level in LEVELS}
+    for member in members:
+        assert set(member["tasks"]) == names
+    [first, *_] = run.events("round")
+    seen = first["report"]["members"]
+    assert len({len(member["objectives"]) for member in seen}) == 1  # one window for all
+    assert all(member["episodes"] >= 1 for member in seen)
+    events = b"".join(path.read_bytes() for path in (run.folder / "policy_00").iterdir())
+    assert b"tasks/rooms_watermaze" in events
+    assert b"task_returns/rooms_watermaze" in events
+    assert not [call for call in calls(lab, "lab") if call["level"].endswith("_test")]
+
+    played = start(here, "eval", "runs/x", "--episodes", "1")
+    assert played.wait() == 0, played.err
+    lines = [line.split() for line in played.out.splitlines() if line.split()[0] in names]
+    assert [line[1] for line in lines] == ["1"] * 30
+    counted = [min(float(line[3]), 100) for line in lines]
+    mean = float(re.search(r"objective over 30 tasks: mean ([-0-9.]+)", played.out)[1])
+    assert mean == pytest.approx(sum(counted) / 30, abs=0.05)
+    tested = [call["level"] for call in calls(lab, "lab") if call["config"].get("allowHoldOutLevels")]
+    assert sum(level.endswith("_test") for level in set(tested)) == 2
+
+
+def test_the_killed_leave_nothing_and_an_actor_is_replaced(here, lab):  # noqa: F811
+    run = train(here, SHORT, *one_second(*runs.BUSY, *ENDLESS))
+    at = run.wait_for(runs.PROGRESS)
+    [actor, _] = run.children("actor")
+    actor.kill()
+    at = run.wait_for("is restarted", after=at)
+    run.wait_for(runs.PROGRESS, after=at)
+    ours = psutil.Process(run.process.pid).children(recursive=True)
+    assert len([p for p in ours if "pbt_rl.envs.dmlab.row" in p.cmdline()]) >= 8
+    run.process.send_signal(signal.SIGKILL)
+    run.wait()
+    assert not psutil.wait_procs(ours, 10)[1]
+    deadline = time.monotonic() + 10
+    while list(lab.glob("pbt_rl_dmlab_*")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("trouble", "words"),
+    [
+        ("reset:1:raise", 'cannot be used: RuntimeError: Failed to start environment - "something broke"'),
+        ("reset:1:crash", "was ended by SIGABRT; it printed:\nengine: something broke"),
+    ],
+)
+def test_an_engine_that_never_starts_is_one_error(here, monkeypatch, trouble, words):
+    monkeypatch.setenv("DMLAB_STANDIN_TROUBLE", trouble)
+    run = train(here, SHORT, *one_second("--num-policies=1"))
+    assert run.wait() == 2
+    assert words in run.err
+
+
+def test_maps_are_built_beforehand(here, lab, monkeypatch):  # noqa: F811
+    command = ("dmlab-cache", "--levels", "explore_goal_locations_small", "lasertag_one_opponent_small")
+    run = start(here, *command, "--level-seeds=3", "--jobs=2")
+    assert run.wait() == 0, run.err
+    assert "2 levels x 3 seeds on 2 engines" in run.out
+    assert "6/6 resets" in run.out
+    assert "6 maps built, 0 were there" in run.out
+    run = start(here, *command, "--level-seeds=4", "--jobs=2")
+    assert run.wait() == 0
+    assert "2 maps built, 6 were there" in run.out
+    assert not list(here.iterdir()) or {p.name for p in here.iterdir()} == {"out.txt", "err.txt"}
+
+    monkeypatch.setenv("DMLAB_STANDIN_TROUBLE", "reset:2:raise")
+    run = start(here, *command, "--level-seeds=4", "--jobs=1")
+    assert run.wait() == 1
+    assert run.out.count('is left out: RuntimeError: Failed to start environment - "something broke"') == 2
+
+
+@pytest.mark.parametrize(
+    ("levels", "options", "jobs", "words"),
+    [
+        (["nowhere"], {}, 1, "dmlab/nowhere cannot be used"),
+        ([], {}, 1, "--levels .none. cannot be used"),
+        (["lt_chasm"], {"level_seeds": 0}, 1, "--level-seeds 0 cannot be used: give 1 or more"),
+        (["lt_chasm"], {}, -1, "--jobs -1 cannot be used"),
+        (["lt_chasm"], {"level_cache": "/proc/x"}, 1, "--level-cache /proc/x cannot be written"),
+        (["lt_chasm"], {"level_cache": "none"}, 1, "--level-cache none cannot be used"),
+    ],
+)
+def test_what_cannot_be_built_is_one_clear_error(lab, levels, options, jobs, words):  # noqa: F811
+    with pytest.raises((ConfigError, EnvSetupError), match=words):
+        fill(levels, DmlabOptions(**{"level_seeds": 1, **options}), 0, jobs)
+
+
+def test_without_the_module_there_is_one_clear_error(here, monkeypatch):
+    monkeypatch.setitem(runs.ENVIRONMENT, "PYTHONPATH", str(runs.ROOT))
+    run = train(here, "dmlab30")
+    assert run.wait() == 2
+    assert run.err.count("\n") == 1
+    assert "dmlab30 needs the package deepmind_lab: it is on no registry" in run.err
+    listed = start(here, "envs")
+    assert listed.wait() == 0
+    assert "missing deepmind_lab" in listed.out
+
+
+# -- recipes ------------------------------------------------------------------------------------------------
+
+
+def test_the_recipe_of_the_published_command_line(lab):  # noqa: F811
+    config, _ = parse_train(["--recipe", "dmlab30-pbt", "--hypers.gamma=0.9", "--train-for-frames=5"])
+    assert (config.env, config.num_policies, config.algo) == ("dmlab30", 4, "appo")
+    assert (config.dmlab.actions, config.dmlab.renderer) == ("extended", "software")
+    assert (config.dmlab.reward_unit, config.dmlab.last_action_reward) == (5.0, True)
+    assert (config.model.encoder, config.model.hidden, config.model.core) == ("impala", 512, "lstm")
+    assert (config.learner.rollout, config.learner.batch, config.learner.epochs) == (32, 2048, 1)
+    assert config.learner.max_policy_lag == 35
+    assert (config.pbt.period_frames, config.pbt.start_frames) == (10_000_000, 100_000_000)
+    assert (config.pbt.replace_gap, config.pbt.replace_gap_absolute) == (0.05, 5.0)
+    assert (config.hypers.gamma, config.train_for_frames) == (0.9, 5)  # what the user writes wins
+    other, _ = parse_train(["--recipe=dmlab30-pbt", "--env", SHORT])
+    assert (other.env, other.pbt.replace_gap) == (SHORT, 0.05)
+
+
+def test_the_familys_recipe(lab):  # noqa: F811
+    config, _ = parse_train(["--env", SHORT])
+    assert (config.model.encoder, config.model.core, config.model.core_size) == ("impala", "lstm", 256)
+    assert (config.learner.rollout, config.learner.returns) == (32, "vtrace")
+    assert config.actor_timeout_seconds > SILENCE_SECONDS  # a slow reset is no hang
+    assert config.env_options.dmlab.background_resets
+    serial, _ = parse_train(["--env", SHORT, "--mode", "serial"])
+    assert not serial.env_options.dmlab.background_resets
+
+
+def test_an_unknown_recipe_is_one_clear_error():
+    with pytest.raises(ConfigError, match=r"--recipe nix cannot be used: the recipes are dmlab30-pbt$"):
+        parse_train(["--recipe", "nix", "--env", SHORT])

@@ -1,0 +1,171 @@
+"""Processes that die, hang or are interrupted: the run goes on or ends clearly, and nothing is left."""
+
+import os
+import signal
+import time
+
+import psutil
+import pytest
+
+from tests.helpers.runs import BUSY, ENDLESS, PROGRESS, train
+
+ENCODER = """
+import torch
+
+calls = 0
+
+
+class Encoder(torch.nn.Module):
+    def __init__(self, spec):
+        super().__init__()
+        (shape, _), = spec.values()
+        self.linear = torch.nn.Linear(shape[0], 32)
+
+    def forward(self, obs):
+        global calls
+        calls += 1
+        if calls > 60:
+            raise RuntimeError("the encoder of the test gives up")
+        x, = obs.values()
+        return self.linear(x)
+"""
+
+BROKEN = """
+import gymnasium
+
+
+class InInit(gymnasium.Env):
+    def __init__(self):
+        raise RuntimeError("no display")
+
+
+class InReset(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(0, 1, (3,))
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        raise RuntimeError("no level")
+
+
+gymnasium.register("InInit-v0", InInit)
+gymnasium.register("InReset-v0", InReset)
+"""
+
+
+@pytest.mark.parametrize("turns", [(), ("--resident=2", "--turn-frames=500")], ids=["all", "turns"])
+def test_a_killed_actor_is_replaced_and_sigterm_ends_the_run_cleanly(tmp_path, turns):
+    run = train(tmp_path, "toy/identity", *ENDLESS, *turns)
+    run.wait_for(PROGRESS)
+    victim, other = run.children("actor")
+    victim.send_signal(signal.SIGKILL)
+    restarted = run.wait_for("actor 0 is restarted: actor 0 was killed by SIGKILL")
+    run.wait_for(PROGRESS, after=restarted)
+    assert other in run.children("actor")
+    assert len(run.children("actor")) == 2
+    assert run.end(signal.SIGTERM) == 128 + signal.SIGTERM
+    assert run.err == ""
+    assert run.summary["actors_restarted"] == 1
+    assert run.summary["ended"] == "interrupted by SIGTERM"
+    (event,) = run.events("actor_restart")
+    assert event["actor"] == 0
+    assert "SIGKILL" in event["cause"]
+
+
+@pytest.mark.parametrize(
+    ("env", "options", "said"),
+    [
+        ("toy/crashing?steps=60", (), "RuntimeError: toy/crashing raises here, as it is meant to"),
+        ("toy/hanging?steps=60", ("--actor-timeout-seconds", "1"), "took no step for"),
+    ],
+)
+def test_an_environment_that_crashes_or_hangs_gets_a_new_actor(tmp_path, env, options, said):
+    run = train(tmp_path, env, *ENDLESS, "--max-actor-restarts=1000", *options)
+    seen = run.wait_for(said)
+    seen = run.wait_for(PROGRESS, after=seen)
+    seen = run.wait_for(said, after=seen)
+    assert run.out.count("Traceback") <= 1, "shown whole once"
+    assert run.end() == 128 + signal.SIGTERM
+    assert run.summary["actors_restarted"] == len(run.events("actor_restart")) >= 2
+
+
+def test_too_many_restarts_end_the_run(tmp_path):
+    run = train(tmp_path, "toy/crashing?steps=40", *ENDLESS, "--max-actor-restarts=1")
+    assert run.wait() == 1
+    assert "actors were restarted 2 times, more than --max-actor-restarts 1" in run.err
+    assert "toy/crashing raises here" in run.err
+    assert run.summary["ended"] == "failed"
+
+
+@pytest.mark.parametrize(
+    ("env", "said"),
+    [
+        ("toy/nan", "got NaN or infinity"),
+        ("toy/wrong-shape", "expected shape (4,), got shape (3,)"),
+        ("gym/broken:InInit-v0", "RuntimeError: no display"),
+        ("gym/broken:InReset-v0", "RuntimeError: no level"),
+    ],
+)
+def test_an_environment_that_cannot_be_used_ends_with_one_clear_error(tmp_path, env, said):
+    (tmp_path / "broken.py").write_text(BROKEN)
+    run = train(tmp_path, env, *ENDLESS)
+    assert run.wait() == 2
+    assert run.err.startswith(f"pbt-rl: {env}")
+    assert said in run.err
+    assert run.err.count("pbt-rl:") == 1
+    assert run.err.count("Traceback") <= 1
+    if env.startswith("toy/"):
+        assert len(run.err.splitlines()) == 1
+
+
+def test_a_killed_learner_ends_the_run_within_seconds(tmp_path):
+    run = train(tmp_path, "toy/identity", *ENDLESS)
+    run.wait_for(PROGRESS)
+    (learner,) = run.children("learner")
+    learner.send_signal(signal.SIGKILL)
+    assert run.wait(8) == 1
+    assert run.err == "pbt-rl: learner 0 (cpu) was killed by SIGKILL\n"
+    assert run.summary["ended"] == "failed"
+
+
+@pytest.mark.parametrize("mode", ["async", "sync"])
+def test_what_a_learner_raises_is_shown(tmp_path, mode):
+    (tmp_path / "my_encoder.py").write_text(ENCODER)
+    run = train(tmp_path, "toy/identity", *ENDLESS, "--model.encoder", "my_encoder:Encoder", "--mode", mode)
+    assert run.wait() == 1
+    assert "RuntimeError: the encoder of the test gives up" in run.err
+    assert 'my_encoder.py", line ' in run.err
+    assert run.summary["ended"] == "failed"
+
+
+def test_nobody_survives_a_killed_supervisor(tmp_path):
+    run = train(tmp_path, "toy/identity", *ENDLESS, "--devices=cpu,cpu")
+    run.wait_for(PROGRESS)
+    children = run.children("actor") + run.children("learner")
+    assert len(children) == 4
+    os.kill(run.process.pid, signal.SIGKILL)
+    assert run.wait() == -signal.SIGKILL
+    _, alive = psutil.wait_procs(children, timeout=2)
+    assert not alive
+
+
+def test_ctrl_c_ends_in_order(tmp_path):
+    run = train(tmp_path, "toy/identity", *ENDLESS)
+    run.wait_for(PROGRESS)
+    assert run.end(signal.SIGINT) == 128 + signal.SIGINT
+    assert run.err == ""
+    assert run.summary["ended"] == "interrupted by SIGINT"
+    assert run.summary["frames"] > 0
+    assert "#  member  objective" in run.out  # the final leaderboard
+    best = run.summary["best_member"]
+    assert (run.folder / "checkpoints" / f"policy_{best:02d}.safetensors").is_file()
+    assert run.events("end")[-1]["ended"] == "interrupted by SIGINT"
+
+
+def test_ctrl_c_during_the_start_and_again(tmp_path):
+    run = train(tmp_path, "toy/identity", *BUSY)
+    run.wait_for("run folder: ")
+    os.killpg(run.process.pid, signal.SIGINT)
+    time.sleep(0.2)
+    assert run.end(signal.SIGINT) == 128 + signal.SIGINT
+    assert run.err == ""
+    assert run.summary["ended"] == "interrupted by SIGINT"

@@ -1,0 +1,61 @@
+"""That all of it together learns: serial runs of toys with known answers, a few seconds each."""
+
+import json
+
+import pytest
+
+from pbt_rl.cli import parse_train
+from pbt_rl.run.supervisor import train
+
+
+def objective(out, env, frames, **options):
+    """Train one policy; its mean true objective at the end."""
+    options = {
+        "env": env,
+        "mode": "serial",
+        "out": out,
+        "name": "x",
+        "seed": 1,
+        "num-policies": 1,
+        "actors": 1,
+        "train-for-frames": frames,
+        "pbt.objective-episodes": 60,
+    } | {name.replace("__", "."): value for name, value in options.items()}
+    config, _ = parse_train([f"--{name.replace('_', '-')}={value}" for name, value in options.items()])
+    assert train(config) == 0
+    return json.loads((out / "x" / "summary.json").read_text())["members"][0]["objective"]
+
+
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+def test_appo_learns_the_identity(tmp_path, precision):
+    # A random policy earns 4 of 16.
+    assert objective(tmp_path, "toy/identity", 15_000, learner__precision=precision) > 14
+
+
+def test_a3c_learns_the_identity(tmp_path):
+    assert objective(tmp_path, "toy/identity", 25_000, algo="a3c", hypers__learning_rate=1e-2) > 13
+
+
+def test_stacked_policies_learn_the_identity(tmp_path):
+    assert (
+        objective(tmp_path, "toy/identity", 20_000, learner__packing="vmap", learner__returns="vtrace") > 14
+    )
+
+
+@pytest.mark.parametrize("packing", ["loop", "vmap"])
+def test_a_masked_task_is_learned_and_no_forbidden_action_is_sent(tmp_path, packing):
+    # A random policy that obeys earns 5.6 of 12; one forbidden action would end the run.
+    assert objective(tmp_path, "toy/masked", 15_000, learner__packing=packing) > 11
+
+
+MEMORY = {"hypers__gamma": 0.9, "learner__epochs": 4}
+
+
+def test_memory_is_solved_with_a_recurrent_core(tmp_path):
+    score = objective(tmp_path, "toy/memory?delay=3&size=2", 30_000, model__core="gru", **MEMORY)
+    assert score > 0.95
+
+
+def test_memory_is_not_solved_without(tmp_path):
+    score = objective(tmp_path, "toy/memory?delay=3&size=2", 30_000, **MEMORY)
+    assert 0.3 < score < 0.7, "it can only guess"

@@ -1,0 +1,301 @@
+"""Whole runs: what they leave on disk, PBT across packs, lag in the modes, and what an actor costs."""
+
+import json
+import struct
+
+import numpy as np
+import pytest
+
+from pbt_rl.learner.members import OPTIMIZER_HYPERS
+from pbt_rl.pbt.hypers import SHAPING, hyper_table
+from pbt_rl.plan import Machine
+from pbt_rl.record.folder import config_from_json
+from pbt_rl.record.journal import read_journal, replay_decisions
+from pbt_rl.run.resolved import ResolvedRun
+from tests.helpers.runs import BUSY, python, train
+
+
+@pytest.fixture(scope="module")
+def crossing(tmp_path_factory):
+    """A finished run of two packs, async, with many comparisons."""
+    folder = tmp_path_factory.mktemp("crossing")
+    run = train(
+        folder,
+        "toy/shaped",
+        *BUSY,
+        "--devices=cpu,cpu",
+        "--train-for-frames=60000",
+        "--pbt.replace-gap=0.01",
+        "--figures",
+    )
+    assert run.wait(200) == 0, run.err
+    return run
+
+
+def replaced(run):
+    return [event for event in run.events("applied") if event["donor"] is not None]
+
+
+def test_members_are_replaced_across_packs_and_within(crossing):
+    pairs = {(event["member"] % 2, event["donor"] % 2) for event in replaced(crossing)}
+    assert {(0, 1), (1, 0)} & pairs  # members are dealt out in turn: another parity is another pack
+    assert crossing.summary["replacements"] == len(replaced(crossing))
+    assert "replacement applied in" in crossing.out
+
+
+def test_every_decision_is_in_force_where_it_acts(crossing):
+    """Optimiser, loss and environment were read back: they hold what was decided, in order, exactly."""
+    decided = [
+        decision
+        for event in crossing.events("round")
+        for decision in event["decisions"]
+        if "values" in decision
+    ]
+    applied = crossing.events("applied")
+    assert len(applied) > 10
+    for event in applied:
+        decision = next(d for d in decided if d["member"] == event["member"])
+        decided.remove(decision)
+        assert event["donor"] == decision.get("donor")
+        in_force = event["in_optimizer"] | event["in_loss"]
+        assert set(event["in_optimizer"]) == set(OPTIMIZER_HYPERS)
+        for name, value in decision["values"].items():
+            if name.startswith(SHAPING):
+                assert event["in_environment"][name.removeprefix(SHAPING)] == value
+            else:
+                assert in_force.pop(name) == np.float32(value)
+        assert in_force == {}
+        assert event["donor_unchanged"]
+        assert 0 <= event["milliseconds"] <= event["decision_to_applied_milliseconds"]
+
+
+def test_generations_count_the_changes(crossing):
+    last = [0] * 4
+    for event in crossing.events("applied"):
+        assert event["generation"] == last[event["member"]] + 1
+        last[event["member"]] += 1
+    at_end = [member["generation"] for member in crossing.summary["members"]]
+    assert all(0 <= end - applied <= 1 for end, applied in zip(at_end, last, strict=True))
+
+
+def test_the_journal_replays_bit_for_bit(crossing):
+    events = read_journal(crossing.folder / "journal.jsonl")
+    config = config_from_json(json.loads((crossing.folder / "config.json").read_text()))
+    assert config_from_json(events[0]["config"]) == config
+    facts = ResolvedRun.resolve(config, Machine(2, 0))
+    assert sum(event["event"] == "round" for event in events) > 5
+    assert replay_decisions(events, facts.controller()) == []
+
+
+def test_the_summary_says_what_the_run_came_to(crossing):
+    summary = crossing.summary
+    assert summary.keys() == {
+        "frames",
+        "steps",
+        "seconds",
+        "frames_per_second",
+        "best_member",
+        "members",
+        "replacements",
+        "replacement_milliseconds",
+        "policy_lag",
+        "discarded_rollouts",
+        "actors_restarted",
+        "ended",
+    }
+    assert summary["ended"] == "frames"
+    assert summary["frames"] >= 4 * 8000
+    assert summary["steps"] == summary["frames"]
+    assert summary["actors_restarted"] == 0
+    assert 0 < summary["replacement_milliseconds"]["median"] <= summary["replacement_milliseconds"]["max"]
+    assert 0 <= summary["policy_lag"]["mean"] <= summary["policy_lag"]["max"] <= 32
+    assert [member["id"] for member in summary["members"]] == [0, 1, 2, 3]
+    hypers = set(hyper_table(config_from_json(crossing.events("start")[0]["config"]).hypers))
+    for member in summary["members"]:
+        assert member.keys() == {
+            "id",
+            "frames",
+            "status",
+            "objective",
+            "episodes",
+            "generation",
+            "hypers",
+            "shaping",
+        }
+        assert set(member["hypers"]) == hypers
+        assert set(member["shaping"]) == {"bait"}
+        assert member["episodes"] > 0
+
+
+def test_every_member_has_its_files(crossing):
+    for member in crossing.summary["members"]:
+        name = f"policy_{member['id']:02d}"
+        state = json.loads((crossing.folder / f"{name}.json").read_text())
+        assert state["hypers"] == member["hypers"]
+        assert state["shaping"] == member["shaping"]
+        assert records(crossing.folder / name) > 2
+    assert records(crossing.folder / "population") > 2
+    (events,) = (crossing.folder / "population").iterdir()
+    assert b"\x89PNG" in events.read_bytes(), "the population's figures"
+    best = crossing.summary["best_member"]
+    (weights,) = (crossing.folder / "checkpoints").glob("*.safetensors")
+    assert weights.name == f"policy_{best:02d}.safetensors"
+
+
+def records(folder):
+    """How many whole records lie in a folder's only event file."""
+    (path,) = folder.glob("events.out.tfevents.*")
+    data, count = path.read_bytes(), 0
+    while data:
+        (length,) = struct.unpack("<Q", data[:8])
+        assert len(data) >= length + 16
+        data, count = data[length + 16 :], count + 1
+    return count
+
+
+@pytest.fixture(scope="module")
+def turns(tmp_path_factory):
+    """Six members that take turns on three places of two packs."""
+    run = train(
+        tmp_path_factory.mktemp("turns"),
+        "toy/shaped",
+        *BUSY,
+        "--num-policies=6",
+        "--resident=3",
+        "--turn-frames=500",
+        "--devices=cpu,cpu",
+        "--train-for-frames=6000",
+        "--pbt.period-frames=1000",
+        "--pbt.replace-gap=0.01",
+        "--learner.rollout=8",
+        "--hypers.unroll=8",
+        "--envs-per-unit=4",
+    )
+    assert run.wait(110) == 0, run.err
+    return run
+
+
+@pytest.fixture(scope="module")
+def search(tmp_path_factory):
+    """A finished HyperTrick: eight configurations on two places."""
+    run = train(
+        tmp_path_factory.mktemp("search"),
+        "toy/shaped",
+        "--controller=hypertrick",
+        "--num-policies=8",
+        "--resident=2",
+        "--search.phases=3",
+        "--train-for-frames=6000",
+        "--search.eviction-rate=0.5",
+    )
+    assert run.wait(110) == 0, run.err
+    return run
+
+
+def seats_of(run):
+    """(pack, place) -> who held it, one after the other; what the events say must fit together."""
+    held = {}
+    for event in run.events("seat"):
+        members = held.setdefault((event["pack"], event["place"]), [])
+        assert event["leaves"] == (members[-1] if members else None)
+        members.append(event["enters"])
+        present = [ids[-1] for ids in held.values() if ids[-1] is not None]
+        assert len(set(present)) == len(present), "nobody sits twice"
+    return held
+
+
+def replays(run):
+    """The recorded rounds, shown to a fresh controller."""
+    config = config_from_json(json.loads((run.folder / "config.json").read_text()))
+    return replay_decisions(run.journal, ResolvedRun.resolve(config, Machine(2, 0)).controller()) == []
+
+
+def test_members_take_turns_on_their_own_pack_until_all_have_their_frames(turns):
+    held = seats_of(turns)
+    assert len(held) == 3
+    for (pack, _), members in held.items():
+        assert {member % 2 for member in members if member is not None} == {pack}
+    entered = [member for members in held.values() for member in members if member is not None]
+    assert set(entered) == set(range(6))
+    assert len(entered) > 6 + 3, "who left comes back"
+    assert turns.summary["ended"] == "frames"
+    frames = [m["frames"] for m in turns.summary["members"]]
+    assert min(frames) >= 6000
+    assert max(frames) < 2 * 6000
+    assert all(m["episodes"] > 50 for m in turns.summary["members"])
+    assert "6 policies (3 resident at a time)" in turns.out
+    assert any(event["parked"] for event in turns.events("applied"))
+    assert all(event["donor_unchanged"] for event in turns.events("applied"))
+    assert replays(turns)
+
+
+def test_a_search_gives_each_free_place_to_the_next_and_ends_by_itself(search):
+    held = seats_of(search)
+    assert sorted(m for ids in held.values() for m in ids if m is not None) == list(range(8)), (
+        "nobody is preempted"
+    )
+    decided = [d for event in search.events("round") for d in event["decisions"]]
+    assert [d["decision"] for d in decided[:8]] == ["continue"] * 8
+    assert sorted(d["member"] for d in decided if d["decision"] == "stop") == list(range(8))
+    assert search.summary["ended"] == "all members are done"
+    assert {m["status"] for m in search.summary["members"]} == {"stopped"}
+    frames = [m["frames"] for m in search.summary["members"]]
+    assert min(frames) < 4000, "some were evicted"
+    assert 6000 <= max(frames) < 12000, "some completed"
+    best = search.summary["best_member"]
+    assert (search.folder / "checkpoints" / f"policy_{best:02d}.safetensors").is_file(), "parked as it was"
+    assert replays(search)
+
+
+def test_the_journal_says_how_far_everyone_is(search):
+    *_, last = search.events("progress")
+    assert [m["member"] for m in last["members"]] == list(range(8))
+    for recorded, member in zip(last["members"], search.summary["members"], strict=True):
+        assert recorded.keys() == {"member", "generation", "frames", "objective", "episodes"}
+        for name in ("generation", "frames", "objective", "episodes"):
+            assert recorded[name] == member[name]
+
+
+def test_sync_learns_without_lag(tmp_path):
+    run = train(tmp_path, "toy/shaped", *BUSY, "--mode=sync", "--train-for-frames=6000")
+    assert run.wait() == 0, run.err
+    assert run.summary["policy_lag"] == {"mean": 0.0, "max": 0}
+    assert run.summary["replacements"] > 0
+    # Only what began under the replaced weights is thrown away: at most each of the 4 units' rollout.
+    assert run.summary["discarded_rollouts"] <= 4 * run.summary["replacements"]
+
+
+def test_a_run_without_pbt_changes_nobody(tmp_path):
+    run = train(
+        tmp_path, "toy/shaped", *BUSY, "--pbt.enabled", "False", "--train-for-frames=3000", "--algo=a3c"
+    )
+    assert run.wait() == 0, run.err
+    assert run.events("round") == run.events("applied") == []
+    first, *others = run.events("initial")[0]["values"]
+    assert all(values == first for values in others)
+
+
+def test_a_budget_of_seconds_ends_the_run(tmp_path):
+    run = train(tmp_path, "toy/identity", "--num-policies=2", "--actors=2", "--train-for-seconds=3")
+    assert run.wait() == 0, run.err
+    assert run.summary["ended"] == "seconds"
+    assert 3 <= run.summary["seconds"] < 14
+
+
+def test_an_actor_imports_no_torch(tmp_path):
+    out = python(
+        "import sys, pbt_rl.wire.actor; print(sorted({'torch', 'tyro', 'rich'} & set(sys.modules)))", tmp_path
+    )
+    assert out == "[]\n"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(200)
+def test_a_population_learns_cartpole(tmp_path):
+    """All four members, within two minutes on two cores that are not busy with anything else."""
+    run = train(
+        tmp_path, "gym/CartPole-v1", "--num-policies=4", "--pbt.no-enabled", "--train-for-seconds=120"
+    )
+    assert run.wait(180) == 0, run.err
+    objectives = [member["objective"] for member in run.summary["members"]]
+    assert min(objectives) > 475, objectives

@@ -1,0 +1,131 @@
+"""Serial mode: the same seed gives the same bits, with PBT at work, and with members that take turns."""
+
+import json
+
+import pytest
+from safetensors.numpy import load_file
+
+from pbt_rl.cli import parse_train
+from pbt_rl.record.journal import read_journal
+from pbt_rl.run.supervisor import train
+
+TIMES = ("time", "milliseconds", "decision_to_applied_milliseconds")
+
+
+def serial(out, name, seed, **more):
+    """Train a small population; returns its folder."""
+    options = {
+        "env": "toy/shaped",
+        "mode": "serial",
+        "out": out,
+        "name": name,
+        "seed": seed,
+        "num-policies": 4,
+        "actors": 2,
+        "envs-per-unit": 2,
+        "train-for-frames": 4000,
+        "pbt.period-frames": 500,
+        "pbt.start-frames": 500,
+        "pbt.min-episodes": 1,
+        "learner.batch": 128,
+        **{option.replace("_", "-"): value for option, value in more.items()},
+    }
+    config, _ = parse_train([f"--{option}={value}" for option, value in options.items()])
+    assert train(config) == 0
+    return out / name
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    out = tmp_path_factory.mktemp("serial")
+    return [serial(out, name, seed) for name, seed in (("a", 5), ("b", 5), ("c", 6))]
+
+
+def weights(folder):
+    (path,) = (folder / "checkpoints").glob("*.safetensors")
+    return path.name, path.read_bytes()
+
+
+def record(folder):
+    """The journal after its first event, without times and without what is written by the clock."""
+    _, *events = read_journal(folder / "journal.jsonl")
+    kept = [event for event in events if event["event"] != "progress"]
+    return [{k: v for k, v in event.items() if k not in TIMES} for event in [*kept, events[-2]]]
+
+
+def objectives(folder):
+    summary = json.loads((folder / "summary.json").read_text())
+    return [(m["objective"], m["episodes"], m["hypers"], m["shaping"]) for m in summary["members"]]
+
+
+@pytest.mark.parametrize("part", [weights, record, objectives])
+def test_the_seed_decides_everything(runs, part):
+    first, again, other = map(part, runs)
+    assert first == again
+    assert first != other
+
+
+def test_members_were_replaced_meanwhile(runs):
+    """Else the comparisons above say little."""
+    events = record(runs[0])
+    assert sum(event["event"] == "round" for event in events) >= 4
+    assert any(event["event"] == "applied" and event["donor"] is not None for event in events)
+
+
+def test_weights_are_finite_and_belong_to_the_best(runs):
+    best = json.loads((runs[0] / "summary.json").read_text())["best_member"]
+    tensors = load_file(runs[0] / "checkpoints" / f"policy_{best:02d}.safetensors")
+    assert tensors
+    assert all((abs(t) < 1e6).all() for t in tensors.values())
+
+
+@pytest.fixture(scope="module")
+def turns(tmp_path_factory):
+    """Four members on two places."""
+    out = tmp_path_factory.mktemp("turns")
+    return [serial(out, name, 5, resident=2, turn_frames=300) for name in ("a", "b")]
+
+
+@pytest.mark.parametrize("part", [weights, record, objectives])
+def test_turns_are_decided_by_the_seed_too(turns, part):
+    first, again = map(part, turns)
+    assert first == again
+
+
+def test_members_took_turns_the_least_trained_first_and_all_got_their_frames(turns):
+    seats = [event for event in record(turns[0]) if event["event"] == "seat"]
+    held = {}
+    for event in seats:
+        assert held.get(event["place"]) == event["leaves"]
+        held[event["place"]] = event["enters"]
+        sitting = [member for member in held.values() if member is not None]
+        assert len(set(sitting)) == len(sitting)
+    assert len(seats) > 4 * 4000 / 300 / 2
+    assert {event["enters"] for event in seats} >= {0, 1, 2, 3}
+    frames = [m["frames"] for m in record(turns[0])[-1]["members"]]
+    assert all(4000 <= f < 5000 for f in frames)
+
+
+def test_changes_of_parked_members_are_proved_when_they_sit_again(turns):
+    applied = [event for event in record(turns[0]) if event["event"] == "applied"]
+    parked = [event for event in applied if event["parked"]]
+    assert parked
+    for event in parked:
+        assert event["in_optimizer"] == event["in_environment"] == {}
+        later = [
+            e for e in applied[applied.index(event) :] if e["member"] == event["member"] and not e["parked"]
+        ]
+        proof = next((e for e in later if e["donor"] is None), None)
+        if proof is not None:
+            assert proof["in_environment"].keys() == {"bait"}
+            assert proof["generation"] >= event["generation"]
+    assert any(e["donor"] is None and e["generation"] and not e["parked"] for e in applied)
+
+
+def record_of_end(folder):
+    """Why it ended, as the journal has it."""
+    return read_journal(folder / "journal.jsonl")[-1]["ended"]
+
+
+def test_it_ends_by_frames(turns):
+    assert record_of_end(turns[0]) == "frames"

@@ -1,0 +1,367 @@
+import json
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pbt_rl.errors import ConfigError, RunFailed
+from pbt_rl.pbt import (
+    Gap,
+    HyperSpec,
+    HyperTrick,
+    Lineage,
+    Mutate,
+    PbtController,
+    Perturb,
+    RandomSearch,
+    Replace,
+    Restart,
+    Stop,
+    Synchronous,
+    Truncation,
+    choice_spec,
+    run,
+)
+from pbt_rl.record.journal import read_journal, replay_decisions
+from tests.helpers.toys import Deadly, Fragile, Script, Walker, goes_on
+
+TABLE = {"rate": HyperSpec("rate", 0.1, 0.01, 10.0, "log", tuned=True)}
+
+
+def pbt(seed=0, fraction=0.3, period=5):
+    return PbtController(
+        TABLE,
+        seed,
+        ready=Synchronous(period, 0, 1),
+        exploit=Truncation(fraction, Gap(0, 0), others_mutate=False),
+        explore=Perturb(TABLE, 1.0, 1.2, 1.5),
+    )
+
+
+def weights(result):
+    return [round(o) for o in result.objectives]
+
+
+# -- decisions ------------------------------------------------------------------------------------------------
+
+
+def test_weights_and_hypers_are_copied_as_asked():
+    decisions = {
+        5: [
+            Replace(0, 3, "weights", {"rate": 0.0}, ""),
+            Replace(1, 3, "hypers", {"rate": 2.0}, ""),
+            Replace(2, 3, "both", {"rate": 2.0}, ""),
+            goes_on(3),
+        ]
+    }
+    result = run(Walker, Script([0, 0, 0, 2.0], decisions), steps=10, num_members=4)
+    # At 5 steps member 3 weighs 3 + 5 * 2; then 0 stands still, 1 starts from its own 1.
+    assert weights(result) == [13, 11, 23, 23]
+    assert [o.generation for o in result.members] == [1, 1, 1, 0]
+    assert result.values == [{"rate": 0.0}, {"rate": 2.0}, {"rate": 2.0}, {"rate": 2.0}]
+    assert [result.lineage.root(m).key for m in range(4)] == [(3, 0), (1, 0), (3, 0), (3, 0)]
+
+
+def test_all_decisions_hold_at_once():
+    swap = {5: [Replace(0, 1, "both", {"rate": 0.0}, ""), Replace(1, 0, "both", {"rate": 0.0}, "")]}
+    assert weights(run(Walker, Script([3.0, 0.0], swap), steps=6, num_members=2)) == [1, 15]
+
+
+def test_a_copy_shares_nothing_with_its_donor():
+    class Listed(Walker):
+        def state(self):
+            self.list = getattr(self, "list", [0])
+            return self.list
+
+        def load(self, state):
+            self.list = state
+
+        def step(self, hypers):
+            self.list = getattr(self, "list", [0])
+            self.list[0] += hypers["rate"]
+
+        def evaluate(self):
+            return self.list[0]
+
+    copy = {2: [Replace(0, 1, "weights", {"rate": 100.0}, "")]}
+    assert weights(run(Listed, Script([0, 1.0], copy), steps=4, num_members=2)) == [202, 4]
+
+
+def test_mutate_keeps_the_weights_and_empties_the_window():
+    script = Script([1.0, 1.0], {3: [Mutate(0, {"rate": 2.0}, "")]})
+    assert weights(run(Walker, script, steps=6, num_members=2, window=10)) == [7, 5]
+    after = script.reports[4]
+    assert after.frames == 4
+    assert [(m.episodes, len(m.objectives), m.generation) for m in after.members] == [(1, 1, 1), (4, 4, 0)]
+    assert after.members[0].best == after.members[0].objectives[0]
+
+
+def test_restart_makes_a_fresh_member_of_the_next_index():
+    restart = {3: [Restart(0, {"rate": 0.0}, "")], 4: [Restart(0, {"rate": 0.0}, "")]}
+    result = run(Walker, Script([5.0, 5.0], restart), steps=5, num_members=2)
+    assert weights(result)[0] == 3  # indices 0 and 1 at the start, then 2, then 3
+    assert result.lineage.root(0).key == (0, 2)
+
+
+def test_members_that_were_given_restart_from_their_first_state():
+    walkers = [Walker(0), Walker(1)]
+    result = run(walkers, Script([5.0, 5.0], {3: [Restart(1, {"rate": 0.0}, "")]}), steps=5)
+    assert weights(result)[1] == round(walkers[1].weight) == 1
+
+
+def test_a_stopped_member_keeps_its_weights_and_its_place_goes_to_the_next():
+    class Ends(Script):
+        def observe(self, report):
+            super().observe(report)
+            if len(self.reports) == 1:
+                return [goes_on(m, 4) for m in range(3)]
+            return [Stop(m.member, "") for m in report.members if m.frames == 4]
+
+    result = run(Walker, Ends([1.0, 2.0, 3.0]), steps=100, num_members=3, resident=1)
+    assert weights(result) == [4, 9, 14]
+    assert all(o.stopped and o.steps == 4 for o in result.members)
+    assert [e.member for e in result.history] == [0] * 4 + [1] * 4 + [2] * 4
+    assert result.best == 2
+    assert round(result.best_state[0]) == 14
+
+
+def test_a_member_waits_at_its_limit_until_it_is_told_to_go_on():
+    script = Script([1.0, 1.0], {0: [goes_on(0, 3)], 3: [goes_on(0)]})
+    run(Walker, script, steps=8, num_members=2, evaluate_every=2)
+    frames = [tuple(m.frames for m in r.members) for r in script.reports]
+    # Evaluated at its limit, off the beat; the clock is the least frames, so the word comes at 3.
+    assert frames[:4] == [(0, 0), (2, 2), (3, 4), (4, 6)]
+
+
+def test_a_remembered_state_comes_back():
+    remembers = {2: frozenset({(0, 0)}), 6: frozenset()}
+    decisions = {
+        2: [Mutate(0, {"rate": 5.0}, "")],
+        4: [Replace(1, 0, "weights", {"rate": 0.0}, "", donor_generation=0), goes_on(0)],
+        6: [Replace(0, 0, "both", {"rate": 0.0}, "", donor_generation=0)],
+    }
+    script = Script([1.0, 7.0], decisions, remembers)
+    result = run(Walker, script, steps=8, num_members=2)
+    assert weights(result) == [2, 2]
+    assert result.lineage.present(1).parent == (0, 0)
+
+
+def test_members_take_turns():
+    script = Script([1.0] * 3)
+    result = run(Walker, script, steps=4, num_members=3, resident=1, turn_steps=2)
+    assert [e.member for e in result.history] == [0, 0, 1, 1, 2, 2, 2, 0, 0, 1, 1, 2]
+    assert all(o.steps == 4 for o in result.members)
+
+
+def test_hypers_are_decoded_where_there_is_a_table():
+    seen = []
+
+    class Asks(Walker):
+        def step(self, hypers):
+            seen.append(hypers)
+
+    table = {
+        "size": HyperSpec("size", 3, 1, 9, "integer", tuned=True),
+        "kind": choice_spec("kind", ("a", "b"), "b"),
+    }
+
+    class Two(Script):
+        def initial(self, num_members):
+            return [{"size": 4.0, "kind": 1.0}] * num_members
+
+    run(Asks, Two([0.0]), steps=1, num_members=1, table=table)
+    assert seen == [{"size": 4, "kind": "b"}]
+    assert type(seen[0]["size"]) is int
+
+
+# -- members that break ---------------------------------------------------------------------------------------
+
+
+def test_a_member_that_raises_is_broken_and_the_run_goes_on(tmp_path):
+    heal = {4: [Replace(0, 1, "both", {"rate": 1.0}, ""), Mutate(2, {"rate": 0.5}, "")]}
+    script = Script([9.0, 1.0, 9.0], heal)
+    result = run(Fragile, script, steps=6, num_members=3, journal=tmp_path / "journal.jsonl")
+    assert [m.broken for m in script.reports[1].members] == [True, False, True]
+    assert math.isnan(script.reports[1].members[0].objectives[0])
+    assert [m.frames for m in script.reports[3].members] == [3, 3, 3]
+    # New weights heal; new hypers alone do not: nobody knows what state the member was left in.
+    assert [o.broken for o in result.members] == [False, False, True]
+    assert weights_of_whole(result) == [7, 7]
+    assert result.objectives[2] is None
+    cause = [e for e in read_journal(tmp_path / "journal.jsonl") if e["event"] == "member_broken"]
+    assert [(e["member"], "diverged" in e["cause"]) for e in cause] == [(0, True), (2, True)]
+
+
+def weights_of_whole(result):
+    return [round(o) for o in result.objectives if o is not None]
+
+
+def test_a_broken_member_is_replaced_and_is_never_a_donor(tmp_path):
+    run(Fragile, pbt(seed=3, fraction=0.5), steps=40, num_members=4, journal=tmp_path / "j")
+    healed = 0
+    for event in read_journal(tmp_path / "j"):
+        if event["event"] == "round":
+            broken = {m["member"] for m in event["report"]["members"] if m["broken"]}
+            copies = [d for d in event["decisions"] if d["decision"] == "replace"]
+            assert not broken & {d["donor"] for d in copies if d["donor_generation"] is None}
+            healed += len(broken & {d["member"] for d in copies})
+    assert healed
+
+
+def test_a_restart_that_raises_leaves_a_broken_member():
+    restart = {n: [Restart(0, {"rate": 0.0}, "")] for n in range(1, 7)}
+    result = run(Fragile, Script([0.0, 0.0], restart), steps=7, num_members=2)
+    assert [o.broken for o in result.members] == [True, False]  # its last index was 7
+
+
+def test_a_copy_of_a_broken_member_is_broken():
+    copy = {2: [Replace(1, 0, "weights", {"rate": 0.0}, "")]}
+    result = run(Fragile, Script([9.0, 0.0, 0.0], copy), steps=3, num_members=3)
+    assert [o.broken for o in result.members] == [True, True, False]
+
+
+def test_a_run_of_broken_members_only_fails_with_the_traceback():
+    with pytest.raises(RunFailed, match="diverged"):
+        run(Fragile, Script([9.0, 9.0]), steps=5, num_members=2)
+
+
+def test_a_nan_objective_is_never_the_best():
+    class Odd(Walker):
+        def evaluate(self):
+            return math.nan if self.weight < 1 else math.inf if self.weight > 2 else 1.0
+
+    result = run(Odd, Script([0.0, 0.0, 0.0]), steps=1, num_members=3)
+    assert result.best == 1
+
+
+# -- processes ------------------------------------------------------------------------------------------------
+
+
+def test_workers_change_nothing(tmp_path):
+    def train(workers):
+        path = tmp_path / f"{workers}.jsonl"
+        return run(Fragile, pbt(7), steps=30, num_members=5, workers=workers, journal=path), read_journal(
+            path
+        )
+
+    (here, record), (there, theirs) = train(0), train(2)
+    assert here.members == there.members
+    assert here.history == there.history
+    assert here.best_state == there.best_state
+    assert [without_time(e) for e in record if e["event"] != "member_broken"] == [
+        without_time(e) for e in theirs if e["event"] != "member_broken"
+    ]
+    assert any(d["decision"] == "replace" for e in record if e["event"] == "round" for d in e["decisions"])
+
+
+def without_time(event):
+    return {k: v for k, v in event.items() if k not in ("time", "git")}
+
+
+def test_a_worker_that_dies_ends_the_run():
+    with pytest.raises(RunFailed, match=r"worker \d ended with exit code 3"):
+        run(Deadly, Script([1.0, 1.0]), steps=5, num_members=2, workers=2)
+
+
+def test_a_factory_of_a_script_is_found_in_the_workers(tmp_path):
+    import os
+    import subprocess
+    import sys
+    from pathlib import Path
+
+    here = Path(__file__).parent
+    (tmp_path / "script.py").write_text(
+        "from tests.helpers.toys import Walker, Script\n"
+        "from pbt_rl.pbt import run\n"
+        "class Mine(Walker):\n    pass\n"
+        "if __name__ == '__main__':\n"
+        "    print(run(Mine, Script([1.0, 2.0]), steps=3, num_members=2, workers=2).best)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "script.py"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": f"{here.parent.parent}"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.stdout.strip() == "1", done.stderr
+
+
+# -- the record -----------------------------------------------------------------------------------------------
+
+
+def test_the_journal_replays_and_holds_the_lineage(tmp_path):
+    path = tmp_path / "runs" / "x" / "journal.jsonl"
+    result = run(Walker, pbt(5), steps=60, num_members=6, journal=path, seed=5)
+    events = read_journal(path)
+    assert replay_decisions(events, pbt(5)) == []
+    assert replay_decisions(events, pbt(6))
+    lineage = Lineage.from_events(events)
+    assert lineage.nodes == result.lineage.nodes
+    assert lineage.objectives == pytest.approx(result.lineage.objectives)
+    assert events[0]["seed"] == 5
+    assert events[-1]["event"] == "end"
+    assert json.loads(json.dumps(events[0]["config"]))["num_members"] == 6
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(0, 2**32), st.integers(1, 6), st.integers(1, 7), st.integers(1, 4), st.integers(1, 3))
+def test_equal_seeds_give_equal_runs(seed, count, period, every, window):
+    def once():
+        return run(
+            Walker, pbt(seed, period=period), steps=20, num_members=count, evaluate_every=every, window=window
+        )
+
+    first, second = once(), once()
+    assert first.members == second.members
+    assert first.history == second.history
+    assert all(o.steps == 20 and o.objective is not None for o in first.members)
+
+
+# -- searches -------------------------------------------------------------------------------------------------
+
+
+def test_hypertrick_trains_phase_by_phase_on_few_places():
+    controller = HyperTrick(TABLE, 0, phase_frames=5, phases=4, eviction_rate=0.25)
+    result = run(Walker, controller, steps=20, num_members=12, resident=6, evaluate_every=5)
+    steps = sorted(o.steps for o in result.members)
+    assert set(steps) <= {5, 10, 15, 20}
+    assert steps[0] < 20 == steps[-1]
+    assert all(o.stopped for o in result.members)
+
+
+def test_random_search_trains_all_to_the_end():
+    result = run(Walker, RandomSearch(TABLE, 0, frames=8), steps=8, num_members=5, resident=2)
+    assert [o.steps for o in result.members] == [8] * 5
+    assert result.best == max(range(5), key=lambda m: result.objectives[m])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"steps": 0}, "--steps 0"),
+        ({"num_members": None}, "say how many members"),
+        ({"evaluate_every": 0}, "--evaluate-every"),
+        ({"window": 0}, "--window"),
+        ({"resident": 9}, "--resident 9"),
+    ],
+)
+def test_misuse(options, message):
+    with pytest.raises(ConfigError, match=message):
+        run(Walker, Script([1.0]), **{"steps": 1, "num_members": 1, **options})
+
+
+def test_given_members_cannot_move_to_workers():
+    with pytest.raises(ConfigError, match="give a factory"):
+        run([Walker(0)], Script([1.0]), steps=1, workers=2)
+
+
+def test_a_factory_that_cannot_be_pickled_is_refused():
+    class Local(Walker):
+        pass
+
+    with pytest.raises(ConfigError, match="give a function of a module"):
+        run(Local, Script([1.0, 1.0]), steps=1, num_members=2, workers=2)

@@ -1,0 +1,144 @@
+"""Actor processes and the sampler that they feed: nothing is lost or repeated, also when actors are killed."""
+
+import os
+import signal
+import time
+from contextlib import contextmanager
+from dataclasses import replace
+from multiprocessing import Pipe
+
+import numpy as np
+import psutil
+import pytest
+
+from pbt_rl.cli import parse_train
+from pbt_rl.envs.toy import counting_errors
+from pbt_rl.learner.learner import Learner
+from pbt_rl.plan import Machine
+from pbt_rl.run.memory import Memory
+from pbt_rl.run.resolved import ResolvedRun
+from pbt_rl.wire.mailbox import ACTIONS, OBSERVATIONS
+from pbt_rl.wire.messages import Seat
+from pbt_rl.wire.process import Child
+
+
+class Actors:
+    """The actor processes of a run, without its learner."""
+
+    def __init__(self, *arguments):
+        config, _ = parse_train([*arguments, "--devices=cpu"])
+        facts = ResolvedRun.resolve(config, Machine(2, 0))
+        values = facts.controller().initial(config.num_policies)
+        self.memory = Memory(config, facts.options, facts.spec, facts.plan, values)
+        self.children = [self.start(i) for i in range(len(self.memory.places))]
+
+    def start(self, index):
+        setup = self.memory.places[index].setup
+        fds = [*setup.mailbox_fds, setup.shaping_fd, setup.wake_fd, setup.ready_fd]
+        return Child("pbt_rl.wire.actor", f"actor {index}", setup, fds)
+
+    def kill(self, index):
+        """Kill an actor wherever it stands and start its successor, with seeds of its own."""
+        os.kill(self.children[index].pid, signal.SIGKILL)
+        self.children[index].end(5)
+        place = self.memory.places[index]
+        place.setup = replace(place.setup, seeds=tuple(seed + 1 for seed in place.setup.seeds))
+        self.children[index] = self.start(index)
+
+
+@contextmanager
+def actors(*arguments):
+    group = Actors(*arguments)
+    try:
+        yield group
+    finally:
+        for child in group.children:
+            child.end(0)
+        group.memory.close()
+
+
+def receive(learner, rollouts, received, seconds=30):
+    """Serve until so many rollouts came; append (observations, actions, firsts) of each to its unit's list."""
+    sampler, count = learner.sampler, 0
+    deadline = time.monotonic() + seconds
+    while count < rollouts:
+        assert time.monotonic() < deadline
+        filling = {id(unit.rollout): i for i, unit in enumerate(sampler.units)}
+        if not sampler.serve():
+            time.sleep(0.001)
+        while sampler.full:
+            rollout = sampler.full.popleft()
+            steps = len(rollout.action)
+            parts = rollout.obs["obs"][:steps].numpy(), rollout.action[..., 0].numpy(), rollout.first[:steps]
+            received[filling[id(rollout)]].append([part.copy() for part in parts])
+            sampler.pool.give(rollout)
+            count += 1
+
+
+@pytest.mark.parametrize(("kills", "turns"), [(0, 0), (6, 0), (0, 6)])
+def test_every_step_arrives_once_in_order_with_its_actions(kills, turns):
+    options = (
+        "--num-policies=5",
+        "--resident=2",
+        "--actors=2",
+        "--envs-per-unit=2",
+        "--learner.rollout=8",
+        "--hypers.unroll=8",
+    )
+    with actors("--env=toy/counting", *options) as group:
+        ours, theirs = Pipe()
+        learner = Learner(group.memory.learners[0], theirs)
+        units = learner.sampler.units
+        received = [[] for _ in units]
+        for number in range(kills):
+            receive(learner, 40, received)
+            group.kill(number % 2)
+        for number in range(turns):  # members 2, 3, 4, 0, ... take the two places
+            receive(learner, 40, received)
+            place, enters = number % 2, (number + 2) % 5
+            leaves = learner.sampler.clock.occupants[place].member
+            learner.trainer.seat(Seat(place, leaves, enters, 0, learner._setup.values[0]))
+        receive(learner, 160, received)
+        for unit, rollouts in zip(units, received, strict=True):
+            assert len(rollouts) > 10
+            assert unit.taken == 8 * len(rollouts) + unit.t
+            assert unit.taken in (unit.box.header[OBSERVATIONS], unit.box.header[OBSERVATIONS] - 1)
+            assert unit.box.header[ACTIONS] == unit.taken
+        steps = learner.sampler.tally.steps
+        assert (steps > 0).tolist() == [True] * (5 if turns else 2) + [False] * (1 if turns else 4)
+        counted = sum(int((~first).sum()) for rollouts in received for _, _, first in rollouts)
+        assert abs(int(steps.sum()) - counted) <= 8 * 4 * len(units), (
+            "but for what is in the rollouts at work"
+        )
+        ours.close()
+        theirs.close()
+
+    lives = []
+    for rollouts in received:
+        obs_TRF, action_TR, first_TR = (np.concatenate(parts) for parts in zip(*rollouts, strict=True))
+        for row in range(obs_TRF.shape[1]):
+            births = np.flatnonzero(first_TR[:, row] & (obs_TRF[:, row, 1] == 0))
+            assert births[0] == 0
+            for begin, end in zip(births, [*births[1:], len(obs_TRF)], strict=True):
+                life = slice(begin, end)
+                assert counting_errors(obs_TRF[life, row], action_TR[life, row], first_TR[life, row]) == []
+                lives.append(int(obs_TRF[begin, row, 0]))
+    rows = 4
+    assert len(lives) == rows * (len(units) + kills * 2)  # an actor has two units
+    assert len(set(lives)) == len(lives)  # no two have the same seed
+
+
+def test_an_actor_is_small():
+    """On Atari, at work, with what it shares."""
+    pytest.importorskip("ale_py")
+    with actors("--env=atari/pong", "--num-policies=2", "--actors=1") as group:
+        (place,) = group.memory.places
+        deadline = time.monotonic() + 60
+        while min(box.header[ACTIONS] for box in place.boxes) < 100:
+            assert time.monotonic() < deadline
+            for box in place.boxes:
+                if box.learner_has_turn:
+                    box.action[:] = 0
+                    box.publish_action(place.setup.wake_fd)
+            time.sleep(0.001)
+        assert psutil.Process(group.children[0].pid).memory_info().rss < 110 * 2**20
