@@ -267,7 +267,7 @@ def _load_dmlab() -> Backend:
 
 def _load_own() -> Backend:
     """The user's own have no family: NAME is the whole id."""
-    from . import custom as own
+    from . import custom as own  # noqa: PLC0415 - families are imported when used
     from . import gym as gymnasium_env  # noqa: PLC0415 - families are imported when used
 
     return Backend(

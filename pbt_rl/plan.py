@@ -54,7 +54,7 @@ def _cgroup_cpus(root: Path) -> float:
 class PackPlan:
     """One learner process: its device, the members that belong to it, and its share of the actors.
 
-    Where it has fewer places than members, they take turns.
+    Where it has fewer slots than members, they take turns.
     """
 
     device: str
@@ -67,13 +67,13 @@ class PackPlan:
     """k: rollouts of units in one training batch."""
     threads: int
     """CPU threads of the learning arithmetic."""
-    places: int
+    slots: int
     """P: members that are on the device at once."""
 
     @property
     def rows(self) -> int:
         """R: environments of one unit."""
-        return self.places * self.envs_per_policy
+        return self.slots * self.envs_per_policy
 
     @property
     def units(self) -> int:
@@ -119,13 +119,13 @@ def parse_devices(text: str, machine: Machine) -> list[str]:
 def make_plan(config: Config, machine: Machine, seats: int = 1) -> Plan:
     """Place members on devices and share the cores out. seats: of one environment (S), each of them a row."""
     devices = parse_devices(config.devices, machine)
-    places = min(config.resident or config.num_policies, config.num_policies)
+    slots = min(config.resident or config.num_policies, config.num_policies)
     if config.devices == "auto":
-        devices = devices[: 1 if config.mode == "serial" else places]
+        devices = devices[: 1 if config.mode == "serial" else slots]
     if config.mode == "serial" and len(devices) > 1:
         raise ConfigError(f"--devices {config.devices} cannot be used with --mode serial: give one device")
-    if len(devices) > places:
-        policies = f"{places} resident policies" if places < config.num_policies else f"{places} policies"
+    if len(devices) > slots:
+        policies = f"{slots} resident policies" if slots < config.num_policies else f"{slots} policies"
         raise ConfigError(
             f"--devices {config.devices} names {len(devices)} devices for {policies}: give at most one a policy"
         )
@@ -136,7 +136,7 @@ def make_plan(config: Config, machine: Machine, seats: int = 1) -> Plan:
     packs = []
     for i, device in enumerate(devices):
         members = tuple(range(i, config.num_policies, len(devices)))
-        here, own_actors = (len(range(i, total, len(devices))) for total in (places, actors))
+        here, own_actors = (len(range(i, total, len(devices))) for total in (slots, actors))
         packs.append(_pack_plan(config, machine, device, members, here, own_actors, on_cpu, seats))
     return Plan(tuple(packs), machine.cpus)
 
@@ -158,17 +158,17 @@ def _pack_plan(
     machine: Machine,
     device: str,
     members: tuple[int, ...],
-    places: int,
+    slots: int,
     actors: int,
     on_cpu: int,
     seats: int,
 ) -> PackPlan:
-    envs = config.envs_per_unit or max(MIN_POLICY_ROWS, math.ceil(MIN_UNIT_ROWS / places))
+    envs = config.envs_per_unit or max(MIN_POLICY_ROWS, math.ceil(MIN_UNIT_ROWS / slots))
     units = actors * config.units_per_actor
     if config.mode != "async" and config.algo != "a3c" and not config.envs_per_unit:
         envs = max(1, round(config.learner.batch / (config.learner.rollout * units)))
     if config.envs_per_unit:
-        _check_seats(config, seats, places, envs)
+        _check_seats(config, seats, slots, envs)
     else:
         envs = -(-envs // seats) * seats  # so that the rows fill whole environments
     if config.algo == "a3c":
@@ -186,13 +186,13 @@ def _pack_plan(
     if not threads:
         spare = machine.cpus - machine.cpus // 2 if on_cpu else machine.cpus
         threads = max(1, spare // max(1, on_cpu)) if device == "cpu" else 1
-    return PackPlan(device, members, actors, config.units_per_actor, envs, k, threads, places)
+    return PackPlan(device, members, actors, config.units_per_actor, envs, k, threads, slots)
 
 
-def _check_seats(config: Config, seats: int, places: int, envs: int) -> None:
+def _check_seats(config: Config, seats: int, slots: int, envs: int) -> None:
     """Whether a unit's rows fill its environments. Raises ConfigError."""
-    alone = places == 1 or config.matchup.scheme == "self"
-    rows = envs if alone else places * envs
+    alone = slots == 1 or config.matchup.scheme == "self"
+    rows = envs if alone else slots * envs
     if rows % seats:
         whose = "a member plays all seats itself" if alone else f"a unit has {rows} rows"
         raise ConfigError(

@@ -136,8 +136,8 @@ def _idle_learner(facts: Any) -> tuple[Any, Any]:
 
     values = facts.controller().initial(facts.config.num_policies)
     memory = Memory(facts.config, facts.options, facts.spec, facts.plan, values)
-    for place in memory.places:
-        for box in place.boxes:
+    for record in memory.actors:
+        for box in record.boxes:
             arrays = [*box.step.obs.values(), *vars(box.step).values()]
             for array in arrays:
                 if isinstance(array, np.ndarray):  # some are there for some environments only

@@ -196,8 +196,8 @@ def sampled(env: str, seconds: float) -> tuple[float, float]:
     values = facts.controller().initial(1)
     memory = Memory(facts.config, facts.options, facts.spec, facts.plan, values)
     with closing(memory):
-        (place,), learner = memory.places, memory.learners[0]
-        setup = place.setup
+        (record,), learner = memory.actors, memory.learners[0]
+        setup = record.setup
         fds = [*setup.mailbox_fds, setup.shaping_fd, setup.wake_fd, setup.ready_fd]
         actor = Child("pbt_rl.wire.actor", "actor", setup, fds)
         try:

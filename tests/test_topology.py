@@ -19,13 +19,13 @@ def check(plan, c: Config) -> None:
     """What every plan must be."""
     placed = sorted(m for pack in plan.packs for m in pack.members)
     assert placed == list(range(c.num_policies)), "every member has one place"
-    for sizes in ([len(p.members) for p in plan.packs], [p.places for p in plan.packs]):
-        assert max(sizes) - min(sizes) <= 1, "devices share members and places evenly"
-    assert sum(p.places for p in plan.packs) == min(c.resident or c.num_policies, c.num_policies)
+    for sizes in ([len(p.members) for p in plan.packs], [p.slots for p in plan.packs]):
+        assert max(sizes) - min(sizes) <= 1, "devices share members and slots evenly"
+    assert sum(p.slots for p in plan.packs) == min(c.resident or c.num_policies, c.num_policies)
     for pack in plan.packs:
         assert pack.actors >= 1
-        assert 1 <= pack.places <= len(pack.members)
-        assert pack.rows == pack.places * pack.envs_per_policy > 0
+        assert 1 <= pack.slots <= len(pack.members)
+        assert pack.rows == pack.slots * pack.envs_per_policy > 0
         assert 1 <= pack.units_per_batch <= pack.units
         assert pack.threads >= 1
     assert plan.actors == sum(pack.actors for pack in plan.packs)

@@ -15,9 +15,9 @@ such an end terminal would be off by all that comes after.
 A reset takes up to 20 s (maps are compiled). A row that resets delivers `first` with a black picture in each step
 until its episode begins: these steps count for nothing, and the other rows play on.
 
-Levels of `dmlab30` are dealt by the `TaskScheduler`, row by row: each gets equally many steps in the long run. Rows of a unit
-have the same order, so that all play one level at a time: a slow level slows its unit only, and members, who have
-equally many rows in each unit, see the same levels at the same time. Or each row begins elsewhere in it.
+Levels of `dmlab30` are dealt by the `TaskScheduler`, row by row: each gets equally many steps in the long run. Rows of
+a unit have the same order, so that all play one level at a time: a slow level slows its unit only, and members, who
+have equally many rows in each unit, see the same levels at the same time. Or each row begins elsewhere in it.
 
 Axes: R rows.
 """

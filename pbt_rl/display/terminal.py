@@ -14,7 +14,7 @@ from rich.text import Text
 from pbt_rl.display.leaderboard import footer_lines, number, progress, table_lines, time_left, title_lines
 from pbt_rl.display.ranking import known_objective, ranked, standing
 from pbt_rl.display.view import RunView
-from pbt_rl.wire.messages import Applied, Seat
+from pbt_rl.wire.messages import Applied, SlotChange
 
 PLAIN_GAP_SECONDS = 10.0
 _LINES_AROUND_MEMBERS = 7
@@ -135,13 +135,13 @@ def applied_text(applied: Applied) -> str:
     )
 
 
-def seat_text(pack: int, seat: Seat) -> str:
-    """The event line of a place that changes hands."""
-    place = f"place {seat.place} of learner {pack}"
-    if seat.enters is None:
-        return f"member {seat.leaves} leaves {place}; nobody waits for it"
-    return f"member {seat.enters} takes {place}" + (
-        "" if seat.leaves is None else f" from member {seat.leaves}"
+def slot_text(pack: int, change: SlotChange) -> str:
+    """The event line of a slot that changes hands."""
+    slot = f"slot {change.slot} of learner {pack}"
+    if change.enters is None:
+        return f"member {change.leaves} leaves {slot}; nobody waits for it"
+    return f"member {change.enters} takes {slot}" + (
+        "" if change.leaves is None else f" from member {change.leaves}"
     )
 
 

@@ -39,7 +39,7 @@ class MemberView:
     win_rate where members meet; as `stats/NAME` the environment's own of the episodes that gave them (means)."""
     stopped: bool = False
     parked: bool = False
-    """It waits for a place, or for a decision, and may train again."""
+    """It waits for a slot, or for a decision, and may train again."""
     tasks: dict[str, TaskView | None] = field(default_factory=dict)
     """Every task by name, None for one without an episode; empty where there are no tasks."""
 

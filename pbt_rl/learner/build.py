@@ -55,7 +55,7 @@ VMAP_ON_CPU = 4
 """Policies from which on small networks are faster together on a CPU (docs/benchmarks.md)."""
 
 
-def packing_of(config: Config, device: torch.device, spec: EnvSpec, places: int) -> Packing:
+def packing_of(config: Config, device: torch.device, spec: EnvSpec, slots: int) -> Packing:
     """How a pack computes its policies where the user does not say.
 
     On a CPU images alone keep the cores busy, while for vectors the calls cost more than the arithmetic. A user's own
@@ -64,7 +64,7 @@ def packing_of(config: Config, device: torch.device, spec: EnvSpec, places: int)
     if config.learner.packing != "auto":
         return config.learner.packing
     small = not _sees_images(spec) and ":" not in config.model.encoder
-    together = device.type != "cpu" or (small and places >= VMAP_ON_CPU)
+    together = device.type != "cpu" or (small and slots >= VMAP_ON_CPU)
     return "vmap" if together else "loop"
 
 
@@ -80,7 +80,7 @@ def normalized_obs(spec: EnvSpec) -> dict[str, int]:
 def build_pack(config: Config, spec: EnvSpec, plan: PackPlan, values: list[Values], seed: int) -> Pack:
     """Make the pack of a plan with its first members; `seed` and who they are draw the weights."""
     device = torch.device(plan.device)
-    seeds = iter([weights_seed(seed, member, 0) for member in plan.members[: plan.places]])
+    seeds = iter([weights_seed(seed, member, 0) for member in plan.members[: plan.slots]])
 
     def next_net() -> PolicyNet:  # the pack makes one a policy, in order
         own = next(seeds, None)
@@ -91,11 +91,11 @@ def build_pack(config: Config, spec: EnvSpec, plan: PackPlan, values: list[Value
     hyper_names = [k for k in values[0] if not k.startswith(SHAPING)]
     return Pack(
         next_net,
-        plan.places,
+        plan.slots,
         {name: [v[name] for v in values] for name in hyper_names},
         device=device,
         compute_dtype=compute_dtype(config.learner.precision, device, spec),
-        packing=packing_of(config, device, spec, plan.places),
+        packing=packing_of(config, device, spec, plan.slots),
         optimizer="adam" if config.algo == "appo" else "rmsprop",
         normalized_obs=normalized_obs(spec) if config.learner.normalize_observations else {},
         normalize_returns=config.learner.normalize_returns,

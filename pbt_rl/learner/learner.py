@@ -35,7 +35,7 @@ from pbt_rl.pbt.hypers import Values
 from pbt_rl.plan import PackPlan
 from pbt_rl.record.checkpoint import save_member
 from pbt_rl.wire.mailbox import Mailbox
-from pbt_rl.wire.messages import Edit, LearnerReport, MemberStats, Seat
+from pbt_rl.wire.messages import Edit, LearnerReport, MemberStats, SlotChange
 from pbt_rl.wire.polling import AdaptivePoller
 from pbt_rl.wire.process import begin_child
 from pbt_rl.wire.tables import ShapingTable
@@ -53,7 +53,7 @@ class LearnerSetup:
     plan: PackPlan
     seed: int
     values: list[Values]
-    """Initial values of the members that hold this pack's places at the start, in order."""
+    """Initial values of the members that hold this pack's slots at the start, in order."""
     mailbox_fds: tuple[int, ...]
     """One a unit, actor by actor."""
     wake_fds: tuple[int, ...]
@@ -82,7 +82,7 @@ class Learner:
             for box, _ in boxes:
                 _pin(box)
         settings = update_settings(config, spec)
-        shaping = ShapingTable.map(tuple(spec.shaping), plan.places, setup.shaping_fd)
+        shaping = ShapingTable.map(tuple(spec.shaping), plan.slots, setup.shaping_fd)
         self.sampler = Sampler(
             self.pack,
             spec,
@@ -208,7 +208,7 @@ class Learner:
             return
         known: dict[str, Callable[..., None]] = {
             "edit": self._edit,
-            "seat": self._seat,
+            "slot": self._slot,
             "export": self._export,
             "remember": self.trainer.residents.remember,
             "forget": self.trainer.residents.forget,
@@ -226,8 +226,8 @@ class Learner:
     def _edit(self, edit: Edit) -> None:
         self._send(("applied", self.trainer.apply(edit)))
 
-    def _seat(self, seat: Seat) -> None:
-        self._send(("seated", seat, self.trainer.seat(seat)))
+    def _slot(self, change: SlotChange) -> None:
+        self._send(("slot_changed", change, self.trainer.change_slot(change)))
 
     def _export(self, member: int, generation: int | None) -> None:
         self.trainer.residents.write_exchange(member, generation)

@@ -22,7 +22,7 @@ from pbt_rl.learner.build import weights_seed
 from pbt_rl.learner.sampler import Sampler
 from pbt_rl.learner.shared import SlotHolder
 from pbt_rl.pbt.hypers import SHAPING, Values
-from pbt_rl.wire.messages import Applied, Edit, Seat
+from pbt_rl.wire.messages import Applied, Edit, SlotChange
 from pbt_rl.wire.tables import ShapingTable
 
 OPTIMIZER_HYPERS = ("learning_rate", "adam_beta1", "adam_beta2", "rmsprop_alpha", "max_grad_norm")
@@ -167,29 +167,29 @@ class PackMembers:
             return [_bit_sum(rows[row]) for rows in self._pack.state.values()]
         return [_bit_sum(part) for part in self.state(member, generation).values()]
 
-    # -- places ---------------------------------------------------------------------------------------------
+    # -- slots ---------------------------------------------------------------------------------------------
 
-    def seat(self, seat: Seat) -> Applied | None:
+    def change_slot(self, change: SlotChange) -> Applied | None:
         """Park who leaves a row and let another one take it; returns the proof of a change that waited for it."""
-        began, row = time.perf_counter(), seat.place
+        began, row = time.perf_counter(), change.slot
         self._hold(row, None)  # from here on no episode and no step of this row counts for anyone
-        if seat.leaves is not None:
-            self._parked[seat.leaves] = self._pack.export_member(row)
-        self._pack.idle[row] = seat.enters is None
-        if seat.enters is None:
+        if change.leaves is not None:
+            self._parked[change.leaves] = self._pack.export_member(row)
+        self._pack.idle[row] = change.enters is None
+        if change.enters is None:
             self._begin_anew(row)
             return None
-        self._pack.import_member(row, self.state(seat.enters))
-        del self._parked[seat.enters]
-        self._pack.set_hypers(row, seat.values)
-        self.generations[seat.enters] = seat.generation
-        self._hold(row, self._members.index(seat.enters))
+        self._pack.import_member(row, self.state(change.enters))
+        del self._parked[change.enters]
+        self._pack.set_hypers(row, change.values)
+        self.generations[change.enters] = change.generation
+        self._hold(row, self._members.index(change.enters))
         self._begin_anew(row)
-        self._write_shaping(row, seat.generation, seat.values)
-        if seat.enters not in self._unproven:
+        self._write_shaping(row, change.generation, change.values)
+        if change.enters not in self._unproven:
             return None
-        self._unproven.remove(seat.enters)
-        return self._proof(row, seat.enters, None, began, donor_unchanged=True)
+        self._unproven.remove(change.enters)
+        return self._proof(row, change.enters, None, began, donor_unchanged=True)
 
     def _hold(self, row: int, index: int | None) -> None:
         """Let a member (an index among the pack's) hold a row. The sampler reads either at any moment, whole."""

@@ -27,7 +27,7 @@ from pbt_rl.algos.update import StepStats, UpdateSettings, update
 from pbt_rl.learner.members import PackMembers
 from pbt_rl.learner.sampler import Sampler
 from pbt_rl.learner.shared import LearningCounts
-from pbt_rl.wire.messages import Applied, Edit, Seat
+from pbt_rl.wire.messages import Applied, Edit, SlotChange
 from pbt_rl.wire.tables import ShapingTable
 
 
@@ -179,11 +179,11 @@ class Trainer:
         self._forget_steps(edit.member)
         return applied
 
-    def seat(self, seat: Seat) -> Applied | None:
+    def change_slot(self, change: SlotChange) -> Applied | None:
         """Let a row change hands."""
-        proof = self.residents.seat(seat)
-        if seat.enters is not None:
-            self._forget_steps(seat.enters)
+        proof = self.residents.change_slot(change)
+        if change.enters is not None:
+            self._forget_steps(change.enters)
         return proof
 
     def _forget_steps(self, member: int) -> None:

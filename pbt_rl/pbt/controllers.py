@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pbt_rl.pbt.broken import Broken
 from pbt_rl.pbt.decisions import (
@@ -29,9 +29,6 @@ from pbt_rl.pbt.exploit.base import Exploit, Remembering, Selection, Stateful, d
 from pbt_rl.pbt.explore.rules import Explore, Learning
 from pbt_rl.pbt.hypers import HyperSpec, Values
 from pbt_rl.pbt.ready import Ready
-
-if TYPE_CHECKING:
-    pass
 
 
 class StaticController:

@@ -52,7 +52,7 @@ class Continue:
     """Train on, unchanged.
 
     until_frames: with this many frames the member stops and waits for the next decision (None: no limit). A
-    place that it leaves goes to another member.
+    slot that it leaves goes to another member.
     """
 
     member: int
@@ -98,7 +98,7 @@ class Restart:
 
 @dataclass(frozen=True)
 class Stop:
-    """The member trains no more. Its weights are kept; a place that it leaves goes to another member."""
+    """The member trains no more. Its weights are kept; a slot that it leaves goes to another member."""
 
     member: int
     reason: str

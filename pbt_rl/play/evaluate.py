@@ -188,7 +188,7 @@ def _read_json(path: Path, if_missing: str) -> dict[str, Any]:
 def load_pack(config: Config, spec: EnvSpec, path: Path, seed: int) -> Pack:
     """Put saved weights and normalisers into a pack of one policy on the CPU. Raises ConfigError."""
     plan = PackPlan(
-        "cpu", (0,), actors=1, units_per_actor=1, envs_per_policy=1, units_per_batch=1, threads=1, places=1
+        "cpu", (0,), actors=1, units_per_actor=1, envs_per_policy=1, units_per_batch=1, threads=1, slots=1
     )
     values = {name: hyper.default for name, hyper in hyper_table(config.hypers).items()}
     pack = build_pack(config, spec, plan, [values], seed)

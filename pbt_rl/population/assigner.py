@@ -1,6 +1,6 @@
-"""Who sits where when there are more members than places: a place is one row of a pack on a device.
+"""Who sits where when there are more members than slots: a slot is one row of a pack on a device.
 
-Axes and words: N members, C places, C <= N. A member that has no place is *parked*.
+Axes and words: N members, C slots, C <= N. A member that has no slot is *parked*.
 """
 
 from __future__ import annotations
@@ -29,38 +29,38 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Change:
-    """One place changes hands; None stands for nobody."""
+    """One slot changes hands; None stands for nobody."""
 
-    place: int
+    slot: int
     leaves: int | None
     enters: int | None
 
 
 class SlotAssigner:
-    """Gives the places to the members.
+    """Gives the slots to the members.
 
-    - A member leaves its place when it is stopped, when it must wait for a decision, or when its turn is over and
+    - A member leaves its slot when it is stopped, when it must wait for a decision, or when its turn is over and
       a parked member that may train has fewer frames. A turn is `turn_frames` frames of the member.
-    - A free place goes to the parked member that may train and has fewest frames; ties go to the lower id. Members
+    - A free slot goes to the parked member that may train and has fewest frames; ties go to the lower id. Members
       that never trained are therefore started in the order of their ids.
-    - Where nobody wants a place it stays empty.
+    - Where nobody wants a slot it stays empty.
 
     The first C members sit at the start. Pure: it knows only what it is told.
     """
 
-    def __init__(self, num_members: int, places: int, turn_frames: int | None) -> None:
-        assert 0 < places <= num_members
-        self._occupants: list[int | None] = list(range(places))
-        self._entered_frames = [0] * places
+    def __init__(self, num_members: int, slots: int, turn_frames: int | None) -> None:
+        assert 0 < slots <= num_members
+        self._occupants: list[int | None] = list(range(slots))
+        self._entered_frames = [0] * slots
         self._turn_frames = turn_frames
 
     @property
     def occupants(self) -> tuple[int | None, ...]:
-        """Member of each place."""
+        """Member of each slot."""
         return tuple(self._occupants)
 
     def assign(self, candidates: Sequence[Candidate]) -> list[Change]:
-        """Decide who moves now; the changes then count as made. In order of place."""
+        """Decide who moves now; the changes then count as made. In order of slot."""
         by_member = {c.member: c for c in candidates}
         seated = set(self._occupants)
         waiting = deque(
@@ -71,26 +71,26 @@ class SlotAssigner:
         )
         changes = []
         taken: list[tuple[int, Candidate]] = []
-        for place, occupant in enumerate(self._occupants):
+        for slot, occupant in enumerate(self._occupants):
             present = by_member.get(occupant) if occupant is not None else None
             if present is not None and present.may_train:
-                taken.append((place, present))
+                taken.append((slot, present))
             elif waiting or occupant is not None:
-                changes.append(self._give(place, waiting.popleft() if waiting else None))
-        # Slots end only after the free places are filled: nobody yields while another place is empty.
-        for place, present in taken:
-            if waiting and self._must_yield(place, present, waiting[0]):
-                changes.append(self._give(place, waiting.popleft()))
-        return sorted(changes, key=lambda change: change.place)
+                changes.append(self._give(slot, waiting.popleft() if waiting else None))
+        # Turns end only after the free slots are filled: nobody yields while another slot is empty.
+        for slot, present in taken:
+            if waiting and self._must_yield(slot, present, waiting[0]):
+                changes.append(self._give(slot, waiting.popleft()))
+        return sorted(changes, key=lambda change: change.slot)
 
-    def _give(self, place: int, candidate: Candidate | None) -> Change:
-        change = Change(place, self._occupants[place], candidate.member if candidate else None)
-        self._occupants[place] = change.enters
-        self._entered_frames[place] = candidate.frames if candidate else 0
+    def _give(self, slot: int, candidate: Candidate | None) -> Change:
+        change = Change(slot, self._occupants[slot], candidate.member if candidate else None)
+        self._occupants[slot] = change.enters
+        self._entered_frames[slot] = candidate.frames if candidate else 0
         return change
 
-    def _must_yield(self, place: int, present: Candidate, next_one: Candidate) -> bool:
+    def _must_yield(self, slot: int, present: Candidate, next_one: Candidate) -> bool:
         if self._turn_frames is None:
             return False
-        over = present.frames - self._entered_frames[place] >= self._turn_frames
+        over = present.frames - self._entered_frames[slot] >= self._turn_frames
         return over and next_one.frames < present.frames

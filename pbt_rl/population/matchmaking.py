@@ -1,7 +1,7 @@
 """Who meets whom in environments of several agents. Pure: no processes, no torch.
 
-A matchup of a unit is a permutation (environment, seat) -> row, [E, S]; row r belongs to place r // b of its pack.
-Whatever the scheme, every place has exactly its b rows in it, so packing and learning know nothing of matchups.
+A matchup of a unit is a permutation (environment, seat) -> row, [E, S]; row r belongs to slot r // b of its pack.
+Whatever the scheme, every slot has exactly its b rows in it, so packing and learning know nothing of matchups.
 
     self          all seats of an environment by one member
     round-robin   every member meets every other equally often: the pair that has met least meets next
@@ -9,7 +9,7 @@ Whatever the scheme, every place has exactly its b rows in it, so packing and le
     prioritised   opponents that one beats least are drawn most (prioritised fictitious self-play, Vinyals et al.
                   2019, "Grandmaster level in StarCraft II", Methods: weight (1 - P[win])^p)
 
-Axes: P places of a pack, U units, E environments of a unit, S seats of an environment.
+Axes: P slots of a pack, U units, E environments of a unit, S seats of an environment.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pbt_rl.errors import require
 
 Scheme = Literal["self", "round-robin", "random", "prioritised"]
 Pick = Callable[[list[int], list[int]], int]
-"""(places that sit in the game already, candidates) -> the candidate who sits down next."""
+"""(slots that sit in the game already, candidates) -> the candidate who sits down next."""
 
 MANY_GAMES = 64
 """Above this a unit's games are not evened out pair by pair: 184 of them took 1.5 s, between two comparisons."""
@@ -64,16 +64,16 @@ class Matchmaker:
     """Makes the matchups of one pack, one after the other. The same seed and win rates make the same ones."""
 
     def __init__(
-        self, config: MatchupConfig, places: int, envs: int, units: int, seats: int, seed: int
+        self, config: MatchupConfig, slots: int, envs: int, units: int, seats: int, seed: int
     ) -> None:
-        assert places * envs % seats == 0
-        self._config, self._places, self._envs = config, places, envs
+        assert slots * envs % seats == 0
+        self._config, self._places, self._envs = config, slots, envs
         self._units, self._seats = units, seats
         self._rng = Random(seed)
-        self._met_PP = np.zeros((places, places), np.int64)
+        self._met_PP = np.zeros((slots, slots), np.int64)
 
     def next(self, win_rate: Callable[[int, int], float]) -> NDArray[np.int64]:
-        """Matchups of all units, [U, E, S]. win_rate: (place, other place) -> share that the first one wins."""
+        """Matchups of all units, [U, E, S]. win_rate: (slot, other slot) -> share that the first one wins."""
         alone = self._places == 1 or self._config.scheme == "self"
         pick = self._pick(win_rate)
         units = []
@@ -112,23 +112,23 @@ def hard_weight(win_rate: float, power: float) -> float:
     return float(max(1.0 - win_rate, 0.05) ** power)
 
 
-def make_games(places: int, envs: int, seats: int, pick: Pick) -> list[list[int]]:
-    """Fill places * envs / seats games so that every place sits in `envs` seats.
+def make_games(slots: int, envs: int, seats: int, pick: Pick) -> list[list[int]]:
+    """Fill slots * envs / seats games so that every slot sits in `envs` seats.
 
-    The place with the most seats left opens a game, so that (in games of two) none is left over to play itself. Nobody
+    The slot with the most seats left opens a game, so that (in games of two) none is left over to play itself. Nobody
     sits twice in a game while there are others.
     """
-    left = [envs] * places
+    left = [envs] * slots
     games = []
-    for _ in range(places * envs // seats):
-        opener = max(range(places), key=lambda p: (left[p], -p))
+    for _ in range(slots * envs // seats):
+        opener = max(range(slots), key=lambda p: (left[p], -p))
         game = [opener]
         left[opener] -= 1
         while len(game) < seats:
-            free = [p for p in range(places) if left[p] > 0]
-            place = pick(game, [p for p in free if p not in game] or free)
-            game.append(place)
-            left[place] -= 1
+            free = [p for p in range(slots) if left[p] > 0]
+            slot = pick(game, [p for p in free if p not in game] or free)
+            game.append(slot)
+            left[slot] -= 1
         games.append(game)
     assert not any(left)
     return games
@@ -159,21 +159,21 @@ def even_out(games: list[list[int]], met_PP: NDArray[np.int64]) -> None:
                     met_PP[p, comes] += 1
 
 
-def games_to_rows(games: Sequence[Sequence[int]], places: int, envs: int) -> NDArray[np.int64]:
-    """[E, S] rows: every place gives its rows place * envs, place * envs + 1, ... in the order of the games."""
-    given = [0] * places
+def games_to_rows(games: Sequence[Sequence[int]], slots: int, envs: int) -> NDArray[np.int64]:
+    """[E, S] rows: every slot gives its rows slot * envs, slot * envs + 1, ... in the order of the games."""
+    given = [0] * slots
     rows = np.zeros((len(games), len(games[0])), np.int64)
     for e, game in enumerate(games):
-        for seat, place in enumerate(game):
-            rows[e, seat] = place * envs + given[place]
-            given[place] += 1
-    assert given == [envs] * places
+        for seat, slot in enumerate(game):
+            rows[e, seat] = slot * envs + given[slot]
+            given[slot] += 1
+    assert given == [envs] * slots
     return rows
 
 
-def meetings(row_UES: NDArray[np.int64], places: int, envs: int) -> list[list[int]]:
-    """[P, P]: how many seats of place q sit in the environments of each seat of place p; for the record."""
-    count = np.zeros((places, places), np.int64)
+def meetings(row_UES: NDArray[np.int64], slots: int, envs: int) -> list[list[int]]:
+    """[P, P]: how many seats of slot q sit in the environments of each seat of slot p; for the record."""
+    count = np.zeros((slots, slots), np.int64)
     place_GS = row_UES.reshape(-1, row_UES.shape[-1]) // envs
     for a in range(place_GS.shape[1]):
         for b in range(place_GS.shape[1]):

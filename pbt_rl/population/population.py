@@ -42,7 +42,7 @@ class Member:
     stats: dict[str, float] = field(default_factory=dict)
     stopped: bool = False
     parked: bool = False
-    """It holds no place."""
+    """It holds no slot."""
     until_frames: int | None = None
     """With so many frames it waits for a decision."""
     broken: bool = False

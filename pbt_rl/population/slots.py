@@ -1,17 +1,17 @@
-"""Slots: which members hold the places of the packs. `SlotAssigner` decides; here it is told, and its word is passed on."""
+"""Which members hold the slots of the packs: feeds `SlotAssigner` and turns its changes into messages."""
 
 from __future__ import annotations
 
 from pbt_rl.plan import PackPlan, Plan
 from pbt_rl.population.assigner import Candidate, SlotAssigner
 from pbt_rl.population.population import Member, Population
-from pbt_rl.wire.messages import Seat
+from pbt_rl.wire.messages import SlotChange
 
 
 class Slots:
-    """The places of all packs. Keeps `Member.parked`.
+    """The slots of all packs. Keeps `Member.parked`.
 
-    turn_frames: see SlotAssigner. budget_frames: a member that has them makes way for one that waits for its place; None
+    turn_frames: see SlotAssigner. budget_frames: a member that has them makes way for one that waits for its slot; None
     where the controller sets every limit.
     """
 
@@ -19,40 +19,40 @@ class Slots:
         self, plan: Plan, population: Population, turn_frames: int | None, budget_frames: int | None
     ) -> None:
         self._plan, self._population, self._budget = plan, population, budget_frames
-        self._seats = [SlotAssigner(len(p.members), p.places, turn_frames) for p in plan.packs]
+        self._slots = [SlotAssigner(len(p.members), p.slots, turn_frames) for p in plan.packs]
         self._reports_in_vain = [0] * len(plan.packs)
         self._note_parked()
 
-    def start(self) -> list[tuple[int, Seat]]:
-        """Who holds the places at first, pack by pack."""
+    def start(self) -> list[tuple[int, SlotChange]]:
+        """Who holds the slots at first, pack by pack."""
         return [
-            (number, Seat(place, None, member, 0, self._population.members[member].values))
+            (number, SlotChange(slot, None, member, 0, self._population.members[member].values))
             for number, pack in enumerate(self._plan.packs)
-            for place, member in enumerate(pack.members[: pack.places])
+            for slot, member in enumerate(pack.members[: pack.slots])
         ]
 
     def members_of(self, pack: int) -> list[int | None]:
-        """Who holds the places of a pack, place by place."""
+        """Who holds the slots of a pack, slot by slot."""
         members = self._plan.packs[pack].members
-        return [None if i is None else members[i] for i in self._seats[pack].occupants]
+        return [None if i is None else members[i] for i in self._slots[pack].occupants]
 
-    def assign(self) -> list[tuple[int, Seat]]:
-        """Let places change hands: (pack, what its learner must do)."""
+    def assign(self) -> list[tuple[int, SlotChange]]:
+        """Let slots change hands: (pack, what its learner must do)."""
         moves = []
-        for number, (pack, seats) in enumerate(zip(self._plan.packs, self._seats, strict=True)):
-            for change in seats.assign(self._candidates(pack)):
+        for number, (pack, slots) in enumerate(zip(self._plan.packs, self._slots, strict=True)):
+            for change in slots.assign(self._candidates(pack)):
                 leaves, enters = (
                     None if i is None else pack.members[i] for i in (change.leaves, change.enters)
                 )
                 member = None if enters is None else self._population.members[enters]
-                seat = Seat(
-                    change.place,
+                move = SlotChange(
+                    change.slot,
                     leaves,
                     enters,
                     0 if member is None else member.generation,
                     {} if member is None else dict(member.values),
                 )
-                moves.append((number, seat))
+                moves.append((number, move))
         self._note_parked()
         return moves
 
@@ -62,16 +62,14 @@ class Slots:
 
     def _limit(self, pack: PackPlan, member: Member) -> int | None:
         limits = [member.until_frames]
-        if pack.places < len(
-            pack.members
-        ):  # else nobody waits for its place: it goes on while others catch up
+        if pack.slots < len(pack.members):  # else nobody waits for its slot: it goes on while others catch up
             limits.append(self._budget)
         return min((limit for limit in limits if limit is not None), default=None)
 
     def _note_parked(self) -> None:
-        for pack, seats in zip(self._plan.packs, self._seats, strict=True):
+        for pack, slots in zip(self._plan.packs, self._slots, strict=True):
             for i, member in enumerate(pack.members):
-                self._population.members[member].parked = i not in seats.occupants
+                self._population.members[member].parked = i not in slots.occupants
 
     # -- the end --------------------------------------------------------------------------------------------
 

@@ -5,8 +5,8 @@ the least emulator frames of any member). The kinds:
 
     start      config, seed, versions, git, spec; always the first
     initial    values: of the members at the start, in order of id
-    seat       pack, place, leaves, enters: one place of one device changes hands (null: nobody)
-    matchup    pack, version, places: the member at each; meetings: [P, P] seats of one in the environments of another
+    seat       pack, slot, leaves, enters: one place of one device changes hands (null: nobody)
+    matchup    pack, version, slots: the member at each; meetings: [P, P] seats of one in the environments of another
     snapshot   member, at_frames: whose weights were kept under checkpoints/at_FRAMES
     progress   members: each one's generation, frames, objective, episodes; about every ten seconds
     round      report: what the controller saw; decisions: what it answered; replays bit for bit

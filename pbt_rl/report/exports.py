@@ -19,7 +19,7 @@ def files(record: Record) -> dict[str, str]:
         "nodes.csv": nodes(record),
         "objective.csv": [asdict(point) for moment in record.moments for point in moment.points],
         "decisions.csv": decisions(record),
-        "places.csv": [asdict(stay) for stay in record.stays],
+        "slots.csv": [asdict(stay) for stay in record.stays],
         "phases.csv": [asdict(phase) for phase in record.phases],
     }
     texts = {name: _csv(rows) for name, rows in tables.items() if rows}

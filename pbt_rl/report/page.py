@@ -80,7 +80,7 @@ def facts(record: Record) -> list[tuple[str, str]]:
     if not record.is_search and record.moments:
         shown.append(("founders left", f"{record.moments[-1].roots} of {len(record.last)}"))
     if record.occupancy is not None:
-        shown.append(("occupancy", f"{record.occupancy:.1%} of {record.places} places"))
+        shown.append(("occupancy", f"{record.occupancy:.1%} of {record.slots} slots"))
     if record.completion is not None:
         text = f"{record.completion:.1%}"
         if record.config.get("controller") == "hypertrick":

@@ -55,8 +55,8 @@ PICTURES = (
     ),
     Picture(
         "occupancy",
-        "Who held which place",
-        "A place is one row of a device's pack. A bar is a stay of one member, with its number; white gaps are places "
+        "Who held which slot",
+        "A slot is one row of a device's pack. A bar is a stay of one member, with its number; white gaps are slots "
         "that nobody used.",
         searches.occupancy,
     ),

@@ -63,9 +63,9 @@ class Taken:
 
 @dataclass(frozen=True)
 class Stay:
-    """A member held a place. place: counted over all packs."""
+    """A member held a slot. slot: counted over all packs."""
 
-    place: int
+    slot: int
     member: int
     begin_seconds: float
     end_seconds: float
@@ -149,15 +149,15 @@ class Record:
         return bool(self.phases)
 
     @property
-    def places(self) -> int:
+    def slots(self) -> int:
         """How many members the devices held at once; 0 where it was not recorded."""
-        return len({stay.place for stay in self.stays})
+        return len({stay.slot for stay in self.stays})
 
     @property
     def occupancy(self) -> float | None:
-        """Share of the places' time in which a member held them; None where it was not recorded."""
+        """Share of the slots' time in which a member held them; None where it was not recorded."""
         held = math.fsum(stay.end_seconds - stay.begin_seconds for stay in self.stays)
-        return held / (self.places * self.seconds) if self.stays and self.seconds > 0 else None
+        return held / (self.slots * self.seconds) if self.stays and self.seconds > 0 else None
 
     @property
     def completion(self) -> float | None:
@@ -219,7 +219,7 @@ def read_events(name: str, events: Sequence[Mapping[str, Any]]) -> Record:
             taken = [decision_from_dict(d) for d in event["decisions"]]
             decisions += [Taken(seconds, event["frames"], d, known.get(d.member)) for d in taken]
     total = end["time"] - began
-    stays = _stays([e for e in events if e["event"] == "seat"], began, total)
+    stays = _stays([e for e in events if e["event"] == "slot"], began, total)
     return Record(
         name=name,
         config=start["config"],
@@ -253,27 +253,27 @@ def _finite(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
-def _stays(seats: Iterable[Mapping[str, Any]], began: float, total: float) -> list[Stay]:
-    """Pair who enters a place with who leaves it; who never leaves it stays to the end."""
-    places: dict[tuple[int, int], int] = {}
+def _stays(changes: Iterable[Mapping[str, Any]], began: float, total: float) -> list[Stay]:
+    """Pair who enters a slot with who leaves it; who never leaves it stays to the end."""
+    slots: dict[tuple[int, int], int] = {}
     holders: dict[int, tuple[int, float]] = {}
     stays = []
-    for event in seats:
-        place = places.setdefault((event["pack"], event["place"]), len(places))
+    for event in changes:
+        slot = slots.setdefault((event["pack"], event["slot"]), len(slots))
         seconds = event["time"] - began
-        if place in holders:
-            member, since = holders.pop(place)
-            stays.append(Stay(place, member, since, seconds))
+        if slot in holders:
+            member, since = holders.pop(slot)
+            stays.append(Stay(slot, member, since, seconds))
         if event["enters"] is not None:
-            holders[place] = event["enters"], seconds
-    stays += [Stay(place, member, since, total) for place, (member, since) in sorted(holders.items())]
+            holders[slot] = event["enters"], seconds
+    stays += [Stay(slot, member, since, total) for slot, (member, since) in sorted(holders.items())]
     return stays
 
 
 def _phases(decisions: Iterable[Taken], stays: Sequence[Stay], total: float) -> list[Phase]:
     """Phases of a search, as its decisions name them ("phase 2: ..."), in order of their end.
 
-    The first one begins when the member gets a place; a member that never had one has no phase.
+    The first one begins when the member gets a slot; a member that never had one has no phase.
     """
     entered: dict[int, float] = {}
     for stay in stays:

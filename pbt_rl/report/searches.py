@@ -20,12 +20,12 @@ NO_PHASES = "This run was not a search: its members were not trained phase by ph
 
 
 def occupancy(record: Record) -> Drawn:
-    """Who held which place when: a bar is a member, its colour the phase (without phases, the member)."""
+    """Who held which slot when: a bar is a member, its colour the phase (without phases, the member)."""
     if not record.stays:
-        return "The run did not record who held which place."
-    if len(record.stays) == record.places and not record.is_search:
-        return "Every member held its own place from the start to the end."
-    height = min(8.0, max(1.8, 0.24 * record.places + 1.1))
+        return "The run did not record who held which slot."
+    if len(record.stays) == record.slots and not record.is_search:
+        return "Every member held its own slot from the start to the end."
+    height = min(8.0, max(1.8, 0.24 * record.slots + 1.1))
     figure = new_figure(height)
     axes = figure.subplots()
     unit = time_axis(axes, record.seconds)
@@ -38,30 +38,30 @@ def occupancy(record: Record) -> Drawn:
         share = number / (count - 1)
         return to_hex(colours(0.08 + 0.92 * share if record.is_search else share))
 
-    size = min(7.5, max(4.5, 0.5 * 72 * height / (record.places + 5)))
+    size = min(7.5, max(4.5, 0.5 * 72 * height / (record.slots + 5)))
     for stay in record.stays:
         for begin, end, number in _pieces(record, stay):
             axes.barh(
-                stay.place, (end - begin) / unit, 0.86, left=begin / unit, color=colour(number), linewidth=0
+                stay.slot, (end - begin) / unit, 0.86, left=begin / unit, color=colour(number), linewidth=0
             )
         length, begin = stay.end_seconds - stay.begin_seconds, stay.begin_seconds
         axes.barh(
-            stay.place, length / unit, 0.86, left=begin / unit, fill=False, edgecolor="white", linewidth=0.8
+            stay.slot, length / unit, 0.86, left=begin / unit, fill=False, edgecolor="white", linewidth=0.8
         )
         if length > inch * (0.02 + 0.011 * size * len(str(stay.member))):
             under = next((number for _, _, number in _pieces(record, stay)), None)
             axes.annotate(
                 f"{stay.member}",
-                (stay.begin_seconds / unit, stay.place),
+                (stay.begin_seconds / unit, stay.slot),
                 xytext=(2, 0),
                 textcoords="offset points",
                 va="center",
                 fontsize=size,
                 color=INK if under is None else ink_on(colour(under)),
             )
-    axes.set_ylim(record.places - 0.4, -0.6)
+    axes.set_ylim(record.slots - 0.4, -0.6)
     axes.yaxis.set_major_locator(MaxNLocator(12, integer=True))
-    axes.set_ylabel("place")
+    axes.set_ylabel("slot")
     axes.grid(visible=False)
     if record.is_search:
         shown = sorted({round(i) for i in np.linspace(0, phases - 1, min(phases, 14))})

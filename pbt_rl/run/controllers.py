@@ -121,14 +121,14 @@ def build_search(config: Config, table: Mapping[str, HyperSpec], seed: int) -> C
             sampling=sampling,
         )
     if kind == "successive-halving":
-        places = config.resident or config.num_policies
+        slots = config.resident or config.num_policies
         return SuccessiveHalving(
             table,
             seed,
             phase_frames=phase_frames,
             phases=search.phases,
             eviction_rate=search.eviction_rate,
-            places=min(places, config.num_policies) if search.allocation == "static" else None,
+            slots=min(slots, config.num_policies) if search.allocation == "static" else None,
             min_episodes=min_episodes,
             sampling=sampling,
         )

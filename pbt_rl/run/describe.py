@@ -11,7 +11,7 @@ TURN_ROLLOUTS = 20
 def describe_plan(facts: ResolvedRun) -> list[str]:
     """Say in words who will run where."""
     spec, plan, config = facts.spec, facts.plan, facts.config
-    resident = sum(pack.places for pack in plan.packs)
+    resident = sum(pack.slots for pack in plan.packs)
     turns = f" ({resident} resident at a time)" if resident < config.num_policies else ""
     first_line = (
         f"{config.env}: {config.num_policies} policies{turns}, {config.algo}, {config.mode}; "
@@ -24,7 +24,7 @@ def describe_plan(facts: ResolvedRun) -> list[str]:
         steps = pack.units_per_batch * pack.envs_per_policy * config.learner.rollout
         lines.append(
             f"learner {number} on {pack.device}: members {_ids(pack.members)}"
-            f"{'' if pack.places == len(pack.members) else f' in {pack.places} place(s)'}; "
+            f"{'' if pack.slots == len(pack.members) else f' in {pack.slots} slot(s)'}; "
             f"{pack.actors} actors x {pack.units_per_actor} units x {pack.rows} rows "
             f"({pack.envs_per_policy} a policy); batch {steps} steps a policy; {pack.threads} thread(s)"
         )
@@ -47,9 +47,9 @@ def _notes(facts: ResolvedRun) -> list[str]:
         return notes
     for pack in facts.plan.packs:
         lost = pack.units * pack.envs_per_policy * config.learner.rollout * facts.spec.frame_skip
-        if pack.places < len(pack.members) and config.turn_frames < TURN_ROLLOUTS * lost:
+        if pack.slots < len(pack.members) and config.turn_frames < TURN_ROLLOUTS * lost:
             notes.append(
-                f"note: who leaves a place loses its unfinished rollouts, up to {lost:,} frames, and a turn is "
+                f"note: who leaves a slot loses its unfinished rollouts, up to {lost:,} frames, and a turn is "
                 f"{config.turn_frames:,}: raise --turn-frames"
             )
             break
@@ -59,7 +59,7 @@ def _notes(facts: ResolvedRun) -> list[str]:
 def _matchup_note(facts: ResolvedRun) -> str:
     """Who meets whom, in words."""
     matchup, packs = facts.config.matchup, facts.plan.packs
-    if matchup.scheme == "self" or all(pack.places == 1 for pack in packs):
+    if matchup.scheme == "self" or all(pack.slots == 1 for pack in packs):
         return "matchup: every member plays itself, so the objectives of a game that one wins and one loses say nothing"
     limit = f", those of the same device ({len(packs)} devices)" if len(packs) > 1 else ""
     return f"matchup: {matchup.scheme} against the other members{limit}; members are ranked by {matchup.objective}"

@@ -59,7 +59,7 @@ class Fleet(Protocol):
     def steps_answered(self, actor: int) -> int:
         """How many actions an actor's units were given, in total: 0 says that it never got to work."""
 
-    def seat(self, pack: int, row_UES: NDArray[np.int64]) -> int:
+    def set_matchup(self, pack: int, row_UES: NDArray[np.int64]) -> int:
         """Have a pack's environments played by these rows, [U, E, S]; returns the version of the matchup."""
 
     def close(self) -> None:
@@ -94,17 +94,17 @@ class ProcessFleet:
                 }
                 label = f"learner {number} ({setup.plan.device})"
                 self._learners.append(Child("pbt_rl.learner.learner", label, setup, sorted(fds)))
-            for index in range(len(self._memory.places)):
+            for index in range(len(self._memory.actors)):
                 self._actors.append(self._start_actor(index))
         except BaseException:
             self.close()
             raise
 
     def _start_actor(self, index: int) -> Child:
-        place = self._memory.places[index]
-        for box in place.boxes:
+        record = self._memory.actors[index]
+        for box in record.boxes:
             box.header[HEARTBEAT_NS] = time.monotonic_ns()
-        setup = place.setup
+        setup = record.setup
         fds = [*setup.mailbox_fds, setup.shaping_fd, setup.wake_fd, setup.ready_fd]
         if setup.matchup_fd >= 0:
             fds.append(setup.matchup_fd)
@@ -150,9 +150,9 @@ class ProcessFleet:
         return Event(kind, index, text, child.user_error)
 
     def _hung_actors(self) -> Iterator[Event]:
-        for index, place in enumerate(self._memory.places):
+        for index, record in enumerate(self._memory.actors):
             # The oldest of its units may wait for the others, but all of them are never this old at once.
-            seconds = [box.seconds_with_actor() for box in place.boxes]
+            seconds = [box.seconds_with_actor() for box in record.boxes]
             if min(seconds) > self._timeout or max(seconds) > self._timeout * len(seconds):
                 yield Event("actor_hung", index, f"actor {index} took no step for {max(seconds):.0f} s")
 
@@ -163,10 +163,10 @@ class ProcessFleet:
     def restart_actor(self, actor: int) -> None:
         """See Fleet. Its successor continues at the mailboxes' counters, with seeds of its own."""
         self._actors[actor].end(0)
-        place = self._memory.places[actor]
-        place.restarts += 1
-        seeds = tuple((seed + place.restarts) % 2**32 for seed in place.setup.seeds)
-        place.setup = replace(place.setup, seeds=seeds)
+        record = self._memory.actors[actor]
+        record.restarts += 1
+        seeds = tuple((seed + record.restarts) % 2**32 for seed in record.setup.seeds)
+        record.setup = replace(record.setup, seeds=seeds)
         self._actors[actor] = self._start_actor(actor)
 
     def environment_seconds(self) -> float:
@@ -177,9 +177,9 @@ class ProcessFleet:
         """See Fleet."""
         return self._memory.steps_answered(actor)
 
-    def seat(self, pack: int, row_UES: NDArray[np.int64]) -> int:
+    def set_matchup(self, pack: int, row_UES: NDArray[np.int64]) -> int:
         """See Fleet."""
-        return self._memory.seat(pack, row_UES)
+        return self._memory.set_matchup(pack, row_UES)
 
     def close(self) -> None:
         """See Fleet. Learners are asked first; actors hold nothing that is worth waiting for."""
@@ -213,7 +213,7 @@ class InlineFleet:
         self._ours: Connection[Any, Any]
         self._ours, theirs = Pipe()
         self._learner = Learner(self._memory.learners[0], theirs)
-        self._actors = [Actor(place.setup) for place in self._memory.places]
+        self._actors = [Actor(record.setup) for record in self._memory.actors]
 
     def events(self, patience_seconds: float) -> Iterator[Event]:
         """See Fleet. Takes turns until the learner says something."""
@@ -242,9 +242,9 @@ class InlineFleet:
         """See Fleet."""
         return self._memory.steps_answered(actor)
 
-    def seat(self, pack: int, row_UES: NDArray[np.int64]) -> int:
+    def set_matchup(self, pack: int, row_UES: NDArray[np.int64]) -> int:
         """See Fleet."""
-        return self._memory.seat(pack, row_UES)
+        return self._memory.set_matchup(pack, row_UES)
 
     def close(self) -> None:
         """See Fleet."""

@@ -22,9 +22,9 @@ class RunMatchups:
         self.due = False
         self._turns, self._ratings = turns, ratings
         seats, matchup = facts.spec.seats, facts.config.matchup
-        self._changing = matchup.scheme != "self" and any(pack.places > 1 for pack in facts.plan.packs)
+        self._changing = matchup.scheme != "self" and any(pack.slots > 1 for pack in facts.plan.packs)
         self._makers = [
-            Matchmaker(matchup, p.places, p.envs_per_policy, p.units, seats, facts.config.seed + number)
+            Matchmaker(matchup, p.slots, p.envs_per_policy, p.units, seats, facts.config.seed + number)
             for number, p in enumerate(facts.plan.packs)
             if seats > 1
         ]
@@ -42,8 +42,8 @@ class RunMatchups:
     def _win_rate(self, pack: int) -> Callable[[int, int], float]:
         members, ratings = self._turns.members_of(pack), self._ratings
 
-        def rate(place: int, other: int) -> float:
-            a, b = members[place], members[other]
+        def rate(slot: int, other: int) -> float:
+            a, b = members[slot], members[other]
             return UNKNOWN if ratings is None or a is None or b is None else ratings.win_rate(a, b)
 
         return rate

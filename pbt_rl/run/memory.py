@@ -23,8 +23,8 @@ from pbt_rl.wire.tables import MatchupTable, ShapingTable
 
 
 @dataclass
-class _Place:
-    """An actor's place: what outlives the process in it."""
+class ActorRecord:
+    """An actor's record: what outlives the process in it."""
 
     pack: int
     setup: ActorSetup
@@ -50,13 +50,13 @@ class Memory:
     ) -> None:
         self._fds: list[int] = []
         self._matchups: list[MatchupTable] = []
-        self.places: list[_Place] = []
+        self.actors: list[ActorRecord] = []
         self.learners: list[LearnerSetup] = []
         seeds = np.random.SeedSequence(config.seed)
         exchange_bytes = _member_bytes(config, spec, plan.packs[0], values)
         exchange_fd = self._own(anonymous_memory(exchange_bytes, "exchange"))
         for number, pack in enumerate(plan.packs):
-            names, policies = tuple(spec.shaping), pack.places
+            names, policies = tuple(spec.shaping), pack.slots
             shaping_fd = self._own(anonymous_memory(ShapingTable.size(names, policies), "shaping"))
             table = ShapingTable.map(names, policies, shaping_fd)
             table.budget_frames[:] = config.train_for_frames
@@ -95,8 +95,8 @@ class Memory:
                     matchup_shape=matchup_shape,
                     first_unit=index * pack.units_per_actor,
                 )
-                self.places.append(_Place(number, setup, boxes))
-            mine = [place for place in self.places if place.pack == number]
+                self.actors.append(ActorRecord(number, setup, boxes))
+            mine = [record for record in self.actors if record.pack == number]
             self.learners.append(
                 LearnerSetup(
                     config=config,
@@ -104,8 +104,8 @@ class Memory:
                     plan=pack,
                     seed=int(pack_seed.generate_state(1)[0]),
                     values=[values[m] for m in pack.members[:policies]],
-                    mailbox_fds=tuple(fd for place in mine for fd in place.setup.mailbox_fds),
-                    wake_fds=tuple(place.setup.wake_fd for place in mine for _ in place.boxes),
+                    mailbox_fds=tuple(fd for record in mine for fd in record.setup.mailbox_fds),
+                    wake_fds=tuple(record.setup.wake_fd for record in mine for _ in record.boxes),
                     ready_fd=ready_fd,
                     shaping_fd=shaping_fd,
                     exchange_fd=exchange_fd,
@@ -119,13 +119,13 @@ class Memory:
 
     def environment_seconds(self) -> float:
         """CPU-seconds in environments, in total."""
-        return sum(int(box.header[BUSY_NS]) for place in self.places for box in place.boxes) / 1e9
+        return sum(int(box.header[BUSY_NS]) for record in self.actors for box in record.boxes) / 1e9
 
     def steps_answered(self, actor: int) -> int:
         """Actions given to an actor's units."""
-        return sum(int(box.header[ACTIONS]) for box in self.places[actor].boxes)
+        return sum(int(box.header[ACTIONS]) for box in self.actors[actor].boxes)
 
-    def seat(self, pack: int, row_UES: NDArray[np.int64]) -> int:
+    def set_matchup(self, pack: int, row_UES: NDArray[np.int64]) -> int:
         """See Fleet."""
         return self._matchups[pack].write(row_UES)
 
@@ -138,5 +138,5 @@ class Memory:
 
 def _member_bytes(config: Config, spec: EnvSpec, plan: PackPlan, values: list[Values]) -> int:
     """Size of one member's state, found by building a pack of one; also the first to meet a bad model."""
-    alone = replace(plan, members=plan.members[:1], places=1, device="cpu")
+    alone = replace(plan, members=plan.members[:1], slots=1, device="cpu")
     return build_pack(config, spec, alone, values[:1], 0).member_bytes()

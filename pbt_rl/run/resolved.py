@@ -63,7 +63,7 @@ def _check_matchup(config: Config, spec: EnvSpec, plan: Plan) -> None:
     elif len(plan.packs) > 1:
         reason = f"members of different devices never meet, and there are {len(plan.packs)}"
         remedy = "use one device (--devices), or --matchup.objective return"
-    elif plan.packs[0].places == 1:
+    elif plan.packs[0].slots == 1:
         reason = "one policy is there at a time, and it plays itself"
         remedy = "use more policies (--num-policies, --resident), or --matchup.objective return"
     else:

@@ -13,7 +13,7 @@
    +----------------------------------------------------------------------+
 
 loop      consumes   events of the fleet: messages, deaths, hangs; signals
-          produces   edits, one comparison at a time; places that change hands; views about once a second
+          produces   edits, one comparison at a time; slots that change hands; views about once a second
           waits for  the next event, at most a tenth of a second
 """
 
@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from pbt_rl.config import Config
 from pbt_rl.display.ranking import best_member
 from pbt_rl.display.tensorboard import TensorBoard
-from pbt_rl.display.terminal import Terminal, applied_text, print_leaderboard, seat_text
+from pbt_rl.display.terminal import Terminal, applied_text, print_leaderboard, slot_text
 from pbt_rl.display.view import RunView
 from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.errors import RunFailed
@@ -55,7 +55,7 @@ from pbt_rl.run.fleet import Event, Fleet, InlineFleet, ProcessFleet
 from pbt_rl.run.matchups import RunMatchups
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.throughput import Throughput
-from pbt_rl.wire.messages import Applied, LearnerReport, Seat
+from pbt_rl.wire.messages import Applied, LearnerReport, SlotChange
 
 PATIENCE_SECONDS = 0.1
 VIEW_SECONDS = 1.0
@@ -103,8 +103,8 @@ class Supervisor:
         self._journal = Journal(folder / "journal.jsonl")
         self._journal.start(to_json(config), config.seed, facts.spec)
         self._journal.initial(initial)
-        for pack, seat in self._turns.start():
-            self._journal_seat(pack, seat)
+        for pack, change in self._turns.start():
+            self._journal_slot(pack, change)
         self._meetings = RunMatchups(facts, self._turns, self._population.ratings)
         self._screen = Terminal([*describe_plan(facts), f"run folder: {folder}"])
         self._board = TensorBoard(
@@ -203,8 +203,8 @@ class Supervisor:
             self._take_report(event.index, content[0])
         elif kind == "applied":
             self._take_applied(content[0])
-        elif kind == "seated":
-            self._take_seated(*content)
+        elif kind == "slot_changed":
+            self._take_slot_changed(*content)
         elif kind == "exported":
             self._dispatch.exported(content[0])
         elif kind == "saved":
@@ -268,7 +268,7 @@ class Supervisor:
         self._fleet.send(pack, message)
 
     def _observe(self) -> None:
-        """Ask the controller, have its decisions applied, then give the places."""
+        """Ask the controller, have its decisions applied, then give the slots."""
         seen = self._population.report()
         decisions = self._controller.observe(seen)
         if decisions:
@@ -285,20 +285,20 @@ class Supervisor:
         self._give_places()
 
     def _give_places(self) -> None:
-        """Let places change hands once all decisions are applied: who enters is then what it was decided to be."""
+        """Let slots change hands once all decisions are applied: who enters is then what it was decided to be."""
         if self._dispatch.busy or self._why_end() is not None:
             return
-        for pack, seat in self._turns.assign():
-            self._send(pack, ("seat", seat))
-            self._journal_seat(pack, seat)
-            self._screen.event(seat_text(pack, seat))
+        for pack, change in self._turns.assign():
+            self._send(pack, ("slot", change))
+            self._journal_slot(pack, change)
+            self._screen.event(slot_text(pack, change))
         self._meet_others()
 
     def _meet_others(self) -> None:
         """After a comparison whose decisions are all applied: new opponents."""
         if self._meetings.due and self._fleet is not None:
             for pack, row_UES in enumerate(self._meetings.again()):
-                self._journal_matchup(pack, self._fleet.seat(pack, row_UES), row_UES)
+                self._journal_matchup(pack, self._fleet.set_matchup(pack, row_UES), row_UES)
 
     def _take_applied(self, applied: Applied) -> None:
         pending = self._dispatch.applied(applied)
@@ -310,21 +310,21 @@ class Supervisor:
         self._write_member(applied.member, pending.edit.values)
         self._give_places()
 
-    def _take_seated(self, _seat: Seat, proof: Applied | None) -> None:
+    def _take_slot_changed(self, _change: SlotChange, proof: Applied | None) -> None:
         if proof is not None:
             self._journal_applied(proof)
 
     def _journal_applied(self, applied: Applied, **times: float) -> None:
         self._journal.write("applied", self._population.least_frames, **asdict(applied), **times)
 
-    def _journal_seat(self, pack: int, seat: Seat) -> None:
-        places = {"pack": pack, "place": seat.place, "leaves": seat.leaves, "enters": seat.enters}
-        self._journal.write("seat", self._population.least_frames, **places)
+    def _journal_slot(self, pack: int, change: SlotChange) -> None:
+        slots = {"pack": pack, "slot": change.slot, "leaves": change.leaves, "enters": change.enters}
+        self._journal.write("slot", self._population.least_frames, **slots)
 
     def _journal_matchup(self, pack: int, version: int, row_UES: NDArray[np.int64]) -> None:
         plan = self._facts.plan.packs[pack]
-        who = {"pack": pack, "version": version, "places": self._turns.members_of(pack)}
-        met = meetings(row_UES, plan.places, plan.envs_per_policy)
+        who = {"pack": pack, "version": version, "slots": self._turns.members_of(pack)}
+        met = meetings(row_UES, plan.slots, plan.envs_per_policy)
         self._journal.write("matchup", self._population.least_frames, **who, meetings=met)
 
     def _write_member(self, member: int, values: Values) -> None:

@@ -4,7 +4,7 @@
                   ^ step, evaluate                     | state, load, new hypers
                   +------------------------------------+
 
-All members that have a place take the same number of steps, then each is evaluated, then the controller is asked.
+All members that have a slot take the same number of steps, then each is evaluated, then the controller is asked.
 So a run is repeatable however many processes share the work: nobody's speed decides anything.
 """
 
@@ -50,7 +50,7 @@ def run(
       step). window: an objective is the mean of at most this many last evaluations since the member changed.
     - table: with it, `step` is given `decode`d hypers (integers, choices, tuples), without it plain numbers.
     - resident: how many members may train at a time; 0: all. Where members take turns, the least trained first, a turn
-      has `turn_steps` steps; None: a member keeps its place until it is stopped, waits for a decision or is done.
+      has `turn_steps` steps; None: a member keeps its slot until it is stopped, waits for a decision or is done.
     - workers: 0 or 1: all in this process; more: each member lives in one of so many processes. The result is the
       same, if members draw from generators of their own.
     - journal: file to write the run's record to, as `pbt-rl train` does (`runs/NAME/journal.jsonl`).

@@ -1,7 +1,7 @@
-"""A virtual-time simulator: any controller, with any number of places, over members that only pretend to train.
+"""A virtual-time simulator: any controller, with any number of slots, over members that only pretend to train.
 
 loop      takes the chunks that end next (all that end at the same moment), shows the controller one report,
-          applies its decisions, lets `SlotAssigner` fill the places, and starts the chunks of who sits and may train
+          applies its decisions, lets `SlotAssigner` fill the slots, and starts the chunks of who sits and may train
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ Model = Callable[[int, int, Values, Random], float]
 
 @dataclass(frozen=True)
 class Stay:
-    """A member held a place and trained, from `begin` to `end` (virtual time), for so many frames."""
+    """A member held a slot and trained, from `begin` to `end` (virtual time), for so many frames."""
 
-    place: int
+    slot: int
     member: int
     begin: float
     end: float
@@ -49,7 +49,7 @@ class Simulation:
     empty. frames: what each member trained, over all generations. stopped: members that the controller ended.
     """
 
-    places: int
+    slots: int
     stays: tuple[Stay, ...]
     rounds: tuple[tuple[float, PopulationReport, tuple[Decision, ...]], ...]
     frames: tuple[int, ...]
@@ -62,13 +62,13 @@ class Simulation:
 
     @property
     def busy_time(self) -> float:
-        """Time that the places trained, summed over them."""
+        """Time that the slots trained, summed over them."""
         return math.fsum(stay.end - stay.begin for stay in self.stays)
 
     @property
     def occupancy(self) -> float:
-        """Share of the places' time in which they trained."""
-        return self.busy_time / (self.places * self.total_time) if self.total_time else 0.0
+        """Share of the slots' time in which they trained."""
+        return self.busy_time / (self.slots * self.total_time) if self.total_time else 0.0
 
     def occupied(self, time: float) -> int:
         """Places that train at this moment."""
@@ -82,7 +82,7 @@ class _Member:
     trained: int = 0
     """Frames of its present weights."""
     stopped: bool = False
-    place: int | None = None
+    slot: int | None = None
     chunk: _Chunk | None = None
 
 
@@ -98,7 +98,7 @@ class _Simulator:
         self,
         controller: Controller,
         num_members: int,
-        seats: SlotAssigner,
+        slots: SlotAssigner,
         speed: Model,
         score: Model,
         rng: Random,
@@ -107,7 +107,7 @@ class _Simulator:
         take_turns: bool,
     ) -> None:
         self._controller = controller
-        self._seats = seats
+        self._slots = slots
         self._take_turns = take_turns
         self._speed, self._score, self._rng = speed, score, rng
         self._chunk_frames, self._limit_frames = chunk_frames, limit_frames
@@ -115,13 +115,13 @@ class _Simulator:
             _Member(MemberReport(i, 0, (), 0, 0, values), Candidate(i, 0, limit_frames))
             for i, values in enumerate(controller.initial(num_members))
         ]
-        for place, occupant in enumerate(seats.occupants):
+        for slot, occupant in enumerate(slots.occupants):
             if occupant is not None:
-                self._members[occupant].place = place
+                self._members[occupant].slot = slot
         self._reports = {m.report.member: m.report for m in self._members}
         """Of the members that are not stopped, in order of id."""
         self._touched = dict.fromkeys(range(num_members))
-        """Members to which something happened since the places were given, in order; at first all."""
+        """Members to which something happened since the slots were given, in order; at first all."""
         self._queue: list[tuple[float, int]] = []
         """(when a chunk ends, member); one that was cut short stays in it and is passed over."""
         self.now = 0.0
@@ -130,7 +130,7 @@ class _Simulator:
 
     def run(self) -> None:
         self._observe()
-        self._seat()
+        self._slot()
         while self._queue:
             self.now = self._queue[0][0]
             while self._queue and self._queue[0][0] == self.now:
@@ -139,17 +139,17 @@ class _Simulator:
                 if chunk is not None and chunk.begin + chunk.frames / chunk.speed == self.now:
                     self._end_chunk(self._members[i], chunk, chunk.frames)
             decided = self._observe()
-            self._seat()
+            self._slot()
             while not self._queue and decided:  # nobody trains: no report would come by itself
                 decided = self._observe()
-                self._seat()
+                self._slot()
 
     def _end_chunk(self, member: _Member, chunk: _Chunk, frames: int) -> None:
         report = member.report
-        assert member.place is not None
+        assert member.slot is not None
         member.chunk = None
         member.trained += frames
-        self.stays.append(Stay(member.place, report.member, chunk.begin, self.now, frames))
+        self.stays.append(Stay(member.slot, report.member, chunk.begin, self.now, frames))
         score = self._score(report.member, member.trained, report.values, self._rng)
         self._set_report(
             member,
@@ -195,28 +195,26 @@ class _Simulator:
         elif isinstance(decision, Replace) and decision.copy != "hypers":
             member.trained = donor_trained
 
-    def _seat(self) -> None:
-        """Give the places anew where that can make a difference, and start the chunks that can be."""
+    def _slot(self) -> None:
+        """Give the slots anew where that can make a difference, and start the chunks that can be."""
         touched = [self._members[i] for i in self._touched]
-        if self._take_turns or any(
-            m.place is None or m.stopped or not m.candidate.may_train for m in touched
-        ):
+        if self._take_turns or any(m.slot is None or m.stopped or not m.candidate.may_train for m in touched):
             touched += self._move()
         self._touched.clear()
         for member in touched:
-            if member.place is not None and member.chunk is None and member.candidate.may_train:
+            if member.slot is not None and member.chunk is None and member.candidate.may_train:
                 self._begin_chunk(member)
 
     def _move(self) -> list[_Member]:
         entered = []
-        for change in self._seats.assign([self._members[i].candidate for i in self._reports]):
+        for change in self._slots.assign([self._members[i].candidate for i in self._reports]):
             if change.leaves is not None:
                 left = self._members[change.leaves]
                 self._cut(left)
-                left.place = None
+                left.slot = None
             if change.enters is not None:
                 entered.append(self._members[change.enters])
-                entered[-1].place = change.place
+                entered[-1].slot = change.slot
         return entered
 
     def _begin_chunk(self, member: _Member) -> None:
@@ -234,9 +232,9 @@ class _Simulator:
             frames = int((self.now - member.chunk.begin) * member.chunk.speed)
             self._end_chunk(member, member.chunk, frames)
 
-    def result(self, places: int) -> Simulation:
+    def result(self, slots: int) -> Simulation:
         return Simulation(
-            places,
+            slots,
             tuple(self.stays),
             tuple(self.rounds),
             tuple(m.report.frames for m in self._members),
@@ -248,7 +246,7 @@ class _Simulator:
 def simulate(
     controller: Controller,
     num_members: int,
-    places: int,
+    slots: int,
     *,
     speed: Model,
     score: Model,
@@ -265,11 +263,11 @@ def simulate(
     chunk_frames: a member reports after so many frames, and when it must wait for a decision; None for only then.
     limit_frames: nobody trains longer (needed where the controller stops nobody). turn_frames: see `SlotAssigner`.
     """
-    places = min(places, num_members)
+    slots = min(slots, num_members)
     simulator = _Simulator(
         controller,
         num_members,
-        SlotAssigner(num_members, places, turn_frames),
+        SlotAssigner(num_members, slots, turn_frames),
         speed,
         score,
         Random(seed),
@@ -278,7 +276,7 @@ def simulate(
         take_turns=turn_frames is not None,
     )
     simulator.run()
-    return simulator.result(places)
+    return simulator.result(slots)
 
 
 def mean_and_error(values: Sequence[float]) -> tuple[float, float]:

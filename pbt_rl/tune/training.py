@@ -160,7 +160,7 @@ class Training:
         crew: Crew,
         controller: Controller,
         rows: list[Row],
-        seats: SlotAssigner,
+        slots: SlotAssigner,
         journal: Journal | None,
         table: Mapping[str, HyperSpec] | None,
         steps: int,
@@ -168,7 +168,7 @@ class Training:
         *,
         given: bool,
     ) -> None:
-        self._crew, self._controller, self._rows, self._seats = crew, controller, rows, seats
+        self._crew, self._controller, self._rows, self._slots = crew, controller, rows, slots
         self._journal, self._table = journal, table
         self._steps, self._evaluate_every = steps, evaluate_every
         self._given = given
@@ -214,10 +214,10 @@ class Training:
             for row in self._live
         }
         candidates = [Candidate(row.id, row.frames, limits[row.id]) for row in self._live]
-        for change in self._seats.assign(candidates):
-            self._write("seat", pack=0, place=change.place, leaves=change.leaves, enters=change.enters)
+        for change in self._slots.assign(candidates):
+            self._write("slot", pack=0, slot=change.slot, leaves=change.leaves, enters=change.enters)
         turns = {}
-        for member in sorted(m for m in self._seats.occupants if m is not None):
+        for member in sorted(m for m in self._slots.occupants if m is not None):
             row = self._rows[member]
             to_evaluation = self._evaluate_every - row.frames % self._evaluate_every
             turns[row] = min(to_evaluation, limits[member] - row.frames)
@@ -317,8 +317,8 @@ class Training:
     def _begin(self) -> None:
         if self._journal is not None:
             self._journal.initial([row.values for row in self._rows])
-        for place, member in enumerate(self._seats.occupants):
-            self._write("seat", pack=0, place=place, leaves=None, enters=member)
+        for slot, member in enumerate(self._slots.occupants):
+            self._write("slot", pack=0, slot=slot, leaves=None, enters=member)
         self._lineage.begin([dict(row.values) for row in self._rows])
         self._carry_out([Make(row.id, row.id) for row in self._rows])
         if self._given:

@@ -60,13 +60,13 @@ class MemberStats:
 
 
 @dataclass(frozen=True)
-class Seat:
-    """One place of a pack changes hands; None stands for nobody.
+class SlotChange:
+    """One slot of a pack changes hands; None stands for nobody.
 
     generation, values: of the member that enters, who goes on with them.
     """
 
-    place: int
+    slot: int
     leaves: int | None
     enters: int | None
     generation: int
@@ -94,8 +94,8 @@ class LearnerReport:
 class Applied:
     """The proof that a decision was applied, read back from where it acts.
 
-    parked: the member holds no place. Its state was changed where it is kept, nothing acts on its values, and the
-    `in_...` are empty; another proof, without a donor, follows when it takes a place.
+    parked: the member holds no slot. Its state was changed where it is kept, nothing acts on its values, and the
+    `in_...` are empty; another proof, without a donor, follows when it takes a slot.
     """
 
     member: int

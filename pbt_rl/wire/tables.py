@@ -90,7 +90,7 @@ class MatchupTable:
         return 8 * (2 + math.prod(shape))
 
     def write(self, row_UES: NDArray[np.int64]) -> int:
-        """Seat everybody anew; returns the version. Only one process may write."""
+        """SlotChange everybody anew; returns the version. Only one process may write."""
         self.head[0] += 1
         self.rows[:] = row_UES
         self.head[1] += 1

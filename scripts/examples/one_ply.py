@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-TensorBoard = NDArray[np.bool_]
+Board = NDArray[np.bool_]
 """[rows, columns] stones of one side; row 0 is the top."""
-Place = Callable[[TensorBoard, int], tuple[int, int]]
+Place = Callable[[Board, int], tuple[int, int]]
 """(taken places, choice) -> row and column where the stone comes to lie."""
 Act = Callable[[Mapping[str, NDArray[Any]], NDArray[np.bool_]], NDArray[Any]]
 
@@ -51,14 +51,14 @@ def opponent(in_a_row: int, place: Place) -> Act:
     return act
 
 
-def after(stones: TensorBoard, place: tuple[int, int]) -> TensorBoard:
+def after(stones: Board, place: tuple[int, int]) -> Board:
     """The stones with one more."""
     more = stones.copy()
     more[place] = True
     return more
 
 
-def wins(stones: TensorBoard, in_a_row: int) -> bool:
+def wins(stones: Board, in_a_row: int) -> bool:
     """Whether so many of these stones lie in a row."""
     padded = np.pad(stones, in_a_row)
     for down, right in ((0, 1), (1, 0), (1, 1), (1, -1)):

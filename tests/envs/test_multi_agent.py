@@ -27,7 +27,7 @@ SPEC = EnvSpec(
 class Ledger:
     """Each seat sees (environment, seat, episode, step); a step pays the action plus a thousandth of its number.
 
-    Seat 2 leaves after 2 steps in every episode. Episodes end after 4 + environment steps.
+    SlotChange 2 leaves after 2 steps in every episode. Episodes end after 4 + environment steps.
     """
 
     made = 0

@@ -194,8 +194,8 @@ class Stand:
         self.trainer.learn()
         self.bench.sampler.resume_finished()
 
-    def state(self, place: int) -> dict[str, torch.Tensor]:
-        return self.bench.pack.export_member(place)
+    def state(self, slot: int) -> dict[str, torch.Tensor]:
+        return self.bench.pack.export_member(slot)
 
-    def changed(self, place: int, before: dict[str, torch.Tensor]) -> bool:
-        return any(not torch.equal(x, before[name]) for name, x in self.state(place).items())
+    def changed(self, slot: int, before: dict[str, torch.Tensor]) -> bool:
+        return any(not torch.equal(x, before[name]) for name, x in self.state(slot).items())

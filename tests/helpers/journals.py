@@ -26,27 +26,25 @@ def speed(member, trained, values, rng):
     return FRAMES_PER_SECOND * rng.uniform(0.7, 1.3)
 
 
-def simulated(controller, members, places, config, **options):
+def simulated(controller, members, slots, config, **options):
     """Events of a run of this controller. config: options of the `Config` that is written down."""
     first = []
     draw = controller.initial
     controller.initial = lambda number: first.extend(draw(number)) or first
-    result = simulate(controller, members, places, speed=speed, score=score, **options)
+    result = simulate(controller, members, slots, speed=speed, score=score, **options)
     spec = {"shaping": {}, "frame_skip": 1}
-    written = to_json(
-        Config(env="toy/simulated", num_policies=members, resident=places, name="sim", **config)
-    )
+    written = to_json(Config(env="toy/simulated", num_policies=members, resident=slots, name="sim", **config))
     events = [
         (0.0, 0, {"event": "start", "config": written, "seed": 0, "versions": {}, "git": None, "spec": spec})
     ]
     events.append((0.0, 0, {"event": "initial", "values": first}))
-    for place in range(places):
-        chunks = sorted((s for s in result.stays if s.place == place), key=lambda s: s.begin)
+    for slot in range(slots):
+        chunks = sorted((s for s in result.stays if s.slot == slot), key=lambda s: s.begin)
         before = None
         for member, stays in groupby(chunks, key=lambda s: s.member):
-            events.append((next(stays).begin, 0, seat(place, before, member)))
+            events.append((next(stays).begin, 0, slot_event(slot, before, member)))
             before = member
-        events.append((chunks[-1].end, 0, seat(place, before, None)))
+        events.append((chunks[-1].end, 0, slot_event(slot, before, None)))
     for time, report, decisions in result.rounds:
         shown = {"event": "round", "report": report, "decisions": [decision_to_dict(d) for d in decisions]}
         events.append((time, report.frames, shown))
@@ -57,8 +55,8 @@ def simulated(controller, members, places, config, **options):
     ]
 
 
-def seat(place, leaves, enters):
-    return {"event": "seat", "pack": 0, "place": place, "leaves": leaves, "enters": enters}
+def slot_event(slot, leaves, enters):
+    return {"event": "slot", "pack": 0, "slot": slot, "leaves": leaves, "enters": enters}
 
 
 def write(folder, events):

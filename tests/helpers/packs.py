@@ -91,9 +91,9 @@ def settings(**changes) -> UpdateSettings:
 def fill(rollout: Rollout, policies: Iterable[int], distribution: Distribution, seed: int) -> None:
     """Write made-up but plausible data: an episode ends by a terminal state, one by a limit, one goes on."""
     envs = rollout.rows // len(list(policies))
-    for place, policy in enumerate(policies):
+    for slot, policy in enumerate(policies):
         rng = np.random.default_rng((seed, policy))
-        rows = slice(place * envs, (place + 1) * envs)
+        rows = slice(slot * envs, (slot + 1) * envs)
 
         def put(tensor: torch.Tensor, array: np.ndarray, rows: slice = rows) -> None:
             tensor[:, rows] = torch.from_numpy(array).to(tensor.dtype)
@@ -109,7 +109,7 @@ def fill(rollout: Rollout, policies: Iterable[int], distribution: Distribution, 
         rollout.state[rows] = torch.from_numpy(rng.normal(size=(envs, rollout.state.shape[1]))).float() * 0.5
         rollout.reward[:, rows] = rng.normal(size=(T, envs))
         rollout.terminated[:, rows] = rollout.truncated[:, rows] = rollout.first[:, rows] = False
-        start = place * envs
+        start = slot * envs
         rollout.terminated[2, start] = rollout.first[4, start] = True
         rollout.truncated[4, start + 1] = rollout.first[6, start + 1] = True
         rollout.first[0, start] = True

@@ -46,7 +46,7 @@ def controllers(seed=0, phase_frames=100):
     return {
         "hypertrick": HyperTrick(TABLE, seed, phase_frames=phase_frames, phases=4),
         "dynamic": SuccessiveHalving(TABLE, seed, phase_frames=phase_frames, phases=4),
-        "static": SuccessiveHalving(TABLE, seed, phase_frames=phase_frames, phases=4, places=3),
+        "static": SuccessiveHalving(TABLE, seed, phase_frames=phase_frames, phases=4, slots=3),
         "hyperband": Hyperband(TABLE, seed, phase_frames=phase_frames, resource=9),
         "random": RandomSearch(TABLE, seed, frames=4 * phase_frames),
         "grid": GridSearch(TABLE, seed, frames=4 * phase_frames),

@@ -54,7 +54,7 @@ def test_sync_units_that_are_ahead_rest_until_the_batch_is_whole(fleet):
 
 
 @pytest.mark.parametrize(
-    ("shape", "dtype", "device", "places", "options", "packing"),
+    ("shape", "dtype", "device", "slots", "options", "packing"),
     [
         ((8,), "float32", "cpu", 4, {}, "vmap"),
         ((8,), "float32", "cpu", 3, {}, "loop"),
@@ -66,8 +66,8 @@ def test_sync_units_that_are_ahead_rest_until_the_batch_is_whole(fleet):
         ((8,), "float32", "cpu", 4, {"encoder": "mine:make"}, "loop"),
     ],
 )
-def test_small_networks_are_computed_together(shape, dtype, device, places, options, packing):
+def test_small_networks_are_computed_together(shape, dtype, device, slots, options, packing):
     arguments = [f"--{'model' if name == 'encoder' else 'learner'}.{name}={v}" for name, v in options.items()]
     config, _ = parse_train(["--env", "toy/identity", *arguments])
     spec = EnvSpec("x", {"obs": ArraySpec(shape, dtype)}, ActionSpec(nvec=(2,)))
-    assert packing_of(config, torch.device(device), spec, places) == packing
+    assert packing_of(config, torch.device(device), spec, slots) == packing

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from pbt_rl.wire.messages import Edit, Seat
+from pbt_rl.wire.messages import Edit, SlotChange
 from tests.helpers.fake_actor import ENVS, VALUES, Bench, Stand
 
 MEMBERS = (4, 7, 9, 11)
@@ -19,11 +19,11 @@ def stand():
         yield stand
 
 
-def seat(stand: Stand, place: int, enters: int | None, generation=0, **values):
-    held = stand.bench.sampler.clock.occupants[place]
+def change_slot(stand: Stand, slot: int, enters: int | None, generation=0, **values):
+    held = stand.bench.sampler.clock.occupants[slot]
     leaves = None if held is None else MEMBERS[held.member]
     values = VALUES | {"shaping.bait": 0.5} | values
-    return stand.trainer.seat(Seat(place, leaves, enters, generation, values))
+    return stand.trainer.change_slot(SlotChange(slot, leaves, enters, generation, values))
 
 
 def edit(stand: Stand, member: int, weights="keep", donor=None, generation=1, of=None, **values):
@@ -41,18 +41,18 @@ def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
     return all(torch.equal(a[name], b[name]) for name in a)
 
 
-# -- places -------------------------------------------------------------------------------------------------
+# -- slots -------------------------------------------------------------------------------------------------
 
 
 def test_a_parked_member_comes_back_bit_for_bit_wherever_it_sits(stand):
     before, neighbour = state(stand, 4), state(stand, 7)
-    seat(stand, 0, 9)
+    change_slot(stand, 0, 9)
     assert same(state(stand, 7), neighbour)
     stand.learn()
     stand.learn()
     assert same(state(stand, 4), before)
     assert not same(state(stand, 9), before)
-    seat(stand, 1, 4, gamma=0.9)
+    change_slot(stand, 1, 4, gamma=0.9)
     assert same(state(stand, 4), before)
     assert same(dict(stand.bench.pack.export_member(1)), before)
     assert stand.bench.pack.hypers["gamma"].tolist() == pytest.approx([VALUES["gamma"], 0.9])
@@ -63,12 +63,12 @@ def test_a_parked_member_comes_back_bit_for_bit_wherever_it_sits(stand):
 
 
 def test_fresh_weights_depend_on_who_not_on_when_or_where(stand):
-    seat(stand, 0, 9)
+    change_slot(stand, 0, 9)
     with Bench(policies=2, members=MEMBERS, core="gru", spare=2, seed=3) as other_bench:
         other = Stand(other_bench)
         for _ in range(3):
             other.learn()
-        seat(other, 1, 9)
+        change_slot(other, 1, 9)
         assert same(state(stand, 9), state(other, 9))
     assert not same(state(stand, 9), state(stand, 11))
     first = state(stand, 9)
@@ -79,7 +79,7 @@ def test_fresh_weights_depend_on_who_not_on_when_or_where(stand):
 def test_the_former_occupants_rollouts_teach_nobody(stand):
     stand.bench.fill(2)
     discarded = stand.trainer.tallies.discarded
-    seat(stand, 0, 9)
+    change_slot(stand, 0, 9)
     before = state(stand, 9)
     stand.trainer.learn()
     stand.bench.sampler.resume_finished()
@@ -92,7 +92,7 @@ def test_the_former_occupants_rollouts_teach_nobody(stand):
 
 def test_an_empty_place_is_neither_trained_nor_counted(stand):
     sampler, tallies = stand.bench.sampler, stand.trainer.tallies
-    seat(stand, 0, None)
+    change_slot(stand, 0, None)
     kept = stand.bench.pack.export_member(0)
     steps, updates, discarded = sampler.tally.steps.copy(), list(tallies.updates), tallies.discarded
     stand.learn()
@@ -101,11 +101,11 @@ def test_an_empty_place_is_neither_trained_nor_counted(stand):
     assert [now > then for now, then in zip(sampler.tally.steps[:-1], steps, strict=False)] == [0, 1, 0, 0]
     assert [a - b for a, b in zip(tallies.updates, updates, strict=True)] == [0, 2, 0, 0, 0]
     assert tallies.discarded == discarded
-    seat(stand, 1, None)
+    change_slot(stand, 1, None)
     for actor in stand.bench.actors:
         actor.advance()
     assert not sampler.serve(), "nobody is there: the actors sleep"
-    seat(stand, 1, 11)
+    change_slot(stand, 1, 11)
     assert sampler.serve()
     for _ in range(3):
         stand.learn()
@@ -116,11 +116,11 @@ def test_counts_stay_with_the_members(stand):
     rng, sampler, tallies = np.random.default_rng(0), stand.bench.sampler, stand.trainer.tallies
     learned = np.array(tallies.steps)
     for _ in range(12):
-        place, parked = (
+        slot, parked = (
             int(rng.integers(2)),
             [m for m in MEMBERS if stand.trainer.residents.row_of(m) is None],
         )
-        seat(stand, place, int(rng.choice(parked)))
+        change_slot(stand, slot, int(rng.choice(parked)))
         before, held = sampler.tally.steps.copy(), {MEMBERS[i] for i in sampler.clock.member}
         stand.learn()
         gained = {m for m, now, then in zip(MEMBERS, sampler.tally.steps, before, strict=False) if now > then}
@@ -141,11 +141,11 @@ def test_an_episode_is_credited_to_who_played_all_of_it_or_to_nobody(seed):
         now, credited, ended = [*sittings[0]], 0, 0
         for n in range(1, 400):
             if rng.random() < 0.15:
-                place = int(rng.integers(2))
+                slot = int(rng.integers(2))
                 parked = [m for m in MEMBERS if stand.trainer.residents.row_of(m) is None]
                 enters = int(rng.choice(parked)) if rng.random() < 0.8 else None
-                seat(stand, place, enters)
-                now[place] = ("sitting", n, enters)
+                change_slot(stand, slot, enters)
+                now[slot] = ("sitting", n, enters)
             if not any(sampler.clock.occupants):
                 continue
             for actor in bench.actors:
@@ -181,18 +181,18 @@ def test_values_of_a_parked_member_act_when_it_takes_a_place(stand):
     assert applied.parked
     assert applied.in_optimizer == applied.in_loss == applied.in_environment == {}
     assert same(state(stand, 9), before)
-    proof = seat(stand, 0, 9, generation=3, gamma=0.9)
+    proof = change_slot(stand, 0, 9, generation=3, gamma=0.9)
     assert (proof.member, proof.generation, proof.donor, proof.parked) == (9, 3, None, False)
     assert proof.in_loss["gamma"] == pytest.approx(0.9)
     assert proof.in_environment == {"bait": 0.5}
-    assert seat(stand, 0, 4) is None, "nothing was changed about it"
+    assert change_slot(stand, 0, 4) is None, "nothing was changed about it"
 
 
 @pytest.mark.parametrize(("member", "donor"), [(9, 4), (4, 9), (9, 11), (7, 4)])
 def test_a_copy_between_any_two_places(stand, member, donor):
-    seat(stand, 0, 9)
+    change_slot(stand, 0, 9)
     stand.learn()
-    seat(stand, 0, 4)  # 9 is parked with a state of its own, 11 never trained
+    change_slot(stand, 0, 4)  # 9 is parked with a state of its own, 11 never trained
     source, others = state(stand, donor), {m: state(stand, m) for m in MEMBERS if m not in (member, donor)}
     applied = edit(stand, member, "copy", donor)
     assert applied.donor_unchanged
@@ -210,7 +210,7 @@ def test_a_remembered_state_outlives_its_member(stand):
     residents.remember(4, 0)
     kept = state(stand, 4)
     stand.learn()
-    seat(stand, 0, 9)
+    change_slot(stand, 0, 9)
     residents.remember(11, 0)
     for member in (7, 4):  # on a row and off
         assert edit(stand, member, "copy", 4, of=0).donor_unchanged
@@ -228,13 +228,13 @@ def test_a_parked_member_crosses_packs_to_a_parked_one(stand):
         far.trainer.residents.remember(7, 0)
         past = state(far, 7)
         far.learn()
-        seat(far, 0, 9)
+        change_slot(far, 0, 9)
         for member, generation, expected in ((7, 0, past), (4, None, state(far, 4))):
             far.trainer.residents.write_exchange(member, generation)
             stand.exchange.copy_(far.exchange)
             assert edit(stand, 11, "import", donor=20).parked
             assert same(state(stand, 11), expected)
-        seat(stand, 1, 11)
+        change_slot(stand, 1, 11)
         assert same(state(stand, 11), state(far, 4))
 
 

@@ -106,11 +106,11 @@ def test_brackets_of_any_size(eta, resource):
 
 @given(st.integers(1, 60), st.integers(1, 10), st.booleans())
 @settings(max_examples=25, deadline=None)
-def test_any_number_of_members_and_places(members, places, restart):
+def test_any_number_of_members_and_places(members, slots, restart):
     sim = simulate(
         Hyperband(TABLE, 0, phase_frames=10, resource=9, restart=restart),
         members,
-        places,
+        slots,
         speed=lambda m, f, v, rng: rng.uniform(5, 15),
         score=any_score,
     )

@@ -193,7 +193,7 @@ def test_total_times_are_in_the_papers_order():
 
     trick = mean_time(lambda s: HyperTrick(TABLE, s, phase_frames=100, phases=4))
     dynamic = mean_time(lambda s: SuccessiveHalving(TABLE, s, phase_frames=100, phases=4))
-    static = mean_time(lambda s: SuccessiveHalving(TABLE, s, phase_frames=100, phases=4, places=6))
+    static = mean_time(lambda s: SuccessiveHalving(TABLE, s, phase_frames=100, phases=4, slots=6))
     grid = mean_time(lambda s: GridSearch(TABLE, s, frames=400), chunk=100)
     assert trick < dynamic < static < grid
 

@@ -61,7 +61,7 @@ def test_a_member_that_vanishes_or_breaks_is_not_waited_for():
 
 
 def test_static_allocation_uses_each_place_for_its_own_members_only():
-    controller, first = halving(5, places=2, eviction_rate=0.2)  # place 0: 0, 2, 4; place 1: 1, 3
+    controller, first = halving(5, slots=2, eviction_rate=0.2)  # slot 0: 0, 2, 4; slot 1: 1, 3
     assert going_on(first) == {0: 100, 1: 100, 2: 0, 3: 0, 4: 0}
     now = {0: 100, 1: 60, 2: 0, 3: 0, 4: 0}
 
@@ -74,7 +74,7 @@ def test_static_allocation_uses_each_place_for_its_own_members_only():
     now |= {1: 100, 2: 30}
     assert going_on(observed()) == {3: 100}
     now |= {3: 100, 2: 50}
-    assert observed() == [], "place 1 has no more members in this phase: it idles"
+    assert observed() == [], "slot 1 has no more members in this phase: it idles"
     now |= {2: 100}
     assert going_on(observed()) == {4: 100}
     now |= {4: 100}
@@ -84,7 +84,7 @@ def test_static_allocation_uses_each_place_for_its_own_members_only():
 
 @given(st.integers(1, 40), st.integers(1, 6), st.floats(0, 0.9), st.integers(1, 8), st.booleans())
 @settings(max_examples=60, deadline=None)
-def test_successive_halving_trains_exactly_its_sizes(members, phases, rate, places, static):
+def test_successive_halving_trains_exactly_its_sizes(members, phases, rate, slots, static):
     sim = simulate(
         SuccessiveHalving(
             TABLE,
@@ -92,10 +92,10 @@ def test_successive_halving_trains_exactly_its_sizes(members, phases, rate, plac
             phase_frames=10,
             phases=phases,
             eviction_rate=rate,
-            places=min(places, members) if static else None,
+            slots=min(slots, members) if static else None,
         ),
         members,
-        places,
+        slots,
         speed=any_speed,
         score=any_score,
     )
@@ -109,15 +109,15 @@ def test_successive_halving_trains_exactly_its_sizes(members, phases, rate, plac
 
 @pytest.mark.parametrize("name", NAMES)
 @given(
-    members=st.integers(1, 30), places=st.integers(1, 8), seed=st.integers(0, 999), scores=st.integers(0, 2)
+    members=st.integers(1, 30), slots=st.integers(1, 8), seed=st.integers(0, 999), scores=st.integers(0, 2)
 )
 @settings(max_examples=15, deadline=None)
-def test_every_search_ends_whatever_the_scores(name, members, places, seed, scores):
-    """Ties, NaN, infinities, one member, fewer members than places."""
+def test_every_search_ends_whatever_the_scores(name, members, slots, seed, scores):
+    """Ties, NaN, infinities, one member, fewer members than slots."""
     levels = [[1.0], [0.0, -1.0, math.nan, 3.0], [math.inf, -math.inf, math.nan]][scores]
     controller = controllers(seed)[name]
     sim = simulate(
-        controller, members, places, speed=any_speed, score=lambda m, f, v, rng: rng.choice(levels), seed=seed
+        controller, members, slots, speed=any_speed, score=lambda m, f, v, rng: rng.choice(levels), seed=seed
     )
     assert sim.stopped == frozenset(range(members))
     assert all(f > 0 for f in sim.frames), "every configuration is tried"

@@ -1,4 +1,4 @@
-"""Laws of the seats, for any members, and their rules by hand."""
+"""Laws of the slots, for any members, and their rules by hand."""
 
 import time
 from dataclasses import replace
@@ -14,40 +14,40 @@ def all_free(frames, until=None):
 
 
 def test_a_freed_place_goes_to_the_least_trained_and_then_to_the_lowest_id():
-    seats = SlotAssigner(5, 2, None)
-    assert seats.assign(all_free([0] * 5)) == []
+    slots = SlotAssigner(5, 2, None)
+    assert slots.assign(all_free([0] * 5)) == []
     rest = [Candidate(1, 50, None), Candidate(2, 30, None), Candidate(3, 10, None), Candidate(4, 10, None)]
-    assert seats.assign(rest) == [Change(0, 0, 3)]
-    assert seats.assign([rest[1], rest[2], rest[3]]) == [Change(1, 1, 4)]
-    assert seats.occupants == (3, 4)
+    assert slots.assign(rest) == [Change(0, 0, 3)]
+    assert slots.assign([rest[1], rest[2], rest[3]]) == [Change(1, 1, 4)]
+    assert slots.occupants == (3, 4)
 
 
 def test_who_waits_for_a_decision_leaves_and_comes_back():
-    seats = SlotAssigner(2, 1, None)
-    assert seats.assign([Candidate(0, 100, 100), Candidate(1, 0, 100)]) == [Change(0, 0, 1)]
-    assert seats.assign([Candidate(0, 100, 100), Candidate(1, 100, 100)]) == [Change(0, 1, None)]
-    assert seats.assign([Candidate(0, 100, 200), Candidate(1, 100, 100)]) == [Change(0, None, 0)]
+    slots = SlotAssigner(2, 1, None)
+    assert slots.assign([Candidate(0, 100, 100), Candidate(1, 0, 100)]) == [Change(0, 0, 1)]
+    assert slots.assign([Candidate(0, 100, 100), Candidate(1, 100, 100)]) == [Change(0, 1, None)]
+    assert slots.assign([Candidate(0, 100, 200), Candidate(1, 100, 100)]) == [Change(0, None, 0)]
 
 
 def test_without_turns_nobody_is_preempted():
-    seats = SlotAssigner(2, 1, None)
-    assert seats.assign(all_free([10**9, 0])) == []
+    slots = SlotAssigner(2, 1, None)
+    assert slots.assign(all_free([10**9, 0])) == []
 
 
 def test_a_turn_ends_only_for_someone_less_trained():
-    seats = SlotAssigner(3, 1, 100)
-    assert seats.assign(all_free([99, 0, 0])) == []
-    assert seats.assign(all_free([100, 0, 0])) == [Change(0, 0, 1)]
-    assert seats.assign(all_free([100, 99, 0])) == []
-    assert seats.assign(all_free([100, 105, 0])) == [Change(0, 1, 2)]
-    assert seats.assign(all_free([100, 105, 100])) == [], "nobody who waits has fewer frames"
-    assert seats.assign(all_free([100, 105, 101])) == [Change(0, 2, 0)]
+    slots = SlotAssigner(3, 1, 100)
+    assert slots.assign(all_free([99, 0, 0])) == []
+    assert slots.assign(all_free([100, 0, 0])) == [Change(0, 0, 1)]
+    assert slots.assign(all_free([100, 99, 0])) == []
+    assert slots.assign(all_free([100, 105, 0])) == [Change(0, 1, 2)]
+    assert slots.assign(all_free([100, 105, 100])) == [], "nobody who waits has fewer frames"
+    assert slots.assign(all_free([100, 105, 101])) == [Change(0, 2, 0)]
 
 
 def test_10_000_members_are_seated_in_well_under_a_second():
-    seats = SlotAssigner(10_000, 5_000, 10)
+    slots = SlotAssigner(10_000, 5_000, 10)
     began = time.perf_counter()
-    assert len(seats.assign(all_free([20] * 5_000 + [0] * 5_000))) == 5_000
+    assert len(slots.assign(all_free([20] * 5_000 + [0] * 5_000))) == 5_000
     assert time.perf_counter() - began < 1
 
 
@@ -56,12 +56,12 @@ moves = st.lists(st.tuples(st.integers(0, 11), st.sampled_from(["train", "wait",
 
 @given(st.integers(1, 12), st.integers(1, 12), st.sampled_from([None, 1, 30]), moves)
 @settings(max_examples=200, deadline=None)
-def test_laws(members, places, turn, moves):
-    places = min(members, places)
-    seats = SlotAssigner(members, places, turn)
+def test_laws(members, slots, turn, moves):
+    slots = min(members, slots)
+    assigner = SlotAssigner(members, slots, turn)
     alive = {i: Candidate(i, 0, None) for i in range(members)}
     for who, what in moves:
-        before = seats.occupants
+        before = assigner.occupants
         if who in alive:
             candidate = alive[who]
             if what == "train" and who in before and candidate.may_train:
@@ -72,16 +72,16 @@ def test_laws(members, places, turn, moves):
                 alive[who] = replace(candidate, until_frames=None)
             elif what == "stop":
                 del alive[who]
-        changes = seats.assign(list(alive.values()))
-        after = seats.occupants
+        changes = assigner.assign(list(alive.values()))
+        after = assigner.occupants
         seated = [m for m in after if m is not None]
-        assert len(seated) == len(set(seated)), "nobody has two places"
-        assert all(m in alive and alive[m].may_train for m in seated), "who may not train has no place"
+        assert len(seated) == len(set(seated)), "nobody has two slots"
+        assert all(m in alive and alive[m].may_train for m in seated), "who may not train has no slot"
         parked = [c for c in alive.values() if c.member not in seated and c.may_train]
-        assert not parked or None not in after, "nobody waits while a place is empty"
+        assert not parked or None not in after, "nobody waits while a slot is empty"
         for change in changes:
-            assert (before[change.place], after[change.place]) == (change.leaves, change.enters)
-        assert {c.place for c in changes} == {p for p in range(places) if before[p] != after[p]}
+            assert (before[change.slot], after[change.slot]) == (change.leaves, change.enters)
+        assert {c.slot for c in changes} == {p for p in range(slots) if before[p] != after[p]}
         entered = [alive[c.enters] for c in changes if c.enters is not None and c.enters not in before]
         for newcomer in entered:
             fairer = [c for c in parked if c.frames < newcomer.frames and c.member not in before]
@@ -89,16 +89,16 @@ def test_laws(members, places, turn, moves):
         if turn is None:
             left = [c.leaves for c in changes if c.leaves is not None]
             assert all(m not in alive or not alive[m].may_train for m in left), "nobody is preempted"
-        assert seats.assign(list(alive.values())) == [], "nothing is left to do"
+        assert assigner.assign(list(alive.values())) == [], "nothing is left to do"
 
 
 @given(st.integers(1, 9), st.integers(1, 4), st.integers(1, 40))
 @settings(max_examples=60, deadline=None)
-def test_members_that_take_turns_stay_close_to_each_other(members, places, turn):
-    places = min(members, places)
-    seats, frames = SlotAssigner(members, places, turn), [0] * members
+def test_members_that_take_turns_stay_close_to_each_other(members, slots, turn):
+    slots = min(members, slots)
+    assigner, frames = SlotAssigner(members, slots, turn), [0] * members
     for _ in range(60 * members):
-        for m in seats.occupants:
+        for m in assigner.occupants:
             frames[m] += 1
-        seats.assign(all_free(frames))
+        assigner.assign(all_free(frames))
     assert max(frames) - min(frames) <= 2 * turn + 1

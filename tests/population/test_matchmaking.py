@@ -17,53 +17,53 @@ def even(_place, _other):
 
 @st.composite
 def crowds(draw):
-    """(scheme, places, envs, units, seats) whose rows fill the seats."""
-    scheme, places, seats = draw(st.sampled_from(SCHEMES)), draw(st.integers(1, 6)), draw(st.integers(2, 4))
-    envs = draw(st.integers(1, 4)) * (seats if scheme == "self" or places * 2 % seats or places == 1 else 2)
-    envs = envs if places * envs % seats == 0 else envs * seats
-    return scheme, places, envs, draw(st.integers(1, 3)), seats
+    """(scheme, slots, envs, units, seats) whose rows fill the seats."""
+    scheme, slots, seats = draw(st.sampled_from(SCHEMES)), draw(st.integers(1, 6)), draw(st.integers(2, 4))
+    envs = draw(st.integers(1, 4)) * (seats if scheme == "self" or slots * 2 % seats or slots == 1 else 2)
+    envs = envs if slots * envs % seats == 0 else envs * seats
+    return scheme, slots, envs, draw(st.integers(1, 3)), seats
 
 
 @given(crowds(), st.integers(0, 3))
 def test_every_row_sits_exactly_once(crowd, seed):
-    scheme, places, envs, units, seats = crowd
-    maker = Matchmaker(MatchupConfig(scheme=scheme), places, envs, units, seats, seed)
+    scheme, slots, envs, units, seats = crowd
+    maker = Matchmaker(MatchupConfig(scheme=scheme), slots, envs, units, seats, seed)
     for _ in range(3):
         row_UES = maker.next(even)
-        assert row_UES.shape == (units, places * envs // seats, seats)
+        assert row_UES.shape == (units, slots * envs // seats, seats)
         for unit in row_UES:
-            assert sorted(unit.ravel().tolist()) == list(range(places * envs))
+            assert sorted(unit.ravel().tolist()) == list(range(slots * envs))
 
 
 @given(st.integers(2, 7), st.integers(1, 4), st.sampled_from(SCHEMES[1:]), st.integers(0, 5))
-def test_of_two_seats_nobody_meets_itself(places, half, scheme, seed):
-    maker = Matchmaker(MatchupConfig(scheme=scheme), places, 2 * half, 2, 2, seed)
+def test_of_two_seats_nobody_meets_itself(slots, half, scheme, seed):
+    maker = Matchmaker(MatchupConfig(scheme=scheme), slots, 2 * half, 2, 2, seed)
     place_UES = maker.next(even) // (2 * half)
     assert (place_UES[..., 0] != place_UES[..., 1]).all()
 
 
 @given(st.integers(2, 4), st.integers(1, 4), st.integers(2, 4))
-def test_self_play_seats_one_member(places, games, seats):
-    maker = Matchmaker(MatchupConfig(scheme="self"), places, games * seats, 2, seats, 0)
+def test_self_play_seats_one_member(slots, games, seats):
+    maker = Matchmaker(MatchupConfig(scheme="self"), slots, games * seats, 2, seats, 0)
     place_UES = maker.next(even) // (games * seats)
     assert (place_UES == place_UES[..., :1]).all()
 
 
-@pytest.mark.parametrize("places", [3, 4, 5, 8])
-def test_round_robin_is_even_over_time(places):
-    maker = Matchmaker(MatchupConfig(), places, 8, 4, 2, 0)
-    met = sum(np.array(meetings(maker.next(even), places, 8)) for _ in range(5))
-    others = met[~np.eye(places, dtype=bool)]
+@pytest.mark.parametrize("slots", [3, 4, 5, 8])
+def test_round_robin_is_even_over_time(slots):
+    maker = Matchmaker(MatchupConfig(), slots, 8, 4, 2, 0)
+    met = sum(np.array(meetings(maker.next(even), slots, 8)) for _ in range(5))
+    others = met[~np.eye(slots, dtype=bool)]
     assert met.trace() == 0
     assert others.max() - others.min() <= 1
-    assert others.sum() == places * 8 * 4 * 5
+    assert others.sum() == slots * 8 * 4 * 5
 
 
 def test_prioritised_meets_those_who_are_hard_to_beat():
     """Member 0 loses to 3 and beats the others: the one it loses to is its commonest opponent."""
 
-    def rates(place, other):
-        return {(0, 3): 0.1, (3, 0): 0.9}.get((place, other), 0.9 if place == 0 else 0.5)
+    def rates(slot, other):
+        return {(0, 3): 0.1, (3, 0): 0.9}.get((slot, other), 0.9 if slot == 0 else 0.5)
 
     maker = Matchmaker(MatchupConfig(scheme="prioritised"), 4, 32, 4, 2, 0)
     met = sum(np.array(meetings(maker.next(rates), 4, 32)) for _ in range(10))

@@ -1,4 +1,4 @@
-"""Who holds the places of the packs while a run goes on, and when nobody can train any more."""
+"""Who holds the slots of the packs while a run goes on, and when nobody can train any more."""
 
 import pytest
 
@@ -17,10 +17,10 @@ class Table:
         self.turns = Slots(plan, self.population, turn_frames, budget_frames)
 
     def assign(self, **frames: int) -> list[tuple]:
-        """Moves as (pack, place, leaves, enters) once members have so many frames (m0=10, ...)."""
+        """Moves as (pack, slot, leaves, enters) once members have so many frames (m0=10, ...)."""
         for name, count in frames.items():
             self.population.members[int(name[1:])].frames = count
-        return [(pack, s.place, s.leaves, s.enters) for pack, s in self.turns.assign()]
+        return [(pack, s.slot, s.leaves, s.enters) for pack, s in self.turns.assign()]
 
     @property
     def parked(self) -> list[int]:
@@ -29,7 +29,7 @@ class Table:
 
 def test_members_take_turns_within_their_pack():
     table = Table()
-    assert [(p, s.place, s.enters) for p, s in table.turns.start()] == [
+    assert [(p, s.slot, s.enters) for p, s in table.turns.start()] == [
         (0, 0, 0),
         (0, 1, 2),
         (1, 0, 1),
@@ -46,9 +46,9 @@ def test_a_stopped_members_place_goes_on_at_once_with_its_values():
     table = Table(turn_frames=None)
     table.population.members[4].change({"gamma": 0.5})
     table.population.members[0].stopped = True
-    ((pack, seat),) = table.turns.assign()
-    assert (pack, seat.place, seat.leaves, seat.enters, seat.generation) == (0, 0, 0, 4, 1)
-    assert seat.values == {"gamma": 0.5}
+    ((pack, change),) = table.turns.assign()
+    assert (pack, change.slot, change.leaves, change.enters, change.generation) == (0, 0, 0, 4, 1)
+    assert change.values == {"gamma": 0.5}
     assert table.assign(m1=10**9) == [(1, 0, 1, 5)]
 
 

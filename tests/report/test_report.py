@@ -21,17 +21,17 @@ from pbt_rl.report.read import read_events, read_run
 from pbt_rl.report.style import log_ticks
 from pbt_rl.run.controllers import build_controller
 from pbt_rl.run.resolved import value_table
-from tests.helpers.journals import seat, simulated, write
+from tests.helpers.journals import simulated, slot_event, write
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
-def run_of(members, places=None, seed=0, limit=None, **options):
+def run_of(members, slots=None, seed=0, limit=None, **options):
     """Events of a run with these options, its controller built as a real run's is."""
     config = Config(env="toy/simulated", num_policies=members, seed=seed, **options)
     controller = build_controller(config, value_table(config, {}), seed)
     frames = {"chunk_frames": 10_000, "limit_frames": limit} if limit else {}
-    return simulated(controller, members, places or members, {"seed": seed, **options}, **frames)
+    return simulated(controller, members, slots or members, {"seed": seed, **options}, **frames)
 
 
 def pbt(members, rounds=6):
@@ -83,7 +83,7 @@ def rows(text):
 def test_a_search_is_accounted_for(search):
     record = read_events("x", search)
     assert record.is_search
-    assert record.places == 4
+    assert record.slots == 4
     assert sorted(p.member for p in record.phases if p.number == 0) == list(range(12)), "everybody had a turn"
     ends = [p.outcome for p in record.phases if p.outcome != "on"]
     assert sorted(set(ends)) == ["completed", "evicted"]
@@ -93,7 +93,7 @@ def test_a_search_is_accounted_for(search):
     held = sum(stay.end_seconds - stay.begin_seconds for stay in record.stays)
     assert record.occupancy == pytest.approx(held / (4 * record.seconds))
     assert 0.3 < record.occupancy <= 1
-    for phase in record.phases:  # nobody trains without a place
+    for phase in record.phases:  # nobody trains without a slot
         mine = [s for s in record.stays if s.member == phase.member]
         assert any(
             s.begin_seconds <= phase.begin_seconds < phase.end_seconds <= s.end_seconds + 1e-6 for s in mine
@@ -103,11 +103,16 @@ def test_a_search_is_accounted_for(search):
 def test_places_pair_who_enters_with_who_leaves():
     start = {"event": "start", "time": 0.0, "frames": 0, "config": {}}
     initial = {"event": "initial", "time": 0.0, "frames": 0, "values": [{"lr": 1.0}] * 3}
-    seats = [(0, seat(0, None, 0)), (0, seat(1, None, 1)), (4, seat(0, 0, 2)), (6, seat(1, 1, None))]
-    events = [start, initial, *({**event, "time": time, "frames": 0} for time, event in seats)]
+    slots = [
+        (0, slot_event(0, None, 0)),
+        (0, slot_event(1, None, 1)),
+        (4, slot_event(0, 0, 2)),
+        (6, slot_event(1, 1, None)),
+    ]
+    events = [start, initial, *({**event, "time": time, "frames": 0} for time, event in slots)]
     events.append({"event": "end", "time": 10.0, "frames": 0, "ended": "frames"})
     record = read_events("x", events)
-    stays = [(s.place, s.member, s.begin_seconds, s.end_seconds) for s in record.stays]
+    stays = [(s.slot, s.member, s.begin_seconds, s.end_seconds) for s in record.stays]
     assert sorted(stays) == [(0, 0, 0, 4), (0, 2, 4, 10), (1, 1, 0, 6)]
     assert record.occupancy == pytest.approx(16 / 20)
 
@@ -119,7 +124,7 @@ def test_every_picture_of_a_population_and_of_a_search_is_drawn(population, sear
     of_population, of_search = drawn(read_events("x", population)), drawn(read_events("x", search))
     names = {"objective", "forest", "schedules", "spread", "hypers"}
     assert {name for name, image in of_population.items() if isinstance(image, bytes)} == names
-    assert "own place" in of_population["occupancy"]
+    assert "own slot" in of_population["occupancy"]
     assert "not a search" in of_population["phases"]
     assert {name for name, image in of_search.items() if isinstance(image, bytes)} == {
         "objective", "forest", "spread", "hypers", "occupancy", "phases"
@@ -256,7 +261,7 @@ def test_columns_hold_what_they_say(population, search):
     ]
     texts = exports.files(read_events("x", search))
     assert {row["stopped"].split(":")[0] for row in rows(texts["members.csv"])} == {"completed", "evicted"}
-    assert set(rows(texts["places.csv"])[0]) == {"place", "member", "begin_seconds", "end_seconds"}
+    assert set(rows(texts["slots.csv"])[0]) == {"slot", "member", "begin_seconds", "end_seconds"}
     assert {row["outcome"] for row in rows(texts["phases.csv"])} == {"on", "completed", "evicted"}
 
 

@@ -21,10 +21,10 @@ def start(env, steps):
     config, _ = parse_train([f"--env={env}", f"--decorrelate-steps={steps}", *OPTIONS])
     facts = ResolvedRun.resolve(config, Machine(2, 0))
     memory = Memory(config, facts.options, facts.spec, facts.plan, facts.controller().initial(2))
-    actors = [Actor(place.setup) for place in memory.places]
+    actors = [Actor(record.setup) for record in memory.actors]
     for actor in actors:
         assert actor.turn()
-    return memory, actors, [box for place in memory.places for box in place.boxes]
+    return memory, actors, [box for record in memory.actors for box in record.boxes]
 
 
 def test_units_start_apart_and_show_a_beginning():

@@ -155,7 +155,7 @@ def records(folder):
 
 @pytest.fixture(scope="module")
 def turns(tmp_path_factory):
-    """Six members that take turns on three places of two packs."""
+    """Six members that take turns on three slots of two packs."""
     run = train(
         tmp_path_factory.mktemp("turns"),
         "toy/shaped",
@@ -177,7 +177,7 @@ def turns(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def search(tmp_path_factory):
-    """A finished HyperTrick: eight configurations on two places."""
+    """A finished HyperTrick: eight configurations on two slots."""
     run = train(
         tmp_path_factory.mktemp("search"),
         "toy/shaped",
@@ -193,10 +193,10 @@ def search(tmp_path_factory):
 
 
 def seats_of(run):
-    """(pack, place) -> who held it, one after the other; what the events say must fit together."""
+    """(pack, slot) -> who held it, one after the other; what the events say must fit together."""
     held = {}
-    for event in run.events("seat"):
-        members = held.setdefault((event["pack"], event["place"]), [])
+    for event in run.events("slot"):
+        members = held.setdefault((event["pack"], event["slot"]), [])
         assert event["leaves"] == (members[-1] if members else None)
         members.append(event["enters"])
         present = [ids[-1] for ids in held.values() if ids[-1] is not None]

@@ -81,7 +81,7 @@ def test_weights_are_finite_and_belong_to_the_best(runs):
 
 @pytest.fixture(scope="module")
 def turns(tmp_path_factory):
-    """Four members on two places."""
+    """Four members on two slots."""
     out = tmp_path_factory.mktemp("turns")
     return [serial(out, name, 5, resident=2, turn_frames=300) for name in ("a", "b")]
 
@@ -93,15 +93,15 @@ def test_turns_are_decided_by_the_seed_too(turns, part):
 
 
 def test_members_took_turns_the_least_trained_first_and_all_got_their_frames(turns):
-    seats = [event for event in record(turns[0]) if event["event"] == "seat"]
+    changes = [event for event in record(turns[0]) if event["event"] == "slot"]
     held = {}
-    for event in seats:
-        assert held.get(event["place"]) == event["leaves"]
-        held[event["place"]] = event["enters"]
+    for event in changes:
+        assert held.get(event["slot"]) == event["leaves"]
+        held[event["slot"]] = event["enters"]
         sitting = [member for member in held.values() if member is not None]
         assert len(set(sitting)) == len(sitting)
-    assert len(seats) > 4 * 4000 / 300 / 2
-    assert {event["enters"] for event in seats} >= {0, 1, 2, 3}
+    assert len(changes) > 4 * 4000 / 300 / 2
+    assert {event["enters"] for event in changes} >= {0, 1, 2, 3}
     frames = [m["frames"] for m in record(turns[0])[-1]["members"]]
     assert all(4000 <= f < 5000 for f in frames)
 

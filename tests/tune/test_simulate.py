@@ -24,13 +24,13 @@ def any_score(member, frames, values, rng):
 
 def check_books(sim):
     assert sum(s.frames for s in sim.stays) == sum(sim.frames)
-    for key in ("place", "member"):
+    for key in ("slot", "member"):
         for i in {getattr(s, key) for s in sim.stays}:
             own = sorted((s for s in sim.stays if getattr(s, key) == i), key=lambda s: s.begin)
             assert all(a.end <= b.begin for a, b in pairwise(own)), f"one at a time: {key}"
     assert sim.busy_time == pytest.approx(math.fsum(s.end - s.begin for s in sim.stays))
     assert 0 <= sim.occupancy <= 1 + 1e-9
-    assert {s.place for s in sim.stays} <= set(range(sim.places))
+    assert {s.slot for s in sim.stays} <= set(range(sim.slots))
 
 
 def test_one_place_by_hand():
@@ -134,16 +134,16 @@ def test_a_member_that_is_stopped_in_the_middle_of_a_chunk_keeps_what_it_trained
 
 @given(st.integers(1, 25), st.integers(1, 9), st.integers(0, 99), st.sampled_from(["ht", "sh", "hb"]))
 @settings(max_examples=40, deadline=None)
-def test_books_of_any_run(members, places, seed, kind):
+def test_books_of_any_run(members, slots, seed, kind):
     controller = {
         "ht": lambda: HyperTrick(TABLE, seed, phase_frames=50, phases=4),
-        "sh": lambda: SuccessiveHalving(TABLE, seed, phase_frames=50, phases=4, places=min(places, members)),
+        "sh": lambda: SuccessiveHalving(TABLE, seed, phase_frames=50, phases=4, slots=min(slots, members)),
         "hb": lambda: Hyperband(TABLE, seed, phase_frames=50, resource=9),
     }[kind]()
     sim = simulate(
         controller,
         members,
-        places,
+        slots,
         speed=lambda m, f, v, rng: rng.uniform(10, 99),
         score=any_score,
         seed=seed,
@@ -157,8 +157,8 @@ def test_books_of_any_run(members, places, seed, kind):
                 assert d.until_frames > shown[d.member].frames
     again = simulate(
         type(controller)(TABLE, seed, phase_frames=50, **({"resource": 9} if kind == "hb" else {"phases": 4}),
-                         **({"places": min(places, members)} if kind == "sh" else {})),
-        members, places, speed=lambda m, f, v, rng: rng.uniform(10, 99), score=any_score, seed=seed,
+                         **({"slots": min(slots, members)} if kind == "sh" else {})),
+        members, slots, speed=lambda m, f, v, rng: rng.uniform(10, 99), score=any_score, seed=seed,
     )  # fmt: skip
     assert again == sim, "a seed is a run"
 

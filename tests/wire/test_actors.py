@@ -18,7 +18,7 @@ from pbt_rl.plan import Machine
 from pbt_rl.run.memory import Memory
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.wire.mailbox import ACTIONS, OBSERVATIONS
-from pbt_rl.wire.messages import Seat
+from pbt_rl.wire.messages import SlotChange
 from pbt_rl.wire.process import Child
 
 
@@ -30,10 +30,10 @@ class Actors:
         facts = ResolvedRun.resolve(config, Machine(2, 0))
         values = facts.controller().initial(config.num_policies)
         self.memory = Memory(config, facts.options, facts.spec, facts.plan, values)
-        self.children = [self.start(i) for i in range(len(self.memory.places))]
+        self.children = [self.start(i) for i in range(len(self.memory.actors))]
 
     def start(self, index):
-        setup = self.memory.places[index].setup
+        setup = self.memory.actors[index].setup
         fds = [*setup.mailbox_fds, setup.shaping_fd, setup.wake_fd, setup.ready_fd]
         return Child("pbt_rl.wire.actor", f"actor {index}", setup, fds)
 
@@ -41,8 +41,8 @@ class Actors:
         """Kill an actor wherever it stands and start its successor, with seeds of its own."""
         os.kill(self.children[index].pid, signal.SIGKILL)
         self.children[index].end(5)
-        place = self.memory.places[index]
-        place.setup = replace(place.setup, seeds=tuple(seed + 1 for seed in place.setup.seeds))
+        record = self.memory.actors[index]
+        record.setup = replace(record.setup, seeds=tuple(seed + 1 for seed in record.setup.seeds))
         self.children[index] = self.start(index)
 
 
@@ -93,11 +93,11 @@ def test_every_step_arrives_once_in_order_with_its_actions(kills, turns):
         for number in range(kills):
             receive(learner, 40, received)
             group.kill(number % 2)
-        for number in range(turns):  # members 2, 3, 4, 0, ... take the two places
+        for number in range(turns):  # members 2, 3, 4, 0, ... take the two slots
             receive(learner, 40, received)
-            place, enters = number % 2, (number + 2) % 5
-            leaves = learner.sampler.clock.occupants[place].member
-            learner.trainer.seat(Seat(place, leaves, enters, 0, learner._setup.values[0]))
+            record, enters = number % 2, (number + 2) % 5
+            leaves = learner.sampler.clock.occupants[record].member
+            learner.trainer.change_slot(SlotChange(record, leaves, enters, 0, learner._setup.values[0]))
         receive(learner, 160, received)
         for unit, rollouts in zip(units, received, strict=True):
             assert len(rollouts) > 10
@@ -132,13 +132,13 @@ def test_an_actor_is_small():
     """On Atari, at work, with what it shares."""
     pytest.importorskip("ale_py")
     with actors("--env=atari/pong", "--num-policies=2", "--actors=1") as group:
-        (place,) = group.memory.places
+        (record,) = group.memory.actors
         deadline = time.monotonic() + 60
-        while min(box.header[ACTIONS] for box in place.boxes) < 100:
+        while min(box.header[ACTIONS] for box in record.boxes) < 100:
             assert time.monotonic() < deadline
-            for box in place.boxes:
+            for box in record.boxes:
                 if box.learner_has_turn:
                     box.action[:] = 0
-                    box.publish_action(place.setup.wake_fd)
+                    box.publish_action(record.setup.wake_fd)
             time.sleep(0.001)
         assert psutil.Process(group.children[0].pid).memory_info().rss < 110 * 2**20

@@ -260,7 +260,7 @@ class ExplorePipeline:
         return [rule for rule in self.rules if isinstance(rule, Learning)]
 
     def state_dict(self) -> dict[str, Any]:
-        """The rules' states, by their place."""
+        """The rules' states, by their slot."""
         return {str(i): r.state_dict() for i, r in enumerate(self.rules) if isinstance(r, Stateful)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -6,7 +6,7 @@
                     ^                               |                         (evicted or completed)
                     +----- a little longer, no <----+
 
-A place that a stopped member leaves goes at once to the next member that never trained (`seats.py`).
+A slot that a stopped member leaves goes at once to the next member that never trained (`seats.py`).
 """
 
 from __future__ import annotations

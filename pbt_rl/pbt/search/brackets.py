@@ -33,7 +33,7 @@ class Brackets(Search):
     """Runs brackets at once: when all members of one have ended a rung, the best of them enter the next.
 
     restart: a member that goes on begins again from fresh weights, with the same values.
-    places: None lets any free place train any member that has not ended the rung (*dynamic* allocation). A number
+    slots: None lets any free place train any member that has not ended the rung (*dynamic* allocation). A number
     ties each member to one place for the whole search (*static*): the members of one place take it one after
     the other in every rung, and it idles when they have ended. It is not made for `restart`.
 
@@ -47,14 +47,14 @@ class Brackets(Search):
         *,
         phase_frames: int,
         restart: bool,
-        places: int | None,
+        slots: int | None,
         min_episodes: int = 1,
         sampling: Sampling = draw_random,
     ) -> None:
         super().__init__(table, seed, phase_frames=phase_frames, min_episodes=min_episodes, sampling=sampling)
-        assert not (restart and places)
+        assert not (restart and slots)
         self._restart = restart
-        self._places = places
+        self._places = slots
         self._brackets: list[Bracket] = []
 
     @abstractmethod

@@ -72,7 +72,7 @@ class Hyperband(Brackets):
             seed,
             phase_frames=phase_frames,
             restart=restart,
-            places=None,
+            slots=None,
             min_episodes=min_episodes,
             sampling=sampling,
         )

@@ -5,16 +5,13 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pbt_rl.pbt.decisions import Continue, Decision, MemberReport, PopulationReport
 from pbt_rl.pbt.hypers import HyperSpec
 from pbt_rl.pbt.search.base import Ended, Search
 from pbt_rl.pbt.search.brackets import Bracket, Brackets, Rung
 from pbt_rl.pbt.search.draws import Sampling, draw_random
-
-if TYPE_CHECKING:
-    pass
 
 
 def expected_members(members: float, eviction_rate: float, phase: int) -> float:
@@ -134,7 +131,7 @@ class SuccessiveHalving(Brackets):
     Of W0 members W0 (1 - r)^p, rounded, train in phase p, at least one; r = 1/2 gives the method its name, and r
     is the eviction rate so that it can be compared with HyperTrick (Heinrich and Frosio 2019, figures 3 and 8).
 
-    places: see `Brackets`; None for dynamic, a number for static allocation.
+    slots: see `Brackets`; None for dynamic, a number for static allocation.
     """
 
     def __init__(
@@ -145,7 +142,7 @@ class SuccessiveHalving(Brackets):
         phase_frames: int,
         phases: int = 10,
         eviction_rate: float = 0.25,
-        places: int | None = None,
+        slots: int | None = None,
         min_episodes: int = 1,
         sampling: Sampling = draw_random,
     ) -> None:
@@ -154,7 +151,7 @@ class SuccessiveHalving(Brackets):
             seed,
             phase_frames=phase_frames,
             restart=False,
-            places=places,
+            slots=slots,
             min_episodes=min_episodes,
             sampling=sampling,
         )

@@ -11,7 +11,7 @@ from pbt_rl.errors import require
 @dataclass(frozen=True)
 class SearchConfig:
     """HyperTrick, Successive Halving, Hyperband and random search. The members are the configurations; all are
-    drawn from the priors of the values to tune (--pbt.tune), none has the defaults. A place that a stopped member
+    drawn from the priors of the values to tune (--pbt.tune), none has the defaults. A slot that a stopped member
     leaves goes to the next one (--resident).
     """
 
@@ -24,7 +24,7 @@ class SearchConfig:
     """hypertrick: expected share of members evicted at the end of each phase. successive-halving: the exact share;
     0.5 halves."""
     allocation: Literal["static", "dynamic"] = "dynamic"
-    """successive-halving: `dynamic`: any free place trains any member that has not ended the phase. `static`:
+    """successive-halving: `dynamic`: any free slot trains any member that has not ended the phase. `static`:
     a member keeps to one place, which idles when its own members have ended the phase."""
     eta: int = 3
     """hyperband: one in so many members of a bracket goes on."""

@@ -11,7 +11,7 @@ from pbt_rl.pbt.search.draws import Sampling, draw_grid, draw_random
 
 
 class RandomSearch(Search):
-    """Every member is drawn from the prior and trained for `frames`; then its place goes to the next."""
+    """Every member is drawn from the prior and trained for `frames`; then its slot goes to the next."""
 
     def __init__(
         self,
