@@ -11,10 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pbt_rl.display.ranking import busy_shares, differing, known_objective, ranked, shown_values
-from pbt_rl.display.view import MemberView, RunView
+from pbt_rl.display.view import MemberView, RunView, run_statistics
 from pbt_rl.pbt.hypers import SHAPING
 
 GAP = "  "
+SEPARATOR = " | "
 UNKNOWN = "-"
 
 
@@ -95,15 +96,14 @@ def time_left(view: RunView) -> list[str]:
 
 
 def footer_lines(view: RunView) -> list[str]:
-    """What the controller did, what was late or lost, and, once known, the CPU shares; a line each."""
-    restarted = f" ({view.actors_restarted} restarted)" if view.actors_restarted else ""
-    control = (
-        f"replacements {view.replacements} | mutations {view.mutations} | actors {view.actors}{restarted}"
-    )
-    lag = f"policy lag {view.lag_mean:.1f}, max {view.lag_max} | discarded rollouts {view.discarded_rollouts}"
+    """Return the statistics of the run, and the CPU shares once they are known; a line each."""
+    lines: dict[int, list[str]] = {0: [], 1: []}
+    for shown, _ in run_statistics(view).values():
+        if shown.text is not None:
+            lines[shown.footer_line].append(shown.text(view))
     shares = sorted(busy_shares(view.stage_seconds).items(), key=lambda item: -item[1])
-    cpu = "CPU: " + " | ".join(f"{stage} {share:.0%}" for stage, share in shares)
-    return [control, lag, cpu] if shares else [control, lag]
+    cpu = ["CPU: " + SEPARATOR.join(f"{stage} {share:.0%}" for stage, share in shares)] if shares else []
+    return [*(SEPARATOR.join(texts) for texts in lines.values()), *cpu]
 
 
 def _values_cell(member: MemberView, different: frozenset[str], room: int) -> str:

@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 
 from pbt_rl.config import Config
 from pbt_rl.display.ranking import best_member
+from pbt_rl.display.summary import summary
 from pbt_rl.display.tensorboard import TensorBoard
 from pbt_rl.display.terminal import Terminal, applied_text, print_leaderboard, slot_text
 from pbt_rl.display.view import RunView
@@ -47,9 +48,8 @@ from pbt_rl.population.population import Population
 from pbt_rl.population.ratings import Ratings
 from pbt_rl.population.slots import Slots
 from pbt_rl.record.checkpoint import weights_path
-from pbt_rl.record.folder import create_run_folder, to_json
+from pbt_rl.record.folder import RunFolder, create_run_folder, to_json
 from pbt_rl.record.journal import Journal
-from pbt_rl.record.summary import write_summary
 from pbt_rl.run.describe import describe_plan
 from pbt_rl.run.fleet import Event, Fleet, InlineFleet, ProcessFleet
 from pbt_rl.run.matchups import RunMatchups
@@ -108,7 +108,7 @@ class Supervisor:
         self._meetings = RunMatchups(facts, self._turns, self._population.ratings)
         self._screen = Terminal([*describe_plan(facts), f"run folder: {folder}"])
         self._board = TensorBoard(
-            folder,
+            RunFolder(folder),
             config.num_policies,
             config_json=json.dumps(to_json(config), indent=2),
             warn=self._screen.event,
@@ -273,7 +273,7 @@ class Supervisor:
         decisions = self._controller.observe(seen)
         if decisions:
             self._journal.round(seen, decisions)
-            self._board.population_images()
+            self._board.request_figures()
             for decision in decisions:
                 if isinstance(decision, Stop):
                     self._screen.event(f"member {decision.member} is stopped: {decision.reason}")
@@ -427,13 +427,13 @@ class Supervisor:
         try:
             for member in self._population.members:
                 self._write_member(member.id, member.values)
-            write_summary(
-                self._folder / "summary.json",
+            content = summary(
                 view,
                 frames_per_second_steady=self._pace.steady_rate(),
                 replacement_milliseconds=self._replacement_milliseconds,
                 ended=ended,
             )
+            RunFolder(self._folder).write_summary(content)
             self._journal_progress()
             self._journal.write("end", self._population.least_frames, ended=ended)
             self._journal.close()
