@@ -8,8 +8,9 @@ import pickle
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Never
 
 from pbt_rl.wire.process import Child
 
@@ -24,6 +25,18 @@ LOWEST = 19
 INSTALL = 'pip install "pbt-rl[report]"'
 
 
+@dataclass(frozen=True)
+class DrawingSetup:
+    """The only message to the process that draws.
+
+    descriptor: of the file for the images. priority: raises the niceness.
+    """
+
+    run: Path
+    descriptor: int
+    priority: int
+
+
 class Drawing:
     """Draws the figures of one run as PNG files, by name.
 
@@ -36,7 +49,7 @@ class Drawing:
 
     def __init__(self, run: Path, warn: Callable[[str], None]) -> None:
         self._run, self._warn = run, warn
-        self._child: Child | None = None
+        self._child: Child[Never, Never] | None = None
         self._file: IO[bytes] | None = None
         self._requested = self._given_up = False
         self._began = 0.0
@@ -77,9 +90,8 @@ class Drawing:
         self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the drawing is collected
         number = self._file.fileno()
         try:
-            self._child = Child(
-                "pbt_rl.report.images", "the drawing", (self._run, number, priority), [number]
-            )
+            setup = DrawingSetup(self._run, number, priority)
+            self._child = Child("pbt_rl.report.images", "the drawing", setup, [number])
         except OSError as error:
             self._release()
             self._give_up(f"figures are no longer drawn ({error}); training goes on")

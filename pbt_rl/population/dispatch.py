@@ -6,13 +6,20 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from pbt_rl.pbt.decisions import Continue, Decision, Mutate, Replace, Restart, StateKey, Stop
 from pbt_rl.population.population import Population
-from pbt_rl.wire.messages import Applied, Edit
+from pbt_rl.wire.messages import (
+    Applied,
+    Edit,
+    ExportMember,
+    ForgetMember,
+    RememberMember,
+    ToLearner,
+    TrainUntil,
+)
 
-Message = tuple[Any, ...]
 BORROWED = -1
 """Remembered under this instead of a generation: a donor that is itself changed by the same comparison."""
 
@@ -36,10 +43,10 @@ class Dispatch:
     """
 
     def __init__(
-        self, population: Population, pack_of: Mapping[int, int], send: Callable[[int, Message], None]
+        self, population: Population, pack_of: Mapping[int, int], send: Callable[[int, ToLearner], None]
     ) -> None:
         self._population, self._pack_of, self._send = population, pack_of, send
-        self._queue: deque[Pending | tuple[int, Message]] = deque()
+        self._queue: deque[Pending | tuple[int, ToLearner]] = deque()
         self._sent: dict[int, Pending] = {}
         self._remembered: frozenset[StateKey] = frozenset()
         self.replacements = self.mutations = 0
@@ -57,14 +64,14 @@ class Dispatch:
             *sorted(remembered - self._remembered),
             *((donor, BORROWED) for donor in sorted(borrowed)),
         ]:
-            self._queue.append((self._pack_of[key[0]], ("remember", *key)))
+            self._queue.append((self._pack_of[key[0]], RememberMember(*key)))
         for decision in decisions:
             self._take(decision, borrowed, decided)
         for key in [
             *sorted(self._remembered - remembered),
             *((donor, BORROWED) for donor in sorted(borrowed)),
         ]:
-            self._queue.append((self._pack_of[key[0]], ("forget", *key)))
+            self._queue.append((self._pack_of[key[0]], ForgetMember(*key)))
         self._remembered = remembered
         self._send_next()
 
@@ -75,7 +82,7 @@ class Dispatch:
         if isinstance(decision, Continue | Restart):
             member.until_frames = until = decision.until_frames
             if until is not None:
-                self._send(self._pack_of[decision.member], ("limit", decision.member, until))
+                self._send(self._pack_of[decision.member], TrainUntil(decision.member, until))
         if isinstance(decision, Continue):
             return
         if isinstance(decision, Stop):
@@ -109,15 +116,15 @@ class Dispatch:
             if item.crosses:
                 donor = item.edit.donor
                 assert donor is not None
-                self._send(self._pack_of[donor], ("export", donor, item.edit.donor_generation))
+                self._send(self._pack_of[donor], ExportMember(donor, item.edit.donor_generation))
             else:
-                self._send(self._pack_of[item.edit.member], ("edit", item.edit))
+                self._send(self._pack_of[item.edit.member], item.edit)
 
     def exported(self, donor: int) -> None:
         """The donor's state lies in the exchange memory."""
         for pending in self._sent.values():
             if pending.crosses and pending.edit.donor == donor:
-                self._send(self._pack_of[pending.edit.member], ("edit", pending.edit))
+                self._send(self._pack_of[pending.edit.member], pending.edit)
 
     def applied(self, applied: Applied) -> Pending:
         """An edit was applied; the next ones go on their way."""

@@ -26,7 +26,7 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import assert_never
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,11 +51,23 @@ from pbt_rl.record.checkpoint import weights_path
 from pbt_rl.record.folder import RunFolder, create_run_folder, to_json
 from pbt_rl.record.journal import Journal
 from pbt_rl.run.describe import describe_plan
-from pbt_rl.run.fleet import Event, Fleet, InlineFleet, ProcessFleet
+from pbt_rl.run.fleet import ActorFailed, Event, Fleet, InlineFleet, LearnerDied, ProcessFleet, Received
 from pbt_rl.run.matchups import RunMatchups
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.throughput import Throughput
-from pbt_rl.wire.messages import Applied, LearnerReport, SlotChange
+from pbt_rl.wire.messages import (
+    Applied,
+    FromLearner,
+    LearnerReady,
+    LearnerReport,
+    MemberExported,
+    MemberSaved,
+    SaveFailed,
+    SaveMember,
+    SlotChange,
+    SlotChanged,
+    ToLearner,
+)
 
 PATIENCE_SECONDS = 0.1
 VIEW_SECONDS = 1.0
@@ -144,7 +156,7 @@ class Supervisor:
             config, facts = self._config, self._facts
             kind = InlineFleet if config.mode == "serial" else ProcessFleet
             matchups = self._meetings.arrange()
-            self._fleet = kind(config, facts.options, facts.spec, facts.plan, self._initial, matchups)
+            self._fleet = kind(facts, self._initial, matchups)
             for pack, row_UES in enumerate(matchups):
                 self._journal_matchup(pack, 1, row_UES)
             ended = self._loop(self._fleet)
@@ -193,58 +205,61 @@ class Supervisor:
     # -- events ---------------------------------------------------------------------------------------------
 
     def _handle(self, fleet: Fleet, event: Event) -> None:
-        if event.kind == "learner_died":
-            raise RunFailed(event.content)
-        if event.kind != "message":
-            self._replace_actor(fleet, event)
-            return
-        kind, *content = event.content
-        if kind == "report":
-            self._take_report(event.index, content[0])
-        elif kind == "applied":
-            self._take_applied(content[0])
-        elif kind == "slot_changed":
-            self._take_slot_changed(*content)
-        elif kind == "exported":
-            self._dispatch.exported(content[0])
-        elif kind == "saved":
-            self._saved.add(content[0])
-        elif kind == "not_saved":
-            self._saved.add(content[0])
-            self._screen.event(f"{content[0]} could not be written: {content[1]}")
-        else:
-            assert kind == "ready", kind
-            self._learners_ready += 1
-            if self._learners_ready == len(self._facts.plan.packs):
-                self._observe()  # before any frame: a search says how far its members may go
+        match event:
+            case LearnerDied(_, text):
+                raise RunFailed(text)
+            case ActorFailed():
+                self._replace_actor(fleet, event)
+            case Received(pack, message):
+                self._receive(pack, message)
 
-    def _replace_actor(self, fleet: Fleet, event: Event) -> None:
-        """Restart an actor, unless it never got to work or it has happened too often."""
-        if event.user_error:
-            raise EnvSetupError(event.content)
-        if (
-            event.kind == "actor_died"
-            and fleet.steps_answered(event.index) == 0
-            and "killed" not in event.content
-        ):
+    def _receive(self, pack: int, message: FromLearner) -> None:
+        match message:
+            case LearnerReport():
+                self._take_report(pack, message)
+            case Applied():
+                self._take_applied(message)
+            case SlotChanged(_, proof):
+                if proof is not None:
+                    self._journal_applied(proof)
+            case MemberExported(member):
+                self._dispatch.exported(member)
+            case MemberSaved(path):
+                self._saved.add(path)
+            case SaveFailed(path, reason):
+                self._saved.add(path)
+                self._screen.event(f"{path} could not be written: {reason}")
+            case LearnerReady():
+                self._learners_ready += 1
+                if self._learners_ready == len(self._facts.plan.packs):
+                    self._observe()  # before any frame: a search decides first how far its members train
+            case _:
+                assert_never(message)
+
+    def _replace_actor(self, fleet: Fleet, failed: ActorFailed) -> None:
+        """Restart an actor, unless it never became usable or it has happened too often."""
+        text = failed.text
+        if failed.user_error:
+            raise EnvSetupError(text)
+        if not failed.hung and fleet.actions_given(failed.actor) == 0 and "killed" not in text:
             raise EnvSetupError(
-                f"{self._config.env} cannot be used: it raised when it was made or reset.\n{event.content}"
+                f"{self._config.env} cannot be used: it raised when it was made or reset.\n{text}"
             )
         self._restarts += 1
-        self._screen.event(f"actor {event.index} is restarted: {self._cause(event.content.strip())}")
+        self._screen.event(f"actor {failed.actor} is restarted: {self._cause(text.strip())}")
         self._journal.write(
             "actor_restart",
             self._population.least_frames,
-            actor=event.index,
-            kind=event.kind,
-            cause=event.content,
+            actor=failed.actor,
+            kind="actor_hung" if failed.hung else "actor_died",
+            cause=text,
         )
         if self._restarts > self._config.max_actor_restarts:
             raise RunFailed(
                 f"actors were restarted {self._restarts} times, more than --max-actor-restarts "
-                f"{self._config.max_actor_restarts}; the last one:\n{event.content}"
+                f"{self._config.max_actor_restarts}; the last one:\n{text}"
             )
-        fleet.restart_actor(event.index)
+        fleet.restart_actor(failed.actor)
 
     def _cause(self, error: str) -> str:
         """An error of several lines whole the first time, by its last line later."""
@@ -263,7 +278,7 @@ class Supervisor:
 
     # -- decisions ------------------------------------------------------------------------------------------
 
-    def _send(self, pack: int, message: tuple[Any, ...]) -> None:
+    def _send(self, pack: int, message: ToLearner) -> None:
         assert self._fleet is not None
         self._fleet.send(pack, message)
 
@@ -289,7 +304,7 @@ class Supervisor:
         if self._dispatch.busy or self._why_end() is not None:
             return
         for pack, change in self._turns.assign():
-            self._send(pack, ("slot", change))
+            self._send(pack, change)
             self._journal_slot(pack, change)
             self._screen.event(slot_text(pack, change))
         self._meet_others()
@@ -309,10 +324,6 @@ class Supervisor:
         self._screen.event(applied_text(applied))
         self._write_member(applied.member, pending.edit.values)
         self._give_places()
-
-    def _take_slot_changed(self, _change: SlotChange, proof: Applied | None) -> None:
-        if proof is not None:
-            self._journal_applied(proof)
 
     def _journal_applied(self, applied: Applied, **times: float) -> None:
         self._journal.write("applied", self._population.least_frames, **asdict(applied), **times)
@@ -397,7 +408,8 @@ class Supervisor:
     def _save(self, path: Callable[[int], Path]) -> tuple[int, Path]:
         """Have the best member's weights (member 0's before any episode) written; returns who it is and where to."""
         best = best_member(self._population.views()) or 0
-        self._send(self._pack_of[best], ("save", best, path(best), self._population.members[best].values))
+        values = self._population.members[best].values
+        self._send(self._pack_of[best], SaveMember(best, path(best), values))
         return best, path(best)
 
     def _save_snapshot(self) -> None:
@@ -414,10 +426,13 @@ class Supervisor:
         deadline = time.monotonic() + SAVE_SECONDS
         while (self._dispatch.busy or path not in self._saved) and time.monotonic() < deadline:
             for event in fleet.events(PATIENCE_SECONDS):
-                if event.kind == "message" and event.content[0] == "report":
-                    continue  # it may bring new decisions
-                if event.kind in ("message", "learner_died"):
-                    self._handle(fleet, event)
+                match event:
+                    case Received(_, LearnerReport()):
+                        pass  # it may bring new decisions
+                    case Received() | LearnerDied():
+                        self._handle(fleet, event)
+                    case ActorFailed():
+                        pass  # nothing is sampled any more
         if path not in self._saved:
             self._screen.event(f"the weights of member {best} were not saved within {SAVE_SECONDS:.0f} s")
 

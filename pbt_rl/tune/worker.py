@@ -10,17 +10,18 @@ from __future__ import annotations
 import pickle
 from multiprocessing import spawn
 
-from pbt_rl.tune.workers import Bench
+from pbt_rl.tune.workers import Bench, End, WorkerReady, WorkerSetup
 from pbt_rl.wire.process import begin_child
 
 
 def main() -> None:
-    """Carry out orders until the parent says None."""
-    connection, (parents_main, factory) = begin_child()
-    spawn.prepare(parents_main)
-    bench = Bench(pickle.loads(factory))
-    connection.send("ready")
-    while (order := connection.recv()) is not None:
+    """Carry out orders until the parent ends it."""
+    connection, setup = begin_child()
+    assert isinstance(setup, WorkerSetup)
+    spawn.prepare(setup.main)
+    bench = Bench(pickle.loads(setup.factory))
+    connection.send(WorkerReady())
+    while not isinstance(order := connection.recv(), End):
         connection.send(bench.carry_out(order))
 
 

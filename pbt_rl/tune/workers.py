@@ -77,7 +77,28 @@ class Load:
     state: bytes
 
 
+@dataclass(frozen=True)
+class End:
+    """End the worker."""
+
+
 Order = Make | Train | Save | Load
+
+
+@dataclass(frozen=True)
+class WorkerSetup:
+    """The first message to a worker.
+
+    main: prepares its interpreter, as multiprocessing does it. factory: pickled.
+    """
+
+    main: dict[str, Any]
+    factory: bytes
+
+
+@dataclass(frozen=True)
+class WorkerReady:
+    """The first message of a worker: its factory is loaded."""
 
 
 @dataclass(frozen=True)
@@ -154,10 +175,10 @@ class WorkerCrew:
             require(False, "workers", workers, remedy)
         # As multiprocessing's spawn does it: a factory of the user's own script is found again in the child.
         main = {k: v for k, v in spawn.get_preparation_data("member").items() if k != "authkey"}
-        self._children: list[Child] = []
+        self._children: list[Child[Order | End, Any]] = []
         try:
             for number in range(workers):
-                self._children.append(Child(WORKER, f"worker {number}", (main, factory), ()))
+                self._children.append(Child(WORKER, f"worker {number}", WorkerSetup(main, factory), ()))
             for child in self._children:
                 self._receive(child)
         except BaseException:
@@ -170,7 +191,7 @@ class WorkerCrew:
         for number, order in enumerate(orders):
             queues[order.member % len(queues)].append((number, order))
         replies: list[Any] = [None] * len(orders)
-        busy: dict[object, tuple[Child, deque[tuple[int, Order]]]] = {
+        busy: dict[object, tuple[Child[Order | End, Any], deque[tuple[int, Order]]]] = {
             c.connection: (c, q) for c, q in zip(self._children, queues, strict=True) if q
         }
         for child, queue in busy.values():
@@ -186,19 +207,19 @@ class WorkerCrew:
                     del busy[child.connection]
         return replies
 
-    def _send(self, child: Child, order: Order) -> None:
+    def _send(self, child: Child[Order | End, Any], order: Order) -> None:
         try:
             child.connection.send(order)
         except OSError:
             self._died(child)
 
-    def _receive(self, child: Child) -> Any:
+    def _receive(self, child: Child[Order | End, Any]) -> Any:
         try:
             return child.connection.recv()
         except (EOFError, OSError):
             self._died(child)
 
-    def _died(self, child: Child) -> NoReturn:
+    def _died(self, child: Child[Order | End, Any]) -> NoReturn:
         from pbt_rl.errors import RunFailed  # noqa: PLC0415
 
         raise RunFailed(child.how_it_ended())
@@ -207,7 +228,7 @@ class WorkerCrew:
         """End the workers. Safe to call twice."""
         for child in self._children:
             with contextlib.suppress(OSError):
-                child.connection.send(None)
+                child.connection.send(End())
         deadline = time.monotonic() + END_SECONDS
         for child in self._children:
             child.end(max(0.0, deadline - time.monotonic()))

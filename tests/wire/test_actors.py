@@ -29,13 +29,12 @@ class Actors:
         config, _ = parse_train([*arguments, "--devices=cpu"])
         facts = ResolvedRun.resolve(config, Machine(2, 0))
         values = facts.controller().initial(config.num_policies)
-        self.memory = Memory(config, facts.options, facts.spec, facts.plan, values)
+        self.memory = Memory(facts, values)
         self.children = [self.start(i) for i in range(len(self.memory.actors))]
 
     def start(self, index):
         setup = self.memory.actors[index].setup
-        fds = [*setup.mailbox_fds, setup.shaping_fd, setup.wake_fd, setup.ready_fd]
-        return Child("pbt_rl.wire.actor", f"actor {index}", setup, fds)
+        return Child("pbt_rl.wire.actor", f"actor {index}", setup, setup.fds)
 
     def kill(self, index):
         """Kill an actor wherever it stands and start its successor, with seeds of its own."""
