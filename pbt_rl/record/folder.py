@@ -56,11 +56,6 @@ class RunFolder:
         return self.path / "checkpoints"
 
     @property
-    def report(self) -> Path:
-        """Folder that `pbt-rl report` writes to by default."""
-        return self.path / "report"
-
-    @property
     def population_events(self) -> Path:
         """Folder of the population's TensorBoard events."""
         return self.path / "population"

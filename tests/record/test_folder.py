@@ -36,11 +36,10 @@ def test_every_file_has_its_place():
         "runs/demo/checkpoints/policy_03.safetensors",
         "runs/demo/checkpoints/at_500/policy_12.safetensors",
     ]
-    folders = [run.member_events(3), run.population_events, run.report]
+    folders = [run.member_events(3), run.population_events]
     assert [str(path) for path in folders] == [
         "runs/demo/policy_03",
         "runs/demo/population",
-        "runs/demo/report",
     ]
 
 
