@@ -255,9 +255,10 @@ class Learner:
                 assert_never(command)
 
     def _save(self, command: SaveMember) -> MemberSaved | SaveFailed:
-        state = self.trainer.residents.state(command.member)
+        state, pack = self.trainer.residents.state(command.member), self.pack
+        weights, normalisers = pack.weights_of(state), pack.statistics_of(state)
         try:
-            save_member(command.path, self.pack, state, command.member, command.values)
+            save_member(command.path, weights, normalisers, command.member, command.values)
         except OSError as error:
             return SaveFailed(command.path, str(error))
         return MemberSaved(command.path)

@@ -33,23 +33,22 @@ from numpy.typing import NDArray
 
 from pbt_rl.config import Config
 from pbt_rl.display.ranking import best_member
+from pbt_rl.display.summary import summary
 from pbt_rl.display.tensorboard import TensorBoard
 from pbt_rl.display.terminal import Terminal, applied_text, print_leaderboard, slot_text
 from pbt_rl.display.view import RunView
 from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.errors import RunFailed
 from pbt_rl.pbt.decisions import Stop
-from pbt_rl.pbt.hypers import SHAPING, Values
+from pbt_rl.pbt.hypers import Values
 from pbt_rl.plan import Machine
 from pbt_rl.population.dispatch import Dispatch
 from pbt_rl.population.matchmaking import meetings
 from pbt_rl.population.population import Population
 from pbt_rl.population.ratings import Ratings
 from pbt_rl.population.slots import Slots
-from pbt_rl.record.checkpoint import weights_path
-from pbt_rl.record.folder import create_run_folder, to_json
+from pbt_rl.record.folder import RunFolder, create_run_folder, to_json
 from pbt_rl.record.journal import Journal
-from pbt_rl.record.summary import write_summary
 from pbt_rl.run.describe import describe_plan
 from pbt_rl.run.fleet import ActorFailed, Event, Fleet, InlineFleet, LearnerDied, ProcessFleet, Received
 from pbt_rl.run.matchups import RunMatchups
@@ -112,7 +111,7 @@ class Supervisor:
             None if searches else config.turn_frames,
             None if searches else config.train_for_frames,
         )
-        self._journal = Journal(folder / "journal.jsonl")
+        self._journal = Journal(RunFolder(folder).journal)
         self._journal.start(to_json(config), config.seed, facts.spec)
         self._journal.initial(initial)
         for pack, change in self._turns.start():
@@ -120,7 +119,7 @@ class Supervisor:
         self._meetings = RunMatchups(facts, self._turns, self._population.ratings)
         self._screen = Terminal([*describe_plan(facts), f"run folder: {folder}"])
         self._board = TensorBoard(
-            folder,
+            RunFolder(folder),
             config.num_policies,
             config_json=json.dumps(to_json(config), indent=2),
             warn=self._screen.event,
@@ -288,7 +287,7 @@ class Supervisor:
         decisions = self._controller.observe(seen)
         if decisions:
             self._journal.round(seen, decisions)
-            self._board.population_images()
+            self._board.request_figures()
             for decision in decisions:
                 if isinstance(decision, Stop):
                     self._screen.event(f"member {decision.member} is stopped: {decision.reason}")
@@ -339,17 +338,12 @@ class Supervisor:
         self._journal.write("matchup", self._population.least_frames, **who, meetings=met)
 
     def _write_member(self, member: int, values: Values) -> None:
-        """`policy_00.json`: the member's present hypers and shaping, for people."""
-        state = {
-            "member": member,
-            "generation": self._population.members[member].generation,
-            "hypers": {k: v for k, v in values.items() if not k.startswith(SHAPING)},
-            "shaping": {k.removeprefix(SHAPING): v for k, v in values.items() if k.startswith(SHAPING)},
-        }
+        """Write the member's present hypers and shaping, for people."""
+        run = RunFolder(self._folder)
         try:
-            (self._folder / f"policy_{member:02d}.json").write_text(json.dumps(state, indent=2) + "\n")
+            run.write_values(member, self._population.members[member].generation, values)
         except OSError as error:
-            self._screen.event(f"policy_{member:02d}.json could not be written: {error}")
+            self._screen.event(f"{run.values(member)} could not be written: {error}")
 
     # -- displays -------------------------------------------------------------------------------------------
 
@@ -417,12 +411,12 @@ class Supervisor:
         every, frames = self._config.save_every_frames, self._population.least_frames
         due = frames // every * every
         self._next_save_frames = due + every
-        best, _ = self._save(lambda member: weights_path(self._folder, member, due))
+        best, _ = self._save(lambda member: RunFolder(self._folder).weights(member, due))
         self._journal.write("snapshot", frames, member=best, at_frames=due)
 
     def _save_best(self, fleet: Fleet) -> None:
         """Have what was decided applied, and the best member's weights written."""
-        best, path = self._save(lambda member: weights_path(self._folder, member))
+        best, path = self._save(lambda member: RunFolder(self._folder).weights(member))
         deadline = time.monotonic() + SAVE_SECONDS
         while (self._dispatch.busy or path not in self._saved) and time.monotonic() < deadline:
             for event in fleet.events(PATIENCE_SECONDS):
@@ -442,13 +436,13 @@ class Supervisor:
         try:
             for member in self._population.members:
                 self._write_member(member.id, member.values)
-            write_summary(
-                self._folder / "summary.json",
+            content = summary(
                 view,
                 frames_per_second_steady=self._pace.steady_rate(),
                 replacement_milliseconds=self._replacement_milliseconds,
                 ended=ended,
             )
+            RunFolder(self._folder).write_summary(content)
             self._journal_progress()
             self._journal.write("end", self._population.least_frames, ended=ended)
             self._journal.close()

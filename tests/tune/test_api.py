@@ -23,7 +23,8 @@ from pbt_rl.pbt import (
     choice_spec,
     run,
 )
-from pbt_rl.record.journal import read_journal, replay_decisions
+from pbt_rl.pbt.audit import audit_decisions
+from pbt_rl.record.journal import read_journal
 from tests.helpers.toys import Deadly, Fragile, Script, Walker, goes_on
 
 TABLE = {"rate": HyperSpec("rate", 0.1, 0.01, 10.0, "log", tuned=True)}
@@ -297,8 +298,8 @@ def test_the_journal_replays_and_holds_the_lineage(tmp_path):
     path = tmp_path / "runs" / "x" / "journal.jsonl"
     result = run(Walker, pbt(5), steps=60, num_members=6, journal=path, seed=5)
     events = read_journal(path)
-    assert replay_decisions(events, pbt(5)) == []
-    assert replay_decisions(events, pbt(6))
+    assert audit_decisions(events, pbt(5)) == []
+    assert audit_decisions(events, pbt(6))
     lineage = Lineage.from_events(events)
     assert lineage.nodes == result.lineage.nodes
     assert lineage.objectives == pytest.approx(result.lineage.objectives)
