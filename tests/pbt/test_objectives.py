@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pbt_rl.display.tensorboard import layout, member_scalars
 from pbt_rl.display.view import RunView
 from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec, private_step_arrays
-from pbt_rl.population.objectives import ObjectiveWindow
+from pbt_rl.pbt.objectives import ObjectiveWindow
 from pbt_rl.population.population import Population
 from pbt_rl.record.summary import summary
 from pbt_rl.wire.messages import Episode, LearnerReport
