@@ -57,7 +57,7 @@ def actors(*arguments):
 
 
 def receive(learner, rollouts, received, seconds=60):
-    """Serve until every unit has given this many rollouts; append (observations, actions, firsts) to its unit's list."""
+    """Serve until every unit has given this many rollouts; append (observations, actions, firsts) to its list."""
     sampler, missing = learner.sampler, dict.fromkeys(range(len(received)), rollouts)
     deadline = time.monotonic() + seconds
     while max(missing.values()) > 0:
