@@ -68,9 +68,9 @@ def pbt_rl(monkeypatch, capsys):
     return call
 
 
-def drawn(record):
+def drawn(history):
     """Name -> PNG file, or why there is none; all but the slow one."""
-    return {p.name: draw(p, record, dpi=40) for p in PICTURES if p.name != "importance"}
+    return {p.name: draw(p, history, dpi=40) for p in PICTURES if p.name != "importance"}
 
 
 def rows(text):
@@ -81,20 +81,22 @@ def rows(text):
 
 
 def test_a_search_is_accounted_for(search):
-    record = read_events("x", search)
-    assert record.is_search
-    assert record.slots == 4
-    assert sorted(p.member for p in record.phases if p.number == 0) == list(range(12)), "everybody had a turn"
-    ends = [p.outcome for p in record.phases if p.outcome != "on"]
+    history = read_events("x", search)
+    assert history.is_search
+    assert history.slots == 4
+    assert sorted(p.member for p in history.phases if p.number == 0) == list(range(12)), (
+        "everybody had a turn"
+    )
+    ends = [p.outcome for p in history.phases if p.outcome != "on"]
     assert sorted(set(ends)) == ["completed", "evicted"]
     assert len(ends) == 12
     # alpha counted another way: phases that were trained, of all phases of all members
-    assert record.completion == pytest.approx(len(record.phases) / (12 * 4))
-    held = sum(stay.end_seconds - stay.begin_seconds for stay in record.stays)
-    assert record.occupancy == pytest.approx(held / (4 * record.seconds))
-    assert 0.3 < record.occupancy <= 1
-    for phase in record.phases:  # nobody trains without a slot
-        mine = [s for s in record.stays if s.member == phase.member]
+    assert history.completion == pytest.approx(len(history.phases) / (12 * 4))
+    held = sum(turn.end_seconds - turn.begin_seconds for turn in history.turns)
+    assert history.occupancy == pytest.approx(held / (4 * history.seconds))
+    assert 0.3 < history.occupancy <= 1
+    for phase in history.phases:  # nobody trains without a slot
+        mine = [s for s in history.turns if s.member == phase.member]
         assert any(
             s.begin_seconds <= phase.begin_seconds < phase.end_seconds <= s.end_seconds + 1e-6 for s in mine
         )
@@ -111,10 +113,10 @@ def test_places_pair_who_enters_with_who_leaves():
     ]
     events = [start, initial, *({**event, "time": time, "frames": 0} for time, event in slots)]
     events.append({"event": "end", "time": 10.0, "frames": 0, "ended": "frames"})
-    record = read_events("x", events)
-    stays = [(s.slot, s.member, s.begin_seconds, s.end_seconds) for s in record.stays]
-    assert sorted(stays) == [(0, 0, 0, 4), (0, 2, 4, 10), (1, 1, 0, 6)]
-    assert record.occupancy == pytest.approx(16 / 20)
+    history = read_events("x", events)
+    turns = [(s.slot, s.member, s.begin_seconds, s.end_seconds) for s in history.turns]
+    assert sorted(turns) == [(0, 0, 0, 4), (0, 2, 4, 10), (1, 1, 0, 6)]
+    assert history.occupancy == pytest.approx(16 / 20)
 
 
 # -- pictures -----------------------------------------------------------------------------------------------
@@ -165,10 +167,10 @@ def test_objectives_that_are_no_numbers_are_no_trouble(population):
         if event["event"] == "round":
             for m, worst in zip(event["report"]["members"], ["nan", "-inf", "inf"], strict=False):
                 m["objectives"] = [worst]
-    record = read_events("x", broken)
-    assert 0 not in record.ranking
-    assert all(isinstance(image, bytes | str) for image in drawn(record).values())
-    assert rows(exports.files(record)["members.csv"])[0]["objective"] == ""
+    history = read_events("x", broken)
+    assert 0 not in history.ranking
+    assert all(isinstance(image, bytes | str) for image in drawn(history).values())
+    assert rows(exports.files(history)["members.csv"])[0]["objective"] == ""
 
 
 @pytest.mark.parametrize(
@@ -195,9 +197,9 @@ def test_importance_ranks_the_learning_rate_first():  # T12
 
 
 def test_too_few_members_get_no_importances(search):
-    record = read_events("x", [e for e in search if e["event"] in ("start", "initial", "end")])
+    history = read_events("x", [e for e in search if e["event"] in ("start", "initial", "end")])
     [picture] = [p for p in PICTURES if p.name == "importance"]
-    assert draw(picture, record).startswith("Too few members: 0 configurations")
+    assert draw(picture, history).startswith("Too few members: 0 configurations")
 
 
 # -- files for other programs -------------------------------------------------------------------------------
@@ -225,11 +227,11 @@ def parse_newick(text):
 
 
 def test_newick_dot_and_csv_hold_the_same_tree(population):
-    record = read_events("x", population)
-    texts = exports.files(record)
+    history = read_events("x", population)
+    texts = exports.files(history)
     nodes = {row["node"]: row for row in rows(texts["nodes.csv"])}
     expected = {
-        exports.label(n.key): exports.label(n.parent) if n.parent else None for n in record.lineage.nodes
+        exports.label(n.key): exports.label(n.parent) if n.parent else None for n in history.lineage.nodes
     }
     assert len(expected) > 12
     assert {name: row["parent"] or None for name, row in nodes.items()} == expected
