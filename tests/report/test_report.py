@@ -1,4 +1,4 @@
-"""`pbt-rl report` and `pbt-rl replay`: on runs that only pretend, on runs that go on, and on broken ones."""
+"""`pbt-rl report` and `pbt-rl replay`: on simulated runs, on runs that go on, and on broken ones."""
 
 import csv
 import io
@@ -62,8 +62,8 @@ def pbt_rl(monkeypatch, capsys):
         monkeypatch.setattr(sys, "argv", ["pbt-rl", *map(str, arguments)])
         with pytest.raises(SystemExit) as end:
             cli.main()
-        said = capsys.readouterr()
-        return end.value.code, said.out, said.err
+        output = capsys.readouterr()
+        return end.value.code, output.out, output.err
 
     return call
 
@@ -85,7 +85,7 @@ def test_a_search_is_accounted_for(search):
     assert history.is_search
     assert history.slots == 4
     assert sorted(p.member for p in history.phases if p.number == 0) == list(range(12)), (
-        "everybody had a turn"
+        "every member had a turn"
     )
     ends = [p.outcome for p in history.phases if p.outcome != "on"]
     assert sorted(set(ends)) == ["completed", "evicted"]
@@ -95,14 +95,14 @@ def test_a_search_is_accounted_for(search):
     held = sum(turn.end_seconds - turn.begin_seconds for turn in history.turns)
     assert history.occupancy == pytest.approx(held / (4 * history.seconds))
     assert 0.3 < history.occupancy <= 1
-    for phase in history.phases:  # nobody trains without a slot
+    for phase in history.phases:  # no member trains without a slot
         mine = [s for s in history.turns if s.member == phase.member]
         assert any(
             s.begin_seconds <= phase.begin_seconds < phase.end_seconds <= s.end_seconds + 1e-6 for s in mine
         )
 
 
-def test_places_pair_who_enters_with_who_leaves():
+def test_turns_pair_entries_with_exits():
     start = {"event": "start", "time": 0.0, "frames": 0, "config": {}}
     initial = {"event": "initial", "time": 0.0, "frames": 0, "values": [{"lr": 1.0}] * 3}
     slots = [
@@ -135,7 +135,7 @@ def test_every_picture_of_a_population_and_of_a_search_is_drawn(population, sear
 
 
 @pytest.mark.parametrize("kept", [2, 3])
-def test_a_run_without_rounds_says_so_instead_of_drawing(population, kept):
+def test_a_run_without_rounds_gets_sentences_instead_of_figures(population, kept):
     images = drawn(read_events("x", population[:kept]))
     assert {name for name, image in images.items() if isinstance(image, bytes)} == {"forest"}
     assert images["objective"] == "No episode has counted yet."
@@ -161,7 +161,7 @@ def test_one_member(tmp_path):
     }
 
 
-def test_objectives_that_are_no_numbers_are_no_trouble(population):
+def test_objectives_that_are_not_finite_are_left_out(population):
     broken = json.loads(json.dumps(population))
     for event in broken:
         if event["event"] == "round":
@@ -251,7 +251,7 @@ def test_newick_dot_and_csv_hold_the_same_tree(population):
     assert len(re.findall(r'^  m\d+g\d+ \[label="', texts["lineage.dot"], re.MULTILINE)) == len(expected)
 
 
-def test_columns_hold_what_they_say(population, search):
+def test_columns_hold_what_their_names_promise(population, search):
     texts = exports.files(read_events("x", population))
     members = rows(texts["members.csv"])
     assert [row["member"] for row in members] == list("012345")
@@ -312,7 +312,7 @@ def test_a_picture_that_is_not_drawn_any_more_is_removed(pbt_rl, small, tmp_path
     assert [p.name for p in (tmp_path / "report").glob("*.png")] == ["forest.png"]
 
 
-def test_what_is_no_run_is_one_clear_line(pbt_rl, small, tmp_path):
+def test_a_folder_that_is_no_run_is_one_clear_line(pbt_rl, small, tmp_path):
     for command in ("report", "replay"):
         code, out, err = pbt_rl(command, tmp_path / "nowhere")
         assert (code, out) == (cli.EXIT_USER_ERROR, "")
@@ -330,7 +330,7 @@ def test_what_is_no_run_is_one_clear_line(pbt_rl, small, tmp_path):
     assert (code, "cannot be written" in err) == (cli.EXIT_USER_ERROR, True)
 
 
-def test_without_the_extra_the_report_says_what_to_install(pbt_rl, small, tmp_path, monkeypatch):
+def test_without_the_extra_the_report_names_what_to_install(pbt_rl, small, tmp_path, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     code, _, err = pbt_rl("report", write(tmp_path, small))
     assert code == cli.EXIT_USER_ERROR
@@ -372,7 +372,7 @@ def test_replay_of_another_seed_disagrees_from_the_start(pbt_rl, population, tmp
     assert (code, "values at the start" in out) == (1, True)
 
 
-def test_a_journal_of_another_version_is_said_to_be_one(population, tmp_path):
+def test_a_journal_of_another_version_is_one_clear_error(population, tmp_path):
     events = [
         *population,
         {"event": "round", "time": 1.0, "frames": 1, "decisions": [{"decision": "explode"}]},
