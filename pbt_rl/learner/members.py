@@ -134,7 +134,7 @@ class PackMembers:
         """Set a row's shaping under a version of its own; sampling knows what it means before any actor sees it."""
         occupant = self._sampler.clock.occupants[row]
         assert occupant is not None
-        version = int(self._shaping.version[row]) + 1
+        version = int(self._shaping.shaping_version[row]) + 1
         occupant.generation_of[version] = generation
         shaping = {k.removeprefix(SHAPING): v for k, v in values.items() if k.startswith(SHAPING)}
         self._shaping.write(row, version, shaping)

@@ -1,7 +1,7 @@
-"""A worker process of `members.run`: one bench, served over one connection.
+"""A worker process of `tune.run`: it holds members and serves one connection.
 
-waits for    its connection: the parent's main module and factory, then orders
-produces     one reply an order
+waits for    its connection: the parent's main module and factory, then tasks
+produces     one result per task
 unblocked by the parent; ended by it (or by its death)
 """
 
@@ -10,19 +10,19 @@ from __future__ import annotations
 import pickle
 from multiprocessing import spawn
 
-from pbt_rl.tune.workers import Bench, End, WorkerReady, WorkerSetup
+from pbt_rl.tune.workers import End, Worker, WorkerReady, WorkerSetup
 from pbt_rl.wire.process import begin_child
 
 
 def main() -> None:
-    """Carry out orders until the parent ends it."""
+    """Carry out tasks until the parent ends it."""
     connection, setup = begin_child()
     assert isinstance(setup, WorkerSetup)
     spawn.prepare(setup.main)
-    bench = Bench(pickle.loads(setup.factory))
+    worker = Worker(pickle.loads(setup.factory))
     connection.send(WorkerReady())
-    while not isinstance(order := connection.recv(), End):
-        connection.send(bench.carry_out(order))
+    while not isinstance(task := connection.recv(), End):
+        connection.send(worker.carry_out(task))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from pbt_rl.display.summary import summary
 from pbt_rl.display.tensorboard import layout, member_scalars
 from pbt_rl.display.view import RunView
 from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec, private_step_arrays
-from pbt_rl.population.objectives import ObjectiveWindow
+from pbt_rl.pbt.objectives import ObjectiveWindow
 from pbt_rl.population.population import Population
 from pbt_rl.wire.messages import Episode, LearnerReport
 
