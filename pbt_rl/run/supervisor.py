@@ -69,7 +69,7 @@ def train(config: Config) -> int:
     resolved = ResolvedRun.resolve(config, Machine.here())
     resolved.controller().initial(config.num_policies)  # a wrong --pbt.tune shows before a folder is made
     config, folder = create_run_folder(config)
-    return Supervisor(replace(resolved, config=config), RunFolder(folder)).run()
+    return Supervisor(replace(resolved, config=config), folder).run()
 
 
 class Supervisor:
