@@ -215,7 +215,7 @@ UNIT_FRAMES = 2000
 
 
 def hypertrick_against_hyperband() -> list[Row]:
-    """CartPole: the same configurations' number, places, longest training, and expected work."""
+    """Compare both on CartPole at the same number of configurations, slots, longest training, and expected work."""
     members, alpha = hyperband_members(ETA, RESOURCE), hyperband_completion(ETA, RESOURCE)
     rate = matching_eviction_rate(alpha, RESOURCE)
     options = {
@@ -240,7 +240,7 @@ def hypertrick_against_hyperband() -> list[Row]:
         rows += [
             holds(f"{name}: best score", "-", f"{score:.0f} +- {error:.0f}", passed=True),
             holds(f"{name}: wall time, s", "-", f"{seconds:.0f} +- {seconds_error:.0f}", passed=True),
-            holds(f"{name}: occupancy of {NODES} places", "-", f"{occupancy:.2f}", passed=True),
+            holds(f"{name}: occupancy of {NODES} slots", "-", f"{occupancy:.2f}", passed=True),
         ]
     law = expected_completion(rate, RESOURCE)
     low, high = (law * share for share in PAPER_COMPLETION)
