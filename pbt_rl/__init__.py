@@ -3,4 +3,4 @@
 Importing this package must stay cheap and free of torch: the actor processes import it.
 """
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
