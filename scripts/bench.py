@@ -135,7 +135,7 @@ def _idle_learner(facts: Any) -> tuple[Any, Any]:
     from pbt_rl.run.memory import Memory  # noqa: PLC0415
 
     values = facts.controller().initial(facts.config.num_policies)
-    memory = Memory(facts.config, facts.options, facts.spec, facts.plan, values)
+    memory = Memory(facts, values)
     for record in memory.actors:
         for box in record.boxes:
             arrays = [*box.step.obs.values(), *vars(box.step).values()]

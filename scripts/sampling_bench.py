@@ -23,7 +23,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, Never
 
 import gymnasium
 import numpy as np
@@ -194,12 +194,11 @@ def sampled(env: str, seconds: float) -> tuple[float, float]:
     """(steps/s through the sampler, steps a CPU-second of the actor and its engines)."""
     facts = facts_of(env)
     values = facts.controller().initial(1)
-    memory = Memory(facts.config, facts.options, facts.spec, facts.plan, values)
+    memory = Memory(facts, values)
     with closing(memory):
         (record,), learner = memory.actors, memory.learners[0]
         setup = record.setup
-        fds = [*setup.mailbox_fds, setup.shaping_fd, setup.wake_fd, setup.ready_fd]
-        actor = Child("pbt_rl.wire.actor", "actor", setup, fds)
+        actor: Child[Never, Never] = Child("pbt_rl.wire.actor", "actor", setup, setup.fds)
         try:
             boxes = [
                 (Mailbox(facts.spec, setup.rows, fd), wake)
@@ -236,7 +235,7 @@ def _cpu_seconds(process: psutil.Process) -> float:
     return float(sum(time.user + time.system for time in times))
 
 
-def _turn(sampler: Sampler, listener: AdaptivePoller, actor: Child) -> None:
+def _turn(sampler: Sampler, listener: AdaptivePoller, actor: Child[Never, Never]) -> None:
     if not sampler.serve():
         ready = listener.wait(5000.0)
         if ready:

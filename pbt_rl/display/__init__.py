@@ -1,4 +1,4 @@
-"""What a person watches while a run goes on: terminal, TensorBoard.
+"""What a person watches while a run goes on: terminal, TensorBoard, figures, the summary at the end.
 
-Draws views; imports no learner and no supervisor.
+Displays receive views (`view`); they import no learner and no supervisor, and change nothing.
 """

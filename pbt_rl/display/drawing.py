@@ -1,4 +1,4 @@
-"""Has the population's figures drawn beside a run: by a process of its own, so that the run never waits for one."""
+"""Draw the population's figures in a process of their own, so that the run never waits for them."""
 
 from __future__ import annotations
 
@@ -8,60 +8,73 @@ import pickle
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Never
 
 from pbt_rl.wire.process import Child
 
 MIN_GAP_SECONDS = 60.0
 GAP_FACTOR = 10.0
-"""Between two drawings lies at least so many times what the last one took."""
+"""The pause before the next drawing is at least this multiple of the last one's duration."""
 LIMIT_SECONDS = 300.0
 PATIENCE_SECONDS = 20.0
-"""How long the end of a run waits for the last drawing."""
+"""The end of a run waits at most this long for the last drawing."""
 LOWEST = 19
 """Priority of a drawing beside training (`nice`)."""
 INSTALL = 'pip install "pbt-rl[report]"'
 
 
+@dataclass(frozen=True)
+class DrawingSetup:
+    """The only message to the process that draws.
+
+    descriptor: of the file for the images. priority: raises the niceness.
+    """
+
+    run: Path
+    descriptor: int
+    priority: int
+
+
 class Drawing:
-    """Figures of one run, as PNG files by name.
+    """Draws the figures of one run as PNG files, by name.
 
     loop      consumes   the run's journal, as it is when a drawing begins
-              produces   images, for who polls
-              waits for  nothing; `finish` for the last drawing
+              produces   images, returned by `poll`
+              waits for  nothing; `finish` waits for the last drawing
 
-    What goes wrong is said once to `warn`; then nothing more is drawn, and training goes on.
+    After the first failure, which is reported once to `warn`, nothing more is drawn, and training goes on.
     """
 
     def __init__(self, run: Path, warn: Callable[[str], None]) -> None:
         self._run, self._warn = run, warn
-        self._child: Child | None = None
+        self._child: Child[Never, Never] | None = None
         self._file: IO[bytes] | None = None
-        self._wanted = self._given_up = False
+        self._requested = self._given_up = False
         self._began = 0.0
         self._next = 0.0
 
-    def want(self) -> None:
-        """Something has changed: draw when it is time to."""
+    def request(self) -> None:
+        """Ask for a drawing of the present journal, as soon as the pause allows it."""
         if not self._given_up and importlib.util.find_spec("matplotlib") is None:
             self._give_up(f"no figures reach TensorBoard: they need matplotlib ({INSTALL})")
-        self._wanted = not self._given_up
+        self._requested = not self._given_up
 
     def poll(self) -> dict[str, bytes]:
-        """Images that have become ready; begins the next drawing if one is due."""
+        """Return images that have become ready; begin the next drawing if one is due."""
         ready = self._collect()
-        if self._wanted and self._child is None and time.monotonic() >= self._next:
+        if self._requested and self._child is None and time.monotonic() >= self._next:
             self._begin(priority=LOWEST)
         return ready
 
     def finish(self, patient: Callable[[], bool] = lambda: True) -> dict[str, bytes]:
-        """Wait for a drawing of the last state while `patient`, and leave no process behind."""
+        """Wait for the last drawing while `patient`, end its process, and return the images."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         ready: dict[str, bytes] = {}
-        while (self._child is not None or self._wanted) and patient() and time.monotonic() < deadline:
+        while (self._child is not None or self._requested) and patient() and time.monotonic() < deadline:
             ready = self._collect() or ready
-            if self._wanted and self._child is None:
+            if self._requested and self._child is None:
                 self._begin(priority=0)  # nothing trains any more
             time.sleep(0.02)
         if self._child is not None:
@@ -72,14 +85,13 @@ class Drawing:
         return ready
 
     def _begin(self, priority: int) -> None:
-        self._wanted = False
+        self._requested = False
         self._began = time.monotonic()
         self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the drawing is collected
         number = self._file.fileno()
         try:
-            self._child = Child(
-                "pbt_rl.report.images", "the drawing", (self._run, number, priority), [number]
-            )
+            setup = DrawingSetup(self._run, number, priority)
+            self._child = Child("pbt_rl.report.images", "the drawing", setup, [number])
         except OSError as error:
             self._release()
             self._give_up(f"figures are no longer drawn ({error}); training goes on")
@@ -111,5 +123,5 @@ class Drawing:
 
     def _give_up(self, why: str) -> None:
         self._given_up = True
-        self._wanted = False
+        self._requested = False
         self._warn(why)

@@ -1,7 +1,7 @@
-"""The leaderboard as lines of text: who leads, on what values, at what speed; live and at the end alike.
+"""The leaderboard as lines of text: members by rank with their values, speed, and the run's statistics.
 
-Laid out by hand, not as rich's Table: that took 5 ms a view for 8 members (it measures and wraps every cell),
-this takes 1 ms; it drops columns where the terminal is narrow and fits the changed values into what is left.
+It is laid out by hand because rich's Table took 5 ms per view for 8 members (it measures and wraps every cell); this
+takes 1 ms. Narrow terminals get fewer columns, and as many changed values as fit into the rest of the line.
 """
 
 from __future__ import annotations
@@ -11,16 +11,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pbt_rl.display.ranking import busy_shares, differing, known_objective, ranked, shown_values
-from pbt_rl.display.view import MemberView, RunView
+from pbt_rl.display.view import MemberView, RunView, run_statistics
 from pbt_rl.pbt.hypers import SHAPING
 
 GAP = "  "
+SEPARATOR = " | "
 UNKNOWN = "-"
 
 
 @dataclass(frozen=True)
 class Column:
-    """One column. wide: shown only where the terminal has room for it."""
+    """One column. wide: shown only on wide terminals."""
 
     title: str
     cell: Callable[[MemberView], str]
@@ -43,18 +44,18 @@ COLUMNS = (
     Column("kl", _stat("kl"), wide=True),
 )
 MATCHUP_COLUMNS = (Column("elo", _stat("elo")), Column("wins", _stat("win_rate")))
-"""Shown only where members meet: the rating, and the share of the last games that was won."""
+"""Shown only if members play games: the rating, and the share of the last games that was won."""
 STATUS = Column("status", lambda m: m.status)
-"""Shown only where a member has one."""
+"""Shown only if a member has one."""
 VALUES_TITLE = "values (start→now)"
 WIDE_COLUMNS = 110
-"""Terminal columns from which on the wide columns are shown."""
+"""Width of a terminal, in characters, from which on the wide columns are shown."""
 
 
 def table_lines(view: RunView, width: int, max_members: int | None = None) -> list[str]:
-    """Header and a line a member, best first, at most `width` columns each.
+    """Return the header and one line per member, best first, at most `width` characters each.
 
-    Of more members than max_members the best are shown and the rest is counted in the last line.
+    Of more than `max_members` members the best are shown, and the last line counts the rest.
     """
     members = ranked(view.members)
     hidden = 0
@@ -66,10 +67,10 @@ def table_lines(view: RunView, width: int, max_members: int | None = None) -> li
         columns[2:2] = MATCHUP_COLUMNS
     if any(member.status for member in view.members):
         columns.append(STATUS)
-    rows = [["#", *(column.title for column in columns)]]
-    rows += [[str(rank), *(column.cell(m) for column in columns)] for rank, m in enumerate(members, start=1)]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    lines = [GAP.join(cell.rjust(w) for cell, w in zip(row, widths, strict=True)) for row in rows]
+    table = [["#", *(column.title for column in columns)]]
+    table += [[str(rank), *(column.cell(m) for column in columns)] for rank, m in enumerate(members, start=1)]
+    widths = [max(map(len, cells)) for cells in zip(*table, strict=True)]
+    lines = [GAP.join(cell.rjust(w) for cell, w in zip(cells, widths, strict=True)) for cells in table]
 
     room = width - len(lines[0]) - len(GAP)
     different = differing(view.members)
@@ -79,35 +80,37 @@ def table_lines(view: RunView, width: int, max_members: int | None = None) -> li
 
 
 def title_lines(view: RunView) -> list[str]:
-    """A line that names environment and run, one of clock and speed."""
-    return [f"{view.env_id} | {view.name}", " | ".join([*progress(view), *time_left(view)])]
+    """Return a line with the environment and the run's name, and a line with time and speed."""
+    return [
+        SEPARATOR.join([view.env_id, view.name]),
+        SEPARATOR.join([*progress(view), *time_left(view)]),
+    ]
 
 
 def progress(view: RunView) -> list[str]:
-    """Time, frames and speed, each as text."""
+    """Return time, frames and speed, each as text."""
     speed = f"{view.frames_per_second:,.0f} frames/s" if view.frames_per_second > 0 else "starting"
     return [clock(view.seconds), f"{count(view.frames)} frames", speed]
 
 
 def time_left(view: RunView) -> list[str]:
-    """The time left as text; nothing where it is unknown."""
+    """Return the time left as text; nothing if it is unknown."""
     return [] if view.seconds_left is None else [f"{clock(view.seconds_left)} left"]
 
 
 def footer_lines(view: RunView) -> list[str]:
-    """What the controller did, what was late or lost, and, once known, the CPU shares; a line each."""
-    restarted = f" ({view.actors_restarted} restarted)" if view.actors_restarted else ""
-    control = (
-        f"replacements {view.replacements} | mutations {view.mutations} | actors {view.actors}{restarted}"
-    )
-    lag = f"policy lag {view.lag_mean:.1f}, max {view.lag_max} | discarded rollouts {view.discarded_rollouts}"
+    """Return the statistics of the run, and the CPU shares once they are known; a line each."""
+    lines: dict[int, list[str]] = {0: [], 1: []}
+    for shown, _ in run_statistics(view).values():
+        if shown.text is not None:
+            lines[shown.footer_line].append(shown.text(view))
     shares = sorted(busy_shares(view.stage_seconds).items(), key=lambda item: -item[1])
-    cpu = "CPU: " + " | ".join(f"{stage} {share:.0%}" for stage, share in shares)
-    return [control, lag, cpu] if shares else [control, lag]
+    cpu = ["CPU: " + SEPARATOR.join(f"{stage} {share:.0%}" for stage, share in shares)] if shares else []
+    return [*(SEPARATOR.join(texts) for texts in lines.values()), *cpu]
 
 
 def _values_cell(member: MemberView, different: frozenset[str], room: int) -> str:
-    """As many values as fit into `room` columns, largest change first, then how many did not fit."""
+    """Return as many values as fit into `room` characters, largest change first, then the number of the others."""
     texts = [_change(member, name) for name in shown_values(member, different)]
     for shown in range(len(texts), 0, -1):
         rest = len(texts) - shown
@@ -125,7 +128,7 @@ def _change(member: MemberView, name: str) -> str:
 
 
 def number(x: float | None) -> str:
-    """A measurement to read at a glance: 3 or 4 digits, thousands separated."""
+    """Format a measurement for a glance: 3 or 4 digits, thousands separated."""
     if x is None or not math.isfinite(x):
         return UNKNOWN
     if x != 0 and abs(x) < 0.1:
@@ -136,7 +139,7 @@ def number(x: float | None) -> str:
 
 
 def value(x: float) -> str:
-    """A hyperparameter: three digits; just below 1 (discounts, betas) as many as tell it from 1."""
+    """Format a hyperparameter: three digits; just below 1 (discounts, betas) as many as distinguish it from 1."""
     if 0.9 < x < 1:
         return f"{x:.5f}".rstrip("0")
     if x != 0 and not 0.001 <= abs(x) < 100_000:
@@ -146,20 +149,20 @@ def value(x: float) -> str:
 
 
 def short_exponent(text: str) -> str:
-    """`2.5e-04` -> `2.5e-4`."""
+    """Shorten `2.5e-04` to `2.5e-4`."""
     mantissa, exponent = text.split("e")
     return f"{mantissa}e{int(exponent)}"
 
 
 def count(n: int) -> str:
-    """950, 12.3k, 4.56M, 1.23G."""
+    """Format a count: 950, 12.3k, 4.56M, 1.23G."""
     for size, suffix in ((10**9, "G"), (10**6, "M"), (10**3, "k")):
-        if n >= size * 0.9995 and n >= 1000:  # what rounds up to 1000 of a unit is 1 of the next
+        if n >= size * 0.9995 and n >= 1000:  # 999.5 k and more round up to 1.00 M
             return f"{n / size:#.3g}".rstrip(".") + suffix
     return str(n)
 
 
 def clock(seconds: float) -> str:
-    """h:mm:ss."""
+    """Format a duration: h:mm:ss."""
     whole = max(0, round(seconds))
     return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"

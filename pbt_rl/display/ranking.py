@@ -1,10 +1,10 @@
-"""What the displays share: who leads, who moved, where the time went. Pure functions of a `RunView`.
+"""Pure functions of views that the displays share: the ranking, changed values, shares of processor time.
 
-    supervisor --- RunView, about once a second ---+--> board.TensorBoard      TensorBoard event files
-                                                   +--> screen.Terminal    terminal: live table or plain lines
-    supervisor --- last RunView -------------------+--> summary.write_summary   summary.json
+    supervisor --- RunView, about once a second ---+--> tensorboard.TensorBoard   TensorBoard event files
+                                                   +--> terminal.Terminal         live table or plain lines
+    supervisor --- last RunView -------------------+--> summary.summary           content of summary.json
 
-A display consumes views, produces text or files, and waits for nobody.
+A display consumes views, produces text or files, and waits for nothing.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from dataclasses import dataclass
 from pbt_rl.display.view import MemberView
 
 WAITING = "waiting"
-"""The stage that is idle time, not work."""
+"""The stage that is idle time."""
 
 
 @dataclass(frozen=True)
 class Standing:
-    """The population's objectives. `spread` is the standard deviation over the members (not of a sample).
+    """Summary of the population's objectives. `spread` is the standard deviation over the members (not of a sample).
 
-    `best` is of all members. Mean and spread are of those that were not stopped, if there are any: the others stand
-    still.
+    `best` is of all members. Mean and spread are of those that are not stopped, if there are any, since stopped members
+    do not change.
     """
 
     best: float
@@ -33,13 +33,13 @@ class Standing:
 
 
 def known_objective(member: MemberView) -> float | None:
-    """The member's objective; None where there is none yet or where it is NaN or infinite."""
+    """Return the member's objective; None if there is none yet, or if it is NaN or infinite."""
     objective = member.objective
     return None if objective is None or not math.isfinite(objective) else objective
 
 
 def ranked(members: Sequence[MemberView]) -> list[MemberView]:
-    """Best first, then those without an objective, then the stopped; ties by id."""
+    """Return the best first, then members without an objective, then stopped ones; ties by id."""
 
     def key(member: MemberView) -> tuple[bool, bool, float, int]:
         objective = known_objective(member)
@@ -49,7 +49,7 @@ def ranked(members: Sequence[MemberView]) -> list[MemberView]:
 
 
 def best_member(members: Sequence[MemberView]) -> int | None:
-    """Id of the member of the highest objective, stopped or not; ties go to the lower id.
+    """Return the id of the member with the highest objective, stopped or not; ties go to the lower id.
 
     None while no member has an objective.
     """
@@ -58,26 +58,26 @@ def best_member(members: Sequence[MemberView]) -> int | None:
 
 
 def standing(members: Sequence[MemberView]) -> Standing | None:
-    """How the members that have an objective stand; None when there is none."""
-    everybody = [(m, objective) for m in members if (objective := known_objective(m)) is not None]
-    if not everybody:
+    """Summarise the known objectives; None if there are none."""
+    all_known = [(m, objective) for m in members if (objective := known_objective(m)) is not None]
+    if not all_known:
         return None
-    best = max(objective for _, objective in everybody)
-    known = [x for m, x in everybody if not m.stopped] or [x for _, x in everybody]
+    best = max(objective for _, objective in all_known)
+    known = [x for m, x in all_known if not m.stopped] or [x for _, x in all_known]
     mean = math.fsum(known) / len(known)
     spread = math.sqrt(math.fsum((objective - mean) ** 2 for objective in known) / len(known))
     return Standing(best, mean, spread)
 
 
 def busy_shares(stage_seconds: Mapping[str, float]) -> dict[str, float]:
-    """Stage -> its share of all busy thread-seconds, waiting left out; empty when nothing was busy."""
+    """Return stage -> share of all busy thread-seconds, without waiting; empty if nothing was busy."""
     busy = {stage: seconds for stage, seconds in stage_seconds.items() if stage != WAITING}
     total = sum(busy.values())
     return {stage: seconds / total for stage, seconds in busy.items()} if total > 0 else {}
 
 
 def differing(members: Sequence[MemberView]) -> frozenset[str]:
-    """Names of the values in which the members are not all alike now."""
+    """Return the names of the values that differ between members now."""
     seen: dict[str, float] = {}
     names = set()
     for member in members:
@@ -88,7 +88,7 @@ def differing(members: Sequence[MemberView]) -> frozenset[str]:
 
 
 def shown_values(member: MemberView, different: frozenset[str]) -> list[str]:
-    """Names worth showing: moved since the start (largest relative change first), then `different` ones."""
+    """Return the names to show: changed since the start (largest relative change first), then `different` ones."""
 
     def change(name: str) -> float:
         now, then = member.values[name], member.initial.get(name, member.values[name])

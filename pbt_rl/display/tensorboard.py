@@ -1,8 +1,8 @@
-"""TensorBoard: one event file a policy (`policy_00/`...), one for the population (`population/`).
+"""TensorBoard: one event file per member (`policy_00/`...) and one for the population (`population/`).
 
 The event files are written here, at once and in the caller's thread. tensorboardX's own writer keeps two
-threads and a bounded queue a file; on a full disk its thread dies, and then `add_scalar` blocks for ever. Of
-tensorboardX only the messages and the checksum are used.
+threads and a bounded queue per file; on a full disk its thread dies, and then `add_scalar` blocks forever.
+Only its messages and its checksum are used.
 """
 
 from __future__ import annotations
@@ -25,29 +25,24 @@ from tensorboardX.record_writer import masked_crc32c as _checksum
 
 from pbt_rl.display.drawing import Drawing
 from pbt_rl.display.ranking import WAITING, busy_shares, known_objective, standing
-from pbt_rl.display.view import EXTRA, MemberView, RunView
+from pbt_rl.display.view import (
+    EPISODE_STATS,
+    EXTRA,
+    MATCHUP_STATS,
+    MemberView,
+    RunView,
+    run_statistics,
+)
 from pbt_rl.pbt.hypers import SHAPING
+from pbt_rl.record.folder import RunFolder
 
 Scalars = dict[str, float]
 
-EPISODE_STATS = ("raw_return", "shaped_return", "length_steps")
-MATCHUP_STATS = ("elo", "win_rate")
-LEARNING_STATS = (
-    "policy_loss",
-    "value_loss",
-    "entropy",
-    "kl",
-    "clip_fraction",
-    "explained_variance",
-    "grad_norm",
-    "learning_rate_in_use",
-    "lag",
-)
 _MAX_GAP_SECONDS = 60.0
 
 
 class EventFile:
-    """One TensorBoard event file: records of length, checksum, message, checksum; nothing is buffered."""
+    """One TensorBoard event file: records of length, checksum, message, checksum. Nothing is buffered."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -57,7 +52,7 @@ class EventFile:
         self._write(_Event(wall_time=time.time(), file_version="brain.Event:2"))
 
     def scalars(self, scalars: Mapping[str, float], step: int) -> None:
-        """Write all that is finite, as one record. Raises OSError."""
+        """Write all finite values as one record. Raises OSError."""
         values = [
             _Summary.Value(tag=tag, simple_value=value)
             for tag, value in scalars.items()
@@ -67,11 +62,11 @@ class EventFile:
             self.message(_Summary(value=values), step)
 
     def message(self, summary: Any, step: int = 0) -> None:
-        """Write a summary message. Raises OSError."""
+        """Write one summary message. Raises OSError."""
         self._write(_Event(wall_time=time.time(), step=step, summary=summary))
 
     def close(self) -> None:
-        """Close the file; nothing is buffered."""
+        """Close the file."""
         self._file.close()
 
     def _write(self, event: Any) -> None:
@@ -84,31 +79,31 @@ class EventFile:
 
 
 class TensorBoard:
-    """Writes views to TensorBoard. Not for use from several threads.
+    """Writes views to TensorBoard. Use it from one thread.
 
-    The gap between two written views grows with the run (half a percent of its time, at most a minute): a
-    day of training is a megabyte or two a member. A view in which a member changed is always written, so the
-    steps of a schedule stand where they happened.
+    The gap between two written views grows with the run (0.5 % of its time, at most a minute), so a day of training
+    makes one or two megabytes per member. A view in which a member changed is always written, so the steps of a
+    schedule stand where they happened.
 
-    Figures of the population (`population_images`) come from a process of their own, at most once a minute and at
-    the end; none are drawn without `figures`.
+    A process of its own draws the figures of the population, at most once per minute and at the end; none with
+    `figures=False`.
 
-    After a write error nothing more is written; `warn` is told once, and training goes on.
+    After a write error nothing more is written. `warn` is called once, and training goes on.
     """
 
     def __init__(
         self,
-        run_dir: Path,
+        run: RunFolder,
         num_members: int,
         *,
         config_json: str,
         warn: Callable[[str], None],
         figures: bool = True,
     ) -> None:
-        """Create the folders and files. Raises OSError: a run that cannot be written should not start."""
+        """Create the folders and files. Raises OSError, as a run that cannot be written should not start."""
         self._warn = warn
-        self._population = EventFile(run_dir / "population")
-        self._members = [EventFile(run_dir / f"policy_{member:02d}") for member in range(num_members)]
+        self._population = EventFile(run.population_events)
+        self._members = [EventFile(run.member_events(member)) for member in range(num_members)]
         self._population.message(_summary.text("config", f"```json\n{config_json}\n```"))
         self._layout_written = self._failed = False
         self._stage_seconds: Counter[str] = Counter()
@@ -116,29 +111,31 @@ class TensorBoard:
         self._written_seconds = 0.0
         self._written_changes = -1
         self._unwritten: RunView | None = None
-        self._drawing = Drawing(run_dir, warn)
+        self._last: RunView | None = None
+        self._drawing = Drawing(run.path, warn)
         self._figures = figures
-        self._frames = 0
 
-    def population_images(self) -> None:
-        """A meta-epoch has ended, and the journal says so: have the population's figures drawn when it is time to."""
+    def request_figures(self) -> None:
+        """Have the population's figures drawn soon. Call it once the journal holds the round of a comparison."""
         if self._figures:
-            self._drawing.want()
+            self._drawing.request()
 
     def update(self, view: RunView) -> None:
-        """Take a view; write it if it is time to."""
+        """Receive a view; write it if the gap has passed or a member has changed."""
         self._stage_seconds.update(view.stage_seconds)
-        self._unwritten = view
+        self._unwritten = self._last = view
         gap = min(view.seconds / 200, _MAX_GAP_SECONDS)
         changed = view.replacements + view.mutations != self._written_changes
         if changed or view.seconds >= self._written_seconds + gap:
             self._write_unless_failed()
-        self._frames = view.frames
         self._write_images(self._drawing.poll())
 
     def close(self, patient: Callable[[], bool] = lambda: True) -> None:
-        """Write the last view if it was not yet, wait for the last figures while `patient`, close all files."""
+        """Write the last view if that has not happened, wait for the last figures while `patient`, close all files."""
         self._write_unless_failed()
+        last = self._last
+        if last is not None:
+            self._unless_failed(lambda: self._write_layout(last))
         self._write_images(self._drawing.finish(patient))
         for file in (self._population, *self._members):
             file.close()
@@ -159,7 +156,8 @@ class TensorBoard:
             for w, h in (struct.unpack(">II", image[16:24]),)  # of the PNG header
         ]
         if values:
-            self._unless_failed(lambda: self._population.message(_Summary(value=values), self._frames))
+            frames = 0 if self._last is None else self._last.frames
+            self._unless_failed(lambda: self._population.message(_Summary(value=values), frames))
 
     def _unless_failed(self, write: Callable[[], None]) -> None:
         if self._failed:
@@ -171,9 +169,8 @@ class TensorBoard:
             self._warn(f"TensorBoard files are no longer written ({error}); training goes on")
 
     def _write(self, view: RunView) -> None:
-        if not self._layout_written:
-            self._layout_written = True
-            self._population.message(_summary.custom_scalars(layout(view)))
+        if _learning_names(view):
+            self._write_layout(view)
         elapsed_seconds = view.seconds - self._written_seconds
         self._population.scalars(population_scalars(view, self._stage_seconds, elapsed_seconds), view.frames)
         for member, file in zip(view.members, self._members, strict=True):
@@ -184,16 +181,26 @@ class TensorBoard:
         self._written_seconds = view.seconds
         self._written_changes = view.replacements + view.mutations
 
+    def _write_layout(self, view: RunView) -> None:
+        """Write the layout once: TensorBoard reads only the first one of a file.
+
+        That is when the first learning statistics have come, so that their charts need no list of names; for a run
+        without any, at its end.
+        """
+        if not self._layout_written:
+            self._layout_written = True
+            self._population.message(_summary.custom_scalars(layout(view)))
+
 
 def member_scalars(member: MemberView) -> Scalars:
-    """Tag -> value of one member; what is unknown is absent."""
+    """Return tag -> value of one member; unknown values are absent."""
     scalars: Scalars = {"pbt/generation": member.generation, "episodes/finished": member.episodes}
     objective = known_objective(member)
     if objective is not None:
         scalars["episodes/objective"] = objective
-    groups = (("episodes", EPISODE_STATS), ("matchup", MATCHUP_STATS), ("learning", LEARNING_STATS))
-    for group, names in groups:
+    for group, names in (("episodes", EPISODE_STATS), ("matchup", MATCHUP_STATS)):
         scalars |= {f"{group}/{name}": member.stats[name] for name in names if name in member.stats}
+    scalars |= {f"learning/{name}": value for name, value in member.learning_stats.items()}
     scalars |= {name: value for name, value in member.stats.items() if name.startswith(EXTRA)}
     for name, task in member.tasks.items():
         if task is not None:
@@ -202,16 +209,8 @@ def member_scalars(member: MemberView) -> Scalars:
 
 
 def population_scalars(view: RunView, stage_seconds: Mapping[str, float], elapsed_seconds: float) -> Scalars:
-    """Tag -> value of the population. stage_seconds: busy thread-seconds during `elapsed_seconds`."""
-    scalars: Scalars = {
-        "throughput/frames_per_second": view.frames_per_second,
-        "throughput/actors_restarted": view.actors_restarted,
-        "throughput/discarded_rollouts": view.discarded_rollouts,
-        "throughput/lag_mean": view.lag_mean,
-        "throughput/lag_max": view.lag_max,
-        "pbt/replacements": view.replacements,
-        "pbt/mutations": view.mutations,
-    }
+    """Return tag -> value of the population. stage_seconds: busy thread-seconds during `elapsed_seconds`."""
+    scalars: Scalars = {shown.tag: value for shown, value in run_statistics(view).values() if shown.tag}
     if elapsed_seconds > 0 and WAITING in stage_seconds:
         scalars["throughput/waiting_threads"] = stage_seconds[WAITING] / elapsed_seconds
     for stage, share in busy_shares(stage_seconds).items():
@@ -228,21 +227,28 @@ def population_scalars(view: RunView, stage_seconds: Mapping[str, float], elapse
 
 
 def layout(view: RunView) -> dict[str, dict[str, list[Any]]]:
-    """Custom-scalars layout: category -> chart -> [kind, tag patterns].
+    """Return the custom-scalars layout: category -> chart -> [kind, tag patterns].
 
-    TensorBoard matches the patterns (from the tag's beginning) in every selected run and draws a line for
-    each match; so the anchored tag of one quantity gives one line a member.
+    TensorBoard matches the patterns (from the tag's beginning) in every selected run and draws one line per
+    match, so the anchored tag of one quantity gives one line per member.
     """
 
     def members(tag: str) -> list[Any]:
         return ["Multiline", [f"^{re.escape(tag)}$"]]
 
     values = sorted({name for member in view.members for name in member.values})
-    met = {"Matchup": {name: members(f"matchup/{name}") for name in MATCHUP_STATS}} if view.seats > 1 else {}
+    learning = _learning_names(view)
+    charts: dict[str, list[str]] = {}
+    for name, (shown, _) in run_statistics(view).items():
+        if shown.tag:
+            charts.setdefault(shown.chart or name, []).append(re.escape(shown.tag))
+    matchup = (
+        {"Matchup": {name: members(f"matchup/{name}") for name in MATCHUP_STATS}} if view.seats > 1 else {}
+    )
     tasks = [name for member in view.members[:1] for name in member.tasks]
     by_task = {"Tasks": {name: members(f"tasks/{name}") for name in tasks}} if tasks else {}
     return {
-        **met,
+        **matchup,
         "Objective": {
             "objective of every member": members("episodes/objective"),
             "population: best, mean": ["Multiline", ["^objective/(best|mean)$"]],
@@ -250,23 +256,22 @@ def layout(view: RunView) -> dict[str, dict[str, list[Any]]]:
         },
         **by_task,
         "Episodes": {name: members(f"episodes/{name}") for name in EPISODE_STATS},
-        "Learning": {name: members(f"learning/{name}") for name in LEARNING_STATS},
+        "Learning": {name: members(f"learning/{name}") for name in learning},
         "Hyperparameters": {n: members(_value_tag(n)) for n in values if not n.startswith(SHAPING)},
         "Reward shaping": {
             n.removeprefix(SHAPING): members(_value_tag(n)) for n in values if n.startswith(SHAPING)
         },
         "Population": {
-            "replacements, mutations": ["Multiline", ["^pbt/(replacements|mutations)$"]],
+            **{chart: ["Multiline", [f"^({'|'.join(tags)})$"]] for chart, tags in charts.items()},
             "generation of every member": members("pbt/generation"),
-            "frames_per_second": members("throughput/frames_per_second"),
             "CPU share by stage": ["Multiline", ["^cpu_share/"]],
-            "policy lag: mean, max": ["Multiline", ["^throughput/lag_(mean|max)$"]],
-            "discarded rollouts, restarted actors": [
-                "Multiline",
-                ["^throughput/(discarded_rollouts|actors_restarted)$"],
-            ],
         },
     }
+
+
+def _learning_names(view: RunView) -> list[str]:
+    """Return all learning statistics of the members, in the order in which the learner reports them."""
+    return list(dict.fromkeys(name for member in view.members for name in member.learning_stats))
 
 
 def _value_tag(name: str) -> str:

@@ -1,4 +1,4 @@
-"""The terminal: a live leaderboard, or plain lines where the output is no terminal."""
+"""The terminal: a live leaderboard, or plain lines if the output is not a terminal."""
 
 from __future__ import annotations
 
@@ -7,49 +7,57 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
 from rich.text import Text
 
-from pbt_rl.display.leaderboard import footer_lines, number, progress, table_lines, time_left, title_lines
+from pbt_rl.display.leaderboard import (
+    SEPARATOR,
+    footer_lines,
+    number,
+    progress,
+    table_lines,
+    time_left,
+    title_lines,
+)
 from pbt_rl.display.ranking import known_objective, ranked, standing
 from pbt_rl.display.view import RunView
 from pbt_rl.wire.messages import Applied, SlotChange
 
 PLAIN_GAP_SECONDS = 10.0
 _LINES_AROUND_MEMBERS = 7
-"""Two of the title, the header, three of the footer, the cursor's."""
+"""Two for the title, one for the header, three for the footer, one for the cursor."""
 
 
 class Terminal:
-    """Shows views and events. Not for use from several threads; `stop` belongs into a `finally`.
+    """Shows views and events. Use it from one thread, and call `stop` in a `finally`.
 
     On a terminal the table is redrawn in place and events scroll above it; `stop` removes the table, so that
     the final leaderboard stands alone. Elsewhere (a file, a pipe, a dumb terminal) every event is a line, and
-    every ten seconds one line says how the run stands.
+    every ten seconds one line summarises the run.
     """
 
     def __init__(
-        self, facts: Sequence[str], *, plain: bool | None = None, console: Console | None = None
+        self, heading: Sequence[str], *, plain: bool | None = None, console: Console | None = None
     ) -> None:
-        """facts: lines to print at the start, such as the run's folder. plain: None looks at the output."""
+        """heading: lines to print at the start, such as the run's folder. plain: None depends on the output."""
         self._console = console or Console(highlight=False, emoji=False)
-        self._facts = facts
+        self._heading = heading
         self.plain = not is_live_terminal(self._console) if plain is None else plain
         self._live: Live | None = None
         self._next_plain_seconds = -math.inf
 
     def start(self) -> None:
-        """Print the facts and, on a terminal, take over its last lines."""
-        for fact in self._facts:
-            self.event(fact)
+        """Print the heading and, on a terminal, take over its last lines."""
+        for line in self._heading:
+            self.event(line)
         if not self.plain:
             # No refresh thread: the table is drawn when a view comes, and at no other time.
             self._live = Live(console=self._console, auto_refresh=False, transient=True)
             self._live.start()
 
     def update(self, view: RunView) -> None:
-        """Show the view (plain: if ten seconds of the run have passed since the last line)."""
+        """Show the view (plain: if ten seconds have passed since the last line)."""
         if self._live is not None:
             max_members = max(1, self._console.height - _LINES_AROUND_MEMBERS)
             self._live.update(Leaderboard(view, max_members), refresh=True)
@@ -58,14 +66,14 @@ class Terminal:
             self.event(plain_line(view))
 
     def event(self, text: str) -> None:
-        """Print a line (or a traceback), above the table where there is one."""
+        """Print a line (or a traceback), above the table if there is one."""
         if self.plain:
             _print_plain(text)
         else:
             self._console.print(Text(text))
 
     def stop(self) -> None:
-        """Give the terminal back. May be called twice."""
+        """Release the terminal. May be called twice."""
         if self._live is not None:
             self._live.stop()
             self._live = None
@@ -77,7 +85,7 @@ class Leaderboard:
 
     view: RunView
     max_members: int | None = None
-    """Lines for members; None: all of them."""
+    """Lines for members; None for all of them."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         for line in title_lines(self.view):
@@ -91,61 +99,56 @@ class Leaderboard:
             yield Text(line, style="dim")
 
 
-def leaderboard(view: RunView) -> RenderableType:
-    """All members, ranked, with title and footer."""
-    return Leaderboard(view)
-
-
 def print_leaderboard(view: RunView, plain: bool) -> None:
-    """Print the final leaderboard: with colours as wide as the terminal, or plain and as wide as it needs."""
+    """Print the final leaderboard: in colours and as wide as the terminal, or plain and as wide as needed."""
     if plain:
         lines = [*title_lines(view), *table_lines(view, width=1000), *footer_lines(view)]
         _print_plain("\n".join(lines))
     else:
-        Console(highlight=False, emoji=False).print(leaderboard(view))
+        Console(highlight=False, emoji=False).print(Leaderboard(view))
 
 
 def is_live_terminal(console: Console) -> bool:
-    """Whether a table can be redrawn in place.
+    """Return whether a table can be redrawn in place.
 
-    That takes a real terminal (FORCE_COLOR alone does not make one) that knows the signs of the table.
+    That takes a real terminal (FORCE_COLOR alone does not make one) whose encoding has the table's characters.
     """
     return console.is_interactive and sys.stdout.isatty() and console.encoding.startswith("utf")
 
 
 def plain_line(view: RunView) -> str:
-    """How the run stands, on one short line."""
+    """Summarise the run on one short line."""
     objectives = standing(view.members)
     leading = (
         f"objective best {number(objectives.best)} mean {number(objectives.mean)}"
         if objectives
         else "no episode"
     )
-    return " | ".join([*progress(view), leading, f"replacements {view.replacements}", *time_left(view)])
+    return SEPARATOR.join([*progress(view), leading, f"replacements {view.replacements}", *time_left(view)])
 
 
 def applied_text(applied: Applied) -> str:
-    """The event line of an applied decision."""
-    what = "mutation" if applied.donor is None else "replacement"
+    """Return the event line of an applied change."""
+    kind = "mutation" if applied.donor is None else "replacement"
     parked = ", parked" if applied.parked else ""
     source = "" if applied.donor is None else f" <- member {applied.donor}"
     return (
-        f"{what} applied in {applied.milliseconds:.1f} ms: member {applied.member}{source} "
+        f"{kind} applied in {applied.milliseconds:.1f} ms: member {applied.member}{source} "
         f"(generation {applied.generation}{parked})"
     )
 
 
 def slot_text(pack: int, change: SlotChange) -> str:
-    """The event line of a slot that changes hands."""
+    """Return the event line of a slot that changes hands."""
     slot = f"slot {change.slot} of learner {pack}"
     if change.enters is None:
-        return f"member {change.leaves} leaves {slot}; nobody waits for it"
+        return f"member {change.leaves} leaves {slot}; no member waits for it"
     return f"member {change.enters} takes {slot}" + (
         "" if change.leaves is None else f" from member {change.leaves}"
     )
 
 
 def _print_plain(text: str) -> None:
-    """Print whatever the text holds: a sign that the output's encoding lacks becomes a question mark."""
+    """Print any text; characters that the output's encoding lacks become question marks."""
     encoding = sys.stdout.encoding or "utf-8"
     print(text.encode(encoding, "replace").decode(encoding), flush=True)

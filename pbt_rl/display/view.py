@@ -1,18 +1,29 @@
-"""What the displays draw: the population at one moment. Plain data."""
+"""The population at one moment as plain data, and how each number of a run is shown.
+
+A statistic of a run is one field of `RunView`: TensorBoard, the terminal and summary.json show it as its metadata
+describes, so a new one is one field here and its value in the supervisor. A statistic of a loss needs no line at all:
+every name in `MemberView.stats` that is not listed below is shown as a learning statistic.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 from pbt_rl.pbt.hypers import Values
 
 EXTRA = "stats/"
-"""What the names of the environment's own statistics begin with, in views and in TensorBoard."""
+"""Prefix of the environment's own statistics, in views and in TensorBoard."""
+EPISODE_STATS = ("raw_return", "shaped_return", "length_steps")
+"""Names in `MemberView.stats` of means over a member's last episodes."""
+MATCHUP_STATS = ("elo", "win_rate")
+"""Names in `MemberView.stats` that exist only if environments have several seats."""
 
 
 @dataclass(frozen=True)
 class TaskView:
-    """How a member stands in one task: means within the window, and episodes since the member changed."""
+    """One member in one task: means over the window, and the number of episodes since the member changed."""
 
     objective: float
     raw_return: float
@@ -21,59 +32,144 @@ class TaskView:
 
 @dataclass(frozen=True)
 class MemberView:
-    """One row of the leaderboard."""
+    """One member at one moment: a line of the leaderboard."""
 
     member: int
     objective: float | None
-    """Mean true objective over the window; None while no episode counts, or not one of every task."""
+    """Mean true objective over the window; None until an episode (with tasks: one episode of each) counts."""
     episodes: int
-    """Episodes finished in total, over all generations."""
+    """Episodes finished, over all generations."""
     generation: int
     frames: int
     values: Values
     """Present hypers and shaping."""
     initial: Values
-    """What the member started the run with."""
+    """Hypers and shaping at the start of the run."""
     stats: dict[str, float]
-    """Latest learning statistics (MemberStats.values), raw_return, shaped_return, length_steps (means); elo and
-    win_rate where members meet; as `stats/NAME` the environment's own of the episodes that gave them (means)."""
+    """Latest statistics by name: `EPISODE_STATS`, `MATCHUP_STATS`, `stats/NAME` for the environment's own; every other
+    name is a learning statistic (`MemberStats.values`)."""
     stopped: bool = False
     parked: bool = False
-    """It waits for a slot, or for a decision, and may train again."""
+    """It waits for a slot or for a decision, and may train again."""
     tasks: dict[str, TaskView | None] = field(default_factory=dict)
-    """Every task by name, None for one without an episode; empty where there are no tasks."""
+    """Every task by name, None for a task without an episode; empty if there are no tasks."""
 
     @property
     def status(self) -> str:
-        """In a word; empty where it trains."""
+        """`stopped`, `parked`, or empty for a member that trains."""
         return "stopped" if self.stopped else "parked" if self.parked else ""
+
+    @property
+    def learning_stats(self) -> dict[str, float]:
+        """Statistics of the loss and of the optimiser, under whatever names the learner reports them."""
+        known = (*EPISODE_STATS, *MATCHUP_STATS)
+        return {k: v for k, v in self.stats.items() if k not in known and not k.startswith(EXTRA)}
+
+
+@dataclass(frozen=True)
+class Statistic:
+    """How one field of a `RunView` is shown. An empty part means: not there.
+
+    tag: in TensorBoard, of the population. chart: title of its TensorBoard chart, by default the field's name;
+    statistics of one title share a chart. key: in summary.json; a dot nests. text: for the terminal's footer.
+    footer_line: 0 for the controller and the actors, 1 for what was late or lost.
+    """
+
+    tag: str = ""
+    chart: str = ""
+    key: str = ""
+    text: Callable[[Any], str] | None = None
+    """Is passed the view."""
+    footer_line: int = 1
+
+    @property
+    def metadata(self) -> dict[str, Statistic]:
+        """Return what goes into `dataclasses.field(metadata=...)`."""
+        return {"statistic": self}
 
 
 @dataclass(frozen=True)
 class RunView:
-    """All that the monitor draws: the population at one moment."""
+    """Everything that the displays show: the population and the run's statistics at one moment."""
 
     env_id: str
     name: str
-    seconds: float
-    frames: int
+    seconds: float = field(metadata=Statistic(key="seconds").metadata)
+    frames: int = field(metadata=Statistic(key="frames").metadata)
     """Emulator frames of the whole population."""
-    steps: int
-    """Decisions of the whole population."""
-    frames_per_second: float
-    """Over the last reports; 0 until known."""
+    steps: int = field(metadata=Statistic(key="steps").metadata)
+    """Environment steps of the whole population."""
+    frames_per_second: float = field(metadata=Statistic(tag="throughput/frames_per_second").metadata)
+    """Over the last reports; 0 until known. (summary.json has the mean over the steady part of the run.)"""
     seconds_left: float | None
-    """None while unknown or without a limit."""
+    """None if unknown or unlimited."""
     members: list[MemberView]
     """In order of id."""
-    replacements: int
-    mutations: int
-    actors: int
-    actors_restarted: int
-    discarded_rollouts: int
-    lag_mean: float
-    lag_max: int
+    replacements: int = field(
+        metadata=Statistic(
+            tag="pbt/replacements",
+            chart="replacements, mutations",
+            key="replacements",
+            text=lambda view: f"replacements {view.replacements}",
+            footer_line=0,
+        ).metadata
+    )
+    mutations: int = field(
+        metadata=Statistic(
+            tag="pbt/mutations",
+            chart="replacements, mutations",
+            text=lambda view: f"mutations {view.mutations}",
+            footer_line=0,
+        ).metadata
+    )
+    actors: int = field(
+        metadata=Statistic(
+            text=lambda view: (
+                f"actors {view.actors}"
+                + (f" ({view.actors_restarted} restarted)" if view.actors_restarted else "")
+            ),
+            footer_line=0,
+        ).metadata
+    )
+    actors_restarted: int = field(
+        metadata=Statistic(
+            tag="throughput/actors_restarted",
+            chart="discarded rollouts, restarted actors",
+            key="actors_restarted",
+        ).metadata
+    )
+    lag_mean: float = field(
+        metadata=Statistic(
+            tag="throughput/lag_mean",
+            chart="policy lag: mean, max",
+            key="policy_lag.mean",
+            text=lambda view: f"policy lag {view.lag_mean:.1f}, max {view.lag_max}",
+        ).metadata
+    )
+    """Updates between acting and learning."""
+    lag_max: int = field(
+        metadata=Statistic(
+            tag="throughput/lag_max", chart="policy lag: mean, max", key="policy_lag.max"
+        ).metadata
+    )
+    discarded_rollouts: int = field(
+        metadata=Statistic(
+            tag="throughput/discarded_rollouts",
+            chart="discarded rollouts, restarted actors",
+            key="discarded_rollouts",
+            text=lambda view: f"discarded rollouts {view.discarded_rollouts}",
+        ).metadata
+    )
     stage_seconds: dict[str, float]
-    """Busy seconds by stage since the last view, summed over processes (`environment` from the actors)."""
+    """Busy seconds by stage since the last view, summed over processes (`environment`: those of the actors)."""
     seats: int = 1
-    """Of one environment: above 1 members meet."""
+    """Of one environment; above 1, members play games."""
+
+
+def run_statistics(view: RunView) -> dict[str, tuple[Statistic, Any]]:
+    """Return field name -> (how it is shown, its value), in the order of the fields."""
+    return {
+        f.name: (f.metadata["statistic"], getattr(view, f.name))
+        for f in fields(view)
+        if "statistic" in f.metadata
+    }

@@ -9,7 +9,6 @@ supervisor's own, which calls `turn`.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import mmap
 import os
@@ -17,11 +16,9 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from pathlib import Path
-from typing import Any
+from typing import assert_never
 
 import torch
 
@@ -35,13 +32,33 @@ from pbt_rl.pbt.hypers import Values
 from pbt_rl.plan import PackPlan
 from pbt_rl.record.checkpoint import save_member
 from pbt_rl.wire.mailbox import Mailbox
-from pbt_rl.wire.messages import Edit, LearnerReport, MemberStats, SlotChange
+from pbt_rl.wire.messages import (
+    ChildFailed,
+    Edit,
+    ExportMember,
+    ForgetMember,
+    FromLearner,
+    LearnerReady,
+    LearnerReport,
+    MemberExported,
+    MemberSaved,
+    MemberStats,
+    RememberMember,
+    SaveFailed,
+    SaveMember,
+    SlotChange,
+    SlotChanged,
+    StopLearner,
+    ToLearner,
+    TrainUntil,
+)
 from pbt_rl.wire.polling import AdaptivePoller
-from pbt_rl.wire.process import begin_child
+from pbt_rl.wire.process import begin_child, send_failure
 from pbt_rl.wire.tables import ShapingTable
 
 REPORT_SECONDS = 0.5
 SWITCH_SECONDS = 1e-4
+Command = Edit | SlotChange | ExportMember | RememberMember | ForgetMember | SaveMember
 
 
 @dataclass(frozen=True)
@@ -63,11 +80,19 @@ class LearnerSetup:
     exchange_fd: int
     exchange_bytes: int
 
+    @property
+    def fds(self) -> list[int]:
+        """Return all descriptors, for the process to inherit."""
+        single = (self.ready_fd, self.shaping_fd, self.exchange_fd)
+        return sorted({*self.mailbox_fds, *self.wake_fds, *single})
+
 
 class Learner:
     """One pack with its sampler and trainer, driven by messages."""
 
-    def __init__(self, setup: LearnerSetup, connection: Connection[Any, Any]) -> None:
+    def __init__(
+        self, setup: LearnerSetup, connection: Connection[FromLearner | ChildFailed, ToLearner]
+    ) -> None:
         self._setup, self._connection = setup, connection
         self._send_lock = threading.Lock()  # both threads send
         config, spec, plan = setup.config, setup.spec, setup.plan
@@ -119,7 +144,7 @@ class Learner:
         self._limits: dict[int, int] = {}
         """Index of a member -> steps with which it waits for a decision: that is reported at once."""
         self.stopped = False
-        self._send(("ready",))
+        self._send(LearnerReady())
 
     def _learning_rate_factor(self) -> float | torch.Tensor:
         """The schedule's factor now, by each member's frames since its weights were drawn.
@@ -191,55 +216,56 @@ class Learner:
             else:
                 self.trainer.run(lambda: os.eventfd_write(ready_fd, 1))
         except Exception:  # noqa: BLE001 - the parent shows it and ends the run
-            self._send(("error", traceback.format_exc()))
+            self._send(ChildFailed(traceback.format_exc(), user_error=False))
             os._exit(1)
 
     # -- messages -------------------------------------------------------------------------------------------
 
-    def _handle(self, message: tuple[Any, ...]) -> None:
-        kind, *args = message
-        if kind == "stop":
-            self.trainer.stopping = True
-            self.stopped = True
-            return
-        if kind == "limit":
-            member, frames = args
-            self._limits[self._setup.plan.members.index(member)] = -(-frames // self._setup.spec.frame_skip)
-            return
-        known: dict[str, Callable[..., None]] = {
-            "edit": self._edit,
-            "slot": self._slot,
-            "export": self._export,
-            "remember": self.trainer.residents.remember,
-            "forget": self.trainer.residents.forget,
-            "save": self._save,
-        }
-        command = known[kind]
-        self.trainer.commands.append(lambda: command(*args))
-        with self.trainer.wake:
-            self.trainer.wake.notify()
+    def _handle(self, message: ToLearner) -> None:
+        match message:
+            case StopLearner():
+                self.trainer.stopping = True
+                self.stopped = True
+            case TrainUntil(member, frames):
+                index = self._setup.plan.members.index(member)
+                self._limits[index] = -(-frames // self._setup.spec.frame_skip)
+            case command:
+                self.trainer.commands.append(lambda: self._carry_out(command))
+                with self.trainer.wake:
+                    self.trainer.wake.notify()
 
-    def _send(self, message: tuple[Any, ...]) -> None:
+    def _carry_out(self, command: Command) -> None:
+        """Called by the thread that learns, between two optimiser steps."""
+        members = self.trainer.residents
+        match command:
+            case Edit():
+                self._send(self.trainer.apply(command))
+            case SlotChange():
+                self._send(SlotChanged(command, self.trainer.change_slot(command)))
+            case ExportMember(member, generation):
+                members.write_exchange(member, generation)
+                self._send(MemberExported(member))
+            case RememberMember(member, generation):
+                members.remember(member, generation)
+            case ForgetMember(member, generation):
+                members.forget(member, generation)
+            case SaveMember():
+                self._send(self._save(command))
+            case _:
+                assert_never(command)
+
+    def _save(self, command: SaveMember) -> MemberSaved | SaveFailed:
+        state, pack = self.trainer.residents.state(command.member), self.pack
+        weights, normalisers = pack.weights_of(state), pack.statistics_of(state)
+        try:
+            save_member(command.path, weights, normalisers, command.member, command.values)
+        except OSError as error:
+            return SaveFailed(command.path, str(error))
+        return MemberSaved(command.path)
+
+    def _send(self, message: FromLearner | ChildFailed) -> None:
         with self._send_lock:
             self._connection.send(message)
-
-    def _edit(self, edit: Edit) -> None:
-        self._send(("applied", self.trainer.apply(edit)))
-
-    def _slot(self, change: SlotChange) -> None:
-        self._send(("slot_changed", change, self.trainer.change_slot(change)))
-
-    def _export(self, member: int, generation: int | None) -> None:
-        self.trainer.residents.write_exchange(member, generation)
-        self._send(("exported", member))
-
-    def _save(self, member: int, path: Path, values: Values) -> None:
-        try:
-            save_member(path, self.pack, self.trainer.residents.state(member), member, values)
-        except OSError as error:
-            self._send(("not_saved", path, str(error)))
-        else:
-            self._send(("saved", path))
 
     def _report_limits(self) -> None:
         steps = self.sampler.tally.steps
@@ -277,7 +303,7 @@ class Learner:
         stage_seconds = {k: v - self._reported.get(k, 0.0) for k, v in totals.items()}
         self._reported = totals
         report = LearnerReport(plan.device, members, episodes, stage_seconds, lag_max, discarded, games)
-        self._send(("report", report))
+        self._send(report)
 
 
 def _pin(box: Mailbox) -> None:
@@ -292,11 +318,10 @@ def main() -> None:
     try:
         Learner(setup, connection).run()
     except ConfigError as error:
-        connection.send(("user_error", str(error)))
+        send_failure(connection, str(error), user_error=True)
         sys.exit(1)
     except Exception:  # noqa: BLE001 - shown by the parent
-        with contextlib.suppress(BrokenPipeError):
-            connection.send(("error", traceback.format_exc()))
+        send_failure(connection, traceback.format_exc(), user_error=False)
         sys.exit(1)
 
 

@@ -1,7 +1,7 @@
 """The part that thinks: pure, seeded Python. No torch, no processes, no I/O.
 
-All that is needed to train a population of one's own things: `from pbt_rl.pbt import run, HyperSpec, ...`. Each
-name is imported when it is first asked for.
+Controllers, rules and searches for a population of one's own: `from pbt_rl.pbt import PbtController, ...`;
+`pbt_rl.tune` trains it. Each name is imported when it is first used.
 """
 
 from __future__ import annotations
@@ -62,9 +62,6 @@ if TYPE_CHECKING:
     from pbt_rl.pbt.search.hyperband import Hyperband
     from pbt_rl.pbt.search.hypertrick import HyperTrick, SuccessiveHalving
     from pbt_rl.pbt.search.random_search import GridSearch, RandomSearch
-    from pbt_rl.tune.api import run
-    from pbt_rl.tune.training import Evaluation, Outcome, Result
-    from pbt_rl.tune.workers import Member
 
 __all__ = [
     "Asynchronous",
@@ -74,7 +71,6 @@ __all__ = [
     "Controller",
     "CustomExplore",
     "Decision",
-    "Evaluation",
     "Exploit",
     "ExploitPipeline",
     "Explore",
@@ -86,12 +82,10 @@ __all__ = [
     "Hyperband",
     "Impala",
     "Lineage",
-    "Member",
     "MemberReport",
     "MfPbt",
     "MultiplyOrDivide",
     "Mutate",
-    "Outcome",
     "PartiallySynchronous",
     "Pb2",
     "PbtController",
@@ -106,7 +100,6 @@ __all__ = [
     "Resample",
     "ResampleAll",
     "Restart",
-    "Result",
     "Selection",
     "SigmaGap",
     "StaticController",
@@ -120,13 +113,11 @@ __all__ = [
     "choice_spec",
     "decode",
     "flat_table",
-    "run",
     "sample_prior",
 ]
 
 _ROOMS = {
     "pbt.controllers": "PbtController StaticController",
-    "tune.workers": "Member",
     "pbt.decisions": "Continue Controller Decision MemberReport Mutate PopulationReport Replace Restart Stop",
     "pbt.exploit.base": "Exploit Gap Selection",
     "pbt.exploit.truncation": "ExploitPipeline SigmaGap Truncation",
@@ -137,14 +128,12 @@ _ROOMS = {
     "pbt.search.hyperband": "Hyperband",
     "pbt.hypers": "HyperSpec Values boolean_spec choice_spec decode flat_table sample_prior",
     "pbt.lineage": "Lineage",
-    "tune.api": "run",
     "pbt.mf_pbt": "MfPbt",
     "pbt.explore.pb2": "Pb2",
     "pbt.search.random_search": "GridSearch RandomSearch",
     "pbt.ready": "Asynchronous PartiallySynchronous Ready Synchronous",
     "pbt.schedule": "Replay",
     "pbt.search.hypertrick": "HyperTrick SuccessiveHalving",
-    "tune.training": "Evaluation Outcome Result",
 }
 _ROOM = {name: room for room, names in _ROOMS.items() for name in names.split()}
 

@@ -40,8 +40,8 @@ from pbt_rl.learner.build import build_net, build_pack, obs_layouts
 from pbt_rl.pbt.hypers import hyper_table
 from pbt_rl.plan import PackPlan
 from pbt_rl.play.video import Camera, Film, check_film, filmed_unit
-from pbt_rl.record.checkpoint import load_weights, weights_path
-from pbt_rl.record.folder import config_from_json
+from pbt_rl.record.checkpoint import load_weights
+from pbt_rl.record.folder import RunFolder, config_from_json
 
 MAX_ROWS = 8
 """Episodes that are played at once, each row its own share of them."""
@@ -80,7 +80,7 @@ def evaluate(run: Path, member: str, episodes: int, video: Path | None, seed: in
         dmlab=dataclasses.replace(config.dmlab, test=True, background_resets=False, level_seeds=0),
     )
     spec = probe(config.env, options)
-    pack = load_pack(config, spec, weights_path(run, number), seed)
+    pack = load_pack(config, spec, RunFolder(run).weights(number), seed)
     rows = -(-min(episodes, MAX_ROWS) // spec.seats) * spec.seats
     unit: Unit
     camera = None
@@ -139,29 +139,29 @@ def _print_tasks(spec: EnvSpec, played: list[PlayedEpisode]) -> None:
 
 def read_config(run: Path) -> Config:
     """Read the config of a run. Raises ConfigError where there is none."""
-    data = _read_json(run / "config.json", f"{run} is not a run: it has no config.json")
+    data = _read_json(RunFolder(run).config, f"{run} is not a run: it has no config.json")
     try:
         return config_from_json(data)
     except TypeError as error:
-        raise ConfigError(f"{run / 'config.json'} is not the config of a run: {error}") from error
+        raise ConfigError(f"{RunFolder(run).config} is not the config of a run: {error}") from error
 
 
 def find_member(run: Path, member: str) -> int:
     """Turn `best` or an id into the id of a member whose weights were saved. Raises ConfigError."""
     if member == "best":
         summary = _read_json(
-            run / "summary.json",
+            RunFolder(run).summary,
             f"--member best: {run} has no summary.json: it has not ended; give an id, saved: {_saved(run)}",
         )
         best = summary.get("best_member")
         number = 0 if best is None else best  # no episode finished: the run saved member 0
         if not isinstance(number, int):
-            raise ConfigError(f"{run / 'summary.json'}: best_member is {best!r}, not the id of a member")
+            raise ConfigError(f"{RunFolder(run).summary}: best_member is {best!r}, not the id of a member")
     elif member.isascii() and member.isdigit():
         number = int(member)
     else:
         raise ConfigError(f"--member {member!r} cannot be used: write best or the id of a member")
-    if not weights_path(run, number).is_file():
+    if not RunFolder(run).weights(number).is_file():
         raise ConfigError(
             f"--member {member}: weights of member {number} were not saved; saved: {_saved(run)}"
         )
@@ -169,8 +169,7 @@ def find_member(run: Path, member: str) -> int:
 
 
 def _saved(run: Path) -> str:
-    paths = sorted((run / "checkpoints").glob("policy_*.safetensors"))
-    return ", ".join(str(int(path.stem.removeprefix("policy_"))) for path in paths) or "none"
+    return ", ".join(map(str, RunFolder(run).saved_members())) or "none"
 
 
 def _read_json(path: Path, if_missing: str) -> dict[str, Any]:

@@ -33,7 +33,7 @@ from pbt_rl.envs.custom import find_factory
 from pbt_rl.envs.registry import make_unit, probe
 from pbt_rl.errors import ConfigError, environment_code
 from pbt_rl.play.evaluate import Player, find_member, load_pack, read_config, shares
-from pbt_rl.record.checkpoint import weights_path
+from pbt_rl.record.folder import RunFolder
 
 MAX_GAMES = 16
 """Games that are played at once."""
@@ -113,7 +113,7 @@ def evaluate_against(run: Path, member: str, against: str, games: int, seed: int
     tables = min(total, -(-MAX_GAMES // spec.seats) * spec.seats)
     own_G, other_G = rows_of_seats(tables, spec.seats)
     player = Player(
-        load_pack(config, spec, weights_path(run, number), seed), spec, len(own_G), seed, greedy=greedy
+        load_pack(config, spec, RunFolder(run).weights(number), seed), spec, len(own_G), seed, greedy=greedy
     )
     opponent, name = find_opponent(against, spec, len(other_G), seed + 1, greedy=greedy)
     how = "greedy" if greedy else "sampled"
@@ -209,7 +209,7 @@ def find_opponent(against: str, spec: EnvSpec, rows: int, seed: int, *, greedy: 
         return RandomPlayer(spec, seed), "random actions"
     folder, at, frames = against.rpartition("@")
     run = Path(folder if at else against)
-    if (run / "config.json").is_file():
+    if RunFolder(run).config.is_file():
         config = read_config(run)
         theirs = probe(config.env, config.env_options)
         if (theirs.obs, theirs.action, theirs.seats) != (spec.obs, spec.action, spec.seats):
@@ -236,13 +236,13 @@ def find_opponent(against: str, spec: EnvSpec, rows: int, seed: int, *, greedy: 
 
 def _present(run: Path) -> tuple[Path, str]:
     number = find_member(run, "best")
-    return weights_path(run, number), f"member {number} of {run}"
+    return RunFolder(run).weights(number), f"member {number} of {run}"
 
 
 def _past(run: Path, frames: str) -> tuple[Path, str]:
-    kept = sorted(int(p.name.removeprefix("at_")) for p in (run / "checkpoints").glob("at_*"))
+    kept = RunFolder(run).snapshots()
     if not frames.isdigit() or int(frames) not in kept:
         known = ", ".join(map(str, kept)) or "none (train with --save-every-frames)"
         raise ConfigError(f"--against {run}@{frames}: nothing was kept at {frames} frames; kept: {known}")
-    path = next(iter(sorted((run / "checkpoints" / f"at_{frames}").glob("policy_*.safetensors"))))
-    return path, f"member {int(path.stem.removeprefix('policy_'))} of {run} at {int(frames):,} frames"
+    member = RunFolder(run).saved_members(int(frames))[0]
+    return RunFolder(run).weights(member, int(frames)), f"member {member} of {run} at {int(frames):,} frames"

@@ -1,4 +1,4 @@
-"""What a run leaves on disk: folder, journal, summary, weights.
+"""The files of a run: folder, journal, weights.
 
 Imports no process, no display and no learner.
 """

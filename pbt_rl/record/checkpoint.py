@@ -1,4 +1,4 @@
-"""Weights on disk: safetensors and JSON, nothing that is executed when it is read."""
+"""Weights on disk: safetensors and JSON. Reading them executes nothing."""
 
 from __future__ import annotations
 
@@ -8,43 +8,46 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import load_file, save_file
-from torch import Tensor
+from torch import Tensor, nn
 
-from pbt_rl.algos.models import PolicyNet
-from pbt_rl.algos.pack import Pack
 from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.hypers import Values
 
-
-def weights_path(run: Path, member: int, at_frames: int | None = None) -> Path:
-    """Where a member's weights lie: those of the run's end, or those kept after so many frames of each member."""
-    folder = run / "checkpoints"
-    return (folder if at_frames is None else folder / f"at_{at_frames}") / f"policy_{member:02d}.safetensors"
+WEIGHTS, NORMALISERS = "net.", "stats."
+"""Prefixes of the names in the file."""
 
 
-def save_member(path: Path, pack: Pack, state: Mapping[str, Tensor], member: int, values: Values) -> None:
-    """Write one member: named weights, its normalisers, and what it is in `.json` beside them.
+def save_member(
+    path: Path, weights: Mapping[str, Tensor], normalisers: Mapping[str, Tensor], member: int, values: Values
+) -> None:
+    """Write the weights and normalisers of one member in one piece, and its id and values as `.json` beside them.
 
-    state: what the pack's `export_member` gave.
+    weights: by the names of the network's `state_dict`. Raises OSError.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    tensors = {f"net.{k}": v.contiguous() for k, v in pack.weights_of(state).items()}
-    tensors |= {f"stats.{k}": v for k, v in pack.statistics_of(state).items()}
+    tensors = {f"{WEIGHTS}{name}": tensor.contiguous() for name, tensor in weights.items()}
+    tensors |= {f"{NORMALISERS}{name}": tensor for name, tensor in normalisers.items()}
     partial = path.with_suffix(".partial")
     save_file(tensors, partial)
     partial.replace(path)
     path.with_suffix(".json").write_text(json.dumps({"member": member, "values": values}, indent=2) + "\n")
 
 
-def load_weights(path: Path, net: PolicyNet) -> dict[str, Tensor]:
-    """Put saved weights into a network; return the normalisers. Raises ConfigError if they do not fit."""
+def load_weights(path: Path, net: nn.Module) -> dict[str, Tensor]:
+    """Load saved weights into a network; return the normalisers.
+
+    Raises ConfigError if the file is missing or does not fit the network.
+    """
     if not path.is_file():
-        raise ConfigError(f"{path} is not there: the run saved no weights for this member")
+        raise ConfigError(f"{path} does not exist: the run saved no weights of this member")
     tensors = load_file(path)
-    weights = {k.removeprefix("net."): v for k, v in tensors.items() if k.startswith("net.")}
     try:
-        net.load_state_dict(weights)
+        net.load_state_dict(_named(WEIGHTS, tensors))
     except RuntimeError as error:
         raise ConfigError(f"{path} does not fit the network of the run's config.json: {error}") from error
     with torch.no_grad():
-        return {k.removeprefix("stats."): v for k, v in tensors.items() if k.startswith("stats.")}
+        return _named(NORMALISERS, tensors)
+
+
+def _named(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}

@@ -1,43 +1,139 @@
-"""A run's folder, and its config as JSON."""
+"""A run's folder: where each file lies, and the JSON files in it.
+
+runs/NAME/
+  config.json      the whole config
+  journal.jsonl    everything that happened, see `record.journal`
+  summary.json     the result; from the end of the run on
+  policy_00.json   present hypers and shaping of member 0
+  policy_00/       TensorBoard events of member 0
+  population/      TensorBoard events of the population
+  checkpoints/     weights: policy_00.safetensors at the end, at_FRAMES/policy_00.safetensors during the run
+  report/          the output of `pbt-rl report`
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import math
+import os
 import shutil
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
+from pbt_rl.pbt.hypers import SHAPING, Values
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """Paths of the files of one run, which need not exist, and writers of its small JSON files."""
+
+    path: Path
+
+    @property
+    def config(self) -> Path:
+        """The config, as `to_json` returns it."""
+        return self.path / "config.json"
+
+    @property
+    def journal(self) -> Path:
+        """The events."""
+        return self.path / "journal.jsonl"
+
+    @property
+    def summary(self) -> Path:
+        """The result."""
+        return self.path / "summary.json"
+
+    @property
+    def checkpoints(self) -> Path:
+        """Folder of weights."""
+        return self.path / "checkpoints"
+
+    @property
+    def population_events(self) -> Path:
+        """Folder of the population's TensorBoard events."""
+        return self.path / "population"
+
+    def member_events(self, member: int) -> Path:
+        """Folder of a member's TensorBoard events."""
+        return self.path / _policy(member)
+
+    def values(self, member: int) -> Path:
+        """Present hypers and shaping of a member."""
+        return self.path / f"{_policy(member)}.json"
+
+    def weights(self, member: int, at_frames: int | None = None) -> Path:
+        """Weights of a member: those of the run's end, or those kept when each member had `at_frames` frames."""
+        folder = self.checkpoints if at_frames is None else self.checkpoints / f"at_{at_frames}"
+        return folder / f"{_policy(member)}.safetensors"
+
+    def saved_members(self, at_frames: int | None = None) -> list[int]:
+        """Ids of the members whose weights are there, in order."""
+        folder = self.weights(0, at_frames).parent
+        return sorted(int(p.stem.removeprefix("policy_")) for p in folder.glob("policy_*.safetensors"))
+
+    def snapshots(self) -> list[int]:
+        """Frames at which weights were kept during the run, in order."""
+        return sorted(int(p.name.removeprefix("at_")) for p in self.checkpoints.glob("at_*"))
+
+    def write_values(self, member: int, generation: int, values: Values) -> None:
+        """Write the present hypers and shaping of a member, for people. Raises OSError."""
+        content = {
+            "member": member,
+            "generation": generation,
+            "hypers": {k: v for k, v in values.items() if not k.startswith(SHAPING)},
+            "shaping": {k.removeprefix(SHAPING): v for k, v in values.items() if k.startswith(SHAPING)},
+        }
+        self.values(member).write_text(json.dumps(content, indent=2) + "\n")
+
+    def write_summary(self, content: Mapping[str, Any]) -> None:
+        """Write the result in one piece: a reader sees the old file or the whole new one.
+
+        NaN and infinities are written as null. Raises OSError; then no half-written file is left.
+        """
+        text = json.dumps(_finite(dict(content)), indent=2, allow_nan=False) + "\n"
+        draft = self.summary.with_name(f".{self.summary.name}.{os.getpid()}")
+        try:
+            with draft.open("w", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            draft.replace(self.summary)
+        finally:
+            draft.unlink(missing_ok=True)
 
 
 def create_run_folder(config: Config) -> tuple[Config, Path]:
-    """Make the folder of a run and write its config. Raises ConfigError where that cannot be done.
+    """Make the folder of a run and write its config; return the config with its name filled in, and the folder.
 
-    Returns the config with its name filled in.
+    Raises ConfigError if the folder exists already (without `overwrite`) or cannot be written.
     """
     name = config.name or f"{config.env.replace('/', '-').replace(':', '-')}-{time.strftime('%Y%m%d-%H%M%S')}"
     config = dataclasses.replace(config, name=name)
-    folder = config.out / name
-    if folder.exists():
+    run = RunFolder(config.out / name)
+    if run.path.exists():
         if not config.overwrite:
             raise ConfigError(
-                f"--name {name}: {folder} exists already; choose another name or add --overwrite"
+                f"--name {name}: {run.path} exists already; choose another name or add --overwrite"
             )
-        if not (folder / "config.json").is_file():
+        if not run.config.is_file():
             raise ConfigError(
-                f"--overwrite: {folder} is not a run (it has no config.json); remove it yourself"
+                f"--overwrite: {run.path} is not a run (it has no config.json); remove it yourself"
             )
     try:
-        if folder.exists():
-            shutil.rmtree(folder)
-        folder.mkdir(parents=True)
-        (folder / "config.json").write_text(json.dumps(to_json(config), indent=2) + "\n")
+        if run.path.exists():
+            shutil.rmtree(run.path)
+        run.path.mkdir(parents=True)
+        run.config.write_text(json.dumps(to_json(config), indent=2) + "\n")
     except OSError as error:
         raise ConfigError(f"--out {config.out} cannot be written: {error.strerror or error}") from error
-    return config, folder
+    return config, run.path
 
 
 def to_json(config: Config) -> dict[str, Any]:
@@ -70,3 +166,16 @@ def _rebuild(kind: type[Any], data: dict[str, Any]) -> Any:
         else:
             values[name] = Path(value) if name == "out" else value
     return kind(**values)
+
+
+def _policy(member: int) -> str:
+    return f"policy_{member:02d}"
+
+
+def _finite(value: Any) -> Any:
+    """Return the value with None for every NaN and infinity, which JSON cannot represent."""
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -6,6 +6,7 @@ import os
 import pickle
 from pathlib import Path
 
+from pbt_rl.display.drawing import DrawingSetup
 from pbt_rl.wire.process import begin_child
 
 NAMES = ("objective", "forest", "schedules")
@@ -25,10 +26,11 @@ def images(run: Path) -> dict[str, bytes]:
 
 def main() -> None:
     """Draw what the parent asks for into the file that it gives."""
-    _, (run, descriptor, priority) = begin_child()
-    os.nice(priority)
-    with os.fdopen(descriptor, "wb") as file:
-        pickle.dump(images(run), file)
+    _, setup = begin_child()
+    assert isinstance(setup, DrawingSetup)
+    os.nice(setup.priority)
+    with os.fdopen(setup.descriptor, "wb") as file:
+        pickle.dump(images(setup.run), file)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from typing import Any
 from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.decisions import Decision, Stop, decision_from_dict
 from pbt_rl.pbt.lineage import Lineage, Node, mean
+from pbt_rl.record.folder import RunFolder
 from pbt_rl.record.journal import read_journal
 
 _PHASE = re.compile(r"phase (\d+)")
@@ -182,7 +183,7 @@ class Record:
 
 def read_run(folder: Path) -> Record:
     """Read the journal of a run's folder. Raises ConfigError where it is none."""
-    path = folder / "journal.jsonl"
+    path = RunFolder(folder).journal
     try:
         events = read_journal(path)
     except (OSError, ValueError) as error:

@@ -11,8 +11,9 @@ from typing import Any
 import pbt_rl
 from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
-from pbt_rl.record.folder import config_from_json
-from pbt_rl.record.journal import Mismatch, git_version, read_journal, replay_decisions
+from pbt_rl.pbt.audit import Mismatch, audit_decisions
+from pbt_rl.record.folder import RunFolder, config_from_json
+from pbt_rl.record.journal import git_version, read_journal
 from pbt_rl.run.controllers import build_controller
 from pbt_rl.run.resolved import value_table
 
@@ -26,7 +27,7 @@ def replay(run: Path) -> int:
     """
     config, events = _read(run)
     controller = build_controller(config, value_table(config, events[0]["spec"]["shaping"]), config.seed)
-    mismatches = replay_decisions(events, controller)
+    mismatches = audit_decisions(events, controller)
     rounds = [event for event in events if event["event"] == "round"]
     decisions = sum(len(event["decisions"]) for event in rounds)
     counted = f"{len(rounds)} rounds with {decisions} decisions, and the values of all members at the start"
@@ -40,8 +41,8 @@ def replay(run: Path) -> int:
 
 def _read(run: Path) -> tuple[Config, list[dict[str, Any]]]:
     try:
-        config = config_from_json(json.loads((run / "config.json").read_text()))
-        events = read_journal(run / "journal.jsonl")
+        config = config_from_json(json.loads(RunFolder(run).config.read_text()))
+        events = read_journal(RunFolder(run).journal)
     except ConfigError:
         raise
     except (OSError, ValueError, TypeError, AttributeError) as error:
@@ -54,7 +55,7 @@ def _read(run: Path) -> tuple[Config, list[dict[str, Any]]]:
 
 
 def _described(mismatch: Mismatch, event: Mapping[str, Any]) -> str:
-    pairs = zip_longest(mismatch.recorded, mismatch.replayed)
+    pairs = zip_longest(mismatch.recorded, mismatch.decided)
     recorded, replayed = next((a, b) for a, b in pairs if a != b)
     where = "values at the start" if event["event"] == "initial" else f"round at {event['frames']:,} frames"
     lines = [f"first in line {mismatch.index + 1} of the journal, the {where}:"]

@@ -1,66 +1,91 @@
 """The fleet: every process of a run, and the anonymous memory between them.
 
-It knows how processes start, die and are replaced; what they say is passed on. In serial mode the same setups
-run inline (`InlineFleet`), turn by turn in the supervisor's process.
+It starts processes, notices how they end, replaces them, and passes their messages on without reading them. In serial
+mode the same setups run inline (`InlineFleet`), turn by turn in the supervisor's process.
 """
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, Pipe, wait
-from typing import Any, Literal, Protocol
+from typing import Never, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pbt_rl.config import Config
-from pbt_rl.envs.base import EnvSpec
-from pbt_rl.envs.registry import EnvOptions
 from pbt_rl.learner.learner import Learner
 from pbt_rl.pbt.hypers import Values
-from pbt_rl.plan import Plan
 from pbt_rl.run.memory import Matchups, Memory
+from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.wire.actor import Actor
 from pbt_rl.wire.mailbox import HEARTBEAT_NS
+from pbt_rl.wire.messages import FromLearner, StopLearner, ToLearner
 from pbt_rl.wire.process import Child
 
 GRACE_SECONDS = 3.0
+HANG_CHECK_SECONDS = 1.0
+
+LearnerChild = Child[ToLearner, FromLearner]
+ActorChild = Child[Never, Never]
+"""Steps and actions go through mailboxes: an actor receives its setup, and sends an error if it fails."""
 
 
 @dataclass(frozen=True)
-class Event:
-    """Something happened in the fleet. `index`: of the pack (message, learner_died) or the actor."""
+class Received:
+    """A learner has sent a message."""
 
-    kind: Literal["message", "learner_died", "actor_died", "actor_hung"]
-    index: int
-    content: Any
-    """The message; or in words how it ended, with a traceback where there is one."""
+    pack: int
+    message: FromLearner
+
+
+@dataclass(frozen=True)
+class LearnerDied:
+    """A learner process has ended. text: the error that it sent, else how it ended."""
+
+    pack: int
+    text: str
+
+
+@dataclass(frozen=True)
+class ActorFailed:
+    """An actor process has ended, or takes no step any more.
+
+    text: the error that it sent, else how it ended or for how long it has hung.
+    """
+
+    actor: int
+    text: str
     user_error: bool = False
-    """An actor broke a contract that only its user can mend."""
+    """The environment broke a contract that only its user can mend."""
+    hung: bool = False
+
+
+Event = Received | LearnerDied | ActorFailed
 
 
 class Fleet(Protocol):
-    """What the supervisor needs of the processes."""
+    """The processes of a run, as the supervisor uses them."""
 
     def events(self, patience_seconds: float) -> Iterator[Event]:
-        """Wait for something to happen, at most so long, and say what."""
+        """Wait for something to happen, at most for this long; yield what has happened."""
 
-    def send(self, pack: int, message: tuple[Any, ...]) -> None:
-        """Say something to a learner."""
+    def send(self, pack: int, message: ToLearner) -> None:
+        """Send a message to a learner."""
 
     def restart_actor(self, actor: int) -> None:
         """Replace an actor that died or hangs."""
 
     def environment_seconds(self) -> float:
-        """CPU-seconds that all environments took, in total."""
+        """Return the CPU-seconds that all environments took, in total."""
 
-    def steps_answered(self, actor: int) -> int:
-        """How many actions an actor's units were given, in total: 0 says that it never got to work."""
+    def actions_given(self, actor: int) -> int:
+        """Return how many actions an actor's units were given, in total: 0 if it never became usable."""
 
     def set_matchup(self, pack: int, row_UES: NDArray[np.int64]) -> int:
-        """Have a pack's environments played by these rows, [U, E, S]; returns the version of the matchup."""
+        """Seat these rows, [U, E, S], in a pack's environments; returns the version of the matchup."""
 
     def close(self) -> None:
         """End every process and release all memory."""
@@ -69,94 +94,57 @@ class Fleet(Protocol):
 class ProcessFleet:
     """Actors and learners as processes."""
 
-    def __init__(
-        self,
-        config: Config,
-        options: EnvOptions,
-        spec: EnvSpec,
-        plan: Plan,
-        values: list[Values],
-        matchups: Matchups = (),
-    ) -> None:
-        self._memory = Memory(config, options, spec, plan, values, matchups)
-        self._timeout = config.actor_timeout_seconds
-        self._learners: list[Child] = []
-        self._actors: list[Child] = []
+    def __init__(self, resolved: ResolvedRun, values: Sequence[Values], matchups: Matchups = ()) -> None:
+        self._memory = Memory(resolved, values, matchups)
+        self._timeout = resolved.config.actor_timeout_seconds
+        self._learners: list[LearnerChild] = []
+        self._actors: list[ActorChild] = []
         self._hang_check = time.monotonic()
         try:
             for number, setup in enumerate(self._memory.learners):
-                fds = {
-                    *setup.mailbox_fds,
-                    *setup.wake_fds,
-                    setup.ready_fd,
-                    setup.shaping_fd,
-                    setup.exchange_fd,
-                }
                 label = f"learner {number} ({setup.plan.device})"
-                self._learners.append(Child("pbt_rl.learner.learner", label, setup, sorted(fds)))
+                self._learners.append(Child("pbt_rl.learner.learner", label, setup, setup.fds))
             for index in range(len(self._memory.actors)):
                 self._actors.append(self._start_actor(index))
         except BaseException:
             self.close()
             raise
 
-    def _start_actor(self, index: int) -> Child:
+    def _start_actor(self, index: int) -> ActorChild:
         record = self._memory.actors[index]
         for box in record.boxes:
             box.header[HEARTBEAT_NS] = time.monotonic_ns()
-        setup = record.setup
-        fds = [*setup.mailbox_fds, setup.shaping_fd, setup.wake_fd, setup.ready_fd]
-        if setup.matchup_fd >= 0:
-            fds.append(setup.matchup_fd)
-        return Child("pbt_rl.wire.actor", f"actor {index}", setup, fds)
+        return Child("pbt_rl.wire.actor", f"actor {index}", record.setup, record.setup.fds)
 
     def events(self, patience_seconds: float) -> Iterator[Event]:
-        """See Fleet. A death is told after all that the process still said."""
-        sources: dict[Any, tuple[list[Child], int]] = {}
-        for children in (self._learners, self._actors):
-            for i, child in enumerate(children):
-                sources[child.connection] = sources[child.sentinel] = (children, i)
-        for source in wait(list(sources), patience_seconds):
-            children, i = sources[source]
-            child = children[i]
-            if source is child.connection:
-                yield from self._messages(children, i)
-            elif child.exit_code() is not None:
-                yield from self._messages(children, i)
-                yield self._death(children, i, child.how_it_ended())
-        if time.monotonic() - self._hang_check > 1.0:
+        """See Fleet. A death is reported after all messages that the process sent."""
+        children: list[LearnerChild | ActorChild] = [*self._learners, *self._actors]
+        sources = {source: child for child in children for source in (child.connection, child.sentinel)}
+        ready = set(wait(sources, patience_seconds))
+        for pack, learner in enumerate(self._learners):
+            if ready & {learner.connection, learner.sentinel}:
+                yield from (Received(pack, message) for message in learner.messages())
+                if learner.sentinel in ready:
+                    yield LearnerDied(pack, learner.ending().text)
+        for index, actor in enumerate(self._actors):
+            if ready & {actor.connection, actor.sentinel}:
+                yield from actor.messages()
+                if actor.sentinel in ready:
+                    ending = actor.ending()
+                    yield ActorFailed(index, ending.text, user_error=ending.user_error)
+        if time.monotonic() - self._hang_check > HANG_CHECK_SECONDS:
             self._hang_check = time.monotonic()
             yield from self._hung_actors()
 
-    def _messages(self, children: list[Child], index: int) -> Iterator[Event]:
-        child = children[index]
-        try:
-            while child.connection.poll():
-                message = child.connection.recv()
-                if message[0] in ("error", "user_error"):
-                    child.last_words = message[1]
-                    child.user_error = message[0] == "user_error"
-                else:
-                    yield Event("message", index, message)
-        except (EOFError, ConnectionError):
-            child.exit_code_soon()
-
-    def _death(self, children: list[Child], index: int, ending: str) -> Event:
-        child = children[index]
-        text = child.last_words or ending
-        kind: Literal["learner_died", "actor_died"] = (
-            "learner_died" if children is self._learners else "actor_died"
-        )
-        return Event(kind, index, text, child.user_error)
-
-    def _hung_actors(self) -> Iterator[Event]:
+    def _hung_actors(self) -> Iterator[ActorFailed]:
         for index, record in enumerate(self._memory.actors):
             # The oldest of its units may wait for the others, but all of them are never this old at once.
             seconds = [box.seconds_with_actor() for box in record.boxes]
             if min(seconds) > self._timeout or max(seconds) > self._timeout * len(seconds):
-                yield Event("actor_hung", index, f"actor {index} took no step for {max(seconds):.0f} s")
+                text = f"actor {index} took no step for {max(seconds):.0f} s"
+                yield ActorFailed(index, text, hung=True)
 
-    def send(self, pack: int, message: tuple[Any, ...]) -> None:
+    def send(self, pack: int, message: ToLearner) -> None:
         """See Fleet."""
         self._learners[pack].connection.send(message)
 
@@ -173,26 +161,24 @@ class ProcessFleet:
         """See Fleet."""
         return self._memory.environment_seconds()
 
-    def steps_answered(self, actor: int) -> int:
+    def actions_given(self, actor: int) -> int:
         """See Fleet."""
-        return self._memory.steps_answered(actor)
+        return self._memory.actions_given(actor)
 
     def set_matchup(self, pack: int, row_UES: NDArray[np.int64]) -> int:
         """See Fleet."""
         return self._memory.set_matchup(pack, row_UES)
 
     def close(self) -> None:
-        """See Fleet. Learners are asked first; actors hold nothing that is worth waiting for."""
-        for child in self._learners:
-            try:
-                child.connection.send(("stop",))
-            except OSError:
-                continue
-        for child in self._actors:
-            child.end(0)
+        """See Fleet. Learners end by themselves; actors hold nothing that is worth waiting for."""
+        for learner in self._learners:
+            with contextlib.suppress(OSError):
+                learner.connection.send(StopLearner())
+        for actor in self._actors:
+            actor.end(0)
         deadline = time.monotonic() + GRACE_SECONDS
-        for child in self._learners:
-            child.end(max(0.0, deadline - time.monotonic()))
+        for learner in self._learners:
+            learner.end(max(0.0, deadline - time.monotonic()))
         self._actors, self._learners = [], []
         self._memory.close()
 
@@ -200,47 +186,39 @@ class ProcessFleet:
 class InlineFleet:
     """Serial mode: actors and the learner take turns in this process; the same seed gives the same bits."""
 
-    def __init__(
-        self,
-        config: Config,
-        options: EnvOptions,
-        spec: EnvSpec,
-        plan: Plan,
-        values: list[Values],
-        matchups: Matchups = (),
-    ) -> None:
-        self._memory = Memory(config, options, spec, plan, values, matchups)
-        self._ours: Connection[Any, Any]
+    def __init__(self, resolved: ResolvedRun, values: Sequence[Values], matchups: Matchups = ()) -> None:
+        self._memory = Memory(resolved, values, matchups)
+        self._ours: Connection[ToLearner, FromLearner]
         self._ours, theirs = Pipe()
         self._learner = Learner(self._memory.learners[0], theirs)
         self._actors = [Actor(record.setup) for record in self._memory.actors]
 
     def events(self, patience_seconds: float) -> Iterator[Event]:
-        """See Fleet. Takes turns until the learner says something."""
+        """See Fleet. Takes turns until the learner sends a message."""
         deadline = time.monotonic() + patience_seconds
         while not self._ours.poll() and time.monotonic() < deadline:
             for actor in self._actors:
                 actor.turn()
             self._learner.turn()
         while self._ours.poll():
-            yield Event("message", 0, self._ours.recv())
+            yield Received(0, self._ours.recv())
 
-    def send(self, pack: int, message: tuple[Any, ...]) -> None:
+    def send(self, pack: int, message: ToLearner) -> None:
         """See Fleet."""
         assert pack == 0, "serial mode has one pack"
         self._ours.send(message)
 
     def restart_actor(self, actor: int) -> None:
-        """Never asked for: an environment that raises ends a serial run with its traceback."""
+        """Fail: no event asks for it, since an environment that raises ends a serial run with its traceback."""
         raise AssertionError(actor)
 
     def environment_seconds(self) -> float:
         """See Fleet."""
         return self._memory.environment_seconds()
 
-    def steps_answered(self, actor: int) -> int:
+    def actions_given(self, actor: int) -> int:
         """See Fleet."""
-        return self._memory.steps_answered(actor)
+        return self._memory.actions_given(actor)
 
     def set_matchup(self, pack: int, row_UES: NDArray[np.int64]) -> int:
         """See Fleet."""

@@ -11,20 +11,23 @@ from numpy.typing import NDArray
 
 from pbt_rl.config import Config
 from pbt_rl.envs.base import EnvSpec
-from pbt_rl.envs.registry import EnvOptions
 from pbt_rl.learner.build import build_pack
 from pbt_rl.learner.learner import LearnerSetup
 from pbt_rl.pbt.hypers import SHAPING, Values
-from pbt_rl.plan import PackPlan, Plan
+from pbt_rl.plan import PackPlan
+from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.wire.actor import ActorSetup
 from pbt_rl.wire.mailbox import ACTIONS, BUSY_NS, Mailbox
 from pbt_rl.wire.memory import anonymous_memory
 from pbt_rl.wire.tables import MatchupTable, ShapingTable
 
+Matchups = Sequence[NDArray[np.int64]]
+"""[U, E, S] rows for each pack, as the run begins; empty if environments have one seat."""
+
 
 @dataclass
 class ActorRecord:
-    """An actor's record: what outlives the process in it."""
+    """The part of an actor that outlives its process."""
 
     pack: int
     setup: ActorSetup
@@ -32,111 +35,133 @@ class ActorRecord:
     restarts: int = 0
 
 
-Matchups = Sequence[NDArray[np.int64]]
-"""[U, E, S] rows for each pack, as the run begins; empty where an environment has one seat."""
+@dataclass(frozen=True)
+class PackMemory:
+    """Descriptors that the learner of a pack shares with its actors."""
+
+    shaping_fd: int
+    ready_fd: int
+    matchup: MatchupTable | None
+    """None if environments have one seat."""
 
 
 class Memory:
-    """Mailboxes, tables of shaping and matchups, eventfds and the exchange of a run, and the setups that name them."""
+    """Mailboxes, tables of shaping and matchups, eventfds and the exchange of a run, and the setups that name them.
 
-    def __init__(
-        self,
-        config: Config,
-        options: EnvOptions,
-        spec: EnvSpec,
-        plan: Plan,
-        values: list[Values],
-        matchups: Matchups = (),
-    ) -> None:
+    values: of all members at the start.
+    """
+
+    def __init__(self, resolved: ResolvedRun, values: Sequence[Values], matchups: Matchups = ()) -> None:
+        self._resolved, self._values = resolved, values
         self._fds: list[int] = []
-        self._matchups: list[MatchupTable] = []
         self.actors: list[ActorRecord] = []
         self.learners: list[LearnerSetup] = []
-        seeds = np.random.SeedSequence(config.seed)
-        exchange_bytes = _member_bytes(config, spec, plan.packs[0], values)
-        exchange_fd = self._own(anonymous_memory(exchange_bytes, "exchange"))
-        for number, pack in enumerate(plan.packs):
-            names, policies = tuple(spec.shaping), pack.slots
-            shaping_fd = self._own(anonymous_memory(ShapingTable.size(names, policies), "shaping"))
-            table = ShapingTable.map(names, policies, shaping_fd)
-            table.budget_frames[:] = config.train_for_frames
-            for p, member in enumerate(pack.members[:policies]):
-                table.write(p, 0, {n: values[member][SHAPING + n] for n in names})
-            matchup_fd, matchup_shape = -1, (0, 0, 0)
-            if matchups:
-                units, environments, seats = matchups[number].shape
-                matchup_shape = (units, environments, seats)
-                matchup_fd = self._own(anonymous_memory(MatchupTable.size(matchup_shape), "matchup"))
-                self._matchups.append(MatchupTable.map(matchup_shape, matchup_fd))
-                self._matchups[-1].write(matchups[number])
-            ready_fd = self._own(os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK))
-            pack_seed, *actor_seeds = seeds.spawn(1 + pack.actors)
-            for index, actor_seed in enumerate(actor_seeds):
-                wake_fd = self._own(os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK))
-                boxes = [
-                    Mailbox.create(spec, pack.rows, f"{number}-{index}") for _ in range(pack.units_per_actor)
-                ]
-                self._fds += [box.fd for box in boxes]
-                setup = ActorSetup(
-                    spec=spec,
-                    options=options,
-                    policies=policies,
-                    envs_per_policy=pack.envs_per_policy,
-                    seeds=tuple(int(x) for x in actor_seed.generate_state(len(boxes))),
-                    mailbox_fds=tuple(box.fd for box in boxes),
-                    shaping_fd=shaping_fd,
-                    wake_fd=wake_fd,
-                    ready_fd=ready_fd,
-                    warm_up_steps=tuple(
-                        config.decorrelate_steps * (index * len(boxes) + unit) // (pack.actors * len(boxes))
-                        for unit in range(len(boxes))
-                    ),
-                    matchup_fd=matchup_fd,
-                    matchup_shape=matchup_shape,
-                    first_unit=index * pack.units_per_actor,
-                )
-                self.actors.append(ActorRecord(number, setup, boxes))
-            mine = [record for record in self.actors if record.pack == number]
-            self.learners.append(
-                LearnerSetup(
-                    config=config,
-                    spec=spec,
-                    plan=pack,
-                    seed=int(pack_seed.generate_state(1)[0]),
-                    values=[values[m] for m in pack.members[:policies]],
-                    mailbox_fds=tuple(fd for record in mine for fd in record.setup.mailbox_fds),
-                    wake_fds=tuple(record.setup.wake_fd for record in mine for _ in record.boxes),
-                    ready_fd=ready_fd,
-                    shaping_fd=shaping_fd,
-                    exchange_fd=exchange_fd,
-                    exchange_bytes=exchange_bytes,
-                )
-            )
+        packs = resolved.plan.packs
+        self._exchange_bytes = _member_bytes(resolved.config, resolved.spec, packs[0], values)
+        self._exchange_fd = self._own(anonymous_memory(self._exchange_bytes, "exchange"))
+        self._packs = [
+            self._pack_memory(pack, matchups[number] if matchups else None)
+            for number, pack in enumerate(packs)
+        ]
+        seeds = np.random.SeedSequence(resolved.config.seed)
+        for number, pack in enumerate(packs):
+            learner_seed, *actor_seeds = seeds.spawn(1 + pack.actors)
+            actors = [self._actor(number, index, seed) for index, seed in enumerate(actor_seeds)]
+            self.actors += actors
+            self.learners.append(self._learner(number, actors, learner_seed))
 
     def _own(self, fd: int) -> int:
         self._fds.append(fd)
         return fd
 
+    def _eventfd(self) -> int:
+        return self._own(os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK))
+
+    def _pack_memory(self, pack: PackPlan, row_UES: NDArray[np.int64] | None) -> PackMemory:
+        """Make the tables of a pack and fill them for the members that hold its slots at the start."""
+        names = tuple(self._resolved.spec.shaping)
+        shaping_fd = self._own(anonymous_memory(ShapingTable.size(names, pack.slots), "shaping"))
+        shaping = ShapingTable.map(names, pack.slots, shaping_fd)
+        shaping.budget_frames[:] = self._resolved.config.train_for_frames
+        for slot, member in enumerate(pack.members[: pack.slots]):
+            shaping.write(slot, 0, {name: self._values[member][SHAPING + name] for name in names})
+        matchup = None
+        if row_UES is not None:
+            units, environments, seats = row_UES.shape
+            shape = (units, environments, seats)
+            matchup = MatchupTable.map(
+                shape, self._own(anonymous_memory(MatchupTable.size(shape), "matchup"))
+            )
+            matchup.write(row_UES)
+        return PackMemory(shaping_fd, self._eventfd(), matchup)
+
+    def _actor(self, number: int, index: int, seed: np.random.SeedSequence) -> ActorRecord:
+        """Make the mailboxes of an actor. number, index: of the pack, and of the actor among the pack's."""
+        config, spec, pack = self._resolved.config, self._resolved.spec, self._resolved.plan.packs[number]
+        shared, units = self._packs[number], pack.units_per_actor
+        boxes = [Mailbox.create(spec, pack.rows, f"{number}-{index}") for _ in range(units)]
+        self._fds += [box.fd for box in boxes]
+        first_unit = index * units
+        setup = ActorSetup(
+            spec=spec,
+            options=self._resolved.options,
+            policies=pack.slots,
+            envs_per_policy=pack.envs_per_policy,
+            seeds=tuple(int(x) for x in seed.generate_state(units)),
+            mailbox_fds=tuple(box.fd for box in boxes),
+            shaping_fd=shared.shaping_fd,
+            wake_fd=self._eventfd(),
+            ready_fd=shared.ready_fd,
+            warm_up_steps=tuple(
+                config.decorrelate_steps * unit // pack.units
+                for unit in range(first_unit, first_unit + units)
+            ),
+            matchup_fd=-1 if shared.matchup is None else shared.matchup.fd,
+            matchup_shape=(0, 0, 0) if shared.matchup is None else shared.matchup.shape,
+            first_unit=first_unit,
+        )
+        return ActorRecord(number, setup, boxes)
+
+    def _learner(
+        self, number: int, actors: Sequence[ActorRecord], seed: np.random.SeedSequence
+    ) -> LearnerSetup:
+        pack, shared = self._resolved.plan.packs[number], self._packs[number]
+        return LearnerSetup(
+            config=self._resolved.config,
+            spec=self._resolved.spec,
+            plan=pack,
+            seed=int(seed.generate_state(1)[0]),
+            values=[self._values[member] for member in pack.members[: pack.slots]],
+            mailbox_fds=tuple(fd for actor in actors for fd in actor.setup.mailbox_fds),
+            wake_fds=tuple(actor.setup.wake_fd for actor in actors for _ in actor.boxes),
+            ready_fd=shared.ready_fd,
+            shaping_fd=shared.shaping_fd,
+            exchange_fd=self._exchange_fd,
+            exchange_bytes=self._exchange_bytes,
+        )
+
     def environment_seconds(self) -> float:
-        """CPU-seconds in environments, in total."""
+        """Return the CPU-seconds spent in environments, in total."""
         return sum(int(box.header[BUSY_NS]) for record in self.actors for box in record.boxes) / 1e9
 
-    def steps_answered(self, actor: int) -> int:
-        """Actions given to an actor's units."""
+    def actions_given(self, actor: int) -> int:
+        """Return how many actions an actor's units were given, in total."""
         return sum(int(box.header[ACTIONS]) for box in self.actors[actor].boxes)
 
     def set_matchup(self, pack: int, row_UES: NDArray[np.int64]) -> int:
         """See Fleet."""
-        return self._matchups[pack].write(row_UES)
+        table = self._packs[pack].matchup
+        assert table is not None, "environments of one seat have no matchups"
+        return table.write(row_UES)
 
     def close(self) -> None:
-        """Close every descriptor; memory goes with the last mapping of it."""
+        """Close every descriptor; memory goes with its last mapping. Safe to call twice."""
         for fd in self._fds:
             os.close(fd)
         self._fds.clear()
 
 
-def _member_bytes(config: Config, spec: EnvSpec, plan: PackPlan, values: list[Values]) -> int:
-    """Size of one member's state, found by building a pack of one; also the first to meet a bad model."""
+def _member_bytes(config: Config, spec: EnvSpec, plan: PackPlan, values: Sequence[Values]) -> int:
+    """Return the size of one member's state. A pack of one is built for it, which also finds a bad model early."""
     alone = replace(plan, members=plan.members[:1], slots=1, device="cpu")
-    return build_pack(config, spec, alone, values[:1], 0).member_bytes()
+    return build_pack(config, spec, alone, list(values[:1]), 0).member_bytes()

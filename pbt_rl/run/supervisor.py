@@ -26,36 +26,47 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import assert_never
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pbt_rl.config import Config
 from pbt_rl.display.ranking import best_member
+from pbt_rl.display.summary import summary
 from pbt_rl.display.tensorboard import TensorBoard
 from pbt_rl.display.terminal import Terminal, applied_text, print_leaderboard, slot_text
 from pbt_rl.display.view import RunView
 from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.errors import RunFailed
-from pbt_rl.pbt.decisions import Stop
-from pbt_rl.pbt.hypers import SHAPING, Values
+from pbt_rl.pbt.changes import changes
+from pbt_rl.pbt.hypers import Values
 from pbt_rl.plan import Machine
 from pbt_rl.population.dispatch import Dispatch
-from pbt_rl.population.matchmaking import meetings
+from pbt_rl.population.matchmaking import games_between
 from pbt_rl.population.population import Population
 from pbt_rl.population.ratings import Ratings
 from pbt_rl.population.slots import Slots
-from pbt_rl.record.checkpoint import weights_path
-from pbt_rl.record.folder import create_run_folder, to_json
+from pbt_rl.record.folder import RunFolder, create_run_folder, to_json
 from pbt_rl.record.journal import Journal
-from pbt_rl.record.summary import write_summary
 from pbt_rl.run.describe import describe_plan
-from pbt_rl.run.fleet import Event, Fleet, InlineFleet, ProcessFleet
+from pbt_rl.run.fleet import ActorFailed, Event, Fleet, InlineFleet, LearnerDied, ProcessFleet, Received
 from pbt_rl.run.matchups import RunMatchups
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.throughput import Throughput
-from pbt_rl.wire.messages import Applied, LearnerReport, SlotChange
+from pbt_rl.wire.messages import (
+    Applied,
+    FromLearner,
+    LearnerReady,
+    LearnerReport,
+    MemberExported,
+    MemberSaved,
+    SaveFailed,
+    SaveMember,
+    SlotChange,
+    SlotChanged,
+    ToLearner,
+)
 
 PATIENCE_SECONDS = 0.1
 VIEW_SECONDS = 1.0
@@ -100,7 +111,7 @@ class Supervisor:
             None if searches else config.turn_frames,
             None if searches else config.train_for_frames,
         )
-        self._journal = Journal(folder / "journal.jsonl")
+        self._journal = Journal(RunFolder(folder).journal)
         self._journal.start(to_json(config), config.seed, facts.spec)
         self._journal.initial(initial)
         for pack, change in self._turns.start():
@@ -108,7 +119,7 @@ class Supervisor:
         self._meetings = RunMatchups(facts, self._turns, self._population.ratings)
         self._screen = Terminal([*describe_plan(facts), f"run folder: {folder}"])
         self._board = TensorBoard(
-            folder,
+            RunFolder(folder),
             config.num_policies,
             config_json=json.dumps(to_json(config), indent=2),
             warn=self._screen.event,
@@ -144,7 +155,7 @@ class Supervisor:
             config, facts = self._config, self._facts
             kind = InlineFleet if config.mode == "serial" else ProcessFleet
             matchups = self._meetings.arrange()
-            self._fleet = kind(config, facts.options, facts.spec, facts.plan, self._initial, matchups)
+            self._fleet = kind(facts, self._initial, matchups)
             for pack, row_UES in enumerate(matchups):
                 self._journal_matchup(pack, 1, row_UES)
             ended = self._loop(self._fleet)
@@ -193,58 +204,61 @@ class Supervisor:
     # -- events ---------------------------------------------------------------------------------------------
 
     def _handle(self, fleet: Fleet, event: Event) -> None:
-        if event.kind == "learner_died":
-            raise RunFailed(event.content)
-        if event.kind != "message":
-            self._replace_actor(fleet, event)
-            return
-        kind, *content = event.content
-        if kind == "report":
-            self._take_report(event.index, content[0])
-        elif kind == "applied":
-            self._take_applied(content[0])
-        elif kind == "slot_changed":
-            self._take_slot_changed(*content)
-        elif kind == "exported":
-            self._dispatch.exported(content[0])
-        elif kind == "saved":
-            self._saved.add(content[0])
-        elif kind == "not_saved":
-            self._saved.add(content[0])
-            self._screen.event(f"{content[0]} could not be written: {content[1]}")
-        else:
-            assert kind == "ready", kind
-            self._learners_ready += 1
-            if self._learners_ready == len(self._facts.plan.packs):
-                self._observe()  # before any frame: a search says how far its members may go
+        match event:
+            case LearnerDied(_, text):
+                raise RunFailed(text)
+            case ActorFailed():
+                self._replace_actor(fleet, event)
+            case Received(pack, message):
+                self._receive(pack, message)
 
-    def _replace_actor(self, fleet: Fleet, event: Event) -> None:
-        """Restart an actor, unless it never got to work or it has happened too often."""
-        if event.user_error:
-            raise EnvSetupError(event.content)
-        if (
-            event.kind == "actor_died"
-            and fleet.steps_answered(event.index) == 0
-            and "killed" not in event.content
-        ):
+    def _receive(self, pack: int, message: FromLearner) -> None:
+        match message:
+            case LearnerReport():
+                self._take_report(pack, message)
+            case Applied():
+                self._take_applied(message)
+            case SlotChanged(_, proof):
+                if proof is not None:
+                    self._journal_applied(proof)
+            case MemberExported(member):
+                self._dispatch.exported(member)
+            case MemberSaved(path):
+                self._saved.add(path)
+            case SaveFailed(path, reason):
+                self._saved.add(path)
+                self._screen.event(f"{path} could not be written: {reason}")
+            case LearnerReady():
+                self._learners_ready += 1
+                if self._learners_ready == len(self._facts.plan.packs):
+                    self._observe()  # before any frame: a search decides first how far its members train
+            case _:
+                assert_never(message)
+
+    def _replace_actor(self, fleet: Fleet, failed: ActorFailed) -> None:
+        """Restart an actor, unless it never became usable or it has happened too often."""
+        text = failed.text
+        if failed.user_error:
+            raise EnvSetupError(text)
+        if not failed.hung and fleet.actions_given(failed.actor) == 0 and "killed" not in text:
             raise EnvSetupError(
-                f"{self._config.env} cannot be used: it raised when it was made or reset.\n{event.content}"
+                f"{self._config.env} cannot be used: it raised when it was made or reset.\n{text}"
             )
         self._restarts += 1
-        self._screen.event(f"actor {event.index} is restarted: {self._cause(event.content.strip())}")
+        self._screen.event(f"actor {failed.actor} is restarted: {self._cause(text.strip())}")
         self._journal.write(
             "actor_restart",
             self._population.least_frames,
-            actor=event.index,
-            kind=event.kind,
-            cause=event.content,
+            actor=failed.actor,
+            kind="actor_hung" if failed.hung else "actor_died",
+            cause=text,
         )
         if self._restarts > self._config.max_actor_restarts:
             raise RunFailed(
                 f"actors were restarted {self._restarts} times, more than --max-actor-restarts "
-                f"{self._config.max_actor_restarts}; the last one:\n{event.content}"
+                f"{self._config.max_actor_restarts}; the last one:\n{text}"
             )
-        fleet.restart_actor(event.index)
+        fleet.restart_actor(failed.actor)
 
     def _cause(self, error: str) -> str:
         """An error of several lines whole the first time, by its last line later."""
@@ -257,13 +271,13 @@ class Supervisor:
         self._pace.note(self._population.frames, report.stage_seconds)
         if not self._dispatch.busy:
             self._observe()
-            self._turns.heard(pack)
+            self._turns.note_report(pack)
         if 0 < self._next_save_frames <= self._population.least_frames:
             self._save_snapshot()
 
     # -- decisions ------------------------------------------------------------------------------------------
 
-    def _send(self, pack: int, message: tuple[Any, ...]) -> None:
+    def _send(self, pack: int, message: ToLearner) -> None:
         assert self._fleet is not None
         self._fleet.send(pack, message)
 
@@ -273,14 +287,15 @@ class Supervisor:
         decisions = self._controller.observe(seen)
         if decisions:
             self._journal.round(seen, decisions)
-            self._board.population_images()
-            for decision in decisions:
-                if isinstance(decision, Stop):
+            self._board.request_figures()
+            made = changes(decisions, self._population.generations)
+            for decision, change in zip(decisions, made, strict=True):
+                if change.stopped:
                     self._screen.event(f"member {decision.member} is stopped: {decision.reason}")
             remembered = self._controller.remembers()
             if self._population.ratings is not None:
-                self._population.ratings.follow(decisions, remembered)
-            self._dispatch.enact(decisions, remembered)
+                self._population.ratings.follow(made, remembered)
+            self._dispatch.enact(made, remembered)
             self._meetings.due = True
         self._give_places()
 
@@ -289,7 +304,7 @@ class Supervisor:
         if self._dispatch.busy or self._why_end() is not None:
             return
         for pack, change in self._turns.assign():
-            self._send(pack, ("slot", change))
+            self._send(pack, change)
             self._journal_slot(pack, change)
             self._screen.event(slot_text(pack, change))
         self._meet_others()
@@ -310,10 +325,6 @@ class Supervisor:
         self._write_member(applied.member, pending.edit.values)
         self._give_places()
 
-    def _take_slot_changed(self, _change: SlotChange, proof: Applied | None) -> None:
-        if proof is not None:
-            self._journal_applied(proof)
-
     def _journal_applied(self, applied: Applied, **times: float) -> None:
         self._journal.write("applied", self._population.least_frames, **asdict(applied), **times)
 
@@ -324,21 +335,16 @@ class Supervisor:
     def _journal_matchup(self, pack: int, version: int, row_UES: NDArray[np.int64]) -> None:
         plan = self._facts.plan.packs[pack]
         who = {"pack": pack, "version": version, "slots": self._turns.members_of(pack)}
-        met = meetings(row_UES, plan.slots, plan.envs_per_policy)
+        met = games_between(row_UES, plan.slots, plan.envs_per_policy)
         self._journal.write("matchup", self._population.least_frames, **who, meetings=met)
 
     def _write_member(self, member: int, values: Values) -> None:
-        """`policy_00.json`: the member's present hypers and shaping, for people."""
-        state = {
-            "member": member,
-            "generation": self._population.members[member].generation,
-            "hypers": {k: v for k, v in values.items() if not k.startswith(SHAPING)},
-            "shaping": {k.removeprefix(SHAPING): v for k, v in values.items() if k.startswith(SHAPING)},
-        }
+        """Write the member's present hypers and shaping, for people."""
+        run = RunFolder(self._folder)
         try:
-            (self._folder / f"policy_{member:02d}.json").write_text(json.dumps(state, indent=2) + "\n")
+            run.write_values(member, self._population.members[member].generation, values)
         except OSError as error:
-            self._screen.event(f"policy_{member:02d}.json could not be written: {error}")
+            self._screen.event(f"{run.values(member)} could not be written: {error}")
 
     # -- displays -------------------------------------------------------------------------------------------
 
@@ -397,7 +403,8 @@ class Supervisor:
     def _save(self, path: Callable[[int], Path]) -> tuple[int, Path]:
         """Have the best member's weights (member 0's before any episode) written; returns who it is and where to."""
         best = best_member(self._population.views()) or 0
-        self._send(self._pack_of[best], ("save", best, path(best), self._population.members[best].values))
+        values = self._population.members[best].values
+        self._send(self._pack_of[best], SaveMember(best, path(best), values))
         return best, path(best)
 
     def _save_snapshot(self) -> None:
@@ -405,19 +412,22 @@ class Supervisor:
         every, frames = self._config.save_every_frames, self._population.least_frames
         due = frames // every * every
         self._next_save_frames = due + every
-        best, _ = self._save(lambda member: weights_path(self._folder, member, due))
+        best, _ = self._save(lambda member: RunFolder(self._folder).weights(member, due))
         self._journal.write("snapshot", frames, member=best, at_frames=due)
 
     def _save_best(self, fleet: Fleet) -> None:
         """Have what was decided applied, and the best member's weights written."""
-        best, path = self._save(lambda member: weights_path(self._folder, member))
+        best, path = self._save(lambda member: RunFolder(self._folder).weights(member))
         deadline = time.monotonic() + SAVE_SECONDS
         while (self._dispatch.busy or path not in self._saved) and time.monotonic() < deadline:
             for event in fleet.events(PATIENCE_SECONDS):
-                if event.kind == "message" and event.content[0] == "report":
-                    continue  # it may bring new decisions
-                if event.kind in ("message", "learner_died"):
-                    self._handle(fleet, event)
+                match event:
+                    case Received(_, LearnerReport()):
+                        pass  # it may bring new decisions
+                    case Received() | LearnerDied():
+                        self._handle(fleet, event)
+                    case ActorFailed():
+                        pass  # nothing is sampled any more
         if path not in self._saved:
             self._screen.event(f"the weights of member {best} were not saved within {SAVE_SECONDS:.0f} s")
 
@@ -427,13 +437,13 @@ class Supervisor:
         try:
             for member in self._population.members:
                 self._write_member(member.id, member.values)
-            write_summary(
-                self._folder / "summary.json",
+            content = summary(
                 view,
                 frames_per_second_steady=self._pace.steady_rate(),
                 replacement_milliseconds=self._replacement_milliseconds,
                 ended=ended,
             )
+            RunFolder(self._folder).write_summary(content)
             self._journal_progress()
             self._journal.write("end", self._population.least_frames, ended=ended)
             self._journal.close()

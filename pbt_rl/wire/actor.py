@@ -10,7 +10,6 @@ reset, which delivers `first` everywhere: learners already know that as a transi
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
 import sys
@@ -25,7 +24,7 @@ from pbt_rl.envs.base import EnvSetupError, EnvSpec, Seated, Unit, cpu_clock, ra
 from pbt_rl.envs.registry import EnvOptions, make_unit
 from pbt_rl.wire.mailbox import BUSY_NS, HEARTBEAT_NS, STEPS, Mailbox
 from pbt_rl.wire.polling import AdaptivePoller
-from pbt_rl.wire.process import begin_child
+from pbt_rl.wire.process import begin_child, send_failure
 from pbt_rl.wire.tables import MatchupTable, ShapingTable
 
 
@@ -58,6 +57,12 @@ class ActorSetup:
     def rows(self) -> int:
         """R of each unit."""
         return self.policies * self.envs_per_policy
+
+    @property
+    def fds(self) -> list[int]:
+        """Return all descriptors, for the process to inherit."""
+        matchup = [self.matchup_fd] if self.matchup_fd >= 0 else []
+        return [*self.mailbox_fds, self.shaping_fd, self.wake_fd, self.ready_fd, *matchup]
 
 
 NOBODYS_VERSION = -1
@@ -183,10 +188,9 @@ def main() -> None:
     try:
         Actor(setup).run()
     except EnvSetupError as error:
-        connection.send(("user_error", str(error)))
+        send_failure(connection, str(error), user_error=True)
     except Exception:  # noqa: BLE001 - whatever an environment raises is shown by the parent
-        with contextlib.suppress(BrokenPipeError):
-            connection.send(("error", traceback.format_exc()))
+        send_failure(connection, traceback.format_exc(), user_error=False)
     sys.exit(1)
 
 

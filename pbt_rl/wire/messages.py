@@ -1,19 +1,30 @@
-"""What the processes tell the supervisor, and what the supervisor tells the monitor. Plain data, no behaviour."""
+"""The messages between the supervisor and its processes: frozen dataclasses, matched by their type.
+
+    supervisor -> learner    `ToLearner`: each is handled between two optimiser steps, in order, except
+                             TrainUntil and StopLearner, which take effect at once
+    learner -> supervisor    `FromLearner`
+    any child -> its parent  ChildFailed, before it ends with an error
+
+Steps and actions do not pass here but through mailboxes.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
 from pbt_rl.pbt.hypers import Values
+
+# -- parts of reports -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Episode:
     """One finished episode of one member.
 
-    generation: the member's generation when the episode began; an older one does not count for the objective.
-    task: index in `EnvSpec.tasks`; 0 where there are none.
+    generation: of the member when the episode began; an episode of an older one does not count for the objective.
+    task: index in `EnvSpec.tasks`; 0 if there are none.
     """
 
     member: int
@@ -29,11 +40,11 @@ class Episode:
 
 @dataclass(frozen=True)
 class Game:
-    """One finished game of an environment of several agents, seat by seat. Only games whose players are all known."""
+    """One finished game of an environment of several agents, seat by seat. The player of every seat is known."""
 
     members: tuple[int, ...]
     generations: tuple[int, ...]
-    """Of each member when the game began; with an older one it does not count."""
+    """Of each member when the game began; a game of an older one does not count."""
     objectives: tuple[float, ...]
 
 
@@ -48,22 +59,41 @@ class MemberStats:
 
     member: int
     steps: int
-    """Steps learned from, in total (also counted: none that was masked or discarded)."""
+    """Steps learned from, in total (masked and discarded ones are not counted)."""
     frames: int
     """Emulator frames sampled for it, in total, over all generations."""
     updates: int
     values: dict[str, float] = field(default_factory=dict)
     generation: int = 0
-    """The generation that the learner knows it in: `broken` is told of that one."""
+    """The generation that the learner trains; `broken` refers to that one."""
     broken: bool | None = None
     """All optimiser steps since the last report were left out, as no gradient was finite. None without any step."""
 
 
+# -- to a learner ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Edit:
+    """Change one member in place. `values` are final. Answered by Applied.
+
+    weights: `keep`; `copy` those of `donor` (on this pack); `import` from the exchange memory; `fresh`.
+    donor_generation: the donor's remembered state of that generation; None for the donor as it is.
+    """
+
+    member: int
+    generation: int
+    weights: Literal["keep", "copy", "import", "fresh"]
+    donor: int | None
+    values: Values
+    donor_generation: int | None = None
+
+
 @dataclass(frozen=True)
 class SlotChange:
-    """One slot of a pack changes hands; None stands for nobody.
+    """Let one slot of a pack change hands; None stands for no member. Answered by SlotChanged.
 
-    generation, values: of the member that enters, who goes on with them.
+    generation, values: of the member that enters, which continues with them.
     """
 
     slot: int
@@ -74,8 +104,70 @@ class SlotChange:
 
 
 @dataclass(frozen=True)
+class ExportMember:
+    """Write a member's state into the exchange memory. Answered by MemberExported.
+
+    generation: of a remembered state; None for the member as it is.
+    """
+
+    member: int
+    generation: int | None
+
+
+@dataclass(frozen=True)
+class RememberMember:
+    """Keep a member's present state under a generation."""
+
+    member: int
+    generation: int
+
+
+@dataclass(frozen=True)
+class ForgetMember:
+    """Drop a remembered state."""
+
+    member: int
+    generation: int
+
+
+@dataclass(frozen=True)
+class SaveMember:
+    """Write a member's weights and values to a file. Answered by MemberSaved or SaveFailed."""
+
+    member: int
+    path: Path
+    values: Values
+
+
+@dataclass(frozen=True)
+class TrainUntil:
+    """Report at once when a member has this many frames: it then waits for a decision."""
+
+    member: int
+    frames: int
+
+
+@dataclass(frozen=True)
+class StopLearner:
+    """End the process."""
+
+
+ToLearner = (
+    Edit | SlotChange | ExportMember | RememberMember | ForgetMember | SaveMember | TrainUntil | StopLearner
+)
+
+
+# -- from a learner -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LearnerReady:
+    """The pack is built and serves its actors."""
+
+
+@dataclass(frozen=True)
 class LearnerReport:
-    """What one learner process did since its last report (sums and means over that time unless said otherwise)."""
+    """Progress of one learner since its last report (sums and means over that time unless noted otherwise)."""
 
     device: str
     members: list[MemberStats]
@@ -87,7 +179,7 @@ class LearnerReport:
     discarded_rollouts: int
     """Rollouts of older generations or over the lag limit that were thrown away, in total."""
     games: list[Game] = field(default_factory=list)
-    """Finished games, where environments have several seats."""
+    """Finished games, if environments have several seats."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +194,7 @@ class Applied:
     donor: int | None
     generation: int
     milliseconds: float
-    """From the moment the learner took up the message to new weights serving inference."""
+    """From the moment the learner began with the message to new weights serving inference."""
     in_optimizer: dict[str, float]
     in_loss: dict[str, float]
     in_environment: dict[str, float]
@@ -112,16 +204,47 @@ class Applied:
 
 
 @dataclass(frozen=True)
-class Edit:
-    """Change one member in place. `values` are final.
+class SlotChanged:
+    """A slot has changed hands. proof: of an edit made while the entering member was parked."""
 
-    weights: `keep`; `copy` those of `donor` (on this pack); `import` from the exchange memory; `fresh`.
-    donor_generation: the donor's remembered state of that generation; None for the donor as it is.
-    """
+    change: SlotChange
+    proof: Applied | None
+
+
+@dataclass(frozen=True)
+class MemberExported:
+    """The member's state lies in the exchange memory."""
 
     member: int
-    generation: int
-    weights: Literal["keep", "copy", "import", "fresh"]
-    donor: int | None
-    values: Values
-    donor_generation: int | None = None
+
+
+@dataclass(frozen=True)
+class MemberSaved:
+    """The file is written."""
+
+    path: Path
+
+
+@dataclass(frozen=True)
+class SaveFailed:
+    """The file could not be written."""
+
+    path: Path
+    reason: str
+
+
+FromLearner = LearnerReady | LearnerReport | Applied | SlotChanged | MemberExported | MemberSaved | SaveFailed
+
+
+# -- from any child -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ChildFailed:
+    """The last message of a child that ends with an error.
+
+    user_error: `text` is the message of an error that only the user can mend; otherwise it is a traceback.
+    """
+
+    text: str
+    user_error: bool

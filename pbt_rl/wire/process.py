@@ -1,8 +1,8 @@
-"""Children: fresh Python interpreters that die with their parent and speak over one socket.
+"""Children: fresh Python interpreters that die with their parent and exchange messages with it over one socket.
 
 Not `multiprocessing`: its spawn runs the user's main module again in every child, and its resource tracker is
-one more process that can be left behind. A child gets its descriptors by inheritance and everything else as
-its first message. Messages are pickled, and only ever between our own processes.
+one more process that can be left behind. A child inherits its descriptors and receives everything else as its
+first message. Messages are pickled, and only ever between our own processes.
 """
 
 from __future__ import annotations
@@ -16,16 +16,21 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection
-from typing import IO, Any
+from typing import IO, Any, Generic, TypeVar
+
+from pbt_rl.wire.messages import ChildFailed
+
+SendT = TypeVar("SendT")
+ReceiveT = TypeVar("ReceiveT")
 
 PR_SET_PDEATHSIG = 1
 TAIL_BYTES = 4000
 PARENTS_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""They may reach the whole process group; only the parent answers them, and it ends its children in order."""
+"""They may reach the whole process group; only the parent handles them, and it ends its children in order."""
 CHILD_ENVIRONMENT = {
-    # One thread of arithmetic libraries unless a learner's plan says otherwise.
+    # One thread for arithmetic libraries unless a learner's plan gives more.
     "OMP_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
@@ -41,15 +46,17 @@ CHILD_ENVIRONMENT = {
 }
 
 
-class Child:
-    """A process that runs `python -m MODULE`, seen from its parent."""
+class Child(Generic[SendT, ReceiveT]):
+    """A process that runs `python -m MODULE`, seen from its parent.
+
+    setup: its first message. fds: descriptors that it inherits, under the same numbers.
+    """
 
     def __init__(self, module: str, label: str, setup: object, fds: Sequence[int]) -> None:
         ours, theirs = socket.socketpair()
         self.label = label
-        self.last_words = ""
-        """The traceback or error that it sent before it ended."""
-        self.user_error = False
+        self.failure: ChildFailed | None = None
+        """The error that it sent before it ended."""
         self.output: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the child
         # A child is born with them blocked: it must not die of one before it can ignore it.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, PARENTS_SIGNALS)
@@ -65,9 +72,11 @@ class Child:
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         theirs.close()
-        self.connection: Connection[Any, Any] = Connection(ours.detach())
+        connection: Connection[Any, Any] = Connection(ours.detach())
+        self.connection: Connection[SendT, ReceiveT | ChildFailed] = connection
         self.sentinel = os.pidfd_open(self._process.pid)
-        self.connection.send(setup)
+        """Becomes readable when the process ends."""
+        connection.send(setup)
 
     @property
     def pid(self) -> int:
@@ -78,13 +87,21 @@ class Child:
         """Return the exit code; None while it runs."""
         return self._process.poll()
 
-    def exit_code_soon(self) -> None:
-        """Its connection is closed: give it the moment that it needs to end."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(1.0)
+    def messages(self) -> Iterator[ReceiveT]:
+        """Yield the messages that have arrived. The error of a child that ends is kept as `failure` instead."""
+        try:
+            while self.connection.poll():
+                message = self.connection.recv()
+                if isinstance(message, ChildFailed):
+                    self.failure = message
+                else:
+                    yield message
+        except (EOFError, ConnectionError):  # closed by its side: the process is about to end
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(1.0)
 
     def how_it_ended(self) -> str:
-        """Say in words how it ended, with the tail of what it printed."""
+        """Wait for the end; return how it ended, with the tail of its output."""
         code = self._process.wait()
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
         size = self.output.seek(0, os.SEEK_END)
@@ -92,8 +109,13 @@ class Child:
         tail = self.output.read().decode(errors="replace").strip()
         return f"{self.label} {how}" + (f"; it printed:\n{tail}" if tail else "")
 
+    def ending(self) -> ChildFailed:
+        """Wait for the end; return the error that it sent, or how it ended."""
+        ended = self.how_it_ended()
+        return self.failure or ChildFailed(ended, user_error=False)
+
     def end(self, patience_seconds: float) -> None:
-        """Wait for the process, kill it if it takes too long, and release what belongs to it."""
+        """Wait for the process, kill it if it takes longer, and release what belongs to it. Safe to call twice."""
         try:
             self._process.wait(patience_seconds)
         except subprocess.TimeoutExpired:
@@ -106,7 +128,7 @@ class Child:
 
 
 def begin_child() -> tuple[Connection[Any, Any], Any]:
-    """In the child: tie its life to the parent's; return the connection and the first message."""
+    """Tie this process's life to its parent's; return the connection and the setup. To be called in the child."""
     connection: Connection[Any, Any] = Connection(int(sys.argv[1]))
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != int(sys.argv[2]):  # the parent died before the line above
@@ -116,3 +138,9 @@ def begin_child() -> tuple[Connection[Any, Any], Any]:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, PARENTS_SIGNALS)
     faulthandler.enable()
     return connection, connection.recv()
+
+
+def send_failure(connection: Connection[Any, Any], text: str, *, user_error: bool) -> None:
+    """Send why this child is about to end. A parent that is gone already needs no reason."""
+    with contextlib.suppress(BrokenPipeError):
+        connection.send(ChildFailed(text, user_error))

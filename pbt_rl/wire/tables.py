@@ -76,13 +76,20 @@ class MatchupTable:
     """[2] guard and version."""
     rows: NDArray[np.int64]
     """[U, E, S] row that sits on each seat of each environment of each unit."""
+    fd: int
 
     @classmethod
     def map(cls, shape: tuple[int, int, int], fd: int) -> MatchupTable:
         """See the table behind a descriptor of `size(shape)` bytes."""
         memory = mmap.mmap(fd, cls.size(shape))
         head: NDArray[np.int64] = np.ndarray((2,), np.int64, buffer=memory)
-        return cls(head, np.ndarray(shape, np.int64, buffer=memory, offset=head.nbytes))
+        return cls(head, np.ndarray(shape, np.int64, buffer=memory, offset=head.nbytes), fd)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(U, E, S)."""
+        units, environments, seats = self.rows.shape
+        return units, environments, seats
 
     @staticmethod
     def size(shape: tuple[int, int, int]) -> int:

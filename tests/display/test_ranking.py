@@ -1,6 +1,5 @@
-"""Ranking, shares and summary: pure facts of a view."""
+"""Ranking, shares of time and changed values: pure functions of a view."""
 
-import json
 import math
 import statistics
 
@@ -15,8 +14,7 @@ from pbt_rl.display.ranking import (
     shown_values,
     standing,
 )
-from pbt_rl.record.summary import write_summary
-from tests.helpers.views import member, view
+from tests.helpers.views import member
 
 
 def ids(members):
@@ -76,73 +74,3 @@ def test_shown_are_moved_values_largest_change_first_then_differing_ones():
     assert different == {"learning_rate", "shaping.life_lost", "gamma"}
     assert shown_values(moved, different) == ["shaping.life_lost", "learning_rate", "gamma"]
     assert shown_values(moved, frozenset()) == ["shaping.life_lost", "learning_rate"]
-
-
-def write(path, shown, times=()):
-    write_summary(
-        path, shown, frames_per_second_steady=750.0, replacement_milliseconds=list(times), ended="frames"
-    )
-
-
-def strictly(text):
-    def refuse(constant):
-        raise AssertionError(f"{constant} is not JSON")
-
-    return json.loads(text, parse_constant=refuse)
-
-
-def test_summary_says_all_that_scripts_read(tmp_path):
-    path = tmp_path / "summary.json"
-    write(path, view(member(0, 1.0), member(1, 4.0, learning_rate=3e-4)), [4.0, 1.0, 2.0])
-    written = strictly(path.read_text())
-    first = written["members"].pop(0)
-    assert first == {
-        "id": 0,
-        "frames": 1000,
-        "status": "",
-        "objective": 1.0,
-        "episodes": 7,
-        "generation": 2,
-        "hypers": {"learning_rate": 2.5e-4, "gamma": 0.99, "unroll": 32.0},
-        "shaping": {"life_lost": -1.0},
-    }
-    assert written["members"].pop()["hypers"]["learning_rate"] == 3e-4
-    assert written == {
-        "frames": 8000,
-        "steps": 2000,
-        "seconds": 10.0,
-        "frames_per_second": 750.0,
-        "best_member": 1,
-        "members": [],
-        "replacements": 3,
-        "replacement_milliseconds": {"median": 2.0, "max": 4.0},
-        "policy_lag": {"mean": 1.25, "max": 6},
-        "discarded_rollouts": 4,
-        "actors_restarted": 1,
-        "ended": "frames",
-    }
-
-
-def test_summary_is_json_whatever_the_numbers_are(tmp_path):
-    path = tmp_path / "summary.json"
-    write(path, view(member(0, math.nan, learning_rate=math.inf), member(1, None), lag_mean=math.nan))
-    written = strictly(path.read_text())
-    assert written["best_member"] is None
-    assert written["replacement_milliseconds"] == {"median": None, "max": None}
-    assert written["policy_lag"]["mean"] is None
-    assert [m["objective"] for m in written["members"]] == [None, None]
-
-
-def test_summary_is_replaced_whole_or_not_at_all(tmp_path, monkeypatch):
-    path = tmp_path / "summary.json"
-    write(path, view(member(0)))
-    before = path.read_text()
-
-    def full(_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("os.fsync", full)
-    with pytest.raises(OSError, match="No space"):
-        write(path, view(member(0, 5.0)))
-    assert path.read_text() == before
-    assert list(tmp_path.iterdir()) == [path]

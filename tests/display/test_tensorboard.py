@@ -11,6 +11,7 @@ from pbt_rl.config import Config
 from pbt_rl.display.tensorboard import TensorBoard, layout, member_scalars, population_scalars
 from pbt_rl.pbt.hypers import hyper_table
 from pbt_rl.pbt.options import PbtConfig
+from pbt_rl.record.folder import RunFolder
 from pbt_rl.run.controllers import build_controller
 from tests.helpers import journals
 from tests.helpers.views import STATS, member, view
@@ -30,10 +31,10 @@ def written(run_dir: Path, folder: str) -> dict[str, list[tuple[int, float]]]:
 
 
 def write(run_dir, *views, config_json="{}", warn=fail):
-    board = TensorBoard(run_dir, len(views[0].members), config_json=config_json, warn=warn)
+    display = TensorBoard(RunFolder(run_dir), len(views[0].members), config_json=config_json, warn=warn)
     for shown in views:
-        board.update(shown)
-    board.close()
+        display.update(shown)
+    display.close()
 
 
 def test_each_policy_and_the_population_have_a_folder_with_their_numbers(tmp_path):
@@ -144,13 +145,13 @@ def test_an_unchanged_member_is_not_written_again(tmp_path):
 
 def test_a_full_disk_is_said_once_and_training_goes_on(tmp_path):
     warnings = []
-    board = TensorBoard(tmp_path, 1, config_json="{}", warn=warnings.append)
-    board._members[0].close()
+    display = TensorBoard(RunFolder(tmp_path), 1, config_json="{}", warn=warnings.append)
+    display._members[0].close()
     with Path("/dev/full").open("wb", buffering=0) as full:
-        board._members[0]._file = full
-        board.update(view(member(0, 1.0)))
-        board.update(view(member(0, 2.0), seconds=100.0))
-        board.close()
+        display._members[0]._file = full
+        display.update(view(member(0, 1.0)))
+        display.update(view(member(0, 2.0), seconds=100.0))
+        display.close()
     assert len(warnings) == 1
     assert "No space left" in warnings[0]
 
@@ -158,7 +159,7 @@ def test_a_full_disk_is_said_once_and_training_goes_on(tmp_path):
 def test_a_folder_that_cannot_be_written_stops_the_start(tmp_path):
     (tmp_path / "population").write_text("in the way")
     with pytest.raises(OSError, match="population"):
-        TensorBoard(tmp_path, 1, config_json="{}", warn=fail)
+        TensorBoard(RunFolder(tmp_path), 1, config_json="{}", warn=fail)
 
 
 def test_a_number_beyond_float32_is_no_error(tmp_path):
@@ -182,15 +183,15 @@ def test_figures_of_the_population_are_drawn_beside_the_run_and_at_its_end(tmp_p
         tmp_path,
         journals.simulated(controller, 4, 4, {"pbt": SMALL.pbt}, chunk_frames=1000, limit_frames=3000),
     )
-    board = TensorBoard(tmp_path, 1, config_json="{}", warn=fail)
-    board.update(view(member(0)))
-    assert board._drawing._child is None, "no meta-epoch yet: nothing to draw"
-    board.population_images()
-    board.update(view(member(0), seconds=20.0))
-    assert board._drawing._child is not None, "drawn by a process of its own"
-    board.population_images()
-    board.update(view(member(0), seconds=21.0, frames=9000))
-    board.close()
+    display = TensorBoard(RunFolder(tmp_path), 1, config_json="{}", warn=fail)
+    display.update(view(member(0)))
+    assert display._drawing._child is None, "no meta-epoch yet: nothing to draw"
+    display.request_figures()
+    display.update(view(member(0), seconds=20.0))
+    assert display._drawing._child is not None, "drawn by a process of its own"
+    display.request_figures()
+    display.update(view(member(0), seconds=21.0, frames=9000))
+    display.close()
     drawn = images(tmp_path)
     assert set(drawn) == {f"population/{name}" for name in ("objective", "forest", "schedules")}
     assert all(points[-1] == (9000, 900, b"\x89PNG") for points in drawn.values())
@@ -200,14 +201,14 @@ def test_figures_of_the_population_are_drawn_beside_the_run_and_at_its_end(tmp_p
 def test_a_drawing_that_fails_is_said_once_and_the_numbers_go_on(tmp_path):
     (tmp_path / "journal.jsonl").write_text("no journal\n{}\n")
     warnings = []
-    board = TensorBoard(tmp_path, 1, config_json="{}", warn=warnings.append)
-    board.population_images()
-    board.update(view(member(0)))
-    board._drawing._child._process.wait()
+    display = TensorBoard(RunFolder(tmp_path), 1, config_json="{}", warn=warnings.append)
+    display.request_figures()
+    display.update(view(member(0)))
+    display._drawing._child._process.wait()
     for frames in (9000, 10_000):
-        board.population_images()
-        board.update(view(member(0, float(frames)), seconds=float(frames), frames=frames))
-    board.close()
+        display.request_figures()
+        display.update(view(member(0, float(frames)), seconds=float(frames), frames=frames))
+    display.close()
     assert len(warnings) == 1
     assert "is not the folder of a run" in warnings[0]
     assert images(tmp_path) == {}
@@ -217,19 +218,19 @@ def test_a_drawing_that_fails_is_said_once_and_the_numbers_go_on(tmp_path):
 def test_without_matplotlib_one_line_says_so(tmp_path, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     warnings = []
-    board = TensorBoard(tmp_path, 1, config_json="{}", warn=warnings.append)
+    display = TensorBoard(RunFolder(tmp_path), 1, config_json="{}", warn=warnings.append)
     for _ in range(3):
-        board.population_images()
-        board.update(view(member(0)))
-    board.close()
+        display.request_figures()
+        display.update(view(member(0)))
+    display.close()
     assert len(warnings) == 1
     assert 'pip install "pbt-rl[report]"' in warnings[0]
 
 
 def test_no_figures_where_none_are_wanted(tmp_path):
-    board = TensorBoard(tmp_path, 1, config_json="{}", warn=fail, figures=False)
-    board.population_images()
-    board.update(view(member(0)))
-    assert board._drawing._child is None
-    board.close()
+    display = TensorBoard(RunFolder(tmp_path), 1, config_json="{}", warn=fail, figures=False)
+    display.request_figures()
+    display.update(view(member(0)))
+    assert display._drawing._child is None
+    display.close()
     assert images(tmp_path) == {}

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from pbt_rl.display.leaderboard import clock, count, footer_lines, number, table_lines, value
-from pbt_rl.display.terminal import Terminal, applied_text, is_live_terminal, leaderboard, print_leaderboard
+from pbt_rl.display.terminal import Leaderboard, Terminal, applied_text, is_live_terminal, print_leaderboard
 from pbt_rl.wire.messages import Applied
 from tests.helpers.views import member, view
 
@@ -108,14 +108,14 @@ def test_numbers_are_short(written, text):
 
 def test_the_live_picture_fits_the_terminal_and_keeps_events_as_they_are():
     console = terminal(80, 24)
-    screen = Terminal(["run runs/demo"], plain=False, console=console)
-    screen.start()
-    screen.event("actor 1 died: [bold]x[/bold] :smile:")
-    screen.update(view(*population(40)))
-    screen.stop()
+    display = Terminal(["run runs/demo"], plain=False, console=console)
+    display.start()
+    display.event("actor 1 died: [bold]x[/bold] :smile:")
+    display.update(view(*population(40)))
+    display.stop()
     text = console.file.getvalue()
-    screen.stop()
-    screen.update(view(*population(40)))
+    display.stop()
+    display.update(view(*population(40)))
     assert console.file.getvalue() == text
     assert "run runs/demo" in text
     assert "[bold]x[/bold] :smile:" in text
@@ -126,12 +126,12 @@ def test_the_live_picture_fits_the_terminal_and_keeps_events_as_they_are():
 
 
 def test_plain_lines_come_every_ten_seconds(capsys):
-    screen = Terminal(["run runs/demo"], plain=True)
-    screen.start()
+    display = Terminal(["run runs/demo"], plain=True)
+    display.start()
     for second in range(1, 31):
-        screen.update(view(member(0, 2.0), member(1, 4.0), seconds=float(second)))
-    screen.event("actor 1 restarted")
-    screen.stop()
+        display.update(view(member(0, 2.0), member(1, 4.0), seconds=float(second)))
+    display.event("actor 1 restarted")
+    display.stop()
     lines = capsys.readouterr().out.splitlines()
     assert lines == [
         "run runs/demo",
@@ -168,7 +168,7 @@ def test_the_final_leaderboard_shows_every_member(capsys):
     assert "\x1b" not in plain
     assert "entropy" in plain
     console = terminal(80, 10)
-    console.print(leaderboard(view(*population(30))))
+    console.print(Leaderboard(view(*population(30))))
     for text in (plain, console.file.getvalue()):
         assert all(f"learning_rate 2.5e-4→{value(1e-4 * (i + 1))}" in text for i in range(30))
         assert "more" not in text

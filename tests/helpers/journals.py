@@ -8,8 +8,8 @@ from pbt_rl.config import Config
 from pbt_rl.pbt.decisions import decision_to_dict
 from pbt_rl.pbt.hypers import Hypers, hyper_table
 from pbt_rl.record.folder import to_json
-from pbt_rl.record.journal import _jsonable
-from pbt_rl.tune.simulate import simulate
+from pbt_rl.record.journal import as_json_types
+from pbt_rl.tune.simulation import simulate
 
 FRAMES_PER_SECOND = 1000.0
 TABLE = hyper_table(Hypers())
@@ -50,7 +50,7 @@ def simulated(controller, members, slots, config, **options):
         events.append((time, report.frames, shown))
     events.append((result.total_time, 0, {"event": "end", "ended": "done"}))
     return [
-        {"time": 1.7e9 + time, "frames": frames, **_jsonable(event)}
+        {"time": 1.7e9 + time, "frames": frames, **as_json_types(event)}
         for time, frames, event in sorted(events, key=lambda e: e[0])
     ]
 

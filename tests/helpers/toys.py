@@ -1,4 +1,4 @@
-"""Small members and controllers for the tests of `pbt_rl.pbt.run`; workers find them here."""
+"""Small members and controllers for the tests of `pbt_rl.tune.run`; workers find them here."""
 
 import random
 

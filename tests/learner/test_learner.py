@@ -29,7 +29,7 @@ def fleet(request):
     config, _ = parse_train([f"--{name}={value}" for name, value in options.items()])
     facts = ResolvedRun.resolve(config, Machine(2, 0))
     values = [{name: spec.default for name, spec in facts.table.items()}] * 2
-    fleet = InlineFleet(config, facts.options, facts.spec, facts.plan, values)
+    fleet = InlineFleet(facts, values)
     yield fleet
     fleet.close()
 

@@ -17,7 +17,7 @@ from pbt_rl.pbt.ready import Synchronous
 from pbt_rl.pbt.schedule import Replay, build_replay, recorded_schedule
 from pbt_rl.pbt.search.options import ReplayConfig
 from pbt_rl.record.journal import Journal, read_journal
-from pbt_rl.tune.simulate import simulate
+from pbt_rl.tune.simulation import simulate
 from tests.helpers.populations import member, report
 
 TABLE = {

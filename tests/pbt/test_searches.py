@@ -15,7 +15,7 @@ from pbt_rl.pbt.search.hypertrick import (
     SuccessiveHalving,
     expected_members,
 )
-from pbt_rl.tune.simulate import simulate
+from pbt_rl.tune.simulation import simulate
 from tests.helpers.populations import member, report
 from tests.helpers.searches import (
     NAMES,

@@ -20,8 +20,8 @@ from pbt_rl.plan import PackPlan
 from pbt_rl.play import evaluate as module
 from pbt_rl.play.evaluate import Player, evaluate, find_member, load_pack, most_probable, play, shares
 from pbt_rl.play.video import ColourTwin, Film, GreyFrames
-from pbt_rl.record.checkpoint import save_member, weights_path
-from pbt_rl.record.folder import to_json
+from pbt_rl.record.checkpoint import save_member
+from pbt_rl.record.folder import RunFolder, to_json
 
 MLP = ModelConfig(encoder="mlp", hidden=8, layers=1)
 VECTOR = EnvSpec("toy/vector", {"obs": ArraySpec((3,), "float32")}, ActionSpec(nvec=(4,)))
@@ -42,7 +42,7 @@ def run(tmp_path):
     (folder / "config.json").write_text(json.dumps(to_json(config)))
     (folder / "summary.json").write_text(json.dumps({"best_member": 1}))
     pack = trained_pack(config, probe(config.env, EnvOptions()))
-    save_member(weights_path(folder, 1), pack, pack.export_member(1), 1, {})
+    save_member(RunFolder(folder).weights(1), pack.named_weights(1), pack.named_statistics(1), 1, {})
     return folder
 
 
@@ -79,7 +79,7 @@ def test_a_policy_that_knows_the_answer_gets_all_of_it(run, capsys):
         encoder.weight[:4, :4] = torch.eye(4)
         net.heads.policy.weight[:4, :4] = torch.eye(4)
     pack.set_fresh(1, net)
-    save_member(weights_path(run, 1), pack, pack.export_member(1), 1, {})
+    save_member(RunFolder(run).weights(1), pack.named_weights(1), pack.named_statistics(1), 1, {})
     evaluate(run, "best", 3, None, 0, greedy=True)
     assert scores(capsys.readouterr().out) == [5, 5, 5]
     evaluate(run, "best", 3, None, 0, greedy=False)
@@ -110,7 +110,7 @@ def test_bad_input_is_one_clear_error(run, arguments, message, tmp_path, monkeyp
 
 
 def break_weights(run):
-    weights_path(run, 1).write_bytes(b"not tensors")
+    RunFolder(run).weights(1).write_bytes(b"not tensors")
 
 
 def other_network(run):
@@ -162,7 +162,7 @@ def test_missing_video_package_is_named(run, monkeypatch):
 
 def test_without_a_finished_episode_best_is_member_0(run):
     (run / "summary.json").write_text(json.dumps({"best_member": None}))
-    weights_path(run, 1).rename(weights_path(run, 0))
+    RunFolder(run).weights(1).rename(RunFolder(run).weights(0))
     assert find_member(run, "best") == 0
 
 
@@ -234,8 +234,9 @@ def test_saved_normalisers_are_those_that_act(tmp_path):
     trained.state["obs_mean.obs"][2] = torch.tensor([100.0, -50.0, 3.0])
     trained.state["obs_var.obs"][2] = torch.tensor([4.0, 9.0, 0.25])
     trained.publish((2,))
-    save_member(weights_path(tmp_path, 2), trained, trained.export_member(2), 2, {})
-    pack = load_pack(config, VECTOR, weights_path(tmp_path, 2), 0)
+    weights = RunFolder(tmp_path).weights(2)
+    save_member(weights, trained.named_weights(2), trained.named_statistics(2), 2, {})
+    pack = load_pack(config, VECTOR, weights, 0)
     obs = torch.tensor([[101.0, -51.0, 2.5]])
     empty, first = torch.zeros(1, 1, 0), torch.ones(1, 1, dtype=torch.bool)
     alone = pack.act({"obs": obs[None]}, empty, first)[0]

@@ -1,11 +1,19 @@
-"""In what order decisions reach the learners."""
+"""Tests for the order in which changes reach the learners."""
 
 import pytest
 
+from pbt_rl.pbt.changes import changes
 from pbt_rl.pbt.decisions import Continue, Decision, Mutate, Replace, Restart, Stop
 from pbt_rl.population.dispatch import BORROWED, Dispatch
 from pbt_rl.population.population import Population
-from pbt_rl.wire.messages import Applied
+from pbt_rl.wire.messages import (
+    Applied,
+    Edit,
+    ExportMember,
+    ForgetMember,
+    RememberMember,
+    TrainUntil,
+)
 
 VALUES = {"learning_rate": 0.5}
 
@@ -19,22 +27,18 @@ class Desk:
         self.dispatch = Dispatch(
             self.population,
             {m: m % 2 for m in range(4)},
-            lambda pack, message: self.sent.append((pack, *message)),
+            lambda pack, message: self.sent.append((pack, message)),
         )
 
     def enact(self, *decisions: Decision, remembered=()) -> list[tuple]:
-        self.dispatch.enact(decisions, frozenset(remembered))
+        made = changes(decisions, self.population.generations)
+        self.dispatch.enact(made, frozenset(remembered))
         return self.take()
 
     def take(self) -> list[tuple]:
-        """What was sent, edits as (pack, "edit", member, weights, donor, donor's generation)."""
+        """Return what was sent since the last call: (pack, message)."""
         sent, self.sent[:] = [*self.sent], []
-        return [
-            (p, kind, x.member, x.weights, x.donor, x.donor_generation)
-            if kind == "edit"
-            else (p, kind, x, *rest)
-            for p, kind, x, *rest in sent
-        ]
+        return sent
 
     def applied(self, member: int) -> list[tuple]:
         self.dispatch.applied(Applied(member, None, 1, 0.0, {}, {}, {}, donor_unchanged=True))
@@ -50,15 +54,19 @@ def replace(member: int, donor: int, copy="both", of=None) -> Replace:
     return Replace(member, donor, copy, VALUES, "", of)
 
 
+def edit(member: int, weights: str, donor=None, donor_generation=None) -> Edit:
+    return Edit(member, 1, weights, donor, VALUES, donor_generation)
+
+
 def test_each_decision_becomes_its_edit(desk):
     sent = desk.enact(
         Continue(0, ""), Mutate(1, VALUES, ""), Restart(2, VALUES, "", until_frames=70), replace(3, 1)
     )
     assert sent == [
-        (0, "limit", 2, 70),
-        (1, "edit", 1, "keep", None, None),
-        (0, "edit", 2, "fresh", None, None),
-        (1, "edit", 3, "copy", 1, None),
+        (0, TrainUntil(2, 70)),
+        (1, edit(1, "keep", None, None)),
+        (0, edit(2, "fresh", None, None)),
+        (1, edit(3, "copy", 1, None)),
     ]
     assert desk.dispatch.busy
     assert [m.generation for m in desk.population.members] == [0, 1, 1, 1]
@@ -69,7 +77,7 @@ def test_each_decision_becomes_its_edit(desk):
 
 
 def test_limits_and_stops_change_nothing_on_a_learner(desk):
-    assert desk.enact(Continue(0, "", until_frames=50), Stop(1, "")) == [(0, "limit", 0, 50)]
+    assert desk.enact(Continue(0, "", until_frames=50), Stop(1, "")) == [(0, TrainUntil(0, 50))]
     members = desk.population.members
     assert (members[0].until_frames, members[1].stopped) == (50, True)
     assert not desk.dispatch.busy
@@ -78,42 +86,42 @@ def test_limits_and_stops_change_nothing_on_a_learner(desk):
 
 
 def test_hypers_alone_need_no_state_of_the_donor(desk):
-    assert desk.enact(replace(0, 1, "hypers")) == [(0, "edit", 0, "keep", 1, None)]
+    assert desk.enact(replace(0, 1, "hypers")) == [(0, edit(0, "keep", 1, None))]
 
 
 def test_crossing_edits_have_the_exchange_to_themselves_one_after_the_other(desk):
-    assert desk.enact(replace(0, 1), replace(3, 2), Mutate(2, VALUES, "")) == [(1, "export", 1, None)]
+    assert desk.enact(replace(0, 1), replace(3, 2), Mutate(2, VALUES, "")) == [(1, ExportMember(1, None))]
     desk.dispatch.exported(1)
-    assert desk.take() == [(0, "edit", 0, "import", 1, None)]
-    assert desk.applied(0) == [(0, "export", 2, None)]
+    assert desk.take() == [(0, edit(0, "import", 1, None))]
+    assert desk.applied(0) == [(0, ExportMember(2, None))]
     desk.dispatch.exported(2)
-    assert desk.take() == [(1, "edit", 3, "import", 2, None)]
-    assert desk.applied(3) == [(0, "edit", 2, "keep", None, None)]
+    assert desk.take() == [(1, edit(3, "import", 2, None))]
+    assert desk.applied(3) == [(0, edit(2, "keep", None, None))]
 
 
 def test_a_donor_that_changes_itself_is_remembered_first(desk):
-    """0 copies 2, 2 copies 0, and 1 copies 3, which begins anew: each donor as it was."""
+    """0 copies 2, 2 copies 0, and 1 copies 3, which restarts: each donor as it was."""
     sent = desk.enact(replace(0, 2), replace(1, 3), replace(2, 0), Restart(3, VALUES, ""))
     assert sent == [
-        *((m % 2, "remember", m, BORROWED) for m in (0, 2, 3)),
-        (0, "edit", 0, "copy", 2, BORROWED),
-        (1, "edit", 1, "copy", 3, BORROWED),
-        (0, "edit", 2, "copy", 0, BORROWED),
-        (1, "edit", 3, "fresh", None, None),
-        *((m % 2, "forget", m, BORROWED) for m in (0, 2, 3)),
+        *((m % 2, RememberMember(m, BORROWED)) for m in (0, 2, 3)),
+        (0, edit(0, "copy", 2, BORROWED)),
+        (1, edit(1, "copy", 3, BORROWED)),
+        (0, edit(2, "copy", 0, BORROWED)),
+        (1, edit(3, "fresh", None, None)),
+        *((m % 2, ForgetMember(m, BORROWED)) for m in (0, 2, 3)),
     ]
 
 
 def test_what_the_controller_remembers_is_kept_before_and_dropped_after(desk):
     assert desk.enact(Mutate(1, VALUES, ""), remembered=[(1, 0), (2, 0)]) == [
-        (1, "remember", 1, 0),
-        (0, "remember", 2, 0),
-        (1, "edit", 1, "keep", None, None),
+        (1, RememberMember(1, 0)),
+        (0, RememberMember(2, 0)),
+        (1, edit(1, "keep", None, None)),
     ]
     desk.applied(1)
     sent = desk.enact(replace(3, 2, of=0), remembered=[(1, 0)])
-    assert sent == [(0, "export", 2, 0)], "forgotten only when the last user has it"
+    assert sent == [(0, ExportMember(2, 0))], "forgotten only when the last user has it"
     desk.dispatch.exported(2)
-    assert desk.take() == [(1, "edit", 3, "import", 2, 0)]
-    assert desk.applied(3) == [(0, "forget", 2, 0)]
+    assert desk.take() == [(1, edit(3, "import", 2, 0))]
+    assert desk.applied(3) == [(0, ForgetMember(2, 0))]
     assert not desk.dispatch.busy

@@ -20,7 +20,7 @@ OPTIONS = ("--num-policies=2", "--envs-per-unit=2", "--actors=2", "--devices=cpu
 def start(env, steps):
     config, _ = parse_train([f"--env={env}", f"--decorrelate-steps={steps}", *OPTIONS])
     facts = ResolvedRun.resolve(config, Machine(2, 0))
-    memory = Memory(config, facts.options, facts.spec, facts.plan, facts.controller().initial(2))
+    memory = Memory(facts, facts.controller().initial(2))
     actors = [Actor(record.setup) for record in memory.actors]
     for actor in actors:
         assert actor.turn()

@@ -21,9 +21,10 @@ from pbt_rl.pbt import (
     Synchronous,
     Truncation,
     choice_spec,
-    run,
 )
-from pbt_rl.record.journal import read_journal, replay_decisions
+from pbt_rl.pbt.audit import audit_decisions
+from pbt_rl.record.journal import read_journal
+from pbt_rl.tune import run
 from tests.helpers.toys import Deadly, Fragile, Script, Walker, goes_on
 
 TABLE = {"rate": HyperSpec("rate", 0.1, 0.01, 10.0, "log", tuned=True)}
@@ -60,7 +61,7 @@ def test_weights_and_hypers_are_copied_as_asked():
     assert weights(result) == [13, 11, 23, 23]
     assert [o.generation for o in result.members] == [1, 1, 1, 0]
     assert result.values == [{"rate": 0.0}, {"rate": 2.0}, {"rate": 2.0}, {"rate": 2.0}]
-    assert [result.lineage.root(m).key for m in range(4)] == [(3, 0), (1, 0), (3, 0), (3, 0)]
+    assert [result.lineage.ancestry(m)[0].key for m in range(4)] == [(3, 0), (1, 0), (3, 0), (3, 0)]
 
 
 def test_all_decisions_hold_at_once():
@@ -101,7 +102,7 @@ def test_restart_makes_a_fresh_member_of_the_next_index():
     restart = {3: [Restart(0, {"rate": 0.0}, "")], 4: [Restart(0, {"rate": 0.0}, "")]}
     result = run(Walker, Script([5.0, 5.0], restart), steps=5, num_members=2)
     assert weights(result)[0] == 3  # indices 0 and 1 at the start, then 2, then 3
-    assert result.lineage.root(0).key == (0, 2)
+    assert result.lineage.ancestry(0)[0].key == (0, 2)
 
 
 def test_members_that_were_given_restart_from_their_first_state():
@@ -118,7 +119,7 @@ def test_a_stopped_member_keeps_its_weights_and_its_place_goes_to_the_next():
                 return [goes_on(m, 4) for m in range(3)]
             return [Stop(m.member, "") for m in report.members if m.frames == 4]
 
-    result = run(Walker, Ends([1.0, 2.0, 3.0]), steps=100, num_members=3, resident=1)
+    result = run(Walker, Ends([1.0, 2.0, 3.0]), steps=100, num_members=3, slots=1)
     assert weights(result) == [4, 9, 14]
     assert all(o.stopped and o.steps == 4 for o in result.members)
     assert [e.member for e in result.history] == [0] * 4 + [1] * 4 + [2] * 4
@@ -149,7 +150,7 @@ def test_a_remembered_state_comes_back():
 
 def test_members_take_turns():
     script = Script([1.0] * 3)
-    result = run(Walker, script, steps=4, num_members=3, resident=1, turn_steps=2)
+    result = run(Walker, script, steps=4, num_members=3, slots=1, slot_steps=2)
     assert [e.member for e in result.history] == [0, 0, 1, 1, 2, 2, 2, 0, 0, 1, 1, 2]
     assert all(o.steps == 4 for o in result.members)
 
@@ -273,7 +274,7 @@ def test_a_factory_of_a_script_is_found_in_the_workers(tmp_path):
     here = Path(__file__).parent
     (tmp_path / "script.py").write_text(
         "from tests.helpers.toys import Walker, Script\n"
-        "from pbt_rl.pbt import run\n"
+        "from pbt_rl.tune import run\n"
         "class Mine(Walker):\n    pass\n"
         "if __name__ == '__main__':\n"
         "    print(run(Mine, Script([1.0, 2.0]), steps=3, num_members=2, workers=2).best)\n"
@@ -297,8 +298,8 @@ def test_the_journal_replays_and_holds_the_lineage(tmp_path):
     path = tmp_path / "runs" / "x" / "journal.jsonl"
     result = run(Walker, pbt(5), steps=60, num_members=6, journal=path, seed=5)
     events = read_journal(path)
-    assert replay_decisions(events, pbt(5)) == []
-    assert replay_decisions(events, pbt(6))
+    assert audit_decisions(events, pbt(5)) == []
+    assert audit_decisions(events, pbt(6))
     lineage = Lineage.from_events(events)
     assert lineage.nodes == result.lineage.nodes
     assert lineage.objectives == pytest.approx(result.lineage.objectives)
@@ -326,7 +327,7 @@ def test_equal_seeds_give_equal_runs(seed, count, period, every, window):
 
 def test_hypertrick_trains_phase_by_phase_on_few_places():
     controller = HyperTrick(TABLE, 0, phase_frames=5, phases=4, eviction_rate=0.25)
-    result = run(Walker, controller, steps=20, num_members=12, resident=6, evaluate_every=5)
+    result = run(Walker, controller, steps=20, num_members=12, slots=6, evaluate_every=5)
     steps = sorted(o.steps for o in result.members)
     assert set(steps) <= {5, 10, 15, 20}
     assert steps[0] < 20 == steps[-1]
@@ -334,7 +335,7 @@ def test_hypertrick_trains_phase_by_phase_on_few_places():
 
 
 def test_random_search_trains_all_to_the_end():
-    result = run(Walker, RandomSearch(TABLE, 0, frames=8), steps=8, num_members=5, resident=2)
+    result = run(Walker, RandomSearch(TABLE, 0, frames=8), steps=8, num_members=5, slots=2)
     assert [o.steps for o in result.members] == [8] * 5
     assert result.best == max(range(5), key=lambda m: result.objectives[m])
 
@@ -343,10 +344,10 @@ def test_random_search_trains_all_to_the_end():
     ("options", "message"),
     [
         ({"steps": 0}, "--steps 0"),
-        ({"num_members": None}, "say how many members"),
+        ({"num_members": None}, "give the number of members"),
         ({"evaluate_every": 0}, "--evaluate-every"),
         ({"window": 0}, "--window"),
-        ({"resident": 9}, "--resident 9"),
+        ({"slots": 9}, "--slots 9"),
     ],
 )
 def test_misuse(options, message):

@@ -29,13 +29,12 @@ class Actors:
         config, _ = parse_train([*arguments, "--devices=cpu"])
         facts = ResolvedRun.resolve(config, Machine(2, 0))
         values = facts.controller().initial(config.num_policies)
-        self.memory = Memory(config, facts.options, facts.spec, facts.plan, values)
+        self.memory = Memory(facts, values)
         self.children = [self.start(i) for i in range(len(self.memory.actors))]
 
     def start(self, index):
         setup = self.memory.actors[index].setup
-        fds = [*setup.mailbox_fds, setup.shaping_fd, setup.wake_fd, setup.ready_fd]
-        return Child("pbt_rl.wire.actor", f"actor {index}", setup, fds)
+        return Child("pbt_rl.wire.actor", f"actor {index}", setup, setup.fds)
 
     def kill(self, index):
         """Kill an actor wherever it stands and start its successor, with seeds of its own."""
@@ -57,11 +56,11 @@ def actors(*arguments):
         group.memory.close()
 
 
-def receive(learner, rollouts, received, seconds=30):
-    """Serve until so many rollouts came; append (observations, actions, firsts) of each to its unit's list."""
-    sampler, count = learner.sampler, 0
+def receive(learner, rollouts, received, seconds=60):
+    """Serve until every unit has given this many rollouts; append (observations, actions, firsts) to its list."""
+    sampler, missing = learner.sampler, dict.fromkeys(range(len(received)), rollouts)
     deadline = time.monotonic() + seconds
-    while count < rollouts:
+    while max(missing.values()) > 0:
         assert time.monotonic() < deadline
         filling = {id(unit.rollout): i for i, unit in enumerate(sampler.units)}
         if not sampler.serve():
@@ -71,8 +70,8 @@ def receive(learner, rollouts, received, seconds=30):
             steps = len(rollout.action)
             parts = rollout.obs["obs"][:steps].numpy(), rollout.action[..., 0].numpy(), rollout.first[:steps]
             received[filling[id(rollout)]].append([part.copy() for part in parts])
+            missing[filling[id(rollout)]] -= 1
             sampler.pool.give(rollout)
-            count += 1
 
 
 @pytest.mark.parametrize(("kills", "turns"), [(0, 0), (6, 0), (0, 6)])
@@ -91,14 +90,14 @@ def test_every_step_arrives_once_in_order_with_its_actions(kills, turns):
         units = learner.sampler.units
         received = [[] for _ in units]
         for number in range(kills):
-            receive(learner, 40, received)
+            receive(learner, 5, received)
             group.kill(number % 2)
         for number in range(turns):  # members 2, 3, 4, 0, ... take the two slots
-            receive(learner, 40, received)
+            receive(learner, 5, received)
             record, enters = number % 2, (number + 2) % 5
             leaves = learner.sampler.clock.occupants[record].member
             learner.trainer.change_slot(SlotChange(record, leaves, enters, 0, learner._setup.values[0]))
-        receive(learner, 160, received)
+        receive(learner, 20, received)
         for unit, rollouts in zip(units, received, strict=True):
             assert len(rollouts) > 10
             assert unit.taken == 8 * len(rollouts) + unit.t

@@ -1,7 +1,7 @@
-"""Objectives of one member over several tasks: pure bookkeeping.
+"""Objectives of one member over several tasks. Pure bookkeeping.
 
-A *round* is one episode of every task. Members are judged by rounds, so that no task weighs more than another
-because its episodes are short. Without tasks there is one nameless task, and a round is an episode.
+A *round* is one episode of every task. Members are compared by rounds, so that a task does not weigh more because
+its episodes are shorter. An environment without tasks counts as one task, and a round is one episode.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from collections.abc import Sequence
 
 
 class ObjectiveWindow:
-    """The newest objectives of a member, task by task.
+    """The newest objectives of a member, per task.
 
-    tasks: how many there are. window: rounds that count at most. cap: no more than this counts of a task's mean.
+    tasks: their number. window: at most this many rounds count. cap: the mean of a task counts at most this much.
     """
 
     def __init__(self, tasks: int, window: int, cap: float | None = None) -> None:
@@ -32,20 +32,29 @@ class ObjectiveWindow:
 
     def clear(self) -> None:
         """Forget everything."""
+        self._empty()
+        self._counts = [0] * len(self._counts)
+
+    def spoil(self) -> None:
+        """Let one NaN stand for everything in the window, and count it; the counts of episodes go on."""
+        self._empty()
+        for task in range(len(self._counts)):
+            self.add(task, math.nan, math.nan)
+
+    def _empty(self) -> None:
         for window in (*self._scores, *self._returns):
             window.clear()
-        self._counts = [0] * len(self._counts)
 
     @property
     def rounds(self) -> int:
-        """How many episodes of every task have finished; may exceed the window."""
+        """Number of finished rounds; may exceed the window."""
         return min(self._counts)
 
     def objectives(self, rounds: int | None = None) -> tuple[float, ...]:
-        """One number a round, oldest first, of the newest `rounds` (None: as many as the window has).
+        """Returns one number per round, oldest first, for the newest `rounds` (None: all in the window).
 
-        Their mean is the objective: the mean over tasks of each one's mean, where a mean above the cap counts as the
-        cap. The episodes of such a task are lowered by the same amount, so that rounds keep their spread.
+        Their mean is the objective: the mean over tasks of the mean of each task, cut off at the cap. The cut lowers
+        all episodes of a task by the same amount, so that rounds keep their spread.
         """
         known = min(len(scores) for scores in self._scores)
         rounds = known if rounds is None else min(rounds, known)
@@ -55,20 +64,25 @@ class ObjectiveWindow:
         return tuple(newest[0]) if len(newest) == 1 else tuple(map(_mean, zip(*newest, strict=True)))
 
     def of_task(self, task: int) -> tuple[float, float, int] | None:
-        """Mean objective and mean return of a task within the window, uncapped, and episodes; None without any."""
+        """Returns a task's mean objective and mean return in the window, uncapped, and its number of episodes.
+
+        None without any episode.
+        """
         if not self._counts[task]:
             return None
         return _mean(self._scores[task]), _mean(self._returns[task]), self._counts[task]
 
     def _capped(self, scores: list[float]) -> list[float]:
+        if self._cap is None:
+            return scores
         mean = _mean(scores)
-        if self._cap is None or not self._cap < mean < math.inf:
+        if not self._cap < mean < math.inf:
             return scores
         return [score - (mean - self._cap) for score in scores]
 
 
 def _mean(values: Sequence[float]) -> float:
-    """Mean; with one value the value itself, to the bit. NaN where infinities cancel."""
+    """Mean; of a single value exactly that value. NaN if infinities cancel."""
     if not all(map(math.isfinite, values)):
         return sum(values) / len(values)
     return math.fsum(values) / len(values)

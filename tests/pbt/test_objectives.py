@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pbt_rl.display.summary import summary
 from pbt_rl.display.tensorboard import layout, member_scalars
 from pbt_rl.display.view import RunView
 from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec, private_step_arrays
-from pbt_rl.population.objectives import ObjectiveWindow
+from pbt_rl.pbt.objectives import ObjectiveWindow
 from pbt_rl.population.population import Population
-from pbt_rl.record.summary import summary
 from pbt_rl.wire.messages import Episode, LearnerReport
 
 TASKS = ("near", "far")
@@ -107,7 +107,8 @@ def test_displays_show_every_task():
     assert scalars["task_returns/near"] == 5000.0
     assert "tasks/far" not in scalars
     assert set(layout(shown)["Tasks"]) == set(TASKS)  # written once, before the first episode
-    assert summary(shown, 0.0, [], "")["members"][0]["tasks"] == {
+    content = summary(shown, frames_per_second_steady=0.0, replacement_milliseconds=[], ended="")
+    assert content["members"][0]["tasks"] == {
         "near": {"objective": 500.0, "raw_return": 5000.0, "episodes": 1},
         "far": None,
     }

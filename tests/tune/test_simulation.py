@@ -13,7 +13,7 @@ from pbt_rl.pbt.hypers import HyperSpec
 from pbt_rl.pbt.search.hyperband import Hyperband
 from pbt_rl.pbt.search.hypertrick import HyperTrick, SuccessiveHalving
 from pbt_rl.pbt.search.random_search import RandomSearch
-from pbt_rl.tune.simulate import Stay, mean_and_error, simulate
+from pbt_rl.tune.simulation import Stay, mean_and_error, simulate
 
 TABLE = {"learning_rate": HyperSpec("learning_rate", 1e-3, 1e-5, 1e-2, "log", tuned=True)}
 
@@ -77,7 +77,7 @@ def test_without_decisions_members_take_turns_to_the_limit():
         score=any_score,
         chunk_frames=10,
         limit_frames=100,
-        turn_frames=20,
+        slot_frames=20,
     )
     check_books(sim)
     assert sim.frames == (100,) * 5
