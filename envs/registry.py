@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from .atari import AtariOptions
 from .base import EnvSetupError, EnvSpec, ShapingSource, Unit
-from .dmlab.unit import DmlabOptions
+from .dmlab.options import DmlabOptions
 
 if TYPE_CHECKING:
     from .custom import Made
