@@ -23,7 +23,7 @@ import signal
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from tempfile import TemporaryDirectory
@@ -37,8 +37,9 @@ from numpy.typing import NDArray
 
 from . import atari
 from . import gym as gymnasium_env
-from .atari import MULTIPLAYER_ONLY, AtariOptions
+from .atari import MULTIPLAYER_ONLY, AtariOptions, AtariScoring
 from .base import ACTION_MASK, ArraySpec, EnvSetupError, EnvSpec, ShapingSource, StepArrays
+from .episodes import EpisodeBook, write_reset
 from .spaces import Leaf, action_spec, obs_leaves, read_rows, rows_decoder, with_mask
 
 OURS = ("num_envs", "batch_size", "seed", "env_seed", "max_num_players", "gym_reset_return_info", "base_path")
@@ -134,7 +135,8 @@ class EnvPoolUnit:
         assert rows > 0
         self._task = _describe(name, options, keywords)
         self.spec, self.rows = self._task.spec, rows
-        self._options, self._shaping = options, shaping
+        self._book = EpisodeBook(rows, shaping)
+        self._scoring = AtariScoring(rows, options) if self._task.is_atari else None
         self._leaves = [(leaf, replace(leaf, path=())) for leaf in self._task.leaves]
         seeds = np.random.SeedSequence(seed).generate_state(rows) % 2**31
         self._engine: Any = envpool.make(
@@ -146,32 +148,24 @@ class EnvPoolUnit:
             )  # it makes its spaces when they are first asked for; see `_describe`
             assert self._engine.observation_space is not None
         self._ended_R = np.zeros(rows, np.bool_)
-        self._lives_R = np.zeros(rows, np.int64)
-        self._score_scale_R = np.ones(rows)
-        self._life_loss_penalty_R = np.zeros(rows)
-        self._version_R = np.zeros(rows, np.int64)
-        self._score_R = np.zeros(rows)
-        self._shaped_R = np.zeros(rows)
-        self._length_R = np.zeros(rows, np.int64)
 
     def reset(self, out: StepArrays) -> None:
         """See `Unit.reset`."""
         obs, info = self._engine.reset()
         self._ended_R[:] = False
-        self._begin(np.ones(self.rows, np.bool_))
-        self._lives_R[:] = info.get("lives", 0)
+        self._begin(range(self.rows))
+        if self._scoring is not None:
+            self._scoring.reset(info["lives"])
         self._write_obs(obs, info, out)
-        out.first[:] = True
-        for array_R in (out.reward, out.terminated, out.truncated, out.episode_done):
-            array_R[:] = 0
-        self._write_episode(out)
+        write_reset(out)
+        self._book.write(out)
 
     def step(self, action: NDArray[Any], out: StepArrays) -> None:
         """See `Unit.step`. action: [R, A] of `spec.action.dtype`."""
         starts_R = self._ended_R
         obs, score, over, cut, info = self._engine.step(self._task.decode(action))
         if starts_R.any():
-            self._begin(starts_R)
+            self._begin(np.flatnonzero(starts_R).tolist())
         played_R = ~starts_R
         over_R, cut_R = over.astype(np.bool_, copy=False), cut.astype(np.bool_, copy=False)
         score_R = np.where(played_R, score.astype(np.float64), 0.0)
@@ -179,8 +173,8 @@ class EnvPoolUnit:
             raise EnvSetupError(f"{self.spec.env_id} gave a reward that is not finite: leave this task out")
         ends_R = over_R
         reward_R = score_R
-        if self._task.is_atari:
-            reward_R, life_over_R = self._as_learned(score_R, info["lives"].astype(np.int64), played_R)
+        if self._scoring is not None:
+            reward_R, life_over_R = self._scoring.step(score_R, info["lives"].astype(np.int64), played_R)
             ends_R = over_R | life_over_R
 
         self._write_obs(obs, info, out)
@@ -189,33 +183,18 @@ class EnvPoolUnit:
         out.truncated[:] = played_R & cut_R & ~out.terminated
         out.first[:] = starts_R
         out.episode_done[:] = self._ended_R = played_R & (over_R | cut_R)
-        self._score_R += score_R
-        self._shaped_R += out.reward
-        self._length_R += played_R
-        self._write_episode(out)
+        self._book.add(score_R, out.reward, played_R)
+        self._book.write(out)
 
     def close(self) -> None:
         """Release the engine: its thread is joined when the last reference goes."""
         self._engine = None
 
-    def _as_learned(
-        self, score_R: NDArray[np.float64], lives_R: NDArray[np.int64], played_R: NDArray[np.bool_]
-    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """(reward, whether a life ended that is terminal for learning), as in `atari.AtariUnit`."""
-        lost_R = played_R * np.maximum(self._lives_R - lives_R, 0)
-        self._lives_R = lives_R
-        learned_R = np.clip(score_R, -1, 1) if self._options.clip_reward else score_R
-        reward_R = self._score_scale_R * learned_R - self._life_loss_penalty_R * lost_R
-        return reward_R, (lost_R > 0) & (lives_R > 0) & self._options.episodic_life
-
-    def _begin(self, starts_R: NDArray[np.bool_]) -> None:
-        for row in np.flatnonzero(starts_R).tolist():
-            self._version_R[row], values = self._shaping(row)
-            if self._task.is_atari:
-                self._score_scale_R[row] = values[atari.SCORE_SCALE]
-                self._life_loss_penalty_R[row] = values[atari.LIFE_LOSS_PENALTY]
-        for sums_R in (self._score_R, self._shaped_R, self._length_R):
-            sums_R[starts_R] = 0
+    def _begin(self, rows: Iterable[int]) -> None:
+        for row in rows:
+            values = self._book.begin(row)
+            if self._scoring is not None:
+                self._scoring.begin(row, values)
 
     def _write_obs(self, obs: Any, info: Mapping[str, Any], out: StepArrays) -> None:
         for leaf, bare in self._leaves:
@@ -224,12 +203,6 @@ class EnvPoolUnit:
                 array = array[key]
             rows = np.asarray(array).reshape(self.rows, *leaf.shape)
             out.obs[leaf.name][:] = read_rows(bare, rows, self.rows, self.spec.env_id)
-
-    def _write_episode(self, out: StepArrays) -> None:
-        out.objective[:] = out.raw_return[:] = self._score_R
-        out.shaped_return[:] = self._shaped_R
-        out.length[:] = self._length_R
-        out.shaping_version[:] = self._version_R
 
 
 # -- describing ---------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from . import time_limit as time_limits
 from .base import ACTION_MASK, EnvSetupError, EnvSpec, ShapingSource, StepArrays, training_info, write_stats
+from .episodes import EpisodeBook
 from .shaping import default_shaping, find_interface, find_training_info, frames_per_step, unflatten
 from .spaces import (
     Leaf,
@@ -91,16 +92,15 @@ class GymUnit:
         self._decode = actions_decoder(self._envs[0].action_space)
         self._all_allowed = np.ones(sum(self.spec.action.nvec), np.uint8)
         self._seeds: list[int] | None = np.random.SeedSequence(seed).generate_state(rows).tolist()
-        # What a step says of each row. Lists: to write one number into an array costs as much as a small environment.
+        self._book = EpisodeBook(rows, shaping)
+        # The step of each row. Lists: writing one number into an array costs as much as a small environment.
         self._first = [True] * rows
         self._terminated = [False] * rows
         self._truncated = [False] * rows
         self._ended = [False] * rows
         self._reward = [0.0] * rows
-        self._objective = [0.0] * rows
-        self._return = [0.0] * rows
-        self._length = [0] * rows
-        self._shaping_version = [0] * rows
+        self._objective: dict[int, float] = {}
+        """Row -> true objective of the episode that ended with this step, if the environment gave one."""
 
     def reset(self, out: StepArrays) -> None:
         """See `Unit.reset`."""
@@ -117,7 +117,7 @@ class GymUnit:
                     self._begin(row, None, out)
                 else:
                     self._advance(row, one, out)
-        self._write(out)
+            self._write(out)
 
     def close(self) -> None:
         """Close every environment once."""
@@ -125,7 +125,7 @@ class GymUnit:
             self._envs.pop().close()
 
     def _begin(self, row: int, seed: int | None, out: StepArrays) -> None:
-        version, values = self._shaping(row)
+        values = self._book.begin(row)
         shaper = self._shapers[row]
         if shaper is not None:
             shaper.set_reward_shaping(unflatten(values), 0)
@@ -138,9 +138,7 @@ class GymUnit:
         self._write_obs(row, answer[0], answer[1], out)
         self._first[row] = True
         self._terminated[row] = self._truncated[row] = self._ended[row] = False
-        self._reward[row] = self._objective[row] = self._return[row] = 0.0
-        self._length[row] = 0
-        self._shaping_version[row] = version
+        self._reward[row] = 0.0
 
     def _advance(self, row: int, action: Any, out: StepArrays) -> None:
         answer: Any = self._envs[row].step(action)
@@ -156,9 +154,6 @@ class GymUnit:
             raise self._breach("the reward must be finite", reward)
         self._first[row] = False
         self._reward[row] = number
-        self._return[row] += number
-        self._length[row] += 1
-        self._objective[row] = self._return[row]
         if terminated or truncated:
             self._terminated[row] = bool(terminated)
             self._truncated[row] = not terminated
@@ -186,19 +181,21 @@ class GymUnit:
                 out.obs[leaf.name][row] = read_leaf(leaf, info if leaf.in_info else obs, self.spec.env_id)
 
     def _write(self, out: StepArrays) -> None:
-        """Write what the step said of all rows."""
+        """Write the step of all rows."""
         for leaf in self._leaves:
             if leaf.kind == "float":
                 check_finite(leaf, out.obs[leaf.name], self.spec.env_id)
-        out.first[:] = self._first
-        out.reward[:] = self._reward
+        first_R, reward_R = np.array(self._first), np.array(self._reward, np.float64)
+        self._book.add(reward_R, reward_R, ~first_R)
+        self._book.write(out)
+        while self._objective:
+            row, objective = self._objective.popitem()
+            out.objective[row] = objective
+        out.first[:] = first_R
+        out.reward[:] = reward_R
         out.terminated[:] = self._terminated
         out.truncated[:] = self._truncated
         out.episode_done[:] = self._ended
-        out.objective[:] = self._objective
-        out.raw_return[:] = out.shaped_return[:] = self._return
-        out.length[:] = self._length
-        out.shaping_version[:] = self._shaping_version
 
     def _number(self, what: str, value: Any) -> float:
         try:

@@ -171,12 +171,12 @@ def _takers() -> str:
 
 
 def _load_atari() -> Backend:
-    from . import atari  # noqa: PLC0415 - families are imported when used
+    from . import ale, atari  # noqa: PLC0415 - families are imported when used
 
     return Backend(
-        names=atari.names,
-        probe=lambda name, options: atari.probe(name, options.atari),
-        make_unit=lambda name, rows, seed, options, shaping: atari.AtariUnit(
+        names=ale.names,
+        probe=lambda name, options: ale.probe(name, options.atari),
+        make_unit=lambda name, rows, seed, options, shaping: ale.AtariUnit(
             name, rows, seed, options.atari, shaping
         ),
         recipe=lambda name, _options: atari.recipe(name),

@@ -33,6 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..base import LAST, EnvSetupError, EnvSpec, ShapingSource, StepArrays
+from ..episodes import EpisodeBook
 from ..task_scheduler import TaskScheduler
 from .levels import LEVELS
 from .options import DmlabOptions
@@ -106,7 +107,8 @@ class LabUnit:
         assert rows > 0
         self.spec = describe(name, options)
         self.rows = rows
-        self._name, self._options, self._shaping = name, options, shaping
+        self._name, self._options = name, options
+        self._book = EpisodeBook(rows, shaping)
         self._scripts = level_scripts(name, options)
         shared, *own = np.random.SeedSequence(seed).spawn(1 + rows)
         self._rngs = [np.random.default_rng(each) for each in own]
@@ -119,10 +121,6 @@ class LabUnit:
         self._began = False
         self._level_R = np.zeros(rows, np.int64)
         self._scale_R2 = np.zeros((rows, 2))
-        self._version_R = np.zeros(rows, np.int64)
-        self._return_R = np.zeros(rows)
-        self._shaped_R = np.zeros(rows)
-        self._length_R = np.zeros(rows, np.int64)
         self._labs = Labs([row_setup(options, settings, row) for row in range(rows)])
         self._seen = [row_arrays(self._labs.memory, row) for row in range(rows)]
 
@@ -168,9 +166,7 @@ class LabUnit:
             out.obs[LAST][:] = 0
             out.obs[LAST][played_R, action_R[played_R]] = 1
             out.obs[LAST][:, -1] = np.clip(reward_R, -1, 1)
-        self._return_R += reward_R
-        self._shaped_R += out.reward
-        self._length_R += played_R
+        self._book.add(reward_R, out.reward, played_R)
         for row in np.flatnonzero(self._over_R).tolist():
             self._begin(row)
         self._write_episode(out)
@@ -186,7 +182,7 @@ class LabUnit:
             for array, seen in zip((out.obs["obs"], out.obs["instr"]), self._seen[row], strict=True):
                 array[row] = seen if here else 0
         for row in np.flatnonzero(self._over_R).tolist():
-            cost = 1 if self._options.test else int(self._length_R[row])  # a test counts episodes
+            cost = 1 if self._options.test else int(self._book.length_R[row])  # a test counts episodes
             self._rotas[row].spend(int(self._level_R[row]), cost)
 
     def _begin(self, row: int) -> None:
@@ -195,10 +191,9 @@ class LabUnit:
         path = self._scripts[level]
         pool = self._options.level_seeds
         seed = pool_seed(path, int(rng.integers(pool))) if pool else int(rng.integers(MAX_SEED))
-        self._version_R[row], values = self._shaping(row)
+        values = self._book.begin(row)
         self._scale_R2[row] = values[GAIN], values[LOSS]
         self._level_R[row] = level
-        self._return_R[row] = self._shaped_R[row] = self._length_R[row] = 0
         self._labs.rows[row].ask("begin", path, seed)
 
     def _take_begun(self) -> None:
@@ -221,14 +216,11 @@ class LabUnit:
             raise RuntimeError(f"DeepMind Lab, level {self._scripts[self._level_R[row]]}: {error}") from None
 
     def _write_episode(self, out: StepArrays) -> None:
-        out.raw_return[:] = out.objective[:] = self._return_R
-        out.shaped_return[:] = self._shaped_R
-        out.length[:] = self._length_R
-        out.shaping_version[:] = self._version_R
+        self._book.write(out)
         if out.task is not None:
             out.task[:] = self._level_R
             for row, level in enumerate(self._level_R.tolist()):
-                out.objective[row] = LEVELS[level].percent(float(self._return_R[row]))
+                out.objective[row] = LEVELS[level].percent(float(self._book.raw_R[row]))
 
 
 def _rotated(order: list[int], places: int) -> list[int]:
