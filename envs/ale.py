@@ -14,15 +14,30 @@ from __future__ import annotations
 
 import difflib
 import re
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .atari import LIFE_LOSS_PENALTY, MULTIPLAYER_ONLY, SCORE_SCALE, AtariOptions, AtariScoring
+from .atari import (
+    LIFE_LOSS_PENALTY,
+    MULTIPLAYER_ONLY,
+    SCORE_SCALE,
+    AtariOptions,
+    AtariScoring,
+    recipe,
+    whole_games,
+)
 from .base import ActionSpec, ArraySpec, EnvSetupError, EnvSpec, ShapingSource, StepArrays
 from .episodes import EpisodeBook, write_reset
+from .family import Backend
+from .film import Camera, Picture
+
+FRAMES_PER_SECOND = 60
+SCREEN = (210, 160)
+"""Height and width of a game's own picture."""
 
 
 def names() -> tuple[str, ...]:
@@ -162,3 +177,82 @@ def _unknown_game(game: str, known: tuple[str, ...]) -> str:
     close = difflib.get_close_matches(snake, known)
     hint = f"; did you mean {', '.join('atari/' + name for name in close)}?" if close else ""
     return f"atari/{game} is not an Atari game{hint} `pbt-rl envs` lists all {len(known)} games"
+
+
+# -- films ---------------------------------------------------------------------------------------------------
+
+
+class ColourTwin:
+    """The same Atari game a second time, in colour. Its no-op steps are those marked `first`."""
+
+    def __init__(self, game: str, options: AtariOptions) -> None:
+        from ale_py.vector_env import AtariVectorEnv  # noqa: PLC0415 - families are imported when used
+
+        assert options.repeat_action_probability == 0, "a twin with sticky actions goes another way"
+        height, width = SCREEN
+        self.frames_per_second = FRAMES_PER_SECOND / options.frame_skip
+        self._engine: Any = AtariVectorEnv(
+            game,
+            1,
+            num_threads=1,
+            max_num_frames_per_episode=options.max_frames_per_episode,
+            full_action_space=options.full_action_space,
+            img_height=height,
+            img_width=width,
+            grayscale=False,
+            stack_num=1,
+            frameskip=options.frame_skip,
+            noop_max=0,
+            reward_clipping=False,
+            use_fire_reset=options.fire_reset,
+        )
+
+    def shoot(self, step: StepArrays, action_A: NDArray[Any] | None) -> Picture:
+        """See Camera. Action 0 is NOOP in every game that starts with no-ops."""
+        if action_A is None:
+            frames, _ = self._engine.reset()
+        else:
+            frames = self._engine.step(np.zeros(1, np.int32) if step.first[0] else action_A[:1])[0]
+        picture: Picture = frames[0, 0].copy()
+        return picture
+
+    def close(self) -> None:
+        """Release the engine."""
+        self._engine = None
+
+
+class GreyFrames:
+    """What the policy itself sees of an Atari game: the newest 84x84 grey frame."""
+
+    def __init__(self, options: AtariOptions) -> None:
+        self.frames_per_second = FRAMES_PER_SECOND / options.frame_skip
+
+    def shoot(self, step: StepArrays, action_A: NDArray[Any] | None) -> Picture:  # noqa: ARG002 - a Camera
+        """See Camera."""
+        return np.repeat(step.obs["obs"][0][..., None], 3, axis=-1)
+
+    def close(self) -> None:
+        """Hold nothing."""
+
+
+def film(
+    game: str, rows: int, seed: int, options: AtariOptions, shaping: ShapingSource
+) -> tuple[AtariUnit, Camera]:
+    """Make a unit with a camera on its row 0.
+
+    A game is played a second time, in colour and beside the first, with the same actions. A game with sticky actions
+    draws them from its own generator, so a second one would diverge: its film shows the policy's grey frames.
+    """
+    sticky = options.repeat_action_probability > 0
+    camera: Camera = GreyFrames(options) if sticky else ColourTwin(game, options)
+    return AtariUnit(game, rows, seed, options, shaping), camera
+
+
+BACKEND = Backend(
+    names=names,
+    probe=lambda name, options: probe(name, options.atari),
+    make_unit=lambda name, rows, seed, options, shaping: AtariUnit(name, rows, seed, options.atari, shaping),
+    recipe=lambda _name, _options: recipe(),
+    for_evaluation=lambda options: replace(options, atari=whole_games(options.atari)),
+    film=lambda name, rows, seed, options, shaping: film(name, rows, seed, options.atari, shaping),
+)

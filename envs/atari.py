@@ -9,7 +9,7 @@ Axes: R rows.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,7 +69,7 @@ class AtariOptions:
         )
 
 
-def recipe(_game: str) -> dict[str, object]:
+def recipe() -> dict[str, object]:
     """Defaults of a run on Atari: the network of Mnih et al. 2015 and the PPO of Schulman et al. 2017."""
     return {
         "model.encoder": "nature",
@@ -88,6 +88,11 @@ def recipe(_game: str) -> dict[str, object]:
         "hypers.gae_lambda": 0.95,
         "hypers.max_grad_norm": 0.5,
     }
+
+
+def whole_games(options: AtariOptions) -> AtariOptions:
+    """Return the options of evaluations: games are played to their end and scored unclipped."""
+    return replace(options, episodic_life=False, clip_reward=False)
 
 
 class AtariScoring:

@@ -20,6 +20,8 @@ from numpy.typing import NDArray
 from . import time_limit as time_limits
 from .base import ACTION_MASK, EnvSetupError, EnvSpec, ShapingSource, StepArrays, training_info, write_stats
 from .episodes import EpisodeBook
+from .family import EnvOptions, keywords_backend
+from .film import Picture
 from .shaping import default_shaping, find_interface, find_training_info, frames_per_step, unflatten
 from .spaces import (
     Leaf,
@@ -311,3 +313,59 @@ _CONTINUOUS: dict[str, object] = {
     "pbt.period_frames": 200_000,
     "pbt.start_frames": 400_000,
 }
+
+
+# -- films ---------------------------------------------------------------------------------------------------
+
+
+class GymCamera:
+    """Renders a Gymnasium environment that was made with `render_mode="rgb_array"`."""
+
+    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+        self._env = env
+        self.frames_per_second = float(env.metadata.get("render_fps", 30))
+
+    def shoot(self, step: StepArrays, action_A: NDArray[Any] | None) -> Picture:  # noqa: ARG002 - a Camera
+        """See Camera. Raises EnvSetupError where the environment cannot be drawn."""
+        try:
+            picture: Any = self._env.render()
+        except (gymnasium.error.Error, ImportError) as error:
+            raise EnvSetupError(
+                f"--video: the environment cannot be drawn: {str(error).rstrip('.')}"
+            ) from error
+        if not isinstance(picture, np.ndarray) or picture.ndim != 3:
+            raise EnvSetupError(
+                f"--video: render() returned {type(picture).__name__}, not a picture [H, W, 3]"
+            )
+        return picture[..., :3].astype(np.uint8, copy=False)
+
+    def close(self) -> None:
+        """The unit closes its environments."""
+
+
+def film(
+    gym_id: str, rows: int, seed: int, options: EnvOptions, shaping: ShapingSource
+) -> tuple[GymUnit, GymCamera]:
+    """Make a unit with a camera on its row 0. Raises EnvSetupError if the environment renders no `rgb_array`."""
+    made: list[gymnasium.Env[Any, Any]] = []
+
+    def make() -> gymnasium.Env[Any, Any]:
+        mode = None if made else "rgb_array"
+        env = gymnasium.make(gym_id, render_mode=mode, disable_env_checker=True, **options.keywords)
+        made.append(env)
+        return env
+
+    plain = maker(gym_id, options.keywords)()
+    modes = plain.metadata.get("render_modes") or []
+    plain.close()
+    if "rgb_array" not in modes:
+        raise EnvSetupError(
+            f"--video: gym/{gym_id} cannot render rgb_array, only {', '.join(modes) or 'nothing'}"
+        )
+    unit = GymUnit(f"gym/{gym_id}", make, rows, seed, shaping)
+    return unit, GymCamera(made[0])
+
+
+BACKEND = keywords_backend(
+    names, probe, make_unit, recipe, make=lambda name, options: maker(name, options.keywords)(), film=film
+)

@@ -27,6 +27,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -34,12 +35,16 @@ from numpy.typing import NDArray
 
 from ..base import LAST, EnvSetupError, EnvSpec, ShapingSource, StepArrays
 from ..episodes import EpisodeBook
+from ..family import Backend, EnvOptions
+from ..film import filmed_as_seen
 from ..task_scheduler import TaskScheduler
 from .levels import LEVELS
 from .options import DmlabOptions
 from .process import SILENCE_SECONDS, LabError, Labs
 from .row import row_arrays
 from .setup import ALL, GAIN, LOSS, MAX_SEED, describe, level_scripts, pool_seed, row_setup
+
+FRAMES_PER_SECOND = 60
 
 
 def names() -> tuple[str, ...]:
@@ -234,3 +239,24 @@ def _cannot(name: str, error: LabError) -> EnvSetupError:
         "for settings that it knows"
     )
     return EnvSetupError(f"dmlab/{name} cannot be used: {error}{hint if error.refused else ''}")
+
+
+def for_tests(options: DmlabOptions) -> DmlabOptions:
+    """Return the options of evaluations: levels and maps of tests, and equal seeds give equal steps."""
+    return replace(options, test=True, background_resets=False, level_seeds=0)
+
+
+def _make_unit(name: str, rows: int, seed: int, options: EnvOptions, shaping: ShapingSource) -> LabUnit:
+    return LabUnit(name, rows, seed, options.dmlab, options.keywords, shaping)
+
+
+BACKEND = Backend(
+    names=names,
+    probe=lambda name, options: probe(name, options.dmlab, options.keywords),
+    make_unit=_make_unit,
+    recipe=lambda name, _options: recipe(name),
+    for_evaluation=lambda options: replace(options, dmlab=for_tests(options.dmlab)),
+    film=lambda name, rows, seed, options, shaping: filmed_as_seen(
+        _make_unit(name, rows, seed, options, shaping), FRAMES_PER_SECOND
+    ),
+)

@@ -28,12 +28,15 @@ from numpy.typing import NDArray
 
 from ..base import ActionSpec, ArraySpec, EnvSetupError, EnvSpec, ShapingSource, StepArrays, Unit
 from ..episodes import EpisodeBook, write_reset
+from ..family import Backend
+from ..film import filmed_as_seen
 from .duel import DuelUnit
 from .game import PICTURE, Games, shrink
 from .scenarios import OWN_REWARD, SCENARIOS, Scenario
 from .senses import Buttons, Senses, measurements
 
 FRAME_SKIP = 4
+TICS_PER_SECOND = 35
 
 
 def names() -> tuple[str, ...]:
@@ -211,3 +214,14 @@ def find(name: str) -> Scenario:
             f"vizdoom/{name} is not a scenario.{hint} `pbt-rl envs` lists all {len(SCENARIOS)} of them"
         )
     return SCENARIOS[name]
+
+
+BACKEND = Backend(
+    names=names,
+    probe=lambda name, _options: probe(name),
+    make_unit=lambda name, rows, seed, _options, shaping: make_unit(name, rows, seed, shaping),
+    recipe=lambda name, _options: recipe(name),
+    film=lambda name, rows, seed, _options, shaping: filmed_as_seen(
+        make_unit(name, rows, seed, shaping), TICS_PER_SECOND
+    ),
+)

@@ -1,32 +1,12 @@
-"""EnvPool: what its engines have (Atari, MuJoCo, MiniGrid, classic control ...), as native vectors.
-
-A unit is one EnvPool of R rows on one engine thread, stepped in lockstep; nothing loops over rows. EnvPool
-resets a row in the step after its episode's end, ignoring that step's action, as a unit does: every final
-observation is delivered. A time limit is a truncation.
-
-What the engine does not like ends its process, without an exception. So a task with its options is tried out in
-a process of its own first (`_try_out`), and what that one says becomes the error.
-
-Atari is played as by the family atari/: options are --atari.*, the engine gives the newest frame and the raw
-score, and clipping and lives are dealt with here. The objective is the raw score.
-
-Axes: R rows.
-"""
+"""Tasks of EnvPool: which there are, and what each of them shows and takes."""
 
 from __future__ import annotations
 
 import difflib
-import json
 import math
-import os
-import signal
-import subprocess
-import sys
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import envpool
@@ -35,12 +15,11 @@ from envpool.registration import registry as _registry
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from . import atari
-from . import gym as gymnasium_env
-from .atari import MULTIPLAYER_ONLY, AtariOptions, AtariScoring
-from .base import ACTION_MASK, ArraySpec, EnvSetupError, EnvSpec, ShapingSource, StepArrays
-from .episodes import EpisodeBook, write_reset
-from .spaces import Leaf, action_spec, obs_leaves, read_rows, rows_decoder, with_mask
+from .. import atari
+from ..atari import MULTIPLAYER_ONLY, AtariOptions
+from ..base import ACTION_MASK, ArraySpec, EnvSetupError, EnvSpec
+from ..spaces import Leaf, action_spec, obs_leaves, rows_decoder, with_mask
+from .trial import last_line
 
 OURS = ("num_envs", "batch_size", "seed", "env_seed", "max_num_players", "gym_reset_return_info", "base_path")
 """Options of `envpool.make` that the unit sets."""
@@ -60,24 +39,10 @@ SMALLEST_PICTURE = 36
 """Bytes of fewer rows or columns are no picture to a convolution: they are delivered as numbers."""
 MOST_CHOICES_SEEN = 512
 """An integer observation with more values is delivered as a number, not one-hot."""
-TRIAL_SECONDS = 60.0
-_TRIAL = """
-import json, sys, warnings
-warnings.simplefilter("ignore")
-import envpool, numpy
-task, words = json.loads(sys.argv[1])
-env = envpool.make(task, "gymnasium", num_envs=2, seed=0, **words)
-env.reset()
-shape, dtype = list(env.spec.action_array_spec.values())[-1].shape, list(env.spec.action_array_spec.values())[-1].dtype
-tail = tuple(shape[1:]) if shape and shape[0] == -1 else tuple(shape)
-for _ in range(3):
-    env.step(numpy.zeros((2, *tail), dtype))
-print("played")
-"""
 
 
 @dataclass(frozen=True)
-class _Task:
+class Task:
     """A task with its options, as the unit uses it."""
 
     name: str
@@ -101,121 +66,14 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(found.values()))
 
 
-def probe(name: str, options: AtariOptions, keywords: Mapping[str, Any]) -> EnvSpec:
-    """Describe a task, after a trial in a process of its own. Raises EnvSetupError where it cannot be used."""
-    task = _describe(name, options, keywords)
-    given = ", ".join(f"{key}={value}" for key, value in keywords.items())
-    _try_out(name, json.dumps([name, {"num_threads": 1, **task.words}]), given)
-    return task.spec
-
-
-def recipe(name: str, options: AtariOptions, keywords: Mapping[str, Any]) -> dict[str, object]:
-    """Defaults of a run: Atari's, or by what is acted and seen."""
-    task = _describe(name, options, keywords)
-    if task.is_atari:
-        return atari.recipe(name)
-    found = gymnasium_env.recipe(task.spec)
-    if found["model.encoder"] == "mlp":  # the scales of what EnvPool gives differ by orders of magnitude
-        found = {**found, "learner.normalize_observations": True}
-    return found
-
-
-class EnvPoolUnit:
-    """R rows of one task on one engine thread. Equal seeds give equal units."""
-
-    def __init__(
-        self,
-        name: str,
-        rows: int,
-        seed: int,
-        options: AtariOptions,
-        shaping: ShapingSource,
-        keywords: Mapping[str, Any],
-    ) -> None:
-        assert rows > 0
-        self._task = _describe(name, options, keywords)
-        self.spec, self.rows = self._task.spec, rows
-        self._book = EpisodeBook(rows, shaping)
-        self._scoring = AtariScoring(rows, options) if self._task.is_atari else None
-        self._leaves = [(leaf, replace(leaf, path=())) for leaf in self._task.leaves]
-        seeds = np.random.SeedSequence(seed).generate_state(rows) % 2**31
-        self._engine: Any = envpool.make(
-            name, "gymnasium", num_envs=rows, seed=seeds.tolist(), **{"num_threads": 1, **self._task.words}
-        )
-        with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore"
-            )  # it makes its spaces when they are first asked for; see `_describe`
-            assert self._engine.observation_space is not None
-        self._ended_R = np.zeros(rows, np.bool_)
-
-    def reset(self, out: StepArrays) -> None:
-        """See `Unit.reset`."""
-        obs, info = self._engine.reset()
-        self._ended_R[:] = False
-        self._begin(range(self.rows))
-        if self._scoring is not None:
-            self._scoring.reset(info["lives"])
-        self._write_obs(obs, info, out)
-        write_reset(out)
-        self._book.write(out)
-
-    def step(self, action: NDArray[Any], out: StepArrays) -> None:
-        """See `Unit.step`. action: [R, A] of `spec.action.dtype`."""
-        starts_R = self._ended_R
-        obs, score, over, cut, info = self._engine.step(self._task.decode(action))
-        if starts_R.any():
-            self._begin(np.flatnonzero(starts_R).tolist())
-        played_R = ~starts_R
-        over_R, cut_R = over.astype(np.bool_, copy=False), cut.astype(np.bool_, copy=False)
-        score_R = np.where(played_R, score.astype(np.float64), 0.0)
-        if not np.isfinite(score_R).all():
-            raise EnvSetupError(f"{self.spec.env_id} gave a reward that is not finite: leave this task out")
-        ends_R = over_R
-        reward_R = score_R
-        if self._scoring is not None:
-            reward_R, life_over_R = self._scoring.step(score_R, info["lives"].astype(np.int64), played_R)
-            ends_R = over_R | life_over_R
-
-        self._write_obs(obs, info, out)
-        out.reward[:] = reward_R
-        out.terminated[:] = played_R & ends_R
-        out.truncated[:] = played_R & cut_R & ~out.terminated
-        out.first[:] = starts_R
-        out.episode_done[:] = self._ended_R = played_R & (over_R | cut_R)
-        self._book.add(score_R, out.reward, played_R)
-        self._book.write(out)
-
-    def close(self) -> None:
-        """Release the engine: its thread is joined when the last reference goes."""
-        self._engine = None
-
-    def _begin(self, rows: Iterable[int]) -> None:
-        for row in rows:
-            values = self._book.begin(row)
-            if self._scoring is not None:
-                self._scoring.begin(row, values)
-
-    def _write_obs(self, obs: Any, info: Mapping[str, Any], out: StepArrays) -> None:
-        for leaf, bare in self._leaves:
-            array = info if leaf.in_info else obs
-            for key in leaf.path:
-                array = array[key]
-            rows = np.asarray(array).reshape(self.rows, *leaf.shape)
-            out.obs[leaf.name][:] = read_rows(bare, rows, self.rows, self.spec.env_id)
-
-
-# -- describing ---------------------------------------------------------------------------------------------
-
-
-def _describe(name: str, options: AtariOptions, keywords: Mapping[str, Any]) -> _Task:
+def describe(name: str, options: AtariOptions, keywords: Mapping[str, Any]) -> Task:
     """Read a task's spec; no environment is made. Raises EnvSetupError."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Gymnasium's, of bounds that float32 does not hold exactly
         return _described(name, options, keywords)
 
 
-def _described(name: str, options: AtariOptions, keywords: Mapping[str, Any]) -> _Task:
+def _described(name: str, options: AtariOptions, keywords: Mapping[str, Any]) -> Task:
     env_id = f"envpool/{name}"
     module = _module_of(name)
     if module == DOOM:
@@ -245,7 +103,7 @@ def _described(name: str, options: AtariOptions, keywords: Mapping[str, Any]) ->
         shaping={atari.SCORE_SCALE: 1.0, atari.LIFE_LOSS_PENALTY: 0.01} if is_atari else {},
     )
     words = {**_words_of(module, options), **keywords}
-    return _Task(name, words, spec, leaves, _decoder(engine, action_space), is_atari)
+    return Task(name, words, spec, leaves, _decoder(engine, action_space), is_atari)
 
 
 def _module_of(name: str) -> str:
@@ -305,7 +163,7 @@ def _engine_spec(name: str, words: Mapping[str, Any]) -> Any:
             f"envpool/{name} cannot be made with {said}: a value is of the wrong type"
         ) from error
     except (AssertionError, ImportError, RuntimeError, ValueError) as error:
-        raise EnvSetupError(f"envpool/{name} cannot be made: {_line(str(error))}") from error
+        raise EnvSetupError(f"envpool/{name} cannot be made: {last_line(str(error))}") from error
 
 
 def _action_space(engine: Any) -> spaces.Space[Any]:
@@ -364,43 +222,3 @@ def _as_delivered(leaf: Leaf) -> Leaf:
 def _grey(leaf: Leaf) -> tuple[int, ...]:
     """Shape of a leaf if it is one grey frame, else of none."""
     return leaf.spec.shape if len(leaf.spec.shape) == 2 else ()
-
-
-@lru_cache(maxsize=32)
-def _try_out(name: str, request: str, given: str) -> None:
-    """Make and step a task in a process of its own. Raises EnvSetupError with what that one said last.
-
-    request: JSON of the task and its keywords. given: those of the user, for the message.
-    """
-    asked = f"envpool/{name} with {given}" if given else f"envpool/{name}"
-    with TemporaryDirectory() as folder:  # MuJoCo writes a log of its errors where it runs
-        trial = subprocess.Popen(
-            [sys.executable, "-c", _TRIAL, request],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=folder,
-            start_new_session=True,
-        )
-        try:
-            said, complained = trial.communicate(timeout=TRIAL_SECONDS)
-        except subprocess.TimeoutExpired:
-            os.killpg(trial.pid, signal.SIGKILL)  # an engine may have processes of its own
-            said = None
-            trial.communicate()
-    if said is None:
-        raise EnvSetupError(
-            f"{asked} hangs: three steps took more than {TRIAL_SECONDS:g} s. Choose another task or other options"
-        )
-    if trial.returncode == 0 and said.rstrip().endswith("played"):
-        return
-    how = f"signal {-trial.returncode}" if trial.returncode < 0 else f"exit code {trial.returncode}"
-    last = _line(complained) or _line(said) or "it said nothing"
-    raise EnvSetupError(f"{asked} cannot be used: a trial of EnvPool ended with {how}: {last}")
-
-
-def _line(text: str) -> str:
-    """The last line that says something: not one of a stack of addresses."""
-    lines = [line.strip() for line in text.splitlines()]
-    lines = [line for line in lines if line and not line.startswith(("***", "@"))]
-    return lines[-1][:300] if lines else ""
