@@ -308,7 +308,7 @@ class CheckCommand:
 def _check_env(arguments: list[str]) -> int:
     command = _parse(CheckCommand, "pbt-rl envs check", arguments)
     from pbt_rl.envs.check import check
-    from pbt_rl.envs.dmlab.unit import DmlabOptions
+    from pbt_rl.envs.dmlab.options import DmlabOptions
     from pbt_rl.envs.registry import EnvOptions, keywords
 
     options = EnvOptions(dmlab=DmlabOptions(background_resets=False), keywords=keywords(command.env_option))
@@ -373,15 +373,20 @@ class DmlabCacheCommand:
 
 def _dmlab_cache(arguments: list[str]) -> int:
     command = _parse(DmlabCacheCommand, "pbt-rl dmlab-cache", arguments)
-    from pbt_rl.dmlab_maps import fill
-    from pbt_rl.envs.dmlab.unit import DmlabOptions
+    from pbt_rl.envs.dmlab.maps import MapsFailed, build_maps
+    from pbt_rl.envs.dmlab.options import DmlabOptions
+    from pbt_rl.plan import available_cpus
 
     options = DmlabOptions(
         level_seeds=command.level_seeds,
         level_cache=command.level_cache,
         level_cache_gb=command.level_cache_gb,
     )
-    return fill(command.levels, options, command.steps, command.jobs)
+    try:
+        failed = build_maps(command.levels, options, command.steps, command.jobs or available_cpus())
+    except MapsFailed as error:
+        raise RunFailed(str(error)) from None
+    return EXIT_FAILED if failed else 0
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ Axes: R rows of the unit (one environment each), A action components; the pack h
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from contextlib import closing
 from dataclasses import dataclass
@@ -34,12 +33,13 @@ from pbt_rl.envs.base import (
     default_shaping_source,
     private_step_arrays,
 )
-from pbt_rl.envs.registry import make_unit, probe
+from pbt_rl.envs.film import Camera
+from pbt_rl.envs.registry import evaluation_options, make_unit, probe
 from pbt_rl.errors import ConfigError
 from pbt_rl.learner.build import build_net, build_pack, obs_layouts
 from pbt_rl.pbt.hypers import hyper_table
 from pbt_rl.plan import PackPlan
-from pbt_rl.play.video import Camera, Film, check_film, filmed_unit
+from pbt_rl.play.video import Film, check_film, filmed_unit
 from pbt_rl.record.checkpoint import load_weights
 from pbt_rl.record.folder import RunFolder, config_from_json
 
@@ -74,11 +74,7 @@ def evaluate(run: Path, member: str, episodes: int, video: Path | None, seed: in
         check_film(video)
     config = read_config(run)
     number = find_member(run, member)
-    options = dataclasses.replace(
-        config.env_options,
-        atari=dataclasses.replace(config.atari, episodic_life=False, clip_reward=False),
-        dmlab=dataclasses.replace(config.dmlab, test=True, background_resets=False, level_seeds=0),
-    )
+    options = evaluation_options(config.env, config.env_options)
     spec = probe(config.env, options)
     pack = load_pack(config, spec, RunFolder(run).weights(number), seed)
     rows = -(-min(episodes, MAX_ROWS) // spec.seats) * spec.seats

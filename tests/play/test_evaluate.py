@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from pbt_rl.config import Config, LearnerConfig, ModelConfig
+from pbt_rl.envs.ale import ColourTwin, GreyFrames
 from pbt_rl.envs.atari import AtariOptions
 from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec, default_shaping_source, private_step_arrays
 from pbt_rl.envs.registry import EnvOptions, make_unit, probe
@@ -19,7 +20,7 @@ from pbt_rl.pbt.hypers import hyper_table
 from pbt_rl.plan import PackPlan
 from pbt_rl.play import evaluate as module
 from pbt_rl.play.evaluate import Player, evaluate, find_member, load_pack, most_probable, play, shares
-from pbt_rl.play.video import ColourTwin, Film, GreyFrames
+from pbt_rl.play.video import Film
 from pbt_rl.record.checkpoint import save_member
 from pbt_rl.record.folder import RunFolder, to_json
 
@@ -268,7 +269,7 @@ def test_continuous_actions_stay_within_their_bounds():
 @pytest.mark.parametrize("size", [(84, 84), (210, 160)])
 def test_the_colour_twin_shows_the_game_that_is_played(size, monkeypatch):
     """At 84x84 its brightness is the grey frame that the policy sees, pixel by pixel."""
-    monkeypatch.setattr("pbt_rl.play.video.ATARI_SCREEN", size)
+    monkeypatch.setattr("pbt_rl.envs.ale.SCREEN", size)
     options = AtariOptions(episodic_life=False)
     spec = probe("atari/breakout", EnvOptions(options))
     unit = make_unit("atari/breakout", 1, 4, EnvOptions(options), default_shaping_source(spec))
