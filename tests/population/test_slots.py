@@ -18,7 +18,7 @@ class Table:
         self.slots = Slots(plan, self.population, slot_frames, budget_frames)
 
     def assign(self, **frames: int) -> list[tuple]:
-        """Moves as (pack, slot, leaves, enters) once members have so many frames (m0=10, ...)."""
+        """Set frames of members (m0=10, ...); returns moves as (pack, slot, leaves, enters)."""
         for name, count in frames.items():
             self.population.members[int(name[1:])].frames = count
         return [(pack, s.slot, s.leaves, s.enters) for pack, s in self.slots.assign()]
