@@ -25,7 +25,7 @@ from pbt_rl.pbt.hypers import SHAPING, Hypers, hyper_table
 from pbt_rl.pbt.search.hyperband import hyperband_completion, hyperband_members
 from pbt_rl.pbt.search.hypertrick import expected_completion, matching_eviction_rate
 from pbt_rl.record.journal import read_journal
-from pbt_rl.report.read import Record, read_run
+from pbt_rl.report.read import History, read_run
 
 PATIENCE_SECONDS = 900
 SEEDS = {"RL1": 10, "RL2": 5}
@@ -40,7 +40,7 @@ class Trained:
     """A finished run."""
 
     summary: Mapping[str, object]
-    record: Record
+    record: History
     scores: tuple[float, ...]
     """Final objective of every member that has one."""
 

@@ -1,7 +1,7 @@
-"""`pbt-rl report`: a run's journal -> tables -> figures, one page, files for other programs.
+"""`pbt-rl report`: the history of a run as figures, one HTML page, and files for other programs.
 
-    journal.jsonl -> read.Record -+-> figures, searches, importance -> PNG -> page (HTML), TensorBoard
-                                  +-> exports (CSV, DOT, Newick)
+    journal.jsonl -> read.History -+-> figures, searches, importance -> PNG -> page (HTML), TensorBoard
+                                   +-> exports (CSV, DOT, Newick)
 
-Nothing here is imported while a run trains: the pictures for TensorBoard are drawn by a process of their own.
+A run that trains imports nothing from here: a process of its own (`images`) draws the figures for TensorBoard.
 """

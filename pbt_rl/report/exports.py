@@ -1,60 +1,62 @@
-"""The tables of a run for other programs: CSV, DOT (Graphviz), Newick (programs for phylogenies)."""
+"""Files for other programs: CSV, DOT (Graphviz), Newick (phylogenies)."""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
 from pbt_rl.pbt.decisions import StateKey, Stop
-from pbt_rl.report.read import Record
+from pbt_rl.report.read import History
 
 
-def files(record: Record) -> dict[str, str]:
-    """Name -> text of every file."""
+def files(history: History) -> dict[str, str]:
+    """Return name -> text of every file."""
     tables = {
-        "members.csv": members(record),
-        "nodes.csv": nodes(record),
-        "objective.csv": [asdict(point) for moment in record.moments for point in moment.points],
-        "decisions.csv": decisions(record),
-        "slots.csv": [asdict(stay) for stay in record.stays],
-        "phases.csv": [asdict(phase) for phase in record.phases],
+        "members.csv": members(history),
+        "nodes.csv": nodes(history),
+        "objective.csv": [asdict(point) for moment in history.moments for point in moment.points],
+        "decisions.csv": decisions(history),
+        "slots.csv": [asdict(turn) for turn in history.turns],
+        "phases.csv": [asdict(phase) for phase in history.phases],
     }
-    texts = {name: _csv(rows) for name, rows in tables.items() if rows}
-    return texts | {"lineage.dot": dot(record), "lineage.nwk": newick(record)}
+    texts = {name: _csv(records) for name, records in tables.items() if records}
+    return texts | {"lineage.dot": dot(history), "lineage.nwk": newick(history)}
 
 
 def label(key: StateKey) -> str:
-    """Name of a node in all files: m3g2 is member 3 after its second change."""
+    """Name a node, in all files: m3g2 is member 3 after its second change."""
     return f"m{key[0]}g{key[1]}"
 
 
-def members(record: Record) -> list[dict[str, Any]]:
-    """One row a member, as it was last seen."""
-    stopped = {t.decision.member: t.decision.reason for t in record.decisions if isinstance(t.decision, Stop)}
-    rows = []
-    for member, node in record.last.items():
-        points = record.curves[member]
-        rows.append(
+def members(history: History) -> list[dict[str, Any]]:
+    """Return one record per member, in its last known state."""
+    stopped = {
+        t.decision.member: t.decision.reason for t in history.decisions if isinstance(t.decision, Stop)
+    }
+    records = []
+    for member, node in history.last.items():
+        points = history.curves[member]
+        records.append(
             {
                 "member": member,
-                "objective": record.objective(node),
+                "objective": history.objective(node),
                 "generation": node.generation,
                 "frames": points[-1].frames if points else 0,
-                "weights_trained_frames": record.lineage.end_trained(node.key),
-                "founder": record.lineage.line(node.key)[0].member,
+                "weights_trained_frames": history.lineage.end_trained(node.key),
+                "founder": history.lineage.line(node.key)[0].member,
                 "stopped": stopped.get(member, ""),
                 **node.values,
             }
         )
-    return rows
+    return records
 
 
-def nodes(record: Record) -> list[dict[str, Any]]:
-    """One row a node of the lineage: a member between two changes."""
-    lineage = record.lineage
+def nodes(history: History) -> list[dict[str, Any]]:
+    """Return one record per node of the lineage: a member between two changes."""
+    lineage = history.lineage
     return [
         {
             "node": label(node.key),
@@ -68,15 +70,15 @@ def nodes(record: Record) -> list[dict[str, Any]]:
             "began_own_frames": node.own_frames,
             "weights_trained_frames": node.trained,
             "weights_trained_frames_at_end": lineage.end_trained(node.key),
-            "objective": record.objective(node),
+            "objective": history.objective(node),
             **node.values,
         }
         for node in lineage.nodes
     ]
 
 
-def decisions(record: Record) -> list[dict[str, Any]]:
-    """One row a decision."""
+def decisions(history: History) -> list[dict[str, Any]]:
+    """Return one record per decision."""
     return [
         {
             "seconds": taken.seconds,
@@ -90,15 +92,15 @@ def decisions(record: Record) -> list[dict[str, Any]]:
             "objective": taken.objective,
             "reason": taken.decision.reason,
         }
-        for taken in record.decisions
+        for taken in history.decisions
     ]
 
 
-def dot(record: Record) -> str:
-    """Graph of all nodes: a solid edge is a copy of weights, a dashed one leads from what was dropped for it."""
+def dot(history: History) -> str:
+    """Draw all nodes: a solid edge is a copy of weights, a dashed one starts at the node that was dropped for it."""
     lines = ["digraph lineage {", "  rankdir=LR;", '  node [shape=box, fontname="sans-serif"];']
-    for node in record.lineage.nodes:
-        objective = record.objective(node)
+    for node in history.lineage.nodes:
+        objective = history.objective(node)
         text = f"member {node.member}, generation {node.generation}"
         shown = "no objective" if objective is None else f"{objective:.6g}"
         lines.append(f'  {label(node.key)} [label="{text}\\n{shown}"];')
@@ -109,10 +111,10 @@ def dot(record: Record) -> str:
     return "\n".join([*lines, "}"]) + "\n"
 
 
-def newick(record: Record) -> str:
-    """One tree a line. A branch is as long as the weights were trained from one change to the next."""
+def newick(history: History) -> str:
+    """Write one tree per line. The length of a branch is the frames of training between two changes."""
     texts: dict[StateKey, str] = {}
-    lineage = record.lineage
+    lineage = history.lineage
     for node in reversed(lineage.nodes):  # children are younger than their parents
         inner = ",".join(texts.pop(key) for key in lineage.children(node.key))
         length = node.trained - lineage[node.parent].trained if node.parent else 0
@@ -120,13 +122,10 @@ def newick(record: Record) -> str:
     return "".join(f"{text};\n" for text in reversed(texts.values()))
 
 
-def _csv(rows: Sequence[dict[str, Any]]) -> str:
+def _csv(records: Sequence[dict[str, Any]]) -> str:
+    columns = dict.fromkeys(name for record in records for name in record)
     file = io.StringIO()
-    writer = csv.DictWriter(file, _columns(rows), lineterminator="\n")
+    writer = csv.DictWriter(file, list(columns), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows(records)
     return file.getvalue()
-
-
-def _columns(rows: Iterable[dict[str, Any]]) -> list[str]:
-    return list(dict.fromkeys(name for row in rows for name in row))

@@ -1,4 +1,4 @@
-"""The process that draws the population's figures for TensorBoard beside a run."""
+"""The process that draws the population's figures for TensorBoard while a run trains."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ DPI = 100
 
 
 def images(run: Path) -> dict[str, bytes]:
-    """Name -> PNG file of each figure for which the run has something to show."""
-    # Imported here, at the priority that the parent asked for: it takes as long as the drawing.
+    """Return name -> PNG file of each figure that can be drawn."""
+    # Imported here, at the priority that the parent set, since the import takes as long as the drawing.
     from pbt_rl.report.pictures import PICTURES, draw  # noqa: PLC0415
     from pbt_rl.report.read import read_run  # noqa: PLC0415
 
-    record = read_run(run)
-    drawn = {p.name: draw(p, record, DPI) for p in PICTURES if p.name in NAMES}
+    history = read_run(run)
+    drawn = {p.name: draw(p, history, DPI) for p in PICTURES if p.name in NAMES}
     return {name: image for name, image in drawn.items() if isinstance(image, bytes)}
 
 
 def main() -> None:
-    """Draw what the parent asks for into the file that it gives."""
+    """Draw the figures of the run into the file, both passed by the parent."""
     _, setup = begin_child()
     assert isinstance(setup, DrawingSetup)
     os.nice(setup.priority)

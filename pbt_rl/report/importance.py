@@ -1,4 +1,4 @@
-"""Which values decide the objective: random forests with cross-validation (Heinrich and Frosio 2019, appendix A.2)."""
+"""Importance of each value: random forests with cross-validation (Heinrich and Frosio 2019, appendix A.2)."""
 
 from __future__ import annotations
 
@@ -11,48 +11,48 @@ from matplotlib.figure import Figure
 
 from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.hypers import Values
-from pbt_rl.report.read import Record
+from pbt_rl.report.read import History
 from pbt_rl.report.style import FAINT, TOP, new_figure
 
-LEAST_ROWS = 10
+MIN_CONFIGURATIONS = 10
 FORESTS = 100
-"""As in the paper, for about as many configurations; a quarter of them for few, which cannot tell so many apart, and
-for hundreds, which take long."""
+"""As in the paper, for a similar number of configurations. A quarter of them for few configurations, which cannot
+distinguish so many, and for hundreds, which take long."""
 FOLDS = 10
 TRAINED = "frames trained"
-"""Feature of a row that is no value: later weights are better whatever their values are."""
+"""A feature that is not a value: later weights are better whatever their values are."""
 
 
 @dataclass(frozen=True)
 class Importance:
-    """Share of each value (they sum to 1), R squared of the best forest on rows that it was not fitted to."""
+    """Share of each value (they sum to 1), and R squared of the best forest on held-out configurations."""
 
     shares: Mapping[str, float]
     r_squared: float
     forests: int
-    rows: int
+    configurations: int
 
 
 def importance(
-    rows: Sequence[Values], scores: Sequence[float], *, seed: int = 0, forests: int | None = None
+    configurations: Sequence[Values], scores: Sequence[float], *, seed: int = 0, forests: int | None = None
 ) -> Importance:
-    """Fit forests of random shapes, keep the one that predicts held-out rows best, and ask it.
+    """Fit forests with random settings; return the importances of the one that predicts held-out configurations best.
 
-    rows: of at least `LEAST_ROWS` configurations, all with the same names. Ten folds, as in the paper. Raises
-    ConfigError where scikit-learn is missing.
+    configurations: at least `MIN_CONFIGURATIONS`, all with the same names. Ten folds, as in the paper.
+    Raises ConfigError if scikit-learn is missing.
     """
     try:
         from sklearn.ensemble import RandomForestRegressor  # noqa: PLC0415 - an optional extra
         from sklearn.model_selection import KFold, cross_val_predict  # noqa: PLC0415
     except ImportError as error:
         raise ConfigError('importance needs scikit-learn: pip install "pbt-rl[report]"') from error
-    assert len(rows) >= LEAST_ROWS
-    names = list(rows[0])
-    x = np.array([[row[name] for name in names] for row in rows])
+    assert len(configurations) >= MIN_CONFIGURATIONS
+    names = list(configurations[0])
+    x = np.array([[values[name] for name in names] for values in configurations])
     y = np.array(scores)
     rng = Random(seed)
     if forests is None:
-        forests = FORESTS if 40 <= len(rows) <= 200 else FORESTS // 4
+        forests = FORESTS if 40 <= len(configurations) <= 200 else FORESTS // 4
     best, best_r_squared = None, -np.inf
     folds = KFold(FOLDS, shuffle=True, random_state=seed)
     for number in range(forests):
@@ -69,32 +69,34 @@ def importance(
             best, best_r_squared = forest, r_squared
     assert best is not None
     shares = best.fit(x, y).feature_importances_
-    return Importance(dict(zip(names, map(float, shares), strict=True)), best_r_squared, forests, len(rows))
+    return Importance(
+        dict(zip(names, map(float, shares), strict=True)), best_r_squared, forests, len(configurations)
+    )
 
 
-def figure(record: Record) -> Figure | str:
-    """Importance of each value: of the members of a search; with PBT, of all that any member ever was."""
-    lineage = record.lineage
+def figure(history: History) -> Figure | str:
+    """Draw the importance of each value, over the members of a search; with PBT, over all nodes of the lineage."""
+    lineage = history.lineage
     known = [
         n
-        for n in (record.last.values() if record.is_search else lineage.nodes)
-        if record.objective(n) is not None
+        for n in (history.last.values() if history.is_search else lineage.nodes)
+        if history.objective(n) is not None
     ]
-    if len(known) < LEAST_ROWS or len(record.varied) < 2:
+    if len(known) < MIN_CONFIGURATIONS or len(history.varied) < 2:
         return (
-            f"Too few members: {len(known)} configurations with an objective and {len(record.varied)} values that "
-            f"differ; importances need at least {LEAST_ROWS} and 2."
+            f"Too few members: {len(known)} configurations with an objective and {len(history.varied)} values that "
+            f"differ; importances need at least {MIN_CONFIGURATIONS} and 2."
         )
-    rows = [{name: node.values[name] for name in record.varied} for node in known]
-    if not record.is_search:
-        rows = [
-            row | {TRAINED: float(lineage.end_trained(n.key))} for row, n in zip(rows, known, strict=True)
-        ]
-    result = importance(rows, [lineage.objectives[n.key] for n in known])
+    configurations = [{name: node.values[name] for name in history.varied} for node in known]
+    if not history.is_search:
+        for values, node in zip(configurations, known, strict=True):
+            values[TRAINED] = float(lineage.end_trained(node.key))
+    result = importance(configurations, [lineage.objectives[n.key] for n in known])
     if result.r_squared <= 0:
         return (
             f"None of {result.forests} random forests predicts the objective of a held-out configuration better than "
-            f"the mean does (R² {result.r_squared:.2f}, {result.rows} configurations): importances would mean nothing."
+            f"the mean does (R² {result.r_squared:.2f}, {result.configurations} configurations): importances would be "
+            "meaningless."
         )
     return _draw(result)
 
@@ -116,6 +118,7 @@ def _draw(result: Importance) -> Figure:
     axes.grid(visible=False)
     axes.tick_params(axis="y", length=0)
     axes.set_title(
-        f"best of {result.forests} forests, R² {result.r_squared:.2f} on held-out parts of {result.rows} configurations"
+        f"best of {result.forests} forests, R² {result.r_squared:.2f} on held-out parts of "
+        f"{result.configurations} configurations"
     )
     return drawn

@@ -1,4 +1,4 @@
-"""The page of a report: one HTML file with everything inside; it needs no network and no JavaScript."""
+"""The page of a report: one HTML file with everything inside, without network or JavaScript."""
 
 from __future__ import annotations
 
@@ -13,10 +13,13 @@ from pbt_rl.pbt.decisions import Continue, Stop
 from pbt_rl.pbt.search.hypertrick import expected_completion
 from pbt_rl.report.exports import members
 from pbt_rl.report.pictures import Picture
-from pbt_rl.report.read import Record
+from pbt_rl.report.read import History
 from pbt_rl.report.style import short
 
 LAST_DECISIONS = 200
+MEMBERS_CAPTION = (
+    "In their last known state, best first, with the values that differ between members or changed."
+)
 CSS = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #1f2937; background: #fff; max-width: 62rem; margin: 2rem auto;
   padding: 0 1rem; }
@@ -37,9 +40,9 @@ pre { font-size: .78rem; background: #f6f7f9; padding: 1rem; border-radius: .4re
 """
 
 
-def page(record: Record, pictures: Sequence[tuple[Picture, bytes | str]]) -> str:
-    """The whole file. pictures: each with its PNG file, or why there is none."""
-    title = f"{record.name}: {record.config.get('env', 'a run')}"
+def page(history: History, pictures: Sequence[tuple[Picture, bytes | str]]) -> str:
+    """Return the HTML. pictures: each with its PNG file, or the reason why there is none."""
+    title = f"{history.name}: {history.config.get('env', 'a run')}"
     sections = [_section(p.title, p.caption, _shown(p, image)) for p, image in pictures]
     return f"""<!doctype html>
 <html lang="en">
@@ -47,28 +50,28 @@ def page(record: Record, pictures: Sequence[tuple[Picture, bytes | str]]) -> str
 <title>{escape(title)}</title><style>{CSS}</style></head>
 <body>
 <h1>{escape(title)}</h1>
-<p class="sub">{escape(_summary(record))}</p>
-<dl>{"".join(f"<div><dt>{escape(k)}</dt><dd>{escape(v)}</dd></div>" for k, v in facts(record))}</dl>
+<p class="sub">{escape(_summary(history))}</p>
+<dl>{"".join(f"<div><dt>{escape(k)}</dt><dd>{escape(v)}</dd></div>" for k, v in facts(history))}</dl>
 {sections[0]}
-{_section("Members", "As last seen, best first; values that differ between members or changed.", _members(record))}
+{_section("Members", MEMBERS_CAPTION, _members(history))}
 {"".join(sections[1:])}
-{_section("What happened", "", _happened(record))}
-{_section("Config", "", _config(record))}
+{_section("Decisions", "", _decisions(history))}
+{_section("Config", "", _config(history))}
 </body>
 </html>
 """
 
 
-def facts(record: Record) -> list[tuple[str, str]]:
-    """What matters most, as (name, value)."""
-    last = record.ranking
-    shown = [("members", f"{len(record.last)}")]
+def facts(history: History) -> list[tuple[str, str]]:
+    """Return the key figures as (name, value)."""
+    last = history.ranking
+    shown = [("members", f"{len(history.last)}")]
     if last:
-        best = record.objective(record.last[last[0]])
+        best = history.objective(history.last[last[0]])
         shown += [("best objective", f"{best:.4g}"), ("best member", f"{last[0]}")]
-    trained = sum(points[-1].frames for points in record.curves.values() if points)
-    shown += [("frames, all members", short(trained)), ("time", _duration(record.seconds))]
-    counts = Counter(type(t.decision).__name__ for t in record.decisions)
+    trained = sum(points[-1].frames for points in history.curves.values() if points)
+    shown += [("frames, all members", short(trained)), ("time", _duration(history.seconds))]
+    counts = Counter(type(t.decision).__name__ for t in history.decisions)
     for kind, name in (
         ("Replace", "replaced"),
         ("Mutate", "mutated"),
@@ -77,26 +80,28 @@ def facts(record: Record) -> list[tuple[str, str]]:
     ):
         if counts[kind]:
             shown.append((name, f"{counts[kind]}"))
-    if not record.is_search and record.moments:
-        shown.append(("founders left", f"{record.moments[-1].roots} of {len(record.last)}"))
-    if record.occupancy is not None:
-        shown.append(("occupancy", f"{record.occupancy:.1%} of {record.slots} slots"))
-    if record.completion is not None:
-        text = f"{record.completion:.1%}"
-        if record.config.get("controller") == "hypertrick":
-            search = record.config["search"]
+    if not history.is_search and history.moments:
+        shown.append(("surviving founders", f"{history.moments[-1].founders} of {len(history.last)}"))
+    if history.occupancy is not None:
+        shown.append(("occupancy", f"{history.occupancy:.1%} of {history.slots} slots"))
+    if history.completion is not None:
+        text = f"{history.completion:.1%}"
+        if history.config.get("controller") == "hypertrick":
+            search = history.config["search"]
             text += f" (expected {expected_completion(search['eviction_rate'], search['phases']):.1%})"
         shown.append(("completion rate", text))
-    if record.actor_restarts:
-        shown.append(("actor restarts", f"{record.actor_restarts}"))
+    if history.actor_restarts:
+        shown.append(("actor restarts", f"{history.actor_restarts}"))
     return shown
 
 
-def _summary(record: Record) -> str:
-    began = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(record.began))
-    end = f"ended: {record.ended}" if record.ended else "no end is recorded: it goes on, or was cut off"
-    controller = record.config.get("controller", "pbt")
-    return f"Controller {controller}, seed {record.seed}. Began {began}; {end}."
+def _summary(history: History) -> str:
+    began = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(history.began))
+    end = (
+        f"ended: {history.ended}" if history.ended else "no end is recorded: the run goes on, or was cut off"
+    )
+    controller = history.config.get("controller", "pbt")
+    return f"Controller {controller}, seed {history.seed}. Started {began}; {end}."
 
 
 def _duration(seconds: float) -> str:
@@ -106,8 +111,8 @@ def _duration(seconds: float) -> str:
 
 
 def _section(title: str, caption: str, body: str) -> str:
-    said = f'<p class="caption">{escape(caption)}</p>' if caption else ""
-    return f"<h2>{escape(title)}</h2>\n{said}\n{body}\n"
+    note = f'<p class="caption">{escape(caption)}</p>' if caption else ""
+    return f"<h2>{escape(title)}</h2>\n{note}\n{body}\n"
 
 
 def _shown(picture: Picture, image: bytes | str) -> str:
@@ -117,15 +122,15 @@ def _shown(picture: Picture, image: bytes | str) -> str:
     return f'<img alt="{escape(picture.title)}" src="data:image/png;base64,{data}">'
 
 
-def _members(record: Record) -> str:
-    rows = {row["member"]: row for row in members(record)}
-    order = [*record.ranking, *(m for m in rows if m not in record.ranking)]
-    stopped = ["stopped"] if any(row["stopped"] for row in rows.values()) else []
-    names = ["member", "objective", "generation", "frames", *stopped, "founder", *record.varied]
+def _members(history: History) -> str:
+    states = {state["member"]: state for state in members(history)}
+    order = [*history.ranking, *(m for m in states if m not in history.ranking)]
+    stopped = ["stopped"] if any(state["stopped"] for state in states.values()) else []
+    names = ["member", "objective", "generation", "frames", *stopped, "founder", *history.varied]
     head = "".join(f"<th>{escape(name)}</th>" for name in names)
     body = [
-        f"<tr{' class=best' if order[0] == m and record.ranking else ''}>"
-        + "".join(_cell(name, rows[m].get(name)) for name in names)
+        f"<tr{' class=best' if order[0] == m and history.ranking else ''}>"
+        + "".join(_cell(name, states[m].get(name)) for name in names)
         + "</tr>"
         for m in order
     ]
@@ -142,22 +147,22 @@ def _cell(name: str, value: object) -> str:
     return f'<td class="number">{shown}</td>'
 
 
-def _happened(record: Record) -> str:
-    changes = [t for t in record.decisions if not isinstance(t.decision, Continue)]
+def _decisions(history: History) -> str:
+    changes = [t for t in history.decisions if not isinstance(t.decision, Continue)]
     if not changes:
-        return '<p class="none">No member has been changed or stopped.</p>'
-    rows = []
+        return '<p class="none">No member was changed or stopped.</p>'
+    lines = []
     for taken in changes[-LAST_DECISIONS:][::-1]:
         decision = taken.decision
         donor = getattr(decision, "donor", None)
-        what = type(decision).__name__.lower() + (f" by {donor}" if donor is not None else "")
+        kind = type(decision).__name__.lower() + (f" by {donor}" if donor is not None else "")
         objective = "-" if taken.objective is None else f"{taken.objective:.4g}"
-        cells = (_duration(taken.seconds), short(taken.frames), f"{decision.member}", what, objective)
-        rows.append(
+        cells = (_duration(taken.seconds), short(taken.frames), f"{decision.member}", kind, objective)
+        lines.append(
             f"<tr>{''.join(f'<td>{escape(c)}</td>' for c in cells)}<td class=text>{escape(decision.reason)}</td></tr>"
         )
     counts = Counter("stopped" if isinstance(t.decision, Stop) else "changed" for t in changes)
-    said = " and ".join(f"{n} times a member was {what}" for what, n in sorted(counts.items()))
+    title = " and ".join(f"{n} times a member was {kind}" for kind, n in sorted(counts.items()))
     more = (
         f"; the last {LAST_DECISIONS} are shown, all are in decisions.csv"
         if len(changes) > LAST_DECISIONS
@@ -165,15 +170,15 @@ def _happened(record: Record) -> str:
     )
     head = "<tr><th>time</th><th>frames</th><th>member</th><th>decision</th><th>objective</th><th>reason</th></tr>"
     return (
-        f"<details><summary>{said}{more}</summary>"
-        f'<div class="wide"><table>{head}{"".join(rows)}</table></div></details>'
+        f"<details><summary>{title}{more}</summary>"
+        f'<div class="wide"><table>{head}{"".join(lines)}</table></div></details>'
     )
 
 
-def _config(record: Record) -> str:
-    versions = ", ".join(f"{name} {version}" for name, version in record.versions.items())
-    source = f"; source {record.git}" if record.git else ""
+def _config(history: History) -> str:
+    versions = ", ".join(f"{name} {version}" for name, version in history.versions.items())
+    source = f"; source {history.git}" if history.git else ""
     return (
         f'<p class="caption">{escape(versions + source)}</p><details><summary>config.json</summary>'
-        f"<pre>{escape(json.dumps(record.config, indent=2))}</pre></details>"
+        f"<pre>{escape(json.dumps(history.config, indent=2))}</pre></details>"
     )

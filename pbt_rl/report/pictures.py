@@ -9,83 +9,83 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from pbt_rl.report import figures, importance, searches
-from pbt_rl.report.read import Record
+from pbt_rl.report.read import History
 from pbt_rl.report.style import STYLE, png
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure and what to say of it. name: of its file and of its TensorBoard tag."""
+    """A figure with its texts. name: of its file and of its TensorBoard tag."""
 
     name: str
     title: str
     caption: str
-    draw: Callable[[Record], Figure | str]
+    draw: Callable[[History], Figure | str]
 
 
 PICTURES = (
     Picture(
         "objective",
         "Objective",
-        "Every member's objective over its own frames (thin), and the mean of the best fifth at each number of "
-        "frames (thick). The objective is the mean over the window of the last episodes since the member changed.",
+        "Thin: the objective of every member over its own frames. Thick: the mean of the best fifth at each number of "
+        "frames. An objective is the mean over the last episodes (the window) since the member's last change.",
         figures.objective,
     ),
     Picture(
         "forest",
-        "Who descends from whom",
-        "Phylogenetic forest. A row is one set of weights as it trains, its colour the objective it reached; a branch "
-        "is a copy of weights. Thick: what the last members descend from; thin: what died out. Numbers are the "
-        "members at the end, the best in red.",
+        "Lineage",
+        "Phylogenetic forest of the weights. Each horizontal line is one set of weights as it trains, coloured by its "
+        "objective; each branch is a copy. Thick: ancestors of the last members; thin: lines that died out. Numbers "
+        "mark the last members, the best in red.",
         figures.forest,
     ),
     Picture(
         "schedules",
         "Schedules along the lineages",
-        "Every value over the frames that the weights were trained on. Red: the schedule that made the best member; "
-        "dark: those of the other members; light: what died out.",
+        "Each tuned value over the frames that the weights were trained on. Red: the schedule that produced the best "
+        "member; dark: those of the other members; light: lines that died out.",
         figures.schedules,
     ),
     Picture(
         "spread",
         "Spread of the population",
-        "Objectives of the members at each moment, how far their values lie apart, and how many of the first "
-        "members still have descendants (in a search: how many members are not stopped).",
+        "Top: distribution of the members' objectives. Middle: deviation of each tuned value over the members. Bottom: "
+        "number of first members that still have descendants (in a search: number of members that are not stopped).",
         figures.spread,
     ),
     Picture(
         "occupancy",
-        "Who held which slot",
-        "A slot is one row of a device's pack. A bar is a stay of one member, with its number; white gaps are slots "
-        "that nobody used.",
+        "Turns in the slots",
+        "A slot holds one member on a device. Each bar is the turn of the member with that number; white gaps are "
+        "times in which no member held the slot. Colours: the phase in a search, else the member.",
         searches.occupancy,
     ),
     Picture(
         "phases",
-        "Scores and members of each phase",
-        "Scores of the members at the end of each phase, what came of them, and how many began it.",
+        "Scores per phase",
+        "Top: scores of the members at the end of each phase, by what followed. Bottom: number of members that "
+        "began the phase.",
         searches.phases,
     ),
     Picture(
         "hypers",
         "Objective against each value",
-        "A dot is a member when it was last seen, with the values it had then; the best has a red ring. Light: what "
-        "the members were before they changed.",
+        "Each dot is a member in its last known state; the best has a red ring. Light: members before their changes.",
         figures.hypers,
     ),
     Picture(
         "importance",
         "Importance of each value",
-        "Impurity importances of the random forest that predicts held-out configurations best, out of many of random "
-        "shapes, with ten-fold cross-validation (Heinrich and Frosio 2019, appendix A.2). Of a population "
-        "that changes, every state between two changes is a configuration, and the frames trained are a feature too.",
+        "Impurity importances of the random forest, of many with random settings, that predicts held-out "
+        "configurations best in ten-fold cross-validation (Heinrich and Frosio 2019, appendix A.2). If members change, "
+        "every state between two changes is a configuration, and the frames trained are a further feature.",
         importance.figure,
     ),
 )
 
 
-def draw(picture: Picture, record: Record, dpi: int = 150) -> bytes | str:
-    """Return a PNG file, or why there is nothing to draw."""
+def draw(picture: Picture, history: History, dpi: int = 150) -> bytes | str:
+    """Return a PNG file, or the reason why there is nothing to draw."""
     with mpl.rc_context(STYLE):
-        drawn = picture.draw(record)
+        drawn = picture.draw(history)
     return drawn if isinstance(drawn, str) else png(drawn, dpi)

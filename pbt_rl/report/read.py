@@ -1,4 +1,4 @@
-"""A run's journal -> tables. Reads runs that go on, that were killed, and that older versions wrote."""
+"""The history of a run, from its journal: the run may have ended, go on, or have been killed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PHASE = re.compile(r"phase (\d+)")
 
 @dataclass(frozen=True)
 class Point:
-    """One member when it was seen. seconds: since the run began. frames: its own."""
+    """One member at one moment. seconds: since the run began. frames: of the member."""
 
     seconds: float
     member: int
@@ -33,28 +33,28 @@ class Point:
 
 @dataclass(frozen=True)
 class Moment:
-    """The population when it was seen.
+    """The population at one moment.
 
-    nodes: of the members that had not been stopped. left, roots: which members are not stopped after the decisions, and
-    how many fresh weights they descend from.
+    nodes: of the members that were not stopped before the decisions of this moment. remaining: ids of those that are
+    not stopped after them. founders: how many fresh weights the remaining members descend from.
     """
 
     seconds: float
     frames: int
     points: tuple[Point, ...]
     nodes: tuple[Node, ...]
-    left: tuple[int, ...]
-    roots: int
+    remaining: tuple[int, ...]
+    founders: int
 
     @cached_property
     def present(self) -> frozenset[int]:
-        """Members that had not been stopped."""
+        """Members that were not stopped before the decisions of this moment."""
         return frozenset(node.member for node in self.nodes)
 
 
 @dataclass(frozen=True)
-class Taken:
-    """A decision, when it was taken, and the objective that the member had then."""
+class TakenDecision:
+    """A decision, its time, and the objective of the member at that time."""
 
     seconds: float
     frames: int
@@ -63,8 +63,8 @@ class Taken:
 
 
 @dataclass(frozen=True)
-class Stay:
-    """A member held a slot. slot: counted over all packs."""
+class Turn:
+    """The time in which a member held a slot. slot: counted over all packs."""
 
     slot: int
     member: int
@@ -76,8 +76,8 @@ class Stay:
 class Phase:
     """A member's training between two decisions of a search.
 
-    score: its objective at the end; None while it goes on. outcome: what came next: `on`, `completed`, `evicted`;
-    None while it goes on.
+    score: its objective at the end. outcome: what followed: `on`, `completed` or `evicted`. Both are None
+    while the phase goes on.
     """
 
     member: int
@@ -89,11 +89,10 @@ class Phase:
 
 
 @dataclass(frozen=True)
-class Record:
-    """Everything that a report is made from.
+class History:
+    """Everything that a report shows.
 
-    config, spec, versions: as the journal's first event holds them. ended: why the run ended, None for one that
-    goes on or was cut off.
+    config, versions: as in the journal's first event. ended: why the run ended; None if it goes on or was cut off.
     """
 
     name: str
@@ -106,19 +105,19 @@ class Record:
     seed: int | None
     lineage: Lineage
     moments: Sequence[Moment]
-    decisions: Sequence[Taken]
-    stays: Sequence[Stay]
+    decisions: Sequence[TakenDecision]
+    turns: Sequence[Turn]
     phases: Sequence[Phase]
     actor_restarts: int
 
     @cached_property
     def last(self) -> dict[int, Node]:
-        """Each member's last node, stopped or not, in order of id."""
+        """Return each member's last node, stopped or not, in order of id."""
         return {m: self.lineage.path(m)[-1] for m in sorted({n.member for n in self.lineage.nodes})}
 
     @cached_property
     def curves(self) -> dict[int, list[Point]]:
-        """Each member's points, oldest first."""
+        """Return each member's points, oldest first."""
         curves: dict[int, list[Point]] = {m: [] for m in self.last}
         for moment in self.moments:
             for point in moment.points:
@@ -126,19 +125,19 @@ class Record:
         return curves
 
     def objective(self, node: Node) -> float | None:
-        """The node's objective when it was last seen; None where there is none, or it is NaN or infinite."""
+        """Return the node's last known objective; None if there is none, or if it is NaN or infinite."""
         value = self.lineage.objectives.get(node.key, math.nan)
         return value if math.isfinite(value) else None
 
     @cached_property
     def ranking(self) -> list[int]:
-        """Members of a known objective, best first; ties by id."""
+        """Return the members with a known objective, best first; ties by id."""
         known = {m: o for m, node in self.last.items() if (o := self.objective(node)) is not None}
         return sorted(known, key=lambda m: (-known[m], m))
 
     @cached_property
     def varied(self) -> list[str]:
-        """Names of the values in which any two nodes differ: what was tuned or searched."""
+        """Return the names of the values in which any two nodes differ: what was tuned or searched."""
         nodes = self.lineage.nodes
         return (
             [n for n in nodes[0].values if len({node.values.get(n) for node in nodes}) > 1] if nodes else []
@@ -146,25 +145,25 @@ class Record:
 
     @property
     def is_search(self) -> bool:
-        """Members are configurations that are trained phase by phase and stopped."""
+        """Return whether members are configurations that are trained phase by phase and stopped."""
         return bool(self.phases)
 
     @property
     def slots(self) -> int:
-        """How many members the devices held at once; 0 where it was not recorded."""
-        return len({stay.slot for stay in self.stays})
+        """Return the number of slots of all devices; 0 if it was not recorded."""
+        return len({turn.slot for turn in self.turns})
 
     @property
     def occupancy(self) -> float | None:
-        """Share of the slots' time in which a member held them; None where it was not recorded."""
-        held = math.fsum(stay.end_seconds - stay.begin_seconds for stay in self.stays)
-        return held / (self.slots * self.seconds) if self.stays and self.seconds > 0 else None
+        """Return the share of the slots' time in which a member held them; None if it was not recorded."""
+        held = math.fsum(turn.end_seconds - turn.begin_seconds for turn in self.turns)
+        return held / (self.slots * self.seconds) if self.turns and self.seconds > 0 else None
 
     @property
     def completion(self) -> float | None:
-        """Alpha of a search: share of the frames that were trained, of all configurations trained to the end.
+        """Return a search's completion rate: frames trained / frames of training every configuration to the end.
 
-        None where the config does not say how many those are.
+        None if the config does not determine the latter.
         """
         full = self.full_frames
         if not self.is_search or full is None or not self.last:
@@ -174,15 +173,15 @@ class Record:
 
     @property
     def full_frames(self) -> int | None:
-        """Frames of a configuration that a search never stops."""
+        """Return the frames of a configuration that is never stopped."""
         search = self.config.get("search", {})
         units = search.get("resource" if self.config.get("controller") == "hyperband" else "phases")
         phase = search.get("phase_frames", 0)
         return phase * units if phase and units else self.config.get("train_for_frames")
 
 
-def read_run(folder: Path) -> Record:
-    """Read the journal of a run's folder. Raises ConfigError where it is none."""
+def read_run(folder: Path) -> History:
+    """Read the journal of a run's folder. Raises ConfigError if it is not the folder of a run."""
     path = RunFolder(folder).journal
     try:
         events = read_journal(path)
@@ -198,13 +197,13 @@ def read_run(folder: Path) -> Record:
         raise ConfigError(f"{path} cannot be read ({error!r}): was it written by another version?") from error
 
 
-def read_events(name: str, events: Sequence[Mapping[str, Any]]) -> Record:
-    """Tables of a run's events, the first of which is `start`."""
+def read_events(name: str, events: Sequence[Mapping[str, Any]]) -> History:
+    """Build the history from a run's events, the first of which is `start`."""
     start, end = events[0], events[-1]
     began = start["time"]
     lineage = Lineage()
     moments: list[Moment] = []
-    decisions: list[Taken] = []
+    decisions: list[TakenDecision] = []
     for event in events:
         kind, seconds = event["event"], event["time"] - began
         nodes = tuple(lineage.present(m) for m in lineage.members) if kind in ("round", "progress") else ()
@@ -213,15 +212,15 @@ def read_events(name: str, events: Sequence[Mapping[str, Any]]) -> Record:
             continue
         members = event["members"] if kind == "progress" else event["report"]["members"]
         points = tuple(p for p in _points(members, seconds) if (p.member, 0) in lineage)
-        roots = len(lineage.surviving_roots())
-        moments.append(Moment(seconds, event["frames"], points, nodes, tuple(lineage.members), roots))
+        founders = len(lineage.surviving_roots())
+        moments.append(Moment(seconds, event["frames"], points, nodes, tuple(lineage.members), founders))
         if kind == "round":
             known = {p.member: p.objective for p in points}
             taken = [decision_from_dict(d) for d in event["decisions"]]
-            decisions += [Taken(seconds, event["frames"], d, known.get(d.member)) for d in taken]
+            decisions += [TakenDecision(seconds, event["frames"], d, known.get(d.member)) for d in taken]
     total = end["time"] - began
-    stays = _stays([e for e in events if e["event"] == "slot"], began, total)
-    return Record(
+    turns = _turns([e for e in events if e["event"] == "slot"], began, total)
+    return History(
         name=name,
         config=start["config"],
         versions=start.get("versions", {}),
@@ -233,8 +232,8 @@ def read_events(name: str, events: Sequence[Mapping[str, Any]]) -> Record:
         lineage=lineage,
         moments=moments,
         decisions=decisions,
-        stays=stays,
-        phases=_phases(decisions, stays, total),
+        turns=turns,
+        phases=_phases(decisions, turns, total),
         actor_restarts=sum(e["event"] == "actor_restart" for e in events),
     )
 
@@ -254,31 +253,31 @@ def _finite(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
-def _stays(changes: Iterable[Mapping[str, Any]], began: float, total: float) -> list[Stay]:
-    """Pair who enters a slot with who leaves it; who never leaves it stays to the end."""
+def _turns(changes: Iterable[Mapping[str, Any]], began: float, total: float) -> list[Turn]:
+    """Pair every entry into a slot with the exit; turns without an exit last to the end."""
     slots: dict[tuple[int, int], int] = {}
     holders: dict[int, tuple[int, float]] = {}
-    stays = []
+    turns = []
     for event in changes:
         slot = slots.setdefault((event["pack"], event["slot"]), len(slots))
         seconds = event["time"] - began
         if slot in holders:
             member, since = holders.pop(slot)
-            stays.append(Stay(slot, member, since, seconds))
+            turns.append(Turn(slot, member, since, seconds))
         if event["enters"] is not None:
             holders[slot] = event["enters"], seconds
-    stays += [Stay(slot, member, since, total) for slot, (member, since) in sorted(holders.items())]
-    return stays
+    turns += [Turn(slot, member, since, total) for slot, (member, since) in sorted(holders.items())]
+    return turns
 
 
-def _phases(decisions: Iterable[Taken], stays: Sequence[Stay], total: float) -> list[Phase]:
-    """Phases of a search, as its decisions name them ("phase 2: ..."), in order of their end.
+def _phases(decisions: Iterable[TakenDecision], turns: Sequence[Turn], total: float) -> list[Phase]:
+    """Return the phases of a search, as its decisions name them ("phase 2: ..."), in order of their end.
 
-    The first one begins when the member gets a slot; a member that never had one has no phase.
+    The first phase of a member begins with its first turn; a member that never held a slot has no phase.
     """
     entered: dict[int, float] = {}
-    for stay in stays:
-        entered[stay.member] = min(entered.get(stay.member, math.inf), stay.begin_seconds)
+    for turn in turns:
+        entered[turn.member] = min(entered.get(turn.member, math.inf), turn.begin_seconds)
     present: dict[int, tuple[int, float]] = {}
     phases = []
     for taken in decisions:
@@ -291,7 +290,7 @@ def _phases(decisions: Iterable[Taken], stays: Sequence[Stay], total: float) -> 
             past, since = present.pop(member)
             outcome = "on" if named else "completed" if reason.startswith("completed") else "evicted"
             phases.append(Phase(member, past, since, taken.seconds, taken.objective, outcome))
-        if number is not None and member not in present and (not stays or member in entered):
+        if number is not None and member not in present and (not turns or member in entered):
             first = all(phase.member != member for phase in phases)
             present[member] = number, entered.get(member, taken.seconds) if first else taken.seconds
     phases += [Phase(m, number, since, total, None, None) for m, (number, since) in present.items()]

@@ -1,4 +1,4 @@
-"""Figures of searches over configurations, and of members that take turns."""
+"""Figures of searches over configurations, and of members that share slots by turns."""
 
 from __future__ import annotations
 
@@ -12,58 +12,58 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from pbt_rl.pbt.search.hypertrick import expected_members
-from pbt_rl.report.read import Record, Stay
+from pbt_rl.report.read import History, Turn
 from pbt_rl.report.style import FAINT, INK, TOP, ink_on, new_figure, time_axis
 
 Drawn = Figure | str
-NO_PHASES = "This run was not a search: its members were not trained phase by phase."
+NO_PHASES = "This run is not a search: its members are not trained phase by phase."
 
 
-def occupancy(record: Record) -> Drawn:
-    """Who held which slot when: a bar is a member, its colour the phase (without phases, the member)."""
-    if not record.stays:
-        return "The run did not record who held which slot."
-    if len(record.stays) == record.slots and not record.is_search:
+def occupancy(history: History) -> Drawn:
+    """Draw the turns in each slot: a bar is a member, its colour the phase (without phases, the member)."""
+    if not history.turns:
+        return "The run did not record which member held which slot."
+    if len(history.turns) == history.slots and not history.is_search:
         return "Every member held its own slot from the start to the end."
-    height = min(8.0, max(1.8, 0.24 * record.slots + 1.1))
+    height = min(8.0, max(1.8, 0.24 * history.slots + 1.1))
     figure = new_figure(height)
     axes = figure.subplots()
-    unit = time_axis(axes, record.seconds)
-    phases = 1 + max((p.number for p in record.phases), default=0)
-    colours = mpl.colormaps["viridis_r" if record.is_search else "turbo"]
-    count = max(phases if record.is_search else max(record.last) + 1, 2)
-    inch = record.seconds / 7.5  # of the axes, about
+    unit = time_axis(axes, history.seconds)
+    phases = 1 + max((p.number for p in history.phases), default=0)
+    colours = mpl.colormaps["viridis_r" if history.is_search else "turbo"]
+    count = max(phases if history.is_search else max(history.last) + 1, 2)
+    inch = history.seconds / 7.5  # of the axes, about
 
     def colour(number: int) -> str:
         share = number / (count - 1)
-        return to_hex(colours(0.08 + 0.92 * share if record.is_search else share))
+        return to_hex(colours(0.08 + 0.92 * share if history.is_search else share))
 
-    size = min(7.5, max(4.5, 0.5 * 72 * height / (record.slots + 5)))
-    for stay in record.stays:
-        for begin, end, number in _pieces(record, stay):
+    size = min(7.5, max(4.5, 0.5 * 72 * height / (history.slots + 5)))
+    for turn in history.turns:
+        for begin, end, number in _pieces(history, turn):
             axes.barh(
-                stay.slot, (end - begin) / unit, 0.86, left=begin / unit, color=colour(number), linewidth=0
+                turn.slot, (end - begin) / unit, 0.86, left=begin / unit, color=colour(number), linewidth=0
             )
-        length, begin = stay.end_seconds - stay.begin_seconds, stay.begin_seconds
+        length, begin = turn.end_seconds - turn.begin_seconds, turn.begin_seconds
         axes.barh(
-            stay.slot, length / unit, 0.86, left=begin / unit, fill=False, edgecolor="white", linewidth=0.8
+            turn.slot, length / unit, 0.86, left=begin / unit, fill=False, edgecolor="white", linewidth=0.8
         )
-        if length > inch * (0.02 + 0.011 * size * len(str(stay.member))):
-            under = next((number for _, _, number in _pieces(record, stay)), None)
+        if length > inch * (0.02 + 0.011 * size * len(str(turn.member))):
+            under = next((number for _, _, number in _pieces(history, turn)), None)
             axes.annotate(
-                f"{stay.member}",
-                (stay.begin_seconds / unit, stay.slot),
+                f"{turn.member}",
+                (turn.begin_seconds / unit, turn.slot),
                 xytext=(2, 0),
                 textcoords="offset points",
                 va="center",
                 fontsize=size,
                 color=INK if under is None else ink_on(colour(under)),
             )
-    axes.set_ylim(record.slots - 0.4, -0.6)
+    axes.set_ylim(history.slots - 0.4, -0.6)
     axes.yaxis.set_major_locator(MaxNLocator(12, integer=True))
     axes.set_ylabel("slot")
     axes.grid(visible=False)
-    if record.is_search:
+    if history.is_search:
         shown = sorted({round(i) for i in np.linspace(0, phases - 1, min(phases, 14))})
         axes.legend(
             handles=[Patch(color=colour(i), label=f"phase {i}" if i == 0 else f"{i}") for i in shown],
@@ -76,30 +76,30 @@ def occupancy(record: Record) -> Drawn:
     return figure
 
 
-def _pieces(record: Record, stay: Stay) -> Iterator[tuple[float, float, int]]:
-    """Begin, end and phase (without phases: the member) of the parts of a stay."""
-    if not record.is_search:
-        yield stay.begin_seconds, stay.end_seconds, stay.member
-    for phase in sorted(record.phases, key=lambda p: p.begin_seconds):
-        begin, end = max(stay.begin_seconds, phase.begin_seconds), min(stay.end_seconds, phase.end_seconds)
-        if phase.member == stay.member and begin < end:
+def _pieces(history: History, turn: Turn) -> Iterator[tuple[float, float, int]]:
+    """Yield begin, end and phase (without phases: the member) of the parts of a turn."""
+    if not history.is_search:
+        yield turn.begin_seconds, turn.end_seconds, turn.member
+    for phase in sorted(history.phases, key=lambda p: p.begin_seconds):
+        begin, end = max(turn.begin_seconds, phase.begin_seconds), min(turn.end_seconds, phase.end_seconds)
+        if phase.member == turn.member and begin < end:
             yield begin, end, phase.number
 
 
-def phases(record: Record) -> Drawn:
-    """Scores at the end of each phase, and how many members began it."""
-    if not record.is_search:
+def phases(history: History) -> Drawn:
+    """Draw the scores at the end of each phase, and the number of members that began it."""
+    if not history.is_search:
         return NO_PHASES
-    numbers = range(1 + max(p.number for p in record.phases))
+    numbers = range(1 + max(p.number for p in history.phases))
     figure = new_figure(4.6)
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[1.6, 1])
     rng = np.random.default_rng(0)
     for outcome, colour, marker, label in (
         ("evicted", "#b91c1c", "x", "evicted"),
-        ("on", TOP, "o", "went on"),
+        ("on", TOP, "o", "continued"),
         ("completed", "#15803d", "D", "completed"),
     ):
-        scored = [p for p in record.phases if p.outcome == outcome and p.score is not None]
+        scored = [p for p in history.phases if p.outcome == outcome and p.score is not None]
         jitter = rng.uniform(-0.16, 0.16, len(scored))
         upper.scatter(
             [p.number + j for p, j in zip(scored, jitter, strict=True)],
@@ -112,7 +112,7 @@ def phases(record: Record) -> Drawn:
             label=f"{label} ({len(scored)})",
         )
     medians = [
-        (n, [p.score for p in record.phases if p.number == n and p.score is not None]) for n in numbers
+        (n, [p.score for p in history.phases if p.number == n and p.score is not None]) for n in numbers
     ]
     for number, scores in medians:
         if scores:
@@ -120,12 +120,12 @@ def phases(record: Record) -> Drawn:
     upper.plot([], [], color=INK, linewidth=1.4, label="median")
     upper.set_ylabel("score at the phase's end")
     upper.legend(ncols=4, loc="lower left", bbox_to_anchor=(0, 1.0), borderaxespad=0.2)
-    began = [sum(p.number == n for p in record.phases) for n in numbers]
+    began = [sum(p.number == n for p in history.phases) for n in numbers]
     bars = lower.bar(list(numbers), began, width=0.6, color=FAINT)
     lower.bar_label(bars, fontsize=7.5, label_type="center")
-    if record.config.get("controller") in ("hypertrick", "successive-halving"):
-        rate = record.config["search"]["eviction_rate"]
-        expected = [expected_members(len(record.last), rate, n) for n in numbers]
+    if history.config.get("controller") in ("hypertrick", "successive-halving"):
+        rate = history.config["search"]["eviction_rate"]
+        expected = [expected_members(len(history.last), rate, n) for n in numbers]
         lower.plot(
             list(numbers), expected, color=TOP, marker=".", linewidth=1, label="expected: W0 (1 - r)^p"
         )

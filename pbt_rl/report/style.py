@@ -1,4 +1,4 @@
-"""How every figure looks. Figures are made without pyplot: no global state, no window, any process."""
+"""The look of all figures. They are made without pyplot: no global state, no window, in any process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WIDTH = 9.0
 """Inches."""
 INK, FAINT, GRID, BEST, TOP = "#1f2937", "#94a3b8", "#e5e9f0", "#c2410c", "#1d4ed8"
 UNKNOWN = "#c9ced6"
-"""Colour of what has no objective."""
+"""Colour of nodes without an objective."""
 STYLE: Any = {
     "font.family": "DejaVu Sans",
     "font.size": 8.5,
@@ -47,14 +47,14 @@ STYLE: Any = {
 
 
 def new_figure(height: float, width: float = WIDTH) -> Figure:
-    """Empty figure of so many inches."""
+    """Make an empty figure; height and width in inches."""
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure
 
 
 def panels(count: int, height: float = 2.1) -> tuple[Figure, list[Axes]]:
-    """Give a figure with so many axes, three in a row (two where there are two or four)."""
+    """Make a figure with `count` axes, three side by side (two if there are two or four)."""
     columns = count if count < 3 else 2 if count == 4 else 3
     rows = math.ceil(count / columns)
     figure = new_figure(height * rows + 0.3, WIDTH if columns > 1 else WIDTH * 0.6)
@@ -74,7 +74,7 @@ def png(figure: Figure, dpi: int = 150) -> bytes:
 
 
 def short(number: float) -> str:
-    """12000 -> 12k, 1500000 -> 1.5M."""
+    """Shorten a number: 12000 -> 12k, 1500000 -> 1.5M."""
     for unit, size in (("B", 1e9), ("M", 1e6), ("k", 1e3)):
         if abs(number) >= size:
             return f"{number / size:.4g}{unit}"
@@ -82,7 +82,7 @@ def short(number: float) -> str:
 
 
 def frames_axis(axes: Axes, label: str = "frames of the member") -> None:
-    """Say what is on the x axis; it begins at 0."""
+    """Label the x axis as frames, from 0."""
     axes.set_xlabel(label)
     axes.set_xlim(left=0)
     axes.xaxis.set_major_locator(MaxNLocator(6))
@@ -90,7 +90,7 @@ def frames_axis(axes: Axes, label: str = "frames of the member") -> None:
 
 
 def time_axis(axes: Axes, seconds: float) -> float:
-    """Say that x is time since the start of a run of so many seconds; returns the unit, in seconds."""
+    """Label the x axis as time since the start of a run that took `seconds`; return its unit, in seconds."""
     unit, name = (
         (3600.0, "hours") if seconds > 7200 else (60.0, "minutes") if seconds > 180 else (1.0, "seconds")
     )
@@ -101,7 +101,7 @@ def time_axis(axes: Axes, seconds: float) -> float:
 
 @dataclass(frozen=True)
 class ValueAxis:
-    """How one hyper or shaping value is drawn: discounts and decays as 1 - value, wide ranges on a log scale."""
+    """The axis of one hyper or shaping value: discounts and decays as 1 - value, wide ranges on a log scale."""
 
     label: str
     one_minus: bool
@@ -109,7 +109,7 @@ class ValueAxis:
 
     @classmethod
     def of(cls, name: str, values: Sequence[float]) -> ValueAxis:
-        """Choose by the table of hypers, or by the range of the values where it does not know the name."""
+        """Choose by the table of hypers, or by the range of the values if the name is not in it."""
         spec = hyper_table(Hypers()).get(name)
         one_minus = spec is not None and spec.scale == "one_minus" and max(values) < 1
         drawn = [1 - v for v in values] if one_minus else list(values)
@@ -118,11 +118,11 @@ class ValueAxis:
         return cls(f"1 - {name}" if one_minus else name, one_minus, wide or known_log)
 
     def drawn(self, value: float) -> float:
-        """Where the value stands on the axis."""
+        """Return the position of the value on the axis."""
         return 1 - value if self.one_minus else value
 
     def dress(self, axes: Axes, which: str) -> None:
-        """Scale and ticks of the axis `x` or `y`, for what is drawn already."""
+        """Set scale and ticks of the axis `x` or `y`. Call it after drawing."""
         axis = axes.xaxis if which == "x" else axes.yaxis
         if self.log:
             (axes.set_xscale if which == "x" else axes.set_yscale)("log")
@@ -136,7 +136,7 @@ class ValueAxis:
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """Three to six round numbers of a log axis: powers of ten, or finer; none where the range is too narrow."""
+    """Return three to six round numbers of a log axis: powers of ten or finer; none if the range is too narrow."""
     for mantissas in ((1.0,), (1.0, 3.0), (1.0, 2.0, 5.0), (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)):
         powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
         ticks = [m * 10.0**p for p in powers for m in mantissas if low <= m * 10.0**p <= high]
@@ -146,7 +146,7 @@ def log_ticks(low: float, high: float) -> list[float]:
 
 
 def colour_scale(values: Sequence[float]) -> tuple[Normalize, ScalarMappable]:
-    """Colours of objectives. One catastrophe does not make all others look alike: the lowest 2 % share a colour."""
+    """Map objectives to colours. The lowest 2 % share one, so that one failure does not hide all differences."""
     finite = [v for v in values if math.isfinite(v)] or [0.0]
     low, high = float(np.quantile(finite, 0.02)), max(finite)
     norm = Normalize(low, high if high > low else low + 1e-9 + abs(low) * 1e-9, clip=True)
@@ -154,6 +154,6 @@ def colour_scale(values: Sequence[float]) -> tuple[Normalize, ScalarMappable]:
 
 
 def ink_on(colour: str) -> str:
-    """Dark or white: what can be read on this colour."""
+    """Return dark or white, whichever can be read on this colour."""
     red, green, blue = to_rgb(colour)
     return INK if 0.299 * red + 0.587 * green + 0.114 * blue > 0.5 else "white"

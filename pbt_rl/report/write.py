@@ -1,4 +1,4 @@
-"""Write a report: the page, a PNG file a figure, and the tables."""
+"""Write a report: the page, one PNG file per figure, and the tables."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from pbt_rl.report.read import read_run
 
 
 def write_report(run: Path, out: Path) -> list[Path]:
-    """Write everything into `out`, which is made; returns the files, the page first. Raises ConfigError."""
-    record = read_run(run)
-    pictures = [(picture, draw(picture, record)) for picture in PICTURES]
-    contents: dict[str, bytes] = {"report.html": page(record, pictures).encode()}
+    """Write everything into `out`, creating it; return the files, the page first. Raises ConfigError."""
+    history = read_run(run)
+    pictures = [(picture, draw(picture, history)) for picture in PICTURES]
+    contents: dict[str, bytes] = {"report.html": page(history, pictures).encode()}
     contents |= {f"{p.name}.png": image for p, image in pictures if isinstance(image, bytes)}
-    contents |= {name: text.encode() for name, text in files(record).items()}
+    contents |= {name: text.encode() for name, text in files(history).items()}
     try:
         out.mkdir(parents=True, exist_ok=True)
-        for picture, image in pictures:  # of an earlier report, when there was something to draw
+        for picture, image in pictures:  # an earlier report may have drawn it
             if isinstance(image, str):
                 (out / f"{picture.name}.png").unlink(missing_ok=True)
         for name, content in contents.items():

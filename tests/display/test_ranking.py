@@ -59,7 +59,7 @@ def test_the_best_is_of_all_the_mean_of_those_that_train():
     assert standing([member(0, 2.0, stopped=True), member(1, 4.0, stopped=True)]) == Standing(4.0, 3.0, 1.0)
 
 
-def test_waiting_is_no_work():
+def test_waiting_is_not_busy_time():
     assert busy_shares({"environment": 3.0, "learning": 1.0, "waiting": 6.0}) == {
         "environment": 0.75,
         "learning": 0.25,
@@ -67,7 +67,7 @@ def test_waiting_is_no_work():
     assert busy_shares({"waiting": 6.0}) == {}
 
 
-def test_shown_are_moved_values_largest_change_first_then_differing_ones():
+def test_shown_are_changed_values_largest_change_first_then_differing_ones():
     moved = member(0, learning_rate=3e-4, shaping__life_lost=-3.0)
     other = member(1, gamma=0.999)
     different = differing([moved, other])

@@ -1,4 +1,4 @@
-"""What TensorBoard would read."""
+"""The event files, as TensorBoard reads them."""
 
 import math
 import re
@@ -143,7 +143,7 @@ def test_an_unchanged_member_is_not_written_again(tmp_path):
     assert len(written(tmp_path, "policy_00")["pbt/generation"]) == 1
 
 
-def test_a_full_disk_is_said_once_and_training_goes_on(tmp_path):
+def test_a_full_disk_is_reported_once_and_training_goes_on(tmp_path):
     warnings = []
     display = TensorBoard(RunFolder(tmp_path), 1, config_json="{}", warn=warnings.append)
     display._members[0].close()
@@ -198,7 +198,7 @@ def test_figures_of_the_population_are_drawn_beside_the_run_and_at_its_end(tmp_p
     assert written(tmp_path, "population")["objective/best"]
 
 
-def test_a_drawing_that_fails_is_said_once_and_the_numbers_go_on(tmp_path):
+def test_a_drawing_that_fails_is_reported_once_and_the_numbers_go_on(tmp_path):
     (tmp_path / "journal.jsonl").write_text("no journal\n{}\n")
     warnings = []
     display = TensorBoard(RunFolder(tmp_path), 1, config_json="{}", warn=warnings.append)
@@ -215,7 +215,7 @@ def test_a_drawing_that_fails_is_said_once_and_the_numbers_go_on(tmp_path):
     assert dict(written(tmp_path, "population")["objective/best"])[10_000] == 10_000
 
 
-def test_without_matplotlib_one_line_says_so(tmp_path, monkeypatch):
+def test_without_matplotlib_one_line_names_the_package_to_install(tmp_path, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     warnings = []
     display = TensorBoard(RunFolder(tmp_path), 1, config_json="{}", warn=warnings.append)
@@ -227,7 +227,7 @@ def test_without_matplotlib_one_line_says_so(tmp_path, monkeypatch):
     assert 'pip install "pbt-rl[report]"' in warnings[0]
 
 
-def test_no_figures_where_none_are_wanted(tmp_path):
+def test_no_figures_if_none_are_wanted(tmp_path):
     display = TensorBoard(RunFolder(tmp_path), 1, config_json="{}", warn=fail, figures=False)
     display.request_figures()
     display.update(view(member(0)))

@@ -22,7 +22,7 @@ def terminal(width=80, height=24):
     )
 
 
-def test_the_table_ranks_and_shows_what_moved():
+def test_the_table_ranks_members_and_shows_changed_values():
     lines = table_lines(view(member(0, 1.0), member(1, 4.0, learning_rate=3.1e-4), member(2, None)), 80)
     assert [line.split()[:3] for line in lines] == [
         ["#", "member", "objective"],
@@ -60,7 +60,7 @@ def test_members_that_do_not_fit_are_counted():
     assert len(table_lines(view(*population(5)), 80, max_members=5)) == 1 + 5
 
 
-def test_a_stopped_member_says_so():
+def test_a_stopped_member_is_marked():
     lines = table_lines(view(member(0, stopped=True, learning_rate=1e-3)), 90)
     assert lines[0].endswith("frames   status  values (start→now)")
     assert lines[1].endswith("stopped  learning_rate 2.5e-4→0.001")
@@ -144,7 +144,7 @@ def test_plain_lines_come_every_ten_seconds(capsys):
     ]
 
 
-def test_a_start_without_episodes_is_said_plainly(capsys):
+def test_a_start_without_episodes_has_a_plain_line_too(capsys):
     Terminal([], plain=True).update(view(member(0, None), frames_per_second=0.0, seconds_left=None))
     assert capsys.readouterr().out == "0:00:10 | 8.00k frames | starting | no episode | replacements 3\n"
 
@@ -174,7 +174,7 @@ def test_the_final_leaderboard_shows_every_member(capsys):
         assert "more" not in text
 
 
-def test_an_applied_decision_is_one_line():
+def test_an_applied_change_is_one_line():
     replacement = Applied(3, 0, 4, 2.34, {}, {}, {}, donor_unchanged=True)
     assert applied_text(replacement) == "replacement applied in 2.3 ms: member 3 <- member 0 (generation 4)"
     mutation = Applied(2, None, 1, 0.5, {}, {}, {}, donor_unchanged=True)

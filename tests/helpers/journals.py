@@ -1,4 +1,4 @@
-"""Journals of runs that only pretend: any controller over simulated members, written as a run would write it."""
+"""Journals of simulated runs: any controller over simulated members, written as a run writes them."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""Small populations to show."""
+"""Views of small populations."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""`pbt-rl report` and `pbt-rl replay`: on runs that only pretend, on runs that go on, and on broken ones."""
+"""`pbt-rl report` and `pbt-rl replay`: on simulated runs, on runs that go on, and on broken ones."""
 
 import csv
 import io
@@ -62,15 +62,15 @@ def pbt_rl(monkeypatch, capsys):
         monkeypatch.setattr(sys, "argv", ["pbt-rl", *map(str, arguments)])
         with pytest.raises(SystemExit) as end:
             cli.main()
-        said = capsys.readouterr()
-        return end.value.code, said.out, said.err
+        output = capsys.readouterr()
+        return end.value.code, output.out, output.err
 
     return call
 
 
-def drawn(record):
+def drawn(history):
     """Name -> PNG file, or why there is none; all but the slow one."""
-    return {p.name: draw(p, record, dpi=40) for p in PICTURES if p.name != "importance"}
+    return {p.name: draw(p, history, dpi=40) for p in PICTURES if p.name != "importance"}
 
 
 def rows(text):
@@ -81,26 +81,28 @@ def rows(text):
 
 
 def test_a_search_is_accounted_for(search):
-    record = read_events("x", search)
-    assert record.is_search
-    assert record.slots == 4
-    assert sorted(p.member for p in record.phases if p.number == 0) == list(range(12)), "everybody had a turn"
-    ends = [p.outcome for p in record.phases if p.outcome != "on"]
+    history = read_events("x", search)
+    assert history.is_search
+    assert history.slots == 4
+    assert sorted(p.member for p in history.phases if p.number == 0) == list(range(12)), (
+        "every member had a turn"
+    )
+    ends = [p.outcome for p in history.phases if p.outcome != "on"]
     assert sorted(set(ends)) == ["completed", "evicted"]
     assert len(ends) == 12
     # alpha counted another way: phases that were trained, of all phases of all members
-    assert record.completion == pytest.approx(len(record.phases) / (12 * 4))
-    held = sum(stay.end_seconds - stay.begin_seconds for stay in record.stays)
-    assert record.occupancy == pytest.approx(held / (4 * record.seconds))
-    assert 0.3 < record.occupancy <= 1
-    for phase in record.phases:  # nobody trains without a slot
-        mine = [s for s in record.stays if s.member == phase.member]
+    assert history.completion == pytest.approx(len(history.phases) / (12 * 4))
+    held = sum(turn.end_seconds - turn.begin_seconds for turn in history.turns)
+    assert history.occupancy == pytest.approx(held / (4 * history.seconds))
+    assert 0.3 < history.occupancy <= 1
+    for phase in history.phases:  # no member trains without a slot
+        mine = [s for s in history.turns if s.member == phase.member]
         assert any(
             s.begin_seconds <= phase.begin_seconds < phase.end_seconds <= s.end_seconds + 1e-6 for s in mine
         )
 
 
-def test_places_pair_who_enters_with_who_leaves():
+def test_turns_pair_entries_with_exits():
     start = {"event": "start", "time": 0.0, "frames": 0, "config": {}}
     initial = {"event": "initial", "time": 0.0, "frames": 0, "values": [{"lr": 1.0}] * 3}
     slots = [
@@ -111,10 +113,10 @@ def test_places_pair_who_enters_with_who_leaves():
     ]
     events = [start, initial, *({**event, "time": time, "frames": 0} for time, event in slots)]
     events.append({"event": "end", "time": 10.0, "frames": 0, "ended": "frames"})
-    record = read_events("x", events)
-    stays = [(s.slot, s.member, s.begin_seconds, s.end_seconds) for s in record.stays]
-    assert sorted(stays) == [(0, 0, 0, 4), (0, 2, 4, 10), (1, 1, 0, 6)]
-    assert record.occupancy == pytest.approx(16 / 20)
+    history = read_events("x", events)
+    turns = [(s.slot, s.member, s.begin_seconds, s.end_seconds) for s in history.turns]
+    assert sorted(turns) == [(0, 0, 0, 4), (0, 2, 4, 10), (1, 1, 0, 6)]
+    assert history.occupancy == pytest.approx(16 / 20)
 
 
 # -- pictures -----------------------------------------------------------------------------------------------
@@ -133,7 +135,7 @@ def test_every_picture_of_a_population_and_of_a_search_is_drawn(population, sear
 
 
 @pytest.mark.parametrize("kept", [2, 3])
-def test_a_run_without_rounds_says_so_instead_of_drawing(population, kept):
+def test_a_run_without_rounds_gets_sentences_instead_of_figures(population, kept):
     images = drawn(read_events("x", population[:kept]))
     assert {name for name, image in images.items() if isinstance(image, bytes)} == {"forest"}
     assert images["objective"] == "No episode has counted yet."
@@ -159,16 +161,16 @@ def test_one_member(tmp_path):
     }
 
 
-def test_objectives_that_are_no_numbers_are_no_trouble(population):
+def test_objectives_that_are_not_finite_are_left_out(population):
     broken = json.loads(json.dumps(population))
     for event in broken:
         if event["event"] == "round":
             for m, worst in zip(event["report"]["members"], ["nan", "-inf", "inf"], strict=False):
                 m["objectives"] = [worst]
-    record = read_events("x", broken)
-    assert 0 not in record.ranking
-    assert all(isinstance(image, bytes | str) for image in drawn(record).values())
-    assert rows(exports.files(record)["members.csv"])[0]["objective"] == ""
+    history = read_events("x", broken)
+    assert 0 not in history.ranking
+    assert all(isinstance(image, bytes | str) for image in drawn(history).values())
+    assert rows(exports.files(history)["members.csv"])[0]["objective"] == ""
 
 
 @pytest.mark.parametrize(
@@ -195,9 +197,9 @@ def test_importance_ranks_the_learning_rate_first():  # T12
 
 
 def test_too_few_members_get_no_importances(search):
-    record = read_events("x", [e for e in search if e["event"] in ("start", "initial", "end")])
+    history = read_events("x", [e for e in search if e["event"] in ("start", "initial", "end")])
     [picture] = [p for p in PICTURES if p.name == "importance"]
-    assert draw(picture, record).startswith("Too few members: 0 configurations")
+    assert draw(picture, history).startswith("Too few members: 0 configurations")
 
 
 # -- files for other programs -------------------------------------------------------------------------------
@@ -225,11 +227,11 @@ def parse_newick(text):
 
 
 def test_newick_dot_and_csv_hold_the_same_tree(population):
-    record = read_events("x", population)
-    texts = exports.files(record)
+    history = read_events("x", population)
+    texts = exports.files(history)
     nodes = {row["node"]: row for row in rows(texts["nodes.csv"])}
     expected = {
-        exports.label(n.key): exports.label(n.parent) if n.parent else None for n in record.lineage.nodes
+        exports.label(n.key): exports.label(n.parent) if n.parent else None for n in history.lineage.nodes
     }
     assert len(expected) > 12
     assert {name: row["parent"] or None for name, row in nodes.items()} == expected
@@ -249,7 +251,7 @@ def test_newick_dot_and_csv_hold_the_same_tree(population):
     assert len(re.findall(r'^  m\d+g\d+ \[label="', texts["lineage.dot"], re.MULTILINE)) == len(expected)
 
 
-def test_columns_hold_what_they_say(population, search):
+def test_columns_hold_what_their_names_promise(population, search):
     texts = exports.files(read_events("x", population))
     members = rows(texts["members.csv"])
     assert [row["member"] for row in members] == list("012345")
@@ -310,7 +312,7 @@ def test_a_picture_that_is_not_drawn_any_more_is_removed(pbt_rl, small, tmp_path
     assert [p.name for p in (tmp_path / "report").glob("*.png")] == ["forest.png"]
 
 
-def test_what_is_no_run_is_one_clear_line(pbt_rl, small, tmp_path):
+def test_a_folder_that_is_no_run_is_one_clear_line(pbt_rl, small, tmp_path):
     for command in ("report", "replay"):
         code, out, err = pbt_rl(command, tmp_path / "nowhere")
         assert (code, out) == (cli.EXIT_USER_ERROR, "")
@@ -328,7 +330,7 @@ def test_what_is_no_run_is_one_clear_line(pbt_rl, small, tmp_path):
     assert (code, "cannot be written" in err) == (cli.EXIT_USER_ERROR, True)
 
 
-def test_without_the_extra_the_report_says_what_to_install(pbt_rl, small, tmp_path, monkeypatch):
+def test_without_the_extra_the_report_names_what_to_install(pbt_rl, small, tmp_path, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     code, _, err = pbt_rl("report", write(tmp_path, small))
     assert code == cli.EXIT_USER_ERROR
@@ -370,7 +372,7 @@ def test_replay_of_another_seed_disagrees_from_the_start(pbt_rl, population, tmp
     assert (code, "values at the start" in out) == (1, True)
 
 
-def test_a_journal_of_another_version_is_said_to_be_one(population, tmp_path):
+def test_a_journal_of_another_version_is_one_clear_error(population, tmp_path):
     events = [
         *population,
         {"event": "round", "time": 1.0, "frames": 1, "decisions": [{"decision": "explode"}]},
