@@ -13,6 +13,7 @@ from typing import Literal
 
 import tyro
 
+from pbt_rl.algos import registry as algorithms
 from pbt_rl.envs.atari import AtariOptions
 from pbt_rl.envs.dmlab.options import DmlabOptions
 from pbt_rl.envs.registry import EnvOptions, keywords
@@ -113,8 +114,9 @@ class Config:
     for more. Values are JSON where they can be, else strings."""
     num_policies: int = 4
     """Members of the population."""
-    algo: Literal["appo", "a3c"] = "appo"
-    """appo: clipped PPO on asynchronous rollouts. a3c: n-step actor-critic with RMSProp, as in GA3C."""
+    algo: str = "appo"
+    """appo: clipped PPO on asynchronous rollouts. a3c: n-step actor-critic with RMSProp, as in GA3C. Or your own:
+    `module:OBJECT`, an Algorithm."""
     mode: Literal["async", "sync", "serial"] = "async"
     """async: acting never waits for learning. sync: sample, then learn. serial: sync in one process,
     bit-reproducible under --seed."""
@@ -211,11 +213,18 @@ class Config:
             "give above 0",
         )
         require(
-            self.algo == "appo" or self.learner.lr_schedule != "kl-adaptive",
-            "learner.lr-schedule",
-            "kl-adaptive",
-            "a3c measures no divergence: use constant or linear, or --algo appo",
+            algorithms.is_known(self.algo),
+            "algo",
+            self.algo,
+            f"use one of {', '.join(algorithms.names())}, or module:OBJECT for your own",
         )
+        if self.learner.lr_schedule == "kl-adaptive":
+            require(
+                algorithms.load(self.algo).measures_kl,
+                "learner.lr-schedule",
+                "kl-adaptive",
+                f"{self.algo} measures no divergence: use constant or linear, or --algo appo",
+            )
         if self.name is not None:
             require(
                 re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", self.name) is not None,

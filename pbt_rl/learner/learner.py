@@ -27,6 +27,7 @@ from pbt_rl.envs.base import EnvSpec
 from pbt_rl.errors import ConfigError
 from pbt_rl.learner.build import build_pack, update_settings
 from pbt_rl.learner.sampler import Sampler
+from pbt_rl.learner.shared import SharedState
 from pbt_rl.learner.trainer import Trainer
 from pbt_rl.pbt.hypers import Values
 from pbt_rl.plan import PackPlan
@@ -108,10 +109,11 @@ class Learner:
                 _pin(box)
         settings = update_settings(config, spec)
         shaping = ShapingTable.map(tuple(spec.shaping), plan.slots, setup.shaping_fd)
+        self.shared = SharedState.new(plan.members, plan.slots)
         self.sampler = Sampler(
             self.pack,
+            self.shared,
             spec,
-            plan.members,
             boxes,
             settings.distribution,
             config.learner.rollout,
@@ -126,9 +128,8 @@ class Learner:
         )
         self.trainer = Trainer(
             self.pack,
-            self.sampler,
+            self.shared,
             settings,
-            plan.members,
             plan.units_per_batch,
             config.learner.max_policy_lag,
             shaping,
@@ -153,8 +154,8 @@ class Learner:
         """
         if self._setup.config.learner.lr_schedule != "linear":
             return 1.0
-        steps = self.sampler.tally.steps - self.trainer.residents.fresh_steps
-        frames_P = steps[self.sampler.clock.member] * self._setup.spec.frame_skip
+        steps = self.shared.sampling.steps - self.trainer.members.fresh_steps
+        frames_P = steps[self.shared.pack.member] * self._setup.spec.frame_skip
         factor_P = (1.0 - frames_P / self._setup.config.train_for_frames).clip(min=0.0)
         return torch.from_numpy(factor_P).float().to(self.pack.device)
 
@@ -188,7 +189,7 @@ class Learner:
                 self.trainer.learn()
                 self._report()
                 busy = learned = True
-            if learned:  # a batch is of all units (appo) or of one (a3c): none that rests is left out
+            if learned:  # a batch is of all units or of one: none that rests is left out
                 self.sampler.resume_finished()
         elif self.trainer.has_batch:
             with self.trainer.wake:
@@ -198,9 +199,7 @@ class Learner:
         if self._connection.poll():
             self._handle(self._connection.recv())
             busy = True
-        if time.monotonic() >= self._next_report and not (
-            self._on_policy and any(self.sampler.clock.occupants)
-        ):
+        if time.monotonic() >= self._next_report and not (self._on_policy and any(self.shared.pack.holders)):
             self._report()
         return busy
 
@@ -236,7 +235,7 @@ class Learner:
 
     def _carry_out(self, command: Command) -> None:
         """Called by the thread that learns, between two optimiser steps."""
-        members = self.trainer.residents
+        members = self.trainer.members
         match command:
             case Edit():
                 self._send(self.trainer.apply(command))
@@ -255,7 +254,7 @@ class Learner:
                 assert_never(command)
 
     def _save(self, command: SaveMember) -> MemberSaved | SaveFailed:
-        state, pack = self.trainer.residents.state(command.member), self.pack
+        state, pack = self.trainer.members.state(command.member), self.pack
         weights, normalisers = pack.weights_of(state), pack.statistics_of(state)
         try:
             save_member(command.path, weights, normalisers, command.member, command.values)
@@ -268,7 +267,7 @@ class Learner:
             self._connection.send(message)
 
     def _report_limits(self) -> None:
-        steps = self.sampler.tally.steps
+        steps = self.shared.sampling.steps
         reached = [i for i, limit in self._limits.items() if steps[i] >= limit]
         for i in reached:
             del self._limits[i]
@@ -277,20 +276,18 @@ class Learner:
 
     def _report(self) -> None:
         self._next_report = time.monotonic() + REPORT_SECONDS
-        plan, tally, tallies = self._setup.plan, self.sampler.tally, self.trainer.tallies
-        with self.sampler.lock:
-            episodes, tally.episodes = tally.episodes, []
-            games, tally.games = tally.games, []
-        with self.trainer.lock:
+        plan, tally, tallies = self._setup.plan, self.shared.sampling, self.shared.learning
+        episodes, games = tally.take()
+        with tallies.lock:
             members = [
                 MemberStats(
                     member=member,
                     steps=tallies.steps[i],
                     frames=int(tally.steps[i]) * self._setup.spec.frame_skip,
                     updates=tallies.updates[i],
-                    values=self.trainer.take_means(i),
-                    generation=self.trainer.residents.generations[member],
-                    broken=self.trainer.take_broken(i),
+                    values=tallies.take_means(i),
+                    generation=self.trainer.members.generations[member],
+                    broken=tallies.take_broken(i),
                 )
                 for i, member in enumerate(plan.members)
             ]

@@ -6,8 +6,10 @@ import torch
 
 from pbt_rl.algos.distributions import ACTION_MASK, make_distribution, mask_logits
 from pbt_rl.algos.models import make_model
+from pbt_rl.algos.observations import ObsLayout
+from pbt_rl.algos.optim import ADAM
 from pbt_rl.algos.pack import Pack
-from pbt_rl.algos.rollout import ObsLayout, Rollout
+from pbt_rl.algos.rollout import Rollout
 from tests.helpers.packs import CPU, ENVS, HYPERS, K, T, batch_of, fill, learn, settings
 
 NVEC = (4, 3)
@@ -111,7 +113,7 @@ def masked_pack(policies, *, packing="loop", dtype=torch.float32, core="none"):
         device=CPU,
         compute_dtype=dtype,
         packing=packing,
-        optimizer="adam",
+        optimizer=ADAM,
         normalized_obs={"obs": 4},
         normalize_returns=True,
     )

@@ -298,7 +298,7 @@ def test_one_bad_batch_leaves_the_member_untouched_and_the_others_learn(packing,
         if bad:
             rollouts[0].reward[1, 1] = float("inf")
         stats = learn(pack, batch_of(rollouts, 2), s)
-        norms = torch.stack([x.values["grad_norm"] for x in stats if 0 in x.members])[:, 0]
+        norms = torch.stack([x.values["grad_norm"] for x in stats if 0 in x.slots])[:, 0]
         assert torch.isfinite(norms).all() == (not bad)
         if bad:
             assert same_bits(state_of(pack, 0), before)
@@ -354,6 +354,6 @@ def test_statistics_are_those_of_the_groups_members():
     s = settings()
     for packing, members in (("loop", [(0,), (0,), (1,), (1,)]), ("vmap", [(0, 1), (0, 1)])):
         stats = train(make_pack([H, H], packing=packing), [0, 1], s, batches=1)
-        assert [x.members for x in stats] == members
-        assert all(v.shape == (len(x.members),) for x in stats for v in x.values.values())
+        assert [x.slots for x in stats] == members
+        assert all(v.shape == (len(x.slots),) for x in stats for v in x.values.values())
         assert all(not v.requires_grad for x in stats for v in x.values.values())

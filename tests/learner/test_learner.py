@@ -43,14 +43,14 @@ def test_sync_units_that_are_ahead_rest_until_the_batch_is_whole(fleet):
         if turn == 9:
             slow.turn()
     resting = learner.sampler.units[0]
-    assert (learner.trainer.tallies.updates[0] == 0) == (whole == 2)
+    assert (learner.shared.learning.updates[0] == 0) == (whole == 2)
     assert (resting.taken == 9) == (whole == 2), "8 steps and the observation after them"
     for _ in range(20):
         fast.turn()
         slow.turn()
         learner.turn()
-    assert learner.trainer.tallies.updates[0] >= 2
-    assert learner.trainer.tallies.lag_max == 0 or whole == 1
+    assert learner.shared.learning.updates[0] >= 2
+    assert learner.shared.learning.lag_max == 0 or whole == 1
 
 
 @pytest.mark.parametrize(
