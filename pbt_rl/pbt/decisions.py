@@ -134,12 +134,6 @@ class Controller(Protocol):
         a member's present generation, as it is before the decisions just made; all others are forgotten.
         """
 
-    def state_dict(self) -> dict[str, Any]:
-        """All state, the generator's included, as JSON types."""
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue exactly where `state_dict` was taken."""
-
 
 def decision_to_dict(decision: Decision) -> dict[str, Any]:
     """Fields of a decision, and which of the five it is under "decision"."""

@@ -21,7 +21,7 @@ from pbt_rl.pbt.decisions import (
     StateKey,
     Stop,
 )
-from pbt_rl.pbt.exploit.truncation import mean_objective
+from pbt_rl.pbt.exploit.base import mean_objective
 from pbt_rl.pbt.hypers import HyperSpec, Values, decode
 from pbt_rl.pbt.lineage import Lineage
 from pbt_rl.population.assigner import Candidate, SlotAssigner

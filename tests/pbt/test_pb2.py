@@ -9,10 +9,12 @@ from hypothesis import strategies as st
 
 from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.decisions import Mutate, Replace, Restart
+from pbt_rl.pbt.explore.base import Learning
 from pbt_rl.pbt.explore.pb2 import Pb2, from_unit, to_unit
-from pbt_rl.pbt.explore.rules import ExplorePipeline, Learning
+from pbt_rl.pbt.explore.pipeline import ExplorePipeline
 from pbt_rl.pbt.hypers import HyperSpec, choice_spec, shaping_table
 from pbt_rl.pbt.options import PbtConfig
+from pbt_rl.pbt.state import restore_state, save_state
 from tests.helpers.populations import build, member, report
 
 TABLE = {
@@ -87,7 +89,7 @@ def test_without_data_it_draws_from_the_priors():
 
 
 def data_of(rule):
-    return [improvement for _, _, improvement in rule.state_dict()["data"]]
+    return [improvement for _, _, improvement in save_state(rule)["data"]]
 
 
 def test_an_improvement_is_measured_from_what_was_copied():
@@ -114,7 +116,7 @@ def test_it_resumes_and_keeps_a_window():
     rule, other = Pb2(TABLE, window=9, candidates=50), Pb2(TABLE, window=9, candidates=50)
     list(train(rule, 4, lambda values, now: values["lr"]))
     assert len(data_of(rule)) == 9
-    other.load_state_dict(json.loads(json.dumps(rule.state_dict())))
+    restore_state(other, json.loads(json.dumps(save_state(rule))))
     members = [
         member(i, (1.0 * i,), frames=5 * MILLION, values={"lr": 1e-3, "gamma": 0.9, "act": 1.0})
         for i in range(6)
@@ -135,13 +137,13 @@ def test_as_an_option_it_is_told_of_every_comparison_and_replays():
     rng = Random(0)
     for now in range(1, 5):
         members = [member(i, (rng.gauss(i, 1),), frames=now * MILLION, values=values[i]) for i in range(5)]
-        other.load_state_dict(json.loads(json.dumps(controller.state_dict())))
+        restore_state(other, json.loads(json.dumps(save_state(controller))))
         decisions = controller.observe(report(now * MILLION, members))
         assert other.observe(report(now * MILLION, members)) == decisions
         for d in decisions:
             values[d.member] = getattr(d, "values", values[d.member])
             assert all(TABLE[n].clamp(v) == v for n, v in values[d.member].items())
-    assert len(controller.state_dict()["explore"]["data"]) == 15
+    assert len(save_state(controller)["explore"]["data"]) == 15
 
 
 def test_without_scikit_learn_it_says_what_to_install(monkeypatch):

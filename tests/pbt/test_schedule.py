@@ -9,13 +9,14 @@ from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.controllers import PbtController
 from pbt_rl.pbt.decisions import Mutate, Replace, Restart, Stop
-from pbt_rl.pbt.exploit.truncation import Gap, Truncation
-from pbt_rl.pbt.explore.rules import Perturb
+from pbt_rl.pbt.exploit.base import Gap
+from pbt_rl.pbt.exploit.truncation import Truncation
+from pbt_rl.pbt.explore.perturb import Perturb
 from pbt_rl.pbt.hypers import HyperSpec
 from pbt_rl.pbt.lineage import Lineage
-from pbt_rl.pbt.ready import Synchronous
-from pbt_rl.pbt.schedule import Replay, build_replay, recorded_schedule
+from pbt_rl.pbt.ready.synchronous import Synchronous
 from pbt_rl.pbt.search.options import ReplayConfig
+from pbt_rl.pbt.state import restore_state, save_state
 from pbt_rl.record.journal import Journal, read_journal
 from pbt_rl.tune.simulate import simulate
 from tests.helpers.populations import member, report
@@ -150,10 +151,10 @@ def test_state_round_trip():
     one, other = Replay(steps), Replay(steps)
     one.initial(2)
     one.observe(report(0, [member(0, (), frames=10), member(1, (), frames=0)]))
-    other.load_state_dict(json.loads(json.dumps(one.state_dict())))
+    restore_state(other, json.loads(json.dumps(save_state(one))))
     seen = report(0, [member(0, (), frames=10), member(1, (), frames=10)])
     assert other.observe(seen) == one.observe(seen)
-    assert one.state_dict() == other.state_dict() == {"steps": [1, 1]}
+    assert save_state(one) == save_state(other) == {"steps": [1, 1]}
 
 
 def test_values_are_held_within_the_present_bounds(tmp_path):

@@ -12,6 +12,7 @@ from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.decisions import Stop
 from pbt_rl.pbt.options import PbtConfig
+from pbt_rl.pbt.search.draws import draw_grid
 from pbt_rl.pbt.search.hyperband import Hyperband
 from pbt_rl.pbt.search.hypertrick import (
     HyperTrick,
@@ -23,7 +24,7 @@ from pbt_rl.pbt.search.hypertrick import (
     matching_eviction_rate,
 )
 from pbt_rl.pbt.search.options import SearchConfig
-from pbt_rl.pbt.search.random_search import GridSearch, RandomSearch
+from pbt_rl.pbt.search.random_search import RandomSearch
 from pbt_rl.run.controllers import build_search
 from pbt_rl.tune.simulate import mean_and_error, simulate
 from tests.helpers.populations import report
@@ -194,7 +195,7 @@ def test_total_times_are_in_the_papers_order():
     trick = mean_time(lambda s: HyperTrick(TABLE, s, phase_frames=100, phases=4))
     dynamic = mean_time(lambda s: SuccessiveHalving(TABLE, s, phase_frames=100, phases=4))
     static = mean_time(lambda s: SuccessiveHalving(TABLE, s, phase_frames=100, phases=4, slots=6))
-    grid = mean_time(lambda s: GridSearch(TABLE, s, frames=400), chunk=100)
+    grid = mean_time(lambda s: RandomSearch(TABLE, s, phase_frames=400, sampling=draw_grid), chunk=100)
     assert trick < dynamic < static < grid
 
 

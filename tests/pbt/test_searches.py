@@ -15,6 +15,7 @@ from pbt_rl.pbt.search.hypertrick import (
     SuccessiveHalving,
     expected_members,
 )
+from pbt_rl.pbt.state import restore_state, save_state
 from pbt_rl.tune.simulate import simulate
 from tests.helpers.populations import member, report
 from tests.helpers.searches import (
@@ -185,13 +186,13 @@ def test_an_empty_answer_leaves_no_state_and_a_saved_state_goes_on(name):
 
         def observe(self, seen):
             nonlocal changes
-            before = json.dumps(first.state_dict())
-            second.load_state_dict(json.loads(before))
+            before = json.dumps(save_state(first))
+            restore_state(second, json.loads(before))
             answer = first.observe(seen)
             assert second.observe(seen) == answer
-            assert second.state_dict() == first.state_dict()
+            assert save_state(second) == save_state(first)
             if not answer:
-                assert json.dumps(first.state_dict()) == before
+                assert json.dumps(save_state(first)) == before
             changes += bool(answer)
             return answer
 
