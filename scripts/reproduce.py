@@ -45,7 +45,6 @@ from pbt_rl.pbt import (
     SuccessiveHalving,
     Synchronous,
     Truncation,
-    run,
     sample_prior,
 )
 from pbt_rl.pbt.explore.moves import move_choice
@@ -53,7 +52,8 @@ from pbt_rl.pbt.hypers import choice_spec
 from pbt_rl.pbt.search.draws import draw_grid
 from pbt_rl.pbt.search.hypertrick import expected_completion, matching_eviction_rate
 from pbt_rl.record.journal import read_journal
-from pbt_rl.tune.simulate import Simulation, simulate
+from pbt_rl.tune import run
+from pbt_rl.tune.simulation import Simulation, simulate
 
 SEEDS = 30
 PER_SEARCH = 300

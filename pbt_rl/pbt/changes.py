@@ -50,6 +50,11 @@ class Change:
     stopped: bool = False
     """The member trains no more."""
 
+    @property
+    def weights_from(self) -> StateKey | None:
+        """The state whose weights are copied; None if none are."""
+        return self.source if self.weights == "copy" else None
+
 
 def changes(decisions: Sequence[Decision], generations: Mapping[int, int]) -> list[Change]:
     """Returns one change per decision, in their order.

@@ -24,8 +24,8 @@ from pbt_rl.pbt import (
     StaticController,
     Synchronous,
     Truncation,
-    run,
 )
+from pbt_rl.tune import run
 
 STEPS, MEMBERS = 200, 16
 RATE, PENALTY, STEPS_PER_TERM = 0.002, 0.2, 10

@@ -18,17 +18,8 @@ from typing import Any
 import torch
 from torch.nn.functional import cross_entropy
 
-from pbt_rl.pbt import (
-    Gap,
-    HyperSpec,
-    PbtController,
-    PerturbFactors,
-    RandomSearch,
-    Result,
-    Synchronous,
-    Truncation,
-    run,
-)
+from pbt_rl.pbt import Gap, HyperSpec, PbtController, PerturbFactors, RandomSearch, Synchronous, Truncation
+from pbt_rl.tune import Result, run
 
 TRAIN, VALIDATION, BATCH, HIDDEN = 200, 800, 20, 128
 MEMBERS, EPOCHS, PERIOD = 8, 60, 5

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pbt_rl.errors import ConfigError
+from pbt_rl.pbt.changes import changes
 from pbt_rl.pbt.controllers import PbtController, StaticController
 from pbt_rl.pbt.decisions import (
     Continue,
@@ -314,7 +315,7 @@ def test_the_surviving_root_ancestors_never_grow_and_greed_ends_with_one(exploit
     for seen, decisions in simulate(controller, 150, num_members=8):
         if not roots:
             lineage.begin([m.values for m in seen.members])
-        lineage.apply(seen.frames, decisions)
+        lineage.apply(seen.frames, changes(decisions, lineage.generations))
         roots.append(len(lineage.surviving_roots()))
     assert roots == sorted(roots, reverse=True)
     assert roots[-1] == 1

@@ -25,8 +25,8 @@ from pbt_rl.pbt.search.hypertrick import (
 )
 from pbt_rl.pbt.search.options import SearchConfig
 from pbt_rl.pbt.search.random_search import RandomSearch
-from pbt_rl.run.controllers import build_search
-from pbt_rl.tune.simulate import mean_and_error, simulate
+from pbt_rl.run.controllers import build_controller
+from pbt_rl.tune.simulation import mean_and_error, simulate
 from tests.helpers.populations import report
 from tests.helpers.searches import TABLE, any_score, any_speed, at, begun, going_on, stopped
 
@@ -214,15 +214,13 @@ def test_the_options_choose_the_search():
         "random": RandomSearch,
     }
     for name, kind in kinds.items():
-        assert type(build_search(config(controller=name), TABLE, 0)) is kind
-    assert (
-        type(build_search(config(controller="random", search=SearchConfig(sampling="grid")), TABLE, 0))
-        is GridSearch
-    )
+        assert type(build_controller(config(controller=name), TABLE, 0)) is kind
+    grid = build_controller(config(controller="random", search=SearchConfig(sampling="grid")), TABLE, 0)
+    assert grid.sampling is draw_grid
 
 
 def test_only_what_is_named_is_searched():
-    made = build_search(config(controller="random", pbt=PbtConfig(tune=("gamma",))), TABLE, 0)
+    made = build_controller(config(controller="random", pbt=PbtConfig(tune=("gamma",))), TABLE, 0)
     values = made.initial(9)
     assert len({v["gamma"] for v in values}) == 9
     assert {v["learning_rate"] for v in values} == {TABLE["learning_rate"].default}
@@ -230,7 +228,7 @@ def test_only_what_is_named_is_searched():
 
 def test_the_length_of_a_phase_follows_from_the_budget_unless_given():
     def first_until(controller, **search):
-        made = build_search(
+        made = build_controller(
             config(controller=controller, train_for_frames=5400, search=SearchConfig(**search)), TABLE, 0
         )
         return max(going_on(begun(made, 46)).values())
@@ -244,7 +242,7 @@ def test_the_length_of_a_phase_follows_from_the_budget_unless_given():
 
 
 def test_static_allocation_takes_the_places_of_the_run():
-    made = build_search(
+    made = build_controller(
         config(
             controller="successive-halving",
             num_policies=6,
@@ -275,4 +273,4 @@ def test_options_that_cannot_be_used(option, value):
 
 def test_a_budget_shorter_than_its_phases_is_refused():
     with pytest.raises(ConfigError, match="--train-for-frames 9 cannot be used: give at least 10"):
-        build_search(config(controller="hypertrick", train_for_frames=9), TABLE, 0)
+        build_controller(config(controller="hypertrick", train_for_frames=9), TABLE, 0)
