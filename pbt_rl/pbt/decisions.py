@@ -134,12 +134,6 @@ class Controller(Protocol):
         state is the one before the decisions just made. States of all other keys are forgotten.
         """
 
-    def state_dict(self) -> dict[str, Any]:
-        """Returns all state, that of the generator included, as JSON types."""
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore a state exactly."""
-
 
 def decision_to_dict(decision: Decision) -> dict[str, Any]:
     """Returns the fields of a decision, and its kind under "decision"."""

@@ -5,7 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+import tyro
+
 from pbt_rl.errors import require
+from pbt_rl.pbt.exploit.registry import EXPLOIT_RULES
+from pbt_rl.pbt.explore.registry import EXPLORE_RULES
+from pbt_rl.pbt.ready.registry import READY_RULES
 
 
 @dataclass(frozen=True)
@@ -14,7 +19,7 @@ class PbtConfig:
 
     enabled: bool = True
     """Compare and change members. Off: independent members, all with the initial values of member 0."""
-    ready: Literal["synchronous", "asynchronous", "partially-synchronous"] = "synchronous"
+    ready: str = "synchronous"
     """`synchronous`: all members are compared together. `asynchronous`: each by its own clock, with the others as
     they are (Jaderberg et al. 2017). `partially-synchronous`: those that have arrived, once they are enough."""
     ready_fraction: float = 0.8
@@ -25,16 +30,7 @@ class PbtConfig:
     """Each period is the last one times this."""
     start_frames: int = 10_000_000
     """Burn-in: no comparison before every member (asynchronous: the member itself) has this many frames."""
-    exploit: Literal[
-        "top-middle-bottom",
-        "truncation",
-        "t-test",
-        "binary-tournament",
-        "quantile",
-        "backtrack",
-        "impala",
-        "sigma-gap",
-    ] = "top-middle-bottom"
+    exploit: str = "top-middle-bottom"
     """`top-middle-bottom` (Sample Factory): the best stay, the worst copy one of the best and mutate, the others
     keep their weights and mutate. `truncation` (Jaderberg et al. 2017, Ray): only the worst change. `t-test`,
     `binary-tournament` (Jaderberg et al.): copy a random member if it is better, significantly or at all. `quantile`
@@ -52,9 +48,7 @@ class PbtConfig:
     """...and by this much in the objective's own unit (both: top-middle-bottom, truncation)."""
     t_test_level: float = 0.05
     """t-test: the two-sided p-value of Welch's test on the last 10 episodes must be below this."""
-    explore: Literal["perturb", "factors", "multiply-or-divide", "resample", "resample-all", "pb2"] = (
-        "perturb"
-    )
+    explore: str = "perturb"
     """`perturb` (Sample Factory): some values are multiplied or divided by a uniform factor. `factors` (Jaderberg et
     al. 2017): each is multiplied by one of --pbt.factors. `multiply-or-divide` (IMPALA): each by 1.2. `resample`
     (Ray): each is drawn anew or else changed as by `factors`. `resample-all` (Orion): all are drawn anew, or else
@@ -87,8 +81,18 @@ class PbtConfig:
     tune: tuple[str, ...] = ()
     """Names of the values to tune (hypers by name, shaping as `shaping.NAME`), with bounds of your own as
     NAME=LOW:HIGH; empty: the table's defaults and all shaping. A search draws between the bounds."""
+    exploit_option: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    """NAME=VALUE for a setting of the exploit rule, such as sigmas=0.4 (sigma-gap); repeat it for more. Values are
+    JSON if they can be, else strings; a wrong name lists the rule's settings."""
+    explore_option: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    """NAME=VALUE for a setting of the explore rule, such as window=100 (pb2); repeat it for more."""
 
     def __post_init__(self) -> None:
+        require(self.ready in READY_RULES, "pbt.ready", self.ready, f"give one of {', '.join(READY_RULES)}")
+        for name, rules in (("exploit", EXPLOIT_RULES), ("explore", EXPLORE_RULES)):
+            rule = getattr(self, name)
+            remedy = f"give one of {', '.join(rules)}, or module:Class of your own"
+            require(rule in rules or ":" in rule, f"pbt.{name}", rule, remedy)
         require(
             0 < self.ready_fraction <= 1, "pbt.ready-fraction", self.ready_fraction, "give above 0, at most 1"
         )

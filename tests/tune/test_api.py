@@ -359,7 +359,7 @@ def test_hypertrick_trains_phase_by_phase_with_few_slots():
 
 
 def test_random_search_trains_all_to_the_end():
-    result = run(Walker, RandomSearch(TABLE, 0, frames=8), steps=8, num_members=5, slots=2)
+    result = run(Walker, RandomSearch(TABLE, 0, phase_frames=8), steps=8, num_members=5, slots=2)
     assert [o.steps for o in result.members] == [8] * 5
     assert result.best == max(range(5), key=lambda m: result.objectives[m])
 

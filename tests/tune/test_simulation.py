@@ -35,7 +35,11 @@ def check_books(sim):
 
 def test_one_slot_by_hand():
     sim = simulate(
-        RandomSearch(TABLE, 0, frames=10), 3, 1, speed=lambda m, f, v, rng: m + 1.0, score=lambda *_: 0.0
+        RandomSearch(TABLE, 0, phase_frames=10),
+        3,
+        1,
+        speed=lambda m, f, v, rng: m + 1.0,
+        score=lambda *_: 0.0,
     )
     assert sim.stays == (
         Stay(0, 0, 0.0, 10.0, 10),
