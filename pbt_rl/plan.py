@@ -90,6 +90,11 @@ class Plan:
     cpus: int
 
     @property
+    def pack_of(self) -> dict[int, int]:
+        """Member -> number of its pack."""
+        return {member: number for number, pack in enumerate(self.packs) for member in pack.members}
+
+    @property
     def actors(self) -> int:
         """Actor processes in all."""
         return sum(p.actors for p in self.packs)

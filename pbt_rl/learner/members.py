@@ -132,7 +132,7 @@ class PackMembers:
         """Set a slot's shaping under a new version, whose generation the sampler finds before an actor reads it."""
         holder = self._shared.pack.holders[slot]
         assert holder is not None
-        version = int(self._shaping.version[slot]) + 1
+        version = int(self._shaping.shaping_version[slot]) + 1
         holder.generation_of[version] = generation
         shaping = {k.removeprefix(SHAPING): v for k, v in values.items() if k.startswith(SHAPING)}
         self._shaping.write(slot, version, shaping)

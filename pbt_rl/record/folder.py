@@ -109,7 +109,7 @@ class RunFolder:
             draft.unlink(missing_ok=True)
 
 
-def create_run_folder(config: Config) -> tuple[Config, Path]:
+def create_run_folder(config: Config) -> tuple[Config, RunFolder]:
     """Make the folder of a run and write its config; return the config with its name filled in, and the folder.
 
     Raises ConfigError if the folder exists already (without `overwrite`) or cannot be written.
@@ -133,7 +133,7 @@ def create_run_folder(config: Config) -> tuple[Config, Path]:
         run.config.write_text(json.dumps(to_json(config), indent=2) + "\n")
     except OSError as error:
         raise ConfigError(f"--out {config.out} cannot be written: {error.strerror or error}") from error
-    return config, run.path
+    return config, run
 
 
 def to_json(config: Config) -> dict[str, Any]:

@@ -8,21 +8,16 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
-from matplotlib.colors import to_hex
-from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from pbt_rl.pbt.decisions import StateKey
-from pbt_rl.pbt.lineage import Node
 from pbt_rl.report.read import History, Point
 from pbt_rl.report.style import (
     BEST,
     FAINT,
     INK,
     TOP,
-    UNKNOWN,
+    Drawn,
     ValueAxis,
-    colour_scale,
     frames_axis,
     new_figure,
     panels,
@@ -30,111 +25,7 @@ from pbt_rl.report.style import (
     time_axis,
 )
 
-Drawn = Figure | str
 GRID_POINTS = 400
-
-
-def forest(history: History) -> Drawn:
-    """Draw the phylogenetic forest: a lane is one set of weights, a branch is a copy; coloured by objective."""
-    lineage = history.lineage
-    lanes = _lanes(history)
-    if not lanes:
-        return "No member has started."
-    last = {node.key for node in history.last.values()}
-    weights = [1.0 if lane[-1].key in last else 0.3 for lane in lanes]
-    height = min(11.0, max(2.4, 0.2 * sum(weights)))
-    points_per_lane = height * 72 / (sum(weights) + 3)
-    lane_of: dict[StateKey, float] = {}
-    at = 0.0
-    for lane, weight in zip(lanes, weights, strict=True):
-        lane_of.update({node.key: at + weight / 2 for node in lane})
-        at += weight
-    surviving = _lines(history)
-    thick = min(4.0, max(0.8, 0.35 * points_per_lane))
-    norm, colours = colour_scale([o for n in lineage.nodes if (o := history.objective(n)) is not None])
-    lines, shades, widths = [], [], []
-
-    def add(begin: tuple[float, float], end: tuple[float, float], width: float, shade: str) -> None:
-        lines.append([begin, end])
-        shades.append(shade)
-        widths.append(width)
-
-    for node in lineage.nodes:
-        reached = history.objective(node)
-        shade = UNKNOWN if reached is None else to_hex(colours.cmap(norm(reached)))
-        y, begin, end = lane_of[node.key], node.trained, lineage.end_trained(node.key)
-        until = surviving.get(node.key, begin)
-        add((begin, y), (until, y), thick, shade)
-        add((until, y), (end, y), 0.55 * thick, shade)
-        if node.parent is not None and lane_of[node.parent] != y:
-            add((begin, lane_of[node.parent]), (begin, y), 0.8, shade)
-    figure = new_figure(height + 0.7)
-    axes = figure.subplots()
-    axes.add_collection(LineCollection(lines, colors=shades, linewidths=widths, capstyle="butt"))
-    for member, node in history.last.items():
-        x, y = lineage.end_trained(node.key), lane_of[node.key]
-        axes.annotate(
-            f"{member}",
-            (x, y),
-            xytext=(3, 0),
-            textcoords="offset points",
-            va="center",
-            fontsize=min(8.0, max(4.0, 0.75 * points_per_lane)),
-            fontweight="bold" if history.ranking[:1] == [member] else "normal",
-            color=BEST if history.ranking[:1] == [member] else INK,
-        )
-    axes.set_ylim(at, 0)
-    longest = max(lineage.end_trained(n.key) for n in lineage.nodes)
-    frames_axis(axes, "frames of training of the weights")
-    axes.set_xlim(0, max(longest, 1) * 1.04)
-    axes.grid(visible=False, axis="y")
-    axes.yaxis.set_visible(False)
-    axes.spines["left"].set_visible(False)
-    if lineage.objectives:
-        bar = figure.colorbar(
-            colours, ax=axes, pad=0.01, aspect=22, shrink=min(0.9, 3.5 / height), anchor=(0, 1)
-        )
-        bar.set_label("last known objective")
-        bar.outline.set_visible(False)
-    return figure
-
-
-def _lines(history: History) -> dict[StateKey, int]:
-    """Return the ancestors of the last weights of all members, each with the frames up to which it is an ancestor."""
-    found: dict[StateKey, int] = {}
-    for node in history.last.values():
-        key: StateKey | None = node.key
-        until = history.lineage.end_trained(node.key)
-        while key is not None and found.get(key, -1) < until:
-            found[key] = until
-            until, key = history.lineage[key].trained, history.lineage[key].parent
-    return found
-
-
-def _lanes(history: History) -> list[list[Node]]:
-    """Return the nodes that continue each other in place, tree by tree.
-
-    The lane of a copy lies below that of its donor, later copies nearer, so that no branch crosses a lane.
-    """
-    lineage = history.lineage
-    lanes = []
-    stack = [n.key for n in reversed(lineage.nodes) if n.parent is None]
-    while stack:
-        lane = [lineage[stack.pop()]]
-        branches = []
-        while True:
-            successor = None
-            for key in lineage.children(lane[-1].key):
-                if lineage[key].base is None:
-                    successor = lineage[key]
-                else:
-                    branches.append(key)
-            if successor is None:
-                break
-            lane.append(successor)
-        lanes.append(lane)
-        stack += sorted(branches, key=lambda key: lineage[key].trained)
-    return lanes
 
 
 def objective(history: History) -> Drawn:

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.hypers import Values
 from pbt_rl.report.read import History
-from pbt_rl.report.style import FAINT, TOP, new_figure
+from pbt_rl.report.style import FAINT, TOP, Drawn, new_figure
 
 MIN_CONFIGURATIONS = 10
 FORESTS = 100
@@ -74,7 +74,7 @@ def importance(
     )
 
 
-def figure(history: History) -> Figure | str:
+def figure(history: History) -> Drawn:
     """Draw the importance of each value, over the members of a search; with PBT, over all nodes of the lineage."""
     lineage = history.lineage
     known = [

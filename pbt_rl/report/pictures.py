@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import matplotlib as mpl
-from matplotlib.figure import Figure
 
 from pbt_rl.report import figures, importance, searches
+from pbt_rl.report.forest import forest
 from pbt_rl.report.read import History
-from pbt_rl.report.style import STYLE, png
+from pbt_rl.report.style import STYLE, Drawn, png
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Picture:
     name: str
     title: str
     caption: str
-    draw: Callable[[History], Figure | str]
+    draw: Callable[[History], Drawn]
 
 
 PICTURES = (
@@ -37,7 +37,7 @@ PICTURES = (
         "Phylogenetic forest of the weights. Each horizontal line is one set of weights as it trains, coloured by its "
         "objective; each branch is a copy. Thick: ancestors of the last members; thin: lines that died out. Numbers "
         "mark the last members, the best in red.",
-        figures.forest,
+        forest,
     ),
     Picture(
         "schedules",

@@ -19,6 +19,8 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLoca
 
 from pbt_rl.pbt.hypers import Hypers, hyper_table
 
+Drawn = Figure | str
+"""A figure, or the reason why there is nothing to draw."""
 WIDTH = 9.0
 """Inches."""
 INK, FAINT, GRID, BEST, TOP = "#1f2937", "#94a3b8", "#e5e9f0", "#c2410c", "#1d4ed8"

@@ -1,4 +1,4 @@
-"""When members get new opponents: the matchmakers of all packs, and what they are told of win rates."""
+"""The matchups of all packs: made at the start and after every comparison, from the win rates of the members."""
 
 from __future__ import annotations
 
@@ -12,38 +12,39 @@ from pbt_rl.population.ratings import Ratings
 from pbt_rl.population.slots import Slots
 from pbt_rl.run.resolved import ResolvedRun
 
-UNKNOWN = 0.5
+UNKNOWN_WIN_RATE = 0.5
 
 
 class RunMatchups:
-    """Matchups of a run; none where an environment has one seat. `due`: members were compared since the last ones."""
+    """Matchups of a run; none if environments have one seat. `due`: members were compared since the last ones."""
 
-    def __init__(self, facts: ResolvedRun, turns: Slots, ratings: Ratings | None) -> None:
+    def __init__(self, resolved: ResolvedRun, slots: Slots, ratings: Ratings | None) -> None:
         self.due = False
-        self._turns, self._ratings = turns, ratings
-        seats, matchup = facts.spec.seats, facts.config.matchup
-        self._changing = matchup.scheme != "self" and any(pack.slots > 1 for pack in facts.plan.packs)
+        self._slots, self._ratings = slots, ratings
+        config, packs, seats = resolved.config, resolved.plan.packs, resolved.spec.seats
+        self._changing = config.matchup.scheme != "self" and any(pack.slots > 1 for pack in packs)
         self._makers = [
-            Matchmaker(matchup, p.slots, p.envs_per_policy, p.units, seats, facts.config.seed + number)
-            for number, p in enumerate(facts.plan.packs)
+            Matchmaker(config.matchup, p.slots, p.envs_per_policy, p.units, seats, config.seed + number)
+            for number, p in enumerate(packs)
             if seats > 1
         ]
 
-    def arrange(self) -> list[NDArray[np.int64]]:
-        """[U, E, S] rows for each pack: who meets whom from now on."""
+    def make(self) -> list[NDArray[np.int64]]:
+        """Return new matchups: the rows, [U, E, S], of each pack."""
         self.due = False
         return [maker.next(self._win_rate(pack)) for pack, maker in enumerate(self._makers)]
 
-    def again(self) -> list[NDArray[np.int64]]:
-        """Do as `arrange`, if that can change anything."""
+    def make_again(self) -> list[NDArray[np.int64]]:
+        """Return new matchups like `make`; none if all would stay as they are."""
         self.due = False
-        return self.arrange() if self._changing else []
+        return self.make() if self._changing else []
 
     def _win_rate(self, pack: int) -> Callable[[int, int], float]:
-        members, ratings = self._turns.members_of(pack), self._ratings
+        """Return the win rate between two slots, as far as their members have played."""
+        members, ratings = self._slots.members_of(pack), self._ratings
 
         def rate(slot: int, other: int) -> float:
             a, b = members[slot], members[other]
-            return UNKNOWN if ratings is None or a is None or b is None else ratings.win_rate(a, b)
+            return UNKNOWN_WIN_RATE if ratings is None or a is None or b is None else ratings.win_rate(a, b)
 
         return rate

@@ -5,7 +5,7 @@
     unblocked by the learner; ended by its parent (or by its death)
 
 An actor that takes over from one that died finds its turn in the mailboxes' counters. Its first step is a
-reset, which delivers `first` everywhere: learners already know that as a transition that does not count.
+reset, which delivers `first` everywhere: a learner already takes that as a transition that does not count.
 """
 
 from __future__ import annotations
@@ -30,28 +30,29 @@ from pbt_rl.wire.tables import MatchupTable, ShapingTable
 
 @dataclass(frozen=True)
 class ActorSetup:
-    """What an actor is told. Descriptors are inherited."""
+    """The first message to an actor. Descriptors are inherited."""
 
     spec: EnvSpec
     options: EnvOptions
     policies: int
+    """P: slots of the pack."""
     envs_per_policy: int
     seeds: tuple[int, ...]
-    """One a unit."""
+    """One per unit."""
     mailbox_fds: tuple[int, ...]
-    """One a unit."""
+    """One per unit."""
     shaping_fd: int
     wake_fd: int
     """Raised by the learner when actions are written."""
     ready_fd: int
-    """Raised by us when a step is written."""
+    """Raised by the actor when a step is written."""
     warm_up_steps: tuple[int, ...]
-    """One a unit: random steps that it takes before it shows anything."""
+    """One per unit: random steps that it takes before its first step counts."""
     matchup_fd: int = -1
-    """Who sits where, in environments of several seats; -1 for others."""
+    """Of the MatchupTable of environments of several seats; -1 for others."""
     matchup_shape: tuple[int, int, int] = (0, 0, 0)
     first_unit: int = 0
-    """Number of our first unit among those of the pack."""
+    """Number of the actor's first unit among those of the pack."""
 
     @property
     def rows(self) -> int:
@@ -65,28 +66,29 @@ class ActorSetup:
         return [*self.mailbox_fds, self.shaping_fd, self.wake_fd, self.ready_fd, *matchup]
 
 
-NOBODYS_VERSION = -1
+UNCOUNTED_VERSION = -1
+"""Shaping version of episodes that begin while a unit plays at random: it counts for no member."""
 
 
 class EpisodeSource:
-    """What a unit asks for whenever an episode begins on a row: shaping, and how far the training has come."""
+    """Gives a unit, for every episode that begins on a row, the shaping and how far the training has come."""
 
     def __init__(self, table: ShapingTable, envs_per_policy: int) -> None:
         self._table, self._envs = table, envs_per_policy
-        self.nobodys = False
-        """Episodes that begin now are played at random: they have a version that counts for no member."""
+        self.uncounted = False
+        """Episodes that begin now are played at random."""
 
     def __call__(self, row: int) -> tuple[int, dict[str, float]]:
         """See `ShapingSource`."""
-        version, values = self._table.read(row // self._envs)
-        return (NOBODYS_VERSION if self.nobodys else version), values
+        shaping_version, values = self._table.read(row // self._envs)
+        return (UNCOUNTED_VERSION if self.uncounted else shaping_version), values
 
     def training_info(self, row: int) -> dict[str, Any]:
         """See `TrainingInfoInterface`."""
-        policy = row // self._envs
+        slot = row // self._envs
         return {
-            "frames": int(self._table.frames[policy]),
-            "budget_frames": int(self._table.budget_frames[policy]),
+            "frames": int(self._table.frames[slot]),
+            "budget_frames": int(self._table.budget_frames[slot]),
         }
 
 
@@ -102,7 +104,7 @@ class UnitRunner:
         self._clock = cpu_clock(unit)
 
     def advance(self) -> bool:
-        """Take one step if it is our turn; say whether it was."""
+        """Take one step if it is the actor's turn; return whether it was."""
         if self._box.learner_has_turn:
             return False
         before = self._clock()
@@ -117,14 +119,14 @@ class UnitRunner:
         return True
 
     def _start(self) -> None:
-        """Begin, and play at random for as long as was asked: what is shown then is `first`, as after a reset."""
+        """Reset, then play at random for `warm_up_steps`; the step that results is `first`, as after a reset."""
         step, rng = self._box.step, np.random.default_rng(self._seed)
-        self._source.nobodys = self._warm_up_steps > 0
+        self._source.uncounted = self._warm_up_steps > 0
         self._unit.reset(step)
         for _ in range(self._warm_up_steps):
             self._unit.step(random_actions(self._unit.spec, step, rng), step)
             self._box.header[HEARTBEAT_NS] = time.monotonic_ns()
-        self._source.nobodys = False
+        self._source.uncounted = False
         if self._warm_up_steps:
             step.first[:] = True
             for array_R in (step.reward, step.terminated, step.truncated, step.episode_done):
@@ -149,13 +151,13 @@ class Actor:
         for unit in units:
             if unit.spec != setup.spec:
                 raise EnvSetupError(
-                    f"{setup.spec.env_id} is not the same each time that it is made: it was {setup.spec}, "
-                    f"now {unit.spec}. Give it the same spaces and shaping always"
+                    f"{setup.spec.env_id} differs each time that it is made: it was {setup.spec}, "
+                    f"now {unit.spec}. Give it the same spaces and shaping every time"
                 )
         if setup.matchup_fd >= 0:
             matchups = MatchupTable.map(setup.matchup_shape, setup.matchup_fd)
             for number, unit in enumerate(units, start=setup.first_unit):
-                assert isinstance(unit, Seated), "units of several seats can be told who sits where"
+                assert isinstance(unit, Seated), "units of several seats follow matchups"
                 unit.follow(functools.partial(matchups.read, number))
         self._runners = [
             UnitRunner(unit, Mailbox(setup.spec, setup.rows, fd), setup.ready_fd, source, steps, seed)
@@ -165,11 +167,11 @@ class Actor:
         ]
 
     def turn(self) -> bool:
-        """Advance every unit whose turn it is; say whether there was one."""
+        """Advance every unit whose turn it is; return whether there was one."""
         return any([runner.advance() for runner in self._runners])  # noqa: C419 - each must have its turn
 
     def run(self) -> None:
-        """Advance units as their actions come, for ever."""
+        """Advance units as their actions arrive, for ever."""
         answers = AdaptivePoller(self._setup.wake_fd)
         while True:
             if not self.turn():

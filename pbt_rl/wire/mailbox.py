@@ -5,9 +5,9 @@ A mailbox is a small state machine over two counters in its header:
     observations == actions + 1   the step lies here for the learner; only the learner may write (the actions)
     observations == actions       the actions lie here for the actor; only the actor may write (the next step)
 
-Whoever has finished writing raises its own counter and then wakes the other side through an eventfd; nothing
+The side that has finished writing raises its own counter and then wakes the other side through an eventfd; nothing
 else is shared and there is no lock, so a process that is killed at any point leaves a mailbox that its
-successor can go on with. (The x86-64 memory model keeps the order of the two stores; elsewhere the eventfd's
+successor can continue with. (The x86-64 memory model keeps the order of the two stores; elsewhere the eventfd's
 system call does.) Memory is anonymous (`memfd_create`) and passed by descriptor: nothing is left behind.
 
 R rows of the unit, A action components.
@@ -36,7 +36,7 @@ HEADER = ArraySpec((8,), "int64")
 def _layout(
     specs: Mapping[str, ArraySpec], rows: int
 ) -> tuple[dict[str, tuple[int, tuple[int, ...], str]], int]:
-    """Name -> (offset, shape, dtype) of arrays laid one after the other, and the size in bytes."""
+    """Return name -> (offset, shape, dtype) of arrays laid one after the other, and the size in bytes."""
     table, offset = {}, HEADER.shape[0] * 8
     for name, spec in specs.items():
         shape = (rows, *spec.shape)
@@ -51,7 +51,7 @@ def _mailbox_specs(spec: EnvSpec) -> dict[str, ArraySpec]:
 
 
 class Mailbox:
-    """One unit's mailbox, seen from either side. `action`: [R, A]; `step`: see StepArrays."""
+    """One unit's mailbox, for either side. `action`: [R, A]; `step`: see StepArrays."""
 
     def __init__(self, spec: EnvSpec, rows: int, fd: int) -> None:
         self.spec, self.rows, self.fd = spec, rows, fd
@@ -77,7 +77,7 @@ class Mailbox:
 
     @property
     def learner_has_turn(self) -> bool:
-        """A step lies here that was not answered."""
+        """A step lies here whose actions are missing."""
         return bool(self.header[OBSERVATIONS] > self.header[ACTIONS])
 
     def publish_step(self, wake_fd: int) -> None:
@@ -93,7 +93,7 @@ class Mailbox:
         os.eventfd_write(wake_fd, 1)
 
     def seconds_with_actor(self) -> float:
-        """How long the actor has held the turn; 0 while the learner has it."""
+        """Return for how long the actor has had the turn; 0 while the learner has it."""
         if self.learner_has_turn:
             return 0.0
         return (time.monotonic_ns() - int(self.header[HEARTBEAT_NS])) / 1e9

@@ -20,7 +20,7 @@ def anonymous_memory(size: int, name: str) -> int:
 
 
 def poison(array: NDArray[Any]) -> None:
-    """Fill with values that show when they are read before they were written."""
+    """Fill with values that show if they are read before they are written."""
     if array.dtype.kind == "f":
         array.fill(np.nan)
     else:

@@ -1,8 +1,8 @@
-"""Waiting for another process: awake for a moment where that has paid lately, asleep otherwise.
+"""Waiting for another process: awake for a moment if that has paid lately, asleep otherwise.
 
 To wake a sleeper costs more than a step of a small environment: on a virtual machine an idle core is halted, and
-starting it again took 50 to 250 us. Someone who answers sooner than that is best waited for awake; someone who takes
-longer should not cost a core meanwhile.
+starting it again took 50 to 250 us. It pays to stay awake for an answer that comes sooner than that; waiting for a
+later one should not cost a core.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import select
 import time
 
 AWAKE_NS = 100_000
-"""How long to stay awake at most: about what waking costs."""
+"""Longest time to stay awake: about the cost of waking."""
 MOST_SKIPPED = 256
 """Waits that go to sleep at once after staying awake was in vain again and again."""
 
@@ -19,8 +19,8 @@ MOST_SKIPPED = 256
 class AdaptivePoller:
     """Waits for descriptors to become readable.
 
-    After a wait in which staying awake was in vain the next one sleeps at once, then the next 2, 4, ... So where
-    answers are always late, or the cores are busy with something else, this costs next to nothing.
+    After a wait in which staying awake was in vain the next one sleeps at once, then the next 2, 4, ... So if answers
+    are always late, or the cores are busy with something else, this costs next to nothing.
     """
 
     def __init__(self, *fds: int) -> None:
@@ -30,9 +30,9 @@ class AdaptivePoller:
         self._skip = self._skipped = 0
 
     def wait(self, milliseconds: float | None = None, *, awake: bool = True) -> list[int]:
-        """Return the descriptors that are ready, none after so many milliseconds (None: wait for ever).
+        """Return the descriptors that are ready, none after `milliseconds` (None: wait for ever).
 
-        awake: False sleeps at once, where another thread of this process has work to do.
+        awake: False sleeps at once, for the sake of another thread of this process that has work to do.
         """
         if awake and self._skipped >= self._skip:
             self._skipped = 0
@@ -40,7 +40,7 @@ class AdaptivePoller:
             while time.perf_counter_ns() < end:
                 if ready := self._poll.poll(
                     0
-                ):  # the kernel, not memory, is asked: that lets other threads run
+                ):  # a system call, not a look into memory: that lets other threads run
                     self._skip = 0
                     return [fd for fd, _ in ready]
             self._skip = min(2 * self._skip or 1, MOST_SKIPPED)

@@ -44,8 +44,8 @@ class FakeActor:
         self._steps = 0
         self._due = np.zeros(rows, np.bool_)
         self.actions: list[np.ndarray] = []
-        self.version = 0
-        self.version_of = lambda _row: self.version
+        self.shaping_version = 0
+        self.version_of = lambda _row: self.shaping_version
         self._version_R, self._began_R = np.zeros(rows, np.int64), np.zeros(rows, np.int64)
 
     def advance(self) -> bool:

@@ -62,25 +62,25 @@ def test_saved_weights_are_found_by_member_and_frames(tmp_path):
 
 def test_a_new_folder_holds_the_config_that_made_it(tmp_path):
     made, folder = create_run_folder(config(tmp_path))
-    assert folder == tmp_path / "demo"
+    assert folder.path == tmp_path / "demo"
     assert made == config(tmp_path)
-    assert config_from_json(strictly(RunFolder(folder).config)) == made
+    assert config_from_json(strictly(folder.config)) == made
 
 
 def test_a_run_without_a_name_is_named_after_its_environment_and_the_time(tmp_path):
     made, folder = create_run_folder(config(tmp_path, name=None, env="module:Class/x"))
-    assert folder.name == made.name
-    assert folder.name.startswith("module-Class-x-2")
+    assert folder.path.name == made.name
+    assert made.name.startswith("module-Class-x-2")
 
 
 def test_an_existing_run_is_replaced_only_if_asked_for(tmp_path):
     _, folder = create_run_folder(config(tmp_path))
-    (folder / "old").touch()
+    (folder.path / "old").touch()
     with pytest.raises(ConfigError, match=r"exists already.*--overwrite"):
         create_run_folder(config(tmp_path))
-    assert (folder / "old").exists()
+    assert (folder.path / "old").exists()
     create_run_folder(config(tmp_path, overwrite=True))
-    assert [path.name for path in folder.iterdir()] == ["config.json"]
+    assert [path.name for path in folder.path.iterdir()] == ["config.json"]
 
 
 def test_a_folder_that_is_no_run_is_never_removed(tmp_path):

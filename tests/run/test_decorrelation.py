@@ -12,7 +12,7 @@ from pbt_rl.plan import Machine
 from pbt_rl.run.memory import Memory
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.supervisor import train
-from pbt_rl.wire.actor import NOBODYS_VERSION, Actor
+from pbt_rl.wire.actor import UNCOUNTED_VERSION, Actor
 
 OPTIONS = ("--num-policies=2", "--envs-per-unit=2", "--actors=2", "--devices=cpu")
 
@@ -49,7 +49,7 @@ def test_units_start_apart_and_show_a_beginning():
                 ended[number].append(step)
                 versions[number] |= set(box.step.shaping_version.tolist())
     assert ended == [[40, 81], [30, 71], [20, 61], [10, 51]]
-    assert versions == [{0}, *[{NOBODYS_VERSION, 0}] * 3]
+    assert versions == [{0}, *[{UNCOUNTED_VERSION, 0}] * 3]
     memory.close()
 
 

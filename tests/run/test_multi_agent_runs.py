@@ -89,9 +89,9 @@ def test_an_asynchronous_run_with_a_killed_actor_and_replacements_learns_its_own
         assert member["objective"] > 0.85, run.out
         assert 0 <= member["win_rate"] <= 1
     matchups = run.events("matchup")
-    assert [event["version"] for event in matchups] == list(range(1, len(matchups) + 1))
+    assert [event["matchup_version"] for event in matchups] == list(range(1, len(matchups) + 1))
     assert len(matchups) > 4
-    seats = np.array([event["meetings"] for event in matchups]).sum(2)
+    seats = np.array([event["games"] for event in matchups]).sum(2)
     assert (seats == seats[0, 0]).all(), "everybody sits in equally many seats, always"
     assert start(tmp_path, "replay", "runs/x").wait() == 0
 

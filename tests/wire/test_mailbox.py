@@ -193,7 +193,7 @@ def test_a_reader_waits_while_a_row_is_written():
         reading = pool.submit(reader.read, 0)
         assert reader.read(1) == (0, {"bait": 0.0}), "other rows are free"
         assert not reading.done()
-        writer.version[0] = 2
+        writer.shaping_version[0] = 2
         writer.guard[0] += 1
         assert reading.result(10) == (2, {"bait": 2.0})
 

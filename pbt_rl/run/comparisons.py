@@ -1,0 +1,125 @@
+"""From a report of the population to changed members: decisions, then slots, then matchups.
+
+    report -> controller -> Dispatch: edits, in order -> all applied -> Slots change hands -> new matchups
+                                ^ proofs                                     |
+                                +---- one comparison at a time --------------+
+
+consumes      reports of the population, proofs of application
+produces      messages to the learners, rows of matchups; lines of the record
+waits for     nothing: each method does what can be done now
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pbt_rl.pbt.changes import changes
+from pbt_rl.pbt.decisions import Controller
+from pbt_rl.population.dispatch import Dispatch
+from pbt_rl.population.population import Population
+from pbt_rl.population.slots import Slots
+from pbt_rl.run.fleet import Fleet
+from pbt_rl.run.matchups import RunMatchups
+from pbt_rl.run.recorder import Recorder
+from pbt_rl.run.resolved import ResolvedRun
+from pbt_rl.wire.messages import Applied, ToLearner
+
+
+class Comparisons:
+    """Compares the members whenever the controller wants it, and carries out its decisions.
+
+    over: the run is about to end, so slots keep their holders.
+    """
+
+    def __init__(
+        self,
+        resolved: ResolvedRun,
+        population: Population,
+        controller: Controller,
+        recorder: Recorder,
+        over: Callable[[], bool],
+    ) -> None:
+        config = resolved.config
+        self._population, self._controller, self._recorder = population, controller, recorder
+        self._over = over
+        self._fleet: Fleet | None = None
+        self.dispatch = Dispatch(population, resolved.plan.pack_of, self._send)
+        searches = config.searches
+        self._slots = Slots(
+            resolved.plan,
+            population,
+            None if searches else config.turn_frames,
+            None if searches else config.train_for_frames,
+        )
+        self._matchups = RunMatchups(resolved, self._slots, population.ratings)
+        self.replacement_milliseconds: list[float] = []
+        """Time that each replacement took at its learner."""
+        for pack, change in self._slots.start():
+            recorder.slot_held(pack, change)
+
+    @property
+    def stuck(self) -> bool:
+        """No member may train any more."""
+        return self._slots.stuck
+
+    def begin(self, start: Callable[[list[NDArray[np.int64]]], Fleet]) -> Fleet:
+        """Start the fleet with the first matchups, rows [U, E, S] of each pack."""
+        matchups = self._matchups.make()
+        self._fleet = start(matchups)
+        for pack, row_UES in enumerate(matchups):
+            self._record_matchup(pack, 1, row_UES)
+        return self._fleet
+
+    def _send(self, pack: int, message: ToLearner) -> None:
+        assert self._fleet is not None
+        self._fleet.send(pack, message)
+
+    def observe(self) -> None:
+        """Show the controller the population, and begin to apply its decisions."""
+        report = self._population.report()
+        decisions = self._controller.observe(report)
+        if decisions:
+            self._recorder.decided(report, decisions)
+            made = changes(decisions, self._population.generations)
+            for decision, change in zip(decisions, made, strict=True):
+                if change.stopped:
+                    self._recorder.note(f"member {decision.member} is stopped: {decision.reason}")
+            remembered = self._controller.remembers()
+            if self._population.ratings is not None:
+                self._population.ratings.follow(made, remembered)
+            self.dispatch.enact(made, remembered)
+            self._matchups.due = True
+        self._change_slots()
+
+    def note_report(self, pack: int) -> None:
+        """Compare after a learner's report, unless decisions are still on their way."""
+        if not self.dispatch.busy:
+            self.observe()
+            self._slots.note_report(pack)
+
+    def note_applied(self, proof: Applied) -> None:
+        """Go on after a decision was applied."""
+        pending = self.dispatch.applied(proof)
+        waited = (time.perf_counter() - pending.decided) * 1000
+        self._recorder.applied(proof, pending.edit.values, waited)
+        if proof.donor is not None:
+            self.replacement_milliseconds.append(proof.milliseconds)
+        self._change_slots()
+
+    def _change_slots(self) -> None:
+        """Let slots change hands once all decisions are applied, so that members enter as they were decided to be."""
+        if self.dispatch.busy or self._over():
+            return
+        for pack, change in self._slots.assign():
+            self._send(pack, change)
+            self._recorder.slot_changed(pack, change)
+        if self._matchups.due and self._fleet is not None:
+            for pack, row_UES in enumerate(self._matchups.make_again()):
+                self._record_matchup(pack, self._fleet.set_matchup(pack, row_UES), row_UES)
+
+    def _record_matchup(self, pack: int, matchup_version: int, row_UES: NDArray[np.int64]) -> None:
+        self._recorder.matchup(pack, matchup_version, row_UES, self._slots.members_of(pack))

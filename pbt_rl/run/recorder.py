@@ -1,0 +1,162 @@
+"""Everything that a run leaves behind or shows: journal, folder, TensorBoard, terminal."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pbt_rl.display.summary import summary
+from pbt_rl.display.tensorboard import TensorBoard
+from pbt_rl.display.terminal import Terminal, applied_text, print_leaderboard, slot_text
+from pbt_rl.display.view import RunView
+from pbt_rl.pbt.decisions import Decision, PopulationReport
+from pbt_rl.pbt.hypers import Values
+from pbt_rl.population.matchmaking import games_between
+from pbt_rl.population.population import Population
+from pbt_rl.record.folder import RunFolder, to_json
+from pbt_rl.record.journal import Journal
+from pbt_rl.run.describe import describe_plan
+from pbt_rl.run.fleet import ActorFailed
+from pbt_rl.run.resolved import ResolvedRun
+from pbt_rl.wire.messages import Applied, SlotChange
+
+PROGRESS_FIELDS = ("member", "generation", "frames", "objective", "episodes")
+
+
+class Recorder:
+    """Writes down what happens in a run; it decides nothing. Use it from one thread.
+
+    Every journal line carries the population's clock.
+    """
+
+    def __init__(self, resolved: ResolvedRun, folder: RunFolder, population: Population) -> None:
+        config = resolved.config
+        self._plan, self._folder, self._population = resolved.plan, folder, population
+        self._journal = Journal(folder.journal)
+        self._journal.start(to_json(config), config.seed, resolved.spec)
+        self._journal.initial([member.initial for member in population.members])
+        self._terminal = Terminal([*describe_plan(resolved), f"run folder: {folder.path}"])
+        self._tensorboard = TensorBoard(
+            folder,
+            config.num_policies,
+            config_json=json.dumps(to_json(config), indent=2),
+            warn=self._terminal.event,
+            figures=config.figures,
+        )
+
+    def start(self) -> None:
+        """Take over the terminal."""
+        self._terminal.start()
+
+    def note(self, text: str) -> None:
+        """Show a line in the terminal."""
+        self._terminal.event(text)
+
+    def _write(self, event: str, **content: object) -> None:
+        self._journal.write(event, self._population.least_frames, **content)
+
+    # -- what happens -----------------------------------------------------------------------------------------
+
+    def decided(self, report: PopulationReport, decisions: list[Decision]) -> None:
+        """Record a comparison: what the controller saw and decided."""
+        self._journal.round(report, decisions)
+        self._tensorboard.request_figures()
+
+    def applied(self, proof: Applied, values: Values, waited_milliseconds: float) -> None:
+        """Record that a decision is in force. waited_milliseconds: since the controller decided."""
+        self._write("applied", **asdict(proof), decision_to_applied_milliseconds=waited_milliseconds)
+        self.note(applied_text(proof))
+        self._write_values(proof.member, values)
+
+    def applied_on_entry(self, proof: Applied) -> None:
+        """Record that an edit of a parked member came into force as it took its slot."""
+        self._write("applied", **asdict(proof))
+
+    def slot_held(self, pack: int, change: SlotChange) -> None:
+        """Record who holds a slot as the run begins."""
+        self._write("slot", pack=pack, slot=change.slot, leaves=change.leaves, enters=change.enters)
+
+    def slot_changed(self, pack: int, change: SlotChange) -> None:
+        """Record that a slot changes hands."""
+        self.slot_held(pack, change)
+        self.note(slot_text(pack, change))
+
+    def matchup(
+        self, pack: int, matchup_version: int, row_UES: NDArray[np.int64], holders: Sequence[int | None]
+    ) -> None:
+        """Record who plays whom from now on. holders: member of each slot."""
+        plan = self._plan.packs[pack]
+        self._write(
+            "matchup",
+            pack=pack,
+            matchup_version=matchup_version,
+            slots=holders,
+            games=games_between(row_UES, plan.slots, plan.envs_per_policy),
+        )
+
+    def actor_restarted(self, failed: ActorFailed, cause: str) -> None:
+        """Record that an actor is replaced. cause: as short as the terminal should show it."""
+        self.note(f"actor {failed.actor} is restarted: {cause}")
+        kind = "actor_hung" if failed.hung else "actor_died"
+        self._write("actor_restart", actor=failed.actor, kind=kind, cause=failed.text)
+
+    def snapshot(self, member: int, at_frames: int) -> None:
+        """Record that a member's weights are kept."""
+        self._write("snapshot", member=member, at_frames=at_frames)
+
+    def progress(self) -> None:
+        """Record how far every member is: curves and occupancy of slots are drawn from it."""
+        views = self._population.views()
+        self._write("progress", members=[{name: getattr(v, name) for name in PROGRESS_FIELDS} for v in views])
+
+    def show(self, view: RunView) -> None:
+        """Show the population as it is now."""
+        self._terminal.update(view)
+        self._tensorboard.update(view)
+
+    def _write_values(self, member: int, values: Values) -> None:
+        try:
+            self._folder.write_values(member, self._population.members[member].generation, values)
+        except OSError as error:
+            self.note(f"{self._folder.values(member)} could not be written: {error}")
+
+    # -- the end ----------------------------------------------------------------------------------------------
+
+    def finish(
+        self,
+        view: RunView,
+        *,
+        ended: str,
+        frames_per_second_steady: float,
+        replacement_milliseconds: Sequence[float],
+        last_stage_seconds: dict[str, float],
+        patient: Callable[[], bool],
+    ) -> None:
+        """Write the result and release everything. patient: whether to wait for the last figures, which take seconds.
+
+        last_stage_seconds: over the last minute, for the final leaderboard.
+        """
+        self._terminal.stop()
+        try:
+            for member in self._population.members:
+                self._write_values(member.id, member.values)
+            self._folder.write_summary(
+                summary(
+                    view,
+                    frames_per_second_steady=frames_per_second_steady,
+                    replacement_milliseconds=replacement_milliseconds,
+                    ended=ended,
+                )
+            )
+            self.progress()
+            self._write("end", ended=ended)
+            self._journal.close()
+        except OSError as error:
+            self.note(f"the record of the run could not be finished: {error}")
+        print_leaderboard(replace(view, stage_seconds=last_stage_seconds), plain=self._terminal.plain)
+        self._tensorboard.update(view)
+        self._tensorboard.close(patient=patient)
