@@ -104,6 +104,7 @@ MISTAKES = {
         "--pbt.replace-fraction 0.7 cannot be used: give 0 to 0.5",
     ),
     "a hyper out of bounds": (["--hypers.learning-rate", "3"], "--hypers.learning-rate 3 is out of bounds"),
+    "no such algorithm": (["--algo", "dqn"], "--algo dqn cannot be used: use one of appo, a3c"),
     "a3c has no divergence": (
         ["--algo", "a3c", "--learner.lr-schedule", "kl-adaptive"],
         "--learner.lr-schedule kl-adaptive cannot be used: a3c measures no divergence",
@@ -147,7 +148,6 @@ def test_a_mistake_gets_one_clear_line(pbt_rl, tmp_path, mistake):
 @pytest.mark.parametrize(
     ("arguments", "answer"),
     [
-        (["--algo", "dqn"], "Expected one of ('appo', 'a3c')"),
         (["--num-policies", "four"], "four"),
         (["--nun-policies", "4"], "--num-policies"),
     ],

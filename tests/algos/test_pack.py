@@ -242,7 +242,7 @@ def test_observations_are_normalised_and_clipped_by_each_policys_own_statistics(
     pack.state["obs_mean.obs"][1] = 10.0
     pack.state["obs_var.obs"][1] = 4.0
     obs = {"obs": torch.tensor([8.0, 10.0, 14.0, 1e9]).expand(2, 1, 1, 4)}
-    out = pack.normalize_obs(obs, slice(0, 2))["obs"]
+    out = pack._normalizers.normalize_obs(pack.state, slice(0, 2), obs)["obs"]
     torch.testing.assert_close(out[1, 0, 0], torch.tensor([-1.0, 0.0, 2.0, 5.0]), rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(out[0, 0, 0], torch.tensor([5.0, 5.0, 5.0, 5.0]))
 
@@ -255,12 +255,12 @@ def test_acting_and_learning_compute_the_same_forward_after_publishing():
         first = made_up(5, 3, 1, 5) > 0
         acting = pack.act({"obs": g[:, 0]}, state, first[:, 0])
         for group in pack.groups():
-            rows = group.span
+            span = group.span
             with torch.no_grad():
-                params, value, after = group.forward({"obs": g[rows]}, state[rows], first[rows])
-            torch.testing.assert_close(params[:, 0], acting[0][rows])
-            torch.testing.assert_close(pack.denormalize_value(value, rows)[:, 0], acting[1][rows])
-            torch.testing.assert_close(after, acting[2][rows])
+                params, value, after = group.forward({"obs": g[span]}, state[span], first[span])
+            torch.testing.assert_close(params[:, 0], acting[0][span])
+            torch.testing.assert_close(pack.denormalize_value(value, span)[:, 0], acting[1][span])
+            torch.testing.assert_close(after, acting[2][span])
 
 
 def test_groups_are_single_policies_or_all():

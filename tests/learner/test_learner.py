@@ -1,5 +1,7 @@
 """A learner among actors that are not equally fast."""
 
+import contextlib
+
 import pytest
 import torch
 
@@ -11,12 +13,11 @@ from pbt_rl.run.fleet import InlineFleet
 from pbt_rl.run.resolved import ResolvedRun
 
 
-@pytest.fixture(params=["appo", "a3c"])
-def fleet(request):
+def make_fleet(algo):
     options = {
         "env": "toy/identity",
         "mode": "sync",
-        "algo": request.param,
+        "algo": algo,
         "num-policies": 2,
         "actors": 2,
         "units-per-actor": 1,
@@ -29,9 +30,13 @@ def fleet(request):
     config, _ = parse_train([f"--{name}={value}" for name, value in options.items()])
     facts = ResolvedRun.resolve(config, Machine(2, 0))
     values = [{name: spec.default for name, spec in facts.table.items()}] * 2
-    fleet = InlineFleet(facts, values)
-    yield fleet
-    fleet.close()
+    return InlineFleet(facts, values)
+
+
+@pytest.fixture(params=["appo", "a3c"])
+def fleet(request):
+    with contextlib.closing(make_fleet(request.param)) as fleet:
+        yield fleet
 
 
 def test_sync_units_that_are_ahead_rest_until_the_batch_is_whole(fleet):
@@ -51,6 +56,19 @@ def test_sync_units_that_are_ahead_rest_until_the_batch_is_whole(fleet):
         learner.turn()
     assert learner.shared.learning.updates[0] >= 2
     assert learner.shared.learning.lag_max == 0 or whole == 1
+
+
+def test_a_statistic_of_a_users_own_loss_is_reported_by_its_name():
+    with contextlib.closing(make_fleet("tests.helpers.third_algorithm:AWR")) as fleet:
+        learned = fleet._learner.shared.learning
+        while learned.updates[0] == 0:
+            for actor in fleet._actors:
+                actor.turn()
+            fleet._learner.sampler.serve()
+            while fleet._learner.trainer.has_batch:
+                fleet._learner.trainer.learn()
+        assert learned.take_means(0)["regression_weight"] > 1.0
+        assert learned.take_means(0) == {}
 
 
 @pytest.mark.parametrize(

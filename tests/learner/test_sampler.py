@@ -237,7 +237,7 @@ def test_each_step_records_the_updates_of_the_weights_that_acted():
 
 def test_steps_and_episodes_are_counted_for_their_members():
     with Bench(policies=2, members=(4, 7)) as bench:
-        bench.actors[0].version = 6
+        bench.actors[0].shaping_version = 6
         for holder in bench.shared.pack.holders:
             holder.generation_of[6] = 4
         rollouts = bench.take(2)
