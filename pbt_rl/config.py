@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import tyro
 
@@ -17,11 +17,14 @@ from pbt_rl.algos import registry as algorithms
 from pbt_rl.envs.atari import AtariOptions
 from pbt_rl.envs.dmlab.options import DmlabOptions
 from pbt_rl.envs.registry import EnvOptions, keywords
-from pbt_rl.errors import require
+from pbt_rl.errors import ConfigError, require
 from pbt_rl.pbt.hypers import Hypers
 from pbt_rl.pbt.options import PbtConfig
 from pbt_rl.pbt.search.options import ReplayConfig, SearchConfig
 from pbt_rl.population.matchmaking import MatchupConfig
+
+if TYPE_CHECKING:
+    from pbt_rl.algos.algorithm import Algorithm
 
 
 @dataclass(frozen=True)
@@ -220,7 +223,7 @@ class Config:
         )
         if self.learner.lr_schedule == "kl-adaptive":
             require(
-                algorithms.load(self.algo).measures_kl,
+                self.algorithm.measures_kl,
                 "learner.lr-schedule",
                 "kl-adaptive",
                 f"{self.algo} measures no divergence: use constant or linear, or --algo appo",
@@ -232,6 +235,14 @@ class Config:
                 repr(self.name),
                 "use letters, digits, '.', '_' and '-'",
             )
+
+    @property
+    def algorithm(self) -> Algorithm:
+        """The algorithm, imported with torch when it is first used. Raises ConfigError if it cannot be loaded."""
+        try:
+            return algorithms.load(self.algo)
+        except ValueError as error:
+            raise ConfigError(f"--algo: {error}") from error
 
     @property
     def env_options(self) -> EnvOptions:

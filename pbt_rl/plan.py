@@ -7,7 +7,6 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from pbt_rl.algos.registry import load
 from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
 
@@ -171,7 +170,7 @@ def _pack_plan(
 ) -> PackPlan:
     envs = config.envs_per_unit or max(MIN_POLICY_ROWS, math.ceil(MIN_UNIT_ROWS / slots))
     units = actors * config.units_per_actor
-    per_unit = load(config.algo).learns_per_unit
+    per_unit = config.algorithm.learns_per_unit
     if config.mode != "async" and not per_unit and not config.envs_per_unit:
         envs = max(1, round(config.learner.batch / (config.learner.rollout * units)))
     if config.envs_per_unit:

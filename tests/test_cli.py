@@ -105,6 +105,10 @@ MISTAKES = {
     ),
     "a hyper out of bounds": (["--hypers.learning-rate", "3"], "--hypers.learning-rate 3 is out of bounds"),
     "no such algorithm": (["--algo", "dqn"], "--algo dqn cannot be used: use one of appo, a3c"),
+    "an algorithm that is not there": (
+        ["--algo", "nowhere:X"],
+        "--algo: algorithm 'nowhere:X' cannot be loaded: No module named 'nowhere'",
+    ),
     "a3c has no divergence": (
         ["--algo", "a3c", "--learner.lr-schedule", "kl-adaptive"],
         "--learner.lr-schedule kl-adaptive cannot be used: a3c measures no divergence",

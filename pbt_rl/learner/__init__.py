@@ -1,4 +1,4 @@
 """One process per device: sampling, learning, and the members of its pack.
 
-Imports algos, wire and plan; knows no population, no supervisor and no display.
+Imports algos, wire and plan; no population, no supervisor and no display.
 """

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from pbt_rl.algos import registry
-from pbt_rl.algos.algorithm import Algorithm, UpdateSettings
+from pbt_rl.algos.algorithm import UpdateSettings
 from pbt_rl.algos.distributions import make_distribution
 from pbt_rl.algos.encoders import LAST
 from pbt_rl.algos.models import PolicyNet, make_model
@@ -98,23 +97,15 @@ def build_pack(config: Config, spec: EnvSpec, plan: PackPlan, values: list[Value
         device=device,
         compute_dtype=compute_dtype(config.learner.precision, device, spec),
         packing=packing_of(config, device, spec, plan.slots),
-        optimizer=algorithm_of(config).optimizer,
+        optimizer=config.algorithm.optimizer,
         normalized_obs=normalized_obs(spec) if config.learner.normalize_observations else {},
         normalize_returns=config.learner.normalize_returns,
     )
 
 
-def algorithm_of(config: Config) -> Algorithm:
-    """Load the algorithm of a run. Raises ConfigError."""
-    try:
-        return registry.load(config.algo)
-    except ValueError as error:
-        raise ConfigError(f"--algo: {error}") from error
-
-
 def update_settings(config: Config, spec: EnvSpec) -> UpdateSettings:
     """Return the part of a config that an update needs."""
-    learner, algorithm = config.learner, algorithm_of(config)
+    learner, algorithm = config.learner, config.algorithm
     return UpdateSettings(
         algorithm=algorithm,
         epochs=1 if algorithm.learns_per_unit else learner.epochs,

@@ -126,8 +126,8 @@ def masked_rollouts(policies, state_size, *, obey=True, mask_seed=0):
         rows = len(policies) * ENVS
         rollout = Rollout(LAYOUTS, T, rows, len(policies), (2, torch.int32), state_size, CPU)
         fill(rollout, policies, MASKED, number)
-        for place, policy in enumerate(policies):
-            of_policy = slice(place * ENVS, (place + 1) * ENVS)
+        for slot, policy in enumerate(policies):
+            of_policy = slice(slot * ENVS, (slot + 1) * ENVS)
             mask = some_masks(T + 1, ENVS, seed=100 * mask_seed + 10 * policy + number)
             rollout.obs[ACTION_MASK][:, of_policy] = mask
             generator = torch.Generator().manual_seed(policy)

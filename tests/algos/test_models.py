@@ -253,7 +253,7 @@ def test_a_sentence_is_read_in_order_and_by_its_words_alone():
     assert torch.equal(short, folded)  # modulo the number of embeddings
     for other in (longer, swapped, empty, thousand):
         assert not torch.allclose(short, other, atol=1e-3)
-    assert not empty.any()  # a place without a word says nothing
+    assert not empty.any()  # no word, no feature
 
 
 def test_a_users_encoder_gets_texts_as_they_are():
