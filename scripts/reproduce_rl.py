@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,8 @@ from statistics import mean, stdev
 
 from reproduce_table import Row, Section, holds
 
-from pbt_rl.pbt import Continue, HyperSpec, Stop, sample_prior
+from pbt_rl.pbt import HyperSpec, sample_prior
+from pbt_rl.pbt.changes import changes
 from pbt_rl.pbt.decisions import decision_from_dict
 from pbt_rl.pbt.hypers import SHAPING, Hypers, hyper_table
 from pbt_rl.pbt.search.hyperband import hyperband_completion, hyperband_members
@@ -79,15 +81,15 @@ def proof_of_application() -> list[Row]:
     with tempfile.TemporaryDirectory(prefix="reproduce-") as folder:
         train(Path(folder), "t9", *BREAKOUT)
         events = read_journal(Path(folder) / "t9" / "journal.jsonl")
-    generations: dict[int, int] = {}
+    generations = Counter[int]()
     decided: dict[tuple[int, int], Mapping[str, float]] = {}
     applied = [e for e in events if e["event"] == "applied"]
     for event in events:
-        for decision in map(decision_from_dict, event.get("decisions", ())):
-            if isinstance(decision, Continue | Stop):
-                continue
-            generations[decision.member] = generations.get(decision.member, 0) + 1
-            decided[decision.member, generations[decision.member]] = decision.values
+        decisions = [decision_from_dict(record) for record in event.get("decisions", ())]
+        for change in changes(decisions, generations):
+            if change.values is not None:
+                generations[change.member] = change.generation
+                decided[change.member, change.generation] = change.values
     checked = dict.fromkeys(("in_optimizer", "in_loss", "in_environment"), 0)
     wrong = 0
     for event in applied:

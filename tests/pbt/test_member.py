@@ -72,10 +72,10 @@ def test_values_are_copied():
 def test_the_best_is_the_highest_finite_mean_of_the_window():
     record = MemberRecord(0, OLD, ObjectiveWindow(1, 2))
     best = []
-    for objective in (-5.0, 3.0, math.nan, math.inf, 0.0, 0.5):
+    for objective in (math.nan, -5.0, -5.0, 3.0, math.inf, 0.0, 0.5):
         record.note_objective(objective)
         best.append(record.best)
-    assert best == [-5.0, -1.0, -1.0, -1.0, -1.0, 0.25]
+    assert best == [None, None, -5.0, -1.0, -1.0, -1.0, 0.25]
 
 
 def test_a_member_that_breaks_keeps_counting_but_has_nan_alone():

@@ -210,6 +210,9 @@ def test_a_member_that_raises_is_broken_and_the_run_goes_on(tmp_path):
     assert [m.broken for m in script.reports[1].members] == [True, False, True]
     assert math.isnan(script.reports[1].members[0].objectives[0])
     assert [m.frames for m in script.reports[3].members] == [3, 3, 3]
+    assert [m.episodes for m in script.reports[5].members] == [1, 5, 2], (
+        "broken: NaN when it changed, and now"
+    )
     # New weights repair a member; new hypers alone do not: its state after the error is unknown.
     assert [o.broken for o in result.members] == [False, False, True]
     assert weights_of_whole(result) == [7, 7]
