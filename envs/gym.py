@@ -29,9 +29,8 @@ from .spaces import (
     actions_decoder,
     check_finite,
     fits_as_it_is,
-    obs_leaves,
+    leaves_of,
     read_leaf,
-    with_mask,
 )
 from .time_limit import making, time_limit
 
@@ -52,17 +51,15 @@ def describe(env_id: str, env: gymnasium.Env[Any, Any]) -> EnvSpec:
     """Spec of an environment. Raises EnvSetupError for spaces or shaping that cannot be used."""
     return EnvSpec(
         env_id=env_id,
-        obs={leaf.name: leaf.spec for leaf in leaves_of(env_id, env)},
+        obs={leaf.name: leaf.spec for leaf in _leaves_of(env_id, env)},
         action=action_spec(env.action_space, env_id),
         frame_skip=frames_per_step(env_id, env),
         shaping=default_shaping(env),
     )
 
 
-def leaves_of(env_id: str, env: gymnasium.Env[Any, Any]) -> tuple[Leaf, ...]:
-    """Arrays of an environment's observation, with the action mask that it gives there or in its info dict."""
-    leaves, action = obs_leaves(env.observation_space, env_id), action_spec(env.action_space, env_id)
-    return with_mask(leaves, action, env_id, in_info=bool(env.metadata.get(ACTION_MASK)))
+def _leaves_of(env_id: str, env: gymnasium.Env[Any, Any]) -> tuple[Leaf, ...]:
+    return leaves_of(env_id, env.observation_space, env.action_space, env.metadata)
 
 
 def probe_with(env_id: str, make: MakeEnv) -> EnvSpec:
@@ -90,7 +87,7 @@ class GymUnit:
         self._shaping = shaping
         self._shapers = [find_interface(env) for env in self._envs]
         self._informed = [find_training_info(env) for env in self._envs]
-        self._leaves = leaves_of(env_id, self._envs[0])
+        self._leaves = _leaves_of(env_id, self._envs[0])
         self._decode = actions_decoder(self._envs[0].action_space)
         self._all_allowed = np.ones(sum(self.spec.action.nvec), np.uint8)
         self._seeds: list[int] | None = np.random.SeedSequence(seed).generate_state(rows).tolist()

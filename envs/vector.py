@@ -24,7 +24,6 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 
 from .base import (
-    ACTION_MASK,
     EnvSetupError,
     EnvSpec,
     RewardShapingInterface,
@@ -35,7 +34,7 @@ from .base import (
 )
 from .episodes import EpisodeBook, write_reset
 from .shaping import find_interface, find_training_info, flatten, frames_per_step, unflatten
-from .spaces import Leaf, action_spec, obs_leaves, read_leaf, read_rows, rows_decoder, with_mask
+from .spaces import Leaf, action_spec, leaves_of, read_leaf, read_rows, rows_decoder
 
 AnyVectorEnv = VectorEnv[Any, Any, Any]
 
@@ -220,9 +219,7 @@ class VectorUnit:
 
 
 def _leaves_of(env_id: str, env: AnyVectorEnv) -> tuple[Leaf, ...]:
-    leaves = obs_leaves(env.single_observation_space, env_id)
-    action = action_spec(env.single_action_space, env_id)
-    return with_mask(leaves, action, env_id, in_info=bool(env.metadata.get(ACTION_MASK)))
+    return leaves_of(env_id, env.single_observation_space, env.single_action_space, env.metadata)
 
 
 def _autoreset_mode(env_id: str, env: AnyVectorEnv) -> AutoresetMode:
