@@ -30,7 +30,7 @@ from pbt_rl.play.video import Film, check_film, filmed_unit
 from pbt_rl.record.checkpoint import weights_path
 
 MAX_ROWS = 8
-"""Episodes that are played at once, each row its own share of them."""
+"""Most episodes that are played at the same time."""
 
 
 @dataclass(frozen=True)
@@ -41,16 +41,16 @@ class PlayedEpisode:
     steps: int
     raw_return: float = 0.0
     task: int = 0
-    """Index in `EnvSpec.tasks`; 0 where there are none."""
+    """Index in `EnvSpec.tasks`; 0 without tasks."""
 
 
 def evaluate(run: Path, member: str, episodes: int, video: Path | None, seed: int, *, greedy: bool) -> None:
     """Play whole episodes of a run's member and print their true objective.
 
-    Atari games are played to their end, whatever a lost life meant in training, and scored unclipped; DeepMind Lab
-    has the levels and maps of tests. Of an environment with tasks, so many episodes of each are played. Reward
-    shaping has its default values, so that members can be compared. Raises ConfigError for a folder that is
-    no run, a member without saved weights, less than one episode, and a video that cannot be made.
+    The family chooses the options of evaluation (Atari: whole games, scored unclipped). In an environment with tasks,
+    this many episodes of each are played. Reward shaping has its default values, so that members can be compared.
+    Raises ConfigError for a folder that is no run, a member without saved weights, less than one episode, and a video
+    that cannot be made.
     """
     if episodes < 1:
         raise ConfigError(f"--episodes {episodes} cannot be used: give 1 or more")
@@ -103,7 +103,7 @@ def _print_result(played: list[PlayedEpisode]) -> None:
 
 
 def _print_tasks(spec: EnvSpec, played: list[PlayedEpisode]) -> None:
-    """A line a task, and the mean of what counts of each."""
+    """Print a line per task, and the mean of the capped objectives."""
     counted = []
     print(f"{'task':<40} {'episodes':>8} {'return':>10} {'objective':>10}")
     for number, name in enumerate(spec.tasks):
@@ -120,7 +120,7 @@ def _print_tasks(spec: EnvSpec, played: list[PlayedEpisode]) -> None:
 
 
 def shares(episodes: int, rows: int) -> list[int]:
-    """Episodes that each row plays.
+    """Divide episodes among rows.
 
     Fixed beforehand: taking the first ones to end would prefer short episodes.
     """

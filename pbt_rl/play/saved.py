@@ -22,7 +22,7 @@ from pbt_rl.record.folder import config_from_json
 
 
 def read_config(run: Path) -> Config:
-    """Read the config of a run. Raises ConfigError where there is none."""
+    """Read the config of a run. Raises ConfigError if there is none."""
     data = _read_json(run / "config.json", f"{run} is not a run: it has no config.json")
     try:
         return config_from_json(data)
