@@ -41,14 +41,14 @@ SCREEN = (210, 160)
 
 
 def names() -> tuple[str, ...]:
-    """All games, sorted: ale-py's ROMs that one player can play."""
+    """Return all games, sorted: ale-py's ROMs that one player can play."""
     from ale_py import roms  # noqa: PLC0415 - families are imported when used
 
     return tuple(sorted(set(roms.get_all_rom_ids()) - MULTIPLAYER_ONLY))
 
 
 def probe(game: str, options: AtariOptions) -> EnvSpec:
-    """Describe a game. Loads its ROM once a process. Raises EnvSetupError for an unknown game."""
+    """Describe a game. Loads its ROM once per process. Raises EnvSetupError for an unknown game."""
     actions, lives = _game_facts(game)
     shaping = {SCORE_SCALE: 1.0}
     if lives:
@@ -109,7 +109,7 @@ class AtariUnit:
         self._noops_left_R = np.zeros(rows, np.int64)
 
     def reset(self, out: StepArrays) -> None:
-        """See `Unit.reset`. The first call seeds the emulators where sticky actions need it."""
+        """See `Unit.reset`. The first call seeds the emulators if sticky actions need it."""
         frames_R, info = self._engine.reset(seed=self._engine_seeds)
         self._engine_seeds = None
         self._ended_R[:] = False
@@ -222,7 +222,7 @@ class ColourTwin:
 
 
 class GreyFrames:
-    """What the policy itself sees of an Atari game: the newest 84x84 grey frame."""
+    """The picture that the policy itself sees: the newest 84x84 grey frame."""
 
     def __init__(self, options: AtariOptions) -> None:
         self.frames_per_second = FRAMES_PER_SECOND / options.frame_skip

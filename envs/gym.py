@@ -1,7 +1,7 @@
-"""Any Gymnasium environment as a unit: one per row, stepped in a loop, its contract checked as it goes.
+"""Any Gymnasium environment as a unit: one per row, stepped in a loop, its contract checked in every step.
 
-What the environment's own code raises passes through; what it returns against its own spaces is an
-EnvSetupError that names the environment, what was expected and what came.
+Exceptions of the environment's own code pass through. A return value that breaks its own spaces raises an
+EnvSetupError that names the environment, the expected value and the given one.
 """
 
 from __future__ import annotations
@@ -29,14 +29,13 @@ from .spaces import (
     actions_decoder,
     check_finite,
     fits_as_it_is,
-    obs_leaves,
+    leaves_of,
     read_leaf,
-    with_mask,
 )
 from .time_limit import making, time_limit
 
 MakeEnv = Callable[[], gymnasium.Env[Any, Any]]
-"""Makes one environment; called once a row."""
+"""Makes one environment; called once per row."""
 
 EXTRAS = {
     "gymnasium.envs.box2d": "Box2D",
@@ -45,24 +44,22 @@ EXTRAS = {
     "gymnasium.envs.tabular": "jax",
     "shimmy": "shimmy",
 }
-"""Where the environments that Gymnasium registers are written -> the package that they need."""
+"""Module prefix of registered environments -> the package that they need."""
 
 
 def describe(env_id: str, env: gymnasium.Env[Any, Any]) -> EnvSpec:
-    """Spec of an environment. Raises EnvSetupError for spaces or shaping that cannot be used."""
+    """Return the spec of an environment. Raises EnvSetupError for spaces or shaping that cannot be used."""
     return EnvSpec(
         env_id=env_id,
-        obs={leaf.name: leaf.spec for leaf in leaves_of(env_id, env)},
+        obs={leaf.name: leaf.spec for leaf in _leaves_of(env_id, env)},
         action=action_spec(env.action_space, env_id),
         frame_skip=frames_per_step(env_id, env),
         shaping=default_shaping(env),
     )
 
 
-def leaves_of(env_id: str, env: gymnasium.Env[Any, Any]) -> tuple[Leaf, ...]:
-    """Arrays of an environment's observation, with the action mask that it gives there or in its info dict."""
-    leaves, action = obs_leaves(env.observation_space, env_id), action_spec(env.action_space, env_id)
-    return with_mask(leaves, action, env_id, in_info=bool(env.metadata.get(ACTION_MASK)))
+def _leaves_of(env_id: str, env: gymnasium.Env[Any, Any]) -> tuple[Leaf, ...]:
+    return leaves_of(env_id, env.observation_space, env.action_space, env.metadata)
 
 
 def probe_with(env_id: str, make: MakeEnv) -> EnvSpec:
@@ -90,7 +87,7 @@ class GymUnit:
         self._shaping = shaping
         self._shapers = [find_interface(env) for env in self._envs]
         self._informed = [find_training_info(env) for env in self._envs]
-        self._leaves = leaves_of(env_id, self._envs[0])
+        self._leaves = _leaves_of(env_id, self._envs[0])
         self._decode = actions_decoder(self._envs[0].action_space)
         self._all_allowed = np.ones(sum(self.spec.action.nvec), np.uint8)
         self._seeds: list[int] | None = np.random.SeedSequence(seed).generate_state(rows).tolist()
@@ -161,7 +158,7 @@ class GymUnit:
             self._truncated[row] = not terminated
             self._ended[row] = True
             self._end(row, info, out)
-            # No action follows: the environment need not say which are allowed.
+            # No action follows: the environment need not give a mask.
             info = {ACTION_MASK: self._all_allowed, **info}
         self._write_obs(row, obs, info, out)
 
@@ -212,12 +209,12 @@ class GymUnit:
 
 
 def names() -> tuple[str, ...]:
-    """Registered ids whose packages are installed. The Atari ones are left to their own family."""
+    """Return the registered ids whose packages are installed, except Atari's, which have their own family."""
     found = []
     for env_id, spec in gymnasium.registry.items():
         point = spec.entry_point if isinstance(spec.entry_point, str) else ""
         if getattr(spec.entry_point, "__module__", "").startswith("gymnasium."):
-            continue  # a function of Gymnasium's own that only says where the environment has gone
+            continue  # a function of Gymnasium's own that only names the package that has the environment now
         needs = [package for prefix, package in EXTRAS.items() if point.startswith(prefix)]
         if not point.startswith("ale_py") and all(find_spec(package) for package in needs):
             found.append(env_id)
@@ -225,7 +222,7 @@ def names() -> tuple[str, ...]:
 
 
 def maker(gym_id: str, keywords: Mapping[str, Any] = MappingProxyType({})) -> MakeEnv:
-    """Make environments by id: `CartPole-v1`, `namespace/Name-v0` or `package:Name-v0`, with its own keywords.
+    """Return a function that makes environments by id: `CartPole-v1`, `namespace/Name-v0` or `package:Name-v0`.
 
     The function raises EnvSetupError for an unknown id and for a package that is missing.
     """
@@ -326,7 +323,7 @@ class GymCamera:
         self.frames_per_second = float(env.metadata.get("render_fps", 30))
 
     def shoot(self, step: StepArrays, action_A: NDArray[Any] | None) -> Picture:  # noqa: ARG002 - a Camera
-        """See Camera. Raises EnvSetupError where the environment cannot be drawn."""
+        """See Camera. Raises EnvSetupError if the environment cannot be drawn."""
         try:
             picture: Any = self._env.render()
         except (gymnasium.error.Error, ImportError) as error:

@@ -1,15 +1,15 @@
 """Environments of several agents as one unit: every seat of every environment is a row.
 
-Who sits where is a *matchup*: a permutation (environment, seat) -> row. A row belongs to one policy for good, so
-the matchup says who meets whom, and every policy has its rows in every step whoever it meets.
+A *matchup* is a permutation (environment, seat) -> row. A row always belongs to the same policy, so the matchup
+decides which policies play each other, while every policy has all its rows in every step.
 
 An agent that leaves before the others (dead, finished) has its transition marked `terminated` or `truncated`
 once. From then on its row waits: it delivers `first` in every step, which learners mask, until the environment is
 reset for all seats together. Its episode is reported with the game's end, with those of the others.
 
 When the version of the matchup changes, the step that sees it is the last one of all running episodes: they are
-truncated (the value of what comes after is asked for, so learning loses nothing), and as no result of theirs is
-known, no episode is reported. The next step begins every environment under the new matchup.
+truncated (they bootstrap from the last observation, so learning loses nothing), and no episode is reported, because
+none has a result. The next step begins every environment under the new matchup.
 
 Axes: R = E * S rows; E environments of S seats; A action components.
 """
@@ -30,12 +30,12 @@ from .shaping import unflatten
 
 @dataclass(frozen=True)
 class Scene:
-    """What one environment shows after a reset or a step.
+    """The state of one environment after a reset or a step, seat by seat.
 
     obs: seat -> name -> array, for every seat that was active before the step or is now.
-    active: [S] who acts next, and whose next transition is a real one.
+    active: [S] seats that act next, whose next transition is a real one.
     reward, terminated, truncated: [S] of the transition just made; 0 and False for seats that were not active.
-    objective: seat -> `true_objective`, where the environment gave one (NaN counts as none).
+    objective: seat -> `true_objective`, if the environment gave one (NaN counts as none).
     stats: seat -> `episode_extra_stats`, likewise.
     """
 
@@ -52,13 +52,13 @@ class Table(Protocol):
     """One environment with S seats."""
 
     def describe(self) -> EnvSpec:
-        """Spec of a row. Raises EnvSetupError for spaces that cannot be used, or that differ between seats."""
+        """Return the spec of a row. Raises EnvSetupError for spaces that are unusable or differ between seats."""
 
     def begin(self, seed: int | None) -> Scene:
         """Reset. seed: None goes on with the present generator."""
 
     def advance(self, action: NDArray[Any]) -> Scene:
-        """Take one step. action: [S, A] of the spec's dtype; those of seats that are not active mean nothing."""
+        """Take one step. action: [S, A] of the spec's dtype; those of inactive seats are ignored."""
 
     def shape(self, seat: int, values: Mapping[str, Any]) -> None:
         """Use these (nested) shaping values for a seat, from the next `begin` on."""
@@ -72,7 +72,7 @@ MakeTable = Callable[[], Table]
 
 
 def plain_matchup(rows: int, seats: int) -> NDArray[np.int64]:
-    """[E, S]: neighbouring rows sit together. It is in force until `MultiAgentUnit.follow` is called."""
+    """Return the matchup [E, S] of neighbouring rows, in force until `MultiAgentUnit.follow` is called."""
     return np.arange(rows, dtype=np.int64).reshape(-1, seats)
 
 
@@ -161,7 +161,7 @@ class MultiAgentUnit:
             out.seat[self._row_ES.ravel()] = np.arange(self.rows)
 
     def _cut(self, out: StepArrays) -> None:
-        """End what runs: nobody knows how it would have ended, so it is truncated and no episode."""
+        """Truncate all running episodes without reporting them: they have no result."""
         running_R = self._row_ES[self._active_ES & ~self._over_E[:, None]]
         out.truncated[running_R] = ~out.first[running_R]
         self._over_E[:] = True
@@ -173,7 +173,7 @@ class MultiAgentUnit:
                 self._tables[e].shape(seat, unflatten(values))
         scene = self._tables[e].begin(seed)
         if not scene.active.any():
-            raise EnvSetupError(f"{self.spec.env_id} breaks its contract: no agent is there after reset()")
+            raise EnvSetupError(f"{self.spec.env_id} breaks its contract: no agent is active after reset()")
         self._over_E[e] = False
         self._active_ES[e] = scene.active
         rows = self._row_ES[e]
@@ -226,7 +226,7 @@ class MultiAgentUnit:
 
 
 def number(env_id: str, what: str, value: Any) -> float:
-    """Read a number that an environment gave. Raises EnvSetupError where it is none."""
+    """Convert a number that an environment gave. Raises EnvSetupError for anything else."""
     try:
         return float(value)
     except (TypeError, ValueError):

@@ -42,7 +42,7 @@ CUSTOM = ".custom"
 
 
 def keywords(env_option: Iterable[str]) -> dict[str, Any]:
-    """Read `key=value` pairs; a value is JSON where it can be, else a string."""
+    """Read `key=value` pairs; a value is JSON if it can be, else a string."""
     found: dict[str, Any] = {}
     for pair in env_option:
         key, equals, text = pair.partition("=")
@@ -58,7 +58,10 @@ def keywords(env_option: Iterable[str]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class FamilyStatus:
-    """A row of `pbt-rl envs`. names: what can be made here (without `family/`); empty if any is missing."""
+    """A row of `pbt-rl envs`.
+
+    names: environments that can be made here (without `family/`); empty if a package is missing.
+    """
 
     name: str
     title: str
@@ -74,7 +77,7 @@ class FamilyStatus:
 
 
 def probe(env_id: str, options: EnvOptions) -> EnvSpec:
-    """Describe an environment without keeping it. Raises EnvSetupError where it cannot be made."""
+    """Describe an environment without keeping it. Raises EnvSetupError if it cannot be made."""
     backend, name = _find(env_id, options)
     return backend.probe(name, options)
 
@@ -86,7 +89,7 @@ def make_unit(env_id: str, rows: int, seed: int, options: EnvOptions, shaping: S
 
 
 def recipe(env_id: str, options: EnvOptions = DEFAULTS) -> dict[str, object]:
-    """Defaults of a run on this environment: dotted name of a config field -> value. The user's own win."""
+    """Return defaults of a run: dotted name of a config field -> value. The user's options win."""
     backend, name = _find(env_id, options)
     return backend.recipe(name, options)
 
@@ -112,7 +115,7 @@ def film(
 
 
 def families() -> tuple[FamilyStatus, ...]:
-    """Say what is available here, family by family."""
+    """List what is available here, family by family."""
     rows = []
     for family in FAMILIES.values():
         missing = family.missing
@@ -124,7 +127,7 @@ def families() -> tuple[FamilyStatus, ...]:
 
 
 def plugins() -> tuple[str, ...]:
-    """Names of the environments that installed packages offer under the entry points `pbt_rl.envs`."""
+    """Return the names of environments that installed packages offer as entry points `pbt_rl.envs`."""
     return tuple(sorted(point.name for point in entry_points(group="pbt_rl.envs")))
 
 

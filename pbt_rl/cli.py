@@ -215,7 +215,7 @@ class EvalCommand:
 def _eval(arguments: list[str]) -> int:
     command = _parse(EvalCommand, "pbt-rl eval", arguments)
     if command.against:
-        from pbt_rl.play.matches import evaluate_against
+        from pbt_rl.play.against import evaluate_against
 
         require(command.video is None, "video", command.video, "leave it out with --against")
         evaluate_against(

@@ -39,17 +39,17 @@ def describe(name: str, options: DmlabOptions) -> EnvSpec:
 
 
 def level_scripts(name: str, options: DmlabOptions) -> list[str]:
-    """Level arguments of the engine for NAME in `dmlab/NAME`."""
+    """Return the engine's level arguments for NAME in `dmlab/NAME`."""
     return [_script(level, options) for level in _levels(name)]
 
 
 def pool_seed(level_script: str, number: int) -> int:
-    """Seed `number` of the finite pool of a level (`level_seeds`): the same in every process and run."""
+    """Return seed `number` of the finite pool of a level (`level_seeds`): the same in every process and run."""
     return zlib.crc32(f"{level_script} {number}".encode()) % MAX_SEED
 
 
 def _levels(name: str) -> tuple[Level | str, ...]:
-    """Levels of NAME in `dmlab/NAME`; a path where it is none of DMLab-30."""
+    """Return the levels of NAME in `dmlab/NAME`; a path if it is none of DMLab-30."""
     if name == ALL:
         return LEVELS
     short = name.removeprefix(FOLDER)
@@ -75,10 +75,10 @@ def _script(level: Level | str, options: DmlabOptions) -> str:
 
 
 def row_setup(options: DmlabOptions, settings: Mapping[str, Any], row: int) -> RowSetup:
-    """What a row's process is told; `Labs` fills in the rest. Raises EnvSetupError for settings that are ours."""
-    own = {"width": str(PICTURE[2]), "height": str(PICTURE[1]), "logLevel": "WARN"}
+    """Return the setup of a row's process; `Labs` fills in the rest. Raises EnvSetupError for fixed settings."""
+    fixed = {"width": str(PICTURE[2]), "height": str(PICTURE[1]), "logLevel": "WARN"}
     if options.renderer == "hardware":
-        own["gpuDeviceIndex"] = str(options.gpus[row % len(options.gpus)])
+        fixed["gpuDeviceIndex"] = str(options.gpus[row % len(options.gpus)])
     taken = sorted(set(_FIXED_SETTINGS) & settings.keys())
     if taken:
         raise EnvSetupError(
@@ -86,7 +86,7 @@ def row_setup(options: DmlabOptions, settings: Mapping[str, Any], row: int) -> R
         )
     test = {"allowHoldOutLevels": "true", "mixerSeed": str(TEST_MIXER_SEED)} if options.test else {}
     return RowSetup(
-        config={**own, **dict(_flat(settings))},
+        config={**fixed, **dict(_flat(settings))},
         of_level={
             _script(level, options): {
                 **test,
@@ -104,7 +104,7 @@ def row_setup(options: DmlabOptions, settings: Mapping[str, Any], row: int) -> R
 
 
 def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Settings as the engine takes them: strings (true, 60, text), those of a table as `table.name`."""
+    """Flatten settings to the engine's strings (true, 60, text), those of a table as `table.name`."""
     for key, value in settings.items():
         name = f"{prefix}{key}"
         if isinstance(value, Mapping):

@@ -1,23 +1,23 @@
 """DeepMind Lab over its own Python module: `dmlab/LEVEL`, and `dmlab30` for all thirty levels together.
 
-A row is a Lab in a process of its own (see `dmlab_process`, `dmlab_row`). A step is 4 engine frames of a 96x72 RGB
-picture. Observations are the picture and the level's instruction as hashed words. What is learned from is the
-reward of a step, clipped as IMPALA's paper has it: 0.3 * min(tanh r, 0) + 5 * max(tanh r, 0); both factors are
+A row is a Lab in a process of its own (see `process`, `row`). A step is 4 engine frames of a 96x72 RGB picture.
+Observations are the picture and the level's instruction as hashed words. The learned reward is that of a step,
+clipped as in IMPALA's paper: 0.3 * min(tanh r, 0) + 5 * max(tanh r, 0); both factors are
 shaping. (Its code has 1.5 * min(tanh(r / 5), 0) + 5 * max(tanh(r / 5), 0), which still tells 1 from 10.)
 The objective is the raw score: of one level as it is, of the thirty in percent between random actions and a human.
 
-The module shows nothing after an episode's end, and does not say whether the time was over. Time is told by the
-frames that the level had left; an episode that it ends is truncated, and bootstraps from the last picture once
+The module shows nothing after an episode's end, and does not report whether the time was over. That follows from the
+frames that the level had left; an episode ended by time is truncated, and bootstraps from the last picture once
 more. That picture is one step old, and so is the state of a recurrent core that sees it twice: the value of the
-state four frames earlier stands for that of the last one, which is off by a fifteenth of a second of play. To call
-such an end terminal would be off by all that comes after.
+state four frames earlier stands for that of the last one, which is off by a fifteenth of a second of play. Calling
+such an end terminal would be off by the whole future.
 
 A reset takes up to 20 s (maps are compiled). A row that resets delivers `first` with a black picture in each step
 until its episode begins: these steps count for nothing, and the other rows play on.
 
-Levels of `dmlab30` are dealt by the `TaskScheduler`, row by row: each gets equally many steps in the long run. Rows of
+The `TaskScheduler` chooses levels of `dmlab30`, row by row: each gets equally many steps in the long run. Rows of
 a unit have the same order, so that all play one level at a time: a slow level slows its unit only, and members, who
-have equally many rows in each unit, see the same levels at the same time. Or each row begins elsewhere in it.
+have equally many rows in each unit, see the same levels at the same time. Optionally each row begins elsewhere in it.
 
 Axes: R rows.
 """
@@ -55,7 +55,7 @@ def names() -> tuple[str, ...]:
 def probe(name: str, options: DmlabOptions, settings: Mapping[str, Any]) -> EnvSpec:
     """Describe a level, and have a process make a Lab of it (of each level), without an episode.
 
-    settings: more of the engine's or of the level's. Raises EnvSetupError with the engine's words.
+    settings: more of the engine's or of the level's. Raises EnvSetupError with the engine's message.
     """
     spec = describe(name, options)
     with closing(Labs([row_setup(options, settings, 0)])) as labs:
@@ -115,11 +115,11 @@ class LabUnit:
         self._name, self._options = name, options
         self._book = EpisodeBook(rows, shaping)
         self._scripts = level_scripts(name, options)
-        shared, *own = np.random.SeedSequence(seed).spawn(1 + rows)
-        self._rngs = [np.random.default_rng(each) for each in own]
+        shared, *separate = np.random.SeedSequence(seed).spawn(1 + rows)
+        self._rngs = [np.random.default_rng(each) for each in separate]
         order = np.random.default_rng(shared).permutation(len(self._scripts)).tolist()
         shift = 0 if options.one_level_per_unit else 1
-        self._rotas = [TaskScheduler(_rotated(order, shift * row)) for row in range(rows)]
+        self._schedulers = [TaskScheduler(_rotated(order, shift * row)) for row in range(rows)]
 
         self._playing_R = np.zeros(rows, np.bool_)
         self._over_R = np.ones(rows, np.bool_)  # the next step begins an episode
@@ -151,7 +151,7 @@ class LabUnit:
         self._labs.close()
 
     def cpu_ns(self) -> int:
-        """See `base.cpu_clock`: ours and that of the rows."""
+        """See `base.cpu_clock`: this process and the rows."""
         return time.process_time_ns() + self._labs.cpu_ns()
 
     def _deliver(
@@ -188,11 +188,11 @@ class LabUnit:
                 array[row] = seen if here else 0
         for row in np.flatnonzero(self._over_R).tolist():
             cost = 1 if self._options.test else int(self._book.length_R[row])  # a test counts episodes
-            self._rotas[row].spend(int(self._level_R[row]), cost)
+            self._schedulers[row].spend(int(self._level_R[row]), cost)
 
     def _begin(self, row: int) -> None:
         """Have a row begin its next episode."""
-        level, rng = self._rotas[row].next(), self._rngs[row]
+        level, rng = self._schedulers[row].next(), self._rngs[row]
         path = self._scripts[level]
         pool = self._options.level_seeds
         seed = pool_seed(path, int(rng.integers(pool))) if pool else int(rng.integers(MAX_SEED))
@@ -202,13 +202,16 @@ class LabUnit:
         self._labs.rows[row].ask("begin", path, seed)
 
     def _take_begun(self) -> None:
-        """Let rows play whose episode has begun. Waits for one if none could play, and for all if so told."""
+        """Let rows play whose episode has begun.
+
+        Waits for one row if none can play, and for all rows without background resets.
+        """
         waiting = np.flatnonzero(~self._playing_R).tolist()
         if waiting and not self._playing_R.any():
             self._labs.wait(waiting)
         for row in waiting:
-            asked = self._labs.rows[row]
-            if not self._options.background_resets or asked.answered or asked.late:
+            lab = self._labs.rows[row]
+            if not self._options.background_resets or lab.answered or lab.late:
                 self._answer(row)
                 self._playing_R[row] = self._began = True
 
@@ -216,7 +219,7 @@ class LabUnit:
         try:
             return self._labs.rows[row].answer()
         except LabError as error:
-            if error.refused and not self._began:  # nothing was ever played: the user can mend it
+            if error.refused and not self._began:  # nothing was ever played: the user can correct it
                 raise _cannot(self._name, error) from None
             raise RuntimeError(f"DeepMind Lab, level {self._scripts[self._level_R[row]]}: {error}") from None
 
@@ -236,7 +239,7 @@ def _rotated(order: list[int], places: int) -> list[int]:
 def _cannot(name: str, error: LabError) -> EnvSetupError:
     hint = (
         ". Write a level of the engine (`pbt-rl envs`, or a path below its game_scripts/levels), and --env-option only "
-        "for settings that it knows"
+        "for settings that it has"
     )
     return EnvSetupError(f"dmlab/{name} cannot be used: {error}{hint if error.refused else ''}")
 

@@ -1,4 +1,4 @@
-"""Tasks of EnvPool: which there are, and what each of them shows and takes."""
+"""The tasks of EnvPool: their names, specs and options."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ..spaces import Leaf, action_spec, obs_leaves, rows_decoder, with_mask
 from .trial import last_line
 
 OURS = ("num_envs", "batch_size", "seed", "env_seed", "max_num_players", "gym_reset_return_info", "base_path")
-"""Options of `envpool.make` that the unit sets."""
+"""Options of `envpool.make` that the unit sets itself."""
 BY_ATARI_OPTIONS = {
     "frame_skip": "frame-skip",
     "stack_num": "frame-stack",
@@ -46,7 +46,7 @@ class Task:
     """A task with its options, as the unit uses it."""
 
     name: str
-    words: Mapping[str, Any]
+    keywords: Mapping[str, Any]
     """Keywords of `envpool.make`."""
     spec: EnvSpec
     leaves: tuple[Leaf, ...]
@@ -55,14 +55,14 @@ class Task:
 
 
 def names() -> tuple[str, ...]:
-    """Tasks for one player, sorted; of a task's several names the first."""
+    """Return the tasks for one player, sorted; the first name of a task that has several."""
     found: dict[str, str] = {}
-    for name, (module, spec, words) in _registry.specs.items():
+    for name, (module, spec, fixed) in _registry.specs.items():
         if module == DOOM:
             continue
-        if words.get("max_num_players", 1) == 1 and words.get("task") not in MULTIPLAYER_ONLY:
+        if fixed.get("max_num_players", 1) == 1 and fixed.get("task") not in MULTIPLAYER_ONLY:
             version = name.rpartition("-")[2]
-            found.setdefault(repr((module, spec, sorted(words.items()), version)), name)
+            found.setdefault(repr((module, spec, sorted(fixed.items()), version)), name)
     return tuple(sorted(found.values()))
 
 
@@ -83,7 +83,7 @@ def _described(name: str, options: AtariOptions, keywords: Mapping[str, Any]) ->
         )
     is_atari = module == "envpool.atari"
     engine = _engine_spec(
-        name, {**_words_of(module, options), **_checked(env_id, keywords, is_atari=is_atari)}
+        name, {**_defaults(module, options), **_checked(env_id, keywords, is_atari=is_atari)}
     )
     if engine.config.max_num_players > 1:
         raise EnvSetupError(
@@ -102,8 +102,14 @@ def _described(name: str, options: AtariOptions, keywords: Mapping[str, Any]) ->
         frame_stack=stack,
         shaping={atari.SCORE_SCALE: 1.0, atari.LIFE_LOSS_PENALTY: 0.01} if is_atari else {},
     )
-    words = {**_words_of(module, options), **keywords}
-    return Task(name, words, spec, leaves, _decoder(engine, action_space), is_atari)
+    return Task(
+        name,
+        {**_defaults(module, options), **keywords},
+        spec,
+        leaves,
+        _decoder(engine, action_space),
+        is_atari,
+    )
 
 
 def _module_of(name: str) -> str:
@@ -117,8 +123,8 @@ def _module_of(name: str) -> str:
     return str(_registry.specs[name][0])
 
 
-def _words_of(module: str, options: AtariOptions) -> dict[str, Any]:
-    """Our defaults for a kind of tasks."""
+def _defaults(module: str, options: AtariOptions) -> dict[str, Any]:
+    """Return the defaults of this family for a kind of tasks."""
     if module != "envpool.atari":
         return {}
     return {
@@ -147,27 +153,27 @@ def _checked(env_id: str, keywords: Mapping[str, Any], *, is_atari: bool) -> Map
     return keywords
 
 
-def _engine_spec(name: str, words: Mapping[str, Any]) -> Any:
+def _engine_spec(name: str, keywords: Mapping[str, Any]) -> Any:
     try:
-        return envpool.make_spec(name, **words)
+        return envpool.make_spec(name, **keywords)
     except TypeError as error:
         fields = envpool.make_spec(name).config._fields
-        unknown = [key for key in words if key not in fields]
+        unknown = [key for key in keywords if key not in fields]
         if unknown:
             known = ", ".join(sorted(set(fields) - set(OURS)))
             raise EnvSetupError(
                 f"envpool/{name} has no option {', '.join(unknown)}: it has {known} (--env-option key=value)"
             ) from error
-        said = "; ".join(f"{key}={value!r}" for key, value in words.items())
+        given = "; ".join(f"{key}={value!r}" for key, value in keywords.items())
         raise EnvSetupError(
-            f"envpool/{name} cannot be made with {said}: a value is of the wrong type"
+            f"envpool/{name} cannot be made with {given}: a value is of the wrong type"
         ) from error
     except (AssertionError, ImportError, RuntimeError, ValueError) as error:
         raise EnvSetupError(f"envpool/{name} cannot be made: {last_line(str(error))}") from error
 
 
 def _action_space(engine: Any) -> spaces.Space[Any]:
-    """The action space of one row; whole numbers within bounds become choices."""
+    """Return the action space of one row; whole numbers within bounds become choices."""
     space = engine.gymnasium_action_space
     if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.integer):
         low, high = space.low.ravel().astype(np.int64), space.high.ravel().astype(np.int64)
@@ -177,7 +183,7 @@ def _action_space(engine: Any) -> spaces.Space[Any]:
 
 
 def _decoder(engine: Any, space: spaces.Space[Any]) -> Callable[[NDArray[Any]], Any]:
-    """Actions [R, A] -> what the engine takes, in its own shape and dtype."""
+    """Return a function from actions [R, A] to the engine's shape and dtype."""
     of_engine = list(engine.action_array_spec.values())[-1]
     shape = tuple(of_engine.shape)
     tail = shape[1:] if shape and shape[0] == -1 else shape
@@ -186,7 +192,7 @@ def _decoder(engine: Any, space: spaces.Space[Any]) -> Callable[[NDArray[Any]], 
 
 
 def _leaves(engine: Any, env_id: str, choices: int) -> tuple[Leaf, ...]:
-    """The observation's arrays: pictures as bytes, anything else as flat numbers, and the mask of actions."""
+    """Return the observation's arrays: pictures as bytes, all else as flat numbers, and the action mask."""
     space = engine.gymnasium_observation_space
     mask = space.spaces.get(ACTION_MASK) if isinstance(space, spaces.Dict) else None
     if isinstance(space, spaces.Dict) and mask is not None:
@@ -220,5 +226,5 @@ def _as_delivered(leaf: Leaf) -> Leaf:
 
 
 def _grey(leaf: Leaf) -> tuple[int, ...]:
-    """Shape of a leaf if it is one grey frame, else of none."""
+    """Return the shape of a leaf if it is one grey frame, else ()."""
     return leaf.spec.shape if len(leaf.spec.shape) == 2 else ()

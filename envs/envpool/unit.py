@@ -4,11 +4,11 @@ A unit is one EnvPool of R rows on one engine thread, stepped in lockstep; nothi
 resets a row in the step after its episode's end, ignoring that step's action, as a unit does: every final
 observation is delivered. A time limit is a truncation.
 
-What the engine does not like ends its process, without an exception. So a task with its options is tried out in
-a process of its own first (`try_out`), and what that one says becomes the error.
+A bad option ends the engine's process, without an exception. So a task with its options is first tried out in a
+process of its own (`try_out`), whose output becomes the error.
 
 Atari is played as by the family atari/: options are --atari.*, the engine gives the newest frame and the raw
-score, and clipping and lives are dealt with here. The objective is the raw score.
+score, and `AtariScoring` handles clipping and lives. The objective is the raw score.
 
 Axes: R rows.
 """
@@ -37,20 +37,20 @@ from .trial import try_out
 
 
 def probe(name: str, options: AtariOptions, keywords: Mapping[str, Any]) -> EnvSpec:
-    """Describe a task, after a trial in a process of its own. Raises EnvSetupError where it cannot be used."""
+    """Describe a task, after a trial in a process of its own. Raises EnvSetupError if it cannot be used."""
     task = describe(name, options, keywords)
     given = ", ".join(f"{key}={value}" for key, value in keywords.items())
-    try_out(name, json.dumps([name, {"num_threads": 1, **task.words}]), given)
+    try_out(name, json.dumps([name, {"num_threads": 1, **task.keywords}]), given)
     return task.spec
 
 
 def recipe(name: str, options: AtariOptions, keywords: Mapping[str, Any]) -> dict[str, object]:
-    """Defaults of a run: Atari's, or by what is acted and seen."""
+    """Return defaults of a run: Atari's, or by actions and observations."""
     task = describe(name, options, keywords)
     if task.is_atari:
         return atari.recipe()
     found = gymnasium_env.recipe(task.spec)
-    if found["model.encoder"] == "mlp":  # the scales of what EnvPool gives differ by orders of magnitude
+    if found["model.encoder"] == "mlp":  # the scales of EnvPool's observations differ by orders of magnitude
         found = {**found, "learner.normalize_observations": True}
     return found
 
@@ -75,12 +75,10 @@ class EnvPoolUnit:
         self._leaves = [(leaf, replace(leaf, path=())) for leaf in self._task.leaves]
         seeds = np.random.SeedSequence(seed).generate_state(rows) % 2**31
         self._engine: Any = envpool.make(
-            name, "gymnasium", num_envs=rows, seed=seeds.tolist(), **{"num_threads": 1, **self._task.words}
+            name, "gymnasium", num_envs=rows, seed=seeds.tolist(), **{"num_threads": 1, **self._task.keywords}
         )
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore"
-            )  # it makes its spaces when they are first asked for; see `describe`
+            warnings.simplefilter("ignore")  # it makes its spaces at first access; see `describe`
             assert self._engine.observation_space is not None
         self._ended_R = np.zeros(rows, np.bool_)
 

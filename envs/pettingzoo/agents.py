@@ -19,20 +19,20 @@ from ..shaping import default_shaping, find_interface, frames_per_step
 from ..spaces import Leaf, action_decoder, action_spec, obs_leaves, read_leaf
 
 TURN = "turn"
-"""Observation [1] of games of turns: 1 for who is to move. Networks do not see the mask, and the same position is worth
-one thing to who is to move and another to who waits."""
+"""Observation [1] of turn-based games: 1 for the agent to move. Networks do not see the mask, and a position has
+another value for the agent to move than for one that waits."""
 
 
 class MultiAgentEnv(Protocol):
-    """What environments of both APIs have; PettingZoo itself need not be installed for one's own."""
+    """The common part of both APIs; PettingZoo need not be installed for a custom environment."""
 
     possible_agents: list[Any]
 
     def observation_space(self, agent: Any) -> spaces.Space[Any]:
-        """Space of what an agent sees."""
+        """Return the observation space of an agent."""
 
     def action_space(self, agent: Any) -> spaces.Space[Any]:
-        """Space of what an agent may do."""
+        """Return the action space of an agent."""
 
     def close(self) -> None:
         """Release the environment."""
@@ -44,7 +44,7 @@ def is_multi_agent(env: object) -> bool:
 
 
 class Agents:
-    """What both APIs share: the agents, their spaces, and the arrays of what they see."""
+    """The agents of an environment of either API: their spaces, and their observations as arrays."""
 
     def __init__(self, env_id: str, env: Any, *, turns: bool) -> None:
         self.env_id = env_id
@@ -83,7 +83,7 @@ class Agents:
         return pairs[0]
 
     def spec(self, env: Any) -> EnvSpec:
-        """Spec of a row."""
+        """Return the spec of a row."""
         obs = {leaf.name: leaf.spec for leaf in self._leaves}
         if self.masked:
             obs[MASK] = ArraySpec((self._choices,), "uint8")
@@ -99,7 +99,7 @@ class Agents:
         )
 
     def read(self, obs: Any, info: Any, *, moves: bool) -> dict[str, NDArray[Any]]:
-        """Arrays of what one agent sees. moves: it is its turn; else its mask is empty."""
+        """Return the arrays of one agent's observation. moves: whether it is its turn; else its mask is empty."""
         arrays = {leaf.name: read_leaf(leaf, obs, self.env_id) for leaf in self._leaves}
         if self.masked:
             arrays[MASK] = self._mask(obs, info) if moves else np.zeros(self._choices, np.uint8)
@@ -123,30 +123,30 @@ class Agents:
         return mask
 
     def objective(self, info: Any) -> float | None:
-        """`true_objective` of an agent's info, if it is there."""
+        """Return `true_objective` of an agent's info, if it is there."""
         if isinstance(info, Mapping) and "true_objective" in info:
             return number(self.env_id, 'info["true_objective"]', info["true_objective"])
         return None
 
     def reward(self, value: Any) -> float:
-        """A reward as a number."""
+        """Convert a reward to a number."""
         return number(self.env_id, "reward", value)
 
     def objectives(self, infos: Any, seats: Iterable[int]) -> dict[int, float]:
-        """Seat -> objective, where there is one."""
+        """Return seat -> objective for seats that have one."""
         if not isinstance(infos, Mapping):
             raise self.breach("infos must be a dict of dicts by agent", infos)
         found = {seat: self.objective(infos.get(self.names[seat])) for seat in seats}
         return {seat: value for seat, value in found.items() if value is not None}
 
     def stats(self, infos: Any, seats: Iterable[int]) -> dict[int, Any]:
-        """Seat -> `episode_extra_stats`, where there are any."""
+        """Return seat -> `episode_extra_stats` for seats that have some."""
         found = {seat: infos.get(self.names[seat]) for seat in seats}
         key = "episode_extra_stats"
         return {seat: info[key] for seat, info in found.items() if isinstance(info, Mapping) and key in info}
 
     def breach(self, rule: str, got: object) -> EnvSetupError:
-        """The error of an environment that breaks the API."""
+        """Return the error of an environment that breaks the API."""
         return EnvSetupError(
             f"{self.env_id} breaks its contract: {rule}, got {got!r:.200}. Correct the environment"
         )

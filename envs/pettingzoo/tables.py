@@ -1,10 +1,9 @@
 """PettingZoo's environments as units: the parallel API, and the turn-based one (AEC) played as if it were parallel.
 
-A turn-based game takes one move a step. Every agent sees the board in every step; who is not to move has an action
-mask without any 1, so its action is ignored and nothing is learned from it, and an observation "turn" says so to its
-network. Rewards are delivered in the step in
-which they fall, whoever moves: one that falls while an agent waits follows its own last move in its row, and the
-returns carry it back there.
+A turn-based game takes one move per step. Every agent sees the board in every step. An agent that waits has an action
+mask without any 1, so its action is ignored and nothing is learned from it, and its observation "turn" is 0. Rewards
+are delivered in the step in which they fall, whichever agent moves: a reward that falls while an agent waits follows
+its last move in its row, and the returns carry it back there.
 
 Agents share one policy, so their spaces must be alike.
 
@@ -25,7 +24,7 @@ from .agents import Agents
 
 
 def table_of(env_id: str, env: Any) -> ParallelTable | TurnTable:
-    """Wrap an environment of either API. Raises EnvSetupError where its agents are not alike."""
+    """Wrap an environment of either API. Raises EnvSetupError if its agents are not alike."""
     if hasattr(env, "agent_iter") or hasattr(env, "agent_selection"):
         return TurnTable(env_id, env)
     return ParallelTable(env_id, env)
@@ -79,11 +78,11 @@ class ParallelTable:
             if name not in obs:
                 if active[seat] or not left[seat]:
                     raise agents.breach(f"an observation of {name} is missing", sorted(map(str, obs)))
-                continue  # its last observation stays: nothing is asked of it after a termination
+                continue  # its last observation stays: no value is needed after a termination
             seen[seat] = agents.read(obs[name], infos.get(name), moves=True)
         reward = np.array([agents.reward(rewards.get(n, 0.0)) for n in agents.names])
         terminated = np.array([bool(terminations.get(n, False)) for n in agents.names]) & was
-        # Who is gone without a word was cut off: its value is still asked for.
+        # An agent that left without a flag was cut off: its value is still needed.
         truncated = was & ~active & ~terminated
         self._active = active
         return Scene(
@@ -136,14 +135,14 @@ class TurnTable:
         terminated = np.array([bool(ended.get(name, False)) for name in agents.names]) & was
         alive = self._alive()
         truncated = was & ~alive & ~terminated
-        said = [of(infos, np.flatnonzero(was).tolist()) for of in (agents.objectives, agents.stats)]
+        reported = [of(infos, np.flatnonzero(was).tolist()) for of in (agents.objectives, agents.stats)]
         left = was & ~alive
         last = {seat: self._see(seat, infos, moves=False) for seat in np.flatnonzero(left).tolist()}
         while alive.any() and not alive[agents.names.index(env.agent_selection)]:
-            env.step(None)  # who has left gives up its turns
+            env.step(None)  # an agent that has left passes its turns
             alive = self._alive()
         self._active = alive
-        return self._scene(alive, was & ~left, reward, terminated, truncated, said, last)
+        return self._scene(alive, was & ~left, reward, terminated, truncated, reported, last)
 
     def _scene(
         self,
@@ -152,16 +151,16 @@ class TurnTable:
         reward: NDArray[np.float64],
         terminated: NDArray[np.bool_],
         truncated: NDArray[np.bool_],
-        said: Sequence[Mapping[int, Any]],
+        reported: Sequence[Mapping[int, Any]],
         last: Mapping[int, Mapping[str, NDArray[Any]]] | None = None,
     ) -> Scene:
-        """Said: objectives and extra statistics. last: what those see who have just left."""
+        """reported: objectives and extra statistics. last: final observations of agents that have just left."""
         obs = dict(last or {})
         moves = self._agents.names.index(self._env.agent_selection) if active.any() else -1
         infos = self._env.infos
         for seat in np.flatnonzero(active | was).tolist():
             obs[seat] = self._see(seat, infos, moves=seat == moves)
-        objective, stats = said
+        objective, stats = reported
         return Scene(obs, active, reward, terminated, truncated, objective, stats)
 
     def _see(self, seat: int, infos: Mapping[Any, Any], *, moves: bool) -> dict[str, NDArray[Any]]:

@@ -41,7 +41,7 @@ class Film:
             raise ConfigError(f"--video {path} cannot be written: {error.strerror or error}") from error
 
     def add(self, picture: Picture) -> None:
-        """Append a picture, enlarged where it is small. An odd row or column is cut: codecs want pairs."""
+        """Append a picture, enlarged if it is small. An odd row or column is cut: codecs need even sizes."""
         factor = -(-LEAST_HEIGHT // picture.shape[0])
         large = picture.repeat(factor, axis=0).repeat(factor, axis=1)
         height, width = (n - n % 2 for n in large.shape[:2])
@@ -53,7 +53,7 @@ class Film:
 
 
 def check_film(path: Path) -> None:
-    """Raise ConfigError where a film could not be written, before anything is played."""
+    """Raise ConfigError if a film could not be written, before anything is played."""
     kind = path.suffix.lower()
     if kind not in (".mp4", ".gif"):
         raise ConfigError(f"--video {path}: write a name that ends in .mp4 or .gif")

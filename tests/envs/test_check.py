@@ -228,7 +228,7 @@ def test_an_environment_without_mistakes_has_none(found):
     [
         (NoObjective, 'reward shaping but no info["true_objective"]'),
         (ObjectiveAtSomeEnds, r'info["true_objective"] is missing at \d+ of 22 episode ends'),
-        (WrongType, "observation 'obs' has dtype float64, its space says float32"),
+        (WrongType, "observation 'obs' has dtype float64, its space has float32"),
         (NotFinite, "at step 7: .*the reward must be finite, got inf"),
         (NaNSeen, "at step 3: .*got NaN or infinity"),
         (ShapeDrifts, r"at step 5: .*expected shape \(2,\), got shape \(1,\)"),
@@ -245,7 +245,7 @@ def test_an_environment_without_mistakes_has_none(found):
         (ShapingRaises, "set_reward_shaping raised TypeError: no other cost"),
         (MaskUnused, 'info["action_mask"] is given but not used: set metadata'),
         (NothingAllowed, "the action mask never allows anything"),
-        (Raises, "at step 7: it raised RuntimeError\n(?s:.*)test_env_check.py(?s:.*)lost the server"),
+        (Raises, "at step 7: it raised RuntimeError\n(?s:.*)test_check.py(?s:.*)lost the server"),
     ],
 )
 def test_a_mistake_is_found_alone(found, kind, said):
