@@ -66,24 +66,24 @@ class Replay:
 
 
 def build_replay(config: Config, table: Mapping[str, HyperSpec], seed: int) -> Replay:  # noqa: ARG001
-    """Replay that `--replay` asks for. Nothing in it is random: the seed is only that of the weights.
+    """Replay that `--schedule` asks for. Nothing in it is random: the seed is only that of the weights.
 
     Values that the recorded run did not have keep their defaults; all are held within the present bounds. Raises
     ConfigError.
     """
-    options = config.replay
-    require(options.run != "", "replay.run", repr(options.run), "give the folder of a recorded run")
+    options = config.schedule
+    require(options.run != "", "schedule.run", repr(options.run), "give the folder of a recorded run")
     try:
         events = read_journal(Path(options.run) / "journal.jsonl")
     except (OSError, ValueError) as error:
-        raise ConfigError(f"--replay.run {options.run} cannot be used: {error}") from error
+        raise ConfigError(f"--schedule.run {options.run} cannot be used: {error}") from error
     schedule = recorded_schedule(events, options.member)
     if options.hold_final:
         schedule = [(0, schedule[-1][1])]
     unknown = sorted(schedule[0][1].keys() - table.keys())
     require(
         not unknown,
-        "replay.run",
+        "schedule.run",
         options.run,
         f"it has values that this run does not have ({', '.join(unknown)}): give a run of the same environment",
     )
@@ -113,12 +113,12 @@ def _chosen(lineage: Lineage, member: str) -> StateKey:
     ids = {node.member for node in lineage.nodes}
     if member != "best":
         known = f"give `best` or one of 0..{max(ids, default=0)}"
-        require(member.isdecimal() and int(member) in ids, "replay.member", member, known)
+        require(member.isdecimal() and int(member) in ids, "schedule.member", member, known)
         return lineage.path(int(member))[-1].key
     last: dict[int, StateKey] = {}
     for i in ids:
         for node in lineage.path(i):
             if math.isfinite(lineage.objectives.get(node.key, math.nan)):
                 last[i] = node.key
-    require(bool(last), "replay.member", member, "the run has no objective yet: give the id of a member")
+    require(bool(last), "schedule.member", member, "the run has no objective yet: give the id of a member")
     return max(last.values(), key=lambda key: lineage.objectives[key])

@@ -34,7 +34,7 @@ def build_controller(config: Config, table: Mapping[str, HyperSpec], seed: int) 
     pbt = config.pbt
     table = chosen(table, pbt.tune)
     tuned = {name: spec for name, spec in table.items() if spec.tuned}
-    if config.controller == "replay":
+    if config.controller == "schedule":
         from pbt_rl.pbt.schedule import build_replay  # noqa: PLC0415 - what is not asked for is not imported
 
         return build_replay(config, table, seed)
@@ -121,7 +121,7 @@ def build_search(config: Config, table: Mapping[str, HyperSpec], seed: int) -> C
             sampling=sampling,
         )
     if kind == "successive-halving":
-        slots = config.resident or config.num_policies
+        slots = config.slots or config.num_policies
         return SuccessiveHalving(
             table,
             seed,

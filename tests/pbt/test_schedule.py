@@ -15,7 +15,7 @@ from pbt_rl.pbt.hypers import HyperSpec
 from pbt_rl.pbt.lineage import Lineage
 from pbt_rl.pbt.ready import Synchronous
 from pbt_rl.pbt.schedule import Replay, build_replay, recorded_schedule
-from pbt_rl.pbt.search.options import ReplayConfig
+from pbt_rl.pbt.search.options import ScheduleConfig
 from pbt_rl.record.journal import Journal, read_journal
 from pbt_rl.tune.simulate import simulate
 from tests.helpers.populations import member, report
@@ -57,7 +57,7 @@ def recorded(tmp_path):
 
 def replay(folder, **options):
     return build_replay(
-        Config(env="toy/memory", controller="replay", replay=ReplayConfig(run=str(folder), **options)),
+        Config(env="toy/memory", controller="schedule", schedule=ScheduleConfig(run=str(folder), **options)),
         TABLE,
         0,
     )
@@ -163,8 +163,8 @@ def test_values_are_held_within_the_present_bounds(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"member": "2"}, "--replay.member 2 cannot be used: give `best` or one of 0..1"),
-        ({"member": "x"}, "--replay.member x cannot be used: give `best` or the id"),
+        ({"member": "2"}, "--schedule.member 2 cannot be used: give `best` or one of 0..1"),
+        ({"member": "x"}, "--schedule.member x cannot be used: give `best` or the id"),
     ],
 )
 def test_members_that_are_not_there(recorded, options, message):
@@ -173,9 +173,9 @@ def test_members_that_are_not_there(recorded, options, message):
 
 
 def test_runs_that_cannot_be_used(tmp_path):
-    with pytest.raises(ConfigError, match=r"--replay.run .*nowhere cannot be used: .*No such file"):
+    with pytest.raises(ConfigError, match=r"--schedule.run .*nowhere cannot be used: .*No such file"):
         replay(tmp_path / "nowhere")
-    with pytest.raises(ConfigError, match=r"--replay.run '' cannot be used: give the folder"):
+    with pytest.raises(ConfigError, match=r"--schedule.run '' cannot be used: give the folder"):
         replay("")
     with pytest.raises(ConfigError, match="no objective yet"):
         replay(write_run(tmp_path, []))
