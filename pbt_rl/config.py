@@ -20,6 +20,7 @@ from pbt_rl.errors import require
 from pbt_rl.options import option, validate
 from pbt_rl.pbt.hypers import Hypers
 from pbt_rl.pbt.options import PbtConfig
+from pbt_rl.pbt.registry import CONTROLLERS
 from pbt_rl.pbt.search.options import ScheduleConfig, SearchConfig
 from pbt_rl.population.matchmaking import MatchupConfig
 
@@ -138,9 +139,7 @@ class Config:
     others wait in host memory."""
     slot_frames: int = option(1_000_000, at_least=1)
     """Emulator frames of one turn, if members take turns and nothing else ends a turn."""
-    controller: Literal[
-        "pbt", "mf-pbt", "hypertrick", "successive-halving", "hyperband", "random", "schedule"
-    ] = option("pbt", common=True)
+    controller: str = option("pbt", choices=lambda: tuple(CONTROLLERS), common=True)
     """`pbt`: population-based training. `mf-pbt`: its multi-frequency form. `hypertrick`, `successive-halving`,
     `hyperband`, `random`: searches over configurations that stop the bad ones (--search). `schedule`: follow the
     schedule of a recorded run (--schedule)."""
@@ -157,7 +156,7 @@ class Config:
     @property
     def searches(self) -> bool:
         """Whether the controller draws configurations and decides how far each one trains."""
-        return self.controller in ("hypertrick", "successive-halving", "hyperband", "random")
+        return CONTROLLERS[self.controller].searches
 
     def __post_init__(self) -> None:
         validate(self)

@@ -31,7 +31,6 @@ from reproduce_table import Row, Section, holds, near, show
 from pbt_rl.pbt import (
     Controller,
     Gap,
-    GridSearch,
     HyperSpec,
     HyperTrick,
     Lineage,
@@ -39,20 +38,22 @@ from pbt_rl.pbt import (
     MultiplyOrDivide,
     PbtController,
     PerturbFactors,
+    RandomSearch,
     Resample,
     ResampleAll,
     StaticController,
     SuccessiveHalving,
     Synchronous,
     Truncation,
-    run,
     sample_prior,
 )
-from pbt_rl.pbt.explore.rules import move_choice
+from pbt_rl.pbt.explore.moves import move_choice
 from pbt_rl.pbt.hypers import choice_spec
+from pbt_rl.pbt.search.draws import draw_grid
 from pbt_rl.pbt.search.hypertrick import expected_completion, matching_eviction_rate
 from pbt_rl.record.journal import read_journal
-from pbt_rl.tune.simulate import Simulation, simulate
+from pbt_rl.tune import run
+from pbt_rl.tune.simulation import Simulation, simulate
 
 SEEDS = 30
 PER_SEARCH = 300
@@ -206,7 +207,7 @@ def total_times() -> Row:
         "static SH": lambda s: SuccessiveHalving(
             ONE, s, phase_frames=1, phases=4, eviction_rate=0.25, places=6
         ),
-        "grid": lambda s: GridSearch(ONE, s, frames=4),
+        "grid": lambda s: RandomSearch(ONE, s, phase_frames=4, sampling=draw_grid),
     }
     times = {
         name: mean(

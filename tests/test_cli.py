@@ -95,6 +95,31 @@ def test_help_of_an_environment_adds_the_options_of_its_family(pbt_rl, arguments
     assert len(more - plain) != 1, "a family has several options"
 
 
+@pytest.mark.parametrize(
+    ("arguments", "added"),
+    [
+        (
+            ["--pbt.exploit", "t-test"],
+            {"--pbt.t-test-level", "--pbt.exploit-option"},
+        ),
+        (
+            ["--pbt.explore=resample"],
+            {"--pbt.factors", "--pbt.explore-probability", "--pbt.explore-option"},
+        ),
+        (["--pbt.exploit", "my_rules:Best"], {"--pbt.exploit-option"}),
+        (["--controller", "schedule"], {"--schedule.run", "--schedule.member", "--schedule.hold-final"}),
+    ],
+)
+def test_help_of_a_rule_or_controller_adds_its_options(pbt_rl, arguments, added):
+    plain, more = (names(pbt_rl("train", *a, "--help")[1]) for a in ([], arguments))
+    assert more - plain == added
+
+
+def test_help_of_a_search_adds_the_group_of_searches(pbt_rl):
+    shown = names(pbt_rl("train", "--controller", "hyperband", "--help")[1])
+    assert {"--search.eta", "--search.resource", "--search.phase-frames"} <= shown
+
+
 def test_help_shows_the_values_of_the_recipe_as_defaults(pbt_rl):
     assert (
         "Passes over a batch (appo). (1 or more; default: 4)"

@@ -16,11 +16,9 @@ from typing import Annotated, Any, get_type_hints
 import tyro
 
 from pbt_rl.cli.parse import value_of
-from pbt_rl.cli.related import related
+from pbt_rl.cli.related import NAMING, related
 from pbt_rl.options import allowed
 
-NAMING = ("env", "algo", "controller", "pbt.exploit", "pbt.explore", "pbt.ready")
-"""Options whose value brings options of its own."""
 MORE = """\
 These are the usual options. For more of them:
   --env X --help            also the options of that family of environments

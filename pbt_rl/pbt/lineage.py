@@ -1,20 +1,19 @@
-"""Who descends from whom, rebuilt from the events of a journal.
+"""The family tree of a population, rebuilt from the events of a journal.
 
-Words, Orion's (`orion.algo.pbt.pbt.LineageNode`): a node's *parent* is whom its weights came from; its *base* is the
-member's own node that was dropped for it, where the weights came from elsewhere; the dropped node's *jumps* are the
-nodes it was dropped for. The *true ancestor* is the base if there is one, else the parent: so the true ancestors are
-the path of one worker, here of one member, and no node lies on two paths.
+Words, as in Orion (`orion.algo.pbt.pbt.LineageNode`): the *parent* of a node is the node that its weights came from;
+its *base* is the member's own node that was dropped for it, if the weights came from elsewhere. A member's *path* is
+all of its nodes, oldest first; no node lies on two paths.
 """
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pbt_rl.pbt.decisions import Continue, Decision, Mutate, Replace, StateKey, Stop, decision_from_dict
+from pbt_rl.pbt.changes import Change, changes
+from pbt_rl.pbt.decisions import StateKey, decision_from_dict
 from pbt_rl.pbt.hypers import Values
 
 
@@ -22,10 +21,10 @@ from pbt_rl.pbt.hypers import Values
 class Node:
     """One member between two changes.
 
-    frames: the population's clock when it began. own_frames: the member's own count then. trained: how many frames
-    its weights had been trained on then, over all their ancestors; along a lineage it never falls.
-    parent: whom its weights came from, None for fresh ones. base: what was dropped for it.
-    depth: how many changes lie between the fresh weights and this node.
+    frames: the population's clock at its begin. own_frames: the member's own count at its begin. trained: frames that
+    its weights had been trained on by then, over all their ancestors; it never falls along a line of parents.
+    parent: the node that its weights came from, None for fresh ones. base: the node that was dropped for it.
+    depth: number of changes between the fresh weights and this node.
     """
 
     member: int
@@ -45,9 +44,9 @@ class Node:
 
 
 class Lineage:
-    """The family tree of a run. It grows with `begin`, `measure` and `apply`; `from_events` does that from a journal.
+    """The family tree of a run. It grows by `begin`, `measure` and `apply`, or by the events of a journal.
 
-    objectives: the mean objective of each node when it was last seen; may hold NaN and infinities.
+    objectives: the mean objective of each node when it was last measured; may hold NaN and infinities.
     """
 
     def __init__(self) -> None:
@@ -56,12 +55,11 @@ class Lineage:
         self._present: dict[int, StateKey] = {}
         self._roots: dict[StateKey, StateKey] = {}
         self._children: defaultdict[StateKey, list[StateKey]] = defaultdict(list)
-        self._jumps: defaultdict[StateKey, list[StateKey]] = defaultdict(list)
         self._seen_frames: dict[StateKey, int] = {}
 
     @classmethod
     def from_events(cls, events: Iterable[Mapping[str, Any]]) -> Lineage:
-        """Read the `initial`, `round` and `progress` events; all others are passed over."""
+        """Read the `initial`, `round` and `progress` events; skip all others."""
         lineage = cls()
         for event in events:
             lineage.take(event)
@@ -74,7 +72,8 @@ class Lineage:
         elif event["event"] == "round":
             for m in event.get("report", {}).get("members", ()):
                 self.measure((m["member"], m["generation"]), m["frames"], mean(map(float, m["objectives"])))
-            self.apply(event["frames"], [decision_from_dict(d) for d in event["decisions"]])
+            decisions = [decision_from_dict(d) for d in event["decisions"]]
+            self.apply(event["frames"], changes(decisions, self.generations))
         elif event["event"] == "progress":
             for m in event["members"]:
                 objective = None if m["objective"] is None else float(m["objective"])
@@ -86,32 +85,33 @@ class Lineage:
             self._add(Node(member, 0, 0, own, parent=None, depth=0))
 
     def measure(self, key: StateKey, frames: int, objective: float | None) -> None:
-        """A node was seen at so many frames of its member. No objective leaves the one before."""
+        """Note a node's frames and objective. None keeps the objective measured before."""
         if key in self._nodes:
             self._seen_frames[key] = frames
             if objective is not None:
                 self.objectives[key] = objective
 
-    def apply(self, frames: int, decisions: Iterable[Decision]) -> None:
-        """One comparison. Its decisions hold at once: a donor is what it was before any of them.
+    def apply(self, frames: int, changes: Iterable[Change]) -> None:
+        """Add the nodes that the changes of one comparison begin.
 
-        A remembered state is taken to be as old as its node's end: when it was put away is not recorded.
+        A remembered state counts as being as old as the end of its node: when it was stored is not recorded.
         """
         before = {member: self._nodes[key] for member, key in self._present.items()}
-        for decision in decisions:
-            if isinstance(decision, Continue):
+        for change in changes:
+            own = before[change.member]
+            if change.stopped:
+                del self._present[change.member]
+            if change.values is None:
                 continue
-            if isinstance(decision, Stop):
-                del self._present[decision.member]
-                continue
-            own = before[decision.member]
-            parent = self._weights_from(decision, own, before)
+            parent = own if change.weights == "keep" else None
+            if change.weights_from is not None:
+                parent = self._nodes[change.weights_from]
             self._add(
                 Node(
                     own.member,
-                    own.generation + 1,
+                    change.generation,
                     frames,
-                    decision.values,
+                    change.values,
                     parent=parent.key if parent else None,
                     depth=parent.depth + 1 if parent else 0,
                     base=None if parent == own else own.key,
@@ -119,13 +119,6 @@ class Lineage:
                     trained=self._trained(parent, frames) if parent else 0,
                 )
             )
-
-    def _weights_from(self, decision: Decision, own: Node, before: Mapping[int, Node]) -> Node | None:
-        if isinstance(decision, Replace) and decision.copy != "hypers":
-            if decision.donor_generation is not None:
-                return self._nodes[decision.donor, decision.donor_generation]
-            return before[decision.donor]
-        return own if isinstance(decision, Mutate | Replace) else None
 
     def _own_frames(self, node: Node, clock: int) -> int:
         return self._seen_frames.get(node.key, clock)
@@ -139,8 +132,6 @@ class Lineage:
         self._roots[node.key] = self._roots[node.parent] if node.parent else node.key
         if node.parent:
             self._children[node.parent].append(node.key)
-        if node.base:
-            self._jumps[node.base].append(node.key)
 
     # -- nodes ----------------------------------------------------------------------------------------------
 
@@ -152,40 +143,26 @@ class Lineage:
 
     @property
     def nodes(self) -> list[Node]:
-        """All nodes that ever were, oldest first."""
+        """All nodes, oldest first."""
         return list(self._nodes.values())
 
     def children(self, key: StateKey) -> list[StateKey]:
-        """Nodes whose weights came from this one, oldest first."""
+        """Returns the nodes whose weights came from this one, oldest first."""
         return list(self._children.get(key, ()))
 
-    def jumps(self, key: StateKey) -> list[StateKey]:
-        """Nodes that this one was dropped for."""
-        return list(self._jumps.get(key, ()))
-
-    def true_ancestor(self, key: StateKey) -> Node | None:
-        """What the member was before: the base if there is one, else the parent; None at its start."""
-        node = self._nodes[key]
-        before = node.base or node.parent
-        return self._nodes[before] if before else None
-
     def end_trained(self, key: StateKey) -> int:
-        """Frames that the node's weights had been trained on when it was last seen."""
+        """Returns the frames that the node's weights had been trained on when it was last measured."""
         node = self._nodes[key]
         return self._trained(node, node.own_frames)
 
     def line(self, key: StateKey) -> list[Node]:
-        """From the fresh weights (the root) down to a node."""
+        """Returns the nodes from the fresh weights (the root) down to this one."""
         node = self._nodes[key]
         line = [node]
         while node.parent is not None:
             node = self._nodes[node.parent]
             line.append(node)
         return line[::-1]
-
-    def at_depth(self, depth: int) -> list[Node]:
-        """All nodes so many changes away from fresh weights, oldest first."""
-        return [node for node in self._nodes.values() if node.depth == depth]
 
     # -- members --------------------------------------------------------------------------------------------
 
@@ -194,56 +171,35 @@ class Lineage:
         """Ids of the members that have not been stopped."""
         return sorted(self._present)
 
+    @property
+    def generations(self) -> dict[int, int]:
+        """The present generation of each member that has not been stopped."""
+        return dict(self._present.values())
+
     def present(self, member: int) -> Node:
-        """The member as it is now. KeyError for one that was stopped or never was."""
+        """Returns the member's present node. KeyError for one that was stopped or never was."""
         return self._nodes[self._present[member]]
 
     def path(self, member: int) -> list[Node]:
-        """All that the member ever was, stopped or not, oldest first: the path of true ancestors."""
+        """Returns all nodes of a member, stopped or not, oldest first."""
         path: list[Node] = []
         while (member, len(path)) in self._nodes:
             path.append(self._nodes[member, len(path)])
         return path
 
-    def best(self, key: StateKey, max_depth: int | None = None) -> Node | None:
-        """Best along the true ancestors, the node included; the older one where two are equal.
-
-        None where no node of at most that depth has a finite objective.
-        """
-        known = [
-            node
-            for node in self.path(key[0])[: key[1] + 1]
-            if math.isfinite(self.objectives.get(node.key, math.nan))
-            and (max_depth is None or node.depth <= max_depth)
-        ]
-        return max(known, key=lambda node: self.objectives[node.key], default=None)
-
-    def elites(self, max_depth: int | None = None) -> list[Node]:
-        """The best node of each member's path, in order of id; of those of at most a depth where one is given."""
-        ids = sorted({member for member, _ in self._nodes})
-        best = (self.best(self.path(member)[-1].key, max_depth) for member in ids)
-        return [node for node in best if node is not None]
-
     def ancestry(self, member: int) -> list[Node]:
-        """From the fresh weights (the root) down to the member's present node."""
+        """Returns the nodes from the fresh weights (the root) down to the member's present one."""
         return self.line(self._present[member])
 
-    def root(self, member: int) -> Node:
-        """The fresh weights that the member's present ones descend from."""
-        return self._nodes[self._roots[self._present[member]]]
-
-    def history(self, member: int) -> list[tuple[int, Values]]:
-        """The schedule that made the member's present weights, root first: (frames they were trained on, values)."""
-        return [(node.trained, node.values) for node in self.ancestry(member)]
-
     def surviving_roots(self) -> set[StateKey]:
-        """Roots of the members that have not been stopped. Without restarts it never grows, but for one thing: a
-        remembered state may bring back a root of which no member was left.
+        """Returns the roots of the members that have not been stopped.
+
+        The set shrinks unless a restart adds a root, or a remembered state brings back one that was lost.
         """
         return {self._roots[key] for key in self._present.values()}
 
 
 def mean(objectives: Iterable[float]) -> float | None:
-    """Mean of a window; None of an empty one. A NaN or infinity in it shows in the answer."""
+    """Returns the mean of a window, None if it is empty; NaN and infinities carry over."""
     values = list(objectives)
     return sum(values) / len(values) if values else None

@@ -5,8 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+import tyro
+
 from pbt_rl.errors import require
 from pbt_rl.options import names_object, option
+from pbt_rl.pbt.exploit.registry import EXPLOIT_RULES
+from pbt_rl.pbt.explore.registry import EXPLORE_RULES
+from pbt_rl.pbt.ready.registry import READY_RULES
 
 
 @dataclass(frozen=True)
@@ -15,7 +20,7 @@ class PbtConfig:
 
     enabled: bool = option(True, common=True)
     """Compare and change members. Off: members train independently, all with the initial values of member 0."""
-    ready: Literal["synchronous", "asynchronous", "partially-synchronous"] = "synchronous"
+    ready: str = option("synchronous", choices=lambda: tuple(READY_RULES))
     """`synchronous`: all members are compared together. `asynchronous`: each member at its own times, with the others
     as they are then (Jaderberg et al. 2017). `partially-synchronous`: the members that have arrived, once they are
     enough."""
@@ -27,16 +32,9 @@ class PbtConfig:
     """Factor from each period to the next."""
     start_frames: int = option(10_000_000, at_least=0, common=True)
     """Compare no members before all of them (asynchronous: before the member) have this many frames."""
-    exploit: Literal[
-        "top-middle-bottom",
-        "truncation",
-        "t-test",
-        "binary-tournament",
-        "quantile",
-        "backtrack",
-        "impala",
-        "sigma-gap",
-    ] = option("top-middle-bottom", common=True)
+    exploit: str = option(
+        "top-middle-bottom", choices=lambda: tuple(EXPLOIT_RULES), custom="module:Class", common=True
+    )
     """`top-middle-bottom` (Sample Factory): the best stay, the worst copy one of the best and mutate, the others
     keep their weights and mutate. `truncation` (Jaderberg et al. 2017, Ray): only the worst change. `t-test`,
     `binary-tournament` (Jaderberg et al.): copy a random member if it is better (t-test: significantly). `quantile`
@@ -54,9 +52,7 @@ class PbtConfig:
     """...and by this much in the objective's own unit (both: top-middle-bottom, truncation)."""
     t_test_level: float = option(0.05, at_least=0, at_most=1)
     """t-test: level of the two-sided Welch test on the last 10 episodes."""
-    explore: Literal["perturb", "factors", "multiply-or-divide", "resample", "resample-all", "pb2"] = option(
-        "perturb", common=True
-    )
+    explore: str = option("perturb", choices=lambda: tuple(EXPLORE_RULES), custom="module:Class", common=True)
     """`perturb` (Sample Factory): some values are multiplied or divided by a uniform factor. `factors` (Jaderberg et
     al. 2017): each is multiplied by one of --pbt.factors. `multiply-or-divide` (IMPALA): each by 1.2. `resample`
     (Ray): each is drawn anew or else changed as by `factors`. `resample-all` (Orion): all are drawn anew, or else
@@ -91,6 +87,11 @@ class PbtConfig:
     tune: tuple[str, ...] = option((), common=True)
     """Names of the values to tune: hypers by name, shaping as `shaping.NAME`, each with bounds of your own as
     NAME=LOW:HIGH if you like. Empty: the usual hypers and all shaping. A search draws within the bounds."""
+    exploit_option: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    """NAME=VALUE for a setting of the exploit rule, such as sigmas=0.4 (sigma-gap). May be repeated. A value
+    that is not JSON is a string; a wrong name lists the settings of the rule."""
+    explore_option: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    """NAME=VALUE for a setting of the explore rule, such as window=100 (pb2). May be repeated."""
 
     def __post_init__(self) -> None:
         require(

@@ -1,6 +1,6 @@
-"""Who sits where when there are more members than slots: a slot is one row of a pack on a device.
+"""Which member holds which slot of a pack if there are more members than slots.
 
-Axes and words: N members, C slots, C <= N. A member that has no slot is *parked*.
+Axes: N members, C slots, C <= N. A member that holds no slot is *parked*; the time that it holds one is a *turn*.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Candidate:
-    """A member that may train: none that was stopped.
+    """A member that was not stopped.
 
-    until_frames: it waits for a decision once it has this many frames; None for no limit.
+    until_frames: with this many frames it waits for a decision; None for no limit.
     """
 
     member: int
@@ -23,13 +23,13 @@ class Candidate:
 
     @property
     def may_train(self) -> bool:
-        """It has frames left before it must wait for a decision."""
+        """Whether it has frames left before it must wait for a decision."""
         return self.until_frames is None or self.frames < self.until_frames
 
 
 @dataclass(frozen=True)
-class Change:
-    """One slot changes hands; None stands for nobody."""
+class Handover:
+    """One slot passes from a member to another; None stands for no member."""
 
     slot: int
     leaves: int | None
@@ -37,60 +37,60 @@ class Change:
 
 
 class SlotAssigner:
-    """Gives the slots to the members.
+    """Assigns the slots to the members. Pure.
 
     - A member leaves its slot when it is stopped, when it must wait for a decision, or when its turn is over and
-      a parked member that may train has fewer frames. A turn is `turn_frames` frames of the member.
-    - A free slot goes to the parked member that may train and has fewest frames; ties go to the lower id. Members
-      that never trained are therefore started in the order of their ids.
-    - Where nobody wants a slot it stays empty.
+      a parked member that may train has fewer frames. A turn lasts `slot_frames` frames of the member.
+    - A free slot goes to the parked member that may train and has the fewest frames; ties go to the lower id. Members
+      that never trained therefore start in the order of their ids.
+    - A slot stays empty if no parked member may train.
 
-    The first C members sit at the start. Pure: it knows only what it is told.
+    The first C members hold the slots at the start.
     """
 
-    def __init__(self, num_members: int, slots: int, turn_frames: int | None) -> None:
+    def __init__(self, num_members: int, slots: int, slot_frames: int | None) -> None:
         assert 0 < slots <= num_members
-        self._occupants: list[int | None] = list(range(slots))
+        self._holders: list[int | None] = list(range(slots))
         self._entered_frames = [0] * slots
-        self._turn_frames = turn_frames
+        self._slot_frames = slot_frames
 
     @property
-    def occupants(self) -> tuple[int | None, ...]:
-        """Member of each slot."""
-        return tuple(self._occupants)
+    def holders(self) -> tuple[int | None, ...]:
+        """The member that holds each slot."""
+        return tuple(self._holders)
 
-    def assign(self, candidates: Sequence[Candidate]) -> list[Change]:
-        """Decide who moves now; the changes then count as made. In order of slot."""
+    def assign(self, candidates: Sequence[Candidate]) -> list[Handover]:
+        """Returns the handovers that are due now, in order of slot, and counts them as made."""
         by_member = {c.member: c for c in candidates}
-        seated = set(self._occupants)
+        resident = set(self._holders)
         waiting = deque(
             sorted(
-                (c for c in candidates if c.member not in seated and c.may_train),
+                (c for c in candidates if c.member not in resident and c.may_train),
                 key=lambda c: (c.frames, c.member),
             )
         )
-        changes = []
-        taken: list[tuple[int, Candidate]] = []
-        for slot, occupant in enumerate(self._occupants):
-            present = by_member.get(occupant) if occupant is not None else None
+        handovers = []
+        kept: list[tuple[int, Candidate]] = []
+        for slot, holder in enumerate(self._holders):
+            present = by_member.get(holder) if holder is not None else None
             if present is not None and present.may_train:
-                taken.append((slot, present))
-            elif waiting or occupant is not None:
-                changes.append(self._give(slot, waiting.popleft() if waiting else None))
-        # Turns end only after the free slots are filled: nobody yields while another slot is empty.
-        for slot, present in taken:
+                kept.append((slot, present))
+            elif waiting or holder is not None:
+                handovers.append(self._give(slot, waiting.popleft() if waiting else None))
+        # Turns end only after the free slots are filled: no member yields while another slot is empty.
+        for slot, present in kept:
             if waiting and self._must_yield(slot, present, waiting[0]):
-                changes.append(self._give(slot, waiting.popleft()))
-        return sorted(changes, key=lambda change: change.slot)
+                handovers.append(self._give(slot, waiting.popleft()))
+        return sorted(handovers, key=lambda handover: handover.slot)
 
-    def _give(self, slot: int, candidate: Candidate | None) -> Change:
-        change = Change(slot, self._occupants[slot], candidate.member if candidate else None)
-        self._occupants[slot] = change.enters
+    def _give(self, slot: int, candidate: Candidate | None) -> Handover:
+        handover = Handover(slot, self._holders[slot], candidate.member if candidate else None)
+        self._holders[slot] = handover.enters
         self._entered_frames[slot] = candidate.frames if candidate else 0
-        return change
+        return handover
 
     def _must_yield(self, slot: int, present: Candidate, next_one: Candidate) -> bool:
-        if self._turn_frames is None:
+        if self._slot_frames is None:
             return False
-        over = present.frames - self._entered_frames[slot] >= self._turn_frames
+        over = present.frames - self._entered_frames[slot] >= self._slot_frames
         return over and next_one.frames < present.frames

@@ -1,4 +1,4 @@
-"""The way of decisions to the learners: each becomes edits of members, sent in order, one comparison at a time."""
+"""The way of changes to the learners: each becomes an edit of a member, sent in order, one comparison at a time."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
-from pbt_rl.pbt.decisions import Continue, Decision, Mutate, Replace, Restart, StateKey, Stop
+from pbt_rl.pbt.changes import Change
+from pbt_rl.pbt.decisions import StateKey
 from pbt_rl.population.population import Population
 from pbt_rl.wire.messages import Applied, Edit
 
 Message = tuple[Any, ...]
 BORROWED = -1
-"""Remembered under this instead of a generation: a donor that is itself changed by the same comparison."""
+"""Stands for the generation of a donor that is remembered because the same comparison changes it."""
 
 
 @dataclass
@@ -25,14 +26,14 @@ class Pending:
     decided: float
     """time.perf_counter() when the controller had decided."""
     crosses: bool
-    """The donor is on another pack: its state is fetched first."""
+    """The donor is on another pack: its state is exported first."""
 
 
 class Dispatch:
-    """Counts decisions as made and has them applied.
+    """Applies changes to the population at once, and to the learners in order.
 
-    A donor is what it was before any decision of its comparison: one that changes itself is remembered first. What
-    the controller wants remembered is kept before anything is applied, and forgotten after all of it was.
+    A donor that the same comparison changes is remembered first, so that it gives the state from before. States that
+    the controller wants remembered are kept before any edit is sent, and forgotten after all of them were.
     """
 
     def __init__(
@@ -46,20 +47,20 @@ class Dispatch:
 
     @property
     def busy(self) -> bool:
-        """Something is still on its way."""
+        """Some message waits, or some edit is not applied yet."""
         return bool(self._queue or self._sent)
 
-    def enact(self, decisions: Sequence[Decision], remembered: frozenset[StateKey]) -> None:
-        """Take up the decisions of one comparison. remembered: what the controller wants kept from now on."""
+    def enact(self, changes: Sequence[Change], remembered: frozenset[StateKey]) -> None:
+        """Apply the changes of one comparison. remembered: the states that the controller wants kept from now on."""
         decided = time.perf_counter()
-        borrowed = _changing_donors(decisions)
+        borrowed = _changing_donors(changes)
         for key in [
             *sorted(remembered - self._remembered),
             *((donor, BORROWED) for donor in sorted(borrowed)),
         ]:
             self._queue.append((self._pack_of[key[0]], ("remember", *key)))
-        for decision in decisions:
-            self._take(decision, borrowed, decided)
+        for change in changes:
+            self._take(change, borrowed, decided)
         for key in [
             *sorted(self._remembered - remembered),
             *((donor, BORROWED) for donor in sorted(borrowed)),
@@ -68,38 +69,33 @@ class Dispatch:
         self._remembered = remembered
         self._send_next()
 
-    def _take(self, decision: Decision, borrowed: set[int], decided: float) -> None:
-        """Count a decision as made; the member's window starts empty at once."""
-        member = self._population.members[decision.member]
-        member.best = None
-        if isinstance(decision, Continue | Restart):
-            member.until_frames = until = decision.until_frames
-            if until is not None:
-                self._send(self._pack_of[decision.member], ("limit", decision.member, until))
-        if isinstance(decision, Continue):
+    def _take(self, change: Change, borrowed: set[int], decided: float) -> None:
+        """Apply a change to the population, whose windows start empty at once, and queue its edit."""
+        self._population.members[change.member].apply(change)
+        if change.until_frames is not None:
+            self._send(self._pack_of[change.member], ("limit", change.member, change.until_frames))
+        if change.values is None:
             return
-        if isinstance(decision, Stop):
-            member.stopped = True
-            return
-        member.change(decision.values)
-        weights: Literal["keep", "copy", "import", "fresh"] = "keep"
-        donor, donor_generation = None, None
-        if isinstance(decision, Replace):
-            donor, donor_generation = decision.donor, decision.donor_generation
-            if decision.copy != "hypers":
-                near = self._pack_of[donor] == self._pack_of[decision.member]
-                weights = "copy" if near else "import"
-                if donor_generation is None and donor in borrowed:
-                    donor_generation = BORROWED
-        elif isinstance(decision, Restart):
-            weights = "fresh"
-        edit = Edit(decision.member, member.generation, weights, donor, decision.values, donor_generation)
-        self._queue.append(Pending(edit, decided, crosses=weights == "import"))
-        self.replacements += isinstance(decision, Replace)
-        self.mutations += isinstance(decision, Mutate)
+        donor, generation = change.source or (None, None)
+        crosses = False
+        if change.weights_from is not None:
+            crosses = self._pack_of[change.weights_from[0]] != self._pack_of[change.member]
+        if not change.remembered:
+            generation = BORROWED if change.weights_from is not None and donor in borrowed else None
+        edit = Edit(
+            change.member,
+            change.generation,
+            "import" if crosses else change.weights,
+            donor,
+            change.values,
+            generation,
+        )
+        self._queue.append(Pending(edit, decided, crosses))
+        self.replacements += change.decision == "replace"
+        self.mutations += change.decision == "mutate"
 
     def _send_next(self) -> None:
-        """Send on what waits; an edit that crosses packs has the exchange memory to itself until it is applied."""
+        """Send what waits, except while an edit that crosses packs holds the exchange memory."""
         while self._queue and not any(p.crosses for p in self._sent.values()):
             item = self._queue.popleft()
             if not isinstance(item, Pending):
@@ -114,21 +110,20 @@ class Dispatch:
                 self._send(self._pack_of[item.edit.member], ("edit", item.edit))
 
     def exported(self, donor: int) -> None:
-        """The donor's state lies in the exchange memory."""
+        """Send the edit that waits for this donor's state, which is in the exchange memory now."""
         for pending in self._sent.values():
             if pending.crosses and pending.edit.donor == donor:
                 self._send(self._pack_of[pending.edit.member], ("edit", pending.edit))
 
     def applied(self, applied: Applied) -> Pending:
-        """An edit was applied; the next ones go on their way."""
+        """Returns the edit that was applied, and sends the next ones."""
         pending = self._sent.pop(applied.member)
         self._send_next()
         return pending
 
 
-def _changing_donors(decisions: Sequence[Decision]) -> set[int]:
-    """Members whose weights are copied, as they are, by one decision and changed by another."""
-    copies = [d for d in decisions if isinstance(d, Replace) and d.copy != "hypers"]
-    changed = {d.member for d in copies} | {d.member for d in decisions if isinstance(d, Restart)}
-    donors = {d.donor for d in copies if d.donor_generation is None and d.donor != d.member}
-    return donors & changed
+def _changing_donors(changes: Sequence[Change]) -> set[int]:
+    """Returns the members whose present weights one change copies and another one changes."""
+    changed = {c.member for c in changes if c.weights != "keep"}
+    copied = [(c.member, c.weights_from) for c in changes if not c.remembered]
+    return {source[0] for member, source in copied if source is not None and source[0] != member} & changed

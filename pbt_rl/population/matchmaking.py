@@ -1,12 +1,12 @@
-"""Who meets whom in environments of several agents. Pure: no processes, no torch.
+"""Matchmaking for environments of several agents. Pure: no processes, no torch.
 
 A matchup of a unit is a permutation (environment, seat) -> row, [E, S]; row r belongs to slot r // b of its pack.
-Whatever the scheme, every slot has exactly its b rows in it, so packing and learning know nothing of matchups.
+With every scheme, a matchup holds exactly the b rows of every slot, so packing and learning do not depend on it.
 
-    self          all seats of an environment by one member
-    round-robin   every member meets every other equally often: the pair that has met least meets next
+    self          one member takes all seats of an environment
+    round-robin   all members play each other equally often: the pair with the fewest games plays next
     random        opponents are drawn uniformly from the other members
-    prioritised   opponents that one beats least are drawn most (prioritised fictitious self-play, Vinyals et al.
+    prioritised   opponents that a member beats least are drawn most (prioritised fictitious self-play, Vinyals et al.
                   2019, "Grandmaster level in StarCraft II", Methods: weight (1 - P[win])^p)
 
 Axes: P slots of a pack, U units, E environments of a unit, S seats of an environment.
@@ -28,10 +28,10 @@ from pbt_rl.options import option
 
 Scheme = Literal["self", "round-robin", "random", "prioritised"]
 Pick = Callable[[list[int], list[int]], int]
-"""(slots that sit in the game already, candidates) -> the candidate who sits down next."""
+"""(slots in the game so far, candidates) -> the candidate that takes the next seat."""
 
 MANY_GAMES = 64
-"""Above this a unit's games are not evened out pair by pair: 184 of them took 1.5 s, between two comparisons."""
+"""With more games a unit is not evened out pair by pair: 184 games took 1.5 s, between two comparisons."""
 
 
 @dataclass(frozen=True)
@@ -60,37 +60,40 @@ class MatchupConfig:
 
 
 class Matchmaker:
-    """Makes the matchups of one pack, one after the other. The same seed and win rates make the same ones."""
+    """Makes the matchups of one pack, one after the other. Equal seeds and win rates make equal matchups."""
 
     def __init__(
         self, config: MatchupConfig, slots: int, envs: int, units: int, seats: int, seed: int
     ) -> None:
         assert slots * envs % seats == 0
-        self._config, self._places, self._envs = config, slots, envs
+        self._config, self._slots, self._envs = config, slots, envs
         self._units, self._seats = units, seats
         self._rng = Random(seed)
-        self._met_PP = np.zeros((slots, slots), np.int64)
+        self._played_PP = np.zeros((slots, slots), np.int64)
 
     def next(self, win_rate: Callable[[int, int], float]) -> NDArray[np.int64]:
-        """Matchups of all units, [U, E, S]. win_rate: (slot, other slot) -> share that the first one wins."""
-        alone = self._places == 1 or self._config.scheme == "self"
+        """Returns the matchups of all units, [U, E, S].
+
+        win_rate: (slot, other slot) -> share of games that the first one wins.
+        """
+        alone = self._slots == 1 or self._config.scheme == "self"
         pick = self._pick(win_rate)
         units = []
         for _ in range(self._units):
             if alone:
                 games = [
-                    [p] * self._seats for p in range(self._places) for _ in range(self._envs // self._seats)
+                    [p] * self._seats for p in range(self._slots) for _ in range(self._envs // self._seats)
                 ]
             else:
-                games = make_games(self._places, self._envs, self._seats, pick)
+                games = make_games(self._slots, self._envs, self._seats, pick)
             for game in games:
                 self._rng.shuffle(game)
                 for p, q in combinations(game, 2):
-                    self._met_PP[p, q] += 1
-                    self._met_PP[q, p] += p != q
+                    self._played_PP[p, q] += 1
+                    self._played_PP[q, p] += p != q
             if self._config.scheme == "round-robin" and not alone and len(games) <= MANY_GAMES:
-                even_out(games, self._met_PP)
-            units.append(games_to_rows(games, self._places, self._envs))
+                even_out(games, self._played_PP)
+            units.append(games_to_rows(games, self._slots, self._envs))
         return np.stack(units)
 
     def _pick(self, win_rate: Callable[[int, int], float]) -> Pick:
@@ -102,20 +105,20 @@ class Matchmaker:
                 [hard_weight(win_rate(game[0], q), self._config.power) for q in candidates],
             )[0]
         return lambda game, candidates: min(
-            candidates, key=lambda q: (sum(self._met_PP[q, p] for p in game), q)
+            candidates, key=lambda q: (sum(self._played_PP[q, p] for p in game), q)
         )
 
 
 def hard_weight(win_rate: float, power: float) -> float:
-    """f_hard of Vinyals et al. 2019, with a floor: who always loses is met now and then all the same."""
+    """f_hard of Vinyals et al. 2019, with a floor: an opponent that always loses is still drawn now and then."""
     return float(max(1.0 - win_rate, 0.05) ** power)
 
 
 def make_games(slots: int, envs: int, seats: int, pick: Pick) -> list[list[int]]:
-    """Fill slots * envs / seats games so that every slot sits in `envs` seats.
+    """Returns slots * envs / seats games in which every slot has `envs` seats.
 
-    The slot with the most seats left opens a game, so that (in games of two) none is left over to play itself. Nobody
-    sits twice in a game while there are others.
+    The slot with the most seats left opens a game, so that (in games of two) none is left over to play itself. A slot
+    takes a second seat of a game only if no other slot has one left.
     """
     left = [envs] * slots
     games = []
@@ -133,11 +136,12 @@ def make_games(slots: int, envs: int, seats: int, pick: Pick) -> list[list[int]]
     return games
 
 
-def even_out(games: list[list[int]], met_PP: NDArray[np.int64]) -> None:
-    """Let two players of two games change places wherever that makes the numbers of meetings more alike.
+def even_out(games: list[list[int]], played_PP: NDArray[np.int64]) -> None:
+    """Exchange two players of two games whenever that makes the numbers of games per pair more alike.
 
-    met_PP: [P, P] meetings so far, these games included; symmetric. Both are changed in place. A change is made where
-    it lowers the sum of the squared numbers: (m + 1)^2 - m^2 = 2 m + 1 for a new meeting, 1 - 2 m for one given up.
+    played_PP: [P, P] games of each pair, these ones included; symmetric. Both are changed in place. An exchange is
+    made if it lowers the sum of the squared numbers: (m + 1)^2 - m^2 = 2 m + 1 for a new pair, 1 - 2 m for one given
+    up.
     """
     for one, other in combinations(games, 2):
         for a, b in product(range(len(one)), range(len(other))):
@@ -145,21 +149,21 @@ def even_out(games: list[list[int]], met_PP: NDArray[np.int64]) -> None:
             with_x, with_y = one[:a] + one[a + 1 :], other[:b] + other[b + 1 :]
             if x == y or y in with_x or x in with_y:
                 continue
-            given_up = sum(met_PP[x, p] for p in with_x) + sum(met_PP[y, p] for p in with_y)
-            new = sum(met_PP[y, p] for p in with_x) + sum(met_PP[x, p] for p in with_y)
+            given_up = sum(played_PP[x, p] for p in with_x) + sum(played_PP[y, p] for p in with_y)
+            new = sum(played_PP[y, p] for p in with_x) + sum(played_PP[x, p] for p in with_y)
             if given_up - new <= len(with_x) + len(with_y):
                 continue
             one[a], other[b] = y, x
             for group, leaves, comes in ((with_x, x, y), (with_y, y, x)):
                 for p in group:
-                    met_PP[leaves, p] -= 1
-                    met_PP[p, leaves] -= 1
-                    met_PP[comes, p] += 1
-                    met_PP[p, comes] += 1
+                    played_PP[leaves, p] -= 1
+                    played_PP[p, leaves] -= 1
+                    played_PP[comes, p] += 1
+                    played_PP[p, comes] += 1
 
 
 def games_to_rows(games: Sequence[Sequence[int]], slots: int, envs: int) -> NDArray[np.int64]:
-    """[E, S] rows: every slot gives its rows slot * envs, slot * envs + 1, ... in the order of the games."""
+    """Returns [E, S] rows: those of a slot, slot * envs, slot * envs + 1, ..., in the order of its games."""
     given = [0] * slots
     rows = np.zeros((len(games), len(games[0])), np.int64)
     for e, game in enumerate(games):
@@ -170,12 +174,12 @@ def games_to_rows(games: Sequence[Sequence[int]], slots: int, envs: int) -> NDAr
     return rows
 
 
-def meetings(row_UES: NDArray[np.int64], slots: int, envs: int) -> list[list[int]]:
-    """[P, P]: how many seats of slot q sit in the environments of each seat of slot p; for the record."""
+def games_between(row_UES: NDArray[np.int64], slots: int, envs: int) -> list[list[int]]:
+    """Returns [P, P]: the number of pairs of seats that slots p and q hold in the same environment; for the record."""
     count = np.zeros((slots, slots), np.int64)
-    place_GS = row_UES.reshape(-1, row_UES.shape[-1]) // envs
-    for a in range(place_GS.shape[1]):
-        for b in range(place_GS.shape[1]):
+    slot_GS = row_UES.reshape(-1, row_UES.shape[-1]) // envs
+    for a in range(slot_GS.shape[1]):
+        for b in range(slot_GS.shape[1]):
             if a != b:
-                np.add.at(count, (place_GS[:, a], place_GS[:, b]), 1)
+                np.add.at(count, (slot_GS[:, a], slot_GS[:, b]), 1)
     return [[int(n) for n in row] for row in count]

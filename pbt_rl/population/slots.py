@@ -1,4 +1,4 @@
-"""Which members hold the slots of the packs: feeds `SlotAssigner` and turns its changes into messages."""
+"""Slots of all packs of a run: one `SlotAssigner` per pack, and its handovers as messages to the learners."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from pbt_rl.wire.messages import SlotChange
 
 
 class Slots:
-    """The slots of all packs. Keeps `Member.parked`.
+    """The slots of all packs. Keeps `Member.parked` up to date.
 
-    turn_frames: see SlotAssigner. budget_frames: a member that has them makes way for one that waits for its slot; None
-    where the controller sets every limit.
+    slot_frames: see SlotAssigner. budget_frames: with this many a member leaves its slot to one that waits for it; None
+    if the controller sets every limit.
     """
 
     def __init__(
-        self, plan: Plan, population: Population, turn_frames: int | None, budget_frames: int | None
+        self, plan: Plan, population: Population, slot_frames: int | None, budget_frames: int | None
     ) -> None:
         self._plan, self._population, self._budget = plan, population, budget_frames
-        self._slots = [SlotAssigner(len(p.members), p.slots, turn_frames) for p in plan.packs]
-        self._reports_in_vain = [0] * len(plan.packs)
+        self._slots = [SlotAssigner(len(p.members), p.slots, slot_frames) for p in plan.packs]
+        self._idle_reports = [0] * len(plan.packs)
         self._note_parked()
 
     def start(self) -> list[tuple[int, SlotChange]]:
-        """Who holds the slots at first, pack by pack."""
+        """Returns (pack, slot change) for every slot that a member holds at the start."""
         return [
             (number, SlotChange(slot, None, member, 0, self._population.members[member].values))
             for number, pack in enumerate(self._plan.packs)
@@ -32,21 +32,21 @@ class Slots:
         ]
 
     def members_of(self, pack: int) -> list[int | None]:
-        """Who holds the slots of a pack, slot by slot."""
+        """Returns the member that holds each slot of a pack."""
         members = self._plan.packs[pack].members
-        return [None if i is None else members[i] for i in self._slots[pack].occupants]
+        return [None if i is None else members[i] for i in self._slots[pack].holders]
 
     def assign(self) -> list[tuple[int, SlotChange]]:
-        """Let slots change hands: (pack, what its learner must do)."""
+        """Hand slots over; returns (pack, what its learner must do)."""
         moves = []
         for number, (pack, slots) in enumerate(zip(self._plan.packs, self._slots, strict=True)):
-            for change in slots.assign(self._candidates(pack)):
+            for handover in slots.assign(self._candidates(pack)):
                 leaves, enters = (
-                    None if i is None else pack.members[i] for i in (change.leaves, change.enters)
+                    None if i is None else pack.members[i] for i in (handover.leaves, handover.enters)
                 )
                 member = None if enters is None else self._population.members[enters]
                 move = SlotChange(
-                    change.slot,
+                    handover.slot,
                     leaves,
                     enters,
                     0 if member is None else member.generation,
@@ -62,25 +62,30 @@ class Slots:
 
     def _limit(self, pack: PackPlan, member: Member) -> int | None:
         limits = [member.until_frames]
-        if pack.slots < len(pack.members):  # else nobody waits for its slot: it goes on while others catch up
+        if pack.slots < len(
+            pack.members
+        ):  # else no member waits for a slot: it trains on while others catch up
             limits.append(self._budget)
         return min((limit for limit in limits if limit is not None), default=None)
 
     def _note_parked(self) -> None:
         for pack, slots in zip(self._plan.packs, self._slots, strict=True):
             for i, member in enumerate(pack.members):
-                self._population.members[member].parked = i not in slots.occupants
+                self._population.members[member].parked = i not in slots.holders
 
     # -- the end --------------------------------------------------------------------------------------------
 
-    def heard(self, pack: int) -> None:
-        """A learner's report was taken in, and the controller has seen it."""
+    def note_report(self, pack: int) -> None:
+        """Count a report of a learner, after the controller has observed it."""
         if any(c.may_train for p in self._plan.packs for c in self._candidates(p)):
-            self._reports_in_vain = [0] * len(self._reports_in_vain)
+            self._idle_reports = [0] * len(self._idle_reports)
         else:
-            self._reports_in_vain[pack] += 1
+            self._idle_reports[pack] += 1
 
     @property
     def stuck(self) -> bool:
-        """Nobody may train, and the controller has seen all there is: the first report of each may be an old one."""
-        return min(self._reports_in_vain) >= 2
+        """Whether no member may train, and no report that could change this is still to come.
+
+        Two reports of every learner are waited for: the first may be older than the last decisions.
+        """
+        return min(self._idle_reports) >= 2

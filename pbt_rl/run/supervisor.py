@@ -38,11 +38,11 @@ from pbt_rl.display.terminal import Terminal, applied_text, print_leaderboard, s
 from pbt_rl.display.view import RunView
 from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.errors import RunFailed
-from pbt_rl.pbt.decisions import Stop
+from pbt_rl.pbt.changes import changes
 from pbt_rl.pbt.hypers import SHAPING, Values
 from pbt_rl.plan import Machine
 from pbt_rl.population.dispatch import Dispatch
-from pbt_rl.population.matchmaking import meetings
+from pbt_rl.population.matchmaking import games_between
 from pbt_rl.population.population import Population
 from pbt_rl.population.ratings import Ratings
 from pbt_rl.population.slots import Slots
@@ -257,7 +257,7 @@ class Supervisor:
         self._pace.note(self._population.frames, report.stage_seconds)
         if not self._dispatch.busy:
             self._observe()
-            self._turns.heard(pack)
+            self._turns.note_report(pack)
         if 0 < self._next_save_frames <= self._population.least_frames:
             self._save_snapshot()
 
@@ -274,13 +274,14 @@ class Supervisor:
         if decisions:
             self._journal.round(seen, decisions)
             self._board.population_images()
-            for decision in decisions:
-                if isinstance(decision, Stop):
+            made = changes(decisions, self._population.generations)
+            for decision, change in zip(decisions, made, strict=True):
+                if change.stopped:
                     self._screen.event(f"member {decision.member} is stopped: {decision.reason}")
             remembered = self._controller.remembers()
             if self._population.ratings is not None:
-                self._population.ratings.follow(decisions, remembered)
-            self._dispatch.enact(decisions, remembered)
+                self._population.ratings.follow(made, remembered)
+            self._dispatch.enact(made, remembered)
             self._meetings.due = True
         self._give_places()
 
@@ -324,7 +325,7 @@ class Supervisor:
     def _journal_matchup(self, pack: int, version: int, row_UES: NDArray[np.int64]) -> None:
         plan = self._facts.plan.packs[pack]
         who = {"pack": pack, "version": version, "slots": self._turns.members_of(pack)}
-        met = meetings(row_UES, plan.slots, plan.envs_per_policy)
+        met = games_between(row_UES, plan.slots, plan.envs_per_policy)
         self._journal.write("matchup", self._population.least_frames, **who, meetings=met)
 
     def _write_member(self, member: int, values: Values) -> None:

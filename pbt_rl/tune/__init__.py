@@ -1,4 +1,32 @@
 """Population-based training of anything that trains, in one process or several.
 
-Imports pbt, wire and record; no torch and no reinforcement learning.
+Imports pbt, population, wire and record; no torch and no reinforcement learning. Each name below is imported when it
+is first used.
 """
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pbt_rl.tune.api import run
+    from pbt_rl.tune.result import Evaluation, Outcome, Result
+    from pbt_rl.tune.simulation import Simulation, Stay, simulate
+    from pbt_rl.tune.workers import Member
+
+__all__ = ["Evaluation", "Member", "Outcome", "Result", "Simulation", "Stay", "run", "simulate"]
+
+_MODULES = {
+    "api": ("run",),
+    "result": ("Evaluation", "Outcome", "Result"),
+    "simulation": ("Simulation", "Stay", "simulate"),
+    "workers": ("Member",),
+}
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_MODULE_OF[name]}"), name)

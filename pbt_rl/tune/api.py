@@ -4,8 +4,8 @@
                   ^ step, evaluate                     | state, load, new hypers
                   +------------------------------------+
 
-All members that have a slot take the same number of steps, then each is evaluated, then the controller is asked.
-So a run is repeatable however many processes share the work: nobody's speed decides anything.
+All members that hold a slot take the same number of steps, then each is evaluated, then the controller observes them.
+A run is therefore repeatable with any number of processes: no decision depends on the speed of a member.
 """
 
 from __future__ import annotations
@@ -17,9 +17,12 @@ from typing import TYPE_CHECKING, Any
 from pbt_rl.errors import require
 from pbt_rl.pbt.decisions import Controller
 from pbt_rl.pbt.hypers import HyperSpec
+from pbt_rl.pbt.member import MemberRecord
+from pbt_rl.pbt.objectives import ObjectiveWindow
 from pbt_rl.population.assigner import SlotAssigner
-from pbt_rl.tune.training import Result, Row, Training
-from pbt_rl.tune.workers import LocalCrew, Member, WorkerCrew
+from pbt_rl.tune.result import Result
+from pbt_rl.tune.training import Training
+from pbt_rl.tune.workers import LocalPool, Member, ProcessPool
 
 if TYPE_CHECKING:
     from pbt_rl.record.journal import Journal
@@ -34,61 +37,65 @@ def run(
     evaluate_every: int = 1,
     window: int = 1,
     table: Mapping[str, HyperSpec] | None = None,
-    resident: int = 0,
-    turn_steps: int | None = None,
+    slots: int = 0,
+    slot_steps: int | None = None,
     workers: int = 0,
     journal: Path | None = None,
     seed: int = 0,
 ) -> Result:
     """Train a population until every member that was not stopped has taken `steps` steps.
 
-    - members: the members themselves, or a factory `make_member(index)` and `num_members`. Indices 0 .. N - 1 are the
-      members at the start; a member that is restarted is made with the next index, so a factory that seeds by
-      it gives other weights. (Members that were given as such go back to the state that they came with.)
+    - members: the members themselves, or a factory `make_member(index)` and `num_members`. The members at the start
+      have the indices 0 .. N - 1; a restarted member is made with the next index, so a factory that seeds by it gives
+      other weights. (Members passed as such restart from the state that they were passed in.)
     - controller: its clock, the *frames* of its reports, is the number of steps that a member has taken.
-    - evaluate_every: steps between two evaluations, after which the controller is asked (also before the first
-      step). window: an objective is the mean of at most this many last evaluations since the member changed.
-    - table: with it, `step` is given `decode`d hypers (integers, choices, tuples), without it plain numbers.
-    - resident: how many members may train at a time; 0: all. Where members take turns, the least trained first, a turn
-      has `turn_steps` steps; None: a member keeps its slot until it is stopped, waits for a decision or is done.
-    - workers: 0 or 1: all in this process; more: each member lives in one of so many processes. The result is the
-      same, if members draw from generators of their own.
-    - journal: file to write the run's record to, as `pbt-rl train` does (`runs/NAME/journal.jsonl`).
-    - seed: noted in the journal; the controller and the members bring their own.
+    - evaluate_every: steps between two evaluations. The controller observes after each, and before the first step.
+      window: an objective is the mean of at most this many last evaluations since the member's last change.
+    - table: with it, `step` receives `decode`d hypers (integers, choices, tuples), without it plain numbers.
+    - slots: number of members that train at a time, the least trained first; 0: all. slot_steps: with fewer slots than
+      members, a member leaves its slot to a less trained one after this many steps; None: it keeps the slot until it is
+      stopped, waits for a decision or is done.
+    - workers: 0 or 1: all members in this process; more: in this many processes. The result is the same if members
+      draw from random generators of their own.
+    - journal: file for the record of the run, in the format of `pbt-rl train` (`runs/NAME/journal.jsonl`).
+    - seed: only noted in the journal; the controller and the members have seeds of their own.
 
     A member whose code raises is *broken*: it is reported as such, with NaN for its objective, its steps pass without
-    work, and a decision that brings new weights heals it. RunFailed if all are broken, or if a worker died.
+    work, and a decision that brings new weights repairs it. Raises RunFailed if all are broken, or if a worker died.
     """
     require(steps > 0, "steps", steps, "give 1 or more")
     require(evaluate_every > 0, "evaluate-every", evaluate_every, "give 1 or more")
     require(window > 0, "window", window, "give 1 or more")
     require(workers >= 0, "workers", workers, "give 0 or more")
     if callable(members):
-        require(bool(num_members), "num-members", num_members, "say how many members the factory is to make")
+        require(
+            bool(num_members), "num-members", num_members, "give the number of members that the factory makes"
+        )
         make, count = members, num_members or 0
     else:
         require(workers <= 1, "workers", workers, "give a factory: members cannot move to other processes")
         make, count = list(members).__getitem__, len(members)
         require(count > 0, "members", members, "give 1 or more")
-    require(0 <= resident <= count, "resident", resident, f"give 0 (all) to {count}")
-    crew = WorkerCrew(make, min(workers, count)) if workers > 1 else LocalCrew(make)
+    require(0 <= slots <= count, "slots", slots, f"give 0 (all) to {count}")
+    pool = ProcessPool(make, min(workers, count)) if workers > 1 else LocalPool(make)
     record = None
     try:
-        facts = {
+        options = {
             "steps": steps,
             "num_members": count,
             "evaluate_every": evaluate_every,
             "window": window,
-            "resident": resident,
-            "turn_steps": turn_steps,
+            "slots": slots,
+            "slot_steps": slot_steps,
             "controller": type(controller).__name__,
         }
-        record = _open_journal(journal, facts, seed, table)
+        record = _open_journal(journal, options, seed, table)
+        initial = controller.initial(count)
         training = Training(
-            crew,
+            pool,
             controller,
-            [Row(i, values, window) for i, values in enumerate(controller.initial(count))],
-            SlotAssigner(count, resident or count, turn_steps),
+            [MemberRecord(i, v, ObjectiveWindow(tasks=1, window=window)) for i, v in enumerate(initial)],
+            SlotAssigner(count, slots or count, slot_steps),
             record,
             table,
             steps,
@@ -97,13 +104,13 @@ def run(
         )
         return training.run()
     finally:
-        crew.close()
+        pool.close()
         if record is not None:
             record.close()
 
 
 def _open_journal(
-    path: Path | None, facts: dict[str, Any], seed: int, table: Mapping[str, HyperSpec] | None
+    path: Path | None, options: dict[str, Any], seed: int, table: Mapping[str, HyperSpec] | None
 ) -> Journal | None:
     if path is None:
         return None
@@ -111,5 +118,5 @@ def _open_journal(
 
     path.parent.mkdir(parents=True, exist_ok=True)
     journal = Journal(path)
-    journal.start({"api": "pbt_rl.pbt.run", **facts}, seed, {"table": dict(table or {})})
+    journal.start({"api": "pbt_rl.tune.run", **options}, seed, {"table": dict(table or {})})
     return journal

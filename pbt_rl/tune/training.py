@@ -1,165 +1,37 @@
-"""One run of `members.run`: who trains next, what the controller says, and what becomes of it."""
+"""The loop of `tune.run`: train, evaluate, compare, apply."""
 
 from __future__ import annotations
 
 import math
 import pickle
-from collections import deque
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pbt_rl.errors import RunFailed
-from pbt_rl.pbt.decisions import (
-    Continue,
-    Controller,
-    Decision,
-    MemberReport,
-    PopulationReport,
-    Replace,
-    Restart,
-    StateKey,
-    Stop,
-)
-from pbt_rl.pbt.exploit.truncation import mean_objective
-from pbt_rl.pbt.hypers import HyperSpec, Values, decode
+from pbt_rl.pbt.changes import Change, changes
+from pbt_rl.pbt.decisions import Controller, PopulationReport, StateKey
+from pbt_rl.pbt.hypers import HyperSpec, decode
 from pbt_rl.pbt.lineage import Lineage
+from pbt_rl.pbt.member import MemberRecord
 from pbt_rl.population.assigner import Candidate, SlotAssigner
-from pbt_rl.tune.workers import Crew, Failure, Load, Make, Order, Save, Train
+from pbt_rl.tune.result import Evaluation, Outcome, Result
+from pbt_rl.tune.workers import Failure, Load, Make, Pool, Save, Task, Train
 
 if TYPE_CHECKING:
     from pbt_rl.record.journal import Journal
 
 PROGRESS_EVENTS = 200
-"""At most about so many `progress` events are written in one run."""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """One member at the end. objective: the mean of its last evaluations; None if it is broken."""
-
-    member: int
-    values: Values
-    objective: float | None
-    steps: int
-    generation: int
-    stopped: bool
-    broken: bool
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """One evaluation: whose, after how many of its steps, and what it gave."""
-
-    member: int
-    generation: int
-    steps: int
-    objective: float
-
-
-@dataclass(frozen=True)
-class Result:
-    """What a run came to.
-
-    members: in order of id. best: id of the member of the highest finite objective, stopped or not; ties go to the
-    lower id. best_state: its `state()`. Both None if no member has such an objective.
-    history: all evaluations, as they came.
-    """
-
-    members: tuple[Outcome, ...]
-    best: int | None
-    best_state: Any
-    lineage: Lineage
-    history: tuple[Evaluation, ...]
-
-    @property
-    def objectives(self) -> list[float | None]:
-        """Of all members, in order of id."""
-        return [m.objective for m in self.members]
-
-    @property
-    def values(self) -> list[Values]:
-        """Final values of all members, in order of id."""
-        return [m.values for m in self.members]
-
-
-@dataclass(eq=False)
-class Row:
-    """What the run knows of one member."""
-
-    id: int
-    values: Values
-    window: int
-    generation: int = 0
-    frames: int = 0
-    evaluations: int = 0
-    """Since the last change."""
-    objectives: deque[float] = field(init=False)
-    best: float | None = None
-    until_frames: int | None = None
-    stopped: bool = False
-    broken: bool = False
-
-    def __post_init__(self) -> None:
-        self.values = dict(self.values)
-        self.objectives = deque(maxlen=self.window)
-
-    @property
-    def objective(self) -> float | None:
-        """Mean of the window; None while it is empty, NaN if one of them is not finite."""
-        return mean_objective(self.objectives) if self.objectives else None
-
-    def note(self, objective: float) -> None:
-        """Take in an evaluation."""
-        self.objectives.append(objective)
-        self.evaluations += 1
-        mean = mean_objective(self.objectives)
-        if not math.isnan(mean):
-            self.best = mean if self.best is None else max(self.best, mean)
-
-    def change(self, values: Values) -> None:
-        """Begin a new generation: nothing measured before counts for it."""
-        self.values = dict(values)
-        self.generation += 1
-        self.evaluations = 0
-        self.objectives.clear()
-        self.best = None
-
-    def breaks(self) -> None:
-        """Its code raised: what was measured before does not speak for it any more."""
-        self.broken = True
-        self.objectives.clear()
-        self.note(math.nan)
-
-    def report(self) -> MemberReport:
-        """What the controller may know."""
-        return MemberReport(
-            member=self.id,
-            frames=self.frames,
-            objectives=tuple(self.objectives),
-            episodes=self.evaluations,
-            generation=self.generation,
-            values=dict(self.values),
-            best=self.best,
-            broken=self.broken,
-        )
-
-    def outcome(self) -> Outcome:
-        """What the user gets."""
-        objective = None if self.broken else self.objective
-        return Outcome(
-            self.id, dict(self.values), objective, self.frames, self.generation, self.stopped, self.broken
-        )
+"""About this many `progress` events are written per run, at most."""
 
 
 class Training:
-    """One run: who trains next, what the controller says, and what becomes of it."""
+    """One run. A member's clock, the *frames* of its reports, counts its steps."""
 
     def __init__(
         self,
-        crew: Crew,
+        pool: Pool,
         controller: Controller,
-        rows: list[Row],
+        members: list[MemberRecord],
         slots: SlotAssigner,
         journal: Journal | None,
         table: Mapping[str, HyperSpec] | None,
@@ -168,13 +40,13 @@ class Training:
         *,
         given: bool,
     ) -> None:
-        self._crew, self._controller, self._rows, self._slots = crew, controller, rows, slots
+        """given: the user passed the members themselves, so a restart loads their first state."""
+        self._pool, self._controller, self._members, self._slots = pool, controller, members, slots
         self._journal, self._table = journal, table
         self._steps, self._evaluate_every = steps, evaluate_every
         self._given = given
         self._first_states: dict[int, Any] = {}
-        """Of members that were given: what a restart goes back to."""
-        self._next_index = len(rows)
+        self._next_index = len(members)
         self._remembered: dict[StateKey, Any] = {}
         """(member, generation) -> its pickled state, or the Failure in place of one."""
         self._lineage = Lineage()
@@ -186,127 +58,114 @@ class Training:
         """Train to the end."""
         self._begin()
         self._observe()
-        while turns := self._turns():
-            self._train(turns)
+        while due := self._due():
+            self._train(due)
             self._observe()
-            if all(row.broken for row in self._rows):
+            if all(m.broken for m in self._members):
                 raise RunFailed(f"every member is broken; the last one:\n{self._cause}")
-            if sum(row.frames for row in self._rows) >= self._next_progress:
+            if sum(m.frames for m in self._members) >= self._next_progress:
                 self._write_progress()
-        changed = [r for r in self._rows if not (r.objectives or r.stopped or r.broken)]
+        changed = [m for m in self._members if not (m.objectives.rounds or m.stopped or m.broken)]
         self._train(dict.fromkeys(changed, 0))
         return self._end()
 
     @property
-    def _live(self) -> list[Row]:
-        return [row for row in self._rows if not row.stopped]
+    def _live(self) -> list[MemberRecord]:
+        return [m for m in self._members if not m.stopped]
 
     @property
     def _clock(self) -> int:
-        return min((row.frames for row in self._live), default=0)
+        return min((m.frames for m in self._live), default=0)
 
     # -- training -------------------------------------------------------------------------------------------
 
-    def _turns(self) -> dict[Row, int]:
-        """Who trains now, and for how many steps."""
+    def _due(self) -> dict[MemberRecord, int]:
+        """Assign the slots; returns the steps until the next evaluation for each member that holds one."""
         limits = {
-            row.id: self._steps if row.until_frames is None else min(row.until_frames, self._steps)
-            for row in self._live
+            m.id: self._steps if m.until_frames is None else min(m.until_frames, self._steps)
+            for m in self._live
         }
-        candidates = [Candidate(row.id, row.frames, limits[row.id]) for row in self._live]
-        for change in self._slots.assign(candidates):
-            self._write("slot", pack=0, slot=change.slot, leaves=change.leaves, enters=change.enters)
-        turns = {}
-        for member in sorted(m for m in self._slots.occupants if m is not None):
-            row = self._rows[member]
-            to_evaluation = self._evaluate_every - row.frames % self._evaluate_every
-            turns[row] = min(to_evaluation, limits[member] - row.frames)
-        return turns
+        candidates = [Candidate(m.id, m.frames, limits[m.id]) for m in self._live]
+        for handover in self._slots.assign(candidates):
+            self._write("slot", pack=0, slot=handover.slot, leaves=handover.leaves, enters=handover.enters)
+        due = {}
+        for i in sorted(holder for holder in self._slots.holders if holder is not None):
+            member = self._members[i]
+            to_evaluation = self._evaluate_every - member.frames % self._evaluate_every
+            due[member] = min(to_evaluation, limits[i] - member.frames)
+        return due
 
-    def _train(self, turns: Mapping[Row, int]) -> None:
-        orders = [Train(r.id, self._hypers(r), steps) for r, steps in turns.items() if not r.broken]
-        replies = dict(zip((o.member for o in orders), self._carry_out(orders), strict=True))
-        for row, steps in turns.items():
-            row.frames += steps
-            reply = replies.get(row.id, math.nan)
-            if isinstance(reply, Failure):
+    def _train(self, due: Mapping[MemberRecord, int]) -> None:
+        """Train and evaluate. The steps of a broken member pass without work, and its objective is NaN."""
+        tasks = [Train(m.id, self._hypers(m), steps) for m, steps in due.items() if not m.broken]
+        results = dict(zip((t.member for t in tasks), self._carry_out(tasks), strict=True))
+        for member, steps in due.items():
+            member.frames += steps
+            objective = results.get(member.id, math.nan)
+            if isinstance(objective, Failure):
                 continue
-            row.note(reply)
-            if row.id in replies:
-                self._history.append(Evaluation(row.id, row.generation, row.frames, reply))
+            member.note_objective(objective)
+            if member.id in results:
+                self._history.append(Evaluation(member.id, member.generation, member.frames, objective))
 
-    def _hypers(self, row: Row) -> Mapping[str, Any]:
-        return dict(row.values) if self._table is None else decode(self._table, row.values)
+    def _hypers(self, member: MemberRecord) -> Mapping[str, Any]:
+        return dict(member.values) if self._table is None else decode(self._table, member.values)
 
-    def _carry_out(self, orders: Sequence[Order]) -> list[Any]:
-        replies = self._crew.carry_out(orders)
-        for order, reply in zip(orders, replies, strict=True):
-            if isinstance(reply, Failure):
-                self._cause = reply.traceback
-                self._rows[order.member].breaks()
-                self._write("member_broken", member=order.member, cause=reply.traceback)
-        return replies
+    def _carry_out(self, tasks: Sequence[Task]) -> list[Any]:
+        results = self._pool.carry_out(tasks)
+        for task, result in zip(tasks, results, strict=True):
+            if isinstance(result, Failure):
+                self._cause = result.traceback
+                self._members[task.member].note_broken()
+                self._write("member_broken", member=task.member, cause=result.traceback)
+        return results
 
     # -- decisions ------------------------------------------------------------------------------------------
 
     def _observe(self) -> None:
-        report = PopulationReport(self._clock, tuple(row.report() for row in self._live))
+        report = PopulationReport(self._clock, tuple(m.report() for m in self._live))
         decisions = self._controller.observe(report)
         if not decisions:
             return
         if self._journal is not None:
             self._journal.round(report, decisions)
         self._measure()
-        self._lineage.apply(report.frames, decisions)
-        self._enact(decisions)
+        made = changes(decisions, {m.id: m.generation for m in self._members})
+        self._lineage.apply(report.frames, made)
+        self._apply(made)
 
-    def _enact(self, decisions: Sequence[Decision]) -> None:
-        """All decisions hold at once: whoever is copied is copied as it was before any of them."""
-        donors = {d.member: key for d in decisions if (key := self._donor(d)) is not None}
-        wanted = self._controller.remembers()
-        states = self._states(wanted | set(donors.values()))
-        self._remembered = {key: states[key] for key in wanted}
-        orders: list[Order] = []
-        for decision in decisions:
-            row = self._rows[decision.member]
-            row.best = None
-            row.until_frames = getattr(decision, "until_frames", None)
-            if isinstance(decision, Stop):
-                row.stopped = True
-            if isinstance(decision, Continue | Stop):
-                continue
-            row.change(decision.values)
-            key = donors.get(decision.member)
-            if key is not None or isinstance(decision, Restart):
-                row.broken = False
-            if isinstance(decision, Restart):
-                orders.append(self._renewal(decision.member))
-            elif key is not None and isinstance(states[key], Failure):
-                row.breaks()  # what it was to become cannot be had
-            elif key is not None:
-                orders.append(Load(decision.member, states[key]))
-            elif row.broken:
-                row.breaks()
-        self._carry_out(orders)
+    def _apply(self, made: Sequence[Change]) -> None:
+        """Save every state that is copied or to be remembered, then apply the changes."""
+        kept, wanted = self._remembered, self._controller.remembers()
+        recalled = {c.weights_from for c in made if c.weights_from is not None and c.remembered}
+        copied = {c.weights_from for c in made if c.weights_from is not None and not c.remembered}
+        saved = self._save(copied | ((wanted | recalled) - kept.keys()))
+        self._remembered = {key: kept[key] if key in kept else saved[key] for key in wanted}
+        tasks: list[Task] = []
+        for change in made:
+            member, source = self._members[change.member], change.weights_from
+            member.apply(change)
+            if change.weights == "fresh":
+                tasks.append(self._renewal(member.id))
+            elif source is not None:
+                state = kept[source] if change.remembered and source in kept else saved[source]
+                if isinstance(state, Failure):
+                    member.note_broken()
+                else:
+                    tasks.append(Load(member.id, state))
+            elif member.broken and change.values is not None:
+                member.note_broken()  # a generation begins with an empty window
+        self._carry_out(tasks)
 
-    def _donor(self, decision: Decision) -> StateKey | None:
-        """Whose state, of which generation, the decision copies."""
-        if not isinstance(decision, Replace) or decision.copy == "hypers":
-            return None
-        generation = decision.donor_generation
-        return decision.donor, self._rows[decision.donor].generation if generation is None else generation
+    def _save(self, keys: Collection[StateKey]) -> dict[StateKey, Any]:
+        """Returns the pickled present states of these members, a Failure for each that is broken."""
+        for member, generation in keys:
+            assert self._members[member].generation == generation, "a state that was not remembered in time"
+        whole = sorted(key for key in keys if not self._members[key[0]].broken)
+        states: dict[StateKey, Any] = dict.fromkeys(keys, Failure("broken"))
+        return states | dict(zip(whole, self._carry_out([Save(i) for i, _ in whole]), strict=True))
 
-    def _states(self, keys: frozenset[StateKey]) -> dict[StateKey, Any]:
-        states = {key: state for key, state in self._remembered.items() if key in keys}
-        missing = sorted(keys - states.keys())
-        for member, generation in missing:
-            assert self._rows[member].generation == generation, "a state that nobody was asked to remember"
-        broken = {key: Failure("broken") for key in missing if self._rows[key[0]].broken}
-        present = [key for key in missing if key not in broken]
-        saved = self._carry_out([Save(member) for member, _ in present])
-        return states | broken | dict(zip(present, saved, strict=True))
-
-    def _renewal(self, member: int) -> Order:
+    def _renewal(self, member: int) -> Task:
         if self._given:
             return Load(member, self._first_states[member])
         self._next_index += 1
@@ -316,44 +175,44 @@ class Training:
 
     def _begin(self) -> None:
         if self._journal is not None:
-            self._journal.initial([row.values for row in self._rows])
-        for slot, member in enumerate(self._slots.occupants):
-            self._write("slot", pack=0, slot=slot, leaves=None, enters=member)
-        self._lineage.begin([dict(row.values) for row in self._rows])
-        self._carry_out([Make(row.id, row.id) for row in self._rows])
+            self._journal.initial([m.values for m in self._members])
+        for slot, holder in enumerate(self._slots.holders):
+            self._write("slot", pack=0, slot=slot, leaves=None, enters=holder)
+        self._lineage.begin([dict(m.values) for m in self._members])
+        self._carry_out([Make(m.id, m.id) for m in self._members])
         if self._given:
-            saved = self._carry_out([Save(row.id) for row in self._rows])
-            self._first_states = {row.id: state for row, state in zip(self._rows, saved, strict=True)}
+            saved = self._carry_out([Save(m.id) for m in self._members])
+            self._first_states = {m.id: state for m, state in zip(self._members, saved, strict=True)}
 
     def _measure(self) -> None:
-        for row in self._rows:
-            self._lineage.measure((row.id, row.generation), row.frames, row.objective)
+        for m in self._members:
+            self._lineage.measure((m.id, m.generation), m.frames, m.objective)
 
     def _write(self, event: str, **content: Any) -> None:
         if self._journal is not None:
             self._journal.write(event, self._clock, **content)
 
     def _write_progress(self) -> None:
-        every = max(1, self._steps * len(self._rows) // PROGRESS_EVENTS)
-        self._next_progress = sum(row.frames for row in self._rows) + every
+        every = max(1, self._steps * len(self._members) // PROGRESS_EVENTS)
+        self._next_progress = sum(m.frames for m in self._members) + every
         members = [
             {
-                "member": row.id,
-                "generation": row.generation,
-                "frames": row.frames,
-                "objective": row.objective,
-                "episodes": row.evaluations,
+                "member": m.id,
+                "generation": m.generation,
+                "frames": m.frames,
+                "objective": m.objective,
+                "episodes": m.objectives.rounds,
             }
-            for row in self._rows
+            for m in self._members
         ]
         self._write("progress", members=members)
 
     def _end(self) -> Result:
         self._measure()
         self._write_progress()
-        waiting = any(row.frames < self._steps for row in self._live)
+        waiting = any(m.frames < self._steps for m in self._live)
         self._write("end", ended="waiting for a decision" if waiting else "frames")
-        outcomes = tuple(row.outcome() for row in self._rows)
+        outcomes = tuple(_outcome(m) for m in self._members)
         finite = [
             (-o.objective, o.member)
             for o in outcomes
@@ -362,6 +221,11 @@ class Training:
         best = min(finite)[1] if finite else None
         state = None
         if best is not None:
-            reply = self._carry_out([Save(best)])[0]
-            state = None if isinstance(reply, Failure) else pickle.loads(reply)
+            saved = self._carry_out([Save(best)])[0]
+            state = None if isinstance(saved, Failure) else pickle.loads(saved)
         return Result(outcomes, best, state, self._lineage, tuple(self._history))
+
+
+def _outcome(m: MemberRecord) -> Outcome:
+    objective = None if m.broken else m.objective
+    return Outcome(m.id, dict(m.values), objective, m.frames, m.generation, m.stopped, m.broken)

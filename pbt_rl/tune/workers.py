@@ -1,13 +1,13 @@
-"""Where the members of `members.run` live: in this process, or in several that hold their share of them.
+"""The workers of `tune.run`: they hold the members, in this process or in several.
 
-    run --orders--> crew --one at a time--> bench (here, or a worker's) --> the user's members
-        <-replies--      <-----------------
+    run --tasks--> pool --one at a time--> worker (in this process or its own) --> the user's members
+        <-results-      <-----------------
 
-A member never moves; its state does, pickled, through the parent's memory.
+A member stays with its worker; its state travels, pickled, through the parent's memory.
 
-worker    consumes   orders, one at a time
-          produces   one reply an order
-          waits for  its connection to the parent; it is ended by the parent, or dies with it
+worker    consumes   tasks, one at a time
+          produces   one result per task
+          waits for  its connection to the parent; it ends with the parent, or when the parent ends it
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ END_SECONDS = 5.0
 
 
 class Member(Protocol):
-    """Anything that trains. It holds its own generators of random numbers, so that a run can be repeated."""
+    """Anything that trains. It draws from random generators of its own, so that a run can be repeated."""
 
     def step(self, hypers: Mapping[str, Any]) -> None:
-        """Train a little, with these hyperparameters."""
+        """Train for one step with these hyperparameters."""
 
     def evaluate(self) -> float:
-        """The objective as it is now; more is better. It must not change the member."""
+        """Returns the present objective; more is better. Must not change the member."""
 
     def state(self) -> Any:
-        """All that makes the member what it is, but for the hyperparameters. It must be possible to pickle it."""
+        """Returns the whole state of the member, except for the hyperparameters. It must be picklable."""
 
     def load(self, state: Any) -> None:
-        """Become what `state` says, of this member or of another one."""
+        """Take over a state, of this member or of another one."""
 
 
 @dataclass(frozen=True)
 class Make:
-    """Make the member, with the factory's argument."""
+    """Make the member. index: the argument of the factory."""
 
     member: int
     index: int
@@ -55,7 +55,7 @@ class Make:
 
 @dataclass(frozen=True)
 class Train:
-    """Take so many steps (none: stay as it is), then evaluate. The reply is the objective."""
+    """Take this many steps (0: only evaluate), then evaluate. The result is the objective."""
 
     member: int
     hypers: Mapping[str, Any]
@@ -64,95 +64,98 @@ class Train:
 
 @dataclass(frozen=True)
 class Save:
-    """The reply is the state, pickled."""
+    """The result is the state, pickled."""
 
     member: int
 
 
 @dataclass(frozen=True)
 class Load:
-    """Become what the pickled state says."""
+    """Take over a pickled state."""
 
     member: int
     state: bytes
 
 
-Order = Make | Train | Save | Load
+Task = Make | Train | Save | Load
 
 
 @dataclass(frozen=True)
 class Failure:
-    """The reply where the member's own code raised."""
+    """The result of a task in which the member's own code raised."""
 
     traceback: str
 
 
-class Bench:
+class Worker:
     """The members of one process."""
 
     def __init__(self, make: Callable[[int], Member]) -> None:
         self._make = make
         self._members: dict[int, Member] = {}
 
-    def carry_out(self, order: Order) -> Any:
-        """Do what is asked; whatever the member's code raises becomes a Failure."""
+    def carry_out(self, task: Task) -> Any:
+        """Returns the result of a task, a Failure if the member's code raises."""
         try:
-            return self._do(order)
+            return self._carry_out(task)
         except Exception:  # noqa: BLE001 - the member is broken, the others are not
             return Failure(traceback.format_exc())
 
-    def _do(self, order: Order) -> Any:
-        if isinstance(order, Make):
-            self._members[order.member] = self._make(order.index)
-            return None
-        member = self._members[order.member]
-        if isinstance(order, Train):
-            for _ in range(order.steps):
-                member.step(order.hypers)
-            return float(member.evaluate())
-        if isinstance(order, Save):
-            return pickle.dumps(member.state(), pickle.HIGHEST_PROTOCOL)
-        member.load(pickle.loads(order.state))
+    def _carry_out(self, task: Task) -> Any:
+        match task:
+            case Make(member, index):
+                self._members[member] = self._make(index)
+            case Train(member, hypers, steps):
+                for _ in range(steps):
+                    self._members[member].step(hypers)
+                return float(self._members[member].evaluate())
+            case Save(member):
+                return pickle.dumps(self._members[member].state(), pickle.HIGHEST_PROTOCOL)
+            case Load(member, state):
+                self._members[member].load(pickle.loads(state))
         return None
 
 
-class Crew(Protocol):
-    """Carries out orders; those of one member one after the other."""
+class Pool(Protocol):
+    """Workers that carry out tasks; those of one member one after the other."""
 
-    def carry_out(self, orders: Sequence[Order]) -> list[Any]:
-        """One reply an order, in their order."""
+    def carry_out(self, tasks: Sequence[Task]) -> list[Any]:
+        """Returns one result per task, in their order."""
 
     def close(self) -> None:
-        """End what was started."""
+        """End all that was started."""
 
 
-class LocalCrew:
-    """All members in this process."""
+class LocalPool:
+    """One worker, in this process."""
 
     def __init__(self, make: Callable[[int], Member]) -> None:
-        self._bench = Bench(make)
+        self._worker = Worker(make)
 
-    def carry_out(self, orders: Sequence[Order]) -> list[Any]:
-        """One reply an order, in their order."""
-        return [self._bench.carry_out(order) for order in orders]
+    def carry_out(self, tasks: Sequence[Task]) -> list[Any]:
+        """Returns one result per task, in their order."""
+        return [self._worker.carry_out(task) for task in tasks]
 
     def close(self) -> None:
-        """Nothing was started."""
+        """Do nothing: nothing was started."""
 
 
-class WorkerCrew:
-    """Members i, i + W, i + 2W, ... in worker i of W. Raises RunFailed when a worker dies."""
+class ProcessPool:
+    """W workers in processes of their own; worker i holds the members i, i + W, i + 2 W, ...
+
+    Raises RunFailed when a worker dies.
+    """
 
     def __init__(self, make: Callable[[int], Member], workers: int) -> None:
         from pbt_rl.errors import require  # noqa: PLC0415
-        from pbt_rl.wire.process import Child  # noqa: PLC0415 - who trains in one process needs no processes
+        from pbt_rl.wire.process import Child  # noqa: PLC0415 - only this pool needs processes
 
         try:
             factory = pickle.dumps(make)
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             remedy = f"the factory cannot go to other processes, give a function of a module ({error})"
             require(False, "workers", workers, remedy)
-        # As multiprocessing's spawn does it: a factory of the user's own script is found again in the child.
+        # As in multiprocessing's spawn: the child imports the user's script, and finds its factory there.
         main = {k: v for k, v in spawn.get_preparation_data("member").items() if k != "authkey"}
         self._children: list[Child] = []
         try:
@@ -164,13 +167,13 @@ class WorkerCrew:
             self.close()
             raise
 
-    def carry_out(self, orders: Sequence[Order]) -> list[Any]:
-        """One reply an order, in their order. A worker has one order at a time, so that no pipe fills up."""
-        queues: list[deque[tuple[int, Order]]] = [deque() for _ in self._children]
-        for number, order in enumerate(orders):
-            queues[order.member % len(queues)].append((number, order))
-        replies: list[Any] = [None] * len(orders)
-        busy: dict[object, tuple[Child, deque[tuple[int, Order]]]] = {
+    def carry_out(self, tasks: Sequence[Task]) -> list[Any]:
+        """Returns one result per task, in their order. A worker has one task at a time, so that no pipe fills up."""
+        queues: list[deque[tuple[int, Task]]] = [deque() for _ in self._children]
+        for number, task in enumerate(tasks):
+            queues[task.member % len(queues)].append((number, task))
+        results: list[Any] = [None] * len(tasks)
+        busy: dict[object, tuple[Child, deque[tuple[int, Task]]]] = {
             c.connection: (c, q) for c, q in zip(self._children, queues, strict=True) if q
         }
         for child, queue in busy.values():
@@ -179,16 +182,16 @@ class WorkerCrew:
             for ready in connection.wait([child.connection for child, _ in busy.values()]):
                 child, queue = busy[ready]
                 number, _ = queue.popleft()
-                replies[number] = self._receive(child)
+                results[number] = self._receive(child)
                 if queue:
                     self._send(child, queue[0][1])
                 else:
                     del busy[child.connection]
-        return replies
+        return results
 
-    def _send(self, child: Child, order: Order) -> None:
+    def _send(self, child: Child, task: Task) -> None:
         try:
-            child.connection.send(order)
+            child.connection.send(task)
         except OSError:
             self._died(child)
 

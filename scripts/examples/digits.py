@@ -18,17 +18,8 @@ from typing import Any
 import torch
 from torch.nn.functional import cross_entropy
 
-from pbt_rl.pbt import (
-    Gap,
-    HyperSpec,
-    PbtController,
-    PerturbFactors,
-    RandomSearch,
-    Result,
-    Synchronous,
-    Truncation,
-    run,
-)
+from pbt_rl.pbt import Gap, HyperSpec, PbtController, PerturbFactors, RandomSearch, Synchronous, Truncation
+from pbt_rl.tune import Result, run
 
 TRAIN, VALIDATION, BATCH, HIDDEN = 200, 800, 20, 128
 MEMBERS, EPOCHS, PERIOD = 8, 60, 5
@@ -111,7 +102,7 @@ class Classifier:
 def train(method: str, seed: int = 0, *, epochs: int = EPOCHS, workers: int = 0) -> tuple[Result, float]:
     """Train a population by `pbt` or `random` search; also returns the best member's accuracy on the test images."""
     controller = (
-        RandomSearch(TABLE, seed, frames=epochs)
+        RandomSearch(TABLE, seed, phase_frames=epochs)
         if method == "random"
         else PbtController(
             TABLE,

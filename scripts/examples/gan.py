@@ -20,17 +20,8 @@ import torch
 from torch import nn
 from torch.nn.functional import softplus
 
-from pbt_rl.pbt import (
-    Gap,
-    HyperSpec,
-    PbtController,
-    PerturbFactors,
-    RandomSearch,
-    Result,
-    Synchronous,
-    Truncation,
-    run,
-)
+from pbt_rl.pbt import Gap, HyperSpec, PbtController, PerturbFactors, RandomSearch, Synchronous, Truncation
+from pbt_rl.tune import Result, run
 
 MODES, DEVIATION, BATCH, NOISE, HIDDEN = 8, 0.1, 128, 4, 64
 UPDATES = 25
@@ -119,7 +110,7 @@ class Gan:
 def train(method: str, seed: int = 0, *, steps: int = STEPS, workers: int = 0) -> Result:
     """Train a population by `pbt` or `random` search."""
     controller = (
-        RandomSearch(TABLE, seed, frames=steps)
+        RandomSearch(TABLE, seed, phase_frames=steps)
         if method == "random"
         else PbtController(
             TABLE,

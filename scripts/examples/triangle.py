@@ -13,17 +13,8 @@ from collections.abc import Mapping
 from functools import partial
 from random import Random
 
-from pbt_rl.pbt import (
-    Gap,
-    HyperSpec,
-    PbtController,
-    PerturbFactors,
-    RandomSearch,
-    Result,
-    Synchronous,
-    Truncation,
-    run,
-)
+from pbt_rl.pbt import Gap, HyperSpec, PbtController, PerturbFactors, RandomSearch, Synchronous, Truncation
+from pbt_rl.tune import Result, run
 
 PEAK, GOAL = 100.0, 200.0
 HIGHEST, LOWEST = 0.01, 0.001
@@ -73,7 +64,7 @@ class Triangle:
 def train(method: str, seed: int, *, steps: int = STEPS, members: int = MEMBERS) -> Result:
     """One run by `pbt` (Ray's defaults) or by `random` search: rates from the same prior, held constant."""
     controller = (
-        RandomSearch(TABLE, seed, frames=steps)
+        RandomSearch(TABLE, seed, phase_frames=steps)
         if method == "random"
         else PbtController(
             TABLE,

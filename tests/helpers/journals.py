@@ -9,7 +9,7 @@ from pbt_rl.pbt.decisions import decision_to_dict
 from pbt_rl.pbt.hypers import Hypers, hyper_table
 from pbt_rl.record.folder import to_json
 from pbt_rl.record.journal import _jsonable
-from pbt_rl.tune.simulate import simulate
+from pbt_rl.tune.simulation import simulate
 
 FRAMES_PER_SECOND = 1000.0
 TABLE = hyper_table(Hypers())

@@ -9,7 +9,7 @@ from pbt_rl.pbt.decisions import Continue, Restart, Stop
 from pbt_rl.pbt.hypers import HyperSpec
 from pbt_rl.pbt.search.hyperband import Hyperband, hyperband_completion, hyperband_members, hyperband_table
 from pbt_rl.pbt.search.hypertrick import HyperTrick, matching_eviction_rate
-from pbt_rl.tune.simulate import simulate
+from pbt_rl.tune.simulation import simulate
 from tests.helpers.populations import member, report
 
 TABLE = {"learning_rate": HyperSpec("learning_rate", 1e-3, 1e-5, 1e-2, "log", tuned=True)}

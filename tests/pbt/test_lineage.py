@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pbt_rl.pbt.changes import changes
 from pbt_rl.pbt.decisions import Continue, Mutate, Replace, Restart, Stop, decision_to_dict
 from pbt_rl.pbt.lineage import Lineage
 
@@ -32,9 +33,11 @@ def test_parents_generations_and_schedules():
     assert (lineage.present(1).generation, lineage.present(1).parent) == (1, (1, 0))
     copied = lineage.present(2)
     assert (copied.generation, copied.parent, copied.depth) == (1, (0, 0), 1)
-    assert lineage.root(2).key == (0, 0)
-    assert lineage.history(2) == [(0, v(1)), (10, v(11))]
-    assert lineage.history(1) == [(0, v(2)), (10, v(20))]
+    assert [(n.key, n.trained, n.values) for n in lineage.ancestry(2)] == [
+        ((0, 0), 0, v(1)),
+        ((2, 1), 10, v(11)),
+    ]
+    assert [(n.trained, n.values) for n in lineage.ancestry(1)] == [(0, v(2)), (10, v(20))]
     assert lineage.surviving_roots() == {(0, 0), (1, 0)}
 
 
@@ -60,8 +63,8 @@ def test_copied_hypers_keep_the_own_weights_and_a_restart_begins_a_tree():
     lineage = Lineage.from_events(
         [*START, round_(20, Replace(1, 0, "hypers", v(1), ""), Restart(2, v(9), ""))]
     )
-    assert lineage.root(1).key == (1, 0)
-    assert (lineage.root(2).key, lineage.present(2).depth) == ((2, 2), 0)
+    assert lineage.ancestry(1)[0].key == (1, 0)
+    assert (lineage.ancestry(2)[0].key, lineage.present(2).depth) == ((2, 2), 0)
 
 
 def test_stopped_members_leave():
@@ -78,20 +81,15 @@ def test_a_remembered_state_is_the_parent():
     )
     assert lineage.present(2).parent == (2, 0)
     assert lineage.present(2).base == (2, 1)
-    lineage.apply(30, [Replace(1, 0, "weights", v(8), "", donor_generation=0)])
+    recall = Replace(1, 0, "weights", v(8), "", donor_generation=0)
+    lineage.apply(30, changes([recall], lineage.generations))
     assert [n.key for n in lineage.ancestry(1)] == [(0, 0), (1, 2)], "member 0 as remembered, not as it is"
 
 
-def test_base_jumps_and_true_ancestor():
+def test_a_copy_has_the_dropped_node_as_its_base():
     lineage = Lineage.from_events(START)
-    copied, mutated = lineage.present(2), lineage.present(1)
-    assert (copied.base, mutated.base) == ((2, 0), None)
-    assert lineage.jumps((2, 0)) == [(2, 1)]
-    assert lineage.jumps((1, 0)) == []
+    assert (lineage.present(2).base, lineage.present(1).base) == ((2, 0), None)
     assert lineage.children((0, 0)) == [(2, 1)]
-    assert lineage.true_ancestor((2, 1)).key == (2, 0)
-    assert lineage.true_ancestor((1, 1)).key == (1, 0)
-    assert lineage.true_ancestor((1, 0)) is None
 
 
 def seen(frames, *members, decisions=()):
@@ -136,20 +134,8 @@ def test_frames_are_counted_along_the_weights_not_along_the_place():
     assert lineage.end_trained((0, 0)) == 15
 
 
-def test_elites_are_the_best_of_each_members_own_path():
-    lineage = Lineage.from_events(
-        [*MEASURED, seen(30, (0, 0, 30, [2.0]), (1, 1, 30, [8.0]), decisions=[Mutate(1, v(1), "")])]
-    )
-    lineage.measure((1, 2), 40, 5.0)
-    assert [n.key for n in lineage.elites()] == [(0, 0), (1, 1)]
-    assert [n.key for n in lineage.elites(max_depth=0)] == [(0, 0)], "NaN is no elite"
-    assert lineage.best((1, 2)).key == (1, 1)
-    assert lineage.best((1, 0)) is None
-    assert [n.key for n in lineage.at_depth(1)] == [(1, 1)]
-
-
 def grown(seed, count, rounds, *, revivals):
-    """Rounds of random decisions about a few members: the lineage, and its roots after each round."""
+    """Returns the lineage after rounds of random decisions, and its roots after each round."""
     rng = Random(seed)
     kinds = ["continue", "mutate", "replace", "stop"] + ["restart", "remembered"] * revivals
     lineage = Lineage()
@@ -175,7 +161,7 @@ def grown(seed, count, rounds, *, revivals):
                     "restart": Restart(member, v(clock), ""),
                 }[rng.choice(kinds)]
             )
-        lineage.apply(clock, decisions)
+        lineage.apply(clock, changes(decisions, lineage.generations))
         stages.append(lineage.surviving_roots())
     return lineage, stages
 
@@ -193,7 +179,7 @@ def test_without_restarts_roots_only_die_out(seed, count, rounds):
 
 @settings(deadline=None)
 @given(**SEARCH)
-def test_every_history_begins_at_its_root_and_every_node_has_one_place_in_the_tree(seed, count, rounds):
+def test_every_line_begins_at_its_root_and_every_node_lies_on_one_path(seed, count, rounds):
     lineage, _ = grown(seed, count, rounds, revivals=True)
     nodes = {node.key: node for node in lineage.nodes}
     for node in nodes.values():
@@ -203,18 +189,11 @@ def test_every_history_begins_at_its_root_and_every_node_has_one_place_in_the_tr
         assert [a.key for a in line[:-1]] == [b.parent for b in line[1:]]
         assert [n.trained for n in line] == sorted(n.trained for n in line)
         assert (node.parent is None) or node.key in lineage.children(node.parent)
-        assert (node.base is None) or lineage.jumps(node.base) == [node.key]
+        assert node.base is None or node.base == (node.member, node.generation - 1)
         assert node.base != node.parent or node.base is None
     for member in lineage.members:
-        root = lineage.root(member)
-        assert lineage.ancestry(member)[0] == root
-        assert lineage.history(member)[0] == (root.trained, root.values) == (0, root.values)
+        root = lineage.ancestry(member)[0]
+        assert root.trained == 0
+        assert root.key in lineage.surviving_roots()
     on_paths = [n.key for m in sorted({m for m, _ in nodes}) for n in lineage.path(m)]
     assert sorted(on_paths) == sorted(nodes)
-    assert sum(len(lineage.at_depth(d)) for d in range(len(nodes))) == len(nodes)
-    for elite in lineage.elites():
-        reached = lineage.path(elite.member)[-1]
-        while (before := lineage.true_ancestor(reached.key)) is not None:
-            score = lineage.objectives.get(before.key, math.nan)
-            assert not math.isfinite(score) or score <= lineage.objectives[elite.key]
-            reached = before

@@ -1,4 +1,4 @@
-"""Laws of the slots, for any members, and their rules by hand."""
+"""Tests for the assignment of slots: laws for any members, and the rules by hand."""
 
 import time
 from dataclasses import replace
@@ -6,30 +6,30 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pbt_rl.population.assigner import Candidate, Change, SlotAssigner
+from pbt_rl.population.assigner import Candidate, Handover, SlotAssigner
 
 
 def all_free(frames, until=None):
     return [Candidate(i, f, until) for i, f in enumerate(frames)]
 
 
-def test_a_freed_place_goes_to_the_least_trained_and_then_to_the_lowest_id():
+def test_a_freed_slot_goes_to_the_least_trained_and_then_to_the_lowest_id():
     slots = SlotAssigner(5, 2, None)
     assert slots.assign(all_free([0] * 5)) == []
     rest = [Candidate(1, 50, None), Candidate(2, 30, None), Candidate(3, 10, None), Candidate(4, 10, None)]
-    assert slots.assign(rest) == [Change(0, 0, 3)]
-    assert slots.assign([rest[1], rest[2], rest[3]]) == [Change(1, 1, 4)]
-    assert slots.occupants == (3, 4)
+    assert slots.assign(rest) == [Handover(0, 0, 3)]
+    assert slots.assign([rest[1], rest[2], rest[3]]) == [Handover(1, 1, 4)]
+    assert slots.holders == (3, 4)
 
 
-def test_who_waits_for_a_decision_leaves_and_comes_back():
+def test_a_member_that_waits_for_a_decision_leaves_and_comes_back():
     slots = SlotAssigner(2, 1, None)
-    assert slots.assign([Candidate(0, 100, 100), Candidate(1, 0, 100)]) == [Change(0, 0, 1)]
-    assert slots.assign([Candidate(0, 100, 100), Candidate(1, 100, 100)]) == [Change(0, 1, None)]
-    assert slots.assign([Candidate(0, 100, 200), Candidate(1, 100, 100)]) == [Change(0, None, 0)]
+    assert slots.assign([Candidate(0, 100, 100), Candidate(1, 0, 100)]) == [Handover(0, 0, 1)]
+    assert slots.assign([Candidate(0, 100, 100), Candidate(1, 100, 100)]) == [Handover(0, 1, None)]
+    assert slots.assign([Candidate(0, 100, 200), Candidate(1, 100, 100)]) == [Handover(0, None, 0)]
 
 
-def test_without_turns_nobody_is_preempted():
+def test_without_turns_no_member_is_preempted():
     slots = SlotAssigner(2, 1, None)
     assert slots.assign(all_free([10**9, 0])) == []
 
@@ -37,14 +37,14 @@ def test_without_turns_nobody_is_preempted():
 def test_a_turn_ends_only_for_someone_less_trained():
     slots = SlotAssigner(3, 1, 100)
     assert slots.assign(all_free([99, 0, 0])) == []
-    assert slots.assign(all_free([100, 0, 0])) == [Change(0, 0, 1)]
+    assert slots.assign(all_free([100, 0, 0])) == [Handover(0, 0, 1)]
     assert slots.assign(all_free([100, 99, 0])) == []
-    assert slots.assign(all_free([100, 105, 0])) == [Change(0, 1, 2)]
-    assert slots.assign(all_free([100, 105, 100])) == [], "nobody who waits has fewer frames"
-    assert slots.assign(all_free([100, 105, 101])) == [Change(0, 2, 0)]
+    assert slots.assign(all_free([100, 105, 0])) == [Handover(0, 1, 2)]
+    assert slots.assign(all_free([100, 105, 100])) == [], "no member who waits has fewer frames"
+    assert slots.assign(all_free([100, 105, 101])) == [Handover(0, 2, 0)]
 
 
-def test_10_000_members_are_seated_in_well_under_a_second():
+def test_10_000_members_are_assigned_in_well_under_a_second():
     slots = SlotAssigner(10_000, 5_000, 10)
     began = time.perf_counter()
     assert len(slots.assign(all_free([20] * 5_000 + [0] * 5_000))) == 5_000
@@ -61,7 +61,7 @@ def test_laws(members, slots, turn, moves):
     assigner = SlotAssigner(members, slots, turn)
     alive = {i: Candidate(i, 0, None) for i in range(members)}
     for who, what in moves:
-        before = assigner.occupants
+        before = assigner.holders
         if who in alive:
             candidate = alive[who]
             if what == "train" and who in before and candidate.may_train:
@@ -72,23 +72,25 @@ def test_laws(members, slots, turn, moves):
                 alive[who] = replace(candidate, until_frames=None)
             elif what == "stop":
                 del alive[who]
-        changes = assigner.assign(list(alive.values()))
-        after = assigner.occupants
-        seated = [m for m in after if m is not None]
-        assert len(seated) == len(set(seated)), "nobody has two slots"
-        assert all(m in alive and alive[m].may_train for m in seated), "who may not train has no slot"
-        parked = [c for c in alive.values() if c.member not in seated and c.may_train]
-        assert not parked or None not in after, "nobody waits while a slot is empty"
-        for change in changes:
-            assert (before[change.slot], after[change.slot]) == (change.leaves, change.enters)
-        assert {c.slot for c in changes} == {p for p in range(slots) if before[p] != after[p]}
-        entered = [alive[c.enters] for c in changes if c.enters is not None and c.enters not in before]
+        handovers = assigner.assign(list(alive.values()))
+        after = assigner.holders
+        resident = [m for m in after if m is not None]
+        assert len(resident) == len(set(resident)), "no member has two slots"
+        assert all(m in alive and alive[m].may_train for m in resident), (
+            "a member that may not train holds no slot"
+        )
+        parked = [c for c in alive.values() if c.member not in resident and c.may_train]
+        assert not parked or None not in after, "no member waits while a slot is empty"
+        for handover in handovers:
+            assert (before[handover.slot], after[handover.slot]) == (handover.leaves, handover.enters)
+        assert {c.slot for c in handovers} == {p for p in range(slots) if before[p] != after[p]}
+        entered = [alive[c.enters] for c in handovers if c.enters is not None and c.enters not in before]
         for newcomer in entered:
             fairer = [c for c in parked if c.frames < newcomer.frames and c.member not in before]
             assert not fairer, "the least trained come first"
         if turn is None:
-            left = [c.leaves for c in changes if c.leaves is not None]
-            assert all(m not in alive or not alive[m].may_train for m in left), "nobody is preempted"
+            left = [c.leaves for c in handovers if c.leaves is not None]
+            assert all(m not in alive or not alive[m].may_train for m in left), "no member is preempted"
         assert assigner.assign(list(alive.values())) == [], "nothing is left to do"
 
 
@@ -98,7 +100,7 @@ def test_members_that_take_turns_stay_close_to_each_other(members, slots, turn):
     slots = min(members, slots)
     assigner, frames = SlotAssigner(members, slots, turn), [0] * members
     for _ in range(60 * members):
-        for m in assigner.occupants:
+        for m in assigner.holders:
             frames[m] += 1
         assigner.assign(all_free(frames))
     assert max(frames) - min(frames) <= 2 * turn + 1

@@ -1,7 +1,8 @@
-"""In what order decisions reach the learners."""
+"""Tests for the order in which changes reach the learners."""
 
 import pytest
 
+from pbt_rl.pbt.changes import changes
 from pbt_rl.pbt.decisions import Continue, Decision, Mutate, Replace, Restart, Stop
 from pbt_rl.population.dispatch import BORROWED, Dispatch
 from pbt_rl.population.population import Population
@@ -23,11 +24,12 @@ class Desk:
         )
 
     def enact(self, *decisions: Decision, remembered=()) -> list[tuple]:
-        self.dispatch.enact(decisions, frozenset(remembered))
+        made = changes(decisions, self.population.generations)
+        self.dispatch.enact(made, frozenset(remembered))
         return self.take()
 
     def take(self) -> list[tuple]:
-        """What was sent, edits as (pack, "edit", member, weights, donor, donor's generation)."""
+        """Returns what was sent, edits as (pack, "edit", member, weights, donor, donor's generation)."""
         sent, self.sent[:] = [*self.sent], []
         return [
             (p, kind, x.member, x.weights, x.donor, x.donor_generation)
@@ -92,7 +94,7 @@ def test_crossing_edits_have_the_exchange_to_themselves_one_after_the_other(desk
 
 
 def test_a_donor_that_changes_itself_is_remembered_first(desk):
-    """0 copies 2, 2 copies 0, and 1 copies 3, which begins anew: each donor as it was."""
+    """0 copies 2, 2 copies 0, and 1 copies 3, which restarts: each donor as it was."""
     sent = desk.enact(replace(0, 2), replace(1, 3), replace(2, 0), Restart(3, VALUES, ""))
     assert sent == [
         *((m % 2, "remember", m, BORROWED) for m in (0, 2, 3)),

@@ -1,4 +1,4 @@
-"""Who meets whom: whatever the scheme, everybody keeps exactly its rows."""
+"""Tests for matchmaking: with every scheme, a matchup holds exactly the rows of every slot."""
 
 import numpy as np
 import pytest
@@ -6,12 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pbt_rl.errors import ConfigError
-from pbt_rl.population.matchmaking import Matchmaker, MatchupConfig, meetings
+from pbt_rl.population.matchmaking import Matchmaker, MatchupConfig, games_between
 
 SCHEMES = ("self", "round-robin", "random", "prioritised")
 
 
-def even(_place, _other):
+def even(_slot, _other):
     return 0.5
 
 
@@ -25,7 +25,7 @@ def crowds(draw):
 
 
 @given(crowds(), st.integers(0, 3))
-def test_every_row_sits_exactly_once(crowd, seed):
+def test_every_row_has_exactly_one_seat(crowd, seed):
     scheme, slots, envs, units, seats = crowd
     maker = Matchmaker(MatchupConfig(scheme=scheme), slots, envs, units, seats, seed)
     for _ in range(3):
@@ -36,39 +36,39 @@ def test_every_row_sits_exactly_once(crowd, seed):
 
 
 @given(st.integers(2, 7), st.integers(1, 4), st.sampled_from(SCHEMES[1:]), st.integers(0, 5))
-def test_of_two_seats_nobody_meets_itself(slots, half, scheme, seed):
+def test_with_two_seats_no_member_plays_itself(slots, half, scheme, seed):
     maker = Matchmaker(MatchupConfig(scheme=scheme), slots, 2 * half, 2, 2, seed)
-    place_UES = maker.next(even) // (2 * half)
-    assert (place_UES[..., 0] != place_UES[..., 1]).all()
+    slot_UES = maker.next(even) // (2 * half)
+    assert (slot_UES[..., 0] != slot_UES[..., 1]).all()
 
 
 @given(st.integers(2, 4), st.integers(1, 4), st.integers(2, 4))
 def test_self_play_seats_one_member(slots, games, seats):
     maker = Matchmaker(MatchupConfig(scheme="self"), slots, games * seats, 2, seats, 0)
-    place_UES = maker.next(even) // (games * seats)
-    assert (place_UES == place_UES[..., :1]).all()
+    slot_UES = maker.next(even) // (games * seats)
+    assert (slot_UES == slot_UES[..., :1]).all()
 
 
 @pytest.mark.parametrize("slots", [3, 4, 5, 8])
 def test_round_robin_is_even_over_time(slots):
     maker = Matchmaker(MatchupConfig(), slots, 8, 4, 2, 0)
-    met = sum(np.array(meetings(maker.next(even), slots, 8)) for _ in range(5))
-    others = met[~np.eye(slots, dtype=bool)]
-    assert met.trace() == 0
+    played = sum(np.array(games_between(maker.next(even), slots, 8)) for _ in range(5))
+    others = played[~np.eye(slots, dtype=bool)]
+    assert played.trace() == 0
     assert others.max() - others.min() <= 1
     assert others.sum() == slots * 8 * 4 * 5
 
 
-def test_prioritised_meets_those_who_are_hard_to_beat():
+def test_prioritised_prefers_opponents_that_are_hard_to_beat():
     """Member 0 loses to 3 and beats the others: the one it loses to is its commonest opponent."""
 
     def rates(slot, other):
         return {(0, 3): 0.1, (3, 0): 0.9}.get((slot, other), 0.9 if slot == 0 else 0.5)
 
     maker = Matchmaker(MatchupConfig(scheme="prioritised"), 4, 32, 4, 2, 0)
-    met = sum(np.array(meetings(maker.next(rates), 4, 32)) for _ in range(10))
-    assert met[0, 3] > 1.3 * max(met[0, 1], met[0, 2])
-    assert min(met[0, 1], met[0, 2]) > 0
+    played = sum(np.array(games_between(maker.next(rates), 4, 32)) for _ in range(10))
+    assert played[0, 3] > 1.3 * max(played[0, 1], played[0, 2])
+    assert min(played[0, 1], played[0, 2]) > 0
 
 
 def test_equal_seeds_make_equal_matchups_and_seats_are_mixed():

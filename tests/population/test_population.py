@@ -2,9 +2,10 @@ import math
 
 import pytest
 
-from pbt_rl.pbt.decisions import Continue, Mutate
+from pbt_rl.pbt.changes import Change, changes
+from pbt_rl.pbt.decisions import Continue, Decision, Mutate
 from pbt_rl.population.dispatch import Dispatch
-from pbt_rl.population.population import RECENT_EPISODES, Population
+from pbt_rl.population.population import RECENT_EPISODES, Member, Population
 from pbt_rl.wire.messages import Episode, LearnerReport, MemberStats
 
 WINDOW = 4
@@ -26,6 +27,15 @@ def stats(member: int, frames: int, **values: float) -> MemberStats:
     return MemberStats(member, 0, frames, 0, values)
 
 
+def mutate(member: Member, values: dict[str, float]) -> None:
+    member.apply(Change(member.id, "mutate", member.generation + 1, values=values))
+
+
+def compare(p: Population, decision: Decision) -> None:
+    dispatch = Dispatch(p, dict.fromkeys(range(3), 0), lambda *_: None)
+    dispatch.enact(changes([decision], p.generations), frozenset())
+
+
 def test_the_window_holds_the_newest_objectives():
     p = population()
     p.take("a", report(episodes=[episode(1, float(i)) for i in range(6)]))
@@ -40,7 +50,7 @@ def test_the_window_holds_the_newest_objectives():
 def test_a_change_empties_what_was_measured_before():
     p = population()
     p.take("a", report(episodes=[episode(0, 1.0), episode(1, 5.0)]))
-    p.members[0].change({"learning_rate": 0.5})
+    mutate(p.members[0], {"learning_rate": 0.5})
     member, other = p.report().members[:2]
     assert (member.objectives, member.generation, member.values) == ((), 1, {"learning_rate": 0.5})
     assert other.objectives == (5.0,)
@@ -61,12 +71,12 @@ def test_the_environments_own_statistics_are_averaged_over_the_episodes_that_gav
 
 def test_episodes_that_began_before_the_change_do_not_count():
     p = population()
-    p.members[0].change({})
-    p.members[0].change({})
+    mutate(p.members[0], {})
+    mutate(p.members[0], {})
     p.take("a", report(episodes=[episode(0, 9.0, 0), episode(0, 8.0, 1), episode(0, 1.0, 2)]))
     seen = p.report().members[0]
     assert seen.objectives == (1.0,)
-    assert p.members[0].episodes_now == 1
+    assert seen.episodes == 1
     assert p.views()[0].episodes == 3
     assert p.views()[0].stats["raw_return"] == 2.0
 
@@ -74,7 +84,7 @@ def test_episodes_that_began_before_the_change_do_not_count():
 def test_values_given_to_a_change_are_copied():
     p = population()
     values = {"learning_rate": 0.5}
-    p.members[0].change(values)
+    mutate(p.members[0], values)
     values["learning_rate"] = 0.7
     p.report().members[0].values["learning_rate"] = 0.9
     assert p.members[0].values == {"learning_rate": 0.5}
@@ -107,7 +117,7 @@ def test_the_clock_is_that_of_the_slowest_member_in_training():
 def test_frames_are_totals_and_outlive_a_change():
     p = population()
     p.take("a", report([stats(0, 400)]))
-    p.members[0].change({})
+    mutate(p.members[0], {})
     p.take("a", report([stats(0, 500)]))
     assert p.report().members[0].frames == 500
 
@@ -120,16 +130,16 @@ def test_statistics_stay_until_newer_ones_come():
 
 
 def test_broken_is_of_the_present_generation_and_stays_until_another_step():
-    def told(broken: bool | None, generation: int = 0) -> bool:
+    def broken_after(broken: bool | None, generation: int = 0) -> bool:
         p.take("a", report([MemberStats(0, 0, 0, 0, {}, generation, broken)]))
         return p.report().members[0].broken
 
     p = population()
-    assert [told(False), told(True), told(None)] == [False, True, True]
-    p.members[0].change({})
-    assert told(True, generation=0) is False, "it was about the weights before"
-    assert told(True, generation=1) is True
-    assert told(False, generation=1) is False
+    assert [broken_after(False), broken_after(True), broken_after(None)] == [False, True, True]
+    mutate(p.members[0], {})
+    assert broken_after(True, generation=0) is False, "it was about the weights before"
+    assert broken_after(True, generation=1) is True
+    assert broken_after(False, generation=1) is False
 
 
 def test_what_is_left_to_train():
@@ -164,12 +174,12 @@ def test_the_best_window_since_the_last_comparison_or_change():
     for objective, expected in ((2.0, 2.0), (8.0, 5.0), (-10.0, 5.0), (math.nan, 5.0)):
         p.take("a", report(episodes=[episode(0, objective)]))
         assert best() == expected, "the highest mean of the window, not the highest objective"
-    Dispatch(p, dict.fromkeys(range(3), 0), lambda *_: None).enact([Continue(0, "")], frozenset())
+    compare(p, Continue(0, ""))
     assert best() is None, "compared: the next interval begins"
     p.take("a", report(episodes=[episode(0, 1.0)] * 4))
     assert best() == 1.0
-    p.members[0].change({})
+    mutate(p.members[0], {})
     assert best() is None
-    Dispatch(p, dict.fromkeys(range(3), 0), lambda *_: None).enact([Mutate(0, {}, "")], frozenset())
+    compare(p, Mutate(0, {}, ""))
     p.take("a", report(episodes=[episode(0, 9.0, generation=1)]))
     assert best() is None, "of an older generation"

@@ -1,9 +1,10 @@
-"""Elo against a slow loop written from the formula, and what happens to ratings when weights are copied."""
+"""Tests for ratings: Elo against a slow loop written from the formula, and ratings that follow copied weights."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pbt_rl.pbt.changes import Change, changes
 from pbt_rl.pbt.decisions import Continue, Mutate, Replace, Restart
 from pbt_rl.population.population import Population
 from pbt_rl.population.ratings import START, Ratings
@@ -35,7 +36,7 @@ def slow_elo(games, k):
 def test_elo_is_the_formula(games, k):
     ratings = Ratings(4, k)
     for game in games:
-        ratings.note([m for m, _ in game], [o for _, o in game])
+        ratings.note_game([m for m, _ in game], [o for _, o in game])
     assert ratings.elo == pytest.approx(slow_elo(games, k))
     assert sum(ratings.elo) == pytest.approx(4 * START)
 
@@ -44,23 +45,27 @@ def test_a_rating_of_400_more_wins_ten_games_of_eleven():
     ratings = Ratings(2, 1.0)
     for game in range(40_000):
         won = game % 11 != 0
-        ratings.note((0, 1), (won, not won))
+        ratings.note_game((0, 1), (won, not won))
     assert ratings.elo[0] - ratings.elo[1] == pytest.approx(400, abs=8)
     assert ratings.win_rate(0, 1) == pytest.approx(10 / 11, abs=0.05)
 
 
 def test_scores_are_against_others_only():
     ratings = Ratings(3, 8.0)
-    assert ratings.note((0, 0), (1, -1)) == []
+    assert ratings.note_game((0, 0), (1, -1)) == []
     assert ratings.elo == [START] * 3
-    assert ratings.note((0, 1, 0, 2), (3, 2, 1, 2)) == [(0, 1.0), (1, 1.5 / 3), (0, 0.0), (2, 1.5 / 3)]
+    assert ratings.note_game((0, 1, 0, 2), (3, 2, 1, 2)) == [(0, 1.0), (1, 1.5 / 3), (0, 0.0), (2, 1.5 / 3)]
+
+
+def follow(ratings, decisions, remembered=()):
+    ratings.follow(changes(decisions, dict.fromkeys(range(3), 0)), frozenset(remembered))
 
 
 def played():
     ratings = Ratings(3, 32.0)
     for _ in range(5):
-        ratings.note((0, 1), (1, 0))
-        ratings.note((1, 2), (1, 0))
+        ratings.note_game((0, 1), (1, 0))
+        ratings.note_game((1, 2), (1, 0))
     return ratings
 
 
@@ -69,13 +74,13 @@ def test_ratings_go_with_the_weights():
     before, beats = list(ratings.elo), ratings.win_rate(0, 2)
     values = {"learning_rate": 1e-3}
     swap = [Replace(2, 0, "both", values, ""), Mutate(0, values, ""), Continue(1, "")]
-    ratings.follow(swap, frozenset())
+    follow(ratings, swap)
     assert ratings.elo == [before[0], before[1], before[0]]
     assert ratings.win_rate(2, 1) == ratings.win_rate(0, 1) > 0.5
-    assert ratings.win_rate(0, 2) == beats == 0.5, "a copy has not met its donor"
-    ratings.follow([Replace(1, 2, "hypers", values, "")], frozenset())
+    assert ratings.win_rate(0, 2) == beats == 0.5, "a copy has not played its donor"
+    follow(ratings, [Replace(1, 2, "hypers", values, "")])
     assert ratings.elo[1] == before[1], "its weights are its own still"
-    ratings.follow([Restart(2, values, "")], frozenset())
+    follow(ratings, [Restart(2, values, "")])
     assert ratings.elo[2] == START
     assert ratings.win_rate(2, 1) == 0.5
 
@@ -83,21 +88,21 @@ def test_ratings_go_with_the_weights():
 def test_all_donors_are_taken_as_they_were():
     ratings = played()
     before = list(ratings.elo)
-    ratings.follow([Replace(0, 2, "both", {}, ""), Replace(2, 0, "both", {}, "")], frozenset())
+    follow(ratings, [Replace(0, 2, "both", {}, ""), Replace(2, 0, "both", {}, "")])
     assert ratings.elo == [before[2], before[1], before[0]]
 
 
 def test_a_remembered_state_has_the_rating_of_its_time():
     ratings = played()
     then = ratings.elo[0]
-    ratings.follow([], frozenset({(0, 0)}))
+    follow(ratings, [], {(0, 0)})
     for _ in range(5):
-        ratings.note((0, 2), (0, 1))
+        ratings.note_game((0, 2), (0, 1))
     assert ratings.elo[0] < then
-    ratings.follow([Replace(0, 0, "both", {}, "", donor_generation=0)], frozenset({(0, 0)}))
+    follow(ratings, [Replace(0, 0, "both", {}, "", donor_generation=0)], {(0, 0)})
     assert ratings.elo[0] == then
-    ratings.follow([], frozenset())
-    ratings.follow([Replace(1, 0, "both", {}, "", donor_generation=0)], frozenset())
+    follow(ratings, [])
+    follow(ratings, [Replace(1, 0, "both", {}, "", donor_generation=0)])
     assert ratings.elo[1] == ratings.elo[0], "forgotten: the donor as it is"
 
 
@@ -126,9 +131,9 @@ def test_what_members_are_ranked_by(judge, objectives):
     assert elo > START
 
 
-def test_a_game_that_someone_began_as_another_does_not_count():
+def test_a_game_begun_in_an_older_generation_does_not_count():
     population = Population([{}, {}], 10, 1, judged_by="elo", ratings=Ratings(2, 8.0))
-    population.members[1].change({})
+    population.members[1].apply(Change(1, "mutate", 1, values={}))
     population.take("cpu", report([Game((0, 1), (0, 0), (1.0, 0.0))]))
     assert population.ratings.elo == [START, START]
     assert population.report().members[0].objectives == ()

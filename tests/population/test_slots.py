@@ -1,8 +1,9 @@
-"""Who holds the slots of the packs while a run goes on, and when nobody can train any more."""
+"""Tests for the slots of the packs during a run, and for its end when no member can train any more."""
 
 import pytest
 
 from pbt_rl.config import Config
+from pbt_rl.pbt.changes import Change
 from pbt_rl.plan import Machine, make_plan
 from pbt_rl.population.population import Population
 from pbt_rl.population.slots import Slots
@@ -11,16 +12,16 @@ from pbt_rl.population.slots import Slots
 class Table:
     """Six members on two packs."""
 
-    def __init__(self, resident=4, turn_frames=100, budget_frames=1000) -> None:
+    def __init__(self, resident=4, slot_frames=100, budget_frames=1000) -> None:
         plan = make_plan(Config("toy/x", num_policies=6, devices="cpu,cpu", slots=resident), Machine(4, 0))
         self.population = Population([{}] * 6, 10, 1)
-        self.turns = Slots(plan, self.population, turn_frames, budget_frames)
+        self.slots = Slots(plan, self.population, slot_frames, budget_frames)
 
     def assign(self, **frames: int) -> list[tuple]:
-        """Moves as (pack, slot, leaves, enters) once members have so many frames (m0=10, ...)."""
+        """Set frames of members (m0=10, ...); returns moves as (pack, slot, leaves, enters)."""
         for name, count in frames.items():
             self.population.members[int(name[1:])].frames = count
-        return [(pack, s.slot, s.leaves, s.enters) for pack, s in self.turns.assign()]
+        return [(pack, s.slot, s.leaves, s.enters) for pack, s in self.slots.assign()]
 
     @property
     def parked(self) -> list[int]:
@@ -29,7 +30,7 @@ class Table:
 
 def test_members_take_turns_within_their_pack():
     table = Table()
-    assert [(p, s.slot, s.enters) for p, s in table.turns.start()] == [
+    assert [(p, s.slot, s.enters) for p, s in table.slots.start()] == [
         (0, 0, 0),
         (0, 1, 2),
         (1, 0, 1),
@@ -42,20 +43,20 @@ def test_members_take_turns_within_their_pack():
     assert table.assign(m3=100) == [], "the one that waits has as many"
 
 
-def test_a_stopped_members_place_goes_on_at_once_with_its_values():
-    table = Table(turn_frames=None)
-    table.population.members[4].change({"gamma": 0.5})
+def test_the_slot_of_a_stopped_member_goes_to_a_parked_one_with_its_values():
+    table = Table(slot_frames=None)
+    table.population.members[4].apply(Change(4, "mutate", 1, values={"gamma": 0.5}))
     table.population.members[0].stopped = True
-    ((pack, change),) = table.turns.assign()
+    ((pack, change),) = table.slots.assign()
     assert (pack, change.slot, change.leaves, change.enters, change.generation) == (0, 0, 0, 4, 1)
     assert change.values == {"gamma": 0.5}
     assert table.assign(m1=10**9) == [(1, 0, 1, 5)]
 
 
-def test_the_budget_frees_a_place_only_where_members_take_turns():
-    assert Table(turn_frames=None).assign(m0=1000) == [(0, 0, 0, 4)]
+def test_the_budget_frees_a_slot_only_if_members_share_slots():
+    assert Table(slot_frames=None).assign(m0=1000) == [(0, 0, 0, 4)]
     assert Table(resident=6).assign(m0=1000) == []
-    assert Table(budget_frames=None, turn_frames=None).assign(m0=1000) == []
+    assert Table(budget_frames=None, slot_frames=None).assign(m0=1000) == []
 
 
 @pytest.mark.parametrize("resident", [4, 6])
@@ -67,16 +68,16 @@ def test_a_member_that_waits_for_a_decision_makes_way(resident):
     assert table.assign() == ([] if resident == 4 else [(0, 0, None, 0)])
 
 
-def test_it_is_over_when_nobody_may_train_and_every_learner_said_so_twice():
+def test_it_is_over_when_no_member_may_train_in_two_reports_of_every_learner():
     table = Table()
     for member in table.population.members:
         member.until_frames = 10
         member.frames = 10
     for pack in (0, 1, 0, 0):
-        table.turns.heard(pack)
-        assert not table.turns.stuck
-    table.turns.heard(1)
-    assert table.turns.stuck
+        table.slots.note_report(pack)
+        assert not table.slots.stuck
+    table.slots.note_report(1)
+    assert table.slots.stuck
     table.population.members[5].until_frames = None
-    table.turns.heard(0)
-    assert not table.turns.stuck
+    table.slots.note_report(0)
+    assert not table.slots.stuck

@@ -1,0 +1,82 @@
+"""The one record of a member: what a controller observes of it, and what a change does to that. Pure bookkeeping."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from pbt_rl.pbt.changes import Change
+from pbt_rl.pbt.decisions import MemberReport
+from pbt_rl.pbt.exploit.base import mean_objective
+from pbt_rl.pbt.hypers import Values
+from pbt_rl.pbt.objectives import ObjectiveWindow
+
+
+@dataclass(eq=False)
+class MemberRecord:
+    """One member between `apply` of its changes and `report` to the controller."""
+
+    id: int
+    values: Values
+    objectives: ObjectiveWindow
+    """Of the present generation only."""
+    generation: int = 0
+    frames: int = 0
+    """Over all generations."""
+    best: float | None = None
+    """Highest finite mean of the window since the last comparison; None if no objective came since."""
+    until_frames: int | None = None
+    """With this many frames the member waits for a decision; None for no limit."""
+    stopped: bool = False
+    broken: bool = False
+    """The member cannot learn any more."""
+
+    def __post_init__(self) -> None:
+        self.values = dict(self.values)
+
+    @property
+    def objective(self) -> float | None:
+        """Mean of the window: None while it is empty, NaN if one of its objectives is not finite."""
+        known = self.objectives.objectives()
+        return mean_objective(known) if known else None
+
+    def note_objective(self, objective: float, raw_return: float | None = None, task: int = 0) -> None:
+        """Count an objective of the present generation. raw_return: if it differs from the objective."""
+        self.objectives.add(task, objective, objective if raw_return is None else raw_return)
+        mean = self.objective
+        if mean is not None and not math.isnan(mean):
+            self.best = mean if self.best is None else max(self.best, mean)
+
+    def note_broken(self) -> None:
+        """Mark the member as broken: what was measured before is no longer true of it."""
+        self.broken = True
+        self.objectives.spoil()
+
+    def apply(self, change: Change) -> None:
+        """Take over a change. With new values a generation begins, for which nothing measured before counts.
+
+        Only new weights repair a broken member.
+        """
+        assert change.member == self.id
+        self.best = None
+        self.until_frames = change.until_frames
+        self.stopped = self.stopped or change.stopped
+        if change.values is not None:
+            self.values = dict(change.values)
+            self.generation = change.generation
+            self.objectives.clear()
+        if change.weights != "keep":
+            self.broken = False
+
+    def report(self, rounds: int | None = None) -> MemberReport:
+        """Returns what the controller may know. rounds: the objectives to include at most; None: the whole window."""
+        return MemberReport(
+            member=self.id,
+            frames=self.frames,
+            objectives=self.objectives.objectives(rounds),
+            episodes=self.objectives.rounds,
+            generation=self.generation,
+            values=dict(self.values),
+            best=self.best,
+            broken=self.broken,
+        )
