@@ -14,7 +14,7 @@ from typing import Literal
 import tyro
 
 from pbt_rl.envs.atari import AtariOptions
-from pbt_rl.envs.dmlab.unit import DmlabOptions
+from pbt_rl.envs.dmlab.options import DmlabOptions
 from pbt_rl.envs.registry import EnvOptions, keywords
 from pbt_rl.errors import require
 from pbt_rl.options import option, validate

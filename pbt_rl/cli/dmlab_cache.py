@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pbt_rl.cli import EXIT_FAILED
 from pbt_rl.cli.parse import parse
+from pbt_rl.errors import RunFailed
 from pbt_rl.options import option, validate
 
 
@@ -35,12 +37,17 @@ class DmlabCacheCommand:
 def run(arguments: list[str]) -> int:
     """Build the maps."""
     command = parse(DmlabCacheCommand, "pbt-rl dmlab-cache", arguments)
-    from pbt_rl.dmlab_maps import fill
-    from pbt_rl.envs.dmlab.unit import DmlabOptions
+    from pbt_rl.envs.dmlab.maps import MapsFailed, build_maps
+    from pbt_rl.envs.dmlab.options import DmlabOptions
+    from pbt_rl.plan import available_cpus
 
     options = DmlabOptions(
         level_seeds=command.level_seeds,
         level_cache=command.level_cache,
         level_cache_gb=command.level_cache_gb,
     )
-    return fill(command.levels, options, command.steps, command.jobs)
+    try:
+        failed = build_maps(command.levels, options, command.steps, command.jobs or available_cpus())
+    except MapsFailed as error:
+        raise RunFailed(str(error)) from None
+    return EXIT_FAILED if failed else 0

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import tyro
 
+from pbt_rl.cli import EXIT_FAILED
 from pbt_rl.cli.parse import parse
 from pbt_rl.envs.registry import families, plugins
 from pbt_rl.errors import ConfigError, environment_code
@@ -60,14 +61,14 @@ def run(arguments: list[str]) -> int:
 def _check(arguments: list[str]) -> int:
     command = parse(CheckCommand, "pbt-rl envs check", arguments)
     from pbt_rl.envs.check import check
-    from pbt_rl.envs.dmlab.unit import DmlabOptions
+    from pbt_rl.envs.dmlab.options import DmlabOptions
     from pbt_rl.envs.registry import EnvOptions, keywords
 
     options = EnvOptions(dmlab=DmlabOptions(background_resets=False), keywords=keywords(command.env_option))
     with environment_code(command.env):
         report = check(command.env, options, command.steps, command.seed, command.timeout_seconds)
     print("\n".join(report.lines()))
-    return 1 if report.mistakes else 0
+    return EXIT_FAILED if report.mistakes else 0
 
 
 def _wrapped(names: tuple[str, ...]) -> str:

@@ -41,7 +41,7 @@ def run(arguments: list[str]) -> int:
     """Play whole episodes, or games against others."""
     command = parse(EvalCommand, "pbt-rl eval", arguments)
     if command.against:
-        from pbt_rl.play.matches import evaluate_against
+        from pbt_rl.play.against import evaluate_against
 
         evaluate_against(
             command.run,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pbt_rl.envs.registry import SHORT_NAMES
+from pbt_rl.envs.registry import FAMILIES, SHORT_NAMES
 from pbt_rl.pbt.exploit.registry import EXPLOIT_RULES
 from pbt_rl.pbt.explore.registry import EXPLORE_RULES
 from pbt_rl.pbt.ready.registry import READY_RULES
@@ -12,13 +12,13 @@ from pbt_rl.pbt.registry import CONTROLLERS
 
 NAMING = ("env", "controller", "pbt.exploit", "pbt.explore", "pbt.ready")
 """Options whose value brings options of its own."""
-FAMILY_GROUPS = {"atari": ("atari",), "envpool": ("atari",), "dmlab": ("dmlab",)}
 
 
 def related(chosen: Mapping[str, str | None]) -> frozenset[str]:
     """Dotted names of options, and names of groups of them, that belong to the values of NAMING."""
     env = chosen["env"] or ""
-    found = {*FAMILY_GROUPS.get(SHORT_NAMES.get(env, env).partition("/")[0], ())}
+    family = SHORT_NAMES.get(env, env).partition("/")[0]
+    found = {*(FAMILIES[family].option_groups if family in FAMILIES else ())}
     if chosen["controller"] in CONTROLLERS:
         found |= {*CONTROLLERS[chosen["controller"]].options}
     if (exploit := chosen["pbt.exploit"]) is not None:

@@ -5,8 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pbt_rl.envs import atari
-from pbt_rl.envs.atari import AtariOptions, AtariUnit, probe
+from pbt_rl.envs import ale
+from pbt_rl.envs.ale import AtariUnit, probe
+from pbt_rl.envs.atari import MULTIPLAYER_ONLY, AtariOptions
 from pbt_rl.envs.base import EnvSetupError, private_step_arrays, step_array_specs
 
 PLAIN = AtariOptions(noop_max=0)
@@ -284,9 +285,9 @@ def test_a_game_without_a_no_op_action_starts_without(game):
 
 
 def test_games_are_listed_without_those_for_several_players():
-    games = atari.names()
+    games = ale.names()
     assert {"pong", "breakout", "montezuma_revenge"} <= set(games)
-    assert not atari.MULTIPLAYER_ONLY & set(games)
+    assert not MULTIPLAYER_ONLY & set(games)
     assert len(games) > 100
 
 

@@ -18,7 +18,9 @@ from pbt_rl.algos import models
 from pbt_rl.envs.base import LAST, ArraySpec, EnvSetupError
 from pbt_rl.envs.dmlab.cache import DIGEST_BYTES, STALE_SECONDS, LevelCache
 from pbt_rl.envs.dmlab.levels import ACTIONS, LEVELS
-from pbt_rl.envs.dmlab.unit import PHOTOGRAPHS, DmlabOptions, describe, level_scripts, names, row_setup
+from pbt_rl.envs.dmlab.options import PHOTOGRAPHS, DmlabOptions
+from pbt_rl.envs.dmlab.setup import describe, level_scripts, row_setup
+from pbt_rl.envs.dmlab.unit import names
 from pbt_rl.envs.task_scheduler import TaskScheduler
 from pbt_rl.envs.text_hash import hash_words
 from pbt_rl.learner.build import normalized_obs
