@@ -1,12 +1,13 @@
-"""Adam and RMSProp on stacked state: one row of parameters a policy, one hyper a policy.
+"""Adam and RMSProp on stacked state: one vector of parameters and one value of each hyper per policy.
 
-On a CPU each row is one numba kernel (a single pass over the memory, without the GIL); elsewhere the same
-formulas in torch over all rows at once. Axes: G rows (policies) to update, N parameters of a policy.
+On a CPU each policy is one numba kernel (a single pass over the memory, without the GIL); elsewhere the same
+formulas in torch over all policies at once. Axes: G policies to update, N parameters of a policy.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -15,11 +16,36 @@ from torch import Tensor
 
 from .jit import finite_kernel
 
-OptimizerName = Literal["adam", "rmsprop"]
 ADAM_EPS = 1e-6
 RMSPROP_EPS = 1e-5
 """Inside the root's sum, as A3C and GA3C have it. They use 0.1 for losses that are sums over steps; the gradients of
 our mean are so small that 0.01 leaves hardly any step (toy/identity then stays at chance)."""
+
+
+@dataclass(frozen=True)
+class Gradients:
+    """One optimiser step of G policies."""
+
+    param_GN: Tensor
+    """Changed in place."""
+    grad_GN: Tensor
+    scale_G: Tensor
+    """Multiplies the gradient; a policy whose scale is 0 is left untouched, moments included."""
+    learning_rate_G: Tensor
+    updates_G: Tensor
+    """float64, number of updates including this one, at least 1."""
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    """A rule that turns gradients into steps."""
+
+    moments: tuple[str, ...]
+    """Names of its state: one number per parameter each, 0 at the start."""
+    hypers: tuple[str, ...]
+    """Hypers that it reads beside the learning rate."""
+    step: Callable[[Gradients, list[Tensor], Mapping[str, Tensor]], None]
+    """Change parameters and moments ([G, N], in the order of `moments`) in place."""
 
 
 @finite_kernel
@@ -64,9 +90,9 @@ def _rmsprop_row(
 
 
 def grad_scale(grad_GN: Tensor, max_norm_G: Tensor) -> tuple[Tensor, Tensor]:
-    """Norm of each row's gradient and the factor that limits it: (norm_G, scale_G), float32.
+    """Norm of each policy's gradient and the factor that limits it: (norm_G, scale_G), float32.
 
-    A norm that is not finite gives the factor 0: the caller must skip that row.
+    A norm that is not finite gives the factor 0: the caller must skip that policy.
     """
     norm_G = torch.linalg.vector_norm(grad_GN, dim=1)
     scale_G = torch.clamp(max_norm_G / (norm_G + 1e-6), max=1.0)
@@ -84,10 +110,10 @@ def adam(
     beta1_G: Tensor,
     beta2_G: Tensor,
 ) -> None:
-    """One Adam step of every row, in place (Kingma & Ba 2015, Algorithm 1, with bias correction).
+    """Step every policy by Adam, in place (Kingma & Ba 2015, Algorithm 1, with bias correction).
 
     updates_G: float64, number of updates *including* this one. scale_G multiplies the gradient. All [G] hypers
-    are float32. Rows whose scale is 0 are left untouched, moments included.
+    are float32. Policies whose scale is 0 are left untouched, moments included.
     """
     # With a mutated beta the correction 1 - beta^t is that of the present beta: exact for a constant one.
     correction1_G = 1 - beta1_G.double() ** updates_G
@@ -120,7 +146,7 @@ def adam_torch(
     beta2_G: Tensor,
     root_G: Tensor,
 ) -> None:
-    """Do the same as the kernel for all rows at once; `step_G` and `root_G` hold the bias corrections."""
+    """Compute the same as the kernel for all policies at once; `step_G` and `root_G` hold the bias corrections."""
     active_G1 = (scale_G > 0).unsqueeze(1)
     g_GN = torch.where(active_G1, grad_GN, torch.zeros_like(grad_GN)) * scale_G.unsqueeze(1)
     b1_G1, b2_G1 = beta1_G.unsqueeze(1), beta2_G.unsqueeze(1)
@@ -138,9 +164,9 @@ def rmsprop(
     learning_rate_G: Tensor,
     alpha_G: Tensor,
 ) -> None:
-    """One RMSProp step of every row, in place, without momentum (Mnih et al. 2016, section 4, Eq. S2-S3).
+    """Step every policy by RMSProp, in place, without momentum (Mnih et al. 2016, section 4, Eq. S2-S3).
 
-    Rows whose scale is 0 are left untouched.
+    Policies whose scale is 0 are left untouched.
     """
     if param_GN.device.type == "cpu":
         for i in range(param_GN.shape[0]):
@@ -164,10 +190,25 @@ def rmsprop_torch(
     learning_rate_G: Tensor,
     alpha_G: Tensor,
 ) -> None:
-    """Do the same as the kernel for all rows at once."""
+    """Compute the same as the kernel for all policies at once."""
     active_G1 = (scale_G > 0).unsqueeze(1)
     g_GN = torch.where(active_G1, grad_GN, torch.zeros_like(grad_GN)) * scale_G.unsqueeze(1)
     a_G1 = alpha_G.unsqueeze(1)
     square_GN.copy_(torch.where(active_G1, a_G1 * square_GN + (1 - a_G1) * g_GN * g_GN, square_GN))
     change_GN = learning_rate_G.unsqueeze(1) * g_GN / (square_GN + RMSPROP_EPS).sqrt()
     param_GN.sub_(change_GN)
+
+
+def _adam_step(g: Gradients, moments: list[Tensor], hypers: Mapping[str, Tensor]) -> None:
+    mean, square = moments
+    betas = (hypers["adam_beta1"], hypers["adam_beta2"])
+    adam(g.param_GN, g.grad_GN, mean, square, g.updates_G, g.scale_G, g.learning_rate_G, *betas)
+
+
+def _rmsprop_step(g: Gradients, moments: list[Tensor], hypers: Mapping[str, Tensor]) -> None:
+    (square,) = moments
+    rmsprop(g.param_GN, g.grad_GN, square, g.scale_G, g.learning_rate_G, hypers["rmsprop_alpha"])
+
+
+ADAM = Optimizer(("mean", "square"), ("adam_beta1", "adam_beta2"), _adam_step)
+RMSPROP = Optimizer(("square",), ("rmsprop_alpha",), _rmsprop_step)

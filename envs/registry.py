@@ -182,6 +182,7 @@ FAMILIES = {
             "pip install 'pbt-rl[dmlab2d]'",
             ".lab2d",
             takes_keywords=True,
+            option_groups=("matchup",),
         ),
         Family(
             "gym",
@@ -203,6 +204,7 @@ FAMILIES = {
             "pip install 'pbt-rl[pettingzoo]'",
             ".pettingzoo.family",
             takes_keywords=True,
+            option_groups=("matchup",),
         ),
         Family(
             "vizdoom",
@@ -211,6 +213,7 @@ FAMILIES = {
             ("vizdoom",),
             "pip install 'pbt-rl[vizdoom]'",
             ".doom.unit",
+            option_groups=("matchup",),
         ),
         Family(
             "envpool",

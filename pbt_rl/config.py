@@ -9,20 +9,24 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import tyro
 
+from pbt_rl.algos import registry as algorithms
 from pbt_rl.envs.atari import AtariOptions
 from pbt_rl.envs.dmlab.options import DmlabOptions
 from pbt_rl.envs.registry import EnvOptions, keywords
-from pbt_rl.errors import require
+from pbt_rl.errors import ConfigError, require
 from pbt_rl.options import option, validate
 from pbt_rl.pbt.hypers import Hypers
 from pbt_rl.pbt.options import PbtConfig
 from pbt_rl.pbt.registry import CONTROLLERS
 from pbt_rl.pbt.search.options import ScheduleConfig, SearchConfig
 from pbt_rl.population.matchmaking import MatchupConfig
+
+if TYPE_CHECKING:
+    from pbt_rl.algos.algorithm import Algorithm
 
 ENCODERS = ("auto", "nature", "impala", "mlp")
 
@@ -91,8 +95,9 @@ class Config:
     repeated. A value that is not JSON is a string."""
     num_policies: int = option(4, at_least=1, common=True)
     """Members of the population."""
-    algo: Literal["appo", "a3c"] = option("appo", common=True)
-    """appo: clipped PPO on asynchronous rollouts. a3c: n-step actor-critic with RMSProp, as in GA3C."""
+    algo: str = option("appo", choices=algorithms.names, custom="module:OBJECT", common=True)
+    """appo: clipped PPO on asynchronous rollouts. a3c: n-step actor-critic with RMSProp, as in GA3C. Or your own
+    `module:OBJECT`, an Algorithm."""
     mode: Literal["async", "sync", "serial"] = option("async", common=True)
     """async: acting never waits for learning. sync: sample, then learn. serial: sync in one process,
     bit-reproducible under --seed."""
@@ -158,6 +163,14 @@ class Config:
         """Whether the controller draws configurations and decides how far each one trains."""
         return CONTROLLERS[self.controller].searches
 
+    @property
+    def algorithm(self) -> Algorithm:
+        """The algorithm that learns; torch is imported with it. Raises ConfigError if it cannot be loaded."""
+        try:
+            return algorithms.load(self.algo)
+        except ValueError as error:
+            raise ConfigError(f"--algo {self.algo} cannot be used: {error}") from error
+
     def __post_init__(self) -> None:
         validate(self)
         keywords(self.env_option)
@@ -171,9 +184,10 @@ class Config:
 
 
 def _check_schedule_of_learning_rate(config: Config) -> None:
-    require(
-        config.algo == "appo" or config.learner.lr_schedule != "kl-adaptive",
-        "learner.lr-schedule",
-        "kl-adaptive",
-        "a3c measures no divergence: use constant or linear, or --algo appo",
-    )
+    if config.learner.lr_schedule == "kl-adaptive":
+        require(
+            config.algorithm.measures_kl,
+            "learner.lr-schedule",
+            "kl-adaptive",
+            f"{config.algo} measures no divergence: use constant or linear, or --algo appo",
+        )

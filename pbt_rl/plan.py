@@ -165,13 +165,14 @@ def _pack_plan(
 ) -> PackPlan:
     envs = config.envs_per_unit or max(MIN_POLICY_ROWS, math.ceil(MIN_UNIT_ROWS / slots))
     units = actors * config.units_per_actor
-    if config.mode != "async" and config.algo != "a3c" and not config.envs_per_unit:
+    per_unit = config.algorithm.learns_per_unit
+    if config.mode != "async" and not per_unit and not config.envs_per_unit:
         envs = max(1, round(config.learner.batch / (config.learner.rollout * units)))
     if config.envs_per_unit:
         _check_seats(config, seats, slots, envs)
     else:
         envs = -(-envs // seats) * seats  # so that the rows fill whole environments
-    if config.algo == "a3c":
+    if per_unit:
         k = 1
     elif config.mode == "async":
         k = min(units, max(1, round(config.learner.batch / (config.learner.rollout * envs))))

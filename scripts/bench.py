@@ -87,15 +87,16 @@ def measure_stage(stage: str, env: str, num_policies: int, seconds: float) -> fl
     import torch  # noqa: PLC0415
 
     torch.set_num_threads(1)
-    sampler, trainer = _idle_learner(facts)
+    learner = _idle_learner(facts)
+    sampler, trainer, shared = learner.sampler, learner.trainer, learner.shared
     if stage == "inference":
 
         def step_inference() -> int:
             unit = sampler.units[0]
             unit.taken -= 1  # the step in the mailbox counts as new once more
             sampler.serve()
-            while sampler.full:
-                sampler.pool.give(sampler.full.popleft())
+            while shared.full:
+                shared.free.give(shared.full.popleft())
             return pack_plan.rows
 
         unit = sampler.units[0]
@@ -103,19 +104,19 @@ def measure_stage(stage: str, env: str, num_policies: int, seconds: float) -> fl
         sampler.serve()
         return timed_cpu(step_inference, seconds)
 
-    rollouts = [sampler.pool.take() for _ in range(pack_plan.units_per_batch)]
+    rollouts = [shared.free.take() for _ in range(pack_plan.units_per_batch)]
     for rollout in rollouts:
         assert rollout is not None
         _fill(rollout, rng, facts.spec.action.nvec)
 
     def step_learning() -> int:
         for rollout in rollouts:
-            rollout.version[:] = sampler.clock.version
-            rollout.origin[:] = sampler.clock.origin
-            sampler.full.append(rollout)
+            rollout.updates[:] = shared.pack.updates
+            rollout.weights_epoch[:] = shared.pack.weights_epoch
+            shared.full.append(rollout)
         trainer.learn()
         for _ in rollouts:
-            sampler.pool.take()
+            shared.free.take()
         return int(pack_plan.units_per_batch * pack_plan.rows * rollouts[0].steps)
 
     return timed_cpu(step_learning, seconds)
@@ -127,8 +128,8 @@ def _random_actions(spec: Any, shape: tuple[int, int], rng: np.random.Generator)
     return rng.uniform(spec.action.low, spec.action.high, shape).astype(np.float32)
 
 
-def _idle_learner(facts: Any) -> tuple[Any, Any]:
-    """Sampler and trainer of the plan's first pack, with mailboxes that no actor serves."""
+def _idle_learner(facts: Any) -> Any:
+    """Learner of the plan's first pack, with mailboxes that no actor serves."""
     from multiprocessing.connection import Pipe  # noqa: PLC0415
 
     from pbt_rl.learner.learner import Learner  # noqa: PLC0415
@@ -143,8 +144,7 @@ def _idle_learner(facts: Any) -> tuple[Any, Any]:
                 if isinstance(array, np.ndarray):  # some are there for some environments only
                     array.fill(0)
     _, theirs = Pipe()
-    learner = Learner(memory.learners[0], theirs)
-    return learner.sampler, learner.trainer
+    return Learner(memory.learners[0], theirs)
 
 
 def _fill(rollout: Any, rng: np.random.Generator, nvec: tuple[int, ...]) -> None:

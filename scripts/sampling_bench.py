@@ -37,6 +37,7 @@ from pbt_rl.config import Config
 from pbt_rl.envs import registry
 from pbt_rl.envs.base import EnvSpec, default_shaping_source
 from pbt_rl.learner.sampler import Sampler
+from pbt_rl.learner.shared import SharedState
 from pbt_rl.plan import Machine
 from pbt_rl.recipes import apply_recipe
 from pbt_rl.run.memory import Memory
@@ -208,18 +209,19 @@ def sampled(env: str, seconds: float) -> tuple[float, float]:
             policy: Any = RandomPolicy(facts.spec)
             distribution = make_distribution(facts.spec.action.nvec, len(facts.spec.action.low))
             length = facts.config.learner.rollout
-            sampler = Sampler(policy, facts.spec, (0,), boxes, distribution, length, 4, 0, on_policy=False)
+            shared = SharedState.new((0,), 1)
+            sampler = Sampler(policy, shared, facts.spec, boxes, distribution, length, 4, 0, on_policy=False)
             listener = AdaptivePoller(learner.ready_fd)
             headers = [box.header for box, _ in boxes]
             process = psutil.Process(actor.pid)
             while not all(header[STEPS] for header in headers):
-                _turn(sampler, listener, actor)
+                _turn(sampler, shared, listener, actor)
             warm = time.perf_counter() + WARM_UP_SECONDS
             while time.perf_counter() < warm:
-                _turn(sampler, listener, actor)
+                _turn(sampler, shared, listener, actor)
             began, before, cpu = time.perf_counter(), _steps(headers), _cpu_seconds(process)
             while time.perf_counter() - began < seconds:
-                _turn(sampler, listener, actor)
+                _turn(sampler, shared, listener, actor)
             steps = _steps(headers) - before
             return steps / (time.perf_counter() - began), steps / (_cpu_seconds(process) - cpu)
         finally:
@@ -236,16 +238,16 @@ def _cpu_seconds(process: psutil.Process) -> float:
     return float(sum(time.user + time.system for time in times))
 
 
-def _turn(sampler: Sampler, listener: AdaptivePoller, actor: Child) -> None:
+def _turn(sampler: Sampler, shared: SharedState, listener: AdaptivePoller, actor: Child) -> None:
     if not sampler.serve():
         ready = listener.wait(5000.0)
         if ready:
             os.eventfd_read(ready[0])
         elif actor.exit_code() is not None:
             raise RuntimeError(actor.how_it_ended())
-    while sampler.full:
-        sampler.pool.give(sampler.full.popleft())
-    sampler.tally.episodes.clear()
+    while shared.full:
+        shared.free.give(shared.full.popleft())
+    shared.sampling.take()
 
 
 def _apart(what: str, env: str, seconds: float) -> list[float]:

@@ -230,6 +230,11 @@ MISTAKES = {
         ["--hypers.learning-rate", "3"],
         "--hypers.learning-rate 3.0 cannot be used: give 1e-06 to 0.01",
     ),
+    "no such algorithm": (["--algo", "dqn"], "--algo dqn cannot be used: give appo, a3c or module:OBJECT"),
+    "an algorithm that is nowhere": (
+        ["--algo", "nowhere:DQN"],
+        "--algo nowhere:DQN cannot be used: algorithm",
+    ),
     "a3c has no divergence": (
         ["--algo", "a3c", "--learner.lr-schedule", "kl-adaptive"],
         "--learner.lr-schedule kl-adaptive cannot be used: a3c measures no divergence",
@@ -273,7 +278,6 @@ def test_a_mistake_gets_one_clear_line(pbt_rl, tmp_path, mistake):
 @pytest.mark.parametrize(
     ("arguments", "answer"),
     [
-        (["--algo", "dqn"], "Expected one of ('appo', 'a3c')"),
         (["--num-policies", "four"], "four"),
         (["--nun-policies", "4"], "--num-policies"),
     ],

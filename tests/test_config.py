@@ -17,6 +17,7 @@ from pbt_rl.record.folder import config_from_json, to_json
 # Name of an option -> values that it accepts, values that it rejects.
 BOUNDS = {
     "num_policies": ([1], [0, -1]),
+    "algo": (["appo", "a3c", "my_algo:DQN"], ["dqn", "", "my_algo:"]),
     "seed": ([0], [-1]),
     "name": ([None, "a", "run-1_b.c"], ["", "../x", ".x", "a b"]),
     "train_for_frames": ([1], [0]),

@@ -1,15 +1,17 @@
-"""Builds networks, packs and update settings from a config."""
+"""Build networks, packs and update settings from a config."""
 
 from __future__ import annotations
 
 import numpy as np
 import torch
 
+from pbt_rl.algos import registry
+from pbt_rl.algos.algorithm import Algorithm, UpdateSettings
 from pbt_rl.algos.distributions import make_distribution
-from pbt_rl.algos.models import LAST, PolicyNet, make_model
+from pbt_rl.algos.encoders import LAST
+from pbt_rl.algos.models import PolicyNet, make_model
+from pbt_rl.algos.observations import ObsLayout
 from pbt_rl.algos.pack import Pack, Packing
-from pbt_rl.algos.rollout import ObsLayout
-from pbt_rl.algos.update import UpdateSettings
 from pbt_rl.config import Config, ModelConfig
 from pbt_rl.envs.base import EnvSpec
 from pbt_rl.errors import ConfigError
@@ -37,13 +39,13 @@ def build_net(spec: EnvSpec, model: ModelConfig) -> PolicyNet:
 
 
 def compute_dtype(precision: str, device: torch.device, spec: EnvSpec) -> torch.dtype:
-    """Bf16 where it is faster: images, on a device with bf16 matrix instructions."""
+    """Choose bf16 if it is faster: for images, on a device with bf16 matrix instructions."""
     if precision != "auto":
         return torch.bfloat16 if precision == "bf16" else torch.float32
     if device.type == "cuda":
         fast = torch.cuda.is_bf16_supported(including_emulation=False)
     else:
-        fast = bool(torch.cpu._is_avx512_bf16_supported())  # noqa: SLF001 - torch has no public question for it
+        fast = bool(torch.cpu._is_avx512_bf16_supported())  # noqa: SLF001 - torch has no public function for it
     return torch.bfloat16 if fast and _sees_images(spec) else torch.float32
 
 
@@ -52,14 +54,14 @@ def _sees_images(spec: EnvSpec) -> bool:
 
 
 VMAP_ON_CPU = 4
-"""Policies from which on small networks are faster together on a CPU (docs/benchmarks.md)."""
+"""From this number of policies on, small networks are faster together on a CPU (docs/benchmarks.md)."""
 
 
 def packing_of(config: Config, device: torch.device, spec: EnvSpec, slots: int) -> Packing:
-    """How a pack computes its policies where the user does not say.
+    """Choose how a pack computes its policies, unless the user does.
 
     On a CPU images alone keep the cores busy, while for vectors the calls cost more than the arithmetic. A user's own
-    encoder may do what vmap cannot: there it is left to them.
+    encoder may do what vmap cannot: then the choice is left to them.
     """
     if config.learner.packing != "auto":
         return config.learner.packing
@@ -69,7 +71,7 @@ def packing_of(config: Config, device: torch.device, spec: EnvSpec, slots: int) 
 
 
 def normalized_obs(spec: EnvSpec) -> dict[str, int]:
-    """Observations that can be normalised -> their size. Not LAST: a rare action would become a large number."""
+    """Return the observations that can be normalised -> size. Not LAST: a rare action would become a large number."""
     return {
         name: array.shape[0]
         for name, array in spec.obs.items()
@@ -78,11 +80,11 @@ def normalized_obs(spec: EnvSpec) -> dict[str, int]:
 
 
 def build_pack(config: Config, spec: EnvSpec, plan: PackPlan, values: list[Values], seed: int) -> Pack:
-    """Make the pack of a plan with its first members; `seed` and who they are draw the weights."""
+    """Make the pack of a plan with its first members; the weights are drawn by `seed` and the members' ids."""
     device = torch.device(plan.device)
     seeds = iter([weights_seed(seed, member, 0) for member in plan.members[: plan.slots]])
 
-    def next_net() -> PolicyNet:  # the pack makes one a policy, in order
+    def next_net() -> PolicyNet:  # the pack makes one per policy, in order
         own = next(seeds, None)
         if own is not None:
             torch.manual_seed(own)
@@ -96,19 +98,27 @@ def build_pack(config: Config, spec: EnvSpec, plan: PackPlan, values: list[Value
         device=device,
         compute_dtype=compute_dtype(config.learner.precision, device, spec),
         packing=packing_of(config, device, spec, plan.slots),
-        optimizer="adam" if config.algo == "appo" else "rmsprop",
+        optimizer=algorithm_of(config).optimizer,
         normalized_obs=normalized_obs(spec) if config.learner.normalize_observations else {},
         normalize_returns=config.learner.normalize_returns,
     )
 
 
+def algorithm_of(config: Config) -> Algorithm:
+    """Load the algorithm of a run. Raises ConfigError."""
+    try:
+        return registry.load(config.algo)
+    except ValueError as error:
+        raise ConfigError(f"--algo: {error}") from error
+
+
 def update_settings(config: Config, spec: EnvSpec) -> UpdateSettings:
     """Return the part of a config that an update needs."""
-    learner, appo = config.learner, config.algo == "appo"
+    learner, algorithm = config.learner, algorithm_of(config)
     return UpdateSettings(
-        algo=config.algo,
-        epochs=learner.epochs if appo else 1,
-        minibatches=learner.minibatches if appo else 1,
+        algorithm=algorithm,
+        epochs=1 if algorithm.learns_per_unit else learner.epochs,
+        minibatches=1 if algorithm.learns_per_unit else learner.minibatches,
         use_vtrace=learner.returns == "vtrace" or (learner.returns == "auto" and config.mode == "async"),
         normalize_advantage=learner.normalize_advantage,
         kl_target=learner.kl_target if learner.lr_schedule == "kl-adaptive" else None,
@@ -117,7 +127,7 @@ def update_settings(config: Config, spec: EnvSpec) -> UpdateSettings:
 
 
 def obs_layouts(spec: EnvSpec) -> dict[str, ObsLayout]:
-    """How each observation array of an environment is kept on the device."""
+    """Return how each observation array of an environment is stored on the device."""
     return {
         name: ObsLayout(a.dtype, a.shape, spec.frame_stack if a.dtype == "uint8" and len(a.shape) == 2 else 1)
         for name, a in spec.obs.items()
@@ -125,5 +135,5 @@ def obs_layouts(spec: EnvSpec) -> dict[str, ObsLayout]:
 
 
 def weights_seed(seed: int, member: int, generation: int) -> int:
-    """What a member's fresh weights are drawn from: the run's seed and who it is, not when or where it begins."""
+    """Seed of a member's fresh weights: by the run's seed and its id, not by when or in which slot it begins."""
     return int(np.random.SeedSequence([seed, member, generation]).generate_state(1)[0])

@@ -30,6 +30,7 @@ from pbt_rl.envs.base import EnvSpec
 from pbt_rl.errors import ConfigError
 from pbt_rl.learner.build import build_pack, update_settings
 from pbt_rl.learner.sampler import Sampler
+from pbt_rl.learner.shared import SharedState
 from pbt_rl.learner.trainer import Trainer
 from pbt_rl.pbt.hypers import Values
 from pbt_rl.plan import PackPlan
@@ -83,10 +84,11 @@ class Learner:
                 _pin(box)
         settings = update_settings(config, spec)
         shaping = ShapingTable.map(tuple(spec.shaping), plan.slots, setup.shaping_fd)
+        self.shared = SharedState.new(plan.members, plan.slots)
         self.sampler = Sampler(
             self.pack,
+            self.shared,
             spec,
-            plan.members,
             boxes,
             settings.distribution,
             config.learner.rollout,
@@ -101,9 +103,8 @@ class Learner:
         )
         self.trainer = Trainer(
             self.pack,
-            self.sampler,
+            self.shared,
             settings,
-            plan.members,
             plan.units_per_batch,
             config.learner.max_policy_lag,
             shaping,
@@ -128,8 +129,8 @@ class Learner:
         """
         if self._setup.config.learner.lr_schedule != "linear":
             return 1.0
-        steps = self.sampler.tally.steps - self.trainer.residents.fresh_steps
-        frames_P = steps[self.sampler.clock.member] * self._setup.spec.frame_skip
+        steps = self.shared.sampling.steps - self.trainer.members.fresh_steps
+        frames_P = steps[self.shared.pack.member] * self._setup.spec.frame_skip
         factor_P = (1.0 - frames_P / self._setup.config.train_for_frames).clip(min=0.0)
         return torch.from_numpy(factor_P).float().to(self.pack.device)
 
@@ -163,7 +164,7 @@ class Learner:
                 self.trainer.learn()
                 self._report()
                 busy = learned = True
-            if learned:  # a batch is of all units (appo) or of one (a3c): none that rests is left out
+            if learned:  # a batch is of all units or of one: none that rests is left out
                 self.sampler.resume_finished()
         elif self.trainer.has_batch:
             with self.trainer.wake:
@@ -173,9 +174,7 @@ class Learner:
         if self._connection.poll():
             self._handle(self._connection.recv())
             busy = True
-        if time.monotonic() >= self._next_report and not (
-            self._on_policy and any(self.sampler.clock.occupants)
-        ):
+        if time.monotonic() >= self._next_report and not (self._on_policy and any(self.shared.pack.holders)):
             self._report()
         return busy
 
@@ -210,8 +209,8 @@ class Learner:
             "edit": self._edit,
             "slot": self._slot,
             "export": self._export,
-            "remember": self.trainer.residents.remember,
-            "forget": self.trainer.residents.forget,
+            "remember": self.trainer.members.remember,
+            "forget": self.trainer.members.forget,
             "save": self._save,
         }
         command = known[kind]
@@ -230,19 +229,19 @@ class Learner:
         self._send(("slot_changed", change, self.trainer.change_slot(change)))
 
     def _export(self, member: int, generation: int | None) -> None:
-        self.trainer.residents.write_exchange(member, generation)
+        self.trainer.members.write_exchange(member, generation)
         self._send(("exported", member))
 
     def _save(self, member: int, path: Path, values: Values) -> None:
         try:
-            save_member(path, self.pack, self.trainer.residents.state(member), member, values)
+            save_member(path, self.pack, self.trainer.members.state(member), member, values)
         except OSError as error:
             self._send(("not_saved", path, str(error)))
         else:
             self._send(("saved", path))
 
     def _report_limits(self) -> None:
-        steps = self.sampler.tally.steps
+        steps = self.shared.sampling.steps
         reached = [i for i, limit in self._limits.items() if steps[i] >= limit]
         for i in reached:
             del self._limits[i]
@@ -251,20 +250,18 @@ class Learner:
 
     def _report(self) -> None:
         self._next_report = time.monotonic() + REPORT_SECONDS
-        plan, tally, tallies = self._setup.plan, self.sampler.tally, self.trainer.tallies
-        with self.sampler.lock:
-            episodes, tally.episodes = tally.episodes, []
-            games, tally.games = tally.games, []
-        with self.trainer.lock:
+        plan, tally, tallies = self._setup.plan, self.shared.sampling, self.shared.learning
+        episodes, games = tally.take()
+        with tallies.lock:
             members = [
                 MemberStats(
                     member=member,
                     steps=tallies.steps[i],
                     frames=int(tally.steps[i]) * self._setup.spec.frame_skip,
                     updates=tallies.updates[i],
-                    values=self.trainer.take_means(i),
-                    generation=self.trainer.residents.generations[member],
-                    broken=self.trainer.take_broken(i),
+                    values=tallies.take_means(i),
+                    generation=self.trainer.members.generations[member],
+                    broken=tallies.take_broken(i),
                 )
                 for i, member in enumerate(plan.members)
             ]

@@ -1,11 +1,27 @@
-"""State that sampler and trainer share, with who may write what."""
+"""State that sampler and trainer share. Neither reaches into the other: both hold one `SharedState`.
+
+    state                  written by                           read by
+    PackState              trainer                              sampler, reports
+    SamplingCounts         sampler                              trainer, reports
+    LearningCounts         trainer                              reports
+    full rollouts          sampler appends, trainer takes
+    free buffers           both take and give
+    state resets           trainer appends, sampler takes
+
+The sampler runs in the learner's main thread, and so do reports; the trainer runs in a thread of its own (async) or in
+the main thread (sync, serial). Deques and single numbers need no lock. Locks guard what a report takes away: episodes
+and games (`SamplingCounts.lock`), sums of statistics (`LearningCounts.lock`).
+"""
 
 from __future__ import annotations
 
+import threading
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -15,54 +31,134 @@ from pbt_rl.wire.messages import Episode, Game
 
 @dataclass(frozen=True)
 class SlotHolder:
-    """Who holds a row, and what the versions of the shaping that it has acted under mean."""
+    """The member that holds a slot."""
 
     member: int
     """Index among the pack's members."""
     generation_of: dict[int, int]
-    """Version in the shaping table -> the member's generation, since it took the row."""
+    """`shaping_version` of the slot -> the member's generation, since it entered the slot."""
 
 
 @dataclass
 class PackState:
-    """What sampler and trainer share about the policies, [P] each. Only the trainer writes."""
+    """State of the slots, [P] each."""
 
-    version: NDArray[np.int64]
-    """Updates (batches) that the published weights have seen."""
-    origin: NDArray[np.int64]
-    """Raised when the weights are replaced: rollouts that began before are outdated."""
-    occupants: list[SlotHolder | None]
-    """None: nobody holds the row."""
+    updates: NDArray[np.int64]
+    """Batches that the published weights have learned from."""
+    weights_epoch: NDArray[np.int64]
+    """Rises when the weights in a slot are exchanged: rollouts that began before are outdated."""
+    holders: list[SlotHolder | None]
+    """None: held by no member."""
     member: NDArray[np.int64]
-    """The same as indices; one past the last member for nobody."""
+    """The holders as indices; one past the last member for none."""
 
     @classmethod
-    def new(cls, policies: int) -> PackState:
-        """All zero; the first members hold the rows, in order, under version 0 of the shaping."""
+    def new(cls, slots: int) -> PackState:
+        """All zero; the first members hold the slots, in order, under shaping version 0."""
         return cls(
-            np.zeros(policies, np.int64),
-            np.zeros(policies, np.int64),
-            [SlotHolder(p, {0: 0}) for p in range(policies)],
-            np.arange(policies),
+            np.zeros(slots, np.int64),
+            np.zeros(slots, np.int64),
+            [SlotHolder(p, {0: 0}) for p in range(slots)],
+            np.arange(slots),
         )
+
+    def hold(self, slot: int, index: int | None, members: int) -> None:
+        """Let a member (an index below `members`) or none hold a slot. The sampler may read at any moment."""
+        member = self.member.copy()
+        member[slot] = members if index is None else index
+        self.holders[slot] = None if index is None else SlotHolder(index, {})
+        self.member = member
 
 
 @dataclass
 class SamplingCounts:
-    """What the sampler counts. Episodes wait here for the next report."""
+    """Counts of the sampler. Episodes and games wait here for the next report."""
 
     steps: NDArray[np.int64]
-    """[members + 1] transitions that count (resets left out), in total; the last: of rows that nobody held."""
+    """[members + 1] transitions that count (resets left out), in total; the last: of slots without a holder."""
     episodes: list[Episode] = field(default_factory=list)
     games: list[Game] = field(default_factory=list)
-    """Where environments have several seats; guarded like the episodes."""
+    """Games of environments with several seats."""
     inference_seconds: float = 0.0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def note(self, episodes: Iterable[Episode], games: Iterable[Game]) -> None:
+        """Add what has finished."""
+        with self.lock:
+            self.episodes += episodes
+            self.games += games
+
+    def take(self) -> tuple[list[Episode], list[Game]]:
+        """Return what has finished since the last call."""
+        with self.lock:
+            episodes, self.episodes = self.episodes, []
+            games, self.games = self.games, []
+        return episodes, games
+
+
+@dataclass
+class LearningCounts:
+    """Totals, and sums since the last report; lists by index of the member, and last what no member did.
+
+    The caller of a method holds `lock`.
+    """
+
+    sums: list[dict[str, tuple[Tensor, int]]]
+    """Statistic -> (sum on the device, number of values) since the last report."""
+    steps_done: list[int]
+    """Optimiser steps since the last report..."""
+    steps_left_out: list[int]
+    """...and those left out since then because a gradient was not finite."""
+    updates: list[int]
+    """Batches in total."""
+    steps: list[int]
+    """Steps learned from in total."""
+    lag_max: int = 0
+    discarded: int = 0
+    """Rollouts (of one policy) thrown away in total."""
+    learning_seconds: float = 0.0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @classmethod
+    def new(cls, members: int) -> LearningCounts:
+        """All empty."""
+        done, left_out, updates, steps = ([0] * (members + 1) for _ in range(4))
+        return cls([{} for _ in range(members + 1)], done, left_out, updates, steps)
+
+    def add(self, index: int, name: str, value: Tensor) -> None:
+        """Add one value of a statistic."""
+        total, count = self.sums[index].get(name, (torch.zeros_like(value), 0))
+        self.sums[index][name] = (total + value, count + 1)
+
+    def note_step(self, index: int, stats: dict[str, Tensor]) -> None:
+        """Count an optimiser step of a member with its statistics, or one left out: its gradient is not finite."""
+        if not bool(torch.isfinite(stats["grad_norm"])):
+            self.steps_left_out[index] += 1
+            return
+        for name, value in stats.items():
+            self.add(index, name, value)
+        self.steps_done[index] += 1
+
+    def take_means(self, index: int) -> dict[str, float]:
+        """Return the mean of every statistic since the last call."""
+        sums, self.sums[index] = self.sums[index], {}
+        return {name: float(total) / count for name, (total, count) in sums.items()}
+
+    def take_broken(self, index: int) -> bool | None:
+        """Whether all optimiser steps since the last call were left out; None without any."""
+        done, left_out = self.steps_done[index], self.steps_left_out[index]
+        self.forget_steps(index)
+        return None if done + left_out == 0 else done == 0
+
+    def forget_steps(self, index: int) -> None:
+        """Count no optimiser step since the last report."""
+        self.steps_done[index] = self.steps_left_out[index] = 0
 
 
 class BufferPool:
     """Free rollout buffers. Thread-safe: the trainer gives back what the sampler took."""
 
-    def __init__(self, buffers: list[Rollout]) -> None:
+    def __init__(self, buffers: Iterable[Rollout] = ()) -> None:
         self._free = deque(buffers)
 
     def take(self) -> Rollout | None:
@@ -80,27 +176,31 @@ class BufferPool:
         return len(self._free)
 
 
-@dataclass
-class LearningCounts:
-    """Sums since the last report, and totals; lists by member of the pack, and last what nobody's rows did."""
+@dataclass(frozen=True)
+class SharedState:
+    """Everything that sampler and trainer of one pack share."""
 
-    sums: list[dict[str, Tensor]]
-    steps_done: list[int]
-    """Optimiser steps since the last report..."""
-    steps_left_out: list[int]
-    """...and those left out since then because a gradient was not finite."""
-    updates: list[int]
-    """Batches in total."""
-    steps: list[int]
-    """Steps learned from in total."""
-    lag_max: int = 0
-    discarded: int = 0
-    """Rollouts (of one policy) thrown away in total."""
-    learning_seconds: float = 0.0
+    members: tuple[int, ...]
+    """Ids of all members of the pack; counts are by index in it. The first hold the slots at the start."""
+    pack: PackState
+    sampling: SamplingCounts
+    learning: LearningCounts
+    full: deque[Rollout] = field(default_factory=deque)
+    """Rollouts to learn from, oldest first."""
+    free: BufferPool = field(default_factory=BufferPool)
+    state_resets: deque[int] = field(default_factory=deque)
+    """Slots whose recurrent state has to be zeroed before they act again."""
 
     @classmethod
-    def new(cls, members: int) -> LearningCounts:
-        """All empty."""
-        sums: list[dict[str, Tensor]] = [{} for _ in range(members + 1)]
-        zeros = [[0] * (members + 1) for _ in range(4)]
-        return cls(sums, zeros[0], zeros[1], zeros[2], zeros[3])
+    def new(cls, members: tuple[int, ...], slots: int) -> SharedState:
+        """State of a pack that has done nothing."""
+        counts = SamplingCounts(np.zeros(len(members) + 1, np.int64))
+        return cls(members, PackState.new(slots), counts, LearningCounts.new(len(members)))
+
+    def note_exchanged_weights(self, slot: int) -> None:
+        """Make a slot's rollouts outdated and its recurrent state zero. Only the trainer calls it.
+
+        In this order: a rollout that begins under the new epoch then begins with the zeroed state.
+        """
+        self.state_resets.append(slot)
+        self.pack.weights_epoch[slot] += 1

@@ -18,7 +18,7 @@ def create_run_folder(config: Config) -> tuple[Config, Path]:
 
     Returns the config with its name filled in.
     """
-    name = config.name or f"{config.env.replace('/', '-').replace(':', '-')}-{time.strftime('%Y%m%d-%H%M%S')}"
+    name = run_name(config)
     config = dataclasses.replace(config, name=name)
     folder = config.out / name
     if folder.exists():
@@ -38,6 +38,12 @@ def create_run_folder(config: Config) -> tuple[Config, Path]:
     except OSError as error:
         raise ConfigError(f"--out {config.out} cannot be written: {error.strerror or error}") from error
     return config, folder
+
+
+def run_name(config: Config) -> str:
+    """Return the name of the run; without one, it is made from the environment and the time."""
+    made = f"{config.env.replace('/', '-').replace(':', '-')}-{time.strftime('%Y%m%d-%H%M%S')}"
+    return config.name or made
 
 
 def to_json(config: Config) -> dict[str, Any]:

@@ -6,8 +6,10 @@ import torch
 
 from pbt_rl.algos.distributions import ACTION_MASK, make_distribution, mask_logits
 from pbt_rl.algos.models import make_model
+from pbt_rl.algos.observations import ObsLayout
+from pbt_rl.algos.optim import ADAM
 from pbt_rl.algos.pack import Pack
-from pbt_rl.algos.rollout import ObsLayout, Rollout
+from pbt_rl.algos.rollout import Rollout
 from tests.helpers.packs import CPU, ENVS, HYPERS, K, T, batch_of, fill, learn, settings
 
 NVEC = (4, 3)
@@ -111,7 +113,7 @@ def masked_pack(policies, *, packing="loop", dtype=torch.float32, core="none"):
         device=CPU,
         compute_dtype=dtype,
         packing=packing,
-        optimizer="adam",
+        optimizer=ADAM,
         normalized_obs={"obs": 4},
         normalize_returns=True,
     )
@@ -161,11 +163,11 @@ def test_a_masked_pack_acts_and_learns_as_each_policy_alone(packing, dtype, core
     params, _, _ = packed.act(obs, torch.zeros(2, 50, packed.state_size), first)
     # The same policy learns by the same logits that it acts by.
     group = packed.groups()[0]
-    seen = {k: v[group.rows].unsqueeze(1) for k, v in obs.items()}
+    seen = {k: v[group.span].unsqueeze(1) for k, v in obs.items()}
     learned, _, _ = group.forward(
-        seen, torch.zeros(len(group.members), 50, packed.state_size), first[group.rows, None]
+        seen, torch.zeros(len(group.slots), 50, packed.state_size), first[group.span, None]
     )
-    torch.testing.assert_close(learned[:, 0], params[group.rows], rtol=0, atol=1e-6)
+    torch.testing.assert_close(learned[:, 0], params[group.span], rtol=0, atol=1e-6)
     assert (params.softmax(-1)[..., 4][~none_allowed(mask[..., 4:]) & (mask[..., 4] == 0)] == 0).all()
 
 
@@ -182,7 +184,7 @@ def test_the_mask_counts_in_learning_and_is_not_seen_by_the_network():
     assert shapes[0] == shapes[1]
 
 
-def test_rows_that_nobody_holds_obey_the_mask_too():
+def test_slots_that_no_member_holds_obey_the_mask_too():
     pack = masked_pack(2)
     pack.idle[1] = True
     mask = some_masks(2, 500, seed=9)

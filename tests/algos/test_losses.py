@@ -3,37 +3,36 @@ import math
 import pytest
 import torch
 
-from pbt_rl.algos.losses import a3c_loss, explained_variance, normalize_advantage, ppo_loss
+from pbt_rl.algos.a3c import A3C, a3c_loss
+from pbt_rl.algos.algorithm import LossInputs
+from pbt_rl.algos.appo import APPO, ppo_loss
+from pbt_rl.algos.losses import explained_variance, normalize_advantage
 
 N = 24
 PPO_COEFS = {"clip_ratio": 0.2, "clip_value": 0.3, "value_coef": 0.5, "entropy_coef": 0.01}
 A3C_COEFS = {"value_coef": 0.5, "entropy_coef": 0.01}
-GRADIENTS = ("log_prob_N", "value_N", "entropy_N")
+GRADIENTS = ("log_prob", "value", "entropy")
 
 
 def samples(seed: int = 0, n: int = N) -> dict[str, torch.Tensor]:
     g = torch.Generator().manual_seed(seed)
-    names = ("log_prob_N", "old_log_prob_N", "advantage_N", "value_N", "old_value_N", "target_N", "entropy_N")
+    names = ("log_prob", "old_log_prob", "advantage", "value", "old_value", "target", "entropy")
     data = {name: 0.5 * torch.randn(n, generator=g) for name in names}
-    return data | {"valid_N": torch.rand(n, generator=g) < 0.7}
-
-
-def a3c_samples(data: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    return {k: v for k, v in data.items() if not k.startswith("old")}
+    return data | {"valid": torch.rand(n, generator=g) < 0.7}
 
 
 CASES = {
-    "ppo": (ppo_loss, PPO_COEFS, lambda data: data),
-    "a3c": (a3c_loss, A3C_COEFS, a3c_samples),
+    "ppo": (ppo_loss, PPO_COEFS),
+    "a3c": (a3c_loss, A3C_COEFS),
 }
 
 
 def test_ppo_equals_a_loop_over_samples():
     data = samples()
     policy = value = entropy = kl = clipped = 0.0
-    valid = [i for i in range(N) if data["valid_N"][i]]
+    valid = [i for i in range(N) if data["valid"][i]]
     for i in valid:
-        s = {k.removesuffix("_N"): v[i].item() for k, v in data.items()}
+        s = {k: v[i].item() for k, v in data.items()}
         ratio = math.exp(s["log_prob"] - s["old_log_prob"])
         policy -= min(ratio * s["advantage"], min(max(ratio, 0.8), 1.2) * s["advantage"])
         near = s["old_value"] + min(max(s["value"] - s["old_value"], -0.3), 0.3)
@@ -42,7 +41,7 @@ def test_ppo_equals_a_loop_over_samples():
         kl += ratio - 1 - math.log(ratio)
         clipped += abs(ratio - 1) > 0.2
     n = len(valid)
-    loss, stats = ppo_loss(**data, **PPO_COEFS)
+    loss, stats = ppo_loss(LossInputs(**data), **PPO_COEFS)
     assert loss.item() == pytest.approx((policy + 0.5 * value - 0.01 * entropy) / n, rel=1e-5)
     expected = {
         "policy_loss": policy,
@@ -53,29 +52,30 @@ def test_ppo_equals_a_loop_over_samples():
     }
     for name, total in expected.items():
         assert stats[name].item() == pytest.approx(total / n, rel=1e-4), name
-    target, old = data["target_N"][valid], data["old_value_N"][valid]
+    target, old = data["target"][valid], data["old_value"][valid]
     ratio_of_variances = (target - old).var(correction=0) / target.var(correction=0)
     assert stats["explained_variance"].item() == pytest.approx(1 - ratio_of_variances.item(), rel=1e-4)
     assert 0 < stats["clip_fraction"] < 1
+    assert set(stats) == set(APPO.statistics)
 
 
 def test_a3c_equals_its_formula():
-    data = a3c_samples(samples())
-    v = {k.removesuffix("_N"): x[data["valid_N"]] for k, x in data.items()}
+    data = samples()
+    v = {k: x[data["valid"]] for k, x in data.items()}
     expected = (
         -(v["log_prob"] * v["advantage"]).mean()
         + 0.5 * 0.5 * (v["value"] - v["target"]).square().mean()
         - 0.01 * v["entropy"].mean()
     )
-    loss, stats = a3c_loss(**data, **A3C_COEFS)
+    loss, stats = a3c_loss(LossInputs(**data), **A3C_COEFS)
     torch.testing.assert_close(loss, expected)
-    assert set(stats) == {"policy_loss", "value_loss", "entropy", "explained_variance"}
+    assert set(stats) == set(A3C.statistics)
 
 
 def gradients(name: str, data: dict[str, torch.Tensor]):
-    function, coefs, select = CASES[name]
-    data = {k: v.clone().requires_grad_(k in GRADIENTS) for k, v in select(data).items()}
-    loss, stats = function(**data, **coefs)
+    function, coefs = CASES[name]
+    data = {k: v.clone().requires_grad_(k in GRADIENTS) for k, v in data.items()}
+    loss, stats = function(LossInputs(**data), **coefs)
     loss.backward()
     return loss, stats, {k: data[k].grad for k in GRADIENTS}
 
@@ -84,9 +84,9 @@ def gradients(name: str, data: dict[str, torch.Tensor]):
 @pytest.mark.parametrize("garbage", [1e9, -1e9, float("nan"), float("inf")])
 def test_invalid_samples_change_nothing(name, garbage):
     data = samples()
-    valid = data["valid_N"]
+    valid = data["valid"]
     alone, alone_stats, alone_gradients = gradients(name, {k: v[valid] for k, v in data.items()})
-    spoiled = {k: v if k == "valid_N" else v.masked_fill(~valid, garbage) for k, v in data.items()}
+    spoiled = {k: v if k == "valid" else v.masked_fill(~valid, garbage) for k, v in data.items()}
     loss, stats, grads = gradients(name, spoiled)
     torch.testing.assert_close(loss, alone)
     torch.testing.assert_close(stats, alone_stats)
@@ -97,7 +97,7 @@ def test_invalid_samples_change_nothing(name, garbage):
 
 @pytest.mark.parametrize("name", CASES)
 def test_no_valid_sample_gives_zero(name):
-    data = samples() | {"valid_N": torch.zeros(N, dtype=torch.bool)}
+    data = samples() | {"valid": torch.zeros(N, dtype=torch.bool)}
     loss, stats, grads = gradients(name, data)
     assert loss.item() == 0
     assert all(x.item() == 0 for x in stats.values())
@@ -106,29 +106,29 @@ def test_no_valid_sample_gives_zero(name):
 
 @pytest.mark.parametrize("name", CASES)
 def test_vmap_with_coefficients_of_each_policy(name):
-    function, coefs, select = CASES[name]
-    policies = [select(samples(seed)) for seed in range(3)]
+    function, coefs = CASES[name]
+    policies = [samples(seed) for seed in range(3)]
     each = {k: torch.tensor([x, 2 * x, 3 * x]) for k, x in coefs.items()}
     stacked = {k: torch.stack([p[k] for p in policies]) for k in policies[0]}
 
     def loss_of(floats, valid, coefs):
-        return function(**floats, valid_N=valid, **coefs)
+        return function(LossInputs(**floats, valid=valid), **coefs)
 
-    floats = {k: v for k, v in stacked.items() if k != "valid_N"}
+    floats = {k: v for k, v in stacked.items() if k != "valid"}
     grads, (losses, stats) = torch.func.vmap(torch.func.grad_and_value(loss_of, has_aux=True))(
-        floats, stacked["valid_N"], each
+        floats, stacked["valid"], each
     )
     for p, data in enumerate(policies):
-        alone, alone_stats = function(**data, **{k: float(x[p]) for k, x in each.items()})
+        alone, alone_stats = function(LossInputs(**data), **{k: float(x[p]) for k, x in each.items()})
         torch.testing.assert_close(losses[p], alone)
         torch.testing.assert_close({k: v[p] for k, v in stats.items()}, alone_stats)
-    assert torch.isfinite(grads["value_N"]).all()
+    assert torch.isfinite(grads["value"]).all()
 
 
 def test_a_huge_ratio_gives_finite_gradients():
     data = samples(n=4) | {
-        "valid_N": torch.ones(4, dtype=torch.bool),
-        "old_log_prob_N": torch.full((4,), -500.0),
+        "valid": torch.ones(4, dtype=torch.bool),
+        "old_log_prob": torch.full((4,), -500.0),
     }
     loss, _, grads = gradients("ppo", data)
     assert torch.isfinite(loss)
@@ -137,16 +137,16 @@ def test_a_huge_ratio_gives_finite_gradients():
 
 def test_the_clip_stops_the_gradient_one_way_only():
     data = samples(n=4)
-    data |= {"valid_N": torch.ones(4, dtype=torch.bool), "advantage_N": torch.tensor([1.0, 1.0, -1.0, -1.0])}
-    data |= {"old_log_prob_N": torch.zeros(4), "log_prob_N": torch.tensor([0.5, -0.5, 0.5, -0.5])}
+    data |= {"valid": torch.ones(4, dtype=torch.bool), "advantage": torch.tensor([1.0, 1.0, -1.0, -1.0])}
+    data |= {"old_log_prob": torch.zeros(4), "log_prob": torch.tensor([0.5, -0.5, 0.5, -0.5])}
     _, _, grads = gradients("ppo", data)
-    assert (grads["log_prob_N"] != 0).tolist() == [False, True, True, False]
+    assert (grads["log_prob"] != 0).tolist() == [False, True, True, False]
 
 
 def test_normalize_advantage():
     data = samples()
-    valid = data["valid_N"]
-    spoiled = data["advantage_N"].masked_fill(~valid, float("nan"))
+    valid = data["valid"]
+    spoiled = data["advantage"].masked_fill(~valid, float("nan"))
     out = normalize_advantage(spoiled, valid)
     assert out[valid].mean().item() == pytest.approx(0, abs=1e-6)
     assert out[valid].std(correction=0).item() == pytest.approx(1, rel=1e-4)

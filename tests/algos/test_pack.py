@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from pbt_rl.algos.pack import RETURN_STATS_RATE
+from pbt_rl.algos.normalizers import RETURN_STATS_RATE
 from tests.helpers.packs import (
     DISCRETE,
     ENVS,
@@ -126,11 +126,11 @@ def test_learning_reaches_acting_only_when_published(packing, dtype):
 @pytest.mark.parametrize("packing", ["loop", "vmap"])
 def test_bf16_weights_follow_their_float32_masters(packing):
     pack = trained(packing=packing, dtype=torch.bfloat16)
-    masters = pack.state["param"][:, : pack._body_size]
+    masters = pack.state["param"][:, : pack.weights.layout.body_size]
     assert masters.dtype == torch.float32
-    assert pack._working.dtype == torch.bfloat16
-    assert torch.equal(pack._working, masters.bfloat16())
-    assert torch.equal(pack._serving, masters.bfloat16())
+    assert pack.weights.working.dtype == torch.bfloat16
+    assert torch.equal(pack.weights.working, masters.bfloat16())
+    assert torch.equal(pack.weights.serving, masters.bfloat16())
     assert not torch.equal(masters.bfloat16().float(), masters), "masters keep what bf16 cannot hold"
 
 
@@ -138,8 +138,8 @@ def test_bf16_weights_follow_their_float32_masters(packing):
 def test_gradients_begin_at_zero_at_every_step(packing):
     for dtype in (torch.float32, torch.bfloat16):
         pack = trained(packing=packing, dtype=dtype)
-        assert not pack._grad.any()
-        assert not pack._grad_working.any()
+        assert not pack.weights.grad.any()
+        assert not pack.weights.working_grad.any()
 
 
 @pytest.mark.parametrize("layout", [VECTOR, FRAMES])
@@ -242,7 +242,7 @@ def test_observations_are_normalised_and_clipped_by_each_policys_own_statistics(
     pack.state["obs_mean.obs"][1] = 10.0
     pack.state["obs_var.obs"][1] = 4.0
     obs = {"obs": torch.tensor([8.0, 10.0, 14.0, 1e9]).expand(2, 1, 1, 4)}
-    out = pack.normalize_obs(obs, slice(0, 2))["obs"]
+    out = pack._normalizers.normalize_obs(pack.state, slice(0, 2), obs)["obs"]
     torch.testing.assert_close(out[1, 0, 0], torch.tensor([-1.0, 0.0, 2.0, 5.0]), rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(out[0, 0, 0], torch.tensor([5.0, 5.0, 5.0, 5.0]))
 
@@ -255,17 +255,17 @@ def test_acting_and_learning_compute_the_same_forward_after_publishing():
         first = made_up(5, 3, 1, 5) > 0
         acting = pack.act({"obs": g[:, 0]}, state, first[:, 0])
         for group in pack.groups():
-            rows = group.rows
+            span = group.span
             with torch.no_grad():
-                params, value, after = group.forward({"obs": g[rows]}, state[rows], first[rows])
-            torch.testing.assert_close(params[:, 0], acting[0][rows])
-            torch.testing.assert_close(pack.denormalize_value(value, rows)[:, 0], acting[1][rows])
-            torch.testing.assert_close(after, acting[2][rows])
+                params, value, after = group.forward({"obs": g[span]}, state[span], first[span])
+            torch.testing.assert_close(params[:, 0], acting[0][span])
+            torch.testing.assert_close(pack.denormalize_value(value, span)[:, 0], acting[1][span])
+            torch.testing.assert_close(after, acting[2][span])
 
 
 def test_groups_are_single_policies_or_all():
-    assert [g.members for g in make_pack(THREE).groups()] == [(0,), (1,), (2,)]
-    assert [g.members for g in make_pack(THREE, packing="vmap").groups()] == [(0, 1, 2)]
+    assert [g.slots for g in make_pack(THREE).groups()] == [(0,), (1,), (2,)]
+    assert [g.slots for g in make_pack(THREE, packing="vmap").groups()] == [(0, 1, 2)]
 
 
 @pytest.mark.parametrize("packing", ["loop", "vmap"])

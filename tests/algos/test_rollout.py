@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 import torch
 
-from pbt_rl.algos.rollout import ObsLayout, Rollout, push_frames, push_frames_torch
+from pbt_rl.algos.observations import ObsLayout, push_frames, push_frames_torch
+from pbt_rl.algos.rollout import Rollout
 from tests.helpers.packs import (
     CPU,
     DISCRETE,
@@ -118,16 +119,16 @@ def test_all_arrays_of_a_batch_are_placed_alike():
         for k, r in enumerate(rollouts):
             for b in range(ENVS):
                 row, column = p * ENVS + b, k * ENVS + b
-                assert torch.equal(batch.action_PTBA[p, :, column], r.action[:, row])
-                assert torch.equal(batch.log_prob_PTB[p, :, column], r.log_prob[:, row])
-                assert torch.equal(batch.value_PT1B[p, :, column], r.value[:, row])
-                assert torch.equal(batch.state_PBS[p, column], r.state[row])
+                assert torch.equal(batch.action[p, :, column], r.action[:, row])
+                assert torch.equal(batch.log_prob[p, :, column], r.log_prob[:, row])
+                assert torch.equal(batch.value[p, :, column], r.value[:, row])
+                assert torch.equal(batch.state[p, column], r.state[row])
                 for name in ("reward", "terminated", "truncated"):
-                    got = getattr(batch, f"{name}_PTB")[p, :, column].numpy()
+                    got = getattr(batch, name)[p, :, column].numpy()
                     np.testing.assert_array_equal(got, getattr(r, name)[:, row])
-                np.testing.assert_array_equal(batch.first_PT1B[p, :, column].numpy(), r.first[:, row])
+                np.testing.assert_array_equal(batch.first[p, :, column].numpy(), r.first[:, row])
                 valid = ~r.first[1:, row] & usable[p, k]
-                np.testing.assert_array_equal(batch.valid_PTB[p, :, column].numpy(), valid)
+                np.testing.assert_array_equal(batch.valid[p, :, column].numpy(), valid)
 
 
 def test_fresh_buffers_are_poisoned():
@@ -137,8 +138,8 @@ def test_fresh_buffers_are_poisoned():
     assert np.isnan(rollout.reward).all()
     assert (rollout.action < 0).all()
     assert (rollout.obs["screen"] == -0x5A5A5A5B).all()
-    assert (rollout.version == -1).all()
-    assert (rollout.origin == -1).all()
+    assert (rollout.updates == -1).all()
+    assert (rollout.weights_epoch == -1).all()
 
 
 def test_a_rollout_that_was_never_written_cannot_be_learned_from():

@@ -51,7 +51,7 @@ DIFFERENT = [
 
 
 def train(pack, policies, s, *, batches=BATCHES, layout=VECTOR, **options):
-    """Several updates of a pack; place i meets the data of policy `policies[i]`."""
+    """Several updates of a pack; slot i meets the data of policy `policies[i]`."""
     stats = []
     for seed in range(batches):
         rollouts = make_rollouts(
@@ -158,7 +158,7 @@ CHANGED = {name: value * 0.7 for name, value in H.items()} | {
 @pytest.mark.parametrize("changes", [{}, {"use_vtrace": True}, {"algo": "a3c", "epochs": 1}], ids=str)
 def test_each_hyper_acts_on_its_policy_only_at_the_next_update(changes, packing):
     s = settings(**changes)
-    options = {"packing": packing, "algo": s.algo}
+    options = {"packing": packing, "algo": changes.get("algo", "appo")}
     reference = make_pack([H, H], **options)
     train(reference, [0, 1], s, batches=2)
     for name in H:
@@ -172,7 +172,7 @@ def test_each_hyper_acts_on_its_policy_only_at_the_next_update(changes, packing)
 
 
 def test_a_hyper_changed_between_two_steps_acts_in_the_next():
-    # The generator pauses where a supervisor may edit.
+    # The generator pauses whenever a supervisor may edit.
     packs = [make_pack([H]) for _ in range(2)]
     for pack, edited in zip(packs, (False, True), strict=True):
         steps = update(
@@ -210,7 +210,7 @@ def spoil(rollout, rows, value):
 )
 def test_reset_steps_change_nothing_whatever_they_hold(packing, value, changes):
     s = settings(**changes)
-    options = {"packing": packing, "algo": s.algo, "core": "gru", "normalize_obs": True}
+    options = {"packing": packing, "algo": changes.get("algo", "appo"), "core": "gru", "normalize_obs": True}
     packs = [make_pack([H, H], **options) for _ in range(2)]
     stats = []
     for pack, spoiled in zip(packs, (False, True), strict=True):
@@ -298,7 +298,7 @@ def test_one_bad_batch_leaves_the_member_untouched_and_the_others_learn(packing,
         if bad:
             rollouts[0].reward[1, 1] = float("inf")
         stats = learn(pack, batch_of(rollouts, 2), s)
-        norms = torch.stack([x.values["grad_norm"] for x in stats if 0 in x.members])[:, 0]
+        norms = torch.stack([x.values["grad_norm"] for x in stats if 0 in x.slots])[:, 0]
         assert torch.isfinite(norms).all() == (not bad)
         if bad:
             assert same_bits(state_of(pack, 0), before)
@@ -354,6 +354,6 @@ def test_statistics_are_those_of_the_groups_members():
     s = settings()
     for packing, members in (("loop", [(0,), (0,), (1,), (1,)]), ("vmap", [(0, 1), (0, 1)])):
         stats = train(make_pack([H, H], packing=packing), [0, 1], s, batches=1)
-        assert [x.members for x in stats] == members
-        assert all(v.shape == (len(x.members),) for x in stats for v in x.values.values())
+        assert [x.slots for x in stats] == members
+        assert all(v.shape == (len(x.slots),) for x in stats for v in x.values.values())
         assert all(not v.requires_grad for x in stats for v in x.values.values())

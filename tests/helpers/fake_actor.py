@@ -10,13 +10,15 @@ from collections import defaultdict
 import numpy as np
 import torch
 
+from pbt_rl.algos.algorithm import UpdateSettings
 from pbt_rl.algos.distributions import make_distribution
 from pbt_rl.algos.pack import Pack
-from pbt_rl.algos.update import UpdateSettings
+from pbt_rl.algos.registry import load
 from pbt_rl.config import ModelConfig
 from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec
 from pbt_rl.learner.build import build_net
 from pbt_rl.learner.sampler import Sampler
+from pbt_rl.learner.shared import SharedState
 from pbt_rl.learner.trainer import Trainer
 from pbt_rl.pbt.hypers import Hypers, hyper_table
 from pbt_rl.wire.mailbox import Mailbox
@@ -109,16 +111,17 @@ class Bench:
             device=torch.device("cpu"),
             compute_dtype=dtype,
             packing=packing,
-            optimizer="adam" if algo == "appo" else "rmsprop",
+            optimizer=load(algo).optimizer,
             normalized_obs={"obs": 4} if normalize_obs else {},
             normalize_returns=True,
         )
         self.members = members or tuple(range(policies))
         self.actors = [FakeActor(self.spec, policies * ENVS, seed) for seed in range(units)]
+        self.shared = SharedState.new(self.members, policies)
         self.sampler = Sampler(
             self.pack,
+            self.shared,
             self.spec,
-            self.members,
             [(a.box, a.wake_fd) for a in self.actors],
             self.distribution,
             STEPS,
@@ -137,17 +140,17 @@ class Bench:
     def fill(self, rollouts: int, turns: int = 200) -> list:
         """Take turns until so many rollouts are full; returns all that are."""
         for _ in range(turns):
-            if len(self.sampler.full) >= rollouts:
-                return list(self.sampler.full)
+            if len(self.shared.full) >= rollouts:
+                return list(self.shared.full)
             for actor in self.actors:
                 actor.advance()
             self.sampler.serve()
-        raise AssertionError(f"{len(self.sampler.full)} of {rollouts} rollouts after {turns} turns")
+        raise AssertionError(f"{len(self.shared.full)} of {rollouts} rollouts after {turns} turns")
 
     def take(self, rollouts: int) -> list:
         """The oldest full rollouts, which the caller gives back."""
         self.fill(rollouts)
-        return [self.sampler.full.popleft() for _ in range(rollouts)]
+        return [self.shared.full.popleft() for _ in range(rollouts)]
 
     def of_units(self, rollouts: list) -> dict[int, list]:
         """Rollouts by the unit that they are of, in order."""
@@ -169,7 +172,7 @@ class Stand:
             actor.version_of = lambda row: self.shaping.read(row // ENVS)[0]
         self.exchange = torch.zeros(bench.pack.member_bytes(), dtype=torch.uint8)
         defaults = {
-            "algo": "appo",
+            "algorithm": load("appo"),
             "epochs": 1,
             "minibatches": 1,
             "use_vtrace": True,
@@ -178,9 +181,8 @@ class Stand:
         }
         self.trainer = Trainer(
             bench.pack,
-            bench.sampler,
+            bench.shared,
             UpdateSettings(**(defaults | settings), distribution=bench.distribution),
-            bench.members,
             2,
             max_lag,
             self.shaping,

@@ -9,11 +9,15 @@ from collections.abc import Iterable
 import numpy as np
 import torch
 
+from pbt_rl.algos.algorithm import UpdateSettings
+from pbt_rl.algos.batch import Batch, make_batch
 from pbt_rl.algos.distributions import Distribution, make_distribution
 from pbt_rl.algos.models import make_model
+from pbt_rl.algos.observations import ObsLayout
 from pbt_rl.algos.pack import Pack
-from pbt_rl.algos.rollout import Batch, ObsLayout, Rollout, make_batch
-from pbt_rl.algos.update import StepStats, UpdateSettings, update
+from pbt_rl.algos.registry import load
+from pbt_rl.algos.rollout import Rollout
+from pbt_rl.algos.update import StepStats, update
 
 CPU = torch.device("cpu")
 T, K, ENVS = 8, 2, 3
@@ -69,15 +73,15 @@ def make_pack(
         device=CPU,
         compute_dtype=dtype,
         packing=packing,
-        optimizer="adam" if algo == "appo" else "rmsprop",
+        optimizer=load(algo).optimizer,
         normalized_obs={"obs": 4} if normalize_obs else {},
         normalize_returns=normalize_returns,
     )
 
 
-def settings(**changes) -> UpdateSettings:
+def settings(algo="appo", **changes) -> UpdateSettings:
     values = {
-        "algo": "appo",
+        "algorithm": load(algo),
         "epochs": 2,
         "minibatches": 1,
         "use_vtrace": False,

@@ -1,5 +1,7 @@
 """A learner among actors that are not equally fast."""
 
+import contextlib
+
 import pytest
 import torch
 
@@ -11,12 +13,11 @@ from pbt_rl.run.fleet import InlineFleet
 from pbt_rl.run.resolved import ResolvedRun
 
 
-@pytest.fixture(params=["appo", "a3c"])
-def fleet(request):
+def make_fleet(algo):
     options = {
         "env": "toy/identity",
         "mode": "sync",
-        "algo": request.param,
+        "algo": algo,
         "num-policies": 2,
         "actors": 2,
         "units-per-actor": 1,
@@ -29,9 +30,13 @@ def fleet(request):
     config, _ = parse_train([f"--{name}={value}" for name, value in options.items()])
     facts = ResolvedRun.resolve(config, Machine(2, 0))
     values = [{name: spec.default for name, spec in facts.table.items()}] * 2
-    fleet = InlineFleet(config, facts.options, facts.spec, facts.plan, values)
-    yield fleet
-    fleet.close()
+    return InlineFleet(config, facts.options, facts.spec, facts.plan, values)
+
+
+@pytest.fixture(params=["appo", "a3c"])
+def fleet(request):
+    with contextlib.closing(make_fleet(request.param)) as fleet:
+        yield fleet
 
 
 def test_sync_units_that_are_ahead_rest_until_the_batch_is_whole(fleet):
@@ -43,14 +48,27 @@ def test_sync_units_that_are_ahead_rest_until_the_batch_is_whole(fleet):
         if turn == 9:
             slow.turn()
     resting = learner.sampler.units[0]
-    assert (learner.trainer.tallies.updates[0] == 0) == (whole == 2)
+    assert (learner.shared.learning.updates[0] == 0) == (whole == 2)
     assert (resting.taken == 9) == (whole == 2), "8 steps and the observation after them"
     for _ in range(20):
         fast.turn()
         slow.turn()
         learner.turn()
-    assert learner.trainer.tallies.updates[0] >= 2
-    assert learner.trainer.tallies.lag_max == 0 or whole == 1
+    assert learner.shared.learning.updates[0] >= 2
+    assert learner.shared.learning.lag_max == 0 or whole == 1
+
+
+def test_a_statistic_of_a_users_own_loss_is_reported_by_its_name():
+    with contextlib.closing(make_fleet("tests.helpers.third_algorithm:AWR")) as fleet:
+        learned = fleet._learner.shared.learning
+        while learned.updates[0] == 0:
+            for actor in fleet._actors:
+                actor.turn()
+            fleet._learner.sampler.serve()
+            while fleet._learner.trainer.has_batch:
+                fleet._learner.trainer.learn()
+        assert learned.take_means(0)["regression_weight"] > 1.0
+        assert learned.take_means(0) == {}
 
 
 @pytest.mark.parametrize(

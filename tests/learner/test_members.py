@@ -1,4 +1,4 @@
-"""Members that take turns on the rows of a pack: what is kept, what is credited to whom, what reaches the parked."""
+"""Members that share the slots of a pack: what is kept, who gets credit for what, what reaches the parked."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from pbt_rl.wire.messages import Edit, SlotChange
 from tests.helpers.fake_actor import ENVS, VALUES, Bench, Stand
 
 MEMBERS = (4, 7, 9, 11)
-"""4 and 7 hold the two rows at the start."""
+"""4 and 7 hold the two slots at the start."""
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def stand():
 
 
 def change_slot(stand: Stand, slot: int, enters: int | None, generation=0, **values):
-    held = stand.bench.sampler.clock.occupants[slot]
+    held = stand.bench.shared.pack.holders[slot]
     leaves = None if held is None else MEMBERS[held.member]
     values = VALUES | {"shaping.bait": 0.5} | values
     return stand.trainer.change_slot(SlotChange(slot, leaves, enters, generation, values))
@@ -33,7 +33,7 @@ def edit(stand: Stand, member: int, weights="keep", donor=None, generation=1, of
 
 
 def state(stand: Stand, member: int, generation: int | None = None) -> dict[str, torch.Tensor]:
-    return {k: v.clone() for k, v in stand.trainer.residents.state(member, generation).items()}
+    return {k: v.clone() for k, v in stand.trainer.members.state(member, generation).items()}
 
 
 def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
@@ -44,7 +44,7 @@ def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
 # -- slots -------------------------------------------------------------------------------------------------
 
 
-def test_a_parked_member_comes_back_bit_for_bit_wherever_it_sits(stand):
+def test_a_parked_member_comes_back_bit_for_bit_in_whichever_slot(stand):
     before, neighbour = state(stand, 4), state(stand, 7)
     change_slot(stand, 0, 9)
     assert same(state(stand, 7), neighbour)
@@ -76,91 +76,97 @@ def test_fresh_weights_depend_on_who_not_on_when_or_where(stand):
     assert not same(state(stand, 9), first)
 
 
-def test_the_former_occupants_rollouts_teach_nobody(stand):
+def test_the_former_holders_rollouts_teach_no_member(stand):
     stand.bench.fill(2)
-    discarded = stand.trainer.tallies.discarded
+    discarded = stand.bench.shared.learning.discarded
     change_slot(stand, 0, 9)
     before = state(stand, 9)
     stand.trainer.learn()
     stand.bench.sampler.resume_finished()
     assert same(state(stand, 9), before)
-    assert stand.trainer.tallies.discarded == discarded + 2
+    assert stand.bench.shared.learning.discarded == discarded + 2
     rollouts = stand.bench.fill(2)
     assert all((r.state[:ENVS] == 0).all() for r in rollouts), "it begins without a memory"
     assert any((r.state[ENVS:] != 0).any() for r in rollouts)
 
 
-def test_an_empty_place_is_neither_trained_nor_counted(stand):
-    sampler, tallies = stand.bench.sampler, stand.trainer.tallies
+def test_an_empty_slot_is_neither_trained_nor_counted(stand):
+    sampler, shared = stand.bench.sampler, stand.bench.shared
     change_slot(stand, 0, None)
     kept = stand.bench.pack.export_member(0)
-    steps, updates, discarded = sampler.tally.steps.copy(), list(tallies.updates), tallies.discarded
+    steps, updates, discarded = (
+        shared.sampling.steps.copy(),
+        list(shared.learning.updates),
+        shared.learning.discarded,
+    )
     stand.learn()
     stand.learn()
     assert same(stand.bench.pack.export_member(0), kept)
-    assert [now > then for now, then in zip(sampler.tally.steps[:-1], steps, strict=False)] == [0, 1, 0, 0]
-    assert [a - b for a, b in zip(tallies.updates, updates, strict=True)] == [0, 2, 0, 0, 0]
-    assert tallies.discarded == discarded
+    assert [now > then for now, then in zip(shared.sampling.steps[:-1], steps, strict=False)] == [0, 1, 0, 0]
+    assert [a - b for a, b in zip(shared.learning.updates, updates, strict=True)] == [0, 2, 0, 0, 0]
+    assert shared.learning.discarded == discarded
     change_slot(stand, 1, None)
     for actor in stand.bench.actors:
         actor.advance()
-    assert not sampler.serve(), "nobody is there: the actors sleep"
+    assert not sampler.serve(), "no slot is held: the actors sleep"
     change_slot(stand, 1, 11)
     assert sampler.serve()
     for _ in range(3):
         stand.learn()
-    assert tallies.updates[3] >= 2
+    assert shared.learning.updates[3] >= 2
 
 
 def test_counts_stay_with_the_members(stand):
-    rng, sampler, tallies = np.random.default_rng(0), stand.bench.sampler, stand.trainer.tallies
-    learned = np.array(tallies.steps)
+    rng, shared = np.random.default_rng(0), stand.bench.shared
+    learned = np.array(shared.learning.steps)
     for _ in range(12):
         slot, parked = (
             int(rng.integers(2)),
-            [m for m in MEMBERS if stand.trainer.residents.row_of(m) is None],
+            [m for m in MEMBERS if stand.trainer.members.slot_of(m) is None],
         )
         change_slot(stand, slot, int(rng.choice(parked)))
-        before, held = sampler.tally.steps.copy(), {MEMBERS[i] for i in sampler.clock.member}
+        before, held = shared.sampling.steps.copy(), {MEMBERS[i] for i in shared.pack.member}
         stand.learn()
-        gained = {m for m, now, then in zip(MEMBERS, sampler.tally.steps, before, strict=False) if now > then}
+        gained = {
+            m for m, now, then in zip(MEMBERS, shared.sampling.steps, before, strict=False) if now > then
+        }
         assert gained <= held
-    assert sampler.tally.steps[-1] == 0
-    assert (np.array(tallies.steps) >= learned).all()
-    assert (np.array(tallies.steps)[:-1] <= sampler.tally.steps[:-1]).all()
-    assert min(tallies.updates[:-1]) > 0
+    assert shared.sampling.steps[-1] == 0
+    assert (np.array(shared.learning.steps) >= learned).all()
+    assert (np.array(shared.learning.steps)[:-1] <= shared.sampling.steps[:-1]).all()
+    assert min(shared.learning.updates[:-1]) > 0
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_an_episode_is_credited_to_who_played_all_of_it_or_to_nobody(seed):
+def test_an_episode_is_credited_to_the_member_that_played_all_of_it_or_to_none(seed):
     with Bench(policies=2, members=MEMBERS, units=2, on_policy=False, spare=4) as bench:
         stand, rng = Stand(bench), np.random.default_rng(seed)
-        sampler = bench.sampler
-        sittings = [[("sitting", 0, 4), ("sitting", 0, 7)]]
-        # Who held the rows when step n was taken; a new tuple for every sitting.
-        now, credited, ended = [*sittings[0]], 0, 0
+        sampler, shared = bench.sampler, bench.shared
+        holdings = [[("holding", 0, 4), ("holding", 0, 7)]]
+        # The holders of the slots when step n was taken; a new tuple for every change.
+        now, credited, ended = [*holdings[0]], 0, 0
         for n in range(1, 400):
             if rng.random() < 0.15:
                 slot = int(rng.integers(2))
-                parked = [m for m in MEMBERS if stand.trainer.residents.row_of(m) is None]
+                parked = [m for m in MEMBERS if stand.trainer.members.slot_of(m) is None]
                 enters = int(rng.choice(parked)) if rng.random() < 0.8 else None
                 change_slot(stand, slot, enters)
-                now[slot] = ("sitting", n, enters)
-            if not any(sampler.clock.occupants):
+                now[slot] = ("holding", n, enters)
+            if not any(shared.pack.holders):
                 continue
             for actor in bench.actors:
                 actor.advance()
             taken = bench.actors[0]._steps
-            sittings += [list(now)] * (taken + 1 - len(sittings))
+            holdings += [list(now)] * (taken + 1 - len(holdings))
             sampler.serve()
             ended += sum(int(a.box.step.episode_done.sum()) for a in bench.actors)
-            episodes, sampler.tally.episodes = sampler.tally.episodes, []
+            episodes, _ = shared.sampling.take()
             whole = 0
             for actor in bench.actors:
                 for row in np.flatnonzero(actor.box.step.episode_done):
                     span = range(taken - int(actor.box.step.length[row]), taken + 1)
                     whole += (
-                        len({sittings[i][row // ENVS] for i in span}) == 1 and None is not now[row // ENVS][2]
+                        len({holdings[i][row // ENVS] for i in span}) == 1 and None is not now[row // ENVS][2]
                     )
             assert len(episodes) == whole
             for e in episodes:
@@ -175,7 +181,7 @@ def test_an_episode_is_credited_to_who_played_all_of_it_or_to_nobody(seed):
 # -- edits of members that are not there --------------------------------------------------------------------
 
 
-def test_values_of_a_parked_member_act_when_it_takes_a_place(stand):
+def test_values_of_a_parked_member_act_when_it_enters_a_slot(stand):
     before = state(stand, 9)
     applied = edit(stand, 9, generation=3, gamma=0.9)
     assert applied.parked
@@ -189,7 +195,7 @@ def test_values_of_a_parked_member_act_when_it_takes_a_place(stand):
 
 
 @pytest.mark.parametrize(("member", "donor"), [(9, 4), (4, 9), (9, 11), (7, 4)])
-def test_a_copy_between_any_two_places(stand, member, donor):
+def test_a_copy_between_any_two_members(stand, member, donor):
     change_slot(stand, 0, 9)
     stand.learn()
     change_slot(stand, 0, 4)  # 9 is parked with a state of its own, 11 never trained
@@ -206,17 +212,17 @@ def test_a_copy_between_any_two_places(stand, member, donor):
 
 
 def test_a_remembered_state_outlives_its_member(stand):
-    residents = stand.trainer.residents
-    residents.remember(4, 0)
+    members = stand.trainer.members
+    members.remember(4, 0)
     kept = state(stand, 4)
     stand.learn()
     change_slot(stand, 0, 9)
-    residents.remember(11, 0)
-    for member in (7, 4):  # on a row and off
+    members.remember(11, 0)
+    for member in (7, 4):  # resident and parked
         assert edit(stand, member, "copy", 4, of=0).donor_unchanged
         assert same(state(stand, member), kept)
-    residents.forget(4, 0)
-    residents.forget(11, 0)
+    members.forget(4, 0)
+    members.forget(11, 0)
     with pytest.raises(KeyError):
         edit(stand, 7, "copy", 4, of=0)
 
@@ -225,12 +231,12 @@ def test_a_parked_member_crosses_packs_to_a_parked_one(stand):
     with Bench(policies=2, members=MEMBERS, core="gru", seed=5) as far_bench:
         far = Stand(far_bench)
         far.learn()
-        far.trainer.residents.remember(7, 0)
+        far.trainer.members.remember(7, 0)
         past = state(far, 7)
         far.learn()
         change_slot(far, 0, 9)
         for member, generation, expected in ((7, 0, past), (4, None, state(far, 4))):
-            far.trainer.residents.write_exchange(member, generation)
+            far.trainer.members.write_exchange(member, generation)
             stand.exchange.copy_(far.exchange)
             assert edit(stand, 11, "import", donor=20).parked
             assert same(state(stand, 11), expected)
@@ -240,7 +246,7 @@ def test_a_parked_member_crosses_packs_to_a_parked_one(stand):
 
 def test_a_member_whose_gradients_are_not_finite_is_broken_until_it_gets_other_weights(stand):
     def broken() -> list[bool | None]:
-        return [stand.trainer.take_broken(i) for i in range(4)]
+        return [stand.bench.shared.learning.take_broken(i) for i in range(4)]
 
     assert broken() == [False, False, None, None]
     assert broken() == [None] * 4, "no step since"

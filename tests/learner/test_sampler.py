@@ -1,4 +1,4 @@
-"""Acting and learning see the same: what the sampler stored is what the learner's forward reproduces."""
+"""Acting and learning agree: the learner's forward reproduces what the sampler stored."""
 
 import os
 
@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from pbt_rl.algos.rollout import make_batch
-from pbt_rl.algos.update import UpdateSettings, update
+from pbt_rl.algos.algorithm import UpdateSettings
+from pbt_rl.algos.batch import make_batch
+from pbt_rl.algos.registry import load
+from pbt_rl.algos.update import update
 from pbt_rl.envs.base import ActionSpec
 from tests.helpers.fake_actor import ENVS, GAUSSIAN, SCREEN, STEPS, Bench
 
@@ -20,22 +22,22 @@ def batch_of(bench: Bench, rollouts: list):
 
 def forward(group, batch):
     """The learner's forward over whole rollouts."""
-    rows = group.rows
-    obs = {name: batch.layouts[name].as_seen(x) for name, x in batch.obs(rows).items()}
-    return group.forward(obs, batch.state_PBS[rows], batch.first_PT1B[rows, :-1])
+    span = group.span
+    obs = {name: batch.layouts[name].as_seen(x) for name, x in batch.obs(span).items()}
+    return group.forward(obs, batch.state[span], batch.first[span, :-1])
 
 
 def assert_reproduced(bench: Bench, rollouts: list) -> None:
     """Float32 acting one step at a time and learning over T agree to 1e-5: other shapes, other order of sums."""
     batch = batch_of(bench, rollouts)
     for group in bench.pack.groups():
-        rows = group.rows
+        span = group.span
         with torch.no_grad():
             params, value, _ = forward(group, batch)
-        log_prob = bench.distribution.log_prob(params, batch.action_PTBA[rows])
-        torch.testing.assert_close(log_prob, batch.log_prob_PTB[rows], rtol=1e-5, atol=1e-5)
-        value = bench.pack.denormalize_value(value, rows)
-        torch.testing.assert_close(value, batch.value_PT1B[rows, :-1], rtol=1e-5, atol=1e-5)
+        log_prob = bench.distribution.log_prob(params, batch.action[span])
+        torch.testing.assert_close(log_prob, batch.log_prob[span], rtol=1e-5, atol=1e-5)
+        value = bench.pack.denormalize_value(value, span)
+        torch.testing.assert_close(value, batch.value[span, :-1], rtol=1e-5, atol=1e-5)
 
 
 def shake(bench: Bench) -> None:
@@ -66,7 +68,7 @@ def test_learning_reproduces_what_acting_computed(case, packing, on_policy):
         first, second = bench.take(2), None
         assert_reproduced(bench, first)
         for rollout in first:
-            bench.sampler.pool.give(rollout)
+            bench.shared.free.give(rollout)
         bench.sampler.resume_finished()
         second = bench.take(2)
         assert any(r.first[1:].any() for r in second), "episodes began in the middle"
@@ -79,7 +81,7 @@ def test_without_lag_the_ratio_is_one(core, use_vtrace):
     with Bench(core=core) as bench:
         shake(bench)
         settings = UpdateSettings(
-            algo="appo",
+            algorithm=load("appo"),
             epochs=1,
             minibatches=1,
             use_vtrace=use_vtrace,
@@ -107,8 +109,8 @@ def test_bf16_acting_and_learning_agree_to_its_precision():
         for group in bench.pack.groups():
             with torch.no_grad():
                 params, _, _ = forward(group, batch)
-            log_prob = bench.distribution.log_prob(params, batch.action_PTBA[group.rows])
-            torch.testing.assert_close(log_prob, batch.log_prob_PTB[group.rows], rtol=0, atol=0.02)
+            log_prob = bench.distribution.log_prob(params, batch.action[group.span])
+            torch.testing.assert_close(log_prob, batch.log_prob[group.span], rtol=0, atol=0.02)
 
 
 @pytest.mark.parametrize("on_policy", [True, False], ids=["sync", "async"])
@@ -149,7 +151,7 @@ def test_units_served_together_get_the_actions_of_their_own_rows():
     # Policy p always draws action p: whatever else gets mixed up shows.
     with Bench(policies=3, units=3) as bench:
         for p in range(3):
-            bias = next(s for s in bench.pack._heads if s.name == "policy.bias")
+            bias = next(s for s in bench.pack.weights.layout.heads if s.name == "policy.bias")
             bias.view(bench.pack.state["param"])[p, p] = 1e4
         bench.pack.publish((0, 1, 2))
         for rollout in bench.take(3):
@@ -171,7 +173,7 @@ def test_sync_units_rest_until_resumed_and_go_on_with_new_weights():
         bench.pack.state["param"].mul_(0.5)
         bench.pack.publish((0, 1))
         for r in rollouts:
-            bench.sampler.pool.give(r)
+            bench.shared.free.give(r)
         bench.sampler.resume_finished()
         for unit in bench.sampler.units:
             assert unit.t == 1
@@ -186,12 +188,12 @@ def test_async_units_wait_for_a_free_buffer_and_lose_nothing():
             for actor in bench.actors:
                 actor.advance()
             bench.sampler.serve()
-        assert len(bench.sampler.full) == 1
+        assert len(bench.shared.full) == 1
         assert all(unit.t == STEPS for unit in bench.sampler.units if unit.has_step)
-        rollouts = [bench.sampler.full.popleft()]
+        rollouts = [bench.shared.full.popleft()]
         seen = {int(rollouts[0].obs["obs"][0, 0, 0]) // 100}
         for _ in range(3):
-            bench.sampler.pool.give(rollouts[-1])
+            bench.shared.free.give(rollouts[-1])
             begin = rollouts[-1].obs["obs"][0, 0, 1]
             rollouts += bench.take(1)
             unit = int(rollouts[-1].obs["obs"][0, 0, 0]) // 100
@@ -207,17 +209,16 @@ def test_a_replaced_policy_begins_with_zeroed_state_and_the_others_keep_theirs(o
         old = bench.take(2)
         # as the trainer replaces policy 1
         bench.pack.copy_member(0, 1)
-        bench.sampler.reset_state(1)
-        bench.sampler.clock.origin[1] += 1
+        bench.shared.note_exchanged_weights(1)
         bench.sampler.resume_finished()
         new = []
         while len(new) < 2:
             (rollout,) = bench.take(1)
-            if rollout.origin.tolist() == [0, 1]:
+            if rollout.weights_epoch.tolist() == [0, 1]:
                 new.append(rollout)
             else:
-                bench.sampler.pool.give(rollout)
-        assert all(r.origin.tolist() == [0, 0] for r in old)
+                bench.shared.free.give(rollout)
+        assert all(r.weights_epoch.tolist() == [0, 0] for r in old)
         kept = slice(0, ENVS)
         for r in new:
             begun = ~torch.from_numpy(r.first[0])
@@ -227,26 +228,26 @@ def test_a_replaced_policy_begins_with_zeroed_state_and_the_others_keep_theirs(o
             assert all((r.state[ENVS:] == 0).all() for r in new)
 
 
-def test_versions_say_which_weights_acted_at_each_step():
+def test_each_step_records_the_updates_of_the_weights_that_acted():
     with Bench() as bench:
-        bench.sampler.clock.version[:] = [3, 5]
+        bench.shared.pack.updates[:] = [3, 5]
         rollouts = bench.take(2)
-        assert all((r.version == [3, 5]).all() for r in rollouts)
+        assert all((r.updates == [3, 5]).all() for r in rollouts)
 
 
 def test_steps_and_episodes_are_counted_for_their_members():
     with Bench(policies=2, members=(4, 7)) as bench:
         bench.actors[0].version = 6
-        for occupant in bench.sampler.clock.occupants:
-            occupant.generation_of[6] = 4
+        for holder in bench.shared.pack.holders:
+            holder.generation_of[6] = 4
         rollouts = bench.take(2)
         counted = np.zeros(2, np.int64)
         ends = 0
         for r in rollouts:
             counted += (~r.first[1:]).reshape(STEPS, 2, ENVS).sum((0, 2))
             ends += int((r.terminated | r.truncated).sum())
-        assert bench.sampler.tally.steps.tolist() == [*counted.tolist(), 0]
-        episodes = bench.sampler.tally.episodes
+        assert bench.shared.sampling.steps.tolist() == [*counted.tolist(), 0]
+        episodes = bench.shared.sampling.episodes
         assert len(episodes) == ends > 0
         for e in episodes:
             row = int(e.objective)

@@ -49,11 +49,11 @@ def test_a_donor_that_changed_would_be_noticed(stand, monkeypatch):
 
 
 def test_values_alone_change_nothing_else(stand):
-    before, origin = stand.state(1), stand.bench.sampler.clock.origin.tolist()
+    before, epoch = stand.state(1), stand.bench.shared.pack.weights_epoch.tolist()
     applied = stand.trainer.apply(edit(weights="keep", donor=None))
     assert not stand.changed(1, before)
     assert applied.donor is None
-    assert stand.bench.sampler.clock.origin.tolist() == origin, "its rollouts stay good"
+    assert stand.bench.shared.pack.weights_epoch.tolist() == epoch, "its rollouts stay good"
     assert stand.bench.pack.hypers["gamma"].tolist()[1] == pytest.approx(CHANGED["gamma"])
 
 
@@ -62,14 +62,14 @@ def test_fresh_weights(stand):
     stand.trainer.apply(edit(weights="fresh", donor=None))
     assert stand.changed(1, before)
     assert stand.state(1)["updates"] == 0
-    assert stand.bench.sampler.clock.origin.tolist() == [0, 1, 0]
+    assert stand.bench.shared.pack.weights_epoch.tolist() == [0, 1, 0]
 
 
 def test_a_member_crosses_packs_through_the_exchange(stand):
     with Bench(policies=3, members=MEMBERS, core="gru", seed=5) as far_bench:
         far = Stand(far_bench)
         far.learn()
-        far.trainer.residents.write_exchange(9)
+        far.trainer.members.write_exchange(9)
         stand.exchange.copy_(far.exchange)
         stand.trainer.apply(edit(member=4, weights="import", donor=None))
         assert not stand.changed(0, far.state(2))
@@ -78,18 +78,18 @@ def test_a_member_crosses_packs_through_the_exchange(stand):
 def test_outdated_rollouts_of_a_replaced_policy_are_discarded_and_the_others_learn(stand):
     stand.bench.fill(2)
     stand.trainer.apply(edit())
-    donor_before, target, tallies = stand.state(0), stand.state(1), stand.trainer.tallies
-    updates = list(tallies.updates)
+    donor_before, target, counts = stand.state(0), stand.state(1), stand.bench.shared.learning
+    updates = list(counts.updates)
     stand.trainer.learn()
     assert not stand.changed(1, target)
     assert stand.changed(0, donor_before)
-    assert tallies.discarded == 2
-    assert [now - before for now, before in zip(tallies.updates, updates, strict=True)] == [1, 0, 1, 0]
-    assert stand.bench.sampler.clock.version.tolist() == [2, 1, 2]
+    assert counts.discarded == 2
+    assert [now - before for now, before in zip(counts.updates, updates, strict=True)] == [1, 0, 1, 0]
+    assert stand.bench.shared.pack.updates.tolist() == [2, 1, 2]
     stand.bench.sampler.resume_finished()
     stand.learn()
     assert stand.changed(1, target), "what it acts itself counts again"
-    assert tallies.discarded == 2
+    assert counts.discarded == 2
 
 
 def test_an_edit_between_two_steps_ends_the_batch_for_its_member():
@@ -99,8 +99,8 @@ def test_an_edit_between_two_steps_ends_the_batch_for_its_member():
         bench.fill(2)
         publish, done = bench.pack.publish, []
 
-        def then_edit(members):
-            publish(members)
+        def then_edit(slots):
+            publish(slots)
             if not done:  # after the first step of policy 0
                 done.append(1)
                 stand.trainer.commands.append(
@@ -111,7 +111,7 @@ def test_an_edit_between_two_steps_ends_the_batch_for_its_member():
         stand.trainer.learn()
         bench.pack.publish = publish
         assert done[1].donor_unchanged
-        assert stand.trainer.tallies.updates == [2, 2, 1, 0]
+        assert stand.bench.shared.learning.updates == [2, 2, 1, 0]
         assert bench.pack.state["updates"].tolist() == [6.0, 6.0, 3.0], (
             "policy 2 is policy 1 before its steps"
         )
@@ -120,26 +120,29 @@ def test_an_edit_between_two_steps_ends_the_batch_for_its_member():
 @pytest.mark.parametrize(("lag", "learns"), [(2, True), (3, False)])
 def test_rollouts_over_the_lag_limit_are_discarded_and_counted(stand, lag, learns):
     stand.bench.fill(2)
-    stand.bench.sampler.clock.version[1] += lag
+    stand.bench.shared.pack.updates[1] += lag
     before = stand.state(1)
     stand.trainer.learn()
     assert stand.changed(1, before) == learns
-    assert stand.trainer.tallies.discarded == (0 if learns else 2)
-    assert stand.trainer.tallies.lag_max == (lag if learns else 0)
+    assert stand.bench.shared.learning.discarded == (0 if learns else 2)
+    assert stand.bench.shared.learning.lag_max == (lag if learns else 0)
 
 
 def test_steps_learned_from_leave_out_resets(stand):
-    before = list(stand.trainer.tallies.steps)
+    before = list(stand.bench.shared.learning.steps)
     rollouts = stand.bench.fill(2)
     valid = sum((~r.first[1:]).reshape(-1, 3, ENVS).sum((0, 2)) for r in rollouts)
     stand.trainer.learn()
-    assert [a - b for a, b in zip(stand.trainer.tallies.steps, before, strict=True)] == [*valid.tolist(), 0]
+    assert [a - b for a, b in zip(stand.bench.shared.learning.steps, before, strict=True)] == [
+        *valid.tolist(),
+        0,
+    ]
 
 
 def test_buffers_come_back(stand):
     for _ in range(5):
         stand.learn()
-        assert len(stand.bench.sampler.pool) == 2
+        assert len(stand.bench.shared.free) == 2
 
 
 def test_the_schedule_multiplies_the_mutated_base_rate():
@@ -147,7 +150,7 @@ def test_the_schedule_multiplies_the_mutated_base_rate():
         stand = Stand(bench, schedule=lambda: 0.25)
         stand.trainer.apply(edit(weights="keep", donor=None, learning_rate=1e-3))
         stand.learn()
-        rates = [stand.trainer.take_means(p)["learning_rate_in_use"] for p in range(3)]
+        rates = [stand.bench.shared.learning.take_means(p)["learning_rate_in_use"] for p in range(3)]
         own = VALUES["learning_rate"]
         assert rates == pytest.approx([own / 4, 1e-3 / 4, own / 4])
-        assert stand.trainer.take_means(0) == {}
+        assert stand.bench.shared.learning.take_means(0) == {}

@@ -36,6 +36,11 @@ def test_a3c_learns_the_identity(tmp_path):
     assert objective(tmp_path, "toy/identity", 25_000, algo="a3c", hypers__learning_rate=1e-2) > 13
 
 
+def test_an_algorithm_of_ones_own_learns_the_identity(tmp_path):
+    algo = "tests.helpers.third_algorithm:AWR"
+    assert objective(tmp_path, "toy/identity", 25_000, algo=algo, hypers__learning_rate=1e-3) > 13
+
+
 def test_stacked_policies_learn_the_identity(tmp_path):
     assert (
         objective(tmp_path, "toy/identity", 20_000, learner__packing="vmap", learner__returns="vtrace") > 14

@@ -66,12 +66,12 @@ def receive(learner, rollouts, received, seconds=30):
         filling = {id(unit.rollout): i for i, unit in enumerate(sampler.units)}
         if not sampler.serve():
             time.sleep(0.001)
-        while sampler.full:
-            rollout = sampler.full.popleft()
+        while learner.shared.full:
+            rollout = learner.shared.full.popleft()
             steps = len(rollout.action)
             parts = rollout.obs["obs"][:steps].numpy(), rollout.action[..., 0].numpy(), rollout.first[:steps]
             received[filling[id(rollout)]].append([part.copy() for part in parts])
-            sampler.pool.give(rollout)
+            learner.shared.free.give(rollout)
             count += 1
 
 
@@ -96,7 +96,7 @@ def test_every_step_arrives_once_in_order_with_its_actions(kills, turns):
         for number in range(turns):  # members 2, 3, 4, 0, ... take the two slots
             receive(learner, 40, received)
             record, enters = number % 2, (number + 2) % 5
-            leaves = learner.sampler.clock.occupants[record].member
+            leaves = learner.shared.pack.holders[record].member
             learner.trainer.change_slot(SlotChange(record, leaves, enters, 0, learner._setup.values[0]))
         receive(learner, 160, received)
         for unit, rollouts in zip(units, received, strict=True):
@@ -104,7 +104,7 @@ def test_every_step_arrives_once_in_order_with_its_actions(kills, turns):
             assert unit.taken == 8 * len(rollouts) + unit.t
             assert unit.taken in (unit.box.header[OBSERVATIONS], unit.box.header[OBSERVATIONS] - 1)
             assert unit.box.header[ACTIONS] == unit.taken
-        steps = learner.sampler.tally.steps
+        steps = learner.shared.sampling.steps
         assert (steps > 0).tolist() == [True] * (5 if turns else 2) + [False] * (1 if turns else 4)
         counted = sum(int((~first).sum()) for rollouts in received for _, _, first in rollouts)
         assert abs(int(steps.sum()) - counted) <= 8 * 4 * len(units), (

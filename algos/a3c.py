@@ -1,0 +1,58 @@
+"""A3C: the n-step actor-critic of Mnih et al. 2016, in the batched form of GA3C (Babaeizadeh et al. 2017)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .algorithm import Algorithm, Hypers, LossInputs, Present, UpdateSettings
+from .batch import Samples
+from .losses import COMMON_STATISTICS, Scalar, Stats, explained_variance, masked, mean
+from .optim import RMSPROP
+from .returns import gae
+
+
+def a3c_loss(s: LossInputs, *, value_coef: Scalar, entropy_coef: Scalar) -> tuple[Tensor, Stats]:
+    """Advantage actor-critic (Mnih et al. 2016, section 4): (loss, stats), all 0-d float32.
+
+        policy_loss = -mean(log_prob * A)
+        value_loss = 0.5 * mean((value - target)^2)
+        loss = policy_loss + value_coef * value_loss - entropy_coef * mean(entropy)
+
+    A mean, although the paper and GA3C sum over the steps: the learning rate then does not depend on how many steps
+    a batch has. Coefficients are floats or 0-d tensors. Stats are detached; see `A3C.statistics`.
+    """
+    advantage, target = masked(s.advantage, s.valid), masked(s.target, s.valid)
+    value = masked(s.value, s.valid)
+    policy_loss = -mean(s.log_prob * advantage, s.valid)
+    value_loss = 0.5 * mean((value - target).square(), s.valid)
+    entropy = mean(s.entropy, s.valid)
+    loss = policy_loss + value_coef * value_loss - entropy_coef * entropy
+    stats = {
+        "policy_loss": policy_loss.detach(),
+        "value_loss": value_loss.detach(),
+        "entropy": entropy.detach(),
+        "explained_variance": explained_variance(value.detach(), target, s.valid),
+    }
+    return loss, stats
+
+
+def n_step_targets(
+    s: Samples, hypers: Hypers, present: Present, _settings: UpdateSettings
+) -> tuple[Tensor, Tensor]:
+    """n-step returns by the present values (the last bootstrap by that of acting time), advantages in their scale."""
+    gamma = hypers["gamma"]
+    value_T1 = torch.cat([present.value, s.last_value.unsqueeze(1)], dim=1)
+    ends = (s.terminated, s.truncated, present.valid)
+    advantage = gae(s.reward, value_T1, *ends, gamma, torch.ones_like(gamma), hypers["unroll"])
+    return advantage + present.value, advantage / present.return_scale[:, None, None]
+
+
+A3C = Algorithm(
+    loss=lambda samples, hypers, _settings: a3c_loss(samples, **hypers),
+    targets=n_step_targets,
+    optimizer=RMSPROP,
+    loss_hypers=("value_coef", "entropy_coef"),
+    statistics=COMMON_STATISTICS,
+    learns_per_unit=True,
+)

@@ -1,0 +1,94 @@
+"""An algorithm: everything by which one way to learn differs from another, as one object.
+
+`update` and the plan of a run read it; nothing branches on an algorithm's name. A new one is a file like `appo.py`:
+define an `Algorithm` (or `dataclasses.replace` one) and name it in `registry.py`, or pass `--algo module:OBJECT`.
+
+Axes: G policies of a group, T steps, B rows of a policy, N = T * B samples of one policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from torch import Tensor
+
+from .batch import Samples
+from .distributions import Distribution
+from .losses import Stats
+from .optim import Optimizer
+
+Hypers = Mapping[str, Tensor]
+"""Name of a hyper -> its values, [G] (in a loss: of one policy, 0-d)."""
+
+
+class Present(NamedTuple):
+    """The present policies on a minibatch, without gradients."""
+
+    log_prob: Tensor
+    """[G, T, B] of the actions taken."""
+    value: Tensor
+    """[G, T, B] in reward units."""
+    valid: Tensor
+    """[G, T, B]"""
+    return_scale: Tensor
+    """[G] root mean square of returns; 1 unless returns are normalised."""
+
+
+class LossInputs(NamedTuple):
+    """Samples [N] of one policy. Values and targets are in one, normalised, unit. The `old` ones: of acting time."""
+
+    log_prob: Tensor
+    """With gradients, as are entropy and value."""
+    entropy: Tensor
+    value: Tensor
+    advantage: Tensor
+    target: Tensor
+    old_log_prob: Tensor
+    old_value: Tensor
+    valid: Tensor
+    """bool: the others change neither loss nor gradients, whatever they hold."""
+
+
+@dataclass(frozen=True)
+class UpdateSettings:
+    """Settings of an update that all policies of a run share."""
+
+    algorithm: Algorithm
+    epochs: int
+    minibatches: int
+    use_vtrace: bool
+    normalize_advantage: bool
+    kl_target: float | None
+    """Adapt `state["lr_factor"]` to this divergence after each batch; None: keep it."""
+    distribution: Distribution
+
+
+def no_fixed_advantage(_samples: Samples, _hypers: Hypers, _settings: UpdateSettings) -> Tensor | None:
+    """Leave all advantages to `Algorithm.targets`."""
+    return None
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """One way to learn. Its functions are pure; `loss` must run under torch.func.vmap."""
+
+    loss: Callable[[LossInputs, Hypers, UpdateSettings], tuple[Tensor, Stats]]
+    """Loss of one policy, 0-d, and its statistics. Every statistic is reported under its name."""
+    targets: Callable[[Samples, Hypers, Present, UpdateSettings], tuple[Tensor, Tensor]]
+    """Value targets (reward units) and advantages of a minibatch, [G, T, B]."""
+    optimizer: Optimizer
+    loss_hypers: tuple[str, ...]
+    """Hypers that `loss` reads."""
+    statistics: Mapping[str, str]
+    """Statistics that `loss` returns: name -> one line that explains it."""
+    fixed_advantage: Callable[[Samples, Hypers, UpdateSettings], Tensor | None] = no_fixed_advantage
+    """Advantages [G, T, B] that hold for all passes over a batch; None: `targets` is called for each minibatch."""
+    learns_per_unit: bool = False
+    """Learn once from each full rollout of a unit, without waiting for a batch of several."""
+
+    @property
+    def measures_kl(self) -> bool:
+        """Whether a learning rate can be adapted to how far the policy moved."""
+        return "kl" in self.statistics

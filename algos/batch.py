@@ -1,0 +1,122 @@
+"""Batches: rollouts side by side on the device, and the samples that a group of policies learns from.
+
+Axes: P policies, G policies of one group, T steps, k rollouts of b rows per policy, B rows of a policy (B = k * b),
+S recurrent state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from .fields import FIELDS, Span, Transitions
+from .observations import ObsLayout
+from .rollout import Rollout
+
+
+@dataclass(frozen=True, eq=False)
+class Batch(Transitions[Tensor]):
+    """Fields of [P, T(+1), B, ...] (`state`: [P, B, S]), on the device. Observations stay in the rollouts."""
+
+    rollouts: Sequence[Rollout]
+    envs: int
+    """b: rows of each policy in one rollout."""
+    valid: Tensor
+    """[P, T, B]: no reset, and no outdated rollout of that policy."""
+
+    @property
+    def layouts(self) -> Mapping[str, ObsLayout]:
+        """Storage of the observations."""
+        return self.rollouts[0].layouts
+
+    def obs(self, span: slice) -> dict[str, Tensor]:
+        """Observations of these slots, [G, T, B, ...], as stored."""
+        result = {}
+        for name in self.layouts:
+            parts = []
+            for r in self.rollouts:
+                part = r.obs[name][:-1]
+                part = part.view(part.shape[0], -1, self.envs, *part.shape[2:])[:, span]
+                parts.append(part)
+            result[name] = torch.cat(parts, dim=2).transpose(0, 1)
+        return result
+
+
+def make_batch(
+    rollouts: Sequence[Rollout], policies: int, usable_PK: NDArray[np.bool_], device: torch.device
+) -> Batch:
+    """Put k rollouts side by side. usable_PK: whether rollout k counts for policy p."""
+    envs = rollouts[0].rows // policies
+
+    def from_device(parts: list[Tensor], span: Span) -> Tensor:
+        if span is Span.START:
+            return torch.cat([x.view(policies, envs, -1) for x in parts], dim=1)
+        split = [x.view(x.shape[0], policies, envs, *x.shape[2:]).transpose(0, 1) for x in parts]
+        return torch.cat(split, dim=2)
+
+    def from_host(parts: list[NDArray[Any]]) -> NDArray[Any]:
+        split = [x.reshape(x.shape[0], policies, envs).swapaxes(0, 1) for x in parts]
+        return np.concatenate(split, axis=2)
+
+    def upload(array: NDArray[Any]) -> Tensor:
+        return torch.from_numpy(np.ascontiguousarray(array)).to(device, non_blocking=True)
+
+    host, tensors = {}, {}
+    for name, spec in FIELDS.items():
+        parts = [getattr(r, name) for r in rollouts]
+        if spec.source == "environment":
+            host[name] = from_host(parts)
+        else:
+            tensors[name] = from_device(parts, spec.span)
+    tensors |= {name: upload(array) for name, array in host.items()}
+    usable_P1B = np.repeat(usable_PK, envs, axis=1)[:, None]
+    valid = upload(~host["first"][:, 1:] & usable_P1B)
+    return Batch(rollouts=rollouts, envs=envs, valid=valid, **tensors)
+
+
+@dataclass(frozen=True, eq=False)
+class Samples(Transitions[Tensor]):
+    """One group's part of a batch, or a minibatch of it: fields of [G, T, B, ...] (`state`: [G, B, S])."""
+
+    obs: dict[str, Tensor]
+    """As stored."""
+    valid: Tensor
+    last_value: Tensor
+    """[G, B] of the observation after the last step."""
+    advantage: Tensor | None = None
+    """[G, T, B] if it does not depend on the present policy: the same for all passes over the batch."""
+
+    @classmethod
+    def of(cls, batch: Batch, span: slice) -> Samples:
+        """Cut out the part of a group's slots."""
+        parts = {}
+        for name, spec in FIELDS.items():
+            part = getattr(batch, name)[span]
+            parts[name] = part[:, :-1] if spec.span is Span.STEPS_AND_NEXT else part
+        return cls(obs=batch.obs(span), valid=batch.valid[span], last_value=batch.value[span, -1], **parts)
+
+    def columns(self, index: Tensor) -> Samples:
+        """Select these rows of every policy."""
+        return self._each(lambda x: x.index_select(2, index), lambda x: x.index_select(1, index))
+
+    def single_steps(self) -> Samples:
+        """Make every step a rollout of its own: [G, 1, T * B]. Only without memory, once advantages are known."""
+        steps = self.valid.shape[1]
+        return self._each(
+            lambda x: x.flatten(1, 2).unsqueeze(1), lambda x: x.repeat(1, steps, *(1,) * (x.dim() - 2))
+        )
+
+    def _each(self, of_steps: Callable[[Tensor], Tensor], of_rows: Callable[[Tensor], Tensor]) -> Samples:
+        by_row = {"last_value", *(name for name, spec in FIELDS.items() if spec.span is Span.START)}
+        tensors = {
+            name: of_rows(x) if name in by_row else of_steps(x)
+            for name, x in vars(self).items()
+            if isinstance(x, Tensor)
+        }
+        return Samples(obs={k: of_steps(v) for k, v in self.obs.items()}, **tensors)

@@ -1,0 +1,62 @@
+"""Recurrent cores. Axes: T time, B rows, F features, S recurrent state."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from .layers import orthogonal
+
+
+class GruCore(nn.Module):
+    """Gated recurrent unit (Cho et al. 2014) in cuDNN's form: the reset gate acts after the matrix product.
+
+    Plain matrix products in place of nn.GRU: that one works neither under vmap nor with resets inside a
+    rollout. The inputs of all steps are projected in one product; the elementwise part, state included, is
+    float32, because bf16 loses increments below 1/256 of the state.
+    """
+
+    def __init__(self, size: int, core_size: int) -> None:
+        super().__init__()
+        self.state_size = core_size
+        self.input = orthogonal(nn.Linear(size, 3 * core_size), 1.0)
+        self.recurrent = orthogonal(nn.Linear(core_size, 3 * core_size), 1.0)
+
+    def forward(self, x_TBF: Tensor, state_BS: Tensor, first_TB: Tensor) -> tuple[Tensor, Tensor]:
+        """Return (hidden state of each step [T, B, core_size] in x's dtype, last state [B, S] float32)."""
+        hidden, out = state_BS, []
+        for projected, first in zip(self.input(x_TBF).unbind(0), first_TB.unbind(0), strict=True):
+            hidden = torch.where(first.unsqueeze(-1), 0.0, hidden)
+            x_reset, x_update, x_new = projected.float().chunk(3, -1)
+            h_reset, h_update, h_new = self.recurrent(hidden.to(x_TBF.dtype)).float().chunk(3, -1)
+            reset, update = (x_reset + h_reset).sigmoid(), (x_update + h_update).sigmoid()
+            new = torch.tanh(x_new + reset * h_new)
+            hidden = new + update * (hidden - new)
+            out.append(hidden)
+        return torch.stack(out).to(x_TBF.dtype), hidden
+
+
+class LstmCore(nn.Module):
+    """Long short-term memory (Hochreiter and Schmidhuber 1997, with forget gates); see `GruCore`.
+
+    A state row is the hidden state, then the cell: S = 2 * core_size. Gates: input, forget, cell, output.
+    """
+
+    def __init__(self, size: int, core_size: int) -> None:
+        super().__init__()
+        self.state_size = 2 * core_size
+        self.input = orthogonal(nn.Linear(size, 4 * core_size), 1.0)
+        self.recurrent = orthogonal(nn.Linear(core_size, 4 * core_size), 1.0)
+
+    def forward(self, x_TBF: Tensor, state_BS: Tensor, first_TB: Tensor) -> tuple[Tensor, Tensor]:
+        """Return (hidden state of each step [T, B, core_size] in x's dtype, last state [B, S] float32)."""
+        state, out = state_BS, []
+        for projected, first in zip(self.input(x_TBF).unbind(0), first_TB.unbind(0), strict=True):
+            hidden, cell = torch.where(first.unsqueeze(-1), 0.0, state).chunk(2, -1)
+            gates = projected.float() + self.recurrent(hidden.to(x_TBF.dtype)).float()
+            write, forget, new, read = gates.chunk(4, -1)
+            cell = forget.sigmoid() * cell + write.sigmoid() * new.tanh()
+            hidden = read.sigmoid() * cell.tanh()
+            state = torch.cat((hidden, cell), -1)
+            out.append(hidden)
+        return torch.stack(out).to(x_TBF.dtype), state

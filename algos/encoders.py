@@ -1,0 +1,140 @@
+"""Encoders: observations to features. Axes: N samples, C channels, H, W pixels, L words, F features."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from math import prod
+
+import torch
+from torch import Tensor, nn
+
+from .layers import RELU_GAIN, ImpalaCnn, Mlp, NatureCnn, WordEncoder, channels_last, orthogonal
+
+ObsShapes = Mapping[str, tuple[tuple[int, ...], str]]
+"""Name of an observation -> shape of one row (frames stacked) and dtype name."""
+LAST = "last_action_reward"
+"""Reserved name of an observation: the last action and reward, which no encoder needs to read."""
+
+
+class Encoder(nn.Module):
+    """Maps observations, name -> [N, ...] as the environment gives them, to features [N, size]."""
+
+    size: int
+
+
+class ObsEncoder(Encoder):
+    """One encoder per observation; several are concatenated and mixed by a linear layer. LAST joins after that."""
+
+    def __init__(self, obs_shapes: ObsShapes, kind: str, hidden: int, layers: int) -> None:
+        super().__init__()
+        assert kind in ("auto", "nature", "impala", "mlp"), kind
+        images = [name for name, spec in obs_shapes.items() if is_image(name, *spec)]
+        if kind in ("nature", "impala") and not images:
+            raise ValueError(
+                f"encoder {kind!r} needs an image (uint8, 3-D), and none is in {dict(obs_shapes)}: use 'mlp'"
+            )
+        self.last = LAST in obs_shapes and len(obs_shapes) > 1
+        self.size = hidden + (prod(obs_shapes[LAST][0]) if self.last else 0)
+        self.names = tuple(name for name in obs_shapes if name != LAST or not self.last)
+        parts: list[nn.Module] = []
+        width = 0
+        for name in self.names:
+            shape, dtype = obs_shapes[name]
+            width += WordEncoder.SIZE if is_text(shape, dtype) else hidden
+            if is_text(shape, dtype):
+                parts.append(WordEncoder(*shape))
+            elif name not in images or kind == "mlp":
+                scale = 1 / 255 if name in images else 1.0
+                parts.append(Mlp(prod(shape), hidden, layers, scale))
+            elif kind == "impala":
+                parts.append(ImpalaCnn(shape, hidden))
+            else:
+                parts.append(NatureCnn(shape, hidden))
+        self.parts = nn.ModuleList(parts)
+        mixed = len(parts) > 1 or width != hidden
+        self.mix = orthogonal(nn.Linear(width, hidden), RELU_GAIN) if mixed else None
+
+    def forward(self, obs: Mapping[str, Tensor]) -> Tensor:
+        """Map name -> [N, ...] to [N, size]."""
+        features: list[Tensor] = [part(obs[name]) for name, part in zip(self.names, self.parts, strict=True)]
+        mixed = features[0] if self.mix is None else torch.relu(self.mix(torch.cat(features, -1)))
+        if not self.last:
+            return mixed
+        return torch.cat((mixed, obs[LAST].reshape(mixed.shape[0], -1).to(mixed.dtype)), -1)
+
+
+class UserEncoder(Encoder):
+    """A user's own encoder, named by `module:factory`.
+
+    factory(obs_shapes) returns an nn.Module that maps name -> [N, ...] to [N, F], both in the dtype of its
+    weights; images arrive scaled to 0..1, texts as they are (int32). It may hold constant buffers, but none that a
+    forward changes, as batch normalisation does: all policies would share them. F is found by a dry run.
+    """
+
+    def __init__(self, path: str, obs_shapes: ObsShapes) -> None:
+        super().__init__()
+        self.names = tuple(obs_shapes)
+        self.images = frozenset(name for name, spec in obs_shapes.items() if is_image(name, *spec))
+        self.texts = frozenset(name for name, spec in obs_shapes.items() if is_text(*spec))
+        self.module = _call_factory(path, obs_shapes)
+        buffers = {name: buffer.clone() for name, buffer in self.module.named_buffers()}
+        with torch.no_grad():
+            out = self(
+                {n: torch.zeros((2, *shape), dtype=getattr(torch, d)) for n, (shape, d) in obs_shapes.items()}
+            )
+        if not (isinstance(out, Tensor) and out.ndim == 2 and len(out) == 2 and out.is_floating_point()):
+            got = f"{list(out.shape)} {out.dtype}" if isinstance(out, Tensor) else type(out).__name__
+            raise ValueError(
+                f"encoder {path!r} returned {got} for 2 observations: return a float tensor [2, F]"
+            )
+        changed = [
+            name for name, buffer in self.module.named_buffers() if not torch.equal(buffer, buffers[name])
+        ]
+        if changed:
+            raise ValueError(
+                f"encoder {path!r} changes its buffers {', '.join(changed)} in a forward; policies would "
+                "share them: use a normalisation without running statistics, such as GroupNorm or LayerNorm"
+            )
+        self.size = out.shape[1]
+
+    def forward(self, obs: Mapping[str, Tensor]) -> Tensor:
+        """Map name -> [N, ...] to [N, F]."""
+        weight = next(self.module.parameters(), None)
+        dtype = torch.float32 if weight is None else weight.dtype
+        ready = {name: channels_last(obs[name].to(dtype)) / 255 for name in self.images}
+        ready |= {name: obs[name] for name in self.texts}
+        out: Tensor = self.module(
+            {name: ready[name] if name in ready else obs[name].to(dtype) for name in self.names}
+        )
+        return out
+
+
+def _call_factory(path: str, obs_shapes: ObsShapes) -> nn.Module:
+    module_name, _, factory_name = path.partition(":")
+    try:
+        factory = getattr(importlib.import_module(module_name), factory_name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(
+            f"encoder {path!r} cannot be loaded: {error}. Write module:factory, as Python imports it"
+        ) from error
+    module = factory(obs_shapes) if callable(factory) else factory
+    if not isinstance(module, nn.Module):
+        raise ValueError(  # noqa: TRY004 - the user's option is wrong, not our call
+            f"encoder {path!r} gave {type(module).__name__}: its factory must return a torch.nn.Module"
+        )
+    return module
+
+
+def is_image(name: str, shape: tuple[int, ...], dtype: str) -> bool:
+    """Whether an observation is an image (C, H, W). Raises ValueError for one without channels."""
+    if dtype == "uint8" and len(shape) == 2:
+        raise ValueError(
+            f"observation {name!r} is a uint8 image without channels {shape}: give it as (C, H, W)"
+        )
+    return dtype == "uint8" and len(shape) == 3
+
+
+def is_text(shape: tuple[int, ...], dtype: str) -> bool:
+    """Whether an observation is a sequence of hashed words."""
+    return dtype == "int32" and len(shape) == 1

@@ -1,0 +1,93 @@
+"""Running statistics of observations and returns, one set per policy.
+
+The numbers lie in a mapping name -> [P, ...] that the caller owns (a pack's state, or its copy for acting), so that
+they move with the policy. Axes: P policies, G policies of a group, T time, B rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+OBS_CLIP = 5.0
+RETURN_STATS_RATE = 0.01
+RETURN_SCALE_MIN = 0.01
+
+
+@dataclass(frozen=True)
+class Normalizers:
+    """Which statistics a run keeps. obs_sizes: name of a normalised observation -> numbers in a row."""
+
+    obs_sizes: Mapping[str, int]
+    returns: bool
+
+    def empty(self, zeros: Callable[..., Tensor]) -> dict[str, Tensor]:
+        """Statistics that have seen nothing; `zeros` makes [policies, ...] tensors."""
+        stats = {"return_square": zeros() + 1}
+        for name, size in self.obs_sizes.items():
+            stats[f"obs_mean.{name}"] = zeros(size)
+            stats[f"obs_var.{name}"] = zeros(size) + 1
+            stats[f"obs_count.{name}"] = zeros(dtype=torch.float64)
+        return stats
+
+    @torch.no_grad()
+    def observe_returns(
+        self, stats: Mapping[str, Tensor], span: slice, target_GTB: Tensor, valid_GTB: Tensor
+    ) -> None:
+        """Update the running mean square of returns: exponential, valid steps only.
+
+        It begins at 1: returns that are really larger are found at once, smaller ones slowly. Trusting the first
+        batches instead can divide by the scale of a few silent steps, and the huge targets that follow kill the
+        network's units for good (seen on Pong).
+        """
+        if not self.returns:
+            return
+        count_G = valid_GTB.sum((1, 2))
+        rate_G = RETURN_STATS_RATE * (count_G > 0)
+        mean_G = torch.where(valid_GTB, target_GTB**2, 0.0).sum((1, 2)) / count_G.clamp(min=1)
+        change_G = rate_G * (mean_G - stats["return_square"][span])
+        stats["return_square"][span] += torch.where(torch.isfinite(change_G), change_G, 0.0)
+
+    @torch.no_grad()
+    def observe_obs(
+        self, stats: Mapping[str, Tensor], span: slice, obs_GTB: Mapping[str, Tensor], valid_GTB: Tensor
+    ) -> None:
+        """Update the running mean and variance of float observations (Chan et al. 1979, parallel form)."""
+        for name in self.obs_sizes:
+            mean, var, count = (stats[f"obs_{part}.{name}"][span] for part in ("mean", "var", "count"))
+            x, valid = obs_GTB[name].double(), valid_GTB.unsqueeze(-1)
+            n_new = valid.sum((1, 2)).double()
+            mean_new = torch.where(valid, x, 0.0).sum((1, 2)) / n_new.clamp(min=1)
+            square_new = torch.where(valid, (x - mean_new[:, None, None]) ** 2, 0.0)
+            var_new = square_new.sum((1, 2)) / n_new.clamp(min=1)
+            n = count.unsqueeze(1)
+            total = (n + n_new).clamp(min=1)
+            delta = mean_new - mean
+            joint = var * n + var_new * n_new + delta**2 * n * n_new / total
+            var.copy_(torch.where(n + n_new > 0, joint / total, var.double()).float())
+            mean.copy_((mean + delta * n_new / total).float())
+            count += n_new.squeeze(1)
+
+    def normalize_obs(
+        self, stats: Mapping[str, Tensor], span: slice, obs_GTB: Mapping[str, Tensor]
+    ) -> dict[str, Tensor]:
+        """Shift, scale and clip the observations that are normalised; the others stay."""
+        out = dict(obs_GTB)
+        for name in self.obs_sizes:
+            mean, var = stats[f"obs_mean.{name}"][span], stats[f"obs_var.{name}"][span]
+            scaled = (obs_GTB[name] - mean[:, None, None]) / (var[:, None, None] + 1e-6).sqrt()
+            out[name] = scaled.clamp(-OBS_CLIP, OBS_CLIP)
+        return out
+
+
+def of_normalizers(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Select the statistics in a policy's or a pack's state."""
+    return {name: value for name, value in state.items() if name.startswith(("return", "obs"))}
+
+
+def return_scale(stats: Mapping[str, Tensor], span: slice) -> Tensor:
+    """Running root mean square of returns, [G]; 1 unless returns are normalised."""
+    return stats["return_square"][span].clamp(min=RETURN_SCALE_MIN**2).sqrt()

@@ -1,0 +1,141 @@
+"""The three copies of a pack's weights, and the networks that are pointed at them, group by group.
+
+    masters     float32                  written by the optimiser
+    working     compute dtype (bf16)     refreshed from the masters after each update; learning reads it
+    serving     compute dtype            refreshed by `publish`; acting reads it, under the slot's lock
+
+Axes: P policies, G policies of one group (computed together), T time, B rows, D distribution parameters,
+S recurrent state, N parameters of one policy (body first, heads behind).
+"""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from .layout import NetLayout, moved, point, stacked
+from .models import PolicyNet
+from .normalizers import Normalizers
+
+# The stacked views of a parameter matrix are never dense; autograd advises against that, at the price of a copy.
+warnings.filterwarnings("ignore", message="grad and param do not obey the gradient layout contract")
+
+
+class Weights:
+    """Parameters and gradients of all policies of a pack, [P, N]. `masters` is memory of the pack's state."""
+
+    def __init__(self, layout: NetLayout, masters: Tensor, compute_dtype: torch.dtype) -> None:
+        self.layout, self.masters = layout, masters
+        policies, device = masters.shape[0], masters.device
+        self._separate = compute_dtype != torch.float32
+        body, heads = (policies, layout.body_size), (policies, layout.size - layout.body_size)
+        self.working = torch.zeros(body, dtype=compute_dtype, device=device) if self._separate else masters
+        self.grad = torch.zeros_like(masters)
+        self.working_grad = torch.zeros_like(self.working) if self._separate else self.grad
+        self.serving = torch.zeros(body, dtype=compute_dtype, device=device)
+        self.serving_heads = torch.zeros(heads, dtype=torch.float32, device=device)
+
+    def collect_gradients(self, span: slice) -> Tensor:
+        """Return the float32 gradients of these slots, [G, N], with what the working copy received."""
+        if self._separate:
+            self.grad[span, : self.layout.body_size].copy_(self.working_grad[span])
+            self.working_grad[span].zero_()
+        return self.grad[span]
+
+    def refresh_working(self, span: slice) -> None:
+        """Bring the masters of these slots to learning."""
+        if self._separate:
+            self.working[span].copy_(self.masters[span, : self.layout.body_size])
+
+    def publish(self, slot: int) -> None:
+        """Bring the masters of a slot to acting. The caller holds the slot's lock."""
+        self.serving[slot].copy_(self.masters[slot, : self.layout.body_size])
+        self.serving_heads[slot].copy_(self.masters[slot, self.layout.body_size :])
+
+
+class Group:
+    """Policies that are computed in one forward: those of `slots`, `span` of every [P, ...] tensor.
+
+    A group of several is computed by vmap over stacked parameters; one of a single policy as it is if `alone`.
+    stats, serving_stats: statistics of the normalisers, for learning and for acting.
+    """
+
+    def __init__(
+        self,
+        slots: tuple[int, ...],
+        template: PolicyNet,
+        weights: Weights,
+        normalizers: Normalizers,
+        stats: Mapping[str, Tensor],
+        serving_stats: Mapping[str, Tensor],
+        *,
+        alone: bool,
+    ) -> None:
+        self.slots = slots
+        self.span = slice(slots[0], slots[-1] + 1)
+        self._normalizers, self._stats, self._serving_stats = normalizers, stats, serving_stats
+        self._alone = alone
+        body, heads = weights.layout.body, weights.layout.heads
+        serving_heads = moved(heads, -weights.layout.body_size)
+        none = torch.empty(0)
+        # Two networks, because two threads use them: functional_call, too, puts parameters into its module.
+        self._learning, self._acting = (copy.deepcopy(template) for _ in range(2))
+        if alone:
+            (slot,) = slots
+            point(self._learning.body, body, weights.working[slot], weights.working_grad[slot])
+            point(self._learning.heads, heads, weights.masters[slot], weights.grad[slot])
+            point(self._acting.body, body, weights.serving[slot], none)
+            point(self._acting.heads, serving_heads, weights.serving_heads[slot], none)
+        else:
+            self._learning_params = {
+                **stacked("body.", body, weights.working, weights.working_grad),
+                **stacked("heads.", heads, weights.masters, weights.grad),
+            }
+            self._acting_params = {
+                **stacked("body.", body, weights.serving, none),
+                **stacked("heads.", serving_heads, weights.serving_heads, none),
+            }
+
+    def forward(
+        self, obs_GTB: Mapping[str, Tensor], state_GBS: Tensor, first_GTB: Tensor
+    ) -> tuple[Tensor, ...]:
+        """(params_GTBD, value_GTB normalised, state_GBS) with gradients, by the working weights."""
+        obs = self._normalizers.normalize_obs(self._stats, self.span, obs_GTB)
+        if self._alone:
+            return _single(self._learning, obs, state_GBS, first_GTB)
+        return _stacked(self._learning, self._learning_params, obs, state_GBS, first_GTB)
+
+    def serve(
+        self, obs_GTB: Mapping[str, Tensor], state_GBS: Tensor, first_GTB: Tensor
+    ) -> tuple[Tensor, ...]:
+        """Compute the same by the published weights, without gradients."""
+        obs = self._normalizers.normalize_obs(self._serving_stats, self.span, obs_GTB)
+        if self._alone:
+            return _single(self._acting, obs, state_GBS, first_GTB)
+        return _stacked(self._acting, self._acting_params, obs, state_GBS, first_GTB)
+
+
+def _stacked(
+    net: PolicyNet,
+    params: Mapping[str, Tensor],
+    obs: Mapping[str, Tensor],
+    state: Tensor,
+    first: Tensor,
+) -> tuple[Tensor, ...]:
+    def one(
+        params: dict[str, Tensor], obs: dict[str, Tensor], state: Tensor, first: Tensor
+    ) -> tuple[Tensor, ...]:
+        result: tuple[Tensor, ...] = torch.func.functional_call(net, params, (obs, state, first))
+        return result
+
+    result: tuple[Tensor, ...] = torch.func.vmap(one)(dict(params), dict(obs), state, first)
+    return result
+
+
+def _single(net: PolicyNet, obs: Mapping[str, Tensor], state: Tensor, first: Tensor) -> tuple[Tensor, ...]:
+    params, value, state = net({k: v[0] for k, v in obs.items()}, state[0], first[0])
+    return params.unsqueeze(0), value.unsqueeze(0), state.unsqueeze(0)

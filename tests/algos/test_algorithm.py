@@ -1,0 +1,60 @@
+"""The registry of algorithms, and a third one that is added in one file (tests/helpers/third_algorithm.py)."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from pbt_rl.algos import registry
+from pbt_rl.algos.a3c import A3C
+from pbt_rl.algos.appo import APPO
+from tests.helpers.packs import HYPERS as H
+from tests.helpers.packs import batch_of, learn, make_pack, make_rollouts, settings
+
+THIRD = "tests.helpers.third_algorithm:AWR"
+
+
+def test_registered_algorithms_are_loaded_by_name():
+    assert registry.names() == ("appo", "a3c")
+    assert [registry.load(name) for name in registry.names()] == [APPO, A3C]
+    assert (APPO.measures_kl, APPO.learns_per_unit) == (True, False)
+    assert (A3C.measures_kl, A3C.learns_per_unit) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("dqn", "algorithm 'dqn' is unknown: use one of appo, a3c, or module:OBJECT"),
+        (
+            "no_such_module:X",
+            "algorithm 'no_such_module:X' cannot be loaded: No module named 'no_such_module'",
+        ),
+        ("tests.helpers.third_algorithm:DQN", "has no attribute 'DQN'"),
+        (":X", "cannot be loaded"),
+        ("tests.helpers.third_algorithm:NOT_ONE", "is a object: give a pbt_rl.algos.algorithm.Algorithm"),
+    ],
+)
+def test_a_name_that_cannot_be_loaded_gives_one_clear_error(name, message):
+    with pytest.raises(ValueError, match="algorithm") as error:
+        registry.load(name)
+    assert message in str(error.value)
+
+
+def test_names_are_known_without_torch():
+    code = "import sys; from pbt_rl.algos import registry; registry.names(); sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("packing", ["loop", "vmap"])
+def test_a_third_algorithm_learns_and_reports_its_own_statistic(packing):
+    pack = make_pack([H, H | {"value_coef": 0.0}], packing=packing, algo=THIRD)
+    before = pack.state["param"].clone()
+    stats = learn(pack, batch_of(make_rollouts([0, 1]), 2), settings(algo=THIRD))
+    assert (pack.state["param"] != before).any(1).all()
+    weights = torch.cat([s.values["regression_weight"] for s in stats if 0 in s.slots])
+    assert ((weights > 1.0) & (weights < 20.0)).all(), "the mean of exp() of mean 0 is above 1"
+    assert all(
+        set(s.values) == set(registry.load(THIRD).statistics) | {"grad_norm", "learning_rate_in_use"}
+        for s in stats
+    )
