@@ -16,7 +16,7 @@ def config(**changes) -> Config:
 
 
 def check(plan, c: Config) -> None:
-    """What every plan must be."""
+    """Assert what holds for every plan."""
     placed = sorted(m for pack in plan.packs for m in pack.members)
     assert placed == list(range(c.num_policies)), "every member has one place"
     for sizes in ([len(p.members) for p in plan.packs], [p.slots for p in plan.packs]):
@@ -102,7 +102,7 @@ def test_no_gpu_at_all():
     ("changes", "words"),
     [
         ({"devices": "cpu,cpu,cpu", "num_policies": 2}, "3 devices for 2 policies"),
-        ({"devices": "cpu,cpu,cpu", "num_policies": 9, "slots": 2}, "3 devices for 2 resident policies"),
+        ({"devices": "cpu,cpu,cpu", "num_policies": 9, "slots": 2}, "3 devices for 2 slots"),
         ({"devices": "cpu,cpu", "mode": "serial"}, "--mode serial"),
         ({"devices": "cpu,cpu", "actors": 1}, "--actors 1 is too few"),
         ({"learner": LearnerConfig(minibatches=999)}, "--learner.minibatches 999"),
