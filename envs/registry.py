@@ -185,6 +185,7 @@ FAMILIES = {
             "pip install 'pbt-rl[dmlab2d]'",
             ".lab2d",
             takes_keywords=True,
+            option_groups=("matchup",),
         ),
         Family(
             "gym",
@@ -206,6 +207,7 @@ FAMILIES = {
             "pip install 'pbt-rl[pettingzoo]'",
             ".pettingzoo.family",
             takes_keywords=True,
+            option_groups=("matchup",),
         ),
         Family(
             "vizdoom",
@@ -214,6 +216,7 @@ FAMILIES = {
             ("vizdoom",),
             "pip install 'pbt-rl[vizdoom]'",
             ".doom.unit",
+            option_groups=("matchup",),
         ),
         Family(
             "envpool",

@@ -13,12 +13,8 @@ import pytest
 from tests.helpers.runs import ROOT
 
 PAGE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-SECTIONS = {
-    title: text
-    for title, text in re.findall(
-        r"^### (.*?)\n(.*?)(?=^##|\Z)", PAGE.split("## How to add")[1], re.DOTALL | re.MULTILINE
-    )
-}
+ADDED = PAGE.split("## How to add")[1]
+SECTIONS = dict(re.findall(r"^### (.*?)\n(.*?)(?=^##|\Z)", ADDED, re.DOTALL | re.MULTILINE))
 
 
 def blocks(section, language):
