@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -32,50 +32,36 @@ SCORE_SCALE = "score_scale"
 LIFE_LOSS_PENALTY = "life_loss_penalty"
 
 
-def _require(condition: bool, option: str, value: object, remedy: str) -> None:
-    if not condition:
-        raise EnvSetupError(f"--atari.{option} {value} cannot be used: {remedy}")
-
-
 @dataclass(frozen=True)
 class AtariOptions:
-    """How Atari games are played; frames are emulator frames."""
+    """Options of Atari games; frames are emulator frames."""
 
-    frame_skip: int = 4
+    frame_skip: int = field(default=4, metadata={"at_least": 1, "at_most": 60})
     """Emulator frames of one step: the action is repeated, rewards are summed."""
-    frame_stack: int = 4
-    """Newest frames that a policy sees together."""
-    repeat_action_probability: float = 0.0
-    """Sticky actions: chance, each frame, that the last action is repeated (0.25 in Machado et al. 2018)."""
+    frame_stack: int = field(default=4, metadata={"at_least": 1, "at_most": 16})
+    """Newest frames, stacked as one observation."""
+    repeat_action_probability: float = field(default=0.0, metadata={"at_least": 0, "below": 1})
+    """Sticky actions: probability per frame that the last action is repeated (0.25 in Machado et al. 2018)."""
     full_action_space: bool = False
-    """Offer all 18 actions instead of those that the game uses."""
-    noop_max: int = 30
-    """A game starts with 0 to this many no-op frames, drawn in whole steps of --atari.frame-skip."""
+    """Use all 18 actions instead of those that the game needs."""
+    noop_max: int = field(default=30, metadata={"at_least": 0})
+    """Start a game with 0 to this many no-op frames, in whole steps of --atari.frame-skip."""
     episodic_life: bool = True
-    """A lost life is a terminal state for learning. The game goes on; the objective is its whole score."""
+    """Treat a lost life as a terminal state in learning. The game goes on; the objective is its whole score."""
     clip_reward: bool = True
     """Learn from scores clipped to -1..1. The objective is not clipped."""
     fire_reset: bool = True
-    """Press FIRE at the start of a game where the game has that action."""
+    """Press FIRE at the start of a game that has this action."""
     max_frames_per_episode: int = 108_000
-    """A game is cut (truncated, not terminated) after this many frames; 108,000 are half an hour."""
+    """Truncate (not terminate) a game after this many frames; 108,000 are half an hour."""
 
     def __post_init__(self) -> None:
-        _require(1 <= self.frame_skip <= 60, "frame-skip", self.frame_skip, "give 1 to 60")
-        _require(1 <= self.frame_stack <= 16, "frame-stack", self.frame_stack, "give 1 to 16")
-        _require(
-            0 <= self.repeat_action_probability < 1,
-            "repeat-action-probability",
-            self.repeat_action_probability,
-            "give 0 or more and less than 1",
-        )
-        _require(self.noop_max >= 0, "noop-max", self.noop_max, "give 0 or more")
-        _require(
-            self.max_frames_per_episode > self.noop_max + self.frame_skip,
-            "max-frames-per-episode",
-            self.max_frames_per_episode,
-            f"give more than noop-max + frame-skip, {self.noop_max + self.frame_skip}, or no game starts",
-        )
+        least = self.noop_max + self.frame_skip
+        if self.max_frames_per_episode <= least:
+            raise EnvSetupError(
+                f"--atari.max-frames-per-episode {self.max_frames_per_episode} cannot be used: "
+                f"give more than noop-max + frame-skip, {least}, or no game starts"
+            )
 
 
 def names() -> tuple[str, ...]:

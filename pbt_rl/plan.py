@@ -119,7 +119,7 @@ def parse_devices(text: str, machine: Machine) -> list[str]:
 def make_plan(config: Config, machine: Machine, seats: int = 1) -> Plan:
     """Place members on devices and share the cores out. seats: of one environment (S), each of them a row."""
     devices = parse_devices(config.devices, machine)
-    slots = min(config.resident or config.num_policies, config.num_policies)
+    slots = min(config.slots or config.num_policies, config.num_policies)
     if config.devices == "auto":
         devices = devices[: 1 if config.mode == "serial" else slots]
     if config.mode == "serial" and len(devices) > 1:

@@ -30,7 +30,7 @@ import time
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -54,62 +54,49 @@ NO_CACHE = "none"
 _OWN_SETTINGS = ("width", "height", "fps", "logLevel", "datasetPath", "gpuDeviceIndex", "levelDirectory")
 
 
-def _require(condition: bool, option: str, value: object, remedy: str) -> None:
-    if not condition:
-        raise EnvSetupError(f"--dmlab.{option} {value} cannot be used: {remedy}")
+def _has_photographs(dataset: str) -> bool:
+    return dataset == DUMMY or all((Path(dataset) / name).is_file() for name in PHOTOGRAPHS)
 
 
 @dataclass(frozen=True)
 class DmlabOptions:
-    """How DeepMind Lab is played."""
+    """Options of DeepMind Lab."""
 
     actions: Literal["standard", "extended"] = "standard"
     """`standard`: the 9 actions of IMPALA. `extended`: 15, which turn at two speeds and look up and down."""
     renderer: Literal["software", "hardware"] = "software"
-    """`hardware` draws on a GPU."""
-    gpus: tuple[int, ...] = (0,)
-    """hardware: indices of the GPUs (EGL devices) that draw; rows take them in turn."""
-    dataset: str = DUMMY
-    """Folder of the 2400 pictures that two levels of psychlab show; `dummy`: colours, which the engine has."""
+    """`hardware`: render on a GPU."""
+    gpus: tuple[int, ...] = field(default=(0,), metadata={"at_least": 0})
+    """hardware: indices of the GPUs (EGL devices) that render; rows use them in turn."""
+    dataset: str = field(
+        default=DUMMY,
+        metadata={
+            "test": _has_photographs,
+            "remedy": f"a folder with {PHOTOGRAPHS[0]} to {PHOTOGRAPHS[1]}, or {DUMMY}",
+        },
+    )
+    """Folder of the 2400 pictures that two levels of psychlab show. `dummy`: colours of the engine."""
     one_level_per_unit: bool = True
     """dmlab30: all rows of a unit play the same level at a time. Off: each row begins elsewhere in the order."""
-    level_seeds: int = 0
-    """Episodes draw their seed from so many of each level, whose maps `pbt-rl dmlab-cache` can build beforehand; 0:
-    from all."""
+    level_seeds: int = field(default=0, metadata={"at_least": 0, "zero": "any"})
+    """Draw the seeds of episodes from this many per level, whose maps `pbt-rl dmlab-cache` can build beforehand."""
     level_cache: str = ""
     """Folder of compiled maps, shared by all processes and runs; empty: pbt_rl/dmlab in the user's cache folder;
     `none`: no cache."""
-    level_cache_gb: float = 10.0
-    """Size of that folder; what was used longest ago is removed."""
+    level_cache_gb: float = field(default=10.0, metadata={"above": 0})
+    """Size of that folder in gigabytes; the least recently used maps are removed."""
     clip_reward: bool = True
     """Learn from tanh of a step's reward. The objective is not clipped."""
-    reward_unit: float = 1.0
+    reward_unit: float = field(default=1.0, metadata={"above": 0})
     """Rewards are divided by it before tanh, and losses count 0.3 times as much: 1 is the formula of IMPALA's paper, 5
     that of its published code and of Sample Factory."""
     last_action_reward: bool = True
-    """The network sees the last action and the last reward (clipped to -1..1) beside the picture, as IMPALA's does."""
+    """Show the network the last action and reward (clipped to -1..1) beside the picture, as in IMPALA."""
     background_resets: bool = True
-    """Rows play on while another resets. Off: they wait, so that equal seeds give equal steps (always so in serial
-    mode and in evaluations)."""
+    """Let rows play on while another one resets. Off: they wait, so that equal seeds give equal steps (always off in
+    serial mode and in evaluations)."""
     test: bool = False
-    """Play the levels and maps of tests (evaluations always do)."""
-
-    def __post_init__(self) -> None:
-        _require(
-            len(self.gpus) > 0 and min(self.gpus, default=0) >= 0,
-            "gpus",
-            " ".join(map(str, self.gpus)),
-            "give indices from 0 on",
-        )
-        _require(self.level_seeds >= 0, "level-seeds", self.level_seeds, "give 0 (any) or more")
-        _require(self.reward_unit > 0, "reward-unit", self.reward_unit, "give a number above 0")
-        _require(self.level_cache_gb > 0, "level-cache-gb", self.level_cache_gb, "give gigabytes above 0")
-        _require(
-            self.dataset == DUMMY or all((Path(self.dataset) / name).is_file() for name in PHOTOGRAPHS),
-            "dataset",
-            self.dataset,
-            f"give a folder with {PHOTOGRAPHS[0]} to {PHOTOGRAPHS[1]}, or {DUMMY}",
-        )
+    """Play the test levels and maps (evaluations always do)."""
 
     @property
     def dataset_path(self) -> str:

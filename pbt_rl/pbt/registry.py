@@ -19,7 +19,7 @@ from pbt_rl.pbt.schedule import build_schedule
 from pbt_rl.pbt.search.draws import Sampling, draw_grid, draw_random
 from pbt_rl.pbt.search.hyperband import Hyperband
 from pbt_rl.pbt.search.hypertrick import HyperTrick, SuccessiveHalving
-from pbt_rl.pbt.search.options import ReplayConfig, SearchConfig
+from pbt_rl.pbt.search.options import ScheduleConfig, SearchConfig
 from pbt_rl.pbt.search.random_search import RandomSearch
 
 
@@ -37,7 +37,7 @@ class Ingredients:
     """Frames of a member that trains to the end."""
     pbt: PbtConfig
     search: SearchConfig
-    schedule: ReplayConfig
+    schedule: ScheduleConfig
     events: Sequence[Mapping[str, Any]] = ()
     """Journal of the recorded run, if the controller follows one."""
 
@@ -183,6 +183,6 @@ CONTROLLERS: dict[str, ControllerEntry] = {
     "successive-halving": ControllerEntry(_successive_halving, ("search",), searches=True),
     "hyperband": ControllerEntry(_hyperband, ("search",), searches=True),
     "random": ControllerEntry(_random, ("search",), searches=True),
-    "replay": ControllerEntry(_schedule, ("replay",), follows_a_run=True),
+    "schedule": ControllerEntry(_schedule, ("schedule",), follows_a_run=True),
 }
 """Name -> controller. All of them read `--pbt.tune`, and all but the schedule `--pbt.min-episodes`."""

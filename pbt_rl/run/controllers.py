@@ -27,12 +27,12 @@ def build_controller(config: Config, table: Mapping[str, HyperSpec], seed: int) 
             table=chosen(table, config.pbt.tune),
             seed=seed,
             members=config.num_policies,
-            slots=min(config.resident or config.num_policies, config.num_policies),
+            slots=min(config.slots or config.num_policies, config.num_policies),
             budget_frames=config.train_for_frames,
             pbt=config.pbt,
             search=config.search,
-            schedule=config.replay,
-            events=_recorded(config.replay.run) if entry.follows_a_run else (),
+            schedule=config.schedule,
+            events=_recorded(config.schedule.run) if entry.follows_a_run else (),
         )
     )
 

@@ -97,7 +97,7 @@ class Supervisor:
         self._turns = Slots(
             facts.plan,
             self._population,
-            None if searches else config.turn_frames,
+            None if searches else config.slot_frames,
             None if searches else config.train_for_frames,
         )
         self._journal = Journal(folder / "journal.jsonl")

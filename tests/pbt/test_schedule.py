@@ -16,7 +16,7 @@ from pbt_rl.pbt.hypers import HyperSpec
 from pbt_rl.pbt.lineage import Lineage
 from pbt_rl.pbt.ready.synchronous import Synchronous
 from pbt_rl.pbt.schedule import Schedule, recorded_steps
-from pbt_rl.pbt.search.options import ReplayConfig
+from pbt_rl.pbt.search.options import ScheduleConfig
 from pbt_rl.pbt.state import restore_state, save_state
 from pbt_rl.record.journal import Journal, read_journal
 from pbt_rl.run.controllers import build_controller
@@ -60,7 +60,7 @@ def recorded(tmp_path):
 
 def follow(folder, **options):
     return build_controller(
-        Config(env="toy/memory", controller="replay", replay=ReplayConfig(run=str(folder), **options)),
+        Config(env="toy/memory", controller="schedule", schedule=ScheduleConfig(run=str(folder), **options)),
         TABLE,
         0,
     )
@@ -167,7 +167,7 @@ def test_values_are_held_within_the_present_bounds(tmp_path):
     ("options", "message"),
     [
         ({"member": "2"}, "--schedule.member 2 cannot be used: give `best` or one of 0..1"),
-        ({"member": "x"}, "--replay.member x cannot be used: give `best` or the id"),
+        ({"member": "x"}, "--schedule.member x cannot be used: give `best` or the id"),
     ],
 )
 def test_members_that_are_not_there(recorded, options, message):

@@ -246,29 +246,13 @@ def test_static_allocation_takes_the_places_of_the_run():
         config(
             controller="successive-halving",
             num_policies=6,
-            resident=2,
+            slots=2,
             search=SearchConfig(allocation="static"),
         ),
         TABLE,
         0,
     )
     assert [u > 0 for u in going_on(begun(made, 6)).values()] == [True, True, False, False, False, False]
-
-
-@pytest.mark.parametrize(
-    ("option", "value"),
-    [
-        ("phases", 0),
-        ("phase_frames", -1),
-        ("eviction_rate", 1.0),
-        ("eviction_rate", math.nan),
-        ("eta", 1),
-        ("resource", 0),
-    ],
-)
-def test_options_that_cannot_be_used(option, value):
-    with pytest.raises(ConfigError, match=f"--search.{option.replace('_', '-')} {value} cannot be used"):
-        SearchConfig(**{option: value})
 
 
 def test_a_budget_shorter_than_its_phases_is_refused():

@@ -7,7 +7,7 @@ import time
 import psutil
 import pytest
 
-from pbt_rl.cli import parse_train
+from pbt_rl.cli.train import parse_train
 from pbt_rl.dmlab_maps import fill
 from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.envs.dmlab.levels import LEVELS

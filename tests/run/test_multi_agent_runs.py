@@ -93,7 +93,7 @@ def test_an_asynchronous_run_with_a_killed_actor_and_replacements_learns_its_own
     assert len(matchups) > 4
     seats = np.array([event["meetings"] for event in matchups]).sum(2)
     assert (seats == seats[0, 0]).all(), "everybody sits in equally many seats, always"
-    assert start(tmp_path, "replay", "runs/x").wait() == 0
+    assert start(tmp_path, "audit", "runs/x").wait() == 0
 
 
 SERIAL = (
