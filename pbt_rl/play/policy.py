@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pbt_rl.algos.distributions import make_distribution
+from pbt_rl.algos.observations import ObsLayout, push_frames
 from pbt_rl.algos.pack import Pack
-from pbt_rl.algos.rollout import ObsLayout, push_frames
 from pbt_rl.envs.base import ActionSpec, EnvSpec, StepArrays
 from pbt_rl.envs.registry import EnvOptions, evaluation_options, make_raw, probe
 from pbt_rl.envs.spaces import Leaf, action_decoder, leaves_of, read_rows, rows_decoder
