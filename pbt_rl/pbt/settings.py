@@ -14,13 +14,15 @@ from dataclasses import MISSING, Field, fields, is_dataclass, replace
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from pbt_rl.errors import ConfigError
+from pbt_rl.options import allowed, allows
 
 Rule = TypeVar("Rule")
 
 
-def within(low: float, high: float = math.inf) -> dict[str, tuple[float, float]]:
-    """Return the metadata of a field that holds a number within low..high, each included."""
-    return {"range": (low, high)}
+def within(low: float, high: float = math.inf) -> dict[str, float]:
+    """Return the metadata of a field that holds a number, or numbers, within low..high, each included."""
+    bounds = {"at_least": low}
+    return bounds if high == math.inf else {**bounds, "at_most": high}
 
 
 def with_settings(rule: Rule, entries: Sequence[str], option: str) -> Rule:
@@ -120,11 +122,8 @@ def _parsed(entry: str, known: dict[str, tuple[Any, Field[Any]]], option: str) -
     value, kind = _fitted(hint, value)
     if value is None:
         raise ConfigError(f"--{option} {entry} cannot be used: give {kind}")
-    low, high = f.metadata.get("range", (-math.inf, math.inf))
-    numbers = [value] if isinstance(value, int | float) else value if isinstance(value, tuple) else []
-    if not all(low <= x <= high for x in numbers):
-        bounds = f"{low:g} or more" if high == math.inf else f"{low:g} to {high:g}"
-        raise ConfigError(f"--{option} {entry} cannot be used: give {bounds}")
+    if not allows(f.metadata, value):
+        raise ConfigError(f"--{option} {entry} cannot be used: give {allowed(f.metadata, value)}")
     return name, value
 
 
