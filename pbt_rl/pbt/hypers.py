@@ -1,7 +1,7 @@
-"""The table of hyperparameters: each is declared once, here, with all that anyone needs to know of it.
+"""The table of hyperparameters: each is declared once, here, with all its properties.
 
 The same declaration is a field of the command line (`--hypers.learning-rate`), a `[P]` tensor on the device,
-and what a controller may mutate. Reward shaping is the table's other half: its names come from the
+and a value that a controller may mutate. Reward shaping is the table's other half: its names come from the
 environment and are written `shaping.NAME`. Anything else that trains declares its own table, from specs that
 may be nested (`flatten`, `decode`).
 """
@@ -31,8 +31,8 @@ class HyperSpec:
     scale: what a factor acts on. `linear` and `log` (bounds on one side of 0): the value; `one_minus`: 1 - value
     (gamma, betas); `integer`: the value, rounded, and it always moves by at least one; `choice`: nothing, the value
     is an index into `choices` (`choice_spec`, `boolean_spec`). Priors are uniform on the scale (`sample_prior`).
-    tuned: whether a controller changes it unless the user says otherwise.
-    choices: what the index of a `choice` stands for, in an order in which neighbours are alike where there is one.
+    tuned: whether a controller changes it by default.
+    choices: the meanings of the index of a `choice`; neighbours should be alike, if there is such an order.
     """
 
     name: str
@@ -47,7 +47,7 @@ class HyperSpec:
         assert (self.scale == "choice") == bool(self.choices), "choices belong to the scale `choice`"
 
     def clamp(self, value: float) -> float:
-        """Nearest allowed value; on the `integer` and `choice` scales a whole number.
+        """Return the nearest allowed value; on the `integer` and `choice` scales a whole number.
 
         NaN raises ValueError: it would pass through min and max.
         """
@@ -59,16 +59,16 @@ class HyperSpec:
 
 
 def choice_spec(name: str, choices: tuple[Any, ...], default: Any, *, tuned: bool = True) -> HyperSpec:
-    """Spec of one of several things. ConfigError if the default is not among them."""
+    """Return the spec of a choice. Raises ConfigError if the default is not one of the choices."""
     # `in` and `index` would take True for 1.
-    places = [i for i, c in enumerate(choices) if c is default or (type(c), c) == (type(default), default)]
-    if not places:
+    found = [i for i, c in enumerate(choices) if c is default or (type(c), c) == (type(default), default)]
+    if not found:
         raise ConfigError(f"{name}: the default {default!r} is not one of the choices {choices!r}")
-    return HyperSpec(name, float(places[0]), 0.0, len(choices) - 1.0, "choice", tuned, choices)
+    return HyperSpec(name, float(found[0]), 0.0, len(choices) - 1.0, "choice", tuned, choices)
 
 
 def boolean_spec(name: str, default: bool, *, tuned: bool = True) -> HyperSpec:
-    """Spec of a switch; a perturbation flips it."""
+    """Return the spec of a switch; a perturbation flips it."""
     return choice_spec(name, (False, True), default, tuned=tuned)
 
 
@@ -76,7 +76,7 @@ def sample_prior(spec: HyperSpec, rng: Random) -> float:
     """Draw a value uniformly on its scale: `log` in log(|x|), `one_minus` in log(1 - x), the others evenly.
 
     The priors of Jaderberg et al. (2017), section 4.1.1 (learning rate and entropy cost log-uniform, unroll an
-    integer). Raises ConfigError where a logarithm does not exist within the bounds.
+    integer). Raises ConfigError if a logarithm does not exist within the bounds.
     """
     if spec.scale == "log":
         sign = -1 if spec.high < 0 else 1
@@ -99,7 +99,7 @@ def _log_uniform(spec: HyperSpec, low: float, high: float, rng: Random) -> float
 
 
 def flatten(nested: Any, prefix: str = "") -> dict[str, Any]:
-    """Name -> leaf of nested mappings, tuples and lists: `outer.inner`, `name.0`, `name.1`."""
+    """Return name -> leaf of nested mappings, tuples and lists: `outer.inner`, `name.0`, `name.1`."""
     if isinstance(nested, Mapping):
         items = nested.items()
     elif isinstance(nested, tuple | list):
@@ -113,12 +113,12 @@ def flatten(nested: Any, prefix: str = "") -> dict[str, Any]:
 
 
 def flat_table(nested: Mapping[str, Any]) -> dict[str, HyperSpec]:
-    """Table of nested specs. Each spec is renamed to its flattened name."""
+    """Return the table of nested specs, each renamed to its flattened name."""
     return {name: replace(spec, name=name) for name, spec in flatten(nested).items()}
 
 
 def decode(table: Mapping[str, HyperSpec], values: Mapping[str, float]) -> dict[str, Any]:
-    """Values as their user wrote them: integers as int, choices as themselves, `.` as nesting.
+    """Return values in the form of their table: integers as int, choices as themselves, `.` as nesting.
 
     `name.0`, `name.1`, ... become a tuple; `shaping.NAME` becomes a dictionary under `shaping`.
     """
@@ -186,7 +186,7 @@ class Hypers:
 
 
 def hyper_table(hypers: Hypers) -> dict[str, HyperSpec]:
-    """Name -> spec of every hyper, with the values of `hypers` as defaults."""
+    """Return name -> spec of every hyper, with the values of `hypers` as defaults."""
     table = {}
     for f in fields(hypers):
         low, high = f.metadata["at_least"], f.metadata["at_most"]
@@ -196,7 +196,7 @@ def hyper_table(hypers: Hypers) -> dict[str, HyperSpec]:
 
 
 def shaping_table(defaults: Mapping[str, float]) -> dict[str, HyperSpec]:
-    """`shaping.NAME` -> spec of an environment's shaping. All of it is tuned; it may move a hundredfold.
+    """Return `shaping.NAME` -> spec of an environment's shaping. All of it is tuned; it may move a hundredfold.
 
     A factor never turns a sign, so the bounds keep the sign of the default; a default of 0 may leave it in
     either direction, up to 1.

@@ -28,8 +28,8 @@ def within(low: float, high: float = math.inf) -> dict[str, float]:
 def with_settings(rule: Rule, entries: Sequence[str], option: str) -> Rule:
     """Return the rule with some settings replaced.
 
-    entries: NAME=VALUE each. Values are JSON if they can be, else strings. option: where they come from, for
-    messages. Raises ConfigError for a name that is no setting, and for a value of another type or out of bounds.
+    entries: NAME=VALUE each. Values are JSON if they can be, else strings. option: their origin, for messages.
+    Raises ConfigError for a name that is no setting, and for a value of another type or out of bounds.
     """
     for entry in entries:
         known = _settings(rule)

@@ -20,7 +20,6 @@ from pbt_rl.pbt.search.hypertrick import (
     collection_size,
     expected_completion,
     expected_members,
-    least_completion,
     matching_eviction_rate,
 )
 from pbt_rl.pbt.search.options import SearchConfig
@@ -31,6 +30,11 @@ from tests.helpers.populations import report
 from tests.helpers.searches import TABLE, any_score, any_speed, at, begun, going_on, stopped
 
 # -- equations ------------------------------------------------------------------------------------------------
+
+
+def least_completion(eviction_rate, phases):
+    """Share of all phases that are run if everyone is evicted who may be: equation 8."""
+    return (1 - math.sqrt(eviction_rate)) * expected_completion(eviction_rate, phases)
 
 
 def test_table_1_of_the_paper():

@@ -145,7 +145,7 @@ def _around(point: tuple[float, ...], spread: float, rng: Random) -> tuple[float
 
 
 def to_unit(spec: HyperSpec, value: float) -> float:
-    """Return where a value is between its bounds, 0..1, on its scale."""
+    """Return the position of a value between its bounds, 0..1, on its scale."""
     low, high, at = (_stretched(spec, x) for x in (spec.low, spec.high, spec.clamp(value)))
     return (at - low) / (high - low)
 

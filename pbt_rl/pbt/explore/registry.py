@@ -82,7 +82,7 @@ EXPLORE_RULES: dict[str, ExploreRule] = {
 
 
 def build_explore(pbt: PbtConfig, table: Specs) -> Explore:
-    """Return the rule of exploration that the options ask for, with the user's own function last. Raises ConfigError.
+    """Return the rule of exploration that the options name, with the user's own function last. Raises ConfigError.
 
     table: the specs of all values of a member.
     """

@@ -41,5 +41,5 @@ READY_RULES: dict[str, ReadyRule] = {
 
 
 def build_ready(pbt: PbtConfig) -> Ready:
-    """Return the rule of readiness that the options ask for."""
+    """Return the rule of readiness that the options name."""
     return READY_RULES[pbt.ready].build(pbt)

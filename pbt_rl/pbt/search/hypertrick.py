@@ -21,11 +21,6 @@ def collection_size(members: float, eviction_rate: float, phase: int) -> float:
     return (1 - math.sqrt(eviction_rate)) * expected_members(members, eviction_rate, phase)
 
 
-def least_completion(eviction_rate: float, phases: int) -> float:
-    """Return the least share of all phases that HyperTrick runs, if it evicts all that it may (equation 8)."""
-    return (1 - math.sqrt(eviction_rate)) * expected_completion(eviction_rate, phases)
-
-
 def expected_completion(eviction_rate: float, phases: int) -> float:
     """Return E[alpha] = [1 - (1 - r)^Np] / (r Np), the expected share of all phases that are run (equation 9)."""
     if eviction_rate == 0:
