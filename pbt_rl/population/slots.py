@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
-from pbt_rl.plan import PackPlan, Plan
+from collections.abc import Sequence
+from typing import Protocol
+
 from pbt_rl.population.assigner import Candidate, SlotAssigner
 from pbt_rl.population.population import Member, Population
 from pbt_rl.wire.messages import SlotChange
+
+
+class PackMembers(Protocol):
+    """The members that belong to a pack, and how many of them hold its slots at a time."""
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        """In order of id."""
+
+    @property
+    def slots(self) -> int:
+        """P."""
 
 
 class Slots:
@@ -16,30 +30,34 @@ class Slots:
     """
 
     def __init__(
-        self, plan: Plan, population: Population, slot_frames: int | None, budget_frames: int | None
+        self,
+        packs: Sequence[PackMembers],
+        population: Population,
+        slot_frames: int | None,
+        budget_frames: int | None,
     ) -> None:
-        self._plan, self._population, self._budget = plan, population, budget_frames
-        self._slots = [SlotAssigner(len(p.members), p.slots, slot_frames) for p in plan.packs]
-        self._idle_reports = [0] * len(plan.packs)
+        self._packs, self._population, self._budget = packs, population, budget_frames
+        self._slots = [SlotAssigner(len(p.members), p.slots, slot_frames) for p in packs]
+        self._idle_reports = [0] * len(packs)
         self._note_parked()
 
     def start(self) -> list[tuple[int, SlotChange]]:
         """Returns (pack, slot change) for every slot that a member holds at the start."""
         return [
             (number, SlotChange(slot, None, member, 0, self._population.members[member].values))
-            for number, pack in enumerate(self._plan.packs)
+            for number, pack in enumerate(self._packs)
             for slot, member in enumerate(pack.members[: pack.slots])
         ]
 
     def members_of(self, pack: int) -> list[int | None]:
         """Returns the member that holds each slot of a pack."""
-        members = self._plan.packs[pack].members
+        members = self._packs[pack].members
         return [None if i is None else members[i] for i in self._slots[pack].holders]
 
     def assign(self) -> list[tuple[int, SlotChange]]:
         """Hand slots over; returns (pack, what its learner must do)."""
         moves = []
-        for number, (pack, slots) in enumerate(zip(self._plan.packs, self._slots, strict=True)):
+        for number, (pack, slots) in enumerate(zip(self._packs, self._slots, strict=True)):
             for handover in slots.assign(self._candidates(pack)):
                 leaves, enters = (
                     None if i is None else pack.members[i] for i in (handover.leaves, handover.enters)
@@ -56,11 +74,11 @@ class Slots:
         self._note_parked()
         return moves
 
-    def _candidates(self, pack: PackPlan) -> list[Candidate]:
+    def _candidates(self, pack: PackMembers) -> list[Candidate]:
         members = [(i, self._population.members[member]) for i, member in enumerate(pack.members)]
         return [Candidate(i, m.frames, self._limit(pack, m)) for i, m in members if not m.stopped]
 
-    def _limit(self, pack: PackPlan, member: Member) -> int | None:
+    def _limit(self, pack: PackMembers, member: Member) -> int | None:
         limits = [member.until_frames]
         if pack.slots < len(
             pack.members
@@ -69,7 +87,7 @@ class Slots:
         return min((limit for limit in limits if limit is not None), default=None)
 
     def _note_parked(self) -> None:
-        for pack, slots in zip(self._plan.packs, self._slots, strict=True):
+        for pack, slots in zip(self._packs, self._slots, strict=True):
             for i, member in enumerate(pack.members):
                 self._population.members[member].parked = i not in slots.holders
 
@@ -77,7 +95,7 @@ class Slots:
 
     def note_report(self, pack: int) -> None:
         """Count a report of a learner, after the controller has observed it."""
-        if any(c.may_train for p in self._plan.packs for c in self._candidates(p)):
+        if any(c.may_train for p in self._packs for c in self._candidates(p)):
             self._idle_reports = [0] * len(self._idle_reports)
         else:
             self._idle_reports[pack] += 1

@@ -50,7 +50,7 @@ class Comparisons:
         self.dispatch = Dispatch(population, resolved.plan.pack_of, self._send)
         searches = config.searches
         self._slots = Slots(
-            resolved.plan,
+            resolved.plan.packs,
             population,
             None if searches else config.slot_frames,
             None if searches else config.train_for_frames,

@@ -15,7 +15,7 @@ class Table:
     def __init__(self, resident=4, slot_frames=100, budget_frames=1000) -> None:
         plan = make_plan(Config("toy/x", num_policies=6, devices="cpu,cpu", slots=resident), Machine(4, 0))
         self.population = Population([{}] * 6, 10, 1)
-        self.slots = Slots(plan, self.population, slot_frames, budget_frames)
+        self.slots = Slots(plan.packs, self.population, slot_frames, budget_frames)
 
     def assign(self, **frames: int) -> list[tuple]:
         """Set frames of members (m0=10, ...); returns moves as (pack, slot, leaves, enters)."""

@@ -1,0 +1,288 @@
+"""Rules for the rooms of the code, checked in its syntax trees: who may import whom, what is pure, how large files are.
+
+Each rule is a function from the root of a source tree to its complaints. Imports inside functions and those under
+TYPE_CHECKING count like all others: a circle that is only typed is still a circle for the reader.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+PRODUCT = ("algos", "envs", "pbt_rl")
+MAX_LINES = 400
+MAX_TOP_MODULES = 8
+PACKAGE = "pbt_rl"
+
+MAY_IMPORT: Mapping[str, frozenset[str]] = {
+    # A room's options (`ROOM/options.py`, and the helpers in `options.py`) form a room of their own: config composes
+    # them, and stands below most of the rooms that they belong to.
+    "algos": frozenset(),
+    "envs": frozenset(),
+    "errors": frozenset({"envs"}),
+    "options": frozenset({"errors"}),
+    "recipes": frozenset({"errors"}),
+    "pbt": frozenset({"errors", "options"}),
+    "config": frozenset({"algos", "envs", "errors", "options", "pbt"}),
+    "plan": frozenset({"algos", "config", "errors"}),
+    "wire": frozenset({"envs", "errors", "pbt"}),
+    "record": frozenset({"config", "errors", "pbt"}),
+    "display": frozenset({"errors", "pbt", "record", "wire"}),
+    "population": frozenset({"display", "errors", "options", "pbt", "wire"}),
+    "learner": frozenset({"algos", "config", "envs", "errors", "pbt", "plan", "record", "wire"}),
+    "play": frozenset({"algos", "config", "envs", "errors", "learner", "pbt", "plan", "record"}),
+    "report": frozenset({"display", "errors", "pbt", "record", "wire"}),
+    "tune": frozenset({"errors", "pbt", "population", "record", "wire"}),
+    "run": frozenset(
+        {"config", "display", "envs", "errors", "learner", "pbt", "plan", "population", "record", "wire"}
+    ),
+    "cli": frozenset(
+        {
+            "config",
+            "display",
+            "envs",
+            "errors",
+            "options",
+            "pbt",
+            "plan",
+            "play",
+            "recipes",
+            "record",
+            "report",
+            "run",
+        }
+    ),
+    # `pbt_rl/__init__.py`, the names for users.
+    "api": frozenset({"cli", "config", "envs", "errors", "play", "recipes", "record", "run", "tune"}),
+}
+WITHOUT_TORCH = frozenset({"envs", "errors", "options", "pbt", "wire", "population", "tune", "report"})
+PURE = frozenset({"pbt"})
+IMPURE_MODULES = frozenset(
+    {
+        "ctypes",
+        "mmap",
+        "multiprocessing",
+        "os",
+        "shutil",
+        "signal",
+        "socket",
+        "subprocess",
+        "tempfile",
+        "threading",
+    }
+)
+IMPURE_CALLS = frozenset({"open", "read_text", "read_bytes", "write_text", "write_bytes", "mkdir", "unlink"})
+DECISIONS = frozenset({"Continue", "Replace", "Mutate", "Restart", "Stop"})
+DECISION_MODULES = frozenset({"pbt_rl.pbt.decisions", "pbt_rl.pbt.changes"})
+
+
+@dataclass(frozen=True)
+class Module:
+    """One source file. name: as it is imported."""
+
+    name: str
+    path: Path
+    """From the root."""
+    tree: ast.Module
+    lines: int
+
+    @property
+    def room(self) -> str:
+        """Name in MAY_IMPORT."""
+        return room_of(self.name)
+
+
+@dataclass(frozen=True)
+class Import:
+    """One imported module, with the place of the import."""
+
+    line: int
+    name: str
+
+
+def complaints(root: Path) -> list[str]:
+    """Apply all rules."""
+    modules = read_modules(root)
+    return [
+        *arrows(modules),
+        *circles(modules),
+        *forbidden_modules(modules),
+        *impure_calls(modules),
+        *decision_tests(modules),
+        *long_files(modules),
+        *crowded_top(modules),
+    ]
+
+
+def read_modules(root: Path) -> dict[str, Module]:
+    """Parse every file of the product; name -> module. Links inside pbt_rl lead to rooms that stand beside it."""
+    found = {}
+    for folder in PRODUCT:
+        links = [link for link in (root / folder).iterdir() if link.is_symlink()]
+        for path in sorted((root / folder).rglob("*.py")):
+            if any(path.is_relative_to(link) for link in links):
+                continue
+            inside = path.relative_to(root)
+            parts = inside.with_suffix("").parts if path.stem != "__init__" else inside.parent.parts
+            name = ".".join(parts if folder == PACKAGE else (PACKAGE, *parts))
+            text = path.read_text(encoding="utf-8")
+            found[name] = Module(name, inside, ast.parse(text), len(text.splitlines()))
+    return found
+
+
+def room_of(module: str) -> str:
+    """Return the room of a module of the product."""
+    parts = module.split(".")
+    if len(parts) == 1:
+        return "api"
+    in_leaf = parts[1] in ("algos", "envs")
+    return "options" if parts[-1] == "options" and parts[1] != "pbt" and not in_leaf else parts[1]
+
+
+def imports(module: Module, modules: Mapping[str, Module]) -> Iterator[Import]:
+    """Yield every import; `from package import name` is an import of the module `package.name` if there is one."""
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Import):
+            yield from (Import(node.lineno, name.name) for name in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            source = _absolute(module, node)
+            inner = [f"{source}.{name.name}" for name in node.names]
+            imported = {name if name in modules else source for name in inner}
+            yield from (Import(node.lineno, name) for name in sorted(imported))
+
+
+def _absolute(module: Module, node: ast.ImportFrom) -> str:
+    if node.level == 0:
+        return node.module or ""
+    package = module.name.split(".") if module.path.stem == "__init__" else module.name.split(".")[:-1]
+    base = package[: len(package) - node.level + 1]
+    return ".".join([*base, *([node.module] if node.module else [])])
+
+
+def arrows(modules: Mapping[str, Module]) -> list[str]:
+    """Imports between rooms that MAY_IMPORT does not allow."""
+    reasons = []
+    for module in modules.values():
+        allowed = MAY_IMPORT.get(module.room)
+        if allowed is None:
+            reasons.append(
+                f"{module.path}: {module.room} is no room of scripts/rooms.py: give it a line there"
+            )
+            continue
+        for one in imports(module, modules):
+            top, where = one.name.split(".")[0], f"{module.path}:{one.line} imports {one.name}"
+            if top in ("algos", "envs", "scripts", "tests"):
+                reasons.append(f"{where}: write pbt_rl.envs and pbt_rl.algos; import no scripts and no tests")
+            if top != PACKAGE or one.name == PACKAGE:  # the package alone: its version and its place
+                continue
+            room = room_of(one.name)
+            if room not in {module.room, *allowed}:
+                reasons.append(f"{where}: {module.room} may not import {room}")
+    return reasons
+
+
+def circles(modules: Mapping[str, Module]) -> list[str]:
+    """Modules that import each other in a circle, and rooms whose lines in MAY_IMPORT do."""
+    graph = {
+        name: {one.name for one in imports(module, modules)} & modules.keys() - {name, PACKAGE}
+        for name, module in modules.items()
+    }
+    found = [f"modules import each other in a circle: {', '.join(group)}" for group in _circles(graph)]
+    return found + [f"MAY_IMPORT has a circle: {', '.join(group)}" for group in _circles(MAY_IMPORT)]
+
+
+def _circles(graph: Mapping[str, frozenset[str] | set[str]]) -> list[list[str]]:
+    """Return the groups of two or more nodes that all reach each other."""
+    reach = {node: _reachable(graph, node) for node in graph}
+    groups = {
+        frozenset(other for other in reach[node] if other in reach and node in reach[other]) for node in graph
+    }
+    return sorted(sorted(group) for group in groups if len(group) > 1)
+
+
+def _reachable(graph: Mapping[str, frozenset[str] | set[str]], start: str) -> set[str]:
+    seen: set[str] = set()
+    waiting = list(graph[start])
+    while waiting:
+        node = waiting.pop()
+        if node not in seen:
+            seen.add(node)
+            waiting += graph.get(node, ())
+    return seen
+
+
+def forbidden_modules(modules: Mapping[str, Module]) -> list[str]:
+    """Imports of torch, of processes and of files in rooms that do without."""
+    reasons = []
+    for module in modules.values():
+        for one in imports(module, modules):
+            top, where = one.name.split(".")[0], f"{module.path}:{one.line} imports {one.name}"
+            if module.room in WITHOUT_TORCH and top == "torch":
+                reasons.append(f"{where}: {module.room} does without torch")
+            if module.room in PURE and top in IMPURE_MODULES:
+                reasons.append(f"{where}: {module.room} is pure, without processes and files")
+    return reasons
+
+
+def impure_calls(modules: Mapping[str, Module]) -> list[str]:
+    """Calls in pure rooms that open, read or write files."""
+    reasons = []
+    for module in modules.values():
+        for node in ast.walk(module.tree) if module.room in PURE else ():
+            if isinstance(node, ast.Call):
+                called = node.func
+                name = called.id if isinstance(called, ast.Name) else getattr(called, "attr", "")
+                if name in IMPURE_CALLS:
+                    reasons.append(f"{module.path}:{node.lineno} calls {name}: {module.room} uses no files")
+    return reasons
+
+
+def decision_tests(modules: Mapping[str, Module]) -> list[str]:
+    """Tests for the class of a decision outside of the module that gives decisions their meaning."""
+    reasons = []
+    for module in modules.values():
+        if module.name in DECISION_MODULES:
+            continue
+        for node in ast.walk(module.tree):
+            tested: set[str] = set()
+            if (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Name)
+                and node.func.id == "isinstance"
+            ):
+                tested = {part.id for part in ast.walk(node.args[1]) if isinstance(part, ast.Name)}
+            elif isinstance(node, ast.MatchClass) and isinstance(node.cls, ast.Name):
+                tested = {node.cls.id}
+            if tested & DECISIONS & _decision_names(module):
+                line = getattr(node, "lineno", 0)
+                reasons.append(f"{module.path}:{line} tests for a decision: use pbt_rl.pbt.changes instead")
+    return reasons
+
+
+def _decision_names(module: Module) -> set[str]:
+    """Names in a module that come from pbt: other classes may have the names of decisions."""
+    return {
+        name.name
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("pbt_rl.pbt")
+        for name in node.names
+    }
+
+
+def long_files(modules: Mapping[str, Module]) -> list[str]:
+    """Files that one sitting does not read."""
+    return [
+        f"{module.path} has {module.lines} lines, more than {MAX_LINES}: split it by idea"
+        for module in modules.values()
+        if module.lines > MAX_LINES
+    ]
+
+
+def crowded_top(modules: Mapping[str, Module]) -> list[str]:
+    """Too many modules directly in the package."""
+    top = [module for module in modules.values() if module.path.parent == Path(PACKAGE)]
+    if len(top) <= MAX_TOP_MODULES:
+        return []
+    return [f"{PACKAGE}/ holds {len(top)} modules, more than {MAX_TOP_MODULES}: give each idea a room"]

@@ -1,0 +1,106 @@
+"""Shared memory of a run: who gets which descriptor, seed and number, and that nothing stays open."""
+
+import os
+
+import numpy as np
+import pytest
+
+from pbt_rl.cli import parse_train
+from pbt_rl.pbt.hypers import SHAPING
+from pbt_rl.plan import Machine
+from pbt_rl.run.memory import Memory
+from pbt_rl.run.resolved import ResolvedRun
+from pbt_rl.wire.mailbox import ACTIONS, BUSY_NS
+from pbt_rl.wire.tables import MatchupTable, ShapingTable
+
+OPTIONS = ("--num-policies=4", "--actors=4", "--envs-per-unit=2", "--devices=cpu,cpu", "--units-per-actor=3")
+
+
+def resolve(env="toy/shaped", *options):
+    config, _ = parse_train([f"--env={env}", *OPTIONS, *options])
+    return ResolvedRun.resolve(config, Machine(4, 0))
+
+
+@pytest.fixture
+def resolved():
+    return resolve()
+
+
+@pytest.fixture
+def memory(resolved):
+    memory = Memory(resolved, resolved.controller().initial(4))
+    yield memory
+    memory.close()
+
+
+def test_packs_share_nothing_but_the_exchange(memory, resolved):
+    first, second = memory.learners
+    assert first.exchange_fd == second.exchange_fd
+    assert not (set(first.fds) - {first.exchange_fd}) & set(second.fds)
+    assert first.seed != second.seed
+    for number, learner in enumerate(memory.learners):
+        actors = [record for record in memory.actors if record.pack == number]
+        assert len(actors) == resolved.plan.packs[number].actors == 2
+        assert learner.mailbox_fds == tuple(box.fd for record in actors for box in record.boxes)
+        assert learner.wake_fds == tuple(record.setup.wake_fd for record in actors for _ in range(3))
+        for record in actors:
+            assert set(record.setup.fds) - {record.setup.wake_fd} <= set(learner.fds)
+            assert record.setup.ready_fd == learner.ready_fd
+
+
+def test_every_unit_has_a_seed_and_a_number_of_its_own(memory):
+    seeds = [seed for record in memory.actors for seed in record.setup.seeds]
+    assert len(set(seeds)) == len(seeds) == 12
+    assert [record.setup.first_unit for record in memory.actors] == [0, 3, 0, 3]
+
+
+def test_units_warm_up_from_none_to_almost_all_steps():
+    resolved = resolve("toy/shaped", "--decorrelate-steps=60")
+    memory = Memory(resolved, resolved.controller().initial(4))
+    assert [record.setup.warm_up_steps for record in memory.actors] == [(0, 10, 20), (30, 40, 50)] * 2
+    memory.close()
+
+
+def test_slots_start_with_the_shaping_of_their_members(memory, resolved):
+    names = tuple(resolved.spec.shaping)
+    values = resolved.controller().initial(4)
+    for learner in memory.learners:
+        table = ShapingTable.map(names, learner.plan.slots, learner.shaping_fd)
+        for slot, member in enumerate(learner.plan.members):
+            assert table.read(slot) == (0, {name: values[member][SHAPING + name] for name in names})
+        assert (table.budget_frames == resolved.config.train_for_frames).all()
+
+
+def test_matchups_are_those_of_the_pack():
+    pytest.importorskip("pettingzoo")
+    resolved = resolve("pettingzoo/classic/tictactoe_v3", "--units-per-actor=2")
+    rows = [np.arange(p.units * p.rows).reshape(p.units, -1, 2) % p.rows for p in resolved.plan.packs]
+    memory = Memory(resolved, resolved.controller().initial(4), rows)
+    setup = memory.actors[-1].setup
+    table = MatchupTable.map(setup.matchup_shape, setup.matchup_fd)
+    assert table.read(3)[0] == 1
+    np.testing.assert_array_equal(table.rows, rows[1])
+    assert memory.set_matchup(1, rows[1][::-1]) == 2
+    np.testing.assert_array_equal(table.read(0)[1], rows[1][-1])
+    assert MatchupTable.map(setup.matchup_shape, memory.actors[0].setup.matchup_fd).read(0)[0] == 1
+    memory.close()
+
+
+def test_counts_are_summed_over_mailboxes(memory):
+    for record in memory.actors[1:3]:
+        for box in record.boxes:
+            box.header[BUSY_NS] = 5e8
+            box.header[ACTIONS] = 7
+    assert memory.environment_seconds() == 3.0
+    assert [memory.actions_given(actor) for actor in range(4)] == [0, 21, 21, 0]
+
+
+def test_nothing_stays_open(resolved):
+    memory = Memory(resolved, resolved.controller().initial(4))
+    descriptors = {fd for setup in memory.learners for fd in setup.fds}
+    assert len(descriptors) > 20
+    memory.close()
+    memory.close()
+    for fd in descriptors:
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(fd)

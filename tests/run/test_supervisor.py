@@ -1,0 +1,217 @@
+"""The supervisor over a fleet that only pretends: which messages it sends, how it ends, what it records."""
+
+import dataclasses
+import json
+import os
+import signal
+
+import pytest
+
+from pbt_rl.cli import parse_train
+from pbt_rl.envs.base import EnvSetupError
+from pbt_rl.errors import RunFailed
+from pbt_rl.plan import Machine
+from pbt_rl.record.folder import RunFolder, create_run_folder
+from pbt_rl.run import supervisor as module
+from pbt_rl.run.fleet import ActorFailed, LearnerDied, Received
+from pbt_rl.run.resolved import ResolvedRun
+from pbt_rl.run.supervisor import Supervisor
+from pbt_rl.wire.messages import (
+    Applied,
+    Edit,
+    Episode,
+    LearnerReady,
+    LearnerReport,
+    MemberSaved,
+    MemberStats,
+    SaveFailed,
+    SaveMember,
+)
+
+OPTIONS = (
+    "--env=toy/identity",
+    "--num-policies=4",
+    "--devices=cpu",
+    "--no-figures",
+    "--train-for-frames=3000",
+    "--pbt.period-frames=1000",
+    "--pbt.start-frames=1000",
+    "--pbt.min-episodes=1",
+    "--max-actor-restarts=2",
+)
+
+
+class FakeFleet:
+    """Yields a script's events, one list per call, and answers edits and saves at once."""
+
+    def __init__(self, script):
+        self.script = iter(script)
+        self.sent, self.answers, self.restarted = [], [], []
+        self.saves = True
+        self.answered = 1
+        self.closed = False
+
+    def events(self, _patience_seconds):
+        answers, self.answers = self.answers, []
+        if answers:
+            yield from answers
+            return
+        for event in next(self.script, []):
+            if callable(event):
+                event()
+            else:
+                yield event
+
+    def send(self, pack, message):
+        self.sent.append((pack, message))
+        match message:
+            case Edit():
+                self.answers.append(Received(pack, proof(message)))
+            case SaveMember(_, path, _):
+                self.answers.append(
+                    Received(pack, MemberSaved(path) if self.saves else SaveFailed(path, "no space"))
+                )
+
+    def restart_actor(self, actor):
+        self.restarted.append(actor)
+
+    def environment_seconds(self):
+        return 0.0
+
+    def actions_given(self, _actor):
+        return self.answered
+
+    def close(self):
+        self.closed = True
+
+
+def proof(edit):
+    return Applied(edit.member, edit.donor, edit.generation, 2.5, {}, {}, {}, donor_unchanged=True)
+
+
+def report(frames, *, best=3):
+    """All members have these frames and an episode each; `best` has the highest objective."""
+    members = [MemberStats(m, frames, frames, 1) for m in range(4)]
+    episodes = [Episode(m, 0, 1.0 if m == best else m / 10, 0.0, 0.0, 5) for m in range(4)]
+    return Received(0, LearnerReport("cpu", members, episodes, {}, 0, 0))
+
+
+READY = Received(0, LearnerReady())
+
+
+@pytest.fixture
+def start(tmp_path, monkeypatch):
+    """Return a function that runs a supervisor over a script: (fleet, run), where run() returns the exit code."""
+
+    def make(script, *options):
+        config, _ = parse_train([*OPTIONS, *options, "--name=x", f"--out={tmp_path}"])
+        resolved = ResolvedRun.resolve(config, Machine(2, 0))
+        config, folder = create_run_folder(config)
+        fleet = FakeFleet(script)
+        monkeypatch.setattr(module, "ProcessFleet", lambda *_: fleet)
+        supervisor = Supervisor(dataclasses.replace(resolved, config=config), RunFolder(folder))
+        return fleet, supervisor.run
+
+    return make
+
+
+def events(tmp_path, kind=None):
+    lines = (tmp_path / "x" / "journal.jsonl").read_text().splitlines()
+    return [event for event in map(json.loads, lines) if kind in (None, event["event"])]
+
+
+def test_a_run_compares_applies_saves_and_ends_with_its_frames(start, tmp_path):
+    fleet, run = start([[READY], [report(1000)], [], [report(3000)]])
+    assert run() == 0
+    assert fleet.closed
+    edits = [message for _, message in fleet.sent if isinstance(message, Edit)]
+    assert edits
+    assert edits[0].weights == "copy"
+    assert edits[0].donor in (2, 3), "a better one"
+    assert isinstance(fleet.sent[-1][1], SaveMember)
+    applied = events(tmp_path, "applied")
+    assert [(e["member"], e["donor"]) for e in applied] == [(e.member, e.donor) for e in edits]
+    assert applied[0]["decision_to_applied_milliseconds"] >= 0
+    assert events(tmp_path)[-1]["ended"] == "frames"
+    summary = json.loads((tmp_path / "x" / "summary.json").read_text())
+    assert summary["ended"] == "frames"
+    assert summary["replacement_milliseconds"]["max"] == 2.5
+
+
+def test_no_comparison_while_decisions_are_on_their_way(start, tmp_path):
+    fleet, run = start([[READY], [report(1000), report(2000)], [report(3000)]])
+    assert run() == 0
+    assert [event["frames"] for event in events(tmp_path, "round")] == [1000, 3000], "not 2000"
+    assert fleet.closed
+
+
+def test_a_signal_ends_the_run_in_order(start, tmp_path):
+    fleet, run = start([[READY], [lambda: os.kill(os.getpid(), signal.SIGTERM)]])
+    before = signal.getsignal(signal.SIGTERM)
+    assert run() == 128 + signal.SIGTERM
+    assert signal.getsignal(signal.SIGTERM) is before
+    assert fleet.closed
+    assert isinstance(fleet.sent[-1][1], SaveMember)
+    assert events(tmp_path)[-1]["ended"] == "interrupted by SIGTERM"
+
+
+def test_the_death_of_a_learner_fails_the_run(start, tmp_path):
+    fleet, run = start([[READY], [LearnerDied(0, "Traceback of the learner")]])
+    with pytest.raises(RunFailed, match="Traceback of the learner"):
+        run()
+    assert fleet.closed
+    assert events(tmp_path)[-1]["ended"] == "failed"
+    assert not [m for _, m in fleet.sent if isinstance(m, SaveMember)]
+
+
+def test_actors_are_restarted_until_it_happens_too_often(start, tmp_path, capsys):
+    text = "Traceback\nValueError: lost"
+    fleet, run = start([[READY], *[[ActorFailed(n % 2, text, hung=n == 1)] for n in range(3)]])
+    with pytest.raises(RunFailed, match="restarted 3 times, more than --max-actor-restarts 2"):
+        run()
+    assert fleet.restarted == [0, 1]
+    restarts = events(tmp_path, "actor_restart")
+    assert [(e["actor"], e["kind"]) for e in restarts] == [
+        (0, "actor_died"),
+        (1, "actor_hung"),
+        (0, "actor_died"),
+    ]
+    assert "the same error again (2 times): ValueError: lost" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("failed", "answered", "message"),
+    [
+        (ActorFailed(0, "wrong shape", user_error=True), 1, "^wrong shape$"),
+        (ActorFailed(0, "no display"), 0, "cannot be used: it raised when it was made or reset"),
+    ],
+)
+def test_an_environment_that_never_works_is_the_users_error(start, failed, answered, message):
+    fleet, run = start([[READY], [failed]])
+    fleet.answered = answered
+    with pytest.raises(EnvSetupError, match=message):
+        run()
+    assert fleet.restarted == []
+
+
+def test_an_actor_killed_or_hung_before_its_first_step_is_restarted(start):
+    failures = [ActorFailed(0, "actor 0 was killed by SIGKILL"), ActorFailed(1, "took no step", hung=True)]
+    fleet, run = start([[READY], failures, [report(3000)]])
+    fleet.answered = 0
+    assert run() == 0
+    assert fleet.restarted == [0, 1]
+
+
+def test_weights_are_kept_when_due_and_a_failure_to_write_is_shown(start, tmp_path, capsys):
+    fleet, run = start([[READY], [report(900)], [], [report(3000)]], "--save-every-frames=400")
+    fleet.saves = False
+    assert run() == 0
+    checkpoints = tmp_path / "x" / "checkpoints"
+    saves = [m.path.relative_to(checkpoints) for _, m in fleet.sent if isinstance(m, SaveMember)]
+    assert [str(path) for path in saves] == [
+        "at_800/policy_03.safetensors",
+        "at_2800/policy_03.safetensors",
+        "policy_03.safetensors",
+    ]
+    assert [(e["member"], e["at_frames"]) for e in events(tmp_path, "snapshot")] == [(3, 800), (3, 2800)]
+    assert "could not be written: no space" in capsys.readouterr().out
