@@ -6,8 +6,7 @@ from importlib.metadata import EntryPoint
 import gymnasium
 import pytest
 
-from pbt_rl.envs import custom
-from pbt_rl.envs import registry
+from pbt_rl.envs import custom, registry
 from pbt_rl.envs.base import EnvSetupError, default_shaping_source
 from pbt_rl.envs.registry import EnvOptions, keywords, make_unit, probe, recipe
 from pbt_rl.envs.shaping import frames_per_step
@@ -127,7 +126,10 @@ def test_shaping_is_found_below_wrappers():
         ("custom_of_a_test.py:make_env", "write module:factory, such as custom_of_a_test:make_env"),
         ("custom_of_a_test:make_evn", "has no 'make_evn'; did you mean make_env"),
         ("custom_of_a_test:number", "is int, not a function"),
-        ("custom_of_a_test:nothing", "returned builtins.NoneType, not an environment: return a gymnasium.Env"),
+        (
+            "custom_of_a_test:nothing",
+            "returned builtins.NoneType, not an environment: return a gymnasium.Env",
+        ),
         (
             "custom_of_a_test:ParallelEnv",
             "returned custom_of_a_test.ParallelEnv, not an environment: .* a PettingZoo ParallelEnv",
@@ -136,7 +138,7 @@ def test_shaping_is_found_below_wrappers():
         ("nowhere", "'nowhere' names no environment.*module:factory for your own"),
     ],
 )
-def test_what_cannot_be_used_is_named_with_a_remedy(env_id, message):
+def test_unusable_environments_are_reported_with_a_remedy(env_id, message):
     with pytest.raises(EnvSetupError, match=message):
         probe(env_id, EnvOptions())
 
@@ -148,7 +150,7 @@ def test_an_option_that_the_factory_does_not_take_is_named_with_those_it_takes()
         probe("custom_of_a_test:make_env", options("sice=3"))
 
 
-def test_what_the_factory_or_its_module_raises_passes_through(tmp_path):
+def test_exceptions_of_the_factory_or_its_module_pass_through(tmp_path):
     with pytest.raises(RuntimeError, match="no licence"):
         probe("custom_of_a_test:fails", EnvOptions())
     (tmp_path / "needs_more.py").write_text("import a_package_that_is_missing\n")
