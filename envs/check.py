@@ -11,7 +11,7 @@ import numpy as np
 
 from . import registry
 from .base import ACTION_MASK, EnvSpec
-from .dry_run import Driver, Played
+from .dry_run import DryRun, Played
 from .shaping import find_interface, flatten, unflatten
 from .time_limit import time_limit
 
@@ -52,10 +52,10 @@ def check(
     hangs = f"{env_id} hangs: making and resetting it took more than {timeout_seconds:g} s"
     with time_limit(timeout_seconds, hangs):
         spec = registry.probe(env_id, options)
-        driver = Driver(env_id, options, spec, timeout_seconds)
-        driver.reset_only(seed)
+        dry_run = DryRun(env_id, options, spec, timeout_seconds)
+        dry_run.reset_only(seed)
     report.facts += _describe(spec)
-    main = driver.play(-(-steps // driver.rows), seed)
+    main = dry_run.play(-(-steps // dry_run.rows), seed)
     _report_speed(report, main)
     _report_episodes(report, main)
     _report_final_observations(report, main)
@@ -65,8 +65,8 @@ def check(
     if main.broke:
         report.mistakes.append(f"at step {len(main.digests) + 1}: {main.broke}")
         return report
-    if _report_seeds(report, driver, main, seed):
-        _report_shaping(report, driver, main, seed)
+    if _report_seeds(report, dry_run, main, seed):
+        _report_shaping(report, dry_run, main, seed)
     return report
 
 
@@ -201,10 +201,10 @@ def _often(what: str, count: int) -> str:
     return f"{what} ({count} times)" if count > 1 else what
 
 
-def _report_seeds(report: Report, driver: Driver, main: Played, seed: int) -> bool:
+def _report_seeds(report: Report, dry_run: DryRun, main: Played, seed: int) -> bool:
     """Compare with the same seed and with another one; returns whether equal seeds gave equal steps."""
     steps = min(SHORT_STEPS, len(main.digests))
-    again = driver.play(steps, seed)
+    again = dry_run.play(steps, seed)
     if again.digests != main.digests[:steps]:
         same = [a == b for a, b in zip(again.digests, main.digests, strict=False)]
         where = f"step {same.index(False) + 1}" if False in same else f"step {len(again.digests) + 1}"
@@ -213,7 +213,7 @@ def _report_seeds(report: Report, driver: Driver, main: Played, seed: int) -> bo
             "randomness from self.np_random, which super().reset(seed=seed) seeds"
         )
         return False
-    other = driver.play(steps, seed + 1)
+    other = dry_run.play(steps, seed + 1)
     differs = other.digests != main.digests[: len(other.digests)]
     report.facts.append(
         ("seeds", f"same seed, same {steps} steps; another seed, {'others' if differs else 'the same too'}")
@@ -223,12 +223,12 @@ def _report_seeds(report: Report, driver: Driver, main: Played, seed: int) -> bo
     return True
 
 
-def _report_shaping(report: Report, driver: Driver, main: Played, seed: int) -> None:
+def _report_shaping(report: Report, dry_run: DryRun, main: Played, seed: int) -> None:
     """Set the defaults, then change the values one by one."""
-    defaults = driver.spec.shaping
+    defaults = dry_run.spec.shaping
     if not defaults:
         return
-    broken = _shaping_round_trip(driver)
+    broken = _shaping_round_trip(dry_run)
     if broken:
         report.mistakes.append(broken)
         return
@@ -236,7 +236,7 @@ def _report_shaping(report: Report, driver: Driver, main: Played, seed: int) -> 
     moved: list[str] = []
     unmoved: list[str] = []
     for name in list(defaults)[:MANY_SHAPING_VALUES]:
-        changed = driver.play(steps, seed, {**defaults, name: 2 * defaults[name] or 1.0})
+        changed = dry_run.play(steps, seed, {**defaults, name: 2 * defaults[name] or 1.0})
         if changed.broke:
             report.mistakes.append(f"with shaping {name} doubled: {changed.broke}")
             return
@@ -254,9 +254,9 @@ def _report_shaping(report: Report, driver: Driver, main: Played, seed: int) -> 
         )
 
 
-def _shaping_round_trip(driver: Driver) -> str:
+def _shaping_round_trip(dry_run: DryRun) -> str:
     """Set values, get the defaults again, and return the mistake in that; empty if there is none."""
-    env = registry.make_raw(driver.env_id, driver.options)
+    env = registry.make_raw(dry_run.env_id, dry_run.options)
     if env is None:
         return ""
     try:

@@ -160,7 +160,7 @@ class Played:
     """Reason of an early end."""
 
 
-class Driver:
+class DryRun:
     """Makes units of the environment and plays them with random actions."""
 
     def __init__(self, env_id: str, options: registry.EnvOptions, spec: EnvSpec, timeout: float) -> None:

@@ -261,7 +261,7 @@ def test_shaping_changes_at_the_next_game_only_and_row_by_row():
         assert penalty[ends[0] + 1 :][lost[ends[0] + 1 :]] == pytest.approx(0.25 + row)
 
 
-def test_the_spec_says_what_is_delivered():
+def test_the_spec_matches_the_delivered_arrays():
     spec = probe("breakout", AtariOptions(frame_stack=3, frame_skip=2))
     assert (spec.env_id, spec.frame_skip, spec.frame_stack) == ("atari/breakout", 2, 3)
     assert spec.action.nvec == (4,)

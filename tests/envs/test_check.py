@@ -1,4 +1,4 @@
-"""`pbt-rl envs check`: every mistake that it knows is found in an environment that makes it, and in no other."""
+"""`pbt-rl envs check`: every mistake is found in an environment that makes it, and in no other."""
 
 import random
 import re
@@ -266,7 +266,7 @@ def test_a_mistake_is_found_alone(found, kind, said):
         (AllAllowed, "the action mask never forbade anything"),
     ],
 )
-def test_what_may_be_meant_so_is_noted(found, kind, said):
+def test_possibly_intended_findings_are_notes(found, kind, said):
     report = found(kind)
     assert report.mistakes == []
     assert any(said in note for note in report.notes), report.notes

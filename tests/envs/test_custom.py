@@ -138,7 +138,7 @@ def test_shaping_is_found_below_wrappers():
         ("nowhere", "'nowhere' names no environment.*module:factory for your own"),
     ],
 )
-def test_what_cannot_be_used_is_named_with_a_remedy(env_id, message):
+def test_unusable_environments_are_reported_with_a_remedy(env_id, message):
     with pytest.raises(EnvSetupError, match=message):
         probe(env_id, EnvOptions())
 
@@ -150,7 +150,7 @@ def test_an_option_that_the_factory_does_not_take_is_named_with_those_it_takes()
         probe("custom_of_a_test:make_env", options("sice=3"))
 
 
-def test_what_the_factory_or_its_module_raises_passes_through(tmp_path):
+def test_exceptions_of_the_factory_or_its_module_pass_through(tmp_path):
     with pytest.raises(RuntimeError, match="no licence"):
         probe("custom_of_a_test:fails", EnvOptions())
     (tmp_path / "needs_more.py").write_text("import a_package_that_is_missing\n")

@@ -134,7 +134,7 @@ def test_settings_are_strings_and_those_of_tables_have_dotted_names():
             row_setup(DmlabOptions(), {"maze": {"width": value}}, 0)
 
 
-def test_the_folder_of_pictures_is_told_in_full(monkeypatch, tmp_path):
+def test_the_folder_of_pictures_is_passed_in_full(monkeypatch, tmp_path):
     for name in PHOTOGRAPHS:
         (tmp_path / name).touch()
     monkeypatch.chdir(tmp_path)
@@ -289,7 +289,7 @@ def test_a_file_that_is_not_whole_is_no_map(tmp_path, damage):
     assert maps.fetch("a") == b"one"
 
 
-def test_what_was_used_longest_ago_goes(tmp_path):
+def test_maps_used_longest_ago_are_removed(tmp_path):
     size = 1000 + DIGEST_BYTES
     maps = Maps(tmp_path, limit=4 * size)
     for age, key in enumerate("abcd"):

@@ -186,7 +186,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_cannot_be_used_is_one_clear_error(case):
+def test_unusable_tasks_and_options_are_one_clear_error(case):
     task, keywords, message = REFUSED[case]
     with pytest.raises(EnvSetupError, match=message):
         probe(f"envpool/{task}", EnvOptions(keywords=keywords))

@@ -27,7 +27,7 @@ IDS = [
 
 
 @pytest.mark.parametrize("env_id", IDS)
-def test_what_is_probed_is_what_is_made(env_id):
+def test_probe_and_unit_agree(env_id):
     spec = probe(env_id, OPTIONS)
     unit = make_unit(env_id, 2, 0, OPTIONS, default_shaping_source(spec))
     assert spec.env_id == env_id
@@ -55,7 +55,7 @@ def test_what_is_probed_is_what_is_made(env_id):
     ],
 )
 @pytest.mark.parametrize("ask", [lambda e: probe(e, OPTIONS), lambda e: make_unit(e, 1, 0, OPTIONS, None)])
-def test_an_unknown_name_is_named_with_what_is_close_and_where_to_look(env_id, message, ask):
+def test_an_unknown_name_is_reported_with_close_ones_and_the_list(env_id, message, ask):
     with pytest.raises(EnvSetupError, match=message) as error:
         ask(env_id)
     assert "`pbt-rl envs`" in str(error.value)
@@ -73,7 +73,7 @@ def test_a_gymnasium_environment_may_come_from_a_package(tmp_path, monkeypatch):
         gymnasium.registry.pop("MadeForATest-v0", None)
 
 
-def test_a_family_whose_package_is_missing_says_how_to_install_it(monkeypatch):
+def test_a_missing_package_is_reported_with_its_install_hint(monkeypatch):
     absent = replace(registry.FAMILIES["atari"], requires=("not_installed_at_all",))
     monkeypatch.setitem(registry.FAMILIES, "atari", absent)
     with pytest.raises(EnvSetupError, match="not_installed_at_all: pip install ale-py"):
@@ -82,7 +82,7 @@ def test_a_family_whose_package_is_missing_says_how_to_install_it(monkeypatch):
     assert (row.available, row.missing, row.names) == (False, ("not_installed_at_all",), ())
 
 
-def test_families_list_what_can_be_made():
+def test_families_list_their_environments():
     rows = {row.name: row for row in families()}
     assert set(rows) == {"atari", "dmlab", "dmlab2d", "envpool", "gym", "pettingzoo", "toy", "vizdoom"}
     assert all(row.available or row.name in ("envpool", "dmlab") for row in rows.values())
@@ -179,7 +179,7 @@ def test_a_family_is_one_module_and_one_line(mine):
     assert next(row.names for row in families() if row.name == "mine") == ("4", "5")
 
 
-def test_evaluations_and_films_ask_the_family(mine):
+def test_evaluations_and_films_use_the_familys_hooks(mine):
     assert registry.evaluation_options("mine/4", OPTIONS).keywords == {"judged": True}
     filmed = registry.film("mine/4", 1, 0, OPTIONS, lambda _row: (0, {}))
     assert filmed[1].frames_per_second == 30.0

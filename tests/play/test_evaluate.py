@@ -70,7 +70,7 @@ def test_prints_every_episode_and_their_mean(run, capsys):
     assert scores(capsys.readouterr().out) != played
 
 
-def test_a_policy_that_knows_the_answer_gets_all_of_it(run, capsys):
+def test_a_perfect_policy_gets_the_full_objective(run, capsys):
     config = read_config(run)
     spec = probe(config.env, EnvOptions())
     pack = trained_pack(config, spec)
@@ -297,7 +297,7 @@ def test_the_colour_twin_shows_the_game_that_is_played(size, monkeypatch):
     assert np.ptp(pictures[0], axis=-1).max() > 50, "in colour"
 
 
-def test_grey_frames_are_what_the_policy_sees():
+def test_grey_frames_are_the_policys_observation():
     spec = probe("atari/pong", EnvOptions())
     step = private_step_arrays(spec, 2)
     step.obs["obs"][0] = np.arange(84, dtype=np.uint8)

@@ -160,7 +160,7 @@ def test_an_observation_that_does_not_fit_is_one_clear_error(tmp_path, obs, mess
         load_policy(run)(obs)
 
 
-def test_what_was_not_saved_is_one_clear_error(tmp_path):
+def test_a_member_that_was_not_saved_is_one_clear_error(tmp_path):
     run = saved_run(tmp_path / "run", Config(env="toy/identity", num_policies=1, model=MLP))
     with pytest.raises(ConfigError, match="--member 1: weights of member 1 were not saved; saved: 0"):
         load_policy(run, 1)
