@@ -1,6 +1,6 @@
-"""What an environment is to the trainer: a spec, a unit that steps rows, and where it writes a step.
+"""The interface between environments and the trainer: a spec, a unit that steps rows, the arrays of a step.
 
-Axes: R rows of a unit (R = P * b, row r belongs to policy r // b of its pack), A action components.
+Axes: R rows of a unit (R = P * b, row r belongs to slot r // b of its pack), A action components.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 class EnvSetupError(ValueError):
     """The user asked for an environment that cannot be made, or one that breaks its contract.
 
-    The message says what, which value, and what to do instead.
+    The message holds what is wrong, which value, and what to do instead.
     """
 
 
 ACTION_MASK = "action_mask"
-"""Reserved name of an observation: which discrete actions are allowed, uint8 [sum(nvec)], 1 = allowed.
+"""Reserved name of an observation: the discrete actions that are allowed, uint8 [sum(nvec)], 1 = allowed.
 
 The components lie one after the other. A component without any 1 does not act in this step (an agent that is
 inactive, another player's turn): its action is ignored and nothing is learned from it.
@@ -33,15 +33,15 @@ inactive, another player's turn): its action is ignored and nothing is learned f
 LAST = "last_action_reward"
 """Reserved name of an observation: the last action and reward, float32 [sum(nvec) + 1].
 
-Ones where the components' last choices are, then the reward clipped to -1..1; zeros with the first observation of an
+One-hot last choice of each component, then the reward clipped to -1..1; zeros with the first observation of an
 episode. The network's encoder passes it on as it is, to the recurrent core if there is one.
 """
 
 
 MOST_STATS = 16
-"""Extra statistics that an episode may have."""
+"""Most extra statistics that an episode may have."""
 STAT_NAME_BYTES = 32
-"""Longest name of one, in UTF-8."""
+"""Longest name of an extra statistic, in UTF-8."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class ArraySpec:
 
 @dataclass(frozen=True)
 class ActionSpec:
-    """Either discrete components (`nvec`, one size each) or continuous ones (`low`, `high`, one bound each)."""
+    """Either discrete components (`nvec`: a size each) or continuous ones (`low`, `high`: a bound each)."""
 
     nvec: tuple[int, ...] = ()
     low: tuple[float, ...] = ()
@@ -77,16 +77,16 @@ class ActionSpec:
 
 @dataclass(frozen=True)
 class EnvSpec:
-    """All that the trainer needs to know of an environment before one is made in an actor.
+    """The description of an environment, known before one is made in an actor.
 
-    obs: name -> array of one row. Where frames are stacked, the newest frame only. One named ACTION_MASK is not
-    seen by the network: it says which actions are allowed.
-    frame_skip: emulator frames per step (1 where an environment has no such notion).
+    obs: name -> array of one row; only the newest frame if frames are stacked. The network does not see an array
+    named ACTION_MASK: it masks actions.
+    frame_skip: emulator frames per step (1 if an environment has no such notion).
     frame_stack: how many past frames the device stacks for the 2-D uint8 array named "obs"; 1 = none.
-    shaping: the environment's default reward shaping, name -> value; what PBT may tune as `shaping.NAME`.
-    seats: agents that play in one environment (S), each of them a row of its own; 1 where there is nobody to meet.
-    tasks: names of the kinds of episodes (levels), where there are several. A member's objective is then the mean
-    over all tasks of each one's mean objective, of which no more than `task_cap` counts.
+    shaping: the environment's default reward shaping, name -> value; PBT may tune it as `shaping.NAME`.
+    seats: agents that play in one environment (S), each of them a row; 1 without opponents.
+    tasks: names of the kinds of episodes (levels), if there are several. A member's objective is then the mean over
+    all tasks of the task's mean objective, capped at `task_cap`.
 
     An observation is an image (uint8, 3-D), a text (int32, 1-D: hashed words at the end, 0 before them), or numbers.
     """
@@ -104,13 +104,13 @@ class EnvSpec:
 
 @dataclass(frozen=True)
 class StepArrays:
-    """Where a unit writes one step of its rows: numpy views on its mailbox, all with leading axis R.
+    """The arrays into which a unit writes a step of its rows: views on its mailbox, all with leading axis R.
 
     The protocol of an episode's end is *next-step reset*: the step that ends an episode delivers the final
     observation with `terminated` or `truncated` set; the following step ignores its action, resets the
     environment and delivers the new episode's first observation with `first` set, reward 0 and nothing
-    else. So the final observation needs no place of its own, and that following transition is not a real
-    one: learners mask it.
+    else. So the final observation needs no array of its own. The transition of a reset is not a real one:
+    learners mask it.
 
     `terminated` may also be set without an episode's end (a lost life while training): no reset follows,
     `first` stays False and no episode is reported.
@@ -119,7 +119,7 @@ class StepArrays:
     obs: Mapping[str, NDArray[Any]]
     """name -> [R, *shape]"""
     reward: NDArray[np.float32]
-    """[R] for learning: shaped, and clipped where the environment says so."""
+    """[R] for learning: shaped, and clipped as the environment wants."""
     terminated: NDArray[np.bool_]
     """[R] the transition ended in a terminal state: do not bootstrap."""
     truncated: NDArray[np.bool_]
@@ -128,9 +128,9 @@ class StepArrays:
     """[R] `obs` is the first of an episode, and the transition that led here was a reset."""
 
     episode_done: NDArray[np.bool_]
-    """[R] a whole episode (a game, not a life) ended with this step; the fields below are valid where set."""
+    """[R] a whole episode (a game, not a life) ended with this step; the fields below are valid for these rows."""
     objective: NDArray[np.float64]
-    """[R] `info["true_objective"]`, or the episode's raw return where the environment gives none."""
+    """[R] `info["true_objective"]`, or the episode's raw return if the environment gives none."""
     raw_return: NDArray[np.float64]
     """[R] sum of the environment's own rewards, unshaped and unclipped."""
     shaped_return: NDArray[np.float64]
@@ -142,18 +142,18 @@ class StepArrays:
     stat_names: NDArray[np.bytes_]
     """[R, MOST_STATS] see `write_stats`."""
     stat_values: NDArray[np.float64]
-    """[R, MOST_STATS] NaN where there is none: a unit that knows no extra statistics may leave both alone."""
+    """[R, MOST_STATS] NaN for none. A unit without extra statistics need not write either array."""
     seat: NDArray[np.int64] | None = None
-    """[R] where the row sat: environment * S + seat. Only where `spec.seats` is above 1; there all rows of an
-    environment have `episode_done` set in the same step, that of the game's end."""
+    """[R] seat of the row: environment * S + seat. Only if `spec.seats` is above 1; all rows of an environment then
+    have `episode_done` set in the same step, that of the game's end."""
     task: NDArray[np.int64] | None = None
-    """[R] index in `EnvSpec.tasks` of what the episode was; None where there are no tasks."""
+    """[R] task of the episode, an index in `EnvSpec.tasks`; None without tasks."""
 
 
 def write_stats(out: StepArrays, row: int, stats: Any) -> None:
     """Write a row's `info["episode_extra_stats"]` at its episode's end: name -> finite number, or None for none.
 
-    Raises ValueError (in words that follow "must") for anything else, for more than MOST_STATS of them and for a
+    Raises ValueError (with text that follows "must") for anything else, for more than MOST_STATS of them and for a
     name longer than STAT_NAME_BYTES in UTF-8.
     """
     out.stat_values[row] = np.nan
@@ -177,31 +177,31 @@ def write_stats(out: StepArrays, row: int, stats: Any) -> None:
 
 
 def read_stats(step: StepArrays, row: int) -> dict[str, float]:
-    """Extra statistics of the episode that ended on a row: name -> number."""
+    """Return the extra statistics of the episode that ended on a row: name -> number."""
     known = np.flatnonzero(~np.isnan(step.stat_values[row])).tolist()
     names = step.stat_names[row]
     return {names[i].decode(): float(step.stat_values[row, i]) for i in known if names[i]}
 
 
 ShapingSource = Callable[[int], tuple[int, Mapping[str, float]]]
-"""row -> (version, values): a unit asks it whenever an episode begins on a row."""
+"""row -> (shaping version, values): called whenever an episode begins on a row."""
 
 
 def default_shaping_source(spec: EnvSpec) -> ShapingSource:
-    """A source that always answers version 0 and the environment's defaults (evaluation, tests)."""
+    """Return a source that always gives version 0 and the environment's defaults (evaluation, tests)."""
     return lambda _row: (0, spec.shaping)
 
 
 MatchupSource = Callable[[], tuple[int, NDArray[np.int64]]]
-"""() -> (version, row_ES): which row sits where, [E, S] with each row 0..R-1 once. Asked before every step."""
+"""() -> (matchup version, row_ES): row of each seat, [E, S], each row 0..R-1 once. Called before every step."""
 
 
 @runtime_checkable
 class Seated(Protocol):
-    """A unit of environments with several seats, which can be told who sits where."""
+    """A unit of environments with several seats, which follows matchups."""
 
     def follow(self, matchups: MatchupSource) -> None:
-        """Take seats as the source says, from the next reset on, and again whenever its version changes."""
+        """Seat the rows by this source, from the next reset on, and again whenever its version changes."""
 
 
 class Unit(Protocol):
@@ -228,36 +228,36 @@ class _HasProcesses(Protocol):
 def cpu_clock(unit: Unit) -> Callable[[], int]:
     """Clock of the CPU-nanoseconds that a unit's steps take: this process's, or the unit's own `cpu_ns()`.
 
-    A unit has its own where environments compute in processes of theirs; it counts this process in.
+    A unit whose environments compute in other processes has its own clock, which includes this process.
     """
     return unit.cpu_ns if isinstance(unit, _HasProcesses) else time.process_time_ns
 
 
 @runtime_checkable
 class TrainingInfoInterface(Protocol):
-    """What an environment implements to be told how far its member's training has come, as a curriculum needs.
+    """Implemented by an environment that adapts to the progress of its member's training (a curriculum).
 
-    It is called before each of its episodes in training, not by `pbt-rl eval` nor by the checker: an environment
-    is made in the form in which it is to be judged.
+    It is called before each episode in training, but not by `pbt-rl eval` or the checker: an environment is made in
+    the form in which it is evaluated.
     """
 
     def set_training_info(self, info: dict[str, Any]) -> None:
         """Take `{"frames": int, "budget_frames": int}`.
 
         frames: sampled so far for the member that plays here. budget_frames: --train-for-frames. A native vector
-        environment is called for each row, and told which by `info["row"]`.
+        environment is called for each row, with the row in `info["row"]`.
         """
 
 
 def training_info(source: ShapingSource, row: int) -> dict[str, Any] | None:
-    """What a source of shaping knows of the training of who plays on a row, by a method of this name; else None."""
-    ask = getattr(source, "training_info", None)
-    return None if ask is None else ask(row)
+    """Return the progress of the member on a row, if the source of shaping has a method of this name; else None."""
+    progress = getattr(source, "training_info", None)
+    return None if progress is None else progress(row)
 
 
 @runtime_checkable
 class RewardShapingInterface(Protocol):
-    """What an environment implements to have its reward shaping (or any parameter) tuned.
+    """Implemented by an environment whose reward shaping (or any other parameter) is tuned.
 
     A change takes effect when an episode begins. Values are numbers; a nested dict of numbers is allowed
     and is flattened with dots (`shaping.weapon.shotgun`).
@@ -271,7 +271,7 @@ class RewardShapingInterface(Protocol):
 
 
 def random_actions(spec: EnvSpec, out: StepArrays, rng: np.random.Generator) -> NDArray[Any]:
-    """Answer a step with random actions [R, A]: uniform, and such as the action mask allows (if there is one)."""
+    """Draw random actions [R, A] for a step: uniform among those that the action mask (if any) allows."""
     shape = (len(out.reward), spec.action.components)
     if spec.action.low:
         low, high = (np.array(bound, np.float32) for bound in (spec.action.low, spec.action.high))
@@ -284,16 +284,16 @@ def random_actions(spec: EnvSpec, out: StepArrays, rng: np.random.Generator) -> 
 def random_allowed(
     nvec: tuple[int, ...], mask_RD: NDArray[np.uint8], rng: np.random.Generator
 ) -> NDArray[np.int32]:
-    """Actions [R, A] drawn from those that the mask (D = sum(nvec)) allows; 0 where it allows none."""
+    """Draw actions [R, A] from those that the mask (D = sum(nvec)) allows; 0 if it allows none."""
     draws_RD = rng.random(mask_RD.shape) * mask_RD
     parts = np.split(draws_RD, np.cumsum(nvec)[:-1], axis=1)
     return np.stack([part.argmax(1) for part in parts], 1).astype(np.int32)
 
 
 def step_array_specs(spec: EnvSpec) -> dict[str, ArraySpec]:
-    """Field of StepArrays -> what one row of it holds, in layout order (observations as `obs.NAME`).
+    """Return the table of fields from which mailboxes and private buffers are laid out.
 
-    The one table from which mailboxes and private buffers are laid out.
+    Field of StepArrays -> array of one row, in layout order (observations as `obs.NAME`).
     """
     table = {f"obs.{name}": array for name, array in spec.obs.items()}
     table["reward"] = ArraySpec((), "float32")
@@ -311,12 +311,12 @@ def step_array_specs(spec: EnvSpec) -> dict[str, ArraySpec]:
 
 
 def step_arrays(spec: EnvSpec, arrays: Mapping[str, NDArray[Any]]) -> StepArrays:
-    """Name the arrays of `step_array_specs` as one StepArrays."""
+    """Gather the arrays of `step_array_specs` in a StepArrays."""
     obs = {name: arrays[f"obs.{name}"] for name in spec.obs}
     return StepArrays(obs=obs, **{k: v for k, v in arrays.items() if not k.startswith("obs.")})
 
 
 def private_step_arrays(spec: EnvSpec, rows: int) -> StepArrays:
-    """StepArrays in ordinary memory, for evaluation and tests."""
+    """Make StepArrays in ordinary memory, for evaluation and tests."""
     specs = step_array_specs(spec)
     return step_arrays(spec, {k: np.zeros((rows, *a.shape), a.dtype) for k, a in specs.items()})

@@ -1,4 +1,4 @@
-"""`pbt-rl envs check`: step an environment as training would, and say in words what is wrong with it."""
+"""`pbt-rl envs check`: steps an environment as training would, and reports its mistakes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from . import registry
 from .base import ACTION_MASK, EnvSpec
-from .dry_run import Driver, Played
+from .dry_run import DryRun, Played
 from .shaping import find_interface, flatten, unflatten
 from .time_limit import time_limit
 
@@ -23,15 +23,15 @@ MANY_SHAPING_VALUES = 12
 
 @dataclass
 class Report:
-    """What was found: facts as (title, text), notes that may be meant so, and mistakes."""
+    """The findings: facts as (title, text), notes about what may be intended, and mistakes."""
 
     facts: list[tuple[str, str]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     mistakes: list[str] = field(default_factory=list)
 
     def lines(self) -> list[str]:
-        """All of it as text."""
-        text = [f"{title:<12} {said}" for title, said in self.facts]
+        """Return the findings as text."""
+        text = [f"{title:<12} {fact}" for title, fact in self.facts]
         text += [f"note: {note}" for note in self.notes]
         text += [f"MISTAKE: {mistake}" for mistake in self.mistakes]
         return [*text, f"mistakes: {len(self.mistakes)}" if self.mistakes else "no mistakes found"]
@@ -44,7 +44,7 @@ def check(
     seed: int = 0,
     timeout_seconds: float = 30.0,
 ) -> Report:
-    """Check an environment. Raises what training would raise where it cannot be made or reset.
+    """Check an environment. Raises what training would raise if it cannot be made or reset.
 
     steps: of all rows together. timeout_seconds: for one step or reset of the unit.
     """
@@ -52,21 +52,21 @@ def check(
     hangs = f"{env_id} hangs: making and resetting it took more than {timeout_seconds:g} s"
     with time_limit(timeout_seconds, hangs):
         spec = registry.probe(env_id, options)
-        driver = Driver(env_id, options, spec, timeout_seconds)
-        driver.reset_only(seed)
+        dry_run = DryRun(env_id, options, spec, timeout_seconds)
+        dry_run.reset_only(seed)
     report.facts += _describe(spec)
-    main = driver.play(-(-steps // driver.rows), seed)
-    _say_speed(report, main)
-    _say_episodes(report, main)
-    _say_final_observations(report, main)
-    _say_objective(report, main, spec)
-    _say_mask(report, main, spec)
-    _say_witnessed(report, main)
+    main = dry_run.play(-(-steps // dry_run.rows), seed)
+    _report_speed(report, main)
+    _report_episodes(report, main)
+    _report_final_observations(report, main)
+    _report_objective(report, main, spec)
+    _report_mask(report, main, spec)
+    _report_witnessed(report, main)
     if main.broke:
         report.mistakes.append(f"at step {len(main.digests) + 1}: {main.broke}")
         return report
-    if _say_seeds(report, driver, main, seed):
-        _say_shaping(report, driver, main, seed)
+    if _report_seeds(report, dry_run, main, seed):
+        _report_shaping(report, dry_run, main, seed)
     return report
 
 
@@ -92,7 +92,7 @@ def _describe(spec: EnvSpec) -> list[tuple[str, str]]:
     ]
 
 
-def _say_speed(report: Report, played: Played) -> None:
+def _report_speed(report: Report, played: Played) -> None:
     if not played.seconds:
         return
     rows = len(played.rewards_TR[0])
@@ -114,7 +114,7 @@ def _say_speed(report: Report, played: Played) -> None:
     report.facts.append(("speed", text))
 
 
-def _say_episodes(report: Report, played: Played) -> None:
+def _report_episodes(report: Report, played: Played) -> None:
     if not played.lengths:
         if not played.broke:
             report.notes.append(
@@ -135,7 +135,7 @@ def _range(values: Sequence[float]) -> str:
     return f"{min(values):.4g}..{max(values):.4g}, mean {fmean(values):.4g}"
 
 
-def _say_final_observations(report: Report, played: Played) -> None:
+def _report_final_observations(report: Report, played: Played) -> None:
     ends = len(played.last_is_next)
     next_one = played.varied and ends >= 3 and all(played.last_is_next)
     nothing = not played.blank_elsewhere and ends >= 3 and all(played.last_is_blank)
@@ -147,7 +147,7 @@ def _say_final_observations(report: Report, played: Played) -> None:
         )
 
 
-def _say_objective(report: Report, played: Played, spec: EnvSpec) -> None:
+def _report_objective(report: Report, played: Played, spec: EnvSpec) -> None:
     ledger = played.ledger
     if not played.objectives:
         return
@@ -172,7 +172,7 @@ def _say_objective(report: Report, played: Played, spec: EnvSpec) -> None:
         report.notes.append("the true objective is not always finite")
 
 
-def _say_mask(report: Report, played: Played, spec: EnvSpec) -> None:
+def _report_mask(report: Report, played: Played, spec: EnvSpec) -> None:
     if ACTION_MASK not in spec.obs:
         if played.ledger is not None and played.ledger.masks_in_info:
             report.mistakes.append(
@@ -191,7 +191,7 @@ def _say_mask(report: Report, played: Played, spec: EnvSpec) -> None:
         report.mistakes.append("the action mask never allows anything: nothing can be learned")
 
 
-def _say_witnessed(report: Report, played: Played) -> None:
+def _report_witnessed(report: Report, played: Played) -> None:
     if played.ledger is not None:
         report.mistakes += [_often(what, count) for what, count in played.ledger.faults.items()]
         report.notes += [_often(what, count) for what, count in played.ledger.oddities.items()]
@@ -201,10 +201,10 @@ def _often(what: str, count: int) -> str:
     return f"{what} ({count} times)" if count > 1 else what
 
 
-def _say_seeds(report: Report, driver: Driver, main: Played, seed: int) -> bool:
-    """Compare with the same seed and with another one; returns whether the same gave the same."""
+def _report_seeds(report: Report, dry_run: DryRun, main: Played, seed: int) -> bool:
+    """Compare with the same seed and with another one; returns whether equal seeds gave equal steps."""
     steps = min(SHORT_STEPS, len(main.digests))
-    again = driver.play(steps, seed)
+    again = dry_run.play(steps, seed)
     if again.digests != main.digests[:steps]:
         same = [a == b for a, b in zip(again.digests, main.digests, strict=False)]
         where = f"step {same.index(False) + 1}" if False in same else f"step {len(again.digests) + 1}"
@@ -213,22 +213,22 @@ def _say_seeds(report: Report, driver: Driver, main: Played, seed: int) -> bool:
             "randomness from self.np_random, which super().reset(seed=seed) seeds"
         )
         return False
-    other = driver.play(steps, seed + 1)
+    other = dry_run.play(steps, seed + 1)
     differs = other.digests != main.digests[: len(other.digests)]
     report.facts.append(
         ("seeds", f"same seed, same {steps} steps; another seed, {'others' if differs else 'the same too'}")
     )
     if not differs:
-        report.notes.append("not seeded: another seed changes nothing; fine where nothing is drawn at random")
+        report.notes.append("not seeded: another seed changes nothing; fine if nothing is drawn at random")
     return True
 
 
-def _say_shaping(report: Report, driver: Driver, main: Played, seed: int) -> None:
-    """Set the defaults and change the values one by one."""
-    defaults = driver.spec.shaping
+def _report_shaping(report: Report, dry_run: DryRun, main: Played, seed: int) -> None:
+    """Set the defaults, then change the values one by one."""
+    defaults = dry_run.spec.shaping
     if not defaults:
         return
-    broken = _shaping_round_trip(driver)
+    broken = _shaping_round_trip(dry_run)
     if broken:
         report.mistakes.append(broken)
         return
@@ -236,7 +236,7 @@ def _say_shaping(report: Report, driver: Driver, main: Played, seed: int) -> Non
     moved: list[str] = []
     unmoved: list[str] = []
     for name in list(defaults)[:MANY_SHAPING_VALUES]:
-        changed = driver.play(steps, seed, {**defaults, name: 2 * defaults[name] or 1.0})
+        changed = dry_run.play(steps, seed, {**defaults, name: 2 * defaults[name] or 1.0})
         if changed.broke:
             report.mistakes.append(f"with shaping {name} doubled: {changed.broke}")
             return
@@ -254,9 +254,9 @@ def _say_shaping(report: Report, driver: Driver, main: Played, seed: int) -> Non
         )
 
 
-def _shaping_round_trip(driver: Driver) -> str:
-    """Say what is wrong with setting values and asking for the defaults again."""
-    env = registry.make_raw(driver.env_id, driver.options)
+def _shaping_round_trip(dry_run: DryRun) -> str:
+    """Set values, get the defaults again, and return the mistake in that; empty if there is none."""
+    env = registry.make_raw(dry_run.env_id, dry_run.options)
     if env is None:
         return ""
     try:

@@ -1,9 +1,9 @@
 """The user's own environments: `module:factory`, or the name of an entry point in the group `pbt_rl.envs`.
 
-The factory is called with the keywords of --env-option and returns a Gymnasium environment, which is called
-for once a row, a Gymnasium vector environment, for which it must take `num_envs`, or a PettingZoo environment, which
-is called for once an environment and has a row a seat. An entry point `NAME`
-may be asked for as `NAME/LEVEL`: LEVEL is the first argument of its factory.
+The factory is called with the keywords of --env-option. It returns a Gymnasium environment (it is called once per
+row), a Gymnasium vector environment (it must take `num_envs`), or a PettingZoo environment (it is called once per
+environment, and each seat is a row). An entry point `NAME` can also be used as `NAME/LEVEL`: LEVEL is the first
+argument of its factory.
 """
 
 from __future__ import annotations
@@ -23,39 +23,41 @@ from gymnasium.vector import VectorEnv
 
 from . import time_limit as time_limits
 from .base import EnvSetupError, EnvSpec, ShapingSource, Unit
-from .gym import GymUnit, describe
+from .family import Backend
+from .gym import GymUnit, describe, recipe
 from .multi_agent import MultiAgentUnit
-from .pettingzoo import MultiAgentEnv, is_multi_agent, table_of
+from .pettingzoo.agents import MultiAgentEnv, is_multi_agent
+from .pettingzoo.tables import table_of
 from .time_limit import making, time_limit
 from .vector import AnyVectorEnv, VectorUnit, describe_vector
 
 GROUP = "pbt_rl.envs"
-Made = gymnasium.Env[Any, Any] | AnyVectorEnv | MultiAgentEnv
+CustomEnv = gymnasium.Env[Any, Any] | AnyVectorEnv | MultiAgentEnv
 
 
 def plugins() -> dict[str, EntryPoint]:
-    """Installed entry points, by name."""
+    """Return the installed entry points by name."""
     return {point.name: point for point in entry_points(group=GROUP)}
 
 
-def make(env_id: str, rows: int, keywords: Mapping[str, Any]) -> Made:
+def make(env_id: str, rows: int, keywords: Mapping[str, Any]) -> CustomEnv:
     """Call the user's factory once. A vector environment has R rows; any other environment is one of them."""
     factory = find_factory(env_id)
-    words = dict(keywords)
+    arguments = dict(keywords)
     if _takes(factory, "num_envs"):
-        words.setdefault("num_envs", rows)
-    _check_words(env_id, factory, words)
-    env: object = factory(**words)
+        arguments.setdefault("num_envs", rows)
+    _check_keywords(env_id, factory, arguments)
+    env: object = factory(**arguments)
     if isinstance(env, VectorEnv):
         if env.num_envs != rows:
             env.close()
             raise EnvSetupError(
-                f"{env_id} returned a vector environment of {env.num_envs} rows where {rows} are needed: "
+                f"{env_id} returned a vector environment of {env.num_envs} rows, but {rows} are needed: "
                 "give it the parameter num_envs, and do not set that by --env-option"
             )
         return env
     if isinstance(env, gymnasium.Env) or is_multi_agent(env):
-        return cast("Made", env)
+        return cast("CustomEnv", env)
     raise EnvSetupError(_not_usable(env_id, env))
 
 
@@ -85,7 +87,7 @@ def make_unit(env_id: str, rows: int, seed: int, shaping: ShapingSource, keyword
 def one_by_one(
     env_id: str, first: gymnasium.Env[Any, Any], keywords: Mapping[str, Any]
 ) -> Callable[[], gymnasium.Env[Any, Any]]:
-    """Give out the environment that is there, then new ones."""
+    """Return a function that gives the existing environment first, then new ones."""
 
     def again() -> gymnasium.Env[Any, Any]:
         env = make(env_id, 1, keywords)
@@ -98,7 +100,7 @@ def one_by_one(
 
 
 def find_factory(env_id: str) -> Callable[..., object]:
-    """Import what the id names. What the module itself raises passes through."""
+    """Import the factory that the id names. Exceptions of the module itself pass through."""
     if ":" in env_id:
         module_name, _, path = env_id.partition(":")
         factory = _attribute(env_id, _import(env_id, module_name), path)
@@ -153,13 +155,13 @@ def _takes(factory: Callable[..., object], name: str) -> bool:
     return signature is not None and name in signature.parameters
 
 
-def _check_words(env_id: str, factory: Callable[..., object], words: Mapping[str, Any]) -> None:
-    """Say in one line what a call with these keywords would raise as a TypeError."""
+def _check_keywords(env_id: str, factory: Callable[..., object], keywords: Mapping[str, Any]) -> None:
+    """Raise EnvSetupError, in one line, if a call with these keywords would raise TypeError."""
     signature = _signature(factory)
     if signature is None:
         return
     try:
-        signature.bind(**words)
+        signature.bind(**keywords)
     except TypeError as error:
         taken = ", ".join(str(parameter) for parameter in signature.parameters.values()) or "none"
         raise EnvSetupError(
@@ -172,3 +174,14 @@ def _not_usable(env_id: str, env: object) -> str:
         f"{env_id} returned {type(env).__module__}.{type(env).__qualname__}, not an environment: return a "
         "gymnasium.Env, a gymnasium.vector.VectorEnv, or a PettingZoo ParallelEnv or AECEnv (possible_agents)"
     )
+
+
+BACKEND = Backend(
+    names=tuple,
+    probe=lambda name, options: probe(name, options.keywords),
+    make_unit=lambda name, rows, seed, options, shaping: make_unit(
+        name, rows, seed, shaping, options.keywords
+    ),
+    recipe=lambda name, options: recipe(probe(name, options.keywords)),
+    make=lambda name, options: make(name, 1, options.keywords),
+)

@@ -1,6 +1,6 @@
-"""Playing an environment for the checker: as training would, with a witness where one can stand.
+"""Plays an environment for the checker as training would, without learning.
 
-A witness around a single Gymnasium environment sees what a unit does not: times, types and info dicts.
+A witness around each single Gymnasium environment sees what a unit does not: times, types and info dicts.
 
 Axes: R rows.
 """
@@ -35,12 +35,12 @@ from .gym import GymUnit
 from .time_limit import time_limit
 
 ENVIRONMENTS = 2
-"""Of the unit: two, since what two environments of one process share shows only then. A row each, or a row a seat."""
+"""Environments of the unit: with two, state that they share in the process shows. Each has a row per seat."""
 
 
 @dataclass
 class Ledger:
-    """What the witnesses of all rows saw."""
+    """The findings of the witnesses of all rows."""
 
     reset_seconds: list[float] = field(default_factory=list)
     step_seconds: float = 0.0
@@ -50,12 +50,12 @@ class Ledger:
     objectives_elsewhere: int = 0
     masks_in_info: int = 0
     faults: dict[str, int] = field(default_factory=dict)
-    """What was wrong -> how often."""
+    """Fault -> number of times."""
     oddities: dict[str, int] = field(default_factory=dict)
 
 
 class _Witness(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Sees what an environment gives, changes nothing."""
+    """Watches what an environment returns, and changes nothing."""
 
     def __init__(self, env: gymnasium.Env[Any, Any], ledger: Ledger) -> None:
         super().__init__(env)
@@ -76,7 +76,7 @@ class _Witness(gymnasium.Wrapper[Any, Any, Any, Any]):
         ledger.step_seconds += time.perf_counter() - before
         ledger.steps += 1
         if not isinstance(answer, tuple) or len(answer) != 5:
-            return answer  # the unit says so
+            return answer  # the unit reports it
         obs, _, terminated, truncated, info = answer
         self._look(obs)
         known = isinstance(info, Mapping) and "true_objective" in info
@@ -119,7 +119,7 @@ def _boxes(
 def _dtype_faults(space: Any, obs: Any, path: tuple[str, ...]) -> Iterator[str]:
     for name, box, array in _boxes(space, obs, path):
         if array.dtype != box.dtype and array.dtype.kind in "fiub":  # else the unit refuses it
-            yield f"observation {name!r} has dtype {array.dtype}, its space says {box.dtype}: it is converted"
+            yield f"observation {name!r} has dtype {array.dtype}, its space has {box.dtype}: it is converted"
 
 
 def _bound_faults(space: Any, obs: Any, path: tuple[str, ...]) -> Iterator[str]:
@@ -131,16 +131,16 @@ def _bound_faults(space: Any, obs: Any, path: tuple[str, ...]) -> Iterator[str]:
 
 @dataclass
 class Played:
-    """What a unit delivered. A step here is one step of all rows."""
+    """The steps that a unit delivered. A step here is one step of all rows."""
 
     ledger: Ledger | None
     seconds: float = 0.0
     digests: list[bytes] = field(default_factory=list)
     rewards_TR: list[NDArray[np.float32]] = field(default_factory=list)
     last_is_next: list[bool] = field(default_factory=list)
-    """For each truncation: whether its observation is the one that the next episode began with."""
+    """Per truncation: whether its observation is the first one of the next episode."""
     last_is_blank: list[bool] = field(default_factory=list)
-    """For each of them: whether it is all zeros."""
+    """Per truncation: whether its observation is all zeros."""
     blank_elsewhere: bool = False
     """Whether an observation before an episode's end was all zeros."""
     varied: bool = False
@@ -153,14 +153,14 @@ class Played:
     first_seen: dict[int, bytes] = field(default_factory=dict)
     """Row -> the first observation after a step."""
     masked_share: list[float] = field(default_factory=list)
-    """For each step: the share of choices that the action mask forbids."""
+    """Per step: the share of choices that the action mask forbids."""
     idle_rows: int = 0
     """Observations whose mask allows nothing."""
     broke: str = ""
-    """What ended it early."""
+    """Reason of an early end."""
 
 
-class Driver:
+class DryRun:
     """Makes units of the environment and plays them with random actions."""
 
     def __init__(self, env_id: str, options: registry.EnvOptions, spec: EnvSpec, timeout: float) -> None:
@@ -168,7 +168,7 @@ class Driver:
         self.rows = ENVIRONMENTS * spec.seats
 
     def unit(self, seed: int, shaping: ShapingSource, ledger: Ledger) -> tuple[Unit, Ledger | None]:
-        """Make a unit, with witnesses where that is possible."""
+        """Make a unit, with witnesses if that is possible."""
         raw = registry.make_raw(self.env_id, self.options)
         if not isinstance(raw, gymnasium.Env):
             if raw is not None:
@@ -184,13 +184,13 @@ class Driver:
         return GymUnit(self.env_id, make, self.rows, seed, shaping), ledger
 
     def reset_only(self, seed: int) -> None:
-        """See that it can be made and reset; what it raises passes through."""
+        """Make and reset it; its exceptions pass through."""
         unit, _ = self.unit(seed, lambda _row: (0, self.spec.shaping), Ledger())
         with closing(unit):
             unit.reset(private_step_arrays(self.spec, self.rows))
 
     def play(self, steps: int, seed: int, shaping: Mapping[str, float] | None = None) -> Played:
-        """Play so many steps of each row; the actions are always the same ones."""
+        """Play this many steps of each row, always with the same actions."""
         values = self.spec.shaping if shaping is None else shaping
         unit, ledger = self.unit(seed, lambda _row: (0, values), Ledger())
         played, out = Played(ledger), private_step_arrays(self.spec, self.rows)
@@ -218,7 +218,7 @@ class Driver:
 
 
 def _below_us(error: Exception) -> str:
-    """The traceback, from where the environment's own code begins."""
+    """Return the traceback, from the first frame of the environment's own code."""
     frames = traceback.extract_tb(error.__traceback__)
     ours = str(Path(__file__).parent)
     inside = [frame for frame in frames if not frame.filename.startswith(ours)] or frames
@@ -226,7 +226,7 @@ def _below_us(error: Exception) -> str:
 
 
 def _note(played: Played, out: StepArrays, ends: dict[int, bytes]) -> None:
-    """Take in one step. ends: row -> its observation where its episode was cut with the last step."""
+    """Record one step. ends: row -> final observation, if its episode was cut in the last step."""
     of_rows = [b"".join(array[row].tobytes() for array in out.obs.values()) for row in range(len(out.first))]
     flags = b"".join(a.tobytes() for a in (out.reward, out.terminated, out.truncated, out.first))
     played.digests.append(hashlib.blake2b(b"".join(of_rows) + flags, digest_size=8).digest())

@@ -1,7 +1,7 @@
 """DeepMind Lab2D: the levels that come with the package `dmlab2d`, every player a seat.
 
-What a player sees is its own picture `N.RGB` (channels first, as "obs"), in the size that `spriteSize` gives it
-(pixels of a cell's side; fewer learn faster). Its actions (move, turn, fire ...) are the components of one discrete
+A player sees its own picture `N.RGB` (channels first, as "obs"), whose size depends on `spriteSize` (pixels of a
+cell's side; fewer learn faster). Its actions (move, turn, fire ...) are the components of one discrete
 action. Its reward is the observation `N.REWARD`: in levels of several players the engine's own reward stays 0. Levels
 of one player show `WORLD.RGB` and pay the engine's reward.
 
@@ -27,6 +27,7 @@ from dmlab2d import runfiles_helper
 from numpy.typing import NDArray
 
 from .base import ActionSpec, ArraySpec, EnvSetupError, EnvSpec, ShapingSource
+from .family import keywords_backend
 from .multi_agent import MultiAgentUnit, Scene, probe_with
 
 LENGTH = "episodeLengthFrames"
@@ -37,11 +38,11 @@ LEVELS: dict[str, dict[str, Any]] = {
     "pushbox": {"spriteSize": 8, LENGTH: 120},
     "running_with_scissors": {"numPlayers": 2, "spriteSize": 8, LENGTH: 1000},
 }
-"""Level -> the settings that it is given, unless --env-option says otherwise."""
+"""Level -> its default settings, which --env-option overrides."""
 MOST_PLAYERS = 20
-"""The levels have no more colours."""
+"""The levels have colours for this many players."""
 LEAST_HEIGHT = 36
-"""Of a picture that the Nature CNN's three layers leave something of."""
+"""Smallest picture that the three layers of the Nature CNN do not shrink to nothing."""
 
 
 class Lab2dTable:
@@ -51,9 +52,9 @@ class Lab2dTable:
         self._id = f"dmlab2d/{level}"
         self._limit = _whole(self._id, LENGTH, settings[LENGTH])
         players = settings.get("numPlayers", 0)
-        said = {"levelName": level, **{name: _text(value) for name, value in _flat(settings)}}
+        engine_settings = {"levelName": level, **{name: _text(value) for name, value in _flat(settings)}}
         try:
-            self._world = dmlab2d.Lab2d(runfiles_helper.find(), said)
+            self._world = dmlab2d.Lab2d(runfiles_helper.find(), engine_settings)
             seen = [f"{n}.RGB" for n in range(1, players + 1)] or ["WORLD.RGB"]
             self._rewards = [f"{n}.REWARD" for n in range(1, players + 1)]
             self._engine = dmlab2d.Environment(self._world, [*seen, *self._rewards])
@@ -64,10 +65,10 @@ class Lab2dTable:
         self._seen, self._seats = seen, len(seen)
         self._steps = 0
         bounds = self._engine.action_spec()
-        own = [name for name in bounds if not players or name.startswith("1.")]
-        self._parts = [name.partition(".")[2] if players else name for name in own]
-        self._low_A = np.array([int(bounds[name].minimum) for name in own], np.int32)
-        self._nvec = tuple(int(bounds[name].maximum) - int(bounds[name].minimum) + 1 for name in own)
+        first = [name for name in bounds if not players or name.startswith("1.")]
+        self._parts = [name.partition(".")[2] if players else name for name in first]
+        self._low_A = np.array([int(bounds[name].minimum) for name in first], np.int32)
+        self._nvec = tuple(int(bounds[name].maximum) - int(bounds[name].minimum) + 1 for name in first)
         self._nobody = np.zeros(self._seats, np.bool_)
 
     def describe(self) -> EnvSpec:
@@ -90,15 +91,15 @@ class Lab2dTable:
 
     def advance(self, action: NDArray[Any]) -> Scene:
         """See Table."""
-        own = action + self._low_A
+        shifted = action + self._low_A
         if self._rewards:
             acts = {
-                f"{seat + 1}.{part}": own[seat, i]
+                f"{seat + 1}.{part}": shifted[seat, i]
                 for seat in range(self._seats)
                 for i, part in enumerate(self._parts)
             }
         else:
-            acts = {part: own[0, i] for i, part in enumerate(self._parts)}
+            acts = {part: shifted[0, i] for i, part in enumerate(self._parts)}
         shown = self._engine.step(acts)
         self._steps += 1
         if self._rewards:
@@ -128,7 +129,7 @@ class Lab2dTable:
 
 
 def names() -> tuple[str, ...]:
-    """All levels, sorted."""
+    """Return all levels, sorted."""
     return tuple(sorted(LEVELS))
 
 
@@ -196,7 +197,7 @@ def _whole(env_id: str, name: str, value: Any) -> int:
 
 
 def _flat(settings: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Nested settings as the engine wants them: names joined by dots."""
+    """Flatten nested settings as the engine needs them: names joined by dots."""
     for name, value in settings.items():
         if isinstance(value, Mapping):
             yield from ((f"{name}.{inner}", part) for inner, part in _flat(value))
@@ -209,10 +210,13 @@ def _text(value: Any) -> str:
 
 
 def _first_line(error: Exception) -> str:
-    """What the engine says went wrong, without colours and the script's stack."""
+    """Return the engine's message, without colours and the script's stack."""
     text = re.sub(r"\x1b\[[0-9;]*m|^ERROR: *", "", str(error).strip().removeprefix("\x1b[0;31m"))
     return text.partition("\n")[0].partition(" (default:")[0].rstrip(".")
 
 
 def _listed(settings: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}={value}" for name, value in settings.items())
+
+
+BACKEND = keywords_backend(names, probe, make_unit, recipe)

@@ -1,4 +1,4 @@
-"""What an environment declares beside its spaces: reward shaping as flat numbers, and frames of a step."""
+"""Declarations of an environment beside its spaces: reward shaping as flat numbers, and frames per step."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def unflatten(flat: Mapping[str, float]) -> dict[str, Any]:
 
 
 def find_interface(env: Any) -> RewardShapingInterface | None:
-    """Outermost of an environment and the wrapped ones below it (`.env`) that implements the interface."""
+    """Return the outermost wrapper (or the environment itself) that implements the interface."""
     while env is not None:
         if isinstance(env, RewardShapingInterface):
             return env
@@ -51,7 +51,7 @@ def find_interface(env: Any) -> RewardShapingInterface | None:
 
 
 def find_training_info(env: Any) -> TrainingInfoInterface | None:
-    """Outermost of an environment and the wrapped ones below it (`.env`) that wants to know of the training."""
+    """Return the outermost wrapper (or the environment itself) that takes the progress of training."""
     while env is not None:
         if isinstance(env, TrainingInfoInterface):
             return env
@@ -60,15 +60,15 @@ def find_training_info(env: Any) -> TrainingInfoInterface | None:
 
 
 def default_shaping(env: Any) -> dict[str, float]:
-    """Flat default shaping of an environment; empty where it has none. Raises EnvSetupError as `flatten`."""
+    """Return the flat default shaping of an environment; empty if it has none. Raises as `flatten` does."""
     interface = find_interface(env)
     return {} if interface is None else flatten(interface.get_default_reward_shaping())
 
 
 def frames_per_step(env_id: str, env: Any) -> int:
-    """Frames of one step: `frames_per_step` of an environment or of a wrapped one below it; 1 where none says so.
+    """Return `frames_per_step` of an environment or of one that it wraps; 1 if none has it.
 
-    Not `frame_skip`: environments use that name for substeps of physics that nobody counts as frames.
+    Not `frame_skip`: environments use that name for substeps of physics, which do not count as frames.
     """
     while env is not None:
         frames = getattr(env, "frames_per_step", None)

@@ -1,4 +1,4 @@
-"""Gymnasium spaces as arrays: what observations and actions become, and the checks of what arrives."""
+"""Gymnasium spaces as arrays: converts observations and actions, and checks what environments return."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def with_mask(
     """Check the action mask of an environment's arrays, if it has one, against its actions.
 
     in_info: the environment gives its mask as `info["action_mask"]`; it is added to the arrays.
-    Raises EnvSetupError for a mask given twice or of the wrong size, for continuous actions that have one, and
-    where there is nothing to see but the mask.
+    Raises EnvSetupError for a mask given twice or of the wrong size, for a mask of continuous actions, and for an
+    environment that gives nothing but its mask.
     """
     if in_info:
         size = sum(action.nvec)
@@ -84,6 +84,17 @@ def with_mask(
     if len(leaves) == 1:
         raise EnvSetupError(f"{env_id} gives nothing but an action mask: give an observation beside it")
     return leaves
+
+
+def leaves_of(
+    env_id: str,
+    observation_space: spaces.Space[Any],
+    action_space: spaces.Space[Any],
+    metadata: Mapping[str, Any],
+) -> tuple[Leaf, ...]:
+    """Arrays of one environment's observations, with the action mask if it gives one, there or in its info dict."""
+    leaves, action = obs_leaves(observation_space, env_id), action_spec(action_space, env_id)
+    return with_mask(leaves, action, env_id, in_info=bool(metadata.get(ACTION_MASK)))
 
 
 def _leaves(space: spaces.Space[Any], path: tuple[str, ...], env_id: str) -> tuple[Leaf, ...]:
@@ -124,7 +135,7 @@ def _mask_leaf(space: spaces.Space[Any], env_id: str) -> Leaf:
 
 
 def read_leaf(leaf: Leaf, obs: Any, env_id: str) -> NDArray[Any]:
-    """Take one array of an observation, as `leaf.spec` says. Raises EnvSetupError where it does not fit."""
+    """Return one array of an observation, converted to `leaf.spec`. Raises EnvSetupError if it does not fit."""
     return _delivered(leaf, np.asarray(_follow(leaf, obs, env_id)), (), env_id)
 
 
@@ -134,9 +145,9 @@ def read_rows(leaf: Leaf, obs: Any, rows: int, env_id: str) -> NDArray[Any]:
 
 
 def fits_as_it_is(leaf: Leaf, obs: Any) -> bool:
-    """Whether an observation may be written as it comes (its numbers then are for `check_finite` to check).
+    """Whether an observation can be written unchanged (`check_finite` then checks its numbers).
 
-    So it is for most: what `read_leaf` does costs several times as much as a small environment's step.
+    Most can. `read_leaf` costs several times as much as a small environment's step.
     """
     if leaf.path or leaf.in_info or type(obs) is not np.ndarray or obs.shape != leaf.shape:
         return False
@@ -148,7 +159,7 @@ def fits_as_it_is(leaf: Leaf, obs: Any) -> bool:
 
 
 def check_finite(leaf: Leaf, rows: NDArray[Any], env_id: str) -> None:
-    """Raise EnvSetupError where what all rows [R, ...] of a float leaf delivered is not finite."""
+    """Raise EnvSetupError if a float leaf of any row [R, ...] is not finite."""
     if not np.isfinite(rows).all():
         raise EnvSetupError(_breach(leaf, env_id, "finite numbers", "NaN or infinity"))
 
@@ -221,7 +232,7 @@ def _breach(leaf: Leaf, env_id: str, expected: str, got: str) -> str:
 
 
 def action_spec(space: spaces.Space[Any], env_id: str) -> ActionSpec:
-    """Columns of an action space. A Box component without bounds is given +-UNBOUNDED (with one
+    """Return the columns of an action space. A Box component without bounds is given +-UNBOUNDED (with one
     bound only: at least as far from that).
 
     Raises EnvSetupError for anything but Discrete, MultiDiscrete and Box of floats.
@@ -254,7 +265,7 @@ def action_decoder(space: spaces.Space[Any]) -> Callable[[NDArray[Any]], Any]:
 
 
 def actions_decoder(space: spaces.Space[Any]) -> Callable[[NDArray[Any]], list[Any]]:
-    """Build the function that turns all rows of actions ([R, A]) into one action an environment each."""
+    """Build the function that turns all rows of actions ([R, A]) into one action per environment."""
     if isinstance(space, spaces.Discrete):
         first = int(space.start)
         return lambda action_RA: (action_RA[:, 0] + first).tolist()

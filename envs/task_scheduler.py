@@ -1,4 +1,4 @@
-"""Who is next: tasks in turn, so that each gets its share of steps (or of episodes) whatever an episode costs."""
+"""Schedules tasks so that each gets an equal share of steps (or of episodes), however long its episodes are."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 
 class TaskScheduler:
-    """Deals the task that has cost least so far; of several the first in `order`.
+    """Chooses the task that has cost least so far; among equals the first in `order`.
 
-    So first each task comes once, then short ones until they have caught up; no task is ever more than one
+    So each task comes once at first, then short ones until they have caught up; no task is ever more than one
     episode ahead of another.
     """
 
@@ -17,9 +17,9 @@ class TaskScheduler:
         self._spent = dict.fromkeys(order, 0)
 
     def spend(self, task: int, cost: int) -> None:
-        """Note what an episode of a task has cost."""
+        """Add the cost of an episode of a task."""
         self._spent[task] += cost
 
     def next(self) -> int:
-        """Task of the next episode."""
+        """Return the task of the next episode."""
         return min(self._spent, key=self._spent.__getitem__)

@@ -1,4 +1,4 @@
-"""Sentences as arrays: each word is a number that depends on its letters alone, in every process and version."""
+"""Sentences as arrays of hashed words: a word's number depends on its letters alone, in every process and version."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from types import FrameType
 from .base import EnvSetupError
 
 PROBE_SECONDS = 120.0
-"""To make one environment and look at its spaces."""
+"""Limit for making one environment and reading its spaces."""
 
 
 class _Hangs(BaseException):  # not an Exception: the environment's own handlers must not catch it
@@ -20,9 +20,9 @@ class _Hangs(BaseException):  # not an Exception: the environment's own handlers
 
 @contextmanager
 def time_limit(seconds: float, message: str) -> Iterator[None]:
-    """Raise EnvSetupError where the body takes too long (unless it hangs in C, or runs beside the main thread).
+    """Raise EnvSetupError if the body takes too long (unless it hangs in C, or runs outside the main thread).
 
-    Where a limit around this one ends sooner, that one rules.
+    An enclosing limit that ends sooner takes precedence.
     """
 
     def ring(_number: int, _frame: FrameType | None) -> None:
@@ -45,5 +45,5 @@ def time_limit(seconds: float, message: str) -> Iterator[None]:
 
 
 def making(env_id: str) -> str:
-    """What is said of an environment that hangs while it is made."""
+    """Return the message about an environment that hangs while it is made."""
     return f"{env_id} hangs: making it took more than {PROBE_SECONDS:g} s. Load what takes long beforehand"

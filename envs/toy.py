@@ -1,9 +1,9 @@
-"""Tiny environments with known answers: to see that something learns, loses nothing, or fails as it should.
+"""Tiny environments with known answers, which show that training learns, loses nothing, or fails as it should.
 
 `toy/NAME` or `toy/NAME?parameter=number`, for example `toy/memory?delay=20`.
 """
 
-# ruff: noqa: D102 - each class says what its reset and step do
+# ruff: noqa: D102 - the docstring of each class describes its reset and step
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from gymnasium.spaces import Box, Dict, Discrete
 from numpy.typing import NDArray
 
 from .base import EnvSetupError, EnvSpec, ShapingSource
+from .family import Backend
 from .gym import GymUnit, MakeEnv, probe_with
 
 Obs = Any
@@ -129,17 +130,17 @@ class Counting(Toy):
 
 
 def episode_length(episode: int) -> int:
-    """Steps of an episode of toy/counting."""
+    """Return the number of steps of an episode of toy/counting."""
     return 5 + episode * 7 % 13
 
 
 def next_checksum(checksum: int, action: int) -> int:
-    """Checksum of an episode's actions after one more of them."""
+    """Return the checksum of an episode's actions after one more."""
     return (31 * checksum + action + 1) % 65_521
 
 
 def counting_errors(obs_TF: NDArray[Any], action_T: NDArray[Any], first_T: NDArray[Any]) -> list[str]:
-    """What is lost, repeated or wrong in what one row of toy/counting delivered; empty where nothing is.
+    """List what is lost, repeated or wrong in the steps that one row of toy/counting delivered.
 
     obs_TF: [T, 4]. action_T: [T] answers to obs[t]; those before a reset do not count. first_T: [T]. A first
     observation of episode 0 may stand anywhere: its actor was started anew.
@@ -202,7 +203,7 @@ class Shaped(Identity):
 
 
 class Masked(Identity):
-    """Identity where an action mask allows the answer and about half of the others; any other raises ValueError.
+    """Identity with an action mask that allows the answer and about half of the others; any other raises ValueError.
 
     Every fourth step is a pause: the mask is all zeros, the action is ignored and pays nothing. The best policy
     earns 3/4 of length; a random one that obeys the mask less than half of that.
@@ -288,7 +289,7 @@ TOYS: dict[str, type[Toy]] = {
 
 
 def names() -> tuple[str, ...]:
-    """All toys."""
+    """Return the names of all toys."""
     return tuple(TOYS)
 
 
@@ -342,3 +343,12 @@ def recipe(name: str) -> dict[str, object]:
         "pbt.period_frames": 10_000,
         "pbt.start_frames": 20_000,
     }
+
+
+BACKEND = Backend(
+    names=names,
+    probe=lambda name, _options: probe(name),
+    make_unit=lambda name, rows, seed, _options, shaping: make_unit(name, rows, seed, shaping),
+    recipe=lambda name, _options: recipe(name),
+    make=lambda name, _options: maker(name)(),
+)

@@ -1,6 +1,6 @@
 """A Gymnasium vector environment as a unit: one call steps all rows, no loop in Python.
 
-What happens at an episode's end is said by `metadata["autoreset_mode"]`:
+`metadata["autoreset_mode"]` determines what happens at an episode's end:
 
     NEXT_STEP   the environment does as a unit does: every transition is learned from.
     SAME_STEP   the row is reset inside the step that ends its episode; `info["final_obs"]` holds the final
@@ -24,7 +24,6 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 
 from .base import (
-    ACTION_MASK,
     EnvSetupError,
     EnvSpec,
     RewardShapingInterface,
@@ -33,14 +32,15 @@ from .base import (
     training_info,
     write_stats,
 )
+from .episodes import EpisodeBook, write_reset
 from .shaping import find_interface, find_training_info, flatten, frames_per_step, unflatten
-from .spaces import Leaf, action_spec, obs_leaves, read_leaf, read_rows, rows_decoder, with_mask
+from .spaces import Leaf, action_spec, leaves_of, read_leaf, read_rows, rows_decoder
 
 AnyVectorEnv = VectorEnv[Any, Any, Any]
 
 
 def describe_vector(env_id: str, env: AnyVectorEnv) -> EnvSpec:
-    """Spec of one row. Raises EnvSetupError for spaces, shaping or a way to reset that cannot be used."""
+    """Return the spec of one row. Raises EnvSetupError for spaces, shaping or a way to reset that cannot be used."""
     _autoreset_mode(env_id, env)
     shapers = _shapers(env)
     return EnvSpec(
@@ -68,9 +68,7 @@ class VectorUnit:
         self._decode = rows_decoder(env.single_action_space)
         self._seed: int | None = int(np.random.SeedSequence(seed).generate_state(1)[0]) % 2**31
         self._ended_R = np.zeros(rows, np.bool_)
-        self._return_R = np.zeros(rows)
-        self._length_R = np.zeros(rows, np.int64)
-        self._shaping_version_R = np.zeros(rows, np.int64)
+        self._book = EpisodeBook(rows, shaping)
 
     def reset(self, out: StepArrays) -> None:
         """See `Unit.reset`."""
@@ -82,10 +80,8 @@ class VectorUnit:
         self._seed = None
         self._ended_R[:] = False
         self._write_obs(answer[0], answer[1], out)
-        out.first[:] = True
-        for array_R in (out.reward, out.terminated, out.truncated, out.episode_done):
-            array_R[:] = 0
-        self._write_episode(self._return_R, out)
+        write_reset(out)
+        self._book.write(out)
 
     def step(self, action: NDArray[Any], out: StepArrays) -> None:
         """See `Unit.step`. action: [R, A] of `spec.action.dtype`."""
@@ -102,21 +98,20 @@ class VectorUnit:
         obs, reward, terminated, truncated, info = answer
         reward_R = self._rewards(reward)
         terminated_R, truncated_R = self._flags(terminated), self._flags(truncated)
-        if in_step:  # what came with a reset is none of the episode's
+        if in_step:  # the values of a reset belong to no episode
             reward_R = reward_R * ~starts_R
             terminated_R, truncated_R = terminated_R & ~starts_R, truncated_R & ~starts_R
         over_R = terminated_R | truncated_R
         done_R = over_R & ~starts_R  # an episode that ends in its undelivered first step is not counted
 
         self._write_obs(obs, info, out)
-        self._return_R += reward_R
-        self._length_R += ~starts_R if in_step else True
+        self._book.add(reward_R, reward_R, ~starts_R if in_step else True)
         out.first[:] = starts_R
         out.reward[:] = reward_R * ~starts_R
         out.terminated[:] = terminated_R & done_R
         out.truncated[:] = truncated_R & done_R & ~terminated_R
         out.episode_done[:] = done_R
-        self._write_episode(self._objectives(np.flatnonzero(done_R).tolist(), info, out), out)
+        self._book.write(out, self._objectives(np.flatnonzero(done_R).tolist(), info, out))
         self._ended_R = done_R
         if not in_step and over_R.any():
             self._leave(over_R, done_R, info, out)
@@ -155,13 +150,12 @@ class VectorUnit:
                 out.obs[leaf.name][shown_R] = fresh[shown_R]
 
     def _begin(self, rows: Iterable[int]) -> None:
-        """Ask for the shaping of new episodes and start their sums."""
+        """Begin episodes on these rows: open their accounts and pass their shaping on."""
         for row in rows:
-            self._shaping_version_R[row], values = self._shaping(row)
+            values = self._book.begin(row)
             if self._shapers:
                 shaper, index = self._shapers[row]
                 shaper.set_reward_shaping(unflatten(values), index)
-            self._return_R[row] = self._length_R[row] = 0
             info = training_info(self._shaping, row)
             if info is None:
                 continue
@@ -175,15 +169,9 @@ class VectorUnit:
             source = info if leaf.in_info else obs
             out.obs[leaf.name][:] = read_rows(leaf, source, self.rows, self.spec.env_id)
 
-    def _write_episode(self, objective_R: NDArray[np.float64], out: StepArrays) -> None:
-        out.objective[:] = objective_R
-        out.raw_return[:] = out.shaped_return[:] = self._return_R
-        out.length[:] = self._length_R
-        out.shaping_version[:] = self._shaping_version_R
-
     def _objectives(self, ended: list[int], info: Any, out: StepArrays) -> NDArray[np.float64]:
-        """True objectives [R] of the rows whose episode ended; writes their extra statistics."""
-        objective_R = self._return_R
+        """Return objectives [R], true ones for rows whose episode ended; write their extra statistics."""
+        objective_R = self._book.raw_R
         if not ended:
             return objective_R
         if not isinstance(info, Mapping):
@@ -231,9 +219,7 @@ class VectorUnit:
 
 
 def _leaves_of(env_id: str, env: AnyVectorEnv) -> tuple[Leaf, ...]:
-    leaves = obs_leaves(env.single_observation_space, env_id)
-    action = action_spec(env.single_action_space, env_id)
-    return with_mask(leaves, action, env_id, in_info=bool(env.metadata.get(ACTION_MASK)))
+    return leaves_of(env_id, env.single_observation_space, env.single_action_space, env.metadata)
 
 
 def _autoreset_mode(env_id: str, env: AnyVectorEnv) -> AutoresetMode:
@@ -248,16 +234,16 @@ def _autoreset_mode(env_id: str, env: AnyVectorEnv) -> AutoresetMode:
 
 
 def _shapers(env: AnyVectorEnv) -> list[tuple[RewardShapingInterface, int]]:
-    """Row -> who keeps its shaping, and the index to give: the environment itself, or its own list of rows."""
+    """Return per row the object that takes its shaping, and the index to pass: the vector itself or its rows."""
     shared = find_interface(env)
     if shared is not None:
         return [(shared, row) for row in range(env.num_envs)]
-    own = [find_interface(one) for one in _rows_of(env)]
-    return [(one, 0) for one in own if one is not None] if own and None not in own else []
+    single = [find_interface(one) for one in _rows_of(env)]
+    return [(one, 0) for one in single if one is not None] if single and None not in single else []
 
 
 def _one_row(env: AnyVectorEnv) -> Any:
-    """Where an attribute of one row is looked for: the first of a list of rows, else the environment."""
+    """Return the object that has the attributes of a row: the first of a list of rows, else the environment."""
     rows = _rows_of(env)
     return rows[0] if rows else env
 
@@ -271,14 +257,14 @@ def _rows_of(env: Any) -> list[Any]:
 
 
 def _of_row(tree: Any, row: int) -> Any:
-    """One row of a batched observation, be it an array, an array of objects, or a dict of such."""
+    """Return one row of a batched observation: an array, an array of objects, or a dict of these."""
     if isinstance(tree, Mapping):
         return {key: _of_row(value, row) for key, value in tree.items() if not str(key).startswith("_")}
     return tree[row]
 
 
 def _filled(info: Mapping[str, Any], row: int) -> dict[str, Any]:
-    """What Gymnasium's batched info says of one row: an entry counts where its mask `_NAME` is set."""
+    """Return the entries of one row in Gymnasium's batched info: those whose mask `_NAME` is set."""
     found = {}
     for key in ("true_objective", "episode_extra_stats"):
         mask = info.get(f"_{key}")
@@ -289,7 +275,7 @@ def _filled(info: Mapping[str, Any], row: int) -> dict[str, Any]:
 
 
 def _filled_dict(values: Mapping[str, Any], row: int) -> dict[str, Any]:
-    """The same of a dict within: `_NAME` says for which rows NAME is given."""
+    """Do the same for a nested dict: `_NAME` marks the rows for which NAME is given."""
     given = {}
     for name, array in values.items():
         mask = values.get(f"_{name}")

@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,8 @@ from statistics import mean, stdev
 
 from reproduce_table import Row, Section, holds
 
-from pbt_rl.pbt import Continue, HyperSpec, Stop, sample_prior
+from pbt_rl.pbt import HyperSpec, sample_prior
+from pbt_rl.pbt.changes import changes
 from pbt_rl.pbt.decisions import decision_from_dict
 from pbt_rl.pbt.hypers import SHAPING, Hypers, hyper_table
 from pbt_rl.pbt.search.hyperband import hyperband_completion, hyperband_members
@@ -79,15 +81,15 @@ def proof_of_application() -> list[Row]:
     with tempfile.TemporaryDirectory(prefix="reproduce-") as folder:
         train(Path(folder), "t9", *BREAKOUT)
         events = read_journal(Path(folder) / "t9" / "journal.jsonl")
-    generations: dict[int, int] = {}
+    generations = Counter[int]()
     decided: dict[tuple[int, int], Mapping[str, float]] = {}
     applied = [e for e in events if e["event"] == "applied"]
     for event in events:
-        for decision in map(decision_from_dict, event.get("decisions", ())):
-            if isinstance(decision, Continue | Stop):
-                continue
-            generations[decision.member] = generations.get(decision.member, 0) + 1
-            decided[decision.member, generations[decision.member]] = decision.values
+        decisions = [decision_from_dict(record) for record in event.get("decisions", ())]
+        for change in changes(decisions, generations):
+            if change.values is not None:
+                generations[change.member] = change.generation
+                decided[change.member, change.generation] = change.values
     checked = dict.fromkeys(("in_optimizer", "in_loss", "in_environment"), 0)
     wrong = 0
     for event in applied:
@@ -215,7 +217,7 @@ UNIT_FRAMES = 2000
 
 
 def hypertrick_against_hyperband() -> list[Row]:
-    """CartPole: the same configurations' number, places, longest training, and expected work."""
+    """Compare both on CartPole at the same number of configurations, slots, longest training, and expected work."""
     members, alpha = hyperband_members(ETA, RESOURCE), hyperband_completion(ETA, RESOURCE)
     rate = matching_eviction_rate(alpha, RESOURCE)
     options = {
@@ -223,7 +225,7 @@ def hypertrick_against_hyperband() -> list[Row]:
         "hyperband": ("--search.eta", f"{ETA}", "--search.resource", f"{RESOURCE}"),
     }
     common = (
-        *(*TASK, "--num-policies", f"{members}", "--resident", f"{NODES}"),
+        *(*TASK, "--num-policies", f"{members}", "--slots", f"{NODES}"),
         *("--search.phase-frames", f"{UNIT_FRAMES}", "--train-for-frames", f"{UNIT_FRAMES * RESOURCE}"),
     )
     runs: dict[str, list[Trained]] = {name: [] for name in options}
@@ -240,7 +242,7 @@ def hypertrick_against_hyperband() -> list[Row]:
         rows += [
             holds(f"{name}: best score", "-", f"{score:.0f} +- {error:.0f}", passed=True),
             holds(f"{name}: wall time, s", "-", f"{seconds:.0f} +- {seconds_error:.0f}", passed=True),
-            holds(f"{name}: occupancy of {NODES} places", "-", f"{occupancy:.2f}", passed=True),
+            holds(f"{name}: occupancy of {NODES} slots", "-", f"{occupancy:.2f}", passed=True),
         ]
     law = expected_completion(rate, RESOURCE)
     low, high = (law * share for share in PAPER_COMPLETION)

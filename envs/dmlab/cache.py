@@ -18,9 +18,9 @@ from pathlib import Path
 
 DIGEST_BYTES = 32
 KEEP_SHARE = 0.9
-"""What is left of the limit after a sweep, so that not every new map makes one."""
+"""Share of the limit that a sweep leaves, so that not every new map causes one."""
 SWEEP_SECONDS = 60.0
-"""A process looks at the folder's size at most so late, and at once when it knows of too much."""
+"""Most seconds between two looks of a process at the folder's size; it looks at once if it wrote too much itself."""
 STALE_SECONDS = 3600.0
 """A draft of this age was left by a process that was killed."""
 _DRAFT = ".draft-"
@@ -39,7 +39,7 @@ class LevelCache:
         self.hits = self.misses = self.written = 0
 
     def fetch(self, key: str, pk3_path: str) -> bool:
-        """Copy the map to `pk3_path` and say whether it was there. A file that is not whole is removed."""
+        """Copy the map to `pk3_path`; returns whether it was there. A file that is not whole is removed."""
         path = self._path(key)
         try:
             data = path.read_bytes()
@@ -101,7 +101,7 @@ class LevelCache:
             self._known_bytes = total
 
     def _files(self) -> Iterator[tuple[float, int, Path]]:
-        """(last use, bytes, path) of every map; drafts that nobody will finish are removed on the way."""
+        """(last use, bytes, path) of every map; abandoned drafts are removed on the way."""
         for path in self.folder.glob("??/*"):
             try:
                 facts = path.stat()

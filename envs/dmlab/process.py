@@ -1,11 +1,11 @@
-"""The processes of a unit of DeepMind Lab: one a row, and a janitor.
+"""The processes of a unit of DeepMind Lab: one per row, and a janitor.
 
 A process of its own for each Lab, because the engine takes a core, compiles maps for seconds within a call, and
-may take its process down. So the rows of a unit step at once, and a row that compiles holds nobody up.
+may take its process down. So the rows of a unit step at once, and a row that compiles delays no other.
 
 The engine writes maps to a temporary folder that it removes only when it is closed. It makes that one itself, in
-TMPDIR: told a folder (the module's `temp_folder`), it would use it as it is, and Labs that share one overwrite each
-other's maps, whose names are the same. So TMPDIR is a scratch folder of the unit, of which a janitor knows: a small
+TMPDIR: a given folder (the module's `temp_folder`) would be used as it is, and Labs that share one overwrite each
+other's maps, whose names are the same. So TMPDIR is a scratch folder of the unit, for which there is a janitor: a small
 process in a session of its own that waits for the unit's end, however that comes, then ends the rows (and compilers
 that they have started) and removes the folder.
 """
@@ -54,7 +54,7 @@ for attempt in range(50):
 
 
 class LabError(Exception):
-    """A Lab did not do what it was asked. refused: it said no, in the words of the message; else its process failed."""
+    """A request to a Lab failed. refused: the engine refused it, with this message; else its process failed."""
 
     def __init__(self, message: str, *, refused: bool = False) -> None:
         super().__init__(message)
@@ -77,26 +77,26 @@ class Row:
     def ask(self, *request: Any) -> None:
         """Send a request."""
         self.asked_at = time.monotonic()
-        with contextlib.suppress(ConnectionError):  # it is told by `answer`
+        with contextlib.suppress(ConnectionError):  # `answer` reports it
             send(self.line, request)
 
     @property
     def answered(self) -> bool:
-        """Whether an answer lies there (or the process has ended)."""
+        """Whether an answer has arrived (or the process has ended)."""
         return bool(self._poll.poll(0))
 
     @property
     def late(self) -> bool:
-        """Whether the answer is overdue: `answer` will say that the engine hangs."""
+        """Whether the answer is overdue: `answer` will report that the engine hangs."""
         return time.monotonic() >= self.asked_at + SILENCE_SECONDS
 
     @property
     def lost(self) -> bool:
-        """Whether it can be asked nothing any more: the process has ended, or hangs."""
+        """Whether it can take no more requests: the process has ended, or hangs."""
         return self.late or self.process.poll() is not None
 
     def answer(self) -> Any:
-        """Wait for the answer. Raises LabError where it failed, ended or hangs."""
+        """Wait for the answer. Raises LabError if it failed, ended or hangs."""
         left = self.asked_at + SILENCE_SECONDS - time.monotonic()
         try:
             if not self._poll.poll(max(0.0, left * 1000)):
@@ -121,7 +121,7 @@ class Row:
 
 
 class Labs:
-    """R rows, each a Lab of its own. setups: one a row; memory and row are filled in here."""
+    """R rows, each a Lab of its own. setups: one per row; memory and row are filled in here."""
 
     def __init__(self, setups: Sequence[RowSetup]) -> None:
         self.rows: list[Row] = []
@@ -139,8 +139,7 @@ class Labs:
             os.ftruncate(memory_fd, ROW_BYTES * len(setups))
             self.memory = mmap.mmap(memory_fd, 0)
             for number, setup in enumerate(setups):
-                told = replace(setup, memory_fd=memory_fd, row=number)
-                self.rows.append(self._start(told))
+                self.rows.append(self._start(replace(setup, memory_fd=memory_fd, row=number)))
         except BaseException:
             self.close()
             raise
@@ -154,7 +153,7 @@ class Labs:
         log = tempfile.TemporaryFile("a+b")  # noqa: SIM115 - closed with the row
         with theirs:
             process = subprocess.Popen(
-                [sys.executable, "-m", f"{__package__}.dmlab_row", str(theirs.fileno()), str(os.getpid())],
+                [sys.executable, "-m", f"{__package__}.row", str(theirs.fileno()), str(os.getpid())],
                 pass_fds=[theirs.fileno(), setup.memory_fd],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -179,7 +178,7 @@ class Labs:
         poll.poll(max(0.0, left * 1000))
 
     def cpu_ns(self) -> int:
-        """CPU-nanoseconds of the rows so far. One that died counts nothing."""
+        """Return the CPU-nanoseconds of the rows so far. Dead ones count nothing."""
         total = 0
         for clock in self._clocks:
             with contextlib.suppress(OSError):
@@ -209,4 +208,4 @@ class Labs:
             self._janitor.stdin.write(b"ended" if ended else b"")
             self._janitor.stdin.close()
         self._janitor.wait()
-        shutil.rmtree(self._scratch, ignore_errors=True)  # where the janitor itself was killed
+        shutil.rmtree(self._scratch, ignore_errors=True)  # if the janitor itself was killed

@@ -1,11 +1,11 @@
-"""The process of one Lab: `python -m pbt_rl.envs.dmlab.row`, started and told what to do by `dmlab_process`.
+"""The process of one Lab: `python -m pbt_rl.envs.dmlab.row`, started and controlled by `process`.
 
 It is the only place where `deepmind_lab` is imported, and uses the module's own API (never its dm_env wrapper,
-which asks for an observation after an episode's end, where the module refuses it).
+which requests an observation after an episode's end, when the module refuses it).
 
     consumes   requests: ("try", scripts), ("begin", script, seed), ("step", action), ("fill", script, seed, steps),
                ("close",)
-    produces   one answer to each, ("done", ...) or ("failed", words); observations in shared memory
+    produces   one answer to each, ("done", ...) or ("failed", message); observations in shared memory
     waits for  the next request; dies with its parent
 """
 
@@ -40,7 +40,7 @@ FRAME_SKIP = 4
 ROW_BYTES = 3 * 72 * 96 + 4 * WORDS
 MAX_LOG_BYTES = 1 << 20
 MAX_MESSAGE_BYTES = 1 << 16
-MAX_WORDS_OF_AN_ERROR = 8000
+MAX_ERROR_CHARACTERS = 8000
 _MODULE = "deepmind_lab"
 _PICTURE, _TEXT, _LEFT = "RGB_INTERLEAVED", "INSTR", "FRAMES_REMAINING_AT_60"
 _LIMIT_SLACK = 1.0
@@ -50,7 +50,7 @@ _PR_SET_PDEATHSIG = 1
 
 @dataclass(frozen=True)
 class RowSetup:
-    """What the process is told. config: settings of every Lab, and `of_level`: more of them for some scripts."""
+    """The setup of a row's process. config: settings of every Lab; of_level: more settings, by script."""
 
     config: Mapping[str, str]
     of_level: Mapping[str, Mapping[str, str]]
@@ -64,12 +64,12 @@ class RowSetup:
 
 
 def send(line: socket.socket, message: object) -> None:
-    """Send a message as one packet. Raises ConnectionError where nobody is there."""
+    """Send a message as one packet. Raises ConnectionError if the peer is gone."""
     line.send(pickle.dumps(message), socket.MSG_NOSIGNAL)
 
 
 def receive(line: socket.socket) -> Any:
-    """Wait for the next message. Raises EOFError or ConnectionError where nobody is there."""
+    """Wait for the next message. Raises EOFError or ConnectionError if the peer is gone."""
     packet = line.recv(MAX_MESSAGE_BYTES)
     if not packet:
         raise EOFError
@@ -77,7 +77,7 @@ def receive(line: socket.socket) -> Any:
 
 
 def row_arrays(memory: mmap.mmap, row: int) -> tuple[NDArray[np.uint8], NDArray[np.int32]]:
-    """Picture [3, 72, 96] and words [16] of a row in the unit's memory."""
+    """Return picture [3, 72, 96] and words [16] of a row in the unit's memory."""
     picture: NDArray[np.uint8] = np.ndarray(PICTURE, np.uint8, buffer=memory, offset=row * ROW_BYTES)
     words: NDArray[np.int32] = np.ndarray(
         (WORDS,), np.int32, buffer=memory, offset=row * ROW_BYTES + picture.nbytes
@@ -89,7 +89,7 @@ def load_module() -> Any:
     """Import `deepmind_lab`.
 
     The `__init__` of its package does no more than load the library beside it, but needs Python up to 3.11,
-    setuptools below 82, six and dm_env. Where one of those lacks, the library is loaded here, under the same name: it
+    setuptools below 82, six and dm_env. If one of those is missing, the library is loaded here, under the same name: it
     looks itself up by that.
     """
     try:
@@ -136,8 +136,8 @@ class Game:
     def step(self, action: int) -> tuple[float, bool, bool]:
         """Return (reward, whether the episode has ended, whether its time limit ended it).
 
-        After the end the module has no observation: the last one stays. The limit is told from the frames that were
-        left before the step; a level that does not tell them is taken to end by its own rules.
+        After the end the module has no observation: the last one stays. The limit is inferred from the frames that
+        were left before the step; a level that does not show them is taken to end by its own rules.
         """
         reward = float(self._lab.step(self._actions[action], num_steps=FRAME_SKIP))
         if self._lab.is_running():
@@ -147,7 +147,7 @@ class Game:
         return reward, True, left is not None and left <= FRAME_SKIP + _LIMIT_SLACK
 
     def fill(self, script: str, seed: int, steps: int) -> tuple[int, int]:
-        """Begin an episode and play so many random steps of it; return (maps that the cache had, maps built) so far."""
+        """Begin an episode and play this many random steps; return (maps found in the cache, maps built) so far."""
         assert self._cache is not None, "filling takes a cache"
         self.begin(script, seed)
         rng = np.random.default_rng(seed)
@@ -203,7 +203,7 @@ def _pressed(spec: list[dict[str, Any]], pressed: Pressed) -> NDArray[np.intc]:
 
 
 def serve(line: socket.socket, setup: RowSetup) -> None:
-    """Answer requests until one says close."""
+    """Answer requests until `close`."""
     game: Game | None = None
     try:
         while True:
@@ -213,8 +213,8 @@ def serve(line: socket.socket, setup: RowSetup) -> None:
             try:
                 game = game or Game(setup)
                 answer: tuple[str, Any] = ("done", _do(game, kind, content))
-            except Exception as error:  # noqa: BLE001 - whatever the module raises, the parent says it
-                answer = ("failed", f"{type(error).__name__}: {error}"[:MAX_WORDS_OF_AN_ERROR])
+            except Exception as error:  # noqa: BLE001 - the parent reports whatever the module raises
+                answer = ("failed", f"{type(error).__name__}: {error}"[:MAX_ERROR_CHARACTERS])
             send(line, answer)
     finally:
         if game is not None:
@@ -227,7 +227,7 @@ def _do(game: Game, kind: str, content: list[Any]) -> tuple[Any, ...] | None:
     if kind == "fill":
         return game.fill(*content)
     if kind == "begin":
-        if os.fstat(1).st_size > MAX_LOG_BYTES:  # the engine speaks there; only the end is of interest
+        if os.fstat(1).st_size > MAX_LOG_BYTES:  # the engine's log; only its end is of interest
             os.ftruncate(1, 0)
         game.begin(*content)
     else:

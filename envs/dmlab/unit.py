@@ -1,128 +1,50 @@
 """DeepMind Lab over its own Python module: `dmlab/LEVEL`, and `dmlab30` for all thirty levels together.
 
-A row is a Lab in a process of its own (see `dmlab_process`, `dmlab_row`). A step is 4 engine frames of a 96x72 RGB
-picture. Observations are the picture and the level's instruction as hashed words. What is learned from is the
-reward of a step, clipped as IMPALA's paper has it: 0.3 * min(tanh r, 0) + 5 * max(tanh r, 0); both factors are
+A row is a Lab in a process of its own (see `process`, `row`). A step is 4 engine frames of a 96x72 RGB picture.
+Observations are the picture and the level's instruction as hashed words. The learned reward is that of a step,
+clipped as in IMPALA's paper: 0.3 * min(tanh r, 0) + 5 * max(tanh r, 0); both factors are
 shaping. (Its code has 1.5 * min(tanh(r / 5), 0) + 5 * max(tanh(r / 5), 0), which still tells 1 from 10.)
 The objective is the raw score: of one level as it is, of the thirty in percent between random actions and a human.
 
-The module shows nothing after an episode's end, and does not say whether the time was over. Time is told by the
-frames that the level had left; an episode that it ends is truncated, and bootstraps from the last picture once
+The module shows nothing after an episode's end, and does not report whether the time was over. That follows from the
+frames that the level had left; an episode ended by time is truncated, and bootstraps from the last picture once
 more. That picture is one step old, and so is the state of a recurrent core that sees it twice: the value of the
-state four frames earlier stands for that of the last one, which is off by a fifteenth of a second of play. To call
-such an end terminal would be off by all that comes after.
+state four frames earlier stands for that of the last one, which is off by a fifteenth of a second of play. Calling
+such an end terminal would be off by the whole future.
 
 A reset takes up to 20 s (maps are compiled). A row that resets delivers `first` with a black picture in each step
 until its episode begins: these steps count for nothing, and the other rows play on.
 
-Levels of `dmlab30` are dealt by the `TaskScheduler`, row by row: each gets equally many steps in the long run. Rows of
+The `TaskScheduler` chooses levels of `dmlab30`, row by row: each gets equally many steps in the long run. Rows of
 a unit have the same order, so that all play one level at a time: a slow level slows its unit only, and members, who
-have equally many rows in each unit, see the same levels at the same time. Or each row begins elsewhere in it.
+have equally many rows in each unit, see the same levels at the same time. Optionally each row begins elsewhere in it.
 
 Axes: R rows.
 """
 
 from __future__ import annotations
 
-import difflib
-import os
 import time
-import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..base import LAST, ActionSpec, ArraySpec, EnvSetupError, EnvSpec, ShapingSource, StepArrays
+from ..base import LAST, EnvSetupError, EnvSpec, ShapingSource, StepArrays
+from ..episodes import EpisodeBook
+from ..family import Backend, EnvOptions
+from ..film import filmed_as_seen
 from ..task_scheduler import TaskScheduler
-from .levels import ACTIONS, FOLDER, LEVELS, TASK_CAP, TEST_MIXER_SEED, Level
+from .levels import LEVELS
+from .options import DmlabOptions
 from .process import SILENCE_SECONDS, LabError, Labs
-from .row import FRAME_SKIP, PICTURE, WORDS, RowSetup, row_arrays
+from .row import row_arrays
+from .setup import ALL, GAIN, LOSS, MAX_SEED, describe, level_scripts, pool_seed, row_setup
 
-ALL = "dmlab30"
-GAIN, LOSS = "gain_scale", "loss_scale"
-MAX_SEED = 2**31
-DUMMY = "dummy"
-"""Data set that comes with the engine: colours in place of the photographs."""
-PHOTOGRAPHS = ("0001.png", "2400.png")
-"""First and last of the 2400 files of the real one."""
-NO_CACHE = "none"
-_OWN_SETTINGS = ("width", "height", "fps", "logLevel", "datasetPath", "gpuDeviceIndex", "levelDirectory")
-
-
-def _require(condition: bool, option: str, value: object, remedy: str) -> None:
-    if not condition:
-        raise EnvSetupError(f"--dmlab.{option} {value} cannot be used: {remedy}")
-
-
-@dataclass(frozen=True)
-class DmlabOptions:
-    """How DeepMind Lab is played."""
-
-    actions: Literal["standard", "extended"] = "standard"
-    """`standard`: the 9 actions of IMPALA. `extended`: 15, which turn at two speeds and look up and down."""
-    renderer: Literal["software", "hardware"] = "software"
-    """`hardware` draws on a GPU."""
-    gpus: tuple[int, ...] = (0,)
-    """hardware: indices of the GPUs (EGL devices) that draw; rows take them in turn."""
-    dataset: str = DUMMY
-    """Folder of the 2400 pictures that two levels of psychlab show; `dummy`: colours, which the engine has."""
-    one_level_per_unit: bool = True
-    """dmlab30: all rows of a unit play the same level at a time. Off: each row begins elsewhere in the order."""
-    level_seeds: int = 0
-    """Episodes draw their seed from so many of each level, whose maps `pbt-rl dmlab-cache` can build beforehand; 0:
-    from all."""
-    level_cache: str = ""
-    """Folder of compiled maps, shared by all processes and runs; empty: pbt_rl/dmlab in the user's cache folder;
-    `none`: no cache."""
-    level_cache_gb: float = 10.0
-    """Size of that folder; what was used longest ago is removed."""
-    clip_reward: bool = True
-    """Learn from tanh of a step's reward. The objective is not clipped."""
-    reward_unit: float = 1.0
-    """Rewards are divided by it before tanh, and losses count 0.3 times as much: 1 is the formula of IMPALA's paper, 5
-    that of its published code and of Sample Factory."""
-    last_action_reward: bool = True
-    """The network sees the last action and the last reward (clipped to -1..1) beside the picture, as IMPALA's does."""
-    background_resets: bool = True
-    """Rows play on while another resets. Off: they wait, so that equal seeds give equal steps (always so in serial
-    mode and in evaluations)."""
-    test: bool = False
-    """Play the levels and maps of tests (evaluations always do)."""
-
-    def __post_init__(self) -> None:
-        _require(
-            len(self.gpus) > 0 and min(self.gpus, default=0) >= 0,
-            "gpus",
-            " ".join(map(str, self.gpus)),
-            "give indices from 0 on",
-        )
-        _require(self.level_seeds >= 0, "level-seeds", self.level_seeds, "give 0 (any) or more")
-        _require(self.reward_unit > 0, "reward-unit", self.reward_unit, "give a number above 0")
-        _require(self.level_cache_gb > 0, "level-cache-gb", self.level_cache_gb, "give gigabytes above 0")
-        _require(
-            self.dataset == DUMMY or all((Path(self.dataset) / name).is_file() for name in PHOTOGRAPHS),
-            "dataset",
-            self.dataset,
-            f"give a folder with {PHOTOGRAPHS[0]} to {PHOTOGRAPHS[1]}, or {DUMMY}",
-        )
-
-    @property
-    def dataset_path(self) -> str:
-        """Setting `datasetPath` of the levels that show pictures."""
-        return self.dataset if self.dataset == DUMMY else str(Path(self.dataset).absolute())
-
-    @property
-    def cache_folder(self) -> str:
-        """Absolute path of the cache; empty for none."""
-        if self.level_cache == NO_CACHE:
-            return ""
-        user = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-        return str(Path(self.level_cache or Path(user) / "pbt_rl" / "dmlab").absolute())
+FRAMES_PER_SECOND = 60
 
 
 def names() -> tuple[str, ...]:
@@ -130,30 +52,10 @@ def names() -> tuple[str, ...]:
     return (ALL, *(level.name for level in LEVELS))
 
 
-def describe(name: str, options: DmlabOptions) -> EnvSpec:
-    """Describe a level without starting it.
-
-    Raises EnvSetupError for a name that looks like one of DMLab-30 and is none.
-    """
-    _levels(name)
-    scale = (5.0, 0.3 * options.reward_unit) if options.clip_reward else (1.0, 1.0)
-    choices = len(ACTIONS[options.actions])
-    last = {LAST: ArraySpec((choices + 1,), "float32")} if options.last_action_reward else {}
-    return EnvSpec(
-        env_id=f"dmlab/{name}",
-        obs={"obs": ArraySpec(PICTURE, "uint8"), "instr": ArraySpec((WORDS,), "int32"), **last},
-        action=ActionSpec(nvec=(choices,)),
-        frame_skip=FRAME_SKIP,
-        shaping=dict(zip((GAIN, LOSS), scale, strict=True)),
-        tasks=tuple(level.name for level in LEVELS) if name == ALL else (),
-        task_cap=TASK_CAP if name == ALL else None,
-    )
-
-
 def probe(name: str, options: DmlabOptions, settings: Mapping[str, Any]) -> EnvSpec:
     """Describe a level, and have a process make a Lab of it (of each level), without an episode.
 
-    settings: more of the engine's or of the level's. Raises EnvSetupError with the engine's words.
+    settings: more of the engine's or of the level's. Raises EnvSetupError with the engine's message.
     """
     spec = describe(name, options)
     with closing(Labs([row_setup(options, settings, 0)])) as labs:
@@ -195,16 +97,6 @@ def recipe(name: str) -> dict[str, object]:
     }
 
 
-def level_scripts(name: str, options: DmlabOptions) -> list[str]:
-    """Level arguments of the engine for NAME in `dmlab/NAME`."""
-    return [_script(level, options) for level in _levels(name)]
-
-
-def pool_seed(level_script: str, number: int) -> int:
-    """Seed `number` of the finite pool of a level (`level_seeds`): the same in every process and run."""
-    return zlib.crc32(f"{level_script} {number}".encode()) % MAX_SEED
-
-
 class LabUnit:
     """R Labs. Equal seeds give equal episodes; equal steps only without background resets."""
 
@@ -220,23 +112,20 @@ class LabUnit:
         assert rows > 0
         self.spec = describe(name, options)
         self.rows = rows
-        self._name, self._options, self._shaping = name, options, shaping
+        self._name, self._options = name, options
+        self._book = EpisodeBook(rows, shaping)
         self._scripts = level_scripts(name, options)
-        shared, *own = np.random.SeedSequence(seed).spawn(1 + rows)
-        self._rngs = [np.random.default_rng(each) for each in own]
+        shared, *separate = np.random.SeedSequence(seed).spawn(1 + rows)
+        self._rngs = [np.random.default_rng(each) for each in separate]
         order = np.random.default_rng(shared).permutation(len(self._scripts)).tolist()
         shift = 0 if options.one_level_per_unit else 1
-        self._rotas = [TaskScheduler(_rotated(order, shift * row)) for row in range(rows)]
+        self._schedulers = [TaskScheduler(_rotated(order, shift * row)) for row in range(rows)]
 
         self._playing_R = np.zeros(rows, np.bool_)
         self._over_R = np.ones(rows, np.bool_)  # the next step begins an episode
         self._began = False
         self._level_R = np.zeros(rows, np.int64)
         self._scale_R2 = np.zeros((rows, 2))
-        self._version_R = np.zeros(rows, np.int64)
-        self._return_R = np.zeros(rows)
-        self._shaped_R = np.zeros(rows)
-        self._length_R = np.zeros(rows, np.int64)
         self._labs = Labs([row_setup(options, settings, row) for row in range(rows)])
         self._seen = [row_arrays(self._labs.memory, row) for row in range(rows)]
 
@@ -262,7 +151,7 @@ class LabUnit:
         self._labs.close()
 
     def cpu_ns(self) -> int:
-        """See `base.cpu_clock`: ours and that of the rows."""
+        """See `base.cpu_clock`: this process and the rows."""
         return time.process_time_ns() + self._labs.cpu_ns()
 
     def _deliver(
@@ -282,9 +171,7 @@ class LabUnit:
             out.obs[LAST][:] = 0
             out.obs[LAST][played_R, action_R[played_R]] = 1
             out.obs[LAST][:, -1] = np.clip(reward_R, -1, 1)
-        self._return_R += reward_R
-        self._shaped_R += out.reward
-        self._length_R += played_R
+        self._book.add(reward_R, out.reward, played_R)
         for row in np.flatnonzero(self._over_R).tolist():
             self._begin(row)
         self._write_episode(out)
@@ -300,29 +187,31 @@ class LabUnit:
             for array, seen in zip((out.obs["obs"], out.obs["instr"]), self._seen[row], strict=True):
                 array[row] = seen if here else 0
         for row in np.flatnonzero(self._over_R).tolist():
-            cost = 1 if self._options.test else int(self._length_R[row])  # a test counts episodes
-            self._rotas[row].spend(int(self._level_R[row]), cost)
+            cost = 1 if self._options.test else int(self._book.length_R[row])  # a test counts episodes
+            self._schedulers[row].spend(int(self._level_R[row]), cost)
 
     def _begin(self, row: int) -> None:
         """Have a row begin its next episode."""
-        level, rng = self._rotas[row].next(), self._rngs[row]
+        level, rng = self._schedulers[row].next(), self._rngs[row]
         path = self._scripts[level]
         pool = self._options.level_seeds
         seed = pool_seed(path, int(rng.integers(pool))) if pool else int(rng.integers(MAX_SEED))
-        self._version_R[row], values = self._shaping(row)
+        values = self._book.begin(row)
         self._scale_R2[row] = values[GAIN], values[LOSS]
         self._level_R[row] = level
-        self._return_R[row] = self._shaped_R[row] = self._length_R[row] = 0
         self._labs.rows[row].ask("begin", path, seed)
 
     def _take_begun(self) -> None:
-        """Let rows play whose episode has begun. Waits for one if none could play, and for all if so told."""
+        """Let rows play whose episode has begun.
+
+        Waits for one row if none can play, and for all rows without background resets.
+        """
         waiting = np.flatnonzero(~self._playing_R).tolist()
         if waiting and not self._playing_R.any():
             self._labs.wait(waiting)
         for row in waiting:
-            asked = self._labs.rows[row]
-            if not self._options.background_resets or asked.answered or asked.late:
+            lab = self._labs.rows[row]
+            if not self._options.background_resets or lab.answered or lab.late:
                 self._answer(row)
                 self._playing_R[row] = self._began = True
 
@@ -330,19 +219,16 @@ class LabUnit:
         try:
             return self._labs.rows[row].answer()
         except LabError as error:
-            if error.refused and not self._began:  # nothing was ever played: the user can mend it
+            if error.refused and not self._began:  # nothing was ever played: the user can correct it
                 raise _cannot(self._name, error) from None
             raise RuntimeError(f"DeepMind Lab, level {self._scripts[self._level_R[row]]}: {error}") from None
 
     def _write_episode(self, out: StepArrays) -> None:
-        out.raw_return[:] = out.objective[:] = self._return_R
-        out.shaped_return[:] = self._shaped_R
-        out.length[:] = self._length_R
-        out.shaping_version[:] = self._version_R
+        self._book.write(out)
         if out.task is not None:
             out.task[:] = self._level_R
             for row, level in enumerate(self._level_R.tolist()):
-                out.objective[row] = LEVELS[level].percent(float(self._return_R[row]))
+                out.objective[row] = LEVELS[level].percent(float(self._book.raw_R[row]))
 
 
 def _rotated(order: list[int], places: int) -> list[int]:
@@ -350,79 +236,30 @@ def _rotated(order: list[int], places: int) -> list[int]:
     return order[places:] + order[:places]
 
 
-def _levels(name: str) -> tuple[Level | str, ...]:
-    """Levels of NAME in `dmlab/NAME`; a path where it is none of DMLab-30."""
-    if name == ALL:
-        return LEVELS
-    short = name.removeprefix(FOLDER)
-    for level in LEVELS:
-        if short in (level.name, f"{level.name}_train" if level.split else level.name):
-            return (level,)
-        if level.split and short == f"{level.name}_test":
-            raise EnvSetupError(
-                f"dmlab/{name} is for tests: train on dmlab/{level.name}, and `pbt-rl eval` plays the level of tests"
-            )
-    kin = {level.name.partition("_")[0] for level in LEVELS}
-    if "/" not in short and short.partition("_")[0] in kin:
-        close = difflib.get_close_matches(short, [level.name for level in LEVELS])
-        hint = f" Did you mean {', '.join('dmlab/' + n for n in close)}?" if close else ""
-        raise EnvSetupError(
-            f"dmlab/{name} is not a level of DMLab-30.{hint} `pbt-rl envs` lists all {len(LEVELS)} of them"
-        )
-    return (name,)
-
-
-def _script(level: Level | str, options: DmlabOptions) -> str:
-    return level if isinstance(level, str) else level.script(test=options.test)
-
-
-def row_setup(options: DmlabOptions, settings: Mapping[str, Any], row: int) -> RowSetup:
-    """What a row's process is told; `Labs` fills in the rest. Raises EnvSetupError for settings that are ours."""
-    own = {"width": str(PICTURE[2]), "height": str(PICTURE[1]), "logLevel": "WARN"}
-    if options.renderer == "hardware":
-        own["gpuDeviceIndex"] = str(options.gpus[row % len(options.gpus)])
-    taken = sorted(set(_OWN_SETTINGS) & settings.keys())
-    if taken:
-        raise EnvSetupError(
-            f"--env-option {taken[0]}=... cannot be used: pbt_rl gives the engine this setting itself (see --dmlab.*)"
-        )
-    test = {"allowHoldOutLevels": "true", "mixerSeed": str(TEST_MIXER_SEED)} if options.test else {}
-    return RowSetup(
-        config={**own, **dict(_flat(settings))},
-        of_level={
-            _script(level, options): {
-                **test,
-                **({"datasetPath": options.dataset_path} if level.dataset else {}),
-            }
-            for level in LEVELS
-        },
-        renderer=options.renderer,
-        actions=ACTIONS[options.actions],
-        cache_folder=options.cache_folder,
-        cache_bytes=int(options.level_cache_gb * 1e9),
-        memory_fd=-1,
-        row=row,
-    )
-
-
-def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Settings as the engine takes them: strings (true, 60, text), those of a table as `table.name`."""
-    for key, value in settings.items():
-        name = f"{prefix}{key}"
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{name}.")
-        elif isinstance(value, bool | int | float | str):
-            yield name, str(value).lower() if isinstance(value, bool) else str(value)
-        else:
-            raise EnvSetupError(
-                f"--env-option {name}={value} cannot be used: a setting of a level is a number, true, false, a word or "
-                'a table of those, such as {"width": 9}'
-            )
-
-
 def _cannot(name: str, error: LabError) -> EnvSetupError:
     hint = (
         ". Write a level of the engine (`pbt-rl envs`, or a path below its game_scripts/levels), and --env-option only "
-        "for settings that it knows"
+        "for settings that it has"
     )
     return EnvSetupError(f"dmlab/{name} cannot be used: {error}{hint if error.refused else ''}")
+
+
+def for_tests(options: DmlabOptions) -> DmlabOptions:
+    """Return the options of evaluations: levels and maps of tests, and equal seeds give equal steps."""
+    return replace(options, test=True, background_resets=False, level_seeds=0)
+
+
+def _make_unit(name: str, rows: int, seed: int, options: EnvOptions, shaping: ShapingSource) -> LabUnit:
+    return LabUnit(name, rows, seed, options.dmlab, options.keywords, shaping)
+
+
+BACKEND = Backend(
+    names=names,
+    probe=lambda name, options: probe(name, options.dmlab, options.keywords),
+    make_unit=_make_unit,
+    recipe=lambda name, _options: recipe(name),
+    for_evaluation=lambda options: replace(options, dmlab=for_tests(options.dmlab)),
+    film=lambda name, rows, seed, options, shaping: filmed_as_seen(
+        _make_unit(name, rows, seed, options, shaping), FRAMES_PER_SECOND
+    ),
+)

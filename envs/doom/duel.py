@@ -1,8 +1,8 @@
 """Duels of Doom: every player of a game for two is a seat.
 
-What a player sees, presses and is paid for is what it is in games for one (see `doom`), each from its own side. Its
-objective is its frags: kills of the other one, less one for each suicide; who has more of them wins. A player that dies
-is back after two tics, and the game goes on until its time is over: it always ends truncated.
+Observations, actions and rewards are those of games for one player (see `unit`), from each player's own side. A
+player's objective is its frags: kills of the opponent, less one per suicide; more frags win. A player that dies is back
+after two tics, and the game goes on until its time is over: it always ends truncated.
 
 Axes: S seats (host and guest), V game variables, E events, A action components.
 """
@@ -24,13 +24,13 @@ from .scenarios import Scenario
 from .senses import Buttons, Senses
 
 COUNTED = {"deaths": "DEATHCOUNT", "hits": "HITCOUNT", "damage": "DAMAGECOUNT"}
-"""Statistics of an episode -> the game variables that they are."""
+"""Statistic of an episode -> its game variable."""
 AT_ONCE = 4
-"""Games whose engines look for each other at the same time."""
+"""Games whose engines connect to each other at the same time."""
 
 
 class DuelTable:
-    """One game. Its seed is told when it is made, since that is when the engines start."""
+    """One game. It takes its seed when it is made, because that is when the engines start."""
 
     def __init__(self, spec: EnvSpec, scenario: Scenario, seed: int) -> None:
         self._spec, self._limit = spec, scenario.limit
@@ -118,5 +118,5 @@ class DuelUnit(MultiAgentUnit):
             raise
 
     def cpu_ns(self) -> int:
-        """See `base.cpu_clock`: ours and that of the games."""
+        """See `base.cpu_clock`: this process and the games."""
         return time.process_time_ns() + sum(pair.cpu_ns() for pair in self._pairs)

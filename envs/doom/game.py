@@ -1,17 +1,17 @@
 """Games of Doom: processes of the engine, started so that nothing can be left behind.
 
-The package starts the engine with a fork of ours, finds it by names in /dev/shm, and lets it write
-`_vizdoom.ini` and `_vizdoom/` into the working directory. When we are killed the engine would wait for us for
-ever, and the names would stay. So
+The package starts the engine with a fork of this process, finds it by names in /dev/shm, and lets it write
+`_vizdoom.ini` and `_vizdoom/` into the working directory. If this process is killed, the engine would wait
+for it forever, and the names would stay. So
 
-- the engine is started by a launcher that ties its life to ours (PR_SET_PDEATHSIG), takes it out of our
-  process group (Ctrl-C is for us), closes the descriptors it would inherit, and gives it a scratch folder
-  of its own to work in (two that make `_vizdoom/` in the same one at once end each other, and us);
+- the engine is started by a launcher that ends it with this process (PR_SET_PDEATHSIG), takes it out of this
+  process group (Ctrl-C is not for it), closes the descriptors it would inherit, and gives it a scratch folder
+  of its own to work in (two that make `_vizdoom/` in the same one at once end each other, and this process);
 - the names are removed as soon as both sides have opened them, and the scratch folder once all games of a unit
   have started.
 
-Only who is killed in the tenth of a second in which a game starts can leave three small files in /dev/shm and
-a folder in /tmp.
+Only a kill in the tenth of a second in which a game starts can leave three small files in /dev/shm and a folder in
+/tmp.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ os.execv(sys.argv[4], sys.argv[4:])
 class Games:
     """R games of one scenario, already started; game r draws its episodes from seeds[r].
 
-    config: the package's file NAME.cfg. With bots it is a game for several players, of whom one is ours.
+    config: the package's file NAME.cfg. With bots it is a game for several players, one of which is the row.
     """
 
     def __init__(self, config: str, bots: int, buttons: Sequence[str], seeds: Sequence[int]) -> None:
@@ -93,7 +93,7 @@ class Games:
         return game
 
     def cpu_ns(self) -> int:
-        """CPU-nanoseconds of the games so far. A game that died counts nothing."""
+        """Return the CPU-nanoseconds of the games so far. Dead ones count nothing."""
         return cpu_ns(self._pids)
 
     def close(self) -> None:
@@ -103,29 +103,29 @@ class Games:
 
 
 def write_launcher(scratch: Path, *, quiet: bool = False) -> Path:
-    """Write the program that starts an engine. quiet: cut it off from our terminal."""
+    """Write the program that starts an engine. quiet: cut it off from the terminal."""
     engine = Path(vizdoom.__file__).with_name("vizdoom")
-    told = [str(os.getpid()), "quiet" if quiet else "aloud", str(scratch), str(engine)]
+    arguments = [str(os.getpid()), "quiet" if quiet else "aloud", str(scratch), str(engine)]
     launcher = scratch / "launcher"
     launcher.write_text(
-        f'#!/bin/sh\nexec {shlex.join([sys.executable, "-I", "-S", "-c", _LAUNCHER, *told])} "$@"\n'
+        f'#!/bin/sh\nexec {shlex.join([sys.executable, "-I", "-S", "-c", _LAUNCHER, *arguments])} "$@"\n'
     )
     launcher.chmod(0o700)
     if not os.access(launcher, os.X_OK):  # the package would crash
         raise EnvSetupError(
-            f"games of Doom are started from {scratch.parent}, where no program may run (mounted noexec): "
+            f"games of Doom are started from {scratch.parent}, which allows no programs (mounted noexec): "
             "set TMPDIR to another folder"
         )
     return launcher
 
 
 def pids(scratch: Path) -> list[int]:
-    """Processes that were started from a scratch folder."""
+    """Return the processes that were started from a scratch folder."""
     return [int(folder.name) for folder in scratch.glob("[0-9]*")]
 
 
 def cpu_ns(processes: Sequence[int]) -> int:
-    """CPU-nanoseconds of processes so far. One that died counts nothing."""
+    """Return the CPU-nanoseconds of processes so far. Dead ones count nothing."""
     total = 0
     for pid in processes:
         with contextlib.suppress(OSError):  # Linux's clock of another process (see clock_getcpuclockid(3))
@@ -134,7 +134,7 @@ def cpu_ns(processes: Sequence[int]) -> int:
 
 
 def configured(config: str, buttons: Sequence[str], launcher: Path, seed: int, arguments: str) -> Any:
-    """Make a game that is not yet started. arguments: those for the engine that make it one for several players."""
+    """Make a game without starting it. arguments: for the engine, of a game for several players."""
     game = vizdoom.DoomGame()
     game.load_config(str(Path(vizdoom.scenarios_path) / f"{config}.cfg"))
     if arguments:
@@ -150,7 +150,7 @@ def configured(config: str, buttons: Sequence[str], launcher: Path, seed: int, a
     game.set_mode(vizdoom.Mode.PLAYER)
     game.set_window_visible(False)
     game.set_sound_enabled(False)
-    game.set_episode_timeout(0)  # a timed-out game shows no final picture: we keep the time ourselves
+    game.set_episode_timeout(0)  # a timed-out game shows no final picture: the unit keeps the time
     game.set_seed(int(seed))
     return game
 

@@ -2,23 +2,23 @@
 
 Each engine sends what its player presses to the other one (UDP, 127.0.0.1) and waits for what comes from there. Left
 to themselves (`make_action(action, 4)` on both sides, each from a thread) they hang within a few steps, seen with
-vizdoom 1.3.2. What makes it safe, and equal seeds give equal games, is the order in which they play:
+vizdoom 1.3.2. This order of play is safe, and equal seeds give equal games:
 
     host plays tic k      it needs the guest's command for k, which is there already
     guest plays tic k     it finds the host's command for k, and so sends its own for k + 1 ahead
 
 A guest begins to send one command ahead once it has found the host's waiting, and goes on as long as it does (ZDoom
-holds those who are not the host that far ahead). So `begin` lets both play a few idle tics, the host first, until
-the host needs nobody's help. What the guest presses is felt one tic later; the host is held back by as much.
+keeps guests that far ahead). So `begin` lets both play a few idle tics, the host first, until the host can play
+alone. The guest's buttons take effect one tic later; the host's are delayed by as much.
 
     begin   a thread for each engine: both wait for each other
     step    no threads
 
-A player may come into the world where the other one stands, which kills that one. Such an episode is begun anew.
+A player may spawn on the other one, which kills it. Such an episode is begun anew.
 
-To find each other takes engines a second, in which they mostly sleep: a `Pair` starts them and does not wait, `found`
-does. In that second a kill of ours leaves behind what `doom_game` tells of, and the death of an engine ends us too: the
-package crashes when an engine goes while it starts. So none is ended then, and ports are chosen with care.
+Engines take a second to connect, in which they mostly sleep: a `Pair` starts them without waiting, `found` waits. In
+that second a kill of this process leaves files behind (see `game`), and the death of an engine ends this process too:
+the package crashes if an engine ends while it starts. So none is ended then, and ports are chosen with care.
 """
 
 from __future__ import annotations
@@ -47,19 +47,19 @@ _RULES = (
     "+viz_afk_timeout 0"
 )
 _BOTH = "+viz_sync_timeout 0 +cl_noprediction 1"
-"""An engine waits for the other one however long it takes; and what it shows is what happened, not its guess."""
+"""An engine waits for the other one however long it takes, and shows what happened instead of a prediction."""
 _PORTS = range(15_000, 32_000)
-"""Below those that Linux gives to whoever asks for any."""
+"""Below the ports that Linux assigns by itself."""
 _LOOK_SECONDS = 0.005
 _MOST_BEGINNINGS = 50
 _IDLE_TICS = 6
 _LEAD_SECONDS, _PROOF_SECONDS = 0.01, 0.1
-"""By how much the host is first in those, and in the last of them, by when it must have played without help."""
+"""Head start of the host in idle tics, and the time in which it must play the last of them alone."""
 Do = Callable[[Any], None]
 
 
 class _Engine:
-    """One engine and a thread that can play it: nobody else may call `game` between `ask` and `answer`."""
+    """One engine and a thread that can play it: no other thread may call `game` between `ask` and `answer`."""
 
     def __init__(self, game: Any, give_up: Callable[[], None]) -> None:
         self.game = game
@@ -76,11 +76,11 @@ class _Engine:
         self._asked.put(do)
 
     def done(self, wait_seconds: float = 0.0) -> bool:
-        """Whether the thread has done what it was asked."""
+        """Whether the thread has finished its request."""
         return self._done.wait(wait_seconds)
 
     def answer(self) -> Exception | None:
-        """Wait until it has; say what went wrong."""
+        """Wait for the request to finish; returns its exception."""
         self._done.wait()
         return self._error
 
@@ -121,7 +121,7 @@ class Pair:
 
     @property
     def games(self) -> list[Any]:
-        """The host's and the guest's, to be asked between steps what they show."""
+        """The host's and the guest's, to be read between steps."""
         return [engine.game for engine in self._engines]
 
     def found(self) -> None:
@@ -134,7 +134,7 @@ class Pair:
                 shutil.rmtree(self._scratch)
 
     def begin(self) -> None:
-        """Begin an episode in which both live and nobody has been killed yet."""
+        """Begin an episode in which both players are alive and no one was killed."""
         self.found()
         for _ in range(_MOST_BEGINNINGS):
             deaths = self._deaths()
@@ -146,7 +146,7 @@ class Pair:
         raise RuntimeError(f"{_MOST_BEGINNINGS} duels in a row began with a death")
 
     def step(self, pressed: list[list[float]], tics: int) -> None:
-        """Play so many tics. pressed: by the host and by the guest; both feel it from the second tic on."""
+        """Play this many tics. pressed: buttons of host and guest; both take effect from the second tic on."""
         host, guest = self.games
         for tic in range(tics):
             host.set_action(pressed[0] if tic else self._held)
@@ -156,7 +156,7 @@ class Pair:
         self._held = pressed[0]
 
     def cpu_ns(self) -> int:
-        """CPU-nanoseconds of both engines so far."""
+        """Return the CPU-nanoseconds of both engines so far."""
         return cpu_ns(self._pids)
 
     def close(self) -> None:
@@ -169,7 +169,7 @@ class Pair:
             os.close(self._handles.pop())
 
     def _start(self, game: Any) -> None:
-        """Start an engine: its process is there, more is not awaited. Never two at once (see `Games`)."""
+        """Start an engine and wait only for its process. Never two at once (see `Games`)."""
         engine = _Engine(game, self._kill)
         self._engines.append(engine)
         engine.ask(start)
@@ -219,7 +219,7 @@ def _new_episode(game: Any) -> None:
 
 
 def _claim_port() -> tuple[socket.socket, int]:
-    """A free UDP port, and a socket that holds that of TCP: while it is open nobody else gets this port from here."""
+    """Return a free UDP port and a socket on its TCP twin: while that is open, no other pair claims the port."""
     for port in random.SystemRandom().sample(_PORTS, len(_PORTS)):
         claim = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         try:

@@ -16,9 +16,9 @@
     duel                      two players, rockets in a narrow hall    frags                 2100
     duel_arena                two players, rockets, a large arena      frags                 2100
 
-The scenario's reward is what its author scripted: 106 for the kill less 1 a tic and 5 a shot in basic; the way
-gained, less 100 for a death, in deadly_corridor; 1 for the goal less 0.0001 a tic in my_way_home; 1 for the hit
-less 0.001 a tic in predict_position.
+The scenario's reward is what its author scripted: 106 for the kill less 1 per tic and 5 per shot in basic; the way
+gained, less 100 for a death, in deadly_corridor; 1 for the goal less 0.0001 per tic in my_way_home; 1 for the hit
+less 0.001 per tic in predict_position.
 
 deathmatch_bots is played on the first map of `cig.wad` against the engine's own bots. The player comes back after a
 death, and the episode goes on; a frag is a bot killed, less one for each suicide. The duels are played by two of
@@ -33,7 +33,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 Buttons = Mapping[str, float]
-"""Button of the engine -> 1 for pressed, or degrees a tic for a delta button."""
+"""Button of the engine -> 1 for pressed, or degrees per tic for a delta button."""
 NOTHING: Buttons = {}
 
 STRAFE: tuple[Buttons, ...] = (NOTHING, {"MOVE_LEFT": 1}, {"MOVE_RIGHT": 1})
@@ -50,7 +50,7 @@ WEAPON: tuple[Buttons, ...] = (NOTHING, *({f"SELECT_WEAPON{slot}": 1.0} for slot
 
 @dataclass(frozen=True)
 class Event:
-    """What shaping counts in a step: by how much the sum of these game variables went up, or down."""
+    """An event of a step: the rise (or fall) of the sum of these game variables."""
 
     variables: tuple[str, ...]
     down: bool = False
@@ -82,7 +82,7 @@ OWN_REWARD = "reward"
 MEASURED: Mapping[str, float] = {"HEALTH": 100.0, "ARMOR": 100.0, "SELECTED_WEAPON_AMMO": 50.0}
 """Game variables in the observation "measurements" -> what they are divided by."""
 MEASURED_ARMS: Mapping[str, float] = {f"WEAPON{n}": 1.0 for n in range(1, 7)} | dict.fromkeys(_AMMO, 50.0)
-"""More of them where there is a choice of weapons; the selected slot is told too, as one of these."""
+"""Further measurements if there is a choice of weapons; the selected slot is one-hot over these."""
 SLOTS = range(1, 7)
 
 
@@ -99,13 +99,13 @@ class Scenario:
     arms: bool = False
     """There is a choice of weapons."""
     core: str = "none"
-    """Recurrent core of the recipe: a GRU where what was seen before matters."""
+    """Recurrent core of the recipe: a GRU if the past matters."""
     frames: int = 10_000_000
     """Budget of the recipe."""
     bots: int = 0
     """Opponents in a game of the kind for several players."""
     config: str = ""
-    """Name of the package's file where it is another than the scenario's."""
+    """Name of the package's file, if it differs from the scenario's."""
     seats: int = 1
     """Players that are ours."""
 

@@ -1,4 +1,4 @@
-"""What a player of Doom presses, and what the engine's game variables say of it: shared by all kinds of games.
+"""The buttons of a player of Doom, and its measurements and events from game variables, for all kinds of games.
 
 Axes: R players, V game variables, E events, A action components.
 """
@@ -31,13 +31,13 @@ class Buttons:
         ]
 
     def pressed(self, action_A: NDArray[Any]) -> list[float]:
-        """What the engine is told: 1 for each button held down, degrees a tic for turning by degrees."""
+        """Return the engine's input: 1 for each button held down, degrees per tic for turning by degrees."""
         held = [table[choice] for table, choice in zip(self._pressed, action_A.tolist(), strict=True)]
         return [float(value) for value in np.sum(held, axis=0)]
 
 
 class Senses:
-    """Reads the game variables of a scenario's players, and tells measurements and events from them.
+    """Reads the game variables of a scenario's players, and derives measurements and events.
 
     also: variables that are to be read whether anything of this needs them or not.
     """
@@ -61,16 +61,16 @@ class Senses:
         ).reshape(len(self.names), len(self.events))
 
     def read(self, game: Any) -> list[float]:
-        """[V] the present values of a game's player."""
+        """Return the present values [V] of a game's player."""
         return [game.get_game_variable(v) for v in self._variables]
 
     def of(self, name: str, values_RV: NDArray[np.float64]) -> NDArray[np.float64]:
-        """[R] one variable."""
+        """Return one variable [R]."""
         column: NDArray[np.float64] = values_RV[:, self.names.index(name)]
         return column
 
     def happened(self, before_RV: NDArray[np.float64], after_RV: NDArray[np.float64]) -> NDArray[np.float64]:
-        """[R, E] how much of each event lies between two readings."""
+        """Return the amount [R, E] of each event between two readings."""
         change_RV = after_RV - before_RV
         reborn_R = (self.of("DEATHCOUNT", change_RV) > 0) | (self.of("HEALTH", before_RV) <= 0)
         change_RV *= ~np.outer(reborn_R, self._owned_V)
@@ -78,7 +78,7 @@ class Senses:
         return events
 
     def measurements(self, values_RV: NDArray[np.float64]) -> NDArray[np.float64]:
-        """One row a player, as wide as the function `measurements` says, of 0 to MOST_MEASURED."""
+        """Return the measurements [R, `measurements(scenario)`], within 0..MOST_MEASURED."""
         measured = values_RV[:, self._measured] / self._scale
         if self._arms:
             slot_R = self.of("SELECTED_WEAPON", values_RV)
@@ -87,7 +87,7 @@ class Senses:
 
 
 def measurements(scenario: Scenario) -> int:
-    """Size of the observation "measurements"."""
+    """Return the size of the observation "measurements"."""
     return len(_scales(scenario)) + (len(SLOTS) if scenario.arms else 0)
 
 

@@ -1,17 +1,16 @@
 """Doom: the scenarios that come with the package `vizdoom`, over its own engine.
 
-A row is a game in a process of its own (see `doom_game`), or one of the two players of a game (see `doom_duel`). A
-step is 4 tics of the engine (35 make a second); frames are tics. Observations are the screen, 128x72 RGB, as "obs",
-and "measurements": health, armour, ammunition, and weapons where there is a choice. Actions are discrete: of each
-component one choice is pressed (turning by degrees is a choice among a few; continuous and hybrid actions are not
-offered).
+A row is a game in a process of its own (see `game`), or one of the two players of a game (see `duel`). A step is 4
+tics of the engine (35 per second); frames are tics. Observations are the screen, 128x72 RGB, as "obs", and
+"measurements": health, armour, ammunition, and weapons if there is a choice. Actions are discrete: one choice of each
+component is pressed (turning by degrees is a choice among a few; continuous and hybrid actions are not offered).
 
-What is learned from is the shaping: a factor on the scenario's own reward and coefficients of what the game variables
-say (kills, hits, damage, health, ammunition ...), all tunable. Members are ranked by the scenario's objective,
-which no coefficient touches. `doom_scenarios` has the table of both.
+The learned reward is the shaping: a factor on the scenario's own reward plus coefficients of events in the game
+variables (kills, hits, damage, health, ammunition ...), all tunable. Members are ranked by the scenario's objective,
+which no coefficient affects. `scenarios` has the table of both.
 
-The engine shows no final picture when it ends an episode for time, and calls that an end like any other. So its
-own limit is off and the unit keeps the time: an episode cut by the limit is truncated and has its final picture;
+The engine shows no final picture when it ends an episode at its time limit, and reports that end like any other. So
+its own limit is off and the unit keeps the time: an episode cut by the limit is truncated and has its final picture;
 one that the game ends (death, goal) is terminated.
 
 Axes: R rows, V game variables, E events, A action components.
@@ -27,16 +26,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..base import ActionSpec, ArraySpec, EnvSetupError, EnvSpec, ShapingSource, StepArrays, Unit
+from ..episodes import EpisodeBook, write_reset
+from ..family import Backend
+from ..film import filmed_as_seen
 from .duel import DuelUnit
 from .game import PICTURE, Games, shrink
 from .scenarios import OWN_REWARD, SCENARIOS, Scenario
 from .senses import Buttons, Senses, measurements
 
 FRAME_SKIP = 4
+TICS_PER_SECOND = 35
 
 
 def names() -> tuple[str, ...]:
-    """All scenarios, sorted."""
+    """Return all scenarios, sorted."""
     return tuple(sorted(SCENARIOS))
 
 
@@ -59,7 +62,10 @@ def probe(name: str) -> EnvSpec:
 def recipe(name: str) -> dict[str, object]:
     """Defaults of a run. PBT compares members about 25 times within the budget."""
     scenario = find(name)
-    duel = {"envs_per_unit": 4, "actor_timeout_seconds": 300.0}  # two engines a game, a second to start
+    duel = {
+        "envs_per_unit": 4,
+        "actor_timeout_seconds": 300.0,
+    }  # two engines per game, which take a second to start
     return {
         **(duel if scenario.seats > 1 else {}),
         "model.encoder": "nature",
@@ -100,17 +106,13 @@ class DoomUnit:
         self.spec = probe(name)
         self.rows = rows
         self._scenario = scenario = find(name)
-        self._shaping = shaping
+        self._book = EpisodeBook(rows, shaping)
         self._buttons, self._senses = Buttons(scenario), Senses(scenario)
 
         self._over_R = np.zeros(rows, np.bool_)
         self._values_RV = np.zeros((rows, len(self._senses.names)))
-        self._own_factor_R = np.zeros(rows)
+        self._reward_factor_R = np.zeros(rows)
         self._coefficients_RE = np.zeros((rows, len(self._senses.events)))
-        self._version_R = np.zeros(rows, np.int64)
-        self._own_R = np.zeros(rows)
-        self._shaped_R = np.zeros(rows)
-        self._length_R = np.zeros(rows, np.int64)
         seeds = np.random.SeedSequence(seed).generate_state(rows).tolist()
         self._games = Games(scenario.config or name, scenario.bots, self._buttons.names, seeds)
         self._respawned: list[int] = []
@@ -120,9 +122,7 @@ class DoomUnit:
         for row in range(self.rows):
             self._begin(row, out)
         self._over_R[:] = False
-        out.first[:] = True
-        for array_R in (out.reward, out.terminated, out.truncated, out.episode_done):
-            array_R[:] = 0
+        write_reset(out)
         self._write_measurements(out)
         self._write_episode(out)
 
@@ -130,28 +130,27 @@ class DoomUnit:
         """See `Unit.step`. action: [R, A] int32."""
         starts_R = self._over_R
         before_RV = self._values_RV.copy()
-        own_R = np.zeros(self.rows)
+        scripted_R = np.zeros(self.rows)
         ended_R = np.zeros(self.rows, np.bool_)
         for row in range(self.rows):
             if starts_R[row]:
                 self._begin(row, out)
             else:
-                own_R[row], ended_R[row] = self._advance(row, action[row], out)
+                scripted_R[row], ended_R[row] = self._advance(row, action[row], out)
         played_R = ~starts_R
-        self._length_R += played_R
-        cut_R = played_R & ~ended_R & (self._length_R * FRAME_SKIP >= self._scenario.limit)
+        length_R = self._book.length_R + played_R
+        cut_R = played_R & ~ended_R & (length_R * FRAME_SKIP >= self._scenario.limit)
 
         event_RE = self._senses.happened(before_RV, self._values_RV)
         while self._respawned:
             self._read(self._respawned.pop())
-        reward_R = self._own_factor_R * own_R + (self._coefficients_RE * event_RE).sum(1)
+        reward_R = self._reward_factor_R * scripted_R + (self._coefficients_RE * event_RE).sum(1)
         out.reward[:] = reward_R * played_R
         out.terminated[:] = ended_R
         out.truncated[:] = cut_R
         out.first[:] = starts_R
         out.episode_done[:] = self._over_R = ended_R | cut_R
-        self._own_R += own_R
-        self._shaped_R += out.reward
+        self._book.add(scripted_R, out.reward, played_R)
         self._write_measurements(out)
         self._write_episode(out)
 
@@ -160,14 +159,13 @@ class DoomUnit:
         self._games.close()
 
     def cpu_ns(self) -> int:
-        """See `base.cpu_clock`: ours and that of the games."""
+        """See `base.cpu_clock`: this process and the games."""
         return time.process_time_ns() + self._games.cpu_ns()
 
     def _begin(self, row: int, out: StepArrays) -> None:
-        self._version_R[row], values = self._shaping(row)
-        self._own_factor_R[row] = values.get(OWN_REWARD, 0.0)
+        values = self._book.begin(row)
+        self._reward_factor_R[row] = values.get(OWN_REWARD, 0.0)
         self._coefficients_RE[row] = [values[name] for name in self._senses.events]
-        self._own_R[row] = self._shaped_R[row] = self._length_R[row] = 0
         game = self._games.begin(row)
         self._read(row)
         shrink(game.get_state().screen_buffer, out.obs["obs"][row])
@@ -178,7 +176,7 @@ class DoomUnit:
         An ended game has no picture: the last one stays.
         """
         game = self._games.running[row]
-        own = game.make_action(self._buttons.pressed(action_A), FRAME_SKIP)
+        scripted = game.make_action(self._buttons.pressed(action_A), FRAME_SKIP)
         self._read(row)
         if self._scenario.bots and game.is_player_dead() and not game.is_episode_finished():
             game.respawn_player()
@@ -186,7 +184,7 @@ class DoomUnit:
         state = game.get_state()
         if state is not None:
             shrink(state.screen_buffer, out.obs["obs"][row])
-        return own, state is None
+        return scripted, state is None
 
     def _read(self, row: int) -> None:
         self._values_RV[row] = self._senses.read(self._games.running[row])
@@ -195,23 +193,22 @@ class DoomUnit:
         out.obs["measurements"][:] = self._senses.measurements(self._values_RV)
 
     def _write_episode(self, out: StepArrays) -> None:
+        self._book.write(out, self._objectives())
+
+    def _objectives(self) -> NDArray[np.float64]:
         match self._scenario.objective:
             case "reward":
-                out.objective[:] = self._own_R
+                return self._book.raw_R
             case "tics":
-                out.objective[:] = self._length_R * FRAME_SKIP
+                return (self._book.length_R * FRAME_SKIP).astype(np.float64)
             case "kills":
-                out.objective[:] = self._senses.of("KILLCOUNT", self._values_RV)
+                return self._senses.of("KILLCOUNT", self._values_RV)
             case "frags":
-                out.objective[:] = self._senses.of("FRAGCOUNT", self._values_RV)
-        out.raw_return[:] = self._own_R
-        out.shaped_return[:] = self._shaped_R
-        out.length[:] = self._length_R
-        out.shaping_version[:] = self._version_R
+                return self._senses.of("FRAGCOUNT", self._values_RV)
 
 
 def find(name: str) -> Scenario:
-    """Scenario of a name. Raises EnvSetupError where there is none."""
+    """Look up a scenario by its name. Raises EnvSetupError if there is none."""
     if name not in SCENARIOS:
         close = difflib.get_close_matches(name.lower().replace("-", "_"), SCENARIOS)
         hint = f" Did you mean {', '.join('vizdoom/' + n for n in close)}?" if close else ""
@@ -219,3 +216,14 @@ def find(name: str) -> Scenario:
             f"vizdoom/{name} is not a scenario.{hint} `pbt-rl envs` lists all {len(SCENARIOS)} of them"
         )
     return SCENARIOS[name]
+
+
+BACKEND = Backend(
+    names=names,
+    probe=lambda name, _options: probe(name),
+    make_unit=lambda name, rows, seed, _options, shaping: make_unit(name, rows, seed, shaping),
+    recipe=lambda name, _options: recipe(name),
+    film=lambda name, rows, seed, _options, shaping: filmed_as_seen(
+        make_unit(name, rows, seed, shaping), TICS_PER_SECOND
+    ),
+)

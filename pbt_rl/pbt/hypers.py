@@ -1,7 +1,7 @@
-"""The table of hyperparameters: each is declared once, here, with all that anyone needs to know of it.
+"""The table of hyperparameters: each is declared once, here, with all its properties.
 
 The same declaration is a field of the command line (`--hypers.learning-rate`), a `[P]` tensor on the device,
-and what a controller may mutate. Reward shaping is the table's other half: its names come from the
+and a value that a controller may mutate. Reward shaping is the table's other half: its names come from the
 environment and are written `shaping.NAME`. Anything else that trains declares its own table, from specs that
 may be nested (`flatten`, `decode`).
 """
@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from random import Random
 from typing import Any, Literal
 
 from pbt_rl.errors import ConfigError
+from pbt_rl.options import option
 
 Scale = Literal["linear", "log", "one_minus", "integer", "choice"]
 Values = dict[str, float]
@@ -30,8 +31,8 @@ class HyperSpec:
     scale: what a factor acts on. `linear` and `log` (bounds on one side of 0): the value; `one_minus`: 1 - value
     (gamma, betas); `integer`: the value, rounded, and it always moves by at least one; `choice`: nothing, the value
     is an index into `choices` (`choice_spec`, `boolean_spec`). Priors are uniform on the scale (`sample_prior`).
-    tuned: whether a controller changes it unless the user says otherwise.
-    choices: what the index of a `choice` stands for, in an order in which neighbours are alike where there is one.
+    tuned: whether a controller changes it by default.
+    choices: the meanings of the index of a `choice`; neighbours should be alike, if there is such an order.
     """
 
     name: str
@@ -46,7 +47,7 @@ class HyperSpec:
         assert (self.scale == "choice") == bool(self.choices), "choices belong to the scale `choice`"
 
     def clamp(self, value: float) -> float:
-        """Nearest allowed value; on the `integer` and `choice` scales a whole number.
+        """Return the nearest allowed value; on the `integer` and `choice` scales a whole number.
 
         NaN raises ValueError: it would pass through min and max.
         """
@@ -58,16 +59,16 @@ class HyperSpec:
 
 
 def choice_spec(name: str, choices: tuple[Any, ...], default: Any, *, tuned: bool = True) -> HyperSpec:
-    """Spec of one of several things. ConfigError if the default is not among them."""
+    """Return the spec of a choice. Raises ConfigError if the default is not one of the choices."""
     # `in` and `index` would take True for 1.
-    places = [i for i, c in enumerate(choices) if c is default or (type(c), c) == (type(default), default)]
-    if not places:
+    found = [i for i, c in enumerate(choices) if c is default or (type(c), c) == (type(default), default)]
+    if not found:
         raise ConfigError(f"{name}: the default {default!r} is not one of the choices {choices!r}")
-    return HyperSpec(name, float(places[0]), 0.0, len(choices) - 1.0, "choice", tuned, choices)
+    return HyperSpec(name, float(found[0]), 0.0, len(choices) - 1.0, "choice", tuned, choices)
 
 
 def boolean_spec(name: str, default: bool, *, tuned: bool = True) -> HyperSpec:
-    """Spec of a switch; a perturbation flips it."""
+    """Return the spec of a switch; a perturbation flips it."""
     return choice_spec(name, (False, True), default, tuned=tuned)
 
 
@@ -75,7 +76,7 @@ def sample_prior(spec: HyperSpec, rng: Random) -> float:
     """Draw a value uniformly on its scale: `log` in log(|x|), `one_minus` in log(1 - x), the others evenly.
 
     The priors of Jaderberg et al. (2017), section 4.1.1 (learning rate and entropy cost log-uniform, unroll an
-    integer). Raises ConfigError where a logarithm does not exist within the bounds.
+    integer). Raises ConfigError if a logarithm does not exist within the bounds.
     """
     if spec.scale == "log":
         sign = -1 if spec.high < 0 else 1
@@ -98,7 +99,7 @@ def _log_uniform(spec: HyperSpec, low: float, high: float, rng: Random) -> float
 
 
 def flatten(nested: Any, prefix: str = "") -> dict[str, Any]:
-    """Name -> leaf of nested mappings, tuples and lists: `outer.inner`, `name.0`, `name.1`."""
+    """Return name -> leaf of nested mappings, tuples and lists: `outer.inner`, `name.0`, `name.1`."""
     if isinstance(nested, Mapping):
         items = nested.items()
     elif isinstance(nested, tuple | list):
@@ -112,12 +113,12 @@ def flatten(nested: Any, prefix: str = "") -> dict[str, Any]:
 
 
 def flat_table(nested: Mapping[str, Any]) -> dict[str, HyperSpec]:
-    """Table of nested specs. Each spec is renamed to its flattened name."""
+    """Return the table of nested specs, each renamed to its flattened name."""
     return {name: replace(spec, name=name) for name, spec in flatten(nested).items()}
 
 
 def decode(table: Mapping[str, HyperSpec], values: Mapping[str, float]) -> dict[str, Any]:
-    """Values as their user wrote them: integers as int, choices as themselves, `.` as nesting.
+    """Return values in the form of their table: integers as int, choices as themselves, `.` as nesting.
 
     `name.0`, `name.1`, ... become a tuple; `shaping.NAME` becomes a dictionary under `shaping`.
     """
@@ -146,28 +147,28 @@ def _tuples(branch: Any) -> Any:
     return inner
 
 
-def _hyper(default: float, low: float, high: float, scale: Scale, *, tuned: bool) -> Any:
-    return field(default=default, metadata={"range": (low, high), "scale": scale, "tuned": tuned})
+def _hyper(default: float, low: float, high: float, scale: Scale, *, tuned: bool, **more: Any) -> Any:
+    return option(default, at_least=low, at_most=high, scale=scale, tuned=tuned, **more)
 
 
 @dataclass(frozen=True)
 class Hypers:
-    """Hyperparameters that PBT may change; these are the values of member 0 at the start."""
+    """Hyperparameters that PBT may change: the initial values of member 0."""
 
-    learning_rate: float = _hyper(2.5e-4, 1e-6, 1e-2, "log", tuned=True)
+    learning_rate: float = _hyper(2.5e-4, 1e-6, 1e-2, "log", tuned=True, common=True)
     """Step size of the optimiser."""
-    entropy_coef: float = _hyper(0.01, 1e-5, 0.3, "log", tuned=True)
+    entropy_coef: float = _hyper(0.01, 1e-5, 0.3, "log", tuned=True, common=True)
     """Weight of the entropy bonus."""
     value_coef: float = _hyper(0.5, 0.05, 5.0, "log", tuned=True)
     """Weight of the value loss."""
     clip_ratio: float = _hyper(0.1, 0.01, 0.5, "log", tuned=True)
-    """PPO: clip of the probability ratio, 1 +- this."""
+    """PPO: clip the probability ratio to 1 +- this."""
     clip_value: float = _hyper(1.0, 0.01, 10.0, "log", tuned=True)
-    """PPO: clip of the change of the (normalised) value."""
+    """PPO: clip the change of the (normalised) value to +- this."""
     max_grad_norm: float = _hyper(0.5, 0.01, 100.0, "log", tuned=True)
     """Limit of the gradient's norm."""
-    gamma: float = _hyper(0.99, 0.8, 0.9999, "one_minus", tuned=False)
-    """Discount a step."""
+    gamma: float = _hyper(0.99, 0.8, 0.9999, "one_minus", tuned=False, common=True)
+    """Discount per step."""
     gae_lambda: float = _hyper(0.95, 0.5, 0.9999, "one_minus", tuned=False)
     """Lambda of GAE and of V-trace."""
     adam_beta1: float = _hyper(0.9, 0.5, 0.99, "one_minus", tuned=False)
@@ -177,33 +178,25 @@ class Hypers:
     rmsprop_alpha: float = _hyper(0.99, 0.8, 0.9999, "one_minus", tuned=False)
     """RMSProp (a3c): decay of the square."""
     vtrace_rho: float = _hyper(1.0, 0.1, 10.0, "linear", tuned=False)
-    """V-trace: clip of the importance weight of the error."""
+    """V-trace: limit of the importance weight of the error."""
     vtrace_c: float = _hyper(1.0, 0.1, 10.0, "linear", tuned=False)
-    """V-trace: clip of the trace's weight."""
-    unroll: int = _hyper(32, 2, 1024, "integer", tuned=False)
-    """Steps that a return looks ahead; no more than --learner.rollout has."""
-
-    def __post_init__(self) -> None:
-        for spec in hyper_table(self).values():
-            if not spec.low <= spec.default <= spec.high:
-                raise ConfigError(
-                    f"--hypers.{spec.name.replace('_', '-')} {spec.default:g} is out of bounds: "
-                    f"use a value within {spec.low:g}..{spec.high:g}"
-                )
+    """V-trace: limit of the weight of the trace."""
+    unroll: int = _hyper(32, 2, 1024, "integer", tuned=False, common=True)
+    """Steps that a return looks ahead, at most --learner.rollout."""
 
 
 def hyper_table(hypers: Hypers) -> dict[str, HyperSpec]:
-    """Name -> spec of every hyper, with the values of `hypers` as defaults."""
+    """Return name -> spec of every hyper, with the values of `hypers` as defaults."""
     table = {}
     for f in fields(hypers):
-        low, high = f.metadata["range"]
+        low, high = f.metadata["at_least"], f.metadata["at_most"]
         value = float(getattr(hypers, f.name))
         table[f.name] = HyperSpec(f.name, value, low, high, f.metadata["scale"], f.metadata["tuned"])
     return table
 
 
 def shaping_table(defaults: Mapping[str, float]) -> dict[str, HyperSpec]:
-    """`shaping.NAME` -> spec of an environment's shaping. All of it is tuned; it may move a hundredfold.
+    """Return `shaping.NAME` -> spec of an environment's shaping. All of it is tuned; it may move a hundredfold.
 
     A factor never turns a sign, so the bounds keep the sign of the default; a default of 0 may leave it in
     either direction, up to 1.

@@ -1,4 +1,4 @@
-"""What the user wants tuned, and between which bounds: `--pbt.tune NAME` or `--pbt.tune NAME=LOW:HIGH`."""
+"""Values that the user chooses to tune, and their bounds: `--pbt.tune NAME` or `--pbt.tune NAME=LOW:HIGH`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pbt_rl.pbt.hypers import HyperSpec
 
 
 def chosen(table: Mapping[str, HyperSpec], tune: Sequence[str]) -> dict[str, HyperSpec]:
-    """Return the whole table with the named values, and only those, tuned; unchanged where none is named.
+    """Return the whole table with the named values, and only those, tuned; unchanged if none is named.
 
     Bounds that are given with a name replace those of the table: no mutation leaves them, and a search draws from
     them. Raises ConfigError for a name that is not in the table (the message holds close matches and all names),
@@ -55,7 +55,7 @@ def _numbers(entry: str, bounds: str) -> tuple[float, float]:
 
 
 def _problem(spec: HyperSpec, low: float, high: float) -> str:
-    """What is wrong with new bounds; empty if nothing is."""
+    """Return what is wrong with new bounds; empty if nothing is."""
     table = f"it must stay within {spec.low:g}..{spec.high:g}"
     # Shaping may go anywhere that its scale allows; a hyper's bounds are what the learner can bear.
     if not spec.name.startswith("shaping.") and (low < spec.low or high > spec.high):

@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pbt_rl.errors import require
+from pbt_rl.options import option
 
 Scheme = Literal["self", "round-robin", "random", "prioritised"]
 Pick = Callable[[list[int], list[int]], int]
@@ -35,23 +36,21 @@ MANY_GAMES = 64
 
 @dataclass(frozen=True)
 class MatchupConfig:
-    """Who meets whom where an environment has several agents, and what the outcome counts for."""
+    """Matchups in environments of several agents, and how their outcome ranks members."""
 
     scheme: Scheme = "round-robin"
-    """`self`: all seats of an environment by one member. `round-robin`: all members meet equally often. `random`:
-    opponents drawn uniformly. `prioritised`: opponents that one beats least are drawn most (Vinyals et al. 2019).
-    Opponents are members of the same device; matchups change with every comparison of members."""
+    """`self`: one member plays all seats of an environment. `round-robin`: all members play each other equally often.
+    `random`: opponents are drawn uniformly. `prioritised`: opponents that a member beats least are drawn most (Vinyals
+    et al. 2019). Opponents are members of the same device; matchups change with every comparison."""
     objective: Literal["return", "win-rate", "elo"] = "return"
-    """What members are ranked by. `return`: what the environment gives their seats. `win-rate`: share of opponents
-    beaten (a draw counts half). `elo`: a rating from all games between members."""
-    power: float = 2.0
-    """prioritised: exponent p of the weight (1 - win rate)^p."""
-    elo_k: float = 8.0
-    """elo: most points that one game moves a rating by."""
+    """Objective that ranks members. `return`: the returns of their seats. `win-rate`: share of opponents beaten (a draw
+    counts half). `elo`: a rating from all games between members."""
+    power: float = option(2.0, at_least=0)
+    """prioritised: exponent p of the weight (1 - win rate)^p; 0 weighs all alike."""
+    elo_k: float = option(8.0, above=0)
+    """elo: the most points by which one game moves a rating."""
 
     def __post_init__(self) -> None:
-        require(self.power >= 0, "matchup.power", self.power, "give 0 (all alike) or more")
-        require(self.elo_k > 0, "matchup.elo-k", self.elo_k, "give a number above 0")
         require(
             self.scheme != "self" or self.objective == "return",
             "matchup.objective",

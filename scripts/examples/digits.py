@@ -3,8 +3,8 @@
     python scripts/examples/digits.py [--quick] [--workers 2]
 
 The second use of Jaderberg et al. (2017), in small: scikit-learn's 8x8 digits, a network of two layers, stochastic
-gradient descent. 200 digits train, 800 choose (validation), the rest says how good the choice was (test). Needs
-scikit-learn.
+gradient descent. 200 digits are for training, 800 for validation (they choose), the rest for the test of that choice.
+Needs scikit-learn.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Split = tuple[torch.Tensor, torch.Tensor]
 
 @cache
 def splits() -> tuple[Split, Split, Split]:
-    """Images and labels for training, validation and test, shuffled once and for all."""
+    """Returns images and labels for training, validation and test; the shuffle is always the same."""
     from sklearn.datasets import load_digits  # noqa: PLC0415 - an extra that only this example needs
 
     images, labels = (torch.as_tensor(a) for a in load_digits(return_X_y=True))
@@ -44,7 +44,7 @@ def splits() -> tuple[Split, Split, Split]:
 
 
 class Classifier:
-    """One network. Its draws come from its own generator: batches, dropout."""
+    """One network. Batches and dropout are drawn from its own generator."""
 
     def __init__(self, seed: int, index: int) -> None:
         torch.set_num_threads(1)
@@ -57,11 +57,11 @@ class Classifier:
 
     @property
     def parameters(self) -> list[torch.Tensor]:
-        """All that is learned."""
+        """All learned parameters."""
         return [*self.layers, *self.biases]
 
     def logits(self, images: torch.Tensor, dropout: float = 0.0) -> torch.Tensor:
-        """Scores of the ten classes. `[B, 64] -> [B, 10]`"""
+        """Returns scores of the ten classes. `[B, 64] -> [B, 10]`"""
         hidden = torch.relu(images @ self.layers[0] + self.biases[0])
         if dropout:
             kept = torch.rand(hidden.shape, generator=self.draws) >= dropout
@@ -70,7 +70,7 @@ class Classifier:
         return scores
 
     def step(self, hypers: Mapping[str, float]) -> None:
-        """One epoch."""
+        """Train for one epoch."""
         images, labels = splits()[0]
         for batch in torch.randperm(len(labels), generator=self.draws).split(BATCH):
             loss = cross_entropy(self.logits(images[batch], hypers["dropout"]), labels[batch])
@@ -80,17 +80,17 @@ class Classifier:
                 parameter.data -= hypers["learning_rate"] * gradient
 
     def accuracy(self, split: Split) -> float:
-        """Share of the images of a split that are recognised."""
+        """Returns the share of a split's images that are recognised."""
         images, labels = split
         with torch.no_grad():
             return (self.logits(images).argmax(1) == labels).float().mean().item()
 
     def evaluate(self) -> float:
-        """Accuracy on the validation images."""
+        """Returns the accuracy on the validation images."""
         return self.accuracy(splits()[1])
 
     def state(self) -> list[Any]:
-        """Weights."""
+        """Returns the weights."""
         return [p.detach() for p in self.parameters]
 
     def load(self, state: list[torch.Tensor]) -> None:
@@ -100,9 +100,9 @@ class Classifier:
 
 
 def train(method: str, seed: int = 0, *, epochs: int = EPOCHS, workers: int = 0) -> tuple[Result, float]:
-    """Train a population by `pbt` or `random` search; also returns the best member's accuracy on the test images."""
+    """Train by `pbt` or `random` search; returns the result and the best member's accuracy on the test images."""
     controller = (
-        RandomSearch(TABLE, seed, frames=epochs)
+        RandomSearch(TABLE, seed, phase_frames=epochs)
         if method == "random"
         else PbtController(
             TABLE,

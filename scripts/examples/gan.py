@@ -3,9 +3,9 @@
     python scripts/examples/gan.py [--quick] [--workers 2]
 
 The third use of Jaderberg et al. (2017): generator and discriminator have learning rates of their own, the score
-is not differentiable, and perturbation is by 2 or 1/2 (section 4.3). Score: a point is *of* a Gaussian if it lies
-within three deviations of its centre; each Gaussian counts with the share of points that are of it, at most 1/8.
-So 1 is all Gaussians evenly, 1/8 is one of them only (mode collapse), 0 is noise.
+is not differentiable, and perturbation is by 2 or 1/2 (section 4.3). Score: a point belongs to a Gaussian if it
+lies within three deviations of its centre; each Gaussian counts with the share of points that belong to it, at most
+1/8. So 1 covers all Gaussians evenly, 1/8 is one of them only (mode collapse), 0 is noise.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pbt_rl.tune import Result, run
 
 MODES, DEVIATION, BATCH, NOISE, HIDDEN = 8, 0.1, 128, 4, 64
 UPDATES = 25
-"""Of each network in one step."""
+"""Per network and step."""
 MEMBERS, STEPS, PERIOD = 6, 60, 5
 TABLE = {
     name: HyperSpec(name, 1e-3, 1e-5, 1e-1, "log", tuned=True)
@@ -37,7 +37,7 @@ CENTRES = torch.tensor(
 
 
 def network(inputs: int, outputs: int) -> nn.Sequential:
-    """Two hidden layers."""
+    """Returns a network of two hidden layers."""
     layers = (nn.Linear(inputs, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, HIDDEN), nn.ReLU())
     return nn.Sequential(*layers, nn.Linear(HIDDEN, outputs))
 
@@ -56,17 +56,17 @@ class Gan:
         ]
 
     def made(self, points: int) -> torch.Tensor:
-        """Points of the generator. `[points, 2]`"""
+        """Returns points of the generator. `[points, 2]`"""
         made: torch.Tensor = self.generator(torch.randn(points, NOISE, generator=self.draws))
         return made
 
     def real(self, points: int) -> torch.Tensor:
-        """Points of the mixture. `[points, 2]`"""
+        """Returns points of the mixture. `[points, 2]`"""
         which = torch.randint(MODES, (points,), generator=self.draws)
         return CENTRES[which] + DEVIATION * torch.randn(points, 2, generator=self.draws)
 
     def step(self, hypers: Mapping[str, float]) -> None:
-        """Some updates of both, with the loss that does not saturate (Goodfellow et al. 2014)."""
+        """Update both, with the loss that does not saturate (Goodfellow et al. 2014)."""
         rates = (hypers["generator_rate"], hypers["discriminator_rate"])
         for optimizer, rate in zip(self.optimizers, rates, strict=True):
             optimizer.param_groups[0]["lr"] = rate
@@ -85,7 +85,7 @@ class Gan:
             generators.step()
 
     def evaluate(self) -> float:
-        """Coverage of the modes, by the same noise every time."""
+        """Returns the coverage of the modes, for the same noise every time."""
         noise = torch.randn(1000, NOISE, generator=torch.Generator().manual_seed(0))
         with torch.no_grad():
             distances = torch.cdist(self.generator(noise), CENTRES)
@@ -94,11 +94,11 @@ class Gan:
 
     @property
     def parts(self) -> tuple[nn.Module | torch.optim.Optimizer, ...]:
-        """All that has a state."""
+        """All parts that have a state."""
         return self.generator, self.discriminator, *self.optimizers
 
     def state(self) -> list[Any]:
-        """Weights and moments."""
+        """Returns weights and moments."""
         return [part.state_dict() for part in self.parts]
 
     def load(self, state: list[Any]) -> None:
@@ -110,7 +110,7 @@ class Gan:
 def train(method: str, seed: int = 0, *, steps: int = STEPS, workers: int = 0) -> Result:
     """Train a population by `pbt` or `random` search."""
     controller = (
-        RandomSearch(TABLE, seed, frames=steps)
+        RandomSearch(TABLE, seed, phase_frames=steps)
         if method == "random"
         else PbtController(
             TABLE,

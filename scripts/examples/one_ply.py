@@ -1,10 +1,10 @@
-"""A fixed opponent for games of stones in a row: it wins if it can, else it blocks, else it plays anywhere.
+"""A fixed opponent for games of stones in a row: it wins if it can, else it blocks, else it plays at random.
 
     pbt-rl eval runs/x --episodes 400 --against scripts.examples.one_ply:tictactoe
     pbt-rl eval runs/x --episodes 400 --against scripts.examples.one_ply:connect_four
 
-An opponent of one's own is a factory that gets the environment's spec and returns a function of the observations
-(name -> [N, ...]) and of [N] flags whether a game begins; it answers actions [N, A]. Here the observations are
+An opponent of one's own is a factory that is passed the environment's spec and returns a function of the observations
+(name -> [N, ...]) and of [N] flags of games that begin; the function returns actions [N, A]. Here the observations are
 "observation" [N, rows, columns, 2] (own stones, theirs) and "action_mask" [N, choices].
 """
 
@@ -18,32 +18,32 @@ from numpy.typing import NDArray
 
 Board = NDArray[np.bool_]
 """[rows, columns] stones of one side; row 0 is the top."""
-Place = Callable[[Board, int], tuple[int, int]]
-"""(taken places, choice) -> row and column where the stone comes to lie."""
+Square = Callable[[Board, int], tuple[int, int]]
+"""(taken squares, choice) -> row and column of the new stone."""
 Act = Callable[[Mapping[str, NDArray[Any]], NDArray[np.bool_]], NDArray[Any]]
 
 
-def connect_four(spec: object) -> Act:  # noqa: ARG001 - every factory gets it
-    """Four in a row; a stone falls to the lowest free place of its column."""
+def connect_four(spec: object) -> Act:  # noqa: ARG001 - every factory is passed it
+    """Four in a row; a stone falls to the lowest free square of its column."""
     return opponent(4, lambda taken, column: (len(taken) - 1 - int(taken[:, column].sum()), column))
 
 
-def tictactoe(spec: object) -> Act:  # noqa: ARG001 - every factory gets it
+def tictactoe(spec: object) -> Act:  # noqa: ARG001 - every factory is passed it
     """Three in a row; the choices are numbered along the rows of the observation."""
     return opponent(3, lambda _taken, choice: (choice // 3, choice % 3))
 
 
-def opponent(in_a_row: int, place: Place) -> Act:
-    """Make the player of a game."""
+def opponent(in_a_row: int, square: Square) -> Act:
+    """Returns the player of a game."""
     rng = np.random.default_rng(0)
 
     def act(obs: Mapping[str, NDArray[Any]], first: NDArray[np.bool_]) -> NDArray[np.int32]:  # noqa: ARG001
         moves = []
         for board, mask in zip(obs["observation"] > 0, obs["action_mask"], strict=True):
             own, theirs = board[..., 0], board[..., 1]
-            choices = np.flatnonzero(mask).tolist() or [0]  # without any it is not our turn
+            choices = np.flatnonzero(mask).tolist() or [0]  # without any, the other side is to move
             winning = [
-                c for s in (own, theirs) for c in choices if wins(after(s, place(own | theirs, c)), in_a_row)
+                c for s in (own, theirs) for c in choices if wins(after(s, square(own | theirs, c)), in_a_row)
             ]
             moves.append(winning[0] if winning and mask.any() else rng.choice(choices))
         return np.array(moves, np.int32)[:, None]
@@ -51,15 +51,15 @@ def opponent(in_a_row: int, place: Place) -> Act:
     return act
 
 
-def after(stones: Board, place: tuple[int, int]) -> Board:
-    """The stones with one more."""
+def after(stones: Board, square: tuple[int, int]) -> Board:
+    """Returns the stones with one more."""
     more = stones.copy()
-    more[place] = True
+    more[square] = True
     return more
 
 
 def wins(stones: Board, in_a_row: int) -> bool:
-    """Whether so many of these stones lie in a row."""
+    """Whether `in_a_row` of these stones lie in a row."""
     padded = np.pad(stones, in_a_row)
     for down, right in ((0, 1), (1, 0), (1, 1), (1, -1)):
         shifted = [np.roll(padded, (-down * i, -right * i), (0, 1)) for i in range(in_a_row)]

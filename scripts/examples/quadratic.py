@@ -1,4 +1,4 @@
-"""Figure 2 of Jaderberg et al. (2017): two members, a quadratic, and a surrogate that only PBT can see through.
+"""Figure 2 of Jaderberg et al. (2017): two members, a quadratic, and a surrogate that misleads all but PBT.
 
     python scripts/examples/quadratic.py
 
@@ -35,18 +35,18 @@ class Quadratic:
         self.learning_rate = learning_rate
 
     def step(self, hypers: Mapping[str, float]) -> None:
-        """One step of gradient ascent."""
+        """Take one step of gradient ascent."""
         a, b = self.theta
         rate = 2 * self.learning_rate
         self.theta = (a - rate * hypers["h0"] * a, b - rate * hypers["h1"] * b)
 
     def evaluate(self) -> float:
-        """Q."""
+        """Returns Q."""
         a, b = self.theta
         return 1.2 - (a * a + b * b)
 
     def state(self) -> tuple[float, float]:
-        """Theta."""
+        """Returns theta."""
         return self.theta
 
     def load(self, state: tuple[float, float]) -> None:
@@ -56,9 +56,9 @@ class Quadratic:
 
 @dataclass(frozen=True)
 class Better:
-    """The worse of two copies the better one; of equals, one that is drawn: else nothing would ever begin.
+    """Let the worse of two copy the better one; of equals one is drawn, for else nothing would ever begin.
 
-    copy: what it takes; None exchanges nothing, and both explore.
+    copy: the part of the better one that is copied; None exchanges nothing, and both explore.
     """
 
     copy: CopyWhat | None
@@ -70,7 +70,7 @@ class Better:
         rng: Random,
         deciding: Collection[int] | None = None,  # noqa: ARG002 - all are compared at once
     ) -> list[Selection]:
-        """See `pbt_rl.pbt.Exploit`."""
+        """Returns one selection per member: see `pbt_rl.pbt.Exploit`."""
         if self.copy is None:
             return [Selection(m.member, None, self.explore, "explores") for m in members]
         best, worst = rank({m.member: score(m) for m in members}, rng)
@@ -83,14 +83,14 @@ class Better:
 
 
 class NormalStep:
-    """Exploration: a normal step, at least to 0. The second member starts with (0, 1)."""
+    """Explore by a normal step, at least to 0. The second member starts with (0, 1)."""
 
     def initial(self, values: Values, rng: Random) -> Values:  # noqa: ARG002 - nothing is drawn
-        """Values of the second member."""
+        """Returns the values of the second member."""
         return {"h0": values["h1"], "h1": values["h0"]}
 
     def mutate(self, values: Values, rng: Random) -> Values:
-        """Both move."""
+        """Returns both values, moved."""
         return {name: max(0.0, value + rng.gauss(0, SIGMA)) for name, value in values.items()}
 
 
@@ -104,7 +104,7 @@ VARIANTS = {
 
 
 def train(variant: str, learning_rate: float, seed: int) -> Result:
-    """One run of two members."""
+    """Train two members."""
     controller = PbtController(
         TABLE,
         seed,
@@ -117,12 +117,12 @@ def train(variant: str, learning_rate: float, seed: int) -> Result:
 
 
 def best_score(variant: str, learning_rate: float, seed: int) -> float:
-    """Q of the better member at the end."""
+    """Returns Q of the better member at the end."""
     return max(q for q in train(variant, learning_rate, seed).objectives if q is not None)
 
 
 def main(seeds: int = 30) -> None:
-    """Medians over seeds."""
+    """Print medians over seeds."""
     for variant in VARIANTS:
         scores = [median(best_score(variant, rate, s) for s in range(seeds)) for rate in (0.01, 0.02)]
         print(f"{variant:26} Q = {scores[0]:.4f} (rate 0.01)  {scores[1]:.4f} (rate 0.02)")

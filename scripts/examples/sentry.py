@@ -14,21 +14,21 @@ from numpy.typing import NDArray
 
 Act = Callable[[Mapping[str, NDArray[Any]], NDArray[np.bool_]], NDArray[Any]]
 ATTACK = 3
-"""Component of an action that is the trigger, after walking, strafing and turning; in each 0 is to do nothing."""
+"""Index of the trigger in an action, after walking, strafing and turning; 0 in a component does nothing."""
 
 
 def sentry(spec: Any) -> Act:
-    """It shoots where it came into the world."""
+    """Returns a player that stands where it appeared and shoots."""
     return standing(spec, attacks=True)
 
 
 def statue(spec: Any) -> Act:
-    """It waits to be shot."""
+    """Returns a player that does nothing."""
     return standing(spec, attacks=False)
 
 
 def standing(spec: Any, *, attacks: bool) -> Act:
-    """Make a player that stands."""
+    """Returns a player that stands."""
 
     def act(_obs: Mapping[str, NDArray[Any]], first: NDArray[np.bool_]) -> NDArray[np.int32]:
         action = np.zeros((len(first), spec.action.components), np.int32)

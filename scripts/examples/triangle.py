@@ -1,4 +1,4 @@
-"""The triangle learning rate (Ray Tune's benchmark of adaptive rates): what is best changes on the way.
+"""The triangle learning rate (Ray Tune's benchmark of adaptive rates): the best rate changes during training.
 
     python scripts/examples/triangle.py
 
@@ -26,13 +26,13 @@ TABLE = {"learning_rate": HyperSpec("learning_rate", 0.001, 0.0001, 0.02, "linea
 
 
 def optimal_rate(accuracy: float) -> float:
-    """The triangle."""
+    """Returns the best rate at an accuracy: the triangle."""
     height = 1 - abs(accuracy - PEAK) / PEAK
     return min(HIGHEST, max(LOWEST, HIGHEST * height))
 
 
 class Triangle:
-    """A number that is called accuracy."""
+    """A number, called accuracy."""
 
     def __init__(self, seed: int, index: int) -> None:
         self.rng = Random(f"{seed}.{index}")
@@ -49,11 +49,11 @@ class Triangle:
         self.accuracy = min(GOAL, max(0.0, self.accuracy + NOISE * self.rng.gauss(0, 1)))
 
     def evaluate(self) -> float:
-        """Accuracy."""
+        """Returns the accuracy."""
         return self.accuracy
 
     def state(self) -> float:
-        """Accuracy; noise stays the member's own."""
+        """Returns the accuracy; the noise stays the member's own."""
         return self.accuracy
 
     def load(self, state: float) -> None:
@@ -62,9 +62,9 @@ class Triangle:
 
 
 def train(method: str, seed: int, *, steps: int = STEPS, members: int = MEMBERS) -> Result:
-    """One run by `pbt` (Ray's defaults) or by `random` search: rates from the same prior, held constant."""
+    """Train by `pbt` (Ray's defaults) or by `random` search: rates from the same prior, held constant."""
     controller = (
-        RandomSearch(TABLE, seed, frames=steps)
+        RandomSearch(TABLE, seed, phase_frames=steps)
         if method == "random"
         else PbtController(
             TABLE,
@@ -78,19 +78,19 @@ def train(method: str, seed: int, *, steps: int = STEPS, members: int = MEMBERS)
 
 
 def best(result: Result) -> float:
-    """Accuracy of the best member."""
+    """Returns the accuracy of the best member."""
     return max(accuracy for accuracy in result.objectives if accuracy is not None)
 
 
 def schedule(result: Result) -> list[tuple[float, float]]:
-    """(accuracy at the end, rate) of every stretch of constant rate that made the best member, below the goal."""
+    """Returns (accuracy at the end, rate) of each stretch of constant rate behind the best member, below the goal."""
     assert result.best is not None
     line = [(result.lineage.objectives[n.key], n) for n in result.lineage.ancestry(result.best)]
     return [(accuracy, node.values["learning_rate"]) for accuracy, node in line if accuracy < GOAL]
 
 
 def main() -> None:
-    """Ten seeds of each, and one schedule that PBT found."""
+    """Print ten seeds of each method, and one schedule that PBT found."""
     for method in ("random", "pbt"):
         accuracies = sorted(best(train(method, seed)) for seed in range(10))
         reached = sum(accuracy >= GOAL for accuracy in accuracies)

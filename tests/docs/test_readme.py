@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from pbt_rl.algos.models import make_model
-from pbt_rl.cli import parse_train
+from pbt_rl.cli.train import parse_train
 from pbt_rl.envs.base import private_step_arrays
 from pbt_rl.envs.registry import EnvOptions, make_unit, probe
 
@@ -83,7 +83,7 @@ def test_the_encoder_example_makes_a_network(examples):
 
 def test_the_examples_name_the_command_that_uses_them():
     comments = re.findall(r"^# my_\w+\.py:   pbt-rl train (.*)$", README, re.MULTILINE)
-    assert comments == ["--env gym/CartPole-v1 --model.encoder my_net:small", "--env gym/my_env:Walk-v0"]
+    assert comments == ["--env gym/my_env:Walk-v0", "--env gym/CartPole-v1 --model.encoder my_net:small"]
 
 
 def commands():
@@ -98,7 +98,7 @@ def test_the_quick_start_commands_are_understood(command):
 
 def test_the_options_of_the_table_exist(capsys):
     with pytest.raises(SystemExit):
-        parse_train(["--env", "toy/identity", "--help"])
+        parse_train(["--env", "toy/identity", "--help-all"])
     known = set(re.findall(r"--[a-z][a-z.-]*", capsys.readouterr().out))
     table = [line.split("|")[1] for line in README.splitlines() if line.startswith("| `--")]
     named = {option for cell in table for option in re.findall(r"--[a-z][a-z.-]*", cell)}
@@ -107,11 +107,28 @@ def test_the_options_of_the_table_exist(capsys):
 
 
 def test_files_that_are_named_exist():
-    reading = README.split("## Read the code in this order")[1].split("## Goals")[0]
-    folder = ""
-    for name in re.findall(r"`([\w/]+(?:\.py|/))`", reading):
-        path = ROOT / name if "/" in name else ROOT / folder / name
-        folder = str(path.parent.relative_to(ROOT)) if path.suffix else name
-        assert path.exists(), name
-    for link in re.findall(r"\]\((docs/[^)]+)\)", README):
-        assert (ROOT / link).is_file(), link
+    folders = re.findall(r"`([a-z_/]+/)`", README.split("| folder | holds |")[1].split("\n\n")[0])
+    assert {"envs/", "algos/", "pbt_rl/wire/", "pbt_rl/tune/"} <= set(folders)
+    for name in folders:
+        assert (ROOT / name).is_dir(), name
+
+
+LINKING = ("README.md", "CONTRIBUTING.md", *(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")))
+
+
+@pytest.mark.parametrize("page", LINKING)
+def test_links_lead_to_files_and_headings(page):
+    folder, text = (ROOT / page).parent, (ROOT / page).read_text(encoding="utf-8")
+    for link in re.findall(r"\]\(([^)]+)\)", text):
+        if "://" in link:
+            continue
+        name, _, heading = link.partition("#")
+        target = folder / name if name else ROOT / page
+        assert target.exists(), link
+        if heading:
+            assert heading in anchors(target.read_text(encoding="utf-8")), link
+
+
+def anchors(text):
+    titles = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^a-z0-9 -]", "", title.lower()).replace(" ", "-") for title in titles}

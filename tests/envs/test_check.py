@@ -1,4 +1,4 @@
-"""`pbt-rl envs check`: every mistake that it knows is found in an environment that makes it, and in no other."""
+"""`pbt-rl envs check`: every mistake is found in an environment that makes it, and in no other."""
 
 import random
 import re
@@ -228,7 +228,7 @@ def test_an_environment_without_mistakes_has_none(found):
     [
         (NoObjective, 'reward shaping but no info["true_objective"]'),
         (ObjectiveAtSomeEnds, r'info["true_objective"] is missing at \d+ of 22 episode ends'),
-        (WrongType, "observation 'obs' has dtype float64, its space says float32"),
+        (WrongType, "observation 'obs' has dtype float64, its space has float32"),
         (NotFinite, "at step 7: .*the reward must be finite, got inf"),
         (NaNSeen, "at step 3: .*got NaN or infinity"),
         (ShapeDrifts, r"at step 5: .*expected shape \(2,\), got shape \(1,\)"),
@@ -245,7 +245,7 @@ def test_an_environment_without_mistakes_has_none(found):
         (ShapingRaises, "set_reward_shaping raised TypeError: no other cost"),
         (MaskUnused, 'info["action_mask"] is given but not used: set metadata'),
         (NothingAllowed, "the action mask never allows anything"),
-        (Raises, "at step 7: it raised RuntimeError\n(?s:.*)test_env_check.py(?s:.*)lost the server"),
+        (Raises, "at step 7: it raised RuntimeError\n(?s:.*)test_check.py(?s:.*)lost the server"),
     ],
 )
 def test_a_mistake_is_found_alone(found, kind, said):
@@ -266,7 +266,7 @@ def test_a_mistake_is_found_alone(found, kind, said):
         (AllAllowed, "the action mask never forbade anything"),
     ],
 )
-def test_what_may_be_meant_so_is_noted(found, kind, said):
+def test_possibly_intended_findings_are_notes(found, kind, said):
     report = found(kind)
     assert report.mistakes == []
     assert any(said in note for note in report.notes), report.notes

@@ -6,8 +6,7 @@ from importlib.metadata import EntryPoint
 import gymnasium
 import pytest
 
-from pbt_rl.envs import custom as own
-from pbt_rl.envs import registry
+from pbt_rl.envs import custom, registry
 from pbt_rl.envs.base import EnvSetupError, default_shaping_source
 from pbt_rl.envs.registry import EnvOptions, keywords, make_unit, probe, recipe
 from pbt_rl.envs.shaping import frames_per_step
@@ -63,10 +62,10 @@ number = 3
 
 @pytest.fixture(autouse=True)
 def module(tmp_path, monkeypatch):
-    (tmp_path / "own_of_a_test.py").write_text(MODULE)
+    (tmp_path / "custom_of_a_test.py").write_text(MODULE)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "own_of_a_test", raising=False)
+    monkeypatch.delitem(sys.modules, "custom_of_a_test", raising=False)
 
 
 def options(*pairs):
@@ -74,16 +73,16 @@ def options(*pairs):
 
 
 def test_a_factory_of_a_module_is_called_with_the_options():
-    spec = probe("own_of_a_test:make_env", options("size=6", "name=a b"))
-    assert (spec.env_id, spec.action.nvec) == ("own_of_a_test:make_env", (6,))
-    import own_of_a_test
+    spec = probe("custom_of_a_test:make_env", options("size=6", "name=a b"))
+    assert (spec.env_id, spec.action.nvec) == ("custom_of_a_test:make_env", (6,))
+    import custom_of_a_test
 
-    assert own_of_a_test.made == [(6, "a b")]
+    assert custom_of_a_test.made == [(6, "a b")]
     unit = make_unit(spec.env_id, 3, 0, options("size=6"), default_shaping_source(spec))
     assert unit.spec == spec
-    assert len(own_of_a_test.made) == 4  # one a row, none thrown away
-    assert probe("own_of_a_test:Group.env", EnvOptions()).action.nvec == (4,)
-    assert recipe("own_of_a_test:make_env")["model.encoder"] == "mlp"
+    assert len(custom_of_a_test.made) == 4  # one a row, none thrown away
+    assert probe("custom_of_a_test:Group.env", EnvOptions()).action.nvec == (4,)
+    assert recipe("custom_of_a_test:make_env")["model.encoder"] == "mlp"
 
 
 def test_values_are_json_where_they_can_be():
@@ -106,9 +105,9 @@ def test_options_reach_gym_and_are_refused_elsewhere():
 
 
 def test_an_installed_entry_point_is_found_by_name_and_takes_a_level(monkeypatch):
-    point = EntryPoint("mine", "own_of_a_test:make_level", own.GROUP)
-    monkeypatch.setattr(own, "entry_points", lambda group: [point] if group == own.GROUP else [])
-    monkeypatch.setattr(registry, "entry_points", lambda group: [point] if group == own.GROUP else [])
+    point = EntryPoint("mine", "custom_of_a_test:make_level", custom.GROUP)
+    monkeypatch.setattr(custom, "entry_points", lambda group: [point] if group == custom.GROUP else [])
+    monkeypatch.setattr(registry, "entry_points", lambda group: [point] if group == custom.GROUP else [])
     assert registry.plugins() == ("mine",)
     assert probe("mine", EnvOptions()).frame_skip == 1
     assert probe("mine/fast", options("size=5")) == probe("mine/fast", options("size=5"))
@@ -117,26 +116,29 @@ def test_an_installed_entry_point_is_found_by_name_and_takes_a_level(monkeypatch
 
 
 def test_shaping_is_found_below_wrappers():
-    assert probe("own_of_a_test:make_shaped", EnvOptions()).shaping == {"bait": 1.2}
+    assert probe("custom_of_a_test:make_shaped", EnvOptions()).shaping == {"bait": 1.2}
 
 
 @pytest.mark.parametrize(
     ("env_id", "message"),
     [
         ("no_such_module:make_env", "no module 'no_such_module' in the working directory"),
-        ("own_of_a_test.py:make_env", "write module:factory, such as own_of_a_test:make_env"),
-        ("own_of_a_test:make_evn", "has no 'make_evn'; did you mean make_env"),
-        ("own_of_a_test:number", "is int, not a function"),
-        ("own_of_a_test:nothing", "returned builtins.NoneType, not an environment: return a gymnasium.Env"),
+        ("custom_of_a_test.py:make_env", "write module:factory, such as custom_of_a_test:make_env"),
+        ("custom_of_a_test:make_evn", "has no 'make_evn'; did you mean make_env"),
+        ("custom_of_a_test:number", "is int, not a function"),
         (
-            "own_of_a_test:ParallelEnv",
-            "returned own_of_a_test.ParallelEnv, not an environment: .* a PettingZoo ParallelEnv",
+            "custom_of_a_test:nothing",
+            "returned builtins.NoneType, not an environment: return a gymnasium.Env",
         ),
-        ("own_of_a_test:fixed_vector", "3 rows where 1 are needed: give it the parameter num_envs"),
+        (
+            "custom_of_a_test:ParallelEnv",
+            "returned custom_of_a_test.ParallelEnv, not an environment: .* a PettingZoo ParallelEnv",
+        ),
+        ("custom_of_a_test:fixed_vector", "3 rows, but 1 are needed: give it the parameter num_envs"),
         ("nowhere", "'nowhere' names no environment.*module:factory for your own"),
     ],
 )
-def test_what_cannot_be_used_is_named_with_a_remedy(env_id, message):
+def test_unusable_environments_are_reported_with_a_remedy(env_id, message):
     with pytest.raises(EnvSetupError, match=message):
         probe(env_id, EnvOptions())
 
@@ -145,12 +147,12 @@ def test_an_option_that_the_factory_does_not_take_is_named_with_those_it_takes()
     with pytest.raises(
         EnvSetupError, match="unexpected keyword argument 'sice'; its options are: size=4, name"
     ):
-        probe("own_of_a_test:make_env", options("sice=3"))
+        probe("custom_of_a_test:make_env", options("sice=3"))
 
 
-def test_what_the_factory_or_its_module_raises_passes_through(tmp_path):
+def test_exceptions_of_the_factory_or_its_module_pass_through(tmp_path):
     with pytest.raises(RuntimeError, match="no licence"):
-        probe("own_of_a_test:fails", EnvOptions())
+        probe("custom_of_a_test:fails", EnvOptions())
     (tmp_path / "needs_more.py").write_text("import a_package_that_is_missing\n")
     with pytest.raises(ModuleNotFoundError, match="a_package_that_is_missing"):
         probe("needs_more:make_env", EnvOptions())
@@ -158,11 +160,11 @@ def test_what_the_factory_or_its_module_raises_passes_through(tmp_path):
 
 def test_environments_that_are_made_unalike_are_refused():
     with pytest.raises(EnvSetupError, match="two environments differ in their spaces"):
-        make_unit("own_of_a_test:changing", 2, 0, EnvOptions(), lambda _row: (0, {}))
+        make_unit("custom_of_a_test:changing", 2, 0, EnvOptions(), lambda _row: (0, {}))
 
 
 def test_a_vector_has_as_many_rows_as_are_needed():
-    spec = probe("own_of_a_test:make_vec", options("size=3"))
+    spec = probe("custom_of_a_test:make_vec", options("size=3"))
     unit = make_unit(spec.env_id, 5, 0, options("size=3"), default_shaping_source(spec))
     assert isinstance(unit, VectorUnit)
     assert (unit.rows, unit.spec) == (5, spec)

@@ -1,4 +1,4 @@
-"""DeepMind Lab as units: on the real engine where it is installed, else on the stand-in."""
+"""DeepMind Lab as units: on the real engine if it is installed, else on the stand-in."""
 
 import signal
 import subprocess
@@ -12,7 +12,9 @@ import pytest
 from pbt_rl.envs.base import LAST, EnvSetupError, cpu_clock, private_step_arrays
 from pbt_rl.envs.dmlab import process as dmlab_process
 from pbt_rl.envs.dmlab.levels import ACTIONS, LEVELS
-from pbt_rl.envs.dmlab.unit import DmlabOptions, LabUnit, level_scripts, pool_seed, probe, row_setup
+from pbt_rl.envs.dmlab.options import DmlabOptions
+from pbt_rl.envs.dmlab.setup import level_scripts, pool_seed, row_setup
+from pbt_rl.envs.dmlab.unit import LabUnit, probe
 from pbt_rl.envs.text_hash import hash_words
 from tests.helpers.dmlab_module import (
     REAL,
@@ -171,7 +173,7 @@ def test_levels_with_a_data_set_have_colours_instead():
         played.random(5)
 
 
-def test_a_probe_finds_what_is_wrong_with_a_level_and_its_settings():
+def test_a_probe_finds_bad_levels_and_settings():
     assert probe("dmlab30", DmlabOptions(), {}).tasks[3] == "rooms_watermaze"
     assert probe("tests/empty_room_test", DmlabOptions(), {})
     with pytest.raises(EnvSetupError, match=r"dmlab/nowhere cannot be used: RuntimeError: Failed to init"):
@@ -244,7 +246,7 @@ def test_no_two_engines_share_a_folder(lab):  # noqa: F811
 
 
 @standin_only
-def test_a_slow_reset_holds_up_nobody(monkeypatch):
+def test_a_slow_reset_delays_no_other_row(monkeypatch):
     monkeypatch.setenv("DMLAB_STANDIN_RESET", "0.8")
     with Played("skymaze_irreversible_path_hard", rows=2, background_resets=True) as played:
         while played.step(FORWARD)["first"].any():  # both play
@@ -354,7 +356,7 @@ def test_graphics_cards_take_turns(lab):  # noqa: F811
         ("reset:2:hang", 10**6, RuntimeError, "the engine hangs: no answer for 1 s"),
     ],
 )
-def test_trouble_is_told_in_the_engines_words(monkeypatch, trouble, steps, error, words):
+def test_failures_are_reported_with_the_engines_message(monkeypatch, trouble, steps, error, words):
     monkeypatch.setenv("DMLAB_STANDIN_TROUBLE", trouble)
 
     def play():
@@ -372,11 +374,12 @@ def test_trouble_is_told_in_the_engines_words(monkeypatch, trouble, steps, error
 
 @standin_only
 @pytest.mark.parametrize("victim", ["owner", "row", "janitor"])
-def test_whatever_is_killed_nothing_is_left(lab, tmp_path, victim):  # noqa: F811
+def test_no_process_or_folder_is_left_after_a_kill(lab, tmp_path, victim):  # noqa: F811
     code = f"""
 import numpy as np, time
 from pbt_rl.envs.base import private_step_arrays
-from pbt_rl.envs.dmlab.unit import DmlabOptions, LabUnit
+from pbt_rl.envs.dmlab.options import DmlabOptions
+from pbt_rl.envs.dmlab.unit import LabUnit
 unit = LabUnit("{SHORT}", 2, 0, DmlabOptions(), {{}}, lambda _row: (0, {{"gain_scale": 5.0, "loss_scale": 0.3}}))
 out = private_step_arrays(unit.spec, 2)
 unit.reset(out)

@@ -1,4 +1,4 @@
-"""The rules of the module that our code rests on: of the stand-in, and of the real one where it is installed."""
+"""The rules of the module that the code relies on: of the stand-in, and of the real one if it is installed."""
 
 from pathlib import Path
 
@@ -109,7 +109,7 @@ def test_after_the_end_there_is_no_observation(make):
     assert game.reset(seed=2)
 
 
-def test_a_map_is_asked_for_and_given_under_the_same_key(make, tmp_path):
+def test_a_map_is_fetched_and_written_under_the_same_key(make, tmp_path):
     class Cache:
         def __init__(self):
             self.files, self.fetched = {}, []
@@ -133,7 +133,7 @@ def test_a_map_is_asked_for_and_given_under_the_same_key(make, tmp_path):
     assert set(cache.fetched) == set(cache.files)
 
 
-def test_what_the_cache_raises_comes_out_of_reset(make):
+def test_exceptions_of_the_cache_come_out_of_reset(make):
     class Broken:
         def fetch(self, key, path):
             raise OSError("no disk")
@@ -153,7 +153,7 @@ def test_a_lab_makes_its_folder_in_tmpdir_and_removes_it(make, monkeypatch, tmp_
     assert game.close() is False
 
 
-def test_a_folder_that_a_lab_is_told_is_used_as_it_is(make, tmp_path):
+def test_a_given_folder_is_used_as_it_is(make, tmp_path):
     folder = tmp_path / "told"
     folder.mkdir()
     make("contributed/dmlab30/explore_goal_locations_small", temp_folder=str(folder)).reset(seed=5)

@@ -56,7 +56,7 @@ class Played:
         return {name: np.stack([step[name] for step in self.steps]) for name in self.steps[0]}
 
     def variable(self, row, name):
-        """As row's own engine says it (the first game's)."""
+        """As reported by the row's own engine (the first game's)."""
         return self.unit._pairs[0].games[row].get_game_variable(getattr(VARIABLE, name))
 
     def __enter__(self):
@@ -92,7 +92,7 @@ def test_equal_seeds_give_equal_games_which_end_truncated_for_both_and_begin_ane
 
 
 def test_each_side_is_paid_for_its_own_events_and_ranked_by_its_frags():
-    """Random rockets kill who fires them."""
+    """Random rockets kill the players that fire them."""
     with Played(
         "duel", limit=600, shaping={0: {"suicide": -1.0}, 1: {"death": -2.0, "ammo_spent": 0.1}}
     ) as played:
@@ -149,7 +149,7 @@ def test_a_port_that_is_taken_is_left_alone_and_none_at_all_is_an_error(monkeypa
 
 
 @pytest.mark.slow
-def test_both_sides_feel_what_they_press_in_the_second_tic():
+def test_buttons_of_both_sides_take_effect_in_the_second_tic():
     pair = doom_pair.Pair("multi_duel", ["TURN_LEFT"], 0)
     try:
         pair.begin()
@@ -167,7 +167,7 @@ def test_both_sides_feel_what_they_press_in_the_second_tic():
 
 
 @pytest.mark.slow
-def test_who_was_killed_by_the_others_arrival_gets_another_start(monkeypatch):
+def test_a_player_killed_by_the_others_arrival_starts_again(monkeypatch):
     deaths, real = [], doom_pair._new_episode
 
     def watched(game):

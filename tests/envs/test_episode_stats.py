@@ -12,7 +12,7 @@ from pbt_rl.wire.mailbox import Mailbox
 
 
 class Counted(Identity):
-    """Episodes of 3 steps that say which one they are, the second also something else."""
+    """Episodes of 3 steps numbered in a statistic; the second has another statistic too."""
 
     def __init__(self, stats=None):
         super().__init__(length=3)
@@ -58,7 +58,7 @@ def test_statistics_come_with_the_episode_that_they_are_of(mode):
     box.close()
 
 
-def test_who_gives_none_has_none_in_poisoned_and_in_fresh_memory():
+def test_without_statistics_there_are_none_in_poisoned_and_fresh_memory():
     unit = unit_of(lambda: Identity(length=3))
     box = Mailbox.create(unit.spec, unit.rows, "test")
     assert read_stats(box.step, 0) == {}, "a unit that never writes them"

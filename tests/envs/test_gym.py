@@ -188,14 +188,14 @@ def test_a_reset_that_breaks_the_contract_is_named():
         unit_of(env)
 
 
-def test_a_missing_key_is_named_with_what_is_there():
+def test_a_missing_key_is_named_with_the_given_keys():
     space = spaces.Dict({"eye": spaces.Dict({"left": VECTOR}), "ear": VECTOR})
     env = Scripted(start={"eye": {"right": np.zeros(2)}, "ear": np.zeros(2)}, observation_space=space)
     with pytest.raises(EnvSetupError, match=r"gym/Scripted-v0.*'eye.left'.*key 'left'.*\['right'\]"):
         unit_of(env)
 
 
-def test_what_the_environment_itself_raises_passes_through():
+def test_exceptions_of_the_environment_pass_through():
     unit, out = unit_of(Scripted([]))
     with pytest.raises(IndexError):
         step(unit, out)
@@ -250,7 +250,7 @@ def test_observation_dicts_become_flat_names():
         (spaces.Discrete(4), 3, ArraySpec((4,), "float32")),
     ],
 )
-def test_an_array_arrives_as_its_spec_says(space, obs, spec):
+def test_an_array_arrives_in_the_form_of_its_spec(space, obs, spec):
     got_spec, array = read(space, obs)["obs"]
     assert got_spec == spec
     assert (array.shape, array.dtype) == (spec.shape, spec.dtype)
@@ -287,7 +287,7 @@ def test_names_that_flatten_to_the_same_are_refused():
         obs_leaves(space, "x")
 
 
-def test_discrete_actions_start_where_the_space_says():
+def test_discrete_actions_start_at_the_start_of_the_space():
     space = spaces.Discrete(3, start=-1)
     assert action_spec(space, "x").nvec == (3,)
     assert [action_decoder(space)(np.array([a], np.int32)) for a in range(3)] == [-1, 0, 1]

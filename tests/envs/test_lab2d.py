@@ -64,7 +64,7 @@ def test_apples_are_paid_to_the_player_that_eats_them():
     unit.close()
 
 
-def test_the_limit_of_time_cuts_and_what_the_level_ends_is_terminated():
+def test_the_time_limit_truncates_and_the_levels_end_terminates():
     unit, out = unit_of("commons_harvest", 2, episodeLengthFrames=7)
     play(unit, out, 7)
     assert out.truncated.all()
@@ -96,7 +96,7 @@ def test_actions_are_counted_from_the_least():
 
 
 def test_nested_settings_reach_the_level():
-    """Zapped players lose 50, unless the level is told otherwise."""
+    """Zapped players lose 50, unless a setting changes that."""
     nested = {"avatars": {"player": {"%default": {"rewardForBeingZapped": 0}}}}
     least = []
     for settings in ({}, nested):
@@ -131,7 +131,7 @@ def test_equal_seeds_give_equal_worlds():
         ("commons_harvest", {"apples": 3}, r"Invalid setting: apples = \"3\""),
     ],
 )
-def test_what_a_level_does_not_take(level, settings, said):
+def test_unusable_settings_are_one_clear_error(level, settings, said):
     with pytest.raises(EnvSetupError, match=said) as error:
         registry.probe(f"dmlab2d/{level}", EnvOptions(keywords=settings))
     assert "\n" not in str(error.value)

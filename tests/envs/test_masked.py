@@ -13,7 +13,7 @@ from pbt_rl.envs.vector import VectorUnit
 
 
 class InInfo(Masked):
-    """The toy with its mask in the info dict; none at an episode's end, where nobody needs it."""
+    """The toy with its mask in the info dict; none at an episode's end, when it is not needed."""
 
     metadata = {"action_mask": True}  # noqa: RUF012 - as Gymnasium has it
 
@@ -71,7 +71,7 @@ UNITS = {
 
 
 @pytest.mark.parametrize("kind", UNITS)
-def test_who_obeys_the_mask_never_acts_against_it(kind):
+def test_actions_that_obey_the_mask_are_all_allowed(kind):
     unit = UNITS[kind]()
     assert unit.spec.obs[ACTION_MASK] == ArraySpec((4,), "uint8")
     history = play(unit)  # an action against the mask would raise
@@ -83,7 +83,7 @@ def test_who_obeys_the_mask_never_acts_against_it(kind):
     assert 4 < returns.mean() < 7
 
 
-def test_the_toy_refuses_what_its_mask_forbids():
+def test_the_toy_refuses_forbidden_actions():
     unit = unit_of(Masked, rows=1)
     out = private_step_arrays(unit.spec, 1)
     unit.reset(out)
@@ -93,7 +93,7 @@ def test_the_toy_refuses_what_its_mask_forbids():
         unit.step(np.array([[forbidden[0]]], np.int32), out)
 
 
-def test_the_toys_best_score_is_what_it_says():
+def test_the_toys_best_score_is_the_documented_one():
     unit = unit_of(Masked, rows=2)
     out, ended = private_step_arrays(unit.spec, 2), []
     unit.reset(out)

@@ -1,4 +1,4 @@
-"""SlotAssigner as rows: nothing is lost or given to the wrong row, whoever sits where and whenever that changes."""
+"""Seats as rows: no step is lost or delivered to the wrong row under any matchup, whenever it changes."""
 
 import numpy as np
 import pytest
@@ -82,12 +82,12 @@ def ledger():
     unit.close()
 
 
-def test_it_can_be_told_who_sits_where(ledger):
+def test_it_follows_matchups(ledger):
     assert isinstance(ledger[0], Seated)
 
 
 def test_every_action_and_reward_is_its_own_rows(ledger):
-    """Random matchups that change at random moments; each row's action says who and when it was."""
+    """Random matchups that change at random moments; each row's action encodes the row and the step."""
     unit, log = ledger
     rng = np.random.default_rng(0)
     matchup = [0, np.arange(ROWS).reshape(-1, SEATS)]

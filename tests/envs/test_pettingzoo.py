@@ -7,7 +7,7 @@ from gymnasium import spaces
 from pbt_rl.envs import registry
 from pbt_rl.envs.base import EnvSetupError, default_shaping_source, private_step_arrays, read_stats
 from pbt_rl.envs.multi_agent import MultiAgentUnit
-from pbt_rl.envs.pettingzoo import table_of
+from pbt_rl.envs.pettingzoo.tables import table_of
 from pbt_rl.envs.registry import EnvOptions
 
 pytest.importorskip("pettingzoo")
@@ -186,7 +186,7 @@ def steps_of(env, count):
 
 
 def masks_of(env, count):
-    """Who is to move, and how many choices each has, before each step."""
+    """The agent to move, and each agent's number of choices, before each step."""
     unit = MultiAgentUnit(lambda: table_of("own", env), 2, 0, lambda _row: (0, {}))
     out = private_step_arrays(unit.spec, 2)
     unit.reset(out)
@@ -209,7 +209,7 @@ def test_agents_that_leave_wait_for_the_others():
     assert [read_stats(out, row) for row in (0, 1)] == [{}, {"moves": 1.0}]
 
 
-def test_who_leaves_shows_its_last_observation():
+def test_an_agent_that_leaves_shows_its_last_observation():
     with pytest.raises(EnvSetupError, match="an observation of b is missing"):
         steps_of(Alone(quiet=True), 3)
 

@@ -1,4 +1,4 @@
-"""Toys: the best and the random score are what their classes say, and the broken ones break."""
+"""Toys: the best and the random score are those of their docstrings, and the broken ones break."""
 
 import numpy as np
 import pytest
@@ -51,7 +51,7 @@ def test_memory_needs_the_cue_and_random_earns_a_quarter():
     assert objectives("memory", uniform(4), steps=4000).mean() == pytest.approx(0.25, abs=0.05)
 
 
-def test_memory_shows_the_cue_at_first_only_and_asks_after_the_delay():
+def test_memory_shows_the_cue_at_first_only_and_the_question_after_the_delay():
     obs, _, first, done, _ = play("memory?delay=3", uniform(4), rows=1, steps=20)
     cue, asked = obs[:, 0, :4].any(1), obs[:, 0, 4] == 1
     assert (cue == first[:, 0]).all()

@@ -52,7 +52,7 @@ def play(unit, out, steps, seed=1):
     return {name: np.stack([step[name] for step in history]) for name in history[0]}
 
 
-def test_a_next_step_vector_delivers_what_single_environments_do():
+def test_a_next_step_vector_equals_single_environments():
     unit, env, out = vector_unit(Counting, 3, AutoresetMode.NEXT_STEP)
     single = GymUnit("m:f", Counting, 3, 0, lambda _row: (0, {}))
     single_out = private_step_arrays(single.spec, 3)
@@ -202,7 +202,7 @@ def test_a_vector_that_breaks_its_contract_is_named(change, message):
         play(unit, out, 30)
 
 
-def test_what_comes_with_a_reset_is_none_of_the_episodes():
+def test_the_values_of_a_reset_belong_to_no_episode():
     def pay(answer):
         starts = answer[0][:, 2] == 0
         answer[1], answer[2] = answer[1] + 5.0 * starts, answer[2] | starts
@@ -231,7 +231,7 @@ def test_an_objective_counts_where_its_mask_is_set():
     assert out.objective.tolist() == [0.25, 15]
 
 
-def test_a_vector_must_say_how_it_resets():
+def test_a_vector_must_declare_its_autoreset_mode():
     env = SyncVectorEnv([Counting])
     del env.metadata["autoreset_mode"]
     with pytest.raises(EnvSetupError, match=r"autoreset_mode.*NEXT_STEP, SAME_STEP or DISABLED"):

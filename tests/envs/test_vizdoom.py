@@ -1,4 +1,4 @@
-"""Doom scenarios on the real engine: what a step says, seeds, shaping, the clock, and that no game is left behind."""
+"""Doom scenarios on the real engine: steps, seeds, shaping, the clock, and that no game is left behind."""
 
 import os
 import signal
@@ -136,7 +136,7 @@ def test_against_bots_a_death_ends_no_episode_and_the_new_life_is_no_event():
         ("defend_the_line", "hit", {"HITCOUNT": 1}),
     ],
 )
-def test_a_coefficient_pays_for_what_the_game_counts(name, event, sums):
+def test_a_coefficient_pays_per_event(name, event, sums):
     with Played(name, seed=3, **{event: -0.5}) as played:
         first = {v: played.variable(v) for v in sums}
         rng = np.random.default_rng(0)
@@ -176,7 +176,7 @@ def test_new_shaping_waits_for_the_next_episode():
         assert played.steps[-1]["shaping_version"][0] == 7
 
 
-def test_the_picture_reads_every_row_and_column_and_keeps_what_is_flat():
+def test_the_picture_reads_every_row_and_column_and_keeps_flat_areas():
     out = np.zeros(PICTURE, np.uint8)
     height, width = SCREEN
     shrink(np.full((3, height, width), 201, np.uint8), out)

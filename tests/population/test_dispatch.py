@@ -112,6 +112,10 @@ def test_a_donor_that_changes_itself_is_remembered_first(desk):
     ]
 
 
+def test_a_member_that_copies_itself_needs_no_remembered_state(desk):
+    assert desk.enact(replace(0, 0)) == [(0, "edit", 0, "copy", 0, None)]
+
+
 def test_what_the_controller_remembers_is_kept_before_and_dropped_after(desk):
     assert desk.enact(Mutate(1, VALUES, ""), remembered=[(1, 0), (2, 0)]) == [
         (1, RememberMember(1, 0)),

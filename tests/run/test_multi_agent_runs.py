@@ -12,7 +12,7 @@ from pbt_rl.config import Config
 from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec, private_step_arrays
 from pbt_rl.errors import ConfigError
 from pbt_rl.plan import Machine, make_plan
-from pbt_rl.play.matches import RandomPlayer, play_games, rows_of_seats, wilson
+from pbt_rl.play.against import RandomPlayer, play_games, rows_of_seats, wilson
 from pbt_rl.run.resolved import ResolvedRun
 from tests.helpers.runs import start, train
 
@@ -93,7 +93,7 @@ def test_an_asynchronous_run_with_a_killed_actor_and_replacements_learns_its_own
     assert len(matchups) > 4
     seats = np.array([event["games"] for event in matchups]).sum(2)
     assert (seats == seats[0, 0]).all(), "everybody sits in equally many seats, always"
-    assert start(tmp_path, "replay", "runs/x").wait() == 0
+    assert start(tmp_path, "audit", "runs/x").wait() == 0
 
 
 SERIAL = (
@@ -173,7 +173,7 @@ def test_games_against_others(pbt_rl, played, against):
             "'nobody' cannot be used: write random, the folder of a run (RUN or RUN@FRAMES), or module:factory",
         ),
         ("runs/x@7", "nothing was kept at 7 frames; kept: 800, 1600, 2400"),
-        ("lefty2:wrong_shape", "answered an array of shape (8,): give [N, A] = (8, 1) actions"),
+        ("lefty2:wrong_shape", "returned an array of shape (8,): give [N, A] = (8, 1) actions"),
         ("lefty2:no_function", "returned int: return a function of (observations, first)"),
         ("lefty2:missing", "has no 'missing'"),
     ],

@@ -1,7 +1,7 @@
-"""`pbt-rl eval RUN --against ...`: a trained member plays others at the same tables, in every seat equally often.
+"""`pbt-rl eval RUN --against ...`: a trained member plays games against others, in every seat equally often.
 
-Opponents are another run's member (or an earlier state of the same run), uniformly random actions, or a policy of
-one's own. Of a game of more than two seats the member plays one, its opponent all others.
+Opponents are another run's member (or an earlier state of the same run), uniformly random actions, or a custom
+policy. In a game of more than two seats the member plays one, its opponent all others.
 
 Axes: G games, R = G * S rows, S seats; A action components.
 """
@@ -32,42 +32,44 @@ from pbt_rl.envs.base import (
 from pbt_rl.envs.custom import find_factory
 from pbt_rl.envs.registry import make_unit, probe
 from pbt_rl.errors import ConfigError, environment_code
-from pbt_rl.play.evaluate import Player, find_member, load_pack, read_config, shares
+from pbt_rl.play.evaluate import shares
+from pbt_rl.play.policy import Player, Policy
+from pbt_rl.play.saved import find_member, load_pack, read_config
 from pbt_rl.record.folder import RunFolder
 
 MAX_GAMES = 16
 """Games that are played at once."""
 CONFIDENCE = 0.95
 Act = Callable[[Mapping[str, NDArray[Any]], NDArray[np.bool_]], NDArray[Any]]
-"""(name -> [N, ...] observations, [N] whether a game begins) -> [N, A] actions: what a policy of one's own is."""
+"""(name -> [N, ...] observations, [N] whether a game begins) -> [N, A] actions: a custom policy."""
 
 
 class Opponent(Protocol):
-    """Whoever answers rows of a step."""
+    """A player that answers rows of a step."""
 
     def act(self, step: StepArrays) -> NDArray[Any]:
-        """[N, A] actions for all N rows of the step."""
+        """Return actions [N, A] for all N rows of the step."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """Games of one player against others."""
+    """The outcome of games of one player against others."""
 
     wins: int
     draws: int
     losses: int
     objectives: tuple[float, ...]
-    """Of the player, game by game."""
+    """Objectives of the player, game by game."""
     others: tuple[float, ...]
     """Mean objective of its opponents, game by game."""
 
     @property
     def games(self) -> int:
-        """All of them."""
+        """The number of all games."""
         return self.wins + self.draws + self.losses
 
     def lines(self) -> list[str]:
-        """The result as text."""
+        """Return the result as text."""
         low, high = wilson(self.wins, self.games)
         interval = f"between {low:.1%} and {high:.1%} with {CONFIDENCE:.0%} confidence"
         score = (self.wins + self.draws / 2) / self.games
@@ -79,7 +81,7 @@ class Result:
 
 
 def wilson(successes: int, trials: int) -> tuple[float, float]:
-    """Confidence interval of a share (Wilson 1927, "Probable inference, the law of succession").
+    """Return the confidence interval of a share (Wilson 1927, "Probable inference, the law of succession").
 
     centre +- half, with z the normal quantile, n trials and p the share seen:
     centre = (p + z^2 / 2n) / (1 + z^2 / n), half = z / (1 + z^2 / n) sqrt(p (1 - p) / n + z^2 / 4n^2).
@@ -94,9 +96,9 @@ def wilson(successes: int, trials: int) -> tuple[float, float]:
 def evaluate_against(run: Path, member: str, against: str, games: int, seed: int, *, greedy: bool) -> None:
     """Play games and print who won. The number of games is rounded up so that every seat is played equally often.
 
-    against: `random`; the folder of a run, or FOLDER@FRAMES for what it kept at so many frames
-    (--save-every-frames); or `module:factory`, called with the EnvSpec, that returns an `Act`. Raises ConfigError
-    where anything of that is not there, and for an environment of one agent.
+    against: `random`; the folder of a run, or FOLDER@FRAMES for its state at this number of frames
+    (--save-every-frames); or `module:factory`, called with the EnvSpec, that returns an `Act`. Raises ConfigError if
+    any of that is missing, and for an environment of one agent.
     """
     if games < 1:
         raise ConfigError(f"--episodes {games} cannot be used: give 1 or more")
@@ -106,16 +108,12 @@ def evaluate_against(run: Path, member: str, against: str, games: int, seed: int
     number = find_member(run, member)
     spec = probe(config.env, config.env_options)
     if spec.seats == 1:
-        raise ConfigError(
-            f"--against {against} cannot be used: {config.env} has one agent, and nobody to meet"
-        )
+        raise ConfigError(f"--against {against} cannot be used: {config.env} has one agent, and no opponents")
     total = -(-games // spec.seats) * spec.seats
     tables = min(total, -(-MAX_GAMES // spec.seats) * spec.seats)
-    own_G, other_G = rows_of_seats(tables, spec.seats)
-    player = Player(
-        load_pack(config, spec, RunFolder(run).weights(number), seed), spec, len(own_G), seed, greedy=greedy
-    )
-    opponent, name = find_opponent(against, spec, len(other_G), seed + 1, greedy=greedy)
+    pack = load_pack(config, spec, RunFolder(run).weights(number), seed)
+    player = Player(Policy(pack, spec, seed, greedy=greedy))
+    opponent, name = find_opponent(against, spec, seed + 1, greedy=greedy)
     how = "greedy" if greedy else "sampled"
     print(f"member {number} of {run} against {name}: {total} games of {config.env}, {how} actions")
     unit = make_unit(spec.env_id, tables * spec.seats, seed, config.env_options, default_shaping_source(spec))
@@ -124,13 +122,13 @@ def evaluate_against(run: Path, member: str, against: str, games: int, seed: int
 
 
 def rows_of_seats(games: int, seats: int) -> tuple[list[int], list[int]]:
-    """Rows of the player, who sits in seat g % S of game g, and rows of the others."""
-    own = [g * seats + g % seats for g in range(games)]
-    return own, [row for row in range(games * seats) if row not in set(own)]
+    """Return the rows of the player, which has seat g % S of game g, and the rows of the others."""
+    rows = [g * seats + g % seats for g in range(games)]
+    return rows, [row for row in range(games * seats) if row not in set(rows)]
 
 
 def play_games(unit: Unit, player: Opponent, opponent: Opponent, share_G: list[int]) -> Result:
-    """Play `share_G[g]` games at table g, where the player sits in seat g % S."""
+    """Play `share_G[g]` games at table g, with the player in seat g % S."""
     seats = unit.spec.seats
     sides = tuple(zip((player, opponent), rows_of_seats(len(share_G), seats), strict=True))
     step = private_step_arrays(unit.spec, unit.rows)
@@ -148,18 +146,18 @@ def play_games(unit: Unit, player: Opponent, opponent: Opponent, share_G: list[i
             if not step.episode_done[mine] or not left[g]:
                 continue
             left[g] -= 1
-            own = float(step.objective[mine])
+            score = float(step.objective[mine])
             rest = [float(step.objective[g * seats + s]) for s in range(seats) if s != g % seats]
-            wins += own > max(rest)
-            draws += own == max(rest)
-            losses += own < max(rest)
-            objectives.append(own)
+            wins += score > max(rest)
+            draws += score == max(rest)
+            losses += score < max(rest)
+            objectives.append(score)
             others.append(fmean(rest))
     return Result(wins, draws, losses, tuple(objectives), tuple(others))
 
 
 def _part(step: StepArrays, rows: list[int]) -> StepArrays:
-    """Some rows of a step, copied."""
+    """Copy some rows of a step."""
     rest: dict[str, Any] = {f.name: getattr(step, f.name) for f in dataclasses.fields(step)}
     obs = {name: array[rows] for name, array in rest.pop("obs").items()}
     fields: dict[str, Any] = {name: None if array is None else array[rows] for name, array in rest.items()}
@@ -185,26 +183,26 @@ class RandomPlayer:
         return random_allowed(self._action.nvec, step.obs.get(ACTION_MASK, everything), self._rng)
 
 
-class OwnPlayer:
-    """A policy of the user's."""
+class CustomPlayer:
+    """A policy of the user."""
 
     def __init__(self, name: str, act: Act, spec: EnvSpec) -> None:
         self._name, self._act, self._spec = name, act, spec
 
     def act(self, step: StepArrays) -> NDArray[Any]:
-        """See Opponent. Raises ConfigError where the answer has the wrong shape."""
+        """See Opponent. Raises ConfigError if the actions have the wrong shape."""
         with environment_code(f"--against {self._name}"):
             action = np.asarray(self._act(step.obs, step.first))
         wanted = (len(step.first), self._spec.action.components)
         if action.shape != wanted:
             raise ConfigError(
-                f"--against {self._name} answered an array of shape {action.shape}: give [N, A] = {wanted} actions"
+                f"--against {self._name} returned an array of shape {action.shape}: give [N, A] = {wanted} actions"
             )
         return action
 
 
-def find_opponent(against: str, spec: EnvSpec, rows: int, seed: int, *, greedy: bool) -> tuple[Opponent, str]:
-    """(opponent, its name in words). Raises ConfigError where there is none."""
+def find_opponent(against: str, spec: EnvSpec, seed: int, *, greedy: bool) -> tuple[Opponent, str]:
+    """Return (opponent, its name for people). Raises ConfigError if there is none."""
     if against == "random":
         return RandomPlayer(spec, seed), "random actions"
     folder, at, frames = against.rpartition("@")
@@ -214,20 +212,20 @@ def find_opponent(against: str, spec: EnvSpec, rows: int, seed: int, *, greedy: 
         theirs = probe(config.env, config.env_options)
         if (theirs.obs, theirs.action, theirs.seats) != (spec.obs, spec.action, spec.seats):
             raise ConfigError(
-                f"--against {against}: that run is on {config.env}, whose observations, actions or seats are others"
+                f"--against {against}: that run is on {config.env}, whose observations, actions or seats differ"
             )
         path, who = _past(run, frames) if at else _present(run)
         pack = load_pack(config, theirs, path, seed)
-        return Player(pack, theirs, rows, seed, greedy=greedy), who
+        return Player(Policy(pack, theirs, seed, greedy=greedy)), who
     if ":" in against:
         with environment_code(f"--against {against}"):
             act = find_factory(against)(spec)
         if not callable(act):
             raise ConfigError(
                 f"--against {against} returned {type(act).__name__}: return a function of (observations, first) that "
-                "answers actions [N, A]"
+                "returns actions [N, A]"
             )
-        return OwnPlayer(against, act, spec), against
+        return CustomPlayer(against, act, spec), against
     raise ConfigError(
         f"--against {against!r} cannot be used: write random, the folder of a run (RUN or RUN@FRAMES), or "
         "module:factory"

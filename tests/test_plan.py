@@ -16,12 +16,12 @@ def config(**changes) -> Config:
 
 
 def check(plan, c: Config) -> None:
-    """What every plan must be."""
+    """Assert what holds for every plan."""
     placed = sorted(m for pack in plan.packs for m in pack.members)
     assert placed == list(range(c.num_policies)), "every member has one place"
     for sizes in ([len(p.members) for p in plan.packs], [p.slots for p in plan.packs]):
         assert max(sizes) - min(sizes) <= 1, "devices share members and slots evenly"
-    assert sum(p.slots for p in plan.packs) == min(c.resident or c.num_policies, c.num_policies)
+    assert sum(p.slots for p in plan.packs) == min(c.slots or c.num_policies, c.num_policies)
     for pack in plan.packs:
         assert pack.actors >= 1
         assert 1 <= pack.slots <= len(pack.members)
@@ -42,8 +42,8 @@ def check(plan, c: Config) -> None:
     st.sampled_from(["auto", "cpu"]),
     st.integers(0, 40),
 )
-def test_every_machine_and_population_has_a_plan(cpus, gpus, policies, mode, algo, devices, resident):
-    c = config(num_policies=policies, mode=mode, algo=algo, devices=devices, resident=resident)
+def test_every_machine_and_population_has_a_plan(cpus, gpus, policies, mode, algo, devices, slots):
+    c = config(num_policies=policies, mode=mode, algo=algo, devices=devices, slots=slots)
     plan = make_plan(c, Machine(cpus, gpus))
     check(plan, c)
     assert len(plan.packs) == 1 or (mode != "serial" and devices == "auto")
@@ -102,7 +102,7 @@ def test_no_gpu_at_all():
     ("changes", "words"),
     [
         ({"devices": "cpu,cpu,cpu", "num_policies": 2}, "3 devices for 2 policies"),
-        ({"devices": "cpu,cpu,cpu", "num_policies": 9, "resident": 2}, "3 devices for 2 resident policies"),
+        ({"devices": "cpu,cpu,cpu", "num_policies": 9, "slots": 2}, "3 devices for 2 slots"),
         ({"devices": "cpu,cpu", "mode": "serial"}, "--mode serial"),
         ({"devices": "cpu,cpu", "actors": 1}, "--actors 1 is too few"),
         ({"learner": LearnerConfig(minibatches=999)}, "--learner.minibatches 999"),
