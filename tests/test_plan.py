@@ -9,6 +9,7 @@ from pbt_rl.config import Config, LearnerConfig
 from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.hypers import Hypers
 from pbt_rl.plan import Machine, _cgroup_cpus, available_cpus, make_plan, parse_devices
+from pbt_rl.population.matchmaking import MatchupConfig
 
 
 def config(**changes) -> Config:
@@ -165,3 +166,29 @@ def test_cores_are_affinity_cut_by_quota_and_at_least_one(tmp_path, monkeypatch)
     for quota, cpus in (("350000", 3), ("20000", 1), ("max", 6), ("9900000", 6)):
         (tmp_path / "cpu.max").write_text(f"{quota} 100000")
         assert available_cpus(tmp_path) == cpus
+
+
+# -- seats --------------------------------------------------------------------------------------------------
+
+
+def test_rows_of_a_unit_fill_environments_of_several_seats():
+    (pack,) = make_plan(config(num_policies=3), Machine(4, 0), seats=5).packs
+    assert pack.envs_per_policy % 5 == 0
+    (pack,) = make_plan(config(num_policies=4, envs_per_unit=3), Machine(4, 0), seats=6).packs
+    assert pack.rows == 12, "members share the seats of an environment"
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"num_policies": 3, "envs_per_unit": 3}, "a unit has 9 rows"),
+        ({"num_policies": 1, "envs_per_unit": 3}, "a member plays all seats itself"),
+        (
+            {"num_policies": 2, "envs_per_unit": 3, "matchup": MatchupConfig(scheme="self")},
+            "a member plays all seats itself",
+        ),
+    ],
+)
+def test_rows_that_fill_no_whole_environment_are_refused(changes, reason):
+    with pytest.raises(ConfigError, match=f"--envs-per-unit 3 cannot be used: .*{reason}.* multiple of 2"):
+        make_plan(config(**changes), Machine(4, 0), seats=2)
