@@ -205,7 +205,7 @@ def total_times() -> Row:
         "HyperTrick": lambda s: HyperTrick(ONE, s, phase_frames=1, phases=4, eviction_rate=0.25),
         "dynamic SH": lambda s: SuccessiveHalving(ONE, s, phase_frames=1, phases=4, eviction_rate=0.25),
         "static SH": lambda s: SuccessiveHalving(
-            ONE, s, phase_frames=1, phases=4, eviction_rate=0.25, places=6
+            ONE, s, phase_frames=1, phases=4, eviction_rate=0.25, slots=6
         ),
         "grid": lambda s: RandomSearch(ONE, s, phase_frames=4, sampling=draw_grid),
     }
