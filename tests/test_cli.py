@@ -86,6 +86,7 @@ def test_plain_help_shows_the_usual_options_and_how_to_see_more(pbt_rl):
         (["--env", "gym/CartPole-v1"], set()),
         (["--env", "atari/pong"], {"atari"}),
         (["--env=dmlab30"], {"dmlab"}),
+        (["--env", "pettingzoo/classic/connect_four_v3"], {"matchup"}),
     ],
 )
 def test_help_of_an_environment_adds_the_options_of_its_family(pbt_rl, arguments, added):
