@@ -132,3 +132,13 @@ def test_links_lead_to_files_and_headings(page):
 def anchors(text):
     titles = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
     return {re.sub(r"[^a-z0-9 -]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def test_the_table_of_rooms_is_the_one_that_is_checked():
+    sys.path.insert(0, str(ROOT / "scripts"))
+    import rooms
+
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    lines = re.findall(r"^\| `(\w+)` \| [^|]* \| ([^|]*) \|$", text, re.MULTILINE)
+    shown = {room: {*allowed.split(", ")} - {"nothing"} for room, allowed in lines}
+    assert shown == {room: {*allowed} for room, allowed in rooms.MAY_IMPORT.items()}
