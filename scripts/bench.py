@@ -3,7 +3,7 @@
     python scripts/bench.py --env atari/pong [--peer] [--json FILE]
     python scripts/bench.py --sampling [--env ENV]          # see scripts/sampling_bench.py
 
-Costs are CPU-microseconds a step (one decision of one policy). The limit of a machine is
+Costs are CPU-microseconds per step (one decision of one policy). The limit of a machine is
 cores / (environment + inference + learning): what it would reach if no cycle were lost between the stages.
 `achieved_over_limit` is how much of it a real run reaches; stages and run are measured side by side, because
 shared machines change speed. One epoch, one policy (and four), defaults of the environment otherwise.
@@ -49,7 +49,8 @@ def bench_config(env: str, num_policies: int) -> Config:
 def timed_cpu(
     step: Callable[[], int], seconds: float, clock: Callable[[], int] = time.process_time_ns
 ) -> float:
-    """CPU-microseconds a step of a loop, after a warm-up. `step` returns how many steps it took."""
+    """Return the CPU-microseconds per step of a loop, after a warm-up. `step` returns the number of steps it took."""
+    step()  # compiles and allocates, for longer than the warm-up of a short measurement
     steps, cpu, end = 0, 0.0, time.monotonic() + seconds * (1 + WARM_UP_SHARE)
     warm = time.monotonic() + seconds * WARM_UP_SHARE
     while time.monotonic() < end:
@@ -62,23 +63,23 @@ def timed_cpu(
 
 
 def measure_stage(stage: str, env: str, num_policies: int, seconds: float) -> float:
-    """One stage alone, on one thread, as the planned rows and batch have it. CPU-microseconds a step."""
+    """Measure one stage alone, on one thread, with the planned rows and batch. CPU-microseconds per step."""
     from pbt_rl.run.resolved import ResolvedRun  # noqa: PLC0415
 
-    facts = ResolvedRun.resolve(bench_config(env, num_policies), Machine.here())
-    pack_plan = facts.plan.packs[0]
+    resolved = ResolvedRun.resolve(bench_config(env, num_policies), Machine.here())
+    pack_plan = resolved.plan.packs[0]
     rng = np.random.default_rng(0)
     if stage == "environment":
         from pbt_rl.envs.base import cpu_clock, default_shaping_source, private_step_arrays  # noqa: PLC0415
         from pbt_rl.envs.registry import make_unit  # noqa: PLC0415
 
-        unit = make_unit(env, pack_plan.rows, 0, facts.options, default_shaping_source(facts.spec))
-        out = private_step_arrays(facts.spec, pack_plan.rows)
+        unit = make_unit(env, pack_plan.rows, 0, resolved.options, default_shaping_source(resolved.spec))
+        out = private_step_arrays(resolved.spec, pack_plan.rows)
         unit.reset(out)
-        shape = (pack_plan.rows, facts.spec.action.components)
+        shape = (pack_plan.rows, resolved.spec.action.components)
 
         def step_environment() -> int:
-            unit.step(_random_actions(facts.spec, shape, rng), out)
+            unit.step(_random_actions(resolved.spec, shape, rng), out)
             return pack_plan.rows
 
         with closing(unit):
@@ -87,7 +88,7 @@ def measure_stage(stage: str, env: str, num_policies: int, seconds: float) -> fl
     import torch  # noqa: PLC0415
 
     torch.set_num_threads(1)
-    learner = _idle_learner(facts)
+    learner = _idle_learner(resolved)
     sampler, trainer, shared = learner.sampler, learner.trainer, learner.shared
     if stage == "inference":
 
@@ -107,7 +108,7 @@ def measure_stage(stage: str, env: str, num_policies: int, seconds: float) -> fl
     rollouts = [shared.free.take() for _ in range(pack_plan.units_per_batch)]
     for rollout in rollouts:
         assert rollout is not None
-        _fill(rollout, rng, facts.spec.action.nvec)
+        _fill(rollout, rng, resolved.spec.action.nvec)
 
     def step_learning() -> int:
         for rollout in rollouts:
@@ -128,20 +129,20 @@ def _random_actions(spec: Any, shape: tuple[int, int], rng: np.random.Generator)
     return rng.uniform(spec.action.low, spec.action.high, shape).astype(np.float32)
 
 
-def _idle_learner(facts: Any) -> Any:
-    """Learner of the plan's first pack, with mailboxes that no actor serves."""
+def _idle_learner(resolved: Any) -> Any:
+    """Return the learner of the plan's first pack, with mailboxes that no actor serves."""
     from multiprocessing.connection import Pipe  # noqa: PLC0415
 
     from pbt_rl.learner.learner import Learner  # noqa: PLC0415
     from pbt_rl.run.memory import Memory  # noqa: PLC0415
 
-    values = facts.controller().initial(facts.config.num_policies)
-    memory = Memory(facts, values)
+    values = resolved.controller().initial(resolved.config.num_policies)
+    memory = Memory(resolved, values)
     for record in memory.actors:
         for box in record.boxes:
             arrays = [*box.step.obs.values(), *vars(box.step).values()]
             for array in arrays:
-                if isinstance(array, np.ndarray):  # some are there for some environments only
+                if isinstance(array, np.ndarray):  # some exist for some environments only
                     array.fill(0)
     _, theirs = Pipe()
     return Learner(memory.learners[0], theirs)
@@ -170,7 +171,7 @@ def _fill(rollout: Any, rng: np.random.Generator, nvec: tuple[int, ...]) -> None
 
 
 def stage_in_process(stage: str, env: str, num_policies: int, seconds: float) -> float:
-    """`measure_stage` in a fresh process with the learners' environment variables."""
+    """Run `measure_stage` in a fresh process with the learners' environment variables."""
     command = [sys.executable, __file__, "--env", env, "--stage", stage]
     command += ["--num-policies", str(num_policies), "--seconds", str(seconds)]
     done = subprocess.run(
@@ -203,7 +204,7 @@ def run_training(env: str, num_policies: int, seconds: float) -> dict[str, Any]:
 
 
 def measure(env: str, num_policies: int, seconds: float, rounds: int) -> dict[str, Any]:
-    """Stages and run side by side, `rounds` times; medians."""
+    """Measure stages and run side by side, `rounds` times; return medians."""
     machine, frame_skip = Machine.here(), _frame_skip(env)
     costs: dict[str, list[float]] = {stage: [] for stage in STAGES}
     rates, ratios, summary = [], [], {}
@@ -234,7 +235,7 @@ def compare_with_peers(ours: dict[str, Any], seconds: float) -> dict[str, Any]:
     ours: the results so far, "policies_1" and "policies_4". Frames/s of ours is the mean of a run before and one
     after the peers', so that a drift of the machine's speed does not favour anyone.
     """
-    from peer_bench import run_sample_factory, run_sync_loop  # noqa: PLC0415 - only who asks for peers needs them
+    from peer_bench import run_sample_factory, run_sync_loop  # noqa: PLC0415 - needed with --peer only
 
     def rates(num_policies: int) -> float:
         return float(run_training("atari/pong", num_policies, seconds)["frames_per_second"])
@@ -267,7 +268,7 @@ def _frame_skip(env: str) -> int:
 
 
 def main() -> None:
-    """Print what was measured; with --json also write it."""
+    """Print the figures; with --json also write them."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -281,7 +282,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write all figures to this file")
     parser.add_argument("--seconds", type=float, default=60.0, help="length of one run")
     parser.add_argument(
-        "--rounds", type=int, default=3, help="how often everything is measured; medians are given"
+        "--rounds", type=int, default=3, help="number of measurements, of which medians are printed"
     )
     parser.add_argument(
         "--num-policies", type=int, default=0, help="only this population (default: one and four)"
@@ -296,7 +297,7 @@ def main() -> None:
         )
         return
     if arguments.sampling:
-        from sampling_bench import FAMILIES, compare  # noqa: PLC0415 - only who asks for it needs it
+        from sampling_bench import FAMILIES, compare  # noqa: PLC0415 - needed with --sampling only
 
         envs = (arguments.env,) if arguments.env else FAMILIES
         figures = compare(envs, min(arguments.seconds, 10.0), arguments.rounds)

@@ -38,36 +38,36 @@ JOBS = Path(__file__).parent / "peers"
 VENV = Path(__file__).parent.parent / ".venv-peers"
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 -- looked at, to leave nothing there
 START_LIMIT_SECONDS = 300
-"""What a job may take beyond its warm-up and window: imports, environments, the end."""
+"""Time limit of a job beyond its warm-up and window: imports, environments, the end."""
 END_SECONDS = 20
-"""What a job may take to end in order after its report."""
+"""Time limit of an orderly end after the job's report."""
 LARGE_BLOCKS = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(1 << 30)}
 """glibc keeps freed blocks, instead of mapping and page-faulting the activations anew at every step."""
 
 
 @dataclass(frozen=True)
 class PeerRun:
-    """Steady-state speed of one peer, and what else its job measured."""
+    """Steady-state speed of one peer, and the other measurements of its job."""
 
     frames_per_second: float
     """Emulator frames learned from per second, over all policies, start-up and warm-up excluded."""
     details: Mapping[str, Any]
-    """The job's own report; `settings` says how the peer was run."""
+    """The job's own report; `settings` holds the peer's settings."""
 
 
 @dataclass(frozen=True)
 class SampleFactorySettings:
-    """What is tuned in Sample Factory; the job itself (network, rollout, epochs) is fixed in its script."""
+    """The tuned settings of Sample Factory; its script fixes the job itself (network, rollout, epochs)."""
 
     workers: int
     envs_per_worker: int
-    """Single environments of a worker, or rows of its EnvPool."""
+    """Single environments per worker, or rows of its EnvPool."""
     splits: int = 1
-    """Groups of a worker that take turns (its double buffering); 1 with EnvPool."""
+    """Groups per worker that take turns (its double buffering); 1 with EnvPool."""
     envpool_threads: int = 1
     """Threads of each worker's EnvPool."""
     batch: int = 1024
-    """Steps of a policy in a batch."""
+    """Steps per policy in a batch."""
 
     def arguments(self, backend: Backend) -> list[str]:
         """Name them as Sample Factory does."""
@@ -156,7 +156,7 @@ def replacement_seconds(log: str) -> list[float]:
             decided_at[int(decided[1])] = at
         elif "Loaded experiment state" in message:
             policy = policy_of_process[int(process)]
-            if policy in decided_at:  # otherwise it is the load when it started
+            if policy in decided_at:  # otherwise it is the load at its start
                 seconds.append((at - decided_at.pop(policy)).total_seconds())
     return seconds
 
@@ -164,7 +164,7 @@ def replacement_seconds(log: str) -> list[float]:
 def sweep(
     backend: Backend = "atari", num_policies: int = 1, seconds: float = 30.0, venv: Path = VENV
 ) -> list[PeerRun]:
-    """Try settings around the tuned ones, fastest first in the answer. About a minute each."""
+    """Try settings around the tuned ones, about a minute each; return them fastest first."""
     cores = len(os.sched_getaffinity(0))
     least = num_policies * -(-cores // num_policies) if backend == "envpool" else cores
     grid = [
@@ -178,7 +178,7 @@ def sweep(
 
 
 def peers_python(venv: Path = VENV) -> Path:
-    """Return the interpreter of the peers' virtual environment; make it if it is not there or out of date.
+    """Return the interpreter of the peers' virtual environment; make it if it is missing or out of date.
 
     Torch and ale-py are this interpreter's versions: peers and project differ in nothing but themselves.
     Torch goes first, and constrains the rest, so that pip never resolves to another build of it.
@@ -308,7 +308,7 @@ def _report_replacements(num_policies: int = 4, seconds: float = 180.0, venv: Pa
 
 
 def main() -> None:
-    """Run one of the functions above by name; print its answer as JSON."""
+    """Run one of the functions above by name; print its result as JSON."""
     answer: PeerRun | list[PeerRun] | dict[str, Any] = tyro.extras.subcommand_cli_from_dict(
         {
             "sample-factory": run_sample_factory,

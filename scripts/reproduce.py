@@ -1,4 +1,4 @@
-"""What the founding papers found, found again: each figure beside the expected one.
+"""Reproduce the results of the founding papers: each figure beside the expected one.
 
     python scripts/reproduce.py                    # T1 to T12: about two minutes
     python scripts/reproduce.py --only T1,T5
@@ -72,7 +72,7 @@ FIGURE_2 = {
 
 
 def t1() -> list[Row]:
-    """Median of the better member's Q; tolerance 0.003 where chance has a part, else half of the last digit."""
+    """Median of the better member's Q; tolerance 0.003 if chance has a part, else half of the last digit."""
     rows = []
     for variant, expected in FIGURE_2.items():
         chance = quadratic.VARIANTS[variant].explore
@@ -83,7 +83,7 @@ def t1() -> list[Row]:
 
 
 def t3() -> list[Row]:
-    """PBT gets to 200 along the triangle, no constant rate does."""
+    """Show that PBT reaches 200 along the triangle and no constant rate does."""
     constant = [triangle.best(triangle.train("random", seed)) for seed in range(SEEDS)]
     results = [triangle.train("pbt", seed) for seed in range(SEEDS)]
     reached = sum(triangle.best(result) >= triangle.GOAL for result in results)
@@ -127,7 +127,7 @@ def t3() -> list[Row]:
 
 
 def t4() -> list[Row]:
-    """A greedy PBT loses."""
+    """Show that a greedy PBT loses."""
     scores = {
         name: median(deceptive.best_score(controller(seed)) for seed in range(SEEDS))
         for name, controller in deceptive.METHODS.items()
@@ -147,7 +147,7 @@ def t4() -> list[Row]:
 
 ONE = {"x": HyperSpec("x", 0.5, 0.0, 1.0, "linear", tuned=True)}
 LAW = (
-    # W0, phases, eviction rate, nodes; what our own first runs found
+    # W0, phases, eviction rate, nodes; the figures of our own first runs
     ((100, 10, 0.25, 100), 0.3787),
     ((100, 5, 0.25, 100), 0.6097),
     ((12, 4, 0.25, 6), 0.678),
@@ -156,23 +156,23 @@ LAW = (
 
 
 def durations(member: int, _frames: int, _values: object, _rng: Random, seed: int) -> float:
-    """Frames in a unit of virtual time: slow and fast members, the same ones for every method."""
+    """Return frames per unit of virtual time: slow and fast members, the same ones for every method."""
     return math.exp(Random(f"{seed}.{member}").gauss(0, 0.4))
 
 
 def luck(_member: int, _frames: int, _values: object, rng: Random) -> float:
-    """A score that says nothing."""
+    """Return a score without information."""
     return rng.random()
 
 
 def hypertrick(seed: int, members: int, phases: int, eviction_rate: float, nodes: int) -> Simulation:
-    """One run on scores that are drawn independently."""
+    """Simulate one run on scores that are drawn independently."""
     search = HyperTrick(ONE, seed, phase_frames=1, phases=phases, eviction_rate=eviction_rate)
     return simulate(search, members, nodes, speed=partial(durations, seed=seed), score=luck, seed=seed)
 
 
 def t5() -> list[Row]:
-    """Completion rate against equation 9; and the order of the four methods' total times (figure 3)."""
+    """Compare the completion rate with equation 9, and the order of the four methods' total times (figure 3)."""
     rows = []
     for (members, phases, rate, nodes), before in LAW:
         alphas = [hypertrick(s, members, phases, rate, nodes).completion(phases) for s in range(PER_SEARCH)]
@@ -233,7 +233,7 @@ DRAWS = 2000
 
 
 def t8() -> list[Row]:
-    """The rules of the systems that disagree, each as its own says it."""
+    """Check the rules in which systems disagree, each against its own source."""
     rng = Random(0)
     start = {"a": 10.0, "b": 10.0}
 
@@ -264,7 +264,7 @@ def t8() -> list[Row]:
 
 
 def partly_drawn(rule: Resample | ResampleAll, rng: Random) -> float:
-    """Share of mutations that drew exactly one of two keys anew."""
+    """Return the share of mutations that drew exactly one of two keys anew."""
     start = {"a": 1.0, "b": 1.0}
     return (
         sum(sum(v != start[k] for k, v in rule.mutate(start, rng).items()) == 1 for _ in range(DRAWS)) / DRAWS
@@ -272,7 +272,7 @@ def partly_drawn(rule: Resample | ResampleAll, rng: Random) -> float:
 
 
 def selection() -> list[Row]:
-    """Laws of truncation over random scores, some of them NaN."""
+    """Check the laws of truncation on random scores, some of them NaN."""
     rng = Random(1)
     nan_donors = own_copies = copies = idle = 0
     for _ in range(500):
@@ -296,14 +296,14 @@ def selection() -> list[Row]:
 
 
 def t9() -> list[Row]:
-    """Proof of application, from the record of a real run."""
+    """Check the proof of application in the record of a real run."""
     from reproduce_rl import proof_of_application  # noqa: PLC0415 - only here are processes started
 
     return proof_of_application()
 
 
 def t10() -> list[Row]:
-    """Roots of the members that live, comparison by comparison."""
+    """Count the roots of the living members at each comparison."""
     grew, last, first = 0, [], []
     for seed in range(SEEDS):
         controller = PbtController(
@@ -332,7 +332,7 @@ def t10() -> list[Row]:
 
 
 def t12() -> list[Row]:
-    """Importance on made-up scores: mostly the learning rate, a little gamma, nothing of the unroll."""
+    """Compute importances on artificial scores: mostly the learning rate, a little gamma, nothing of the unroll."""
     from pbt_rl.report.importance import importance  # noqa: PLC0415 - needs scikit-learn
 
     table = {
@@ -376,7 +376,7 @@ MISSING = ("T2", "T6", "T7", "T11")
 
 
 def main() -> int:
-    """Run what is asked for; the exit code is 1 if a figure is not as expected."""
+    """Run the selected sections; the exit code is 1 if a figure is not as expected."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

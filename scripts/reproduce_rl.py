@@ -1,4 +1,4 @@
-"""What `reproduce.py` shows by real runs of `pbt-rl train`: proof of application, PBT and the searches at work.
+"""The sections of `reproduce.py` that need real runs of `pbt-rl train`: proof of application, PBT, the searches.
 
 All runs are processes of their own, in a temporary folder; figures come from their summary.json and journal.jsonl.
 """
@@ -44,11 +44,11 @@ class Trained:
     summary: Mapping[str, object]
     record: History
     scores: tuple[float, ...]
-    """Final objective of every member that has one."""
+    """Return the final objective of every member that has one."""
 
 
 def train(folder: Path, name: str, *options: str) -> Trained:
-    """Run `pbt-rl train`; RuntimeError with its words if it fails."""
+    """Run `pbt-rl train`. Raises RuntimeError with its output if it fails."""
     command = [sys.executable, "-m", "pbt_rl.cli", "train", "--out", str(folder), "--name", name, *options]
     done = subprocess.run(
         command,
@@ -77,7 +77,7 @@ BREAKOUT = (
 
 
 def proof_of_application() -> list[Row]:
-    """Compare what was decided with what optimiser, loss and environment say afterwards (`applied` events)."""
+    """Compare decisions with the values read back from optimiser, loss and environment (`applied` events)."""
     with tempfile.TemporaryDirectory(prefix="reproduce-") as folder:
         train(Path(folder), "t9", *BREAKOUT)
         events = read_journal(Path(folder) / "t9" / "journal.jsonl")
@@ -143,7 +143,7 @@ PBT = (
 
 
 def drawn_defaults(seed: int) -> list[str]:
-    """Options that draw the first member's values from the priors, too: PBT leaves them at the defaults."""
+    """Return options that draw the first member's values from the priors too: PBT leaves them at the defaults."""
     table, rng = hyper_table(Hypers()), Random(f"defaults.{seed}")
 
     def option(spec: HyperSpec) -> list[str]:
@@ -153,12 +153,12 @@ def drawn_defaults(seed: int) -> list[str]:
 
 
 def interval(values: Sequence[float]) -> tuple[float, float]:
-    """Mean, and half of its 95 % confidence interval by Student's t."""
+    """Return the mean and half of its 95 % confidence interval by Student's t."""
     return mean(values), T_95[len(values)] * stdev(values) / math.sqrt(len(values))
 
 
 def compared(what: str, ours: Sequence[float], theirs: Sequence[float], expected: str | None) -> Row:
-    """Two paired samples, and whether the mean of the first is the larger one; for information where None is expected.
+    """Compare two paired samples: whether the mean of the first is larger; for information if None is expected.
 
     It is the larger one only if 0 is outside the 95 % interval of the difference.
     """
@@ -169,7 +169,7 @@ def compared(what: str, ours: Sequence[float], theirs: Sequence[float], expected
 
 
 def pbt_against_random() -> list[Row]:
-    """CartPole at equal frames, members and priors."""
+    """Compare both on CartPole at equal frames, members and priors."""
     runs: dict[str, list[Trained]] = {"pbt": [], "random": []}
     with tempfile.TemporaryDirectory(prefix="reproduce-") as folder:
         for seed in range(SEEDS["RL1"]):
@@ -201,12 +201,12 @@ def pbt_against_random() -> list[Row]:
 
 
 def best(runs: Sequence[Trained]) -> list[float]:
-    """Score of the best member of each run."""
+    """Return the score of the best member of each run."""
     return [max(run.scores) for run in runs]
 
 
 def whole(runs: Sequence[Trained]) -> list[float]:
-    """Mean score of the members of each run."""
+    """Return the mean score of the members of each run."""
     return [mean(run.scores) for run in runs]
 
 
@@ -265,7 +265,7 @@ def hypertrick_against_hyperband() -> list[Row]:
 
 
 def plus_minus(values: tuple[float, float]) -> str:
-    """A mean and half of its interval."""
+    """Format a mean and half of its interval."""
     return f"{values[0]:.3f} +- {values[1]:.3f}"
 
 

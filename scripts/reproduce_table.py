@@ -17,17 +17,17 @@ class Row:
 
 
 Section = tuple[str, Callable[[], list[Row]]]
-"""Title, and what finds the figures."""
+"""Title, and the function that returns the figures."""
 
 
 def near(what: str, expected: float, found: float, tolerance: float, digits: int = 4) -> Row:
-    """A number that must be as expected, give or take."""
+    """Return the figure of a number that must be as expected within a tolerance."""
     text = f"{expected:.{digits}f} +- {tolerance:g}"
     return Row(what, text, f"{found:.{digits}f}", abs(found - expected) <= tolerance)
 
 
 def holds(what: str, expected: str, found: str, *, passed: bool) -> Row:
-    """Anything else."""
+    """Return the figure of anything else."""
     return Row(what, expected, found, passed)
 
 

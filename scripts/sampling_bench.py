@@ -1,4 +1,4 @@
-"""What of an environment's speed is left when our sampler steps it: one actor process, a policy that costs nothing.
+"""Measure the share of an environment's speed that our sampler reaches: one actor process, a policy without cost.
 
     python scripts/bench.py --sampling [--env atari/pong ...] [--seconds 10] [--rounds 3]
 
@@ -57,11 +57,11 @@ FAMILIES = (
 )
 WARM_UP_SECONDS = 1.0
 TABLE = 257
-"""Rows of random actions that are drawn beforehand."""
+"""Rows of random actions drawn in advance."""
 
 
 class Drift(VectorEnv[Any, Any, Any]):
-    """A vector environment as a user writes one: physics of a few arrays, 64 numbers seen, for all rows at once."""
+    """A typical vector environment of a user: physics of a few arrays, 64 observed numbers, all rows at once."""
 
     metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012 - as Gymnasium has it
 
@@ -115,10 +115,10 @@ def facts_of(env: str) -> ResolvedRun:
 
 
 def alone(env: str, seconds: float) -> tuple[float, float]:
-    """(steps/s, steps a CPU-second) of the environment without us."""
-    facts = facts_of(env)
-    rows = facts.plan.packs[0].rows
-    raw = registry.make_raw(env, facts.options)
+    """Return (steps/s, steps per CPU-second) of the environment alone."""
+    resolved = facts_of(env)
+    rows = resolved.plan.packs[0].rows
+    raw = registry.make_raw(env, resolved.options)
     step: Callable[[int], int]
     if isinstance(raw, gymnasium.Env):
         step, close = _one_by_one(raw)
@@ -127,8 +127,8 @@ def alone(env: str, seconds: float) -> tuple[float, float]:
         vector = Drift(rows)
         step, close = _vector(vector, vector.single_action_space, rows)
     else:
-        unit = registry.make_unit(env, rows, 0, facts.options, default_shaping_source(facts.spec))
-        step, close = _engine(unit, facts.spec, rows)
+        unit = registry.make_unit(env, rows, 0, resolved.options, default_shaping_source(resolved.spec))
+        step, close = _engine(unit, resolved.spec, rows)
     done, count = 0, 0
     with contextlib.ExitStack() as stack:
         stack.callback(close)
@@ -169,7 +169,7 @@ def _vector(env: Any, space: Any, rows: int) -> tuple[Callable[[int], int], Call
 
 
 def _engine(unit: Any, spec: EnvSpec, rows: int) -> tuple[Callable[[int], int], Callable[[], None]]:
-    """Engines of many rows by their own call; Doom, which has none, through its unit."""
+    """Step engines of many rows by their own call; Doom, which has none, through its unit."""
     from pbt_rl.envs.base import private_step_arrays  # noqa: PLC0415
 
     engine = getattr(unit, "_engine", None)
@@ -192,24 +192,26 @@ def _engine(unit: Any, spec: EnvSpec, rows: int) -> tuple[Callable[[int], int], 
 
 
 def sampled(env: str, seconds: float) -> tuple[float, float]:
-    """(steps/s through the sampler, steps a CPU-second of the actor and its engines)."""
-    facts = facts_of(env)
-    values = facts.controller().initial(1)
-    memory = Memory(facts, values)
+    """Return (steps/s through the sampler, steps per CPU-second of the actor and its engines)."""
+    resolved = facts_of(env)
+    values = resolved.controller().initial(1)
+    memory = Memory(resolved, values)
     with closing(memory):
         (record,), learner = memory.actors, memory.learners[0]
         setup = record.setup
         actor: Child[Never, Never] = Child("pbt_rl.wire.actor", "actor", setup, setup.fds)
         try:
             boxes = [
-                (Mailbox(facts.spec, setup.rows, fd), wake)
+                (Mailbox(resolved.spec, setup.rows, fd), wake)
                 for fd, wake in zip(learner.mailbox_fds, learner.wake_fds, strict=True)
             ]
-            policy: Any = RandomPolicy(facts.spec)
-            distribution = make_distribution(facts.spec.action.nvec, len(facts.spec.action.low))
-            length = facts.config.learner.rollout
+            policy: Any = RandomPolicy(resolved.spec)
+            distribution = make_distribution(resolved.spec.action.nvec, len(resolved.spec.action.low))
+            length = resolved.config.learner.rollout
             shared = SharedState.new((0,), 1)
-            sampler = Sampler(policy, shared, facts.spec, boxes, distribution, length, 4, 0, on_policy=False)
+            sampler = Sampler(
+                policy, shared, resolved.spec, boxes, distribution, length, 4, 0, on_policy=False
+            )
             listener = AdaptivePoller(learner.ready_fd)
             headers = [box.header for box, _ in boxes]
             process = psutil.Process(actor.pid)
@@ -232,7 +234,7 @@ def _steps(headers: list[Any]) -> int:
 
 
 def _cpu_seconds(process: psutil.Process) -> float:
-    """Of a process and what it started."""
+    """Return the CPU seconds of a process and its children."""
     times = [one.cpu_times() for one in (process, *process.children(recursive=True))]
     return float(sum(time.user + time.system for time in times))
 

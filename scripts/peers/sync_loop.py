@@ -89,7 +89,7 @@ class NatureActorCritic(nn.Module):
 
 
 class Learner:
-    """The network that computes, its float32 master weights, and Adam on them."""
+    """The computing network, its float32 master weights, and Adam on them."""
 
     def __init__(self, options: Options, actions: int) -> None:
         self.options = options
@@ -131,7 +131,7 @@ class Learner:
 
 @dataclass(frozen=True)
 class Rollout:
-    """What was played. EnvPool resets on the step after an episode's end, which ignores its action."""
+    """The steps of a rollout. EnvPool resets on the step after an episode's end, which ignores its action."""
 
     pixels: Tensor
     """[T + 1, N, 84, 84, 4] 0..255, exact in bf16: converted once, read by inference and learning."""
@@ -148,7 +148,7 @@ class Rollout:
     done: NDArray[np.bool_]
     """[T, N] terminated or truncated."""
     valid: NDArray[np.bool_]
-    """[T, N] False where the step was a reset."""
+    """[T, N] False if the step was a reset."""
 
 
 class Sampler:
