@@ -1,1 +1,4 @@
-"""Learning: a leaf room. Math, networks and packs; no processes and no files."""
+"""Learning: math, networks, packs and algorithms.
+
+A leaf room: it imports nothing else of the project, starts no process and opens no file.
+"""

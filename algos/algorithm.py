@@ -1,6 +1,6 @@
 """An algorithm: everything by which one way to learn differs from another, as one object.
 
-`update` and the plan of a run read it; nothing else asks for an algorithm's name. A new one is a file like `appo.py`:
+`update` and the plan of a run read it; nothing branches on an algorithm's name. A new one is a file like `appo.py`:
 define an `Algorithm` (or `dataclasses.replace` one) and name it in `registry.py`, or pass `--algo module:OBJECT`.
 
 Axes: G policies of a group, T steps, B rows of a policy, N = T * B samples of one policy.

@@ -1,4 +1,4 @@
-"""Action distributions over flat parameters `params [..., D]`, as the heads of a network give them.
+"""Action distributions over flat parameters `params [..., D]`, which the heads of a network return.
 
 Each is a small frozen object without tensors of its own. Actions have a last axis of A components: int32
 for discrete components, float32 for continuous ones, as in the environment's mailbox. `log_prob`,
@@ -21,30 +21,30 @@ from .jit import kernel
 
 
 class Distribution(Protocol):
-    """What a policy's parameters mean."""
+    """Interpretation of a policy's parameters."""
 
     @property
     def param_size(self) -> int:
-        """D: size of the last axis of `params`."""
+        """Size of the last axis of `params`: D."""
 
     def sample(self, params: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
-        """Draw (action [..., A], log_prob [...]) without gradients; a generator state gives one result."""
+        """Draw (action [..., A], log_prob [...]) without gradients; the same generator state, the same result."""
 
     def log_prob(self, params: Tensor, action: Tensor) -> Tensor:
-        """Log probability (density) [...] of action [..., A]; integer actions of any width."""
+        """Return the log probability (density) [...] of action [..., A]; integer actions of any width."""
 
     def entropy(self, params: Tensor) -> Tensor:
-        """Entropy [...] in nats."""
+        """Return the entropy [...] in nats."""
 
     def kl(self, params_old: Tensor, params_new: Tensor) -> Tensor:
-        """KL(old || new) [...] in nats, exact."""
+        """Return KL(old || new) [...] in nats, exact."""
 
 
 _HALF_LOG_2_PI = 0.5 * math.log(2 * math.pi)
 
 
 def _has_kernels(params: Tensor) -> bool:
-    """Few rows on a CPU: the dozen tensor operations that do the same as a kernel take ten times as long."""
+    """Whether a kernel is worth it: with few rows on a CPU, a dozen tensor operations take ten times as long."""
     return params.device.type == "cpu" and params.dtype == torch.float32
 
 
@@ -99,18 +99,18 @@ def _draw_normals(
 
 @dataclass(frozen=True)
 class Categorical:
-    """One categorical a component; params are the logits of all components, concatenated: D = sum(nvec)."""
+    """One categorical per component; params are the logits of all components, concatenated: D = sum(nvec)."""
 
     nvec: tuple[int, ...]
 
     @property
     def param_size(self) -> int:
-        """Logits of all components."""
+        """Number of logits of all components."""
         return sum(self.nvec)
 
     @torch.no_grad()
     def sample(self, params: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
-        """Invert the cumulative distribution at one uniform number a component.
+        """Invert the cumulative distribution at one uniform number per component.
 
         The uniform number is scaled by the last cumulative sum, which rounding keeps from being exactly 1:
         an action of probability 0 is never drawn.
@@ -124,7 +124,7 @@ class Categorical:
         return self.by_kernel(params, uniform) if _has_kernels(params) else self.by_tensors(params, uniform)
 
     def by_tensors(self, params: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
-        """Do the work of `sample`; uniform: [..., A] float32 in [0, 1)."""
+        """Compute `sample` on any device; uniform: [..., A] float32 in [0, 1)."""
         actions, log_prob = [], None
         for i, log_p in enumerate(self._log_softmax(params)):
             cumulative = log_p.exp().cumsum(-1)
@@ -137,7 +137,7 @@ class Categorical:
         return torch.cat(actions, -1).to(torch.int32), log_prob.squeeze(-1)
 
     def by_kernel(self, params: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
-        """Do the same on a CPU."""
+        """Compute `sample` on a CPU."""
         action, log_prob = torch.empty(uniform.shape, dtype=torch.int32), torch.empty(params.shape[:-1])
         columns = len(self.nvec)
         _draw_categories(
@@ -150,7 +150,7 @@ class Categorical:
         return action, log_prob
 
     def log_prob(self, params: Tensor, action: Tensor) -> Tensor:
-        """Sum of the chosen log probabilities."""
+        """Sum the chosen log probabilities."""
         chosen = [
             log_p.gather(-1, index)
             for log_p, index in zip(self._log_softmax(params), torch.split(action.long(), 1, -1), strict=True)
@@ -158,11 +158,11 @@ class Categorical:
         return torch.cat(chosen, -1).sum(-1)
 
     def entropy(self, params: Tensor) -> Tensor:
-        """Sum of -p log p."""
+        """Sum -p log p."""
         return torch.stack([-(log_p.exp() * log_p).sum(-1) for log_p in self._log_softmax(params)]).sum(0)
 
     def kl(self, params_old: Tensor, params_new: Tensor) -> Tensor:
-        """Sum of p_old (log p_old - log p_new)."""
+        """Sum p_old (log p_old - log p_new)."""
         pairs = zip(self._log_softmax(params_old), self._log_softmax(params_new), strict=True)
         return torch.stack([(old.exp() * (old - new)).sum(-1) for old, new in pairs]).sum(0)
 
@@ -178,7 +178,7 @@ class DiagonalGaussian:
 
     @property
     def param_size(self) -> int:
-        """One mean and one log deviation a component."""
+        """One mean and one log deviation per component."""
         return 2 * self.components
 
     @torch.no_grad()
@@ -193,12 +193,12 @@ class DiagonalGaussian:
         return self.by_kernel(params, noise) if _has_kernels(params) else self.by_tensors(params, noise)
 
     def by_tensors(self, params: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Do the work of `sample`; noise: [..., A] standard normal."""
+        """Compute `sample` on any device; noise: [..., A] standard normal."""
         mean, log_std = params.chunk(2, -1)
         return torch.addcmul(mean, log_std.exp(), noise), _normal_log_prob(noise, log_std)
 
     def by_kernel(self, params: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Do the same on a CPU."""
+        """Compute `sample` on a CPU."""
         action, log_prob = torch.empty(noise.shape), torch.empty(noise.shape[:-1])
         _draw_normals(
             params.detach().reshape(-1, self.param_size).numpy(),
@@ -209,16 +209,16 @@ class DiagonalGaussian:
         return action, log_prob
 
     def log_prob(self, params: Tensor, action: Tensor) -> Tensor:
-        """Log density of the normals."""
+        """Return the log density of the normals."""
         mean, log_std = params.chunk(2, -1)
         return _normal_log_prob((action - mean) * (-log_std).exp(), log_std)
 
     def entropy(self, params: Tensor) -> Tensor:
-        """0.5 log(2 pi e) + log deviation, summed."""
+        """Sum 0.5 log(2 pi e) + log deviation."""
         return (params.chunk(2, -1)[1] + 0.5 * math.log(2 * math.pi * math.e)).sum(-1)
 
     def kl(self, params_old: Tensor, params_new: Tensor) -> Tensor:
-        """Closed form for two normals, summed."""
+        """Sum the closed form for two normals."""
         (mean, log_std), (mean_new, log_std_new) = params_old.chunk(2, -1), params_new.chunk(2, -1)
         scale = (-2 * log_std_new).exp()
         squares = ((2 * log_std).exp() + (mean - mean_new).square()) * scale
@@ -226,16 +226,16 @@ class DiagonalGaussian:
 
 
 ACTION_MASK = "action_mask"
-"""Name of the observation that says which discrete actions are allowed."""
+"""Name of the observation that lists the allowed discrete actions."""
 _IMPOSSIBLE = -1e9
 """Logit of a masked action: its probability is exactly 0 in float32, and 0 times it is not NaN."""
 
 
 def mask_logits(logits: Tensor, mask: Tensor, nvec: tuple[int, ...]) -> Tensor:
-    """Take masked actions out of the logits: probability 0, gradient 0.
+    """Remove masked actions from the logits: probability 0, gradient 0.
 
-    logits: [..., D] float32, the components' one after the other, D = sum(nvec). mask: [..., D], 0 = masked. In a
-    component where all is masked only action 0 is left, at probability 1: log_prob 0, entropy 0, gradients 0.
+    logits: [..., D] float32, one component after the other, D = sum(nvec). mask: [..., D], 0 = masked. If all of a
+    component is masked, only its action 0 is left, at probability 1: log_prob 0, entropy 0, gradients 0.
     """
     parts = []
     for allowed in torch.split(mask != 0, list(nvec), -1):
@@ -249,6 +249,6 @@ def _normal_log_prob(standardized: Tensor, log_std: Tensor) -> Tensor:
 
 
 def make_distribution(nvec: tuple[int, ...], n_continuous: int) -> Distribution:
-    """Categorical for discrete components (`nvec`), else DiagonalGaussian; exactly one is given."""
+    """Return a Categorical for discrete components (`nvec`), else a DiagonalGaussian; exactly one is given."""
     assert bool(nvec) != bool(n_continuous), "an action is either discrete or continuous"
     return Categorical(nvec) if nvec else DiagonalGaussian(n_continuous)

@@ -24,7 +24,7 @@ class Encoder(nn.Module):
 
 
 class ObsEncoder(Encoder):
-    """One encoder an observation; several are concatenated and mixed by a linear layer. LAST joins after that."""
+    """One encoder per observation; several are concatenated and mixed by a linear layer. LAST joins after that."""
 
     def __init__(self, obs_shapes: ObsShapes, kind: str, hidden: int, layers: int) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ class ObsEncoder(Encoder):
         self.mix = orthogonal(nn.Linear(width, hidden), RELU_GAIN) if mixed else None
 
     def forward(self, obs: Mapping[str, Tensor]) -> Tensor:
-        """Name -> [N, ...] to [N, size]."""
+        """Map name -> [N, ...] to [N, size]."""
         features: list[Tensor] = [part(obs[name]) for name, part in zip(self.names, self.parts, strict=True)]
         mixed = features[0] if self.mix is None else torch.relu(self.mix(torch.cat(features, -1)))
         if not self.last:
@@ -99,7 +99,7 @@ class UserEncoder(Encoder):
         self.size = out.shape[1]
 
     def forward(self, obs: Mapping[str, Tensor]) -> Tensor:
-        """Name -> [N, ...] to [N, F]."""
+        """Map name -> [N, ...] to [N, F]."""
         weight = next(self.module.parameters(), None)
         dtype = torch.float32 if weight is None else weight.dtype
         ready = {name: channels_last(obs[name].to(dtype)) / 255 for name in self.images}

@@ -1,4 +1,4 @@
-"""Compile kernels: numba without the interpreter lock, cached on disk where that can be written."""
+"""Compile kernels: numba without the interpreter lock, cached on disk if that can be written."""
 
 from __future__ import annotations
 

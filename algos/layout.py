@@ -48,7 +48,7 @@ class NetLayout:
     body: list[Segment]
     heads: list[Segment]
     body_size: int
-    """Numbers of the body, and where the heads begin."""
+    """Size of the body, which is also the start of the heads."""
     size: int
 
     @classmethod

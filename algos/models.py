@@ -43,12 +43,12 @@ def make_model(
 
     param_size: D. gaussian: D / 2 means from the features and as many log deviations, which are parameters
     of their own; else D logits. encoder: `auto` (Nature CNN for images, MLP for the rest), `nature`, `impala`
-    (MLP for what is no image), `mlp`, or `module:factory` (see `UserEncoder`). An image is uint8 of shape
+    (MLP for other observations), `mlp`, or `module:factory` (see `UserEncoder`). An image is uint8 of shape
     (C, H, W), a text is int32 of shape (L,) (see `WordEncoder`); other observations are flattened. One named LAST
     joins the features as it is (Espeholt et al. 2018, Figure 3). hidden: F of the encoder without that. layers: hidden
     layers of an MLP.
-    nvec: sizes of the action's components, needed where an observation is named ACTION_MASK: the encoder does not
-    see that one, it masks the logits (see `mask_logits`).
+    nvec: sizes of the action's components, needed if an observation is named ACTION_MASK: the encoder does not
+    receive that one, it masks the logits (see `mask_logits`).
     Raises ValueError for an encoder that cannot be used with these observations.
     """
     masked = ACTION_MASK in obs_shapes
@@ -70,7 +70,7 @@ def make_model(
 class PolicyNet(nn.Module):
     """Body in its own dtype, heads in float32. `state_size` is S, 0 without a recurrent core.
 
-    masked: sizes of the action's components where an action mask comes with the observations, else ().
+    masked: sizes of the action's components if an action mask comes with the observations, else ().
     """
 
     def __init__(self, body: Body, heads: Heads, masked: tuple[int, ...] = ()) -> None:
@@ -85,7 +85,7 @@ class PolicyNet(nn.Module):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return (params [T, B, D], value [T, B], state after the last step [B, S]), all float32.
 
-        obs: name -> [T, B, ...] as the environment gives it. state: [B, S] float32 before the first step.
+        obs: name -> [T, B, ...] as the environment delivers it. state: [B, S] float32 before the first step.
         first: [T, B] bool, the step begins an episode: the state is zeroed before it.
         """
         seen = {name: x for name, x in obs.items() if name != ACTION_MASK}
@@ -94,7 +94,7 @@ class PolicyNet(nn.Module):
         return self.mask(params_TBD, obs), value_TB, state
 
     def mask(self, params: Tensor, obs: Mapping[str, Tensor]) -> Tensor:
-        """Params [..., D] with the actions that the observations [..., D] forbid taken out, if there is a mask."""
+        """Remove the actions that the observations forbid from params [..., D], if there is a mask."""
         return mask_logits(params, obs[ACTION_MASK], self.masked) if self.masked else params
 
 
@@ -110,7 +110,7 @@ class Heads(nn.Module):
         self.log_std = nn.Parameter(torch.zeros(means)) if gaussian else None
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        """[..., F] float32 -> params [..., D], value [...]."""
+        """Map [..., F] float32 to params [..., D], value [...]."""
         params, value = self.policy(features), self.value(features).squeeze(-1)
         if self.log_std is not None:
             params = torch.cat((params, self.log_std.expand_as(params)), -1)
@@ -118,7 +118,7 @@ class Heads(nn.Module):
 
 
 class Body(nn.Module):
-    """Encoder and, if any, recurrent core: what may be cast to bf16."""
+    """Encoder and, if any, recurrent core: the part that may be cast to bf16."""
 
     def __init__(self, encoder: Encoder, core: GruCore | LstmCore | None) -> None:
         super().__init__()
@@ -126,7 +126,7 @@ class Body(nn.Module):
         self.core = core
 
     def forward(self, obs: Mapping[str, Tensor], state: Tensor, first: Tensor) -> tuple[Tensor, Tensor]:
-        """Arguments of `PolicyNet.forward` -> (features [T, B, F] in the weights' dtype, state [B, S])."""
+        """Return (features [T, B, F] in the weights' dtype, state [B, S]); arguments as in `PolicyNet.forward`."""
         features_NF = self.encoder({name: x.flatten(0, 1) for name, x in obs.items()})
         features_TBF = features_NF.unflatten(0, first.shape)
         if self.core is None:

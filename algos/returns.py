@@ -3,7 +3,7 @@
 Axes: P policies, T steps of a rollout, B rows. Row b of policy p went through T transitions; `value` has one
 step more, so that the last transition bootstraps from the value of the observation that follows it.
 
-What ends a trace (the sum over later errors), at transition t:
+A trace (the sum over later errors) ends at transition t if it is
 
     terminated      the next value counts as 0
     truncated       the next value is that of the final observation, which the environment delivers with it
@@ -12,7 +12,7 @@ What ends a trace (the sum over later errors), at transition t:
                     mask over the fixed T
 
 n-step returns (Mnih et al. 2016, Algorithm S3, with n running down to 1 at the end of an unroll) are
-`gae(lam=1) + value[:, :-1]`, so A3C needs no function of its own.
+`gae(lam=1) + value[:, :-1]`, so they need no function of their own.
 
 `gae` and `vtrace` take tensors and choose: numba kernels on a CPU (the interpreter lock is released), vector
 operations on any other device.
@@ -44,7 +44,7 @@ def gae(
     """Generalised advantage estimation (Schulman et al. 2016, Eq. 16): advantage [P, T, B], float32.
 
         delta_t = r_t + gamma * (1 - terminated_t) * V_{t+1} - V_t
-        A_t = delta_t + gamma * lam * A_{t+1}        (the second term only where the trace goes on)
+        A_t = delta_t + gamma * lam * A_{t+1}        (the second term only if the trace goes on)
 
     reward [P, T, B] and value [P, T+1, B] float32 without gradients; terminated, truncated, valid [P, T, B]
     bool; gamma, lam, unroll [P] on the same device.
@@ -81,7 +81,7 @@ def vtrace(
 
         rho_t = min(rho, exp(log_ratio_t))           c_t = lam * min(c, exp(log_ratio_t))     (Remark 2)
         delta_t = rho_t * (r_t + gamma * (1 - terminated_t) * V_{t+1} - V_t)
-        v_t = V_t + delta_t + gamma * c_t * (v_{t+1} - V_{t+1})     (last term only where the trace goes on)
+        v_t = V_t + delta_t + gamma * c_t * (v_{t+1} - V_{t+1})     (last term only if the trace goes on)
         advantage_t = rho_t * (r_t + gamma * (1 - terminated_t) * v_{t+1} - V_t)       (section 4.2)
 
     where v_{t+1} in the advantage is V_{t+1} if the trace does not go on. log_ratio [P, T, B] is log pi(a)
@@ -112,7 +112,7 @@ def gae_torch(
     lam_P: Tensor,
     unroll_P: Tensor,
 ) -> Tensor:
-    """`gae` as vector operations: one fused multiply-add a step. P may be any leading axes, or none."""
+    """Compute `gae` by vector operations: one fused multiply-add per step. P may be any leading axes, or none."""
     gamma = gamma_P[..., None, None]
     value_PTB, next_PTB = _values(value_PT1B, terminated_PTB)
     goes_on_PTB = _goes_on(terminated_PTB | truncated_PTB, unroll_P)
@@ -134,7 +134,7 @@ def vtrace_torch(
     c_P: Tensor,
     unroll_P: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    """`vtrace` as vector operations. P may be any leading axes, or none."""
+    """Compute `vtrace` by vector operations. P may be any leading axes, or none."""
     gamma, lam, rho_limit, c_limit = (x[..., None, None] for x in (gamma_P, lam_P, rho_P, c_P))
     value_PTB, next_PTB = _values(value_PT1B, terminated_PTB)
     goes_on_PTB = _goes_on(terminated_PTB | truncated_PTB, unroll_P)
@@ -160,7 +160,7 @@ def _goes_on(ended_PTB: Tensor, unroll_P: Tensor) -> Tensor:
 
 
 def _backward_sum(delta_PTB: Tensor, decay_PTB: Tensor) -> Tensor:
-    """x_t = delta_t + decay_t * x_{t+1} along T, from 0."""
+    """Compute x_t = delta_t + decay_t * x_{t+1} along T, from 0."""
     carry = torch.zeros_like(delta_PTB[..., 0, :])
     out = []
     for delta, decay in zip(reversed(delta_PTB.unbind(-2)), reversed(decay_PTB.unbind(-2)), strict=True):
@@ -170,7 +170,7 @@ def _backward_sum(delta_PTB: Tensor, decay_PTB: Tensor) -> Tensor:
 
 
 def _floats(*tensors: Tensor) -> tuple[Floats, ...]:
-    """One layout and dtype, so that each kernel is compiled once. Copies nothing that already fits."""
+    """Bring tensors to one layout and dtype, so that each kernel is compiled once. Copies only what does not fit."""
     return tuple(np.ascontiguousarray(x.numpy(), np.float32) for x in tensors)
 
 

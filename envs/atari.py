@@ -1,29 +1,20 @@
-"""Atari games by ale-py's native vector environment: one engine thread, 84x84 grey, newest frame only.
+"""How Atari games are played and scored, whatever the engine: by ale-py (family atari/) or EnvPool.
 
-The engine emulates, skips, max-pools, presses FIRE and shrinks the screen. Clipping, lost lives, shaping and
-no-op starts are done here, vectorised over rows: so the objective is the unclipped score of the whole game,
-whatever the learner sees.
-
-Start-up. Seeding an emulator loads its ROM again (about 90 ms a row), as its constructor did. Without
-sticky actions all the engine's randomness is the count of its no-op frames, drawn from the machine's
-entropy; so we switch those off and play the no-ops ourselves from our own generator: reproducible, and no
-row is loaded twice.
+The engine delivers whole games with raw scores. Clipping, lost lives and shaping are applied here, vectorised over
+rows, so the objective is the unclipped score of the whole game, whatever the policy learns from.
 
 Axes: R rows.
 """
 
 from __future__ import annotations
 
-import difflib
-import re
-from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .base import ActionSpec, ArraySpec, EnvSetupError, EnvSpec, ShapingSource, StepArrays
+from .base import EnvSetupError
 
 MULTIPLAYER_ONLY = frozenset({"combat", "joust", "maze_craze", "warlords"})
 """ROMs that come with ale-py but have no one-player mode: loading one ends the process."""
@@ -32,76 +23,39 @@ SCORE_SCALE = "score_scale"
 LIFE_LOSS_PENALTY = "life_loss_penalty"
 
 
-def _require(condition: bool, option: str, value: object, remedy: str) -> None:
-    if not condition:
-        raise EnvSetupError(f"--atari.{option} {value} cannot be used: {remedy}")
-
-
 @dataclass(frozen=True)
 class AtariOptions:
-    """How Atari games are played; frames are emulator frames."""
+    """Options of Atari games; frames are emulator frames."""
 
-    frame_skip: int = 4
+    frame_skip: int = field(default=4, metadata={"at_least": 1, "at_most": 60})
     """Emulator frames of one step: the action is repeated, rewards are summed."""
-    frame_stack: int = 4
-    """Newest frames that a policy sees together."""
-    repeat_action_probability: float = 0.0
-    """Sticky actions: chance, each frame, that the last action is repeated (0.25 in Machado et al. 2018)."""
+    frame_stack: int = field(default=4, metadata={"at_least": 1, "at_most": 16})
+    """Newest frames, stacked as one observation."""
+    repeat_action_probability: float = field(default=0.0, metadata={"at_least": 0, "below": 1})
+    """Sticky actions: probability per frame that the last action is repeated (0.25 in Machado et al. 2018)."""
     full_action_space: bool = False
-    """Offer all 18 actions instead of those that the game uses."""
-    noop_max: int = 30
-    """A game starts with 0 to this many no-op frames, drawn in whole steps of --atari.frame-skip."""
+    """Use all 18 actions instead of those that the game needs."""
+    noop_max: int = field(default=30, metadata={"at_least": 0})
+    """Start a game with 0 to this many no-op frames, in whole steps of --atari.frame-skip."""
     episodic_life: bool = True
-    """A lost life is a terminal state for learning. The game goes on; the objective is its whole score."""
+    """Treat a lost life as a terminal state in learning. The game goes on; the objective is its whole score."""
     clip_reward: bool = True
     """Learn from scores clipped to -1..1. The objective is not clipped."""
     fire_reset: bool = True
-    """Press FIRE at the start of a game where the game has that action."""
+    """Press FIRE at the start of a game that has this action."""
     max_frames_per_episode: int = 108_000
-    """A game is cut (truncated, not terminated) after this many frames; 108,000 are half an hour."""
+    """Truncate (not terminate) a game after this many frames; 108,000 are half an hour."""
 
     def __post_init__(self) -> None:
-        _require(1 <= self.frame_skip <= 60, "frame-skip", self.frame_skip, "give 1 to 60")
-        _require(1 <= self.frame_stack <= 16, "frame-stack", self.frame_stack, "give 1 to 16")
-        _require(
-            0 <= self.repeat_action_probability < 1,
-            "repeat-action-probability",
-            self.repeat_action_probability,
-            "give 0 or more and less than 1",
-        )
-        _require(self.noop_max >= 0, "noop-max", self.noop_max, "give 0 or more")
-        _require(
-            self.max_frames_per_episode > self.noop_max + self.frame_skip,
-            "max-frames-per-episode",
-            self.max_frames_per_episode,
-            f"give more than noop-max + frame-skip, {self.noop_max + self.frame_skip}, or no game starts",
-        )
+        least = self.noop_max + self.frame_skip
+        if self.max_frames_per_episode <= least:
+            raise EnvSetupError(
+                f"--atari.max-frames-per-episode {self.max_frames_per_episode} cannot be used: "
+                f"give more than noop-max + frame-skip, {least}, or no game starts"
+            )
 
 
-def names() -> tuple[str, ...]:
-    """All games, sorted: ale-py's ROMs that one player can play."""
-    from ale_py import roms  # noqa: PLC0415 - families are imported when used
-
-    return tuple(sorted(set(roms.get_all_rom_ids()) - MULTIPLAYER_ONLY))
-
-
-def probe(game: str, options: AtariOptions) -> EnvSpec:
-    """Describe a game. Loads its ROM once a process. Raises EnvSetupError for an unknown game."""
-    actions, lives = _game_facts(game)
-    shaping = {SCORE_SCALE: 1.0}
-    if lives:
-        shaping[LIFE_LOSS_PENALTY] = 0.01  # not 0, so that a controller's factor can move it
-    return EnvSpec(
-        env_id=f"atari/{game}",
-        obs={"obs": ArraySpec((84, 84), "uint8")},
-        action=ActionSpec(nvec=(18 if options.full_action_space else actions,)),
-        frame_skip=options.frame_skip,
-        frame_stack=options.frame_stack,
-        shaping=shaping,
-    )
-
-
-def recipe(_game: str) -> dict[str, object]:
+def recipe() -> dict[str, object]:
     """Defaults of a run on Atari: the network of Mnih et al. 2015 and the PPO of Schulman et al. 2017."""
     return {
         "model.encoder": "nature",
@@ -122,147 +76,39 @@ def recipe(_game: str) -> dict[str, object]:
     }
 
 
-class AtariUnit:
-    """R games of one kind, stepped together on one engine thread.
+def whole_games(options: AtariOptions) -> AtariOptions:
+    """Return the options of evaluations: games are played to their end and scored unclipped."""
+    return replace(options, episodic_life=False, clip_reward=False)
 
-    A game starts with a drawn number of no-op steps. Each of them, like the reset itself, delivers `first`:
-    the action is ignored and the transition is not a real one.
-    """
 
-    def __init__(
-        self, game: str, rows: int, seed: int, options: AtariOptions, shaping: ShapingSource
-    ) -> None:
-        assert rows > 0
-        from ale_py.vector_env import AtariVectorEnv  # noqa: PLC0415 - families are imported when used
+class AtariScoring:
+    """Turns the scores and lives of R games into what is learned from."""
 
-        self.spec = probe(game, options)
-        self.rows = rows
-        self._options = options
-        self._shaping = shaping
-        self._engine: Any = AtariVectorEnv(
-            game,
-            rows,
-            num_threads=1,
-            max_num_frames_per_episode=options.max_frames_per_episode,
-            repeat_action_probability=options.repeat_action_probability,
-            full_action_space=options.full_action_space,
-            stack_num=1,
-            frameskip=options.frame_skip,
-            noop_max=0,
-            episodic_life=False,
-            reward_clipping=False,
-            use_fire_reset=options.fire_reset,
-        )
-        start, engine_seeds = np.random.SeedSequence(seed).spawn(2)
-        self._rng = np.random.default_rng(start)
-        sticky = options.repeat_action_probability > 0
-        # Taken by the first reset only: the engine's generators go on from there.
-        self._engine_seeds = engine_seeds.generate_state(rows).astype(np.int64) % 2**31 if sticky else None
-
-        actions = [action.name for action in self._engine.ale.get_action_set()]
-        self._noop = actions.index("NOOP") if "NOOP" in actions else 0
-        # Two board games have no NOOP among their own actions: they start without.
-        self._max_noops = options.noop_max // options.frame_skip if "NOOP" in actions else 0
-
-        self._ended_R = np.zeros(rows, np.bool_)  # the engine's next step resets the row
-        self._noops_left_R = np.zeros(rows, np.int64)
+    def __init__(self, rows: int, options: AtariOptions) -> None:
+        self._clip, self._episodic_life = options.clip_reward, options.episodic_life
         self._lives_R = np.zeros(rows, np.int64)
         self._score_scale_R = np.ones(rows)
         self._life_loss_penalty_R = np.zeros(rows)
-        self._shaping_version_R = np.zeros(rows, np.int64)
-        self._score_R = np.zeros(rows)
-        self._shaped_R = np.zeros(rows)
-        self._length_R = np.zeros(rows, np.int64)
 
-    def reset(self, out: StepArrays) -> None:
-        """See `Unit.reset`. The first call seeds the emulators where sticky actions need it."""
-        frames_R, info = self._engine.reset(seed=self._engine_seeds)
-        self._engine_seeds = None
-        self._ended_R[:] = False
-        self._lives_R[:] = info["lives"]
-        for row in range(self.rows):
-            self._begin_game(row)
-        out.obs["obs"][:] = frames_R[:, 0]
-        out.first[:] = True
-        for array_R in (out.reward, out.terminated, out.truncated, out.episode_done):
-            array_R[:] = 0
-        self._write_episode(out)
+    def begin(self, row: int, shaping: Mapping[str, float]) -> None:
+        """Use these shaping values from now on. Games without lives have no penalty for losing one."""
+        self._score_scale_R[row] = shaping[SCORE_SCALE]
+        self._life_loss_penalty_R[row] = shaping.get(LIFE_LOSS_PENALTY, 0.0)
 
-    def step(self, action: NDArray[Any], out: StepArrays) -> None:
-        """See `Unit.step`. action: [R, 1] int32."""
-        reset_R = self._ended_R
-        noop_R = ~reset_R & (self._noops_left_R > 0)
-        played_R = ~(reset_R | noop_R)
-        frames_R, score_R, over_R, cut_R, info = self._engine.step(np.where(noop_R, self._noop, action[:, 0]))
+    def reset(self, lives_R: NDArray[np.int64]) -> None:
+        """Take the lives with which all games start."""
+        self._lives_R[:] = lives_R
 
-        self._noops_left_R[noop_R] -= 1
-        for row in np.flatnonzero(reset_R):
-            self._begin_game(int(row))
+    def step(
+        self, score_R: NDArray[np.float64], lives_R: NDArray[np.int64], played_R: NDArray[np.bool_]
+    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """Return (reward, whether a lost life is a terminal state for learning).
 
-        lives_R = info["lives"].astype(np.int64)
+        score_R: 0 if not played. lives_R: lives that are left after the step.
+        """
         lost_R = played_R * np.maximum(self._lives_R - lives_R, 0)
         self._lives_R = lives_R
-        score_R = score_R * played_R
-        learned_R = np.clip(score_R, -1, 1) if self._options.clip_reward else score_R
+        learned_R = np.clip(score_R, -1, 1) if self._clip else score_R
         reward_R = self._score_scale_R * learned_R - self._life_loss_penalty_R * lost_R
-
         # Some games go on with 0 lives left for some frames: only the game's end is terminal there.
-        life_over_R = (lost_R > 0) & (lives_R > 0) & self._options.episodic_life
-        out.obs["obs"][:] = frames_R[:, 0]
-        out.reward[:] = reward_R
-        out.terminated[:] = played_R & (over_R | life_over_R)
-        out.truncated[:] = played_R & cut_R & ~out.terminated
-        out.first[:] = ~played_R
-        out.episode_done[:] = played_R & (over_R | cut_R)
-
-        self._ended_R = over_R | cut_R
-        self._score_R += score_R
-        self._shaped_R += out.reward
-        self._length_R += played_R
-        self._write_episode(out)
-
-    def close(self) -> None:
-        """Release the engine: its thread is joined when the last reference goes."""
-        self._engine = None
-
-    def _begin_game(self, row: int) -> None:
-        version, values = self._shaping(row)
-        self._shaping_version_R[row] = version
-        self._score_scale_R[row] = values[SCORE_SCALE]
-        if LIFE_LOSS_PENALTY in self.spec.shaping:
-            self._life_loss_penalty_R[row] = values[LIFE_LOSS_PENALTY]
-        self._noops_left_R[row] = self._rng.integers(self._max_noops + 1)
-        self._score_R[row] = self._shaped_R[row] = self._length_R[row] = 0
-
-    def _write_episode(self, out: StepArrays) -> None:
-        out.objective[:] = self._score_R
-        out.raw_return[:] = self._score_R
-        out.shaped_return[:] = self._shaped_R
-        out.length[:] = self._length_R
-        out.shaping_version[:] = self._shaping_version_R
-
-
-@lru_cache(maxsize=8)
-def _game_facts(game: str) -> tuple[int, int]:
-    """Read (actions that the game uses, lives at its start) from the emulator."""
-    known = names()
-    if game not in known:
-        raise EnvSetupError(_unknown_game(game, known))
-    import ale_py  # noqa: PLC0415 - families are imported when used
-
-    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
-    emulator = ale_py.ALEInterface()
-    rom = ale_py.roms.get_rom_path(game)
-    assert rom is not None
-    emulator.loadROM(rom)
-    emulator.reset_game()
-    return len(emulator.getMinimalActionSet()), int(emulator.lives())
-
-
-def _unknown_game(game: str, known: tuple[str, ...]) -> str:
-    if game in MULTIPLAYER_ONLY:
-        return f"atari/{game} needs several players and cannot be trained here; `pbt-rl envs` lists the games"
-    snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", game).lower().replace("-", "_")
-    close = difflib.get_close_matches(snake, known)
-    hint = f"; did you mean {', '.join('atari/' + name for name in close)}?" if close else ""
-    return f"atari/{game} is not an Atari game{hint} `pbt-rl envs` lists all {len(known)} games"
+        return reward_R, (lost_R > 0) & (lives_R > 0) & self._episodic_life

@@ -23,14 +23,16 @@ from gymnasium.vector import VectorEnv
 
 from . import time_limit as time_limits
 from .base import EnvSetupError, EnvSpec, ShapingSource, Unit
-from .gym import GymUnit, describe
+from .family import Backend
+from .gym import GymUnit, describe, recipe
 from .multi_agent import MultiAgentUnit
-from .pettingzoo import MultiAgentEnv, is_multi_agent, table_of
+from .pettingzoo.agents import MultiAgentEnv, is_multi_agent
+from .pettingzoo.tables import table_of
 from .time_limit import making, time_limit
 from .vector import AnyVectorEnv, VectorUnit, describe_vector
 
 GROUP = "pbt_rl.envs"
-Made = gymnasium.Env[Any, Any] | AnyVectorEnv | MultiAgentEnv
+CustomEnv = gymnasium.Env[Any, Any] | AnyVectorEnv | MultiAgentEnv
 
 
 def plugins() -> dict[str, EntryPoint]:
@@ -38,7 +40,7 @@ def plugins() -> dict[str, EntryPoint]:
     return {point.name: point for point in entry_points(group=GROUP)}
 
 
-def make(env_id: str, rows: int, keywords: Mapping[str, Any]) -> Made:
+def make(env_id: str, rows: int, keywords: Mapping[str, Any]) -> CustomEnv:
     """Call the user's factory once. A vector environment has R rows; any other environment is one of them."""
     factory = find_factory(env_id)
     words = dict(keywords)
@@ -55,7 +57,7 @@ def make(env_id: str, rows: int, keywords: Mapping[str, Any]) -> Made:
             )
         return env
     if isinstance(env, gymnasium.Env) or is_multi_agent(env):
-        return cast("Made", env)
+        return cast("CustomEnv", env)
     raise EnvSetupError(_not_usable(env_id, env))
 
 
@@ -172,3 +174,14 @@ def _not_usable(env_id: str, env: object) -> str:
         f"{env_id} returned {type(env).__module__}.{type(env).__qualname__}, not an environment: return a "
         "gymnasium.Env, a gymnasium.vector.VectorEnv, or a PettingZoo ParallelEnv or AECEnv (possible_agents)"
     )
+
+
+BACKEND = Backend(
+    names=tuple,
+    probe=lambda name, options: probe(name, options.keywords),
+    make_unit=lambda name, rows, seed, options, shaping: make_unit(
+        name, rows, seed, shaping, options.keywords
+    ),
+    recipe=lambda name, options: recipe(probe(name, options.keywords)),
+    make=lambda name, options: make(name, 1, options.keywords),
+)

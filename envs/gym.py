@@ -19,6 +19,9 @@ from numpy.typing import NDArray
 
 from . import time_limit as time_limits
 from .base import ACTION_MASK, EnvSetupError, EnvSpec, ShapingSource, StepArrays, training_info, write_stats
+from .episodes import EpisodeBook
+from .family import EnvOptions, keywords_backend
+from .film import Picture
 from .shaping import default_shaping, find_interface, find_training_info, frames_per_step, unflatten
 from .spaces import (
     Leaf,
@@ -26,9 +29,8 @@ from .spaces import (
     actions_decoder,
     check_finite,
     fits_as_it_is,
-    obs_leaves,
+    leaves_of,
     read_leaf,
-    with_mask,
 )
 from .time_limit import making, time_limit
 
@@ -49,17 +51,15 @@ def describe(env_id: str, env: gymnasium.Env[Any, Any]) -> EnvSpec:
     """Spec of an environment. Raises EnvSetupError for spaces or shaping that cannot be used."""
     return EnvSpec(
         env_id=env_id,
-        obs={leaf.name: leaf.spec for leaf in leaves_of(env_id, env)},
+        obs={leaf.name: leaf.spec for leaf in _leaves_of(env_id, env)},
         action=action_spec(env.action_space, env_id),
         frame_skip=frames_per_step(env_id, env),
         shaping=default_shaping(env),
     )
 
 
-def leaves_of(env_id: str, env: gymnasium.Env[Any, Any]) -> tuple[Leaf, ...]:
-    """Arrays of an environment's observation, with the action mask that it gives there or in its info dict."""
-    leaves, action = obs_leaves(env.observation_space, env_id), action_spec(env.action_space, env_id)
-    return with_mask(leaves, action, env_id, in_info=bool(env.metadata.get(ACTION_MASK)))
+def _leaves_of(env_id: str, env: gymnasium.Env[Any, Any]) -> tuple[Leaf, ...]:
+    return leaves_of(env_id, env.observation_space, env.action_space, env.metadata)
 
 
 def probe_with(env_id: str, make: MakeEnv) -> EnvSpec:
@@ -87,20 +87,19 @@ class GymUnit:
         self._shaping = shaping
         self._shapers = [find_interface(env) for env in self._envs]
         self._informed = [find_training_info(env) for env in self._envs]
-        self._leaves = leaves_of(env_id, self._envs[0])
+        self._leaves = _leaves_of(env_id, self._envs[0])
         self._decode = actions_decoder(self._envs[0].action_space)
         self._all_allowed = np.ones(sum(self.spec.action.nvec), np.uint8)
         self._seeds: list[int] | None = np.random.SeedSequence(seed).generate_state(rows).tolist()
-        # What a step says of each row. Lists: to write one number into an array costs as much as a small environment.
+        self._book = EpisodeBook(rows, shaping)
+        # The step of each row. Lists: writing one number into an array costs as much as a small environment.
         self._first = [True] * rows
         self._terminated = [False] * rows
         self._truncated = [False] * rows
         self._ended = [False] * rows
         self._reward = [0.0] * rows
-        self._objective = [0.0] * rows
-        self._return = [0.0] * rows
-        self._length = [0] * rows
-        self._shaping_version = [0] * rows
+        self._objective: dict[int, float] = {}
+        """Row -> true objective of the episode that ended with this step, if the environment gave one."""
 
     def reset(self, out: StepArrays) -> None:
         """See `Unit.reset`."""
@@ -117,7 +116,7 @@ class GymUnit:
                     self._begin(row, None, out)
                 else:
                     self._advance(row, one, out)
-        self._write(out)
+            self._write(out)
 
     def close(self) -> None:
         """Close every environment once."""
@@ -125,7 +124,7 @@ class GymUnit:
             self._envs.pop().close()
 
     def _begin(self, row: int, seed: int | None, out: StepArrays) -> None:
-        version, values = self._shaping(row)
+        values = self._book.begin(row)
         shaper = self._shapers[row]
         if shaper is not None:
             shaper.set_reward_shaping(unflatten(values), 0)
@@ -138,9 +137,7 @@ class GymUnit:
         self._write_obs(row, answer[0], answer[1], out)
         self._first[row] = True
         self._terminated[row] = self._truncated[row] = self._ended[row] = False
-        self._reward[row] = self._objective[row] = self._return[row] = 0.0
-        self._length[row] = 0
-        self._shaping_version[row] = version
+        self._reward[row] = 0.0
 
     def _advance(self, row: int, action: Any, out: StepArrays) -> None:
         answer: Any = self._envs[row].step(action)
@@ -156,9 +153,6 @@ class GymUnit:
             raise self._breach("the reward must be finite", reward)
         self._first[row] = False
         self._reward[row] = number
-        self._return[row] += number
-        self._length[row] += 1
-        self._objective[row] = self._return[row]
         if terminated or truncated:
             self._terminated[row] = bool(terminated)
             self._truncated[row] = not terminated
@@ -186,19 +180,21 @@ class GymUnit:
                 out.obs[leaf.name][row] = read_leaf(leaf, info if leaf.in_info else obs, self.spec.env_id)
 
     def _write(self, out: StepArrays) -> None:
-        """Write what the step said of all rows."""
+        """Write the step of all rows."""
         for leaf in self._leaves:
             if leaf.kind == "float":
                 check_finite(leaf, out.obs[leaf.name], self.spec.env_id)
-        out.first[:] = self._first
-        out.reward[:] = self._reward
+        first_R, reward_R = np.array(self._first), np.array(self._reward, np.float64)
+        self._book.add(reward_R, reward_R, ~first_R)
+        self._book.write(out)
+        while self._objective:
+            row, objective = self._objective.popitem()
+            out.objective[row] = objective
+        out.first[:] = first_R
+        out.reward[:] = reward_R
         out.terminated[:] = self._terminated
         out.truncated[:] = self._truncated
         out.episode_done[:] = self._ended
-        out.objective[:] = self._objective
-        out.raw_return[:] = out.shaped_return[:] = self._return
-        out.length[:] = self._length
-        out.shaping_version[:] = self._shaping_version
 
     def _number(self, what: str, value: Any) -> float:
         try:
@@ -314,3 +310,59 @@ _CONTINUOUS: dict[str, object] = {
     "pbt.period_frames": 200_000,
     "pbt.start_frames": 400_000,
 }
+
+
+# -- films ---------------------------------------------------------------------------------------------------
+
+
+class GymCamera:
+    """Renders a Gymnasium environment that was made with `render_mode="rgb_array"`."""
+
+    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+        self._env = env
+        self.frames_per_second = float(env.metadata.get("render_fps", 30))
+
+    def shoot(self, step: StepArrays, action_A: NDArray[Any] | None) -> Picture:  # noqa: ARG002 - a Camera
+        """See Camera. Raises EnvSetupError where the environment cannot be drawn."""
+        try:
+            picture: Any = self._env.render()
+        except (gymnasium.error.Error, ImportError) as error:
+            raise EnvSetupError(
+                f"--video: the environment cannot be drawn: {str(error).rstrip('.')}"
+            ) from error
+        if not isinstance(picture, np.ndarray) or picture.ndim != 3:
+            raise EnvSetupError(
+                f"--video: render() returned {type(picture).__name__}, not a picture [H, W, 3]"
+            )
+        return picture[..., :3].astype(np.uint8, copy=False)
+
+    def close(self) -> None:
+        """The unit closes its environments."""
+
+
+def film(
+    gym_id: str, rows: int, seed: int, options: EnvOptions, shaping: ShapingSource
+) -> tuple[GymUnit, GymCamera]:
+    """Make a unit with a camera on its row 0. Raises EnvSetupError if the environment renders no `rgb_array`."""
+    made: list[gymnasium.Env[Any, Any]] = []
+
+    def make() -> gymnasium.Env[Any, Any]:
+        mode = None if made else "rgb_array"
+        env = gymnasium.make(gym_id, render_mode=mode, disable_env_checker=True, **options.keywords)
+        made.append(env)
+        return env
+
+    plain = maker(gym_id, options.keywords)()
+    modes = plain.metadata.get("render_modes") or []
+    plain.close()
+    if "rgb_array" not in modes:
+        raise EnvSetupError(
+            f"--video: gym/{gym_id} cannot render rgb_array, only {', '.join(modes) or 'nothing'}"
+        )
+    unit = GymUnit(f"gym/{gym_id}", make, rows, seed, shaping)
+    return unit, GymCamera(made[0])
+
+
+BACKEND = keywords_backend(
+    names, probe, make_unit, recipe, make=lambda name, options: maker(name, options.keywords)(), film=film
+)

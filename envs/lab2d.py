@@ -27,6 +27,7 @@ from dmlab2d import runfiles_helper
 from numpy.typing import NDArray
 
 from .base import ActionSpec, ArraySpec, EnvSetupError, EnvSpec, ShapingSource
+from .family import keywords_backend
 from .multi_agent import MultiAgentUnit, Scene, probe_with
 
 LENGTH = "episodeLengthFrames"
@@ -216,3 +217,6 @@ def _first_line(error: Exception) -> str:
 
 def _listed(settings: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}={value}" for name, value in settings.items())
+
+
+BACKEND = keywords_backend(names, probe, make_unit, recipe)

@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .base import EnvSetupError, EnvSpec, MatchupSource, ShapingSource, StepArrays, write_stats
+from .episodes import EpisodeBook
 from .shaping import unflatten
 
 
@@ -95,7 +96,7 @@ class MultiAgentUnit:
             self.close()
             raise
         self.rows = rows
-        self._shaping = shaping
+        self._book = EpisodeBook(rows, shaping)
         plain = plain_matchup(rows, self.spec.seats)
         self._matchups: MatchupSource = lambda: (0, plain)
         shape = plain.shape
@@ -103,11 +104,8 @@ class MultiAgentUnit:
         self._seeds: list[int] | None = np.random.SeedSequence(seed).generate_state(shape[0]).tolist()
         self._over_E = np.zeros(shape[0], np.bool_)
         self._active_ES = np.zeros(shape, np.bool_)
-        self._objective_ES = np.full(shape, np.nan)
-        self._return_ES = np.zeros(shape)
-        self._length_ES = np.zeros(shape, np.int64)
-        self._stats_ES: dict[tuple[int, int], Any] = {}
-        self._shaping_version_ES = np.zeros(shape, np.int64)
+        self._objective_R = np.full(rows, np.nan)
+        self._stats_R: dict[int, Any] = {}
 
     def _make(self, make: MakeTable, rows: int) -> EnvSpec:
         """Make the environments; returns the spec of all of them."""
@@ -135,6 +133,7 @@ class MultiAgentUnit:
         for e in range(len(self._tables)):
             self._begin(e, None if self._seeds is None else self._seeds[e], out)
         self._seeds = None
+        self._write_episodes(out)
 
     def step(self, action: NDArray[Any], out: StepArrays) -> None:
         """See `Unit.step`. action: [R, A] of `spec.action.dtype`."""
@@ -147,6 +146,7 @@ class MultiAgentUnit:
                 self._begin(e, None, out)
             else:
                 self._advance(e, action[self._row_ES[e]], out)
+        self._write_episodes(out)
         if changed:
             self._cut(out)
 
@@ -168,7 +168,7 @@ class MultiAgentUnit:
 
     def _begin(self, e: int, seed: int | None, out: StepArrays) -> None:
         for seat, row in enumerate(self._row_ES[e].tolist()):
-            self._shaping_version_ES[e, seat], values = self._shaping(row)
+            values = self._book.begin(row)
             if self.spec.shaping:
                 self._tables[e].shape(seat, unflatten(values))
         scene = self._tables[e].begin(seed)
@@ -176,16 +176,14 @@ class MultiAgentUnit:
             raise EnvSetupError(f"{self.spec.env_id} breaks its contract: no agent is there after reset()")
         self._over_E[e] = False
         self._active_ES[e] = scene.active
-        self._objective_ES[e] = np.nan
-        self._return_ES[e] = self._length_ES[e] = 0
         rows = self._row_ES[e]
+        self._objective_R[rows] = np.nan
         out.first[rows] = True
         out.reward[rows] = 0
         out.terminated[rows] = out.truncated[rows] = out.episode_done[rows] = False
         for seat, row in enumerate(rows.tolist()):
             for name, array in out.obs.items():
                 array[row] = scene.obs[seat][name] if seat in scene.obs else 0
-        self._write_episodes(e, out)
 
     def _advance(self, e: int, action_SA: NDArray[Any], out: StepArrays) -> None:
         scene, rows, was = self._tables[e].advance(action_SA), self._row_ES[e], self._active_ES[e].copy()
@@ -197,38 +195,34 @@ class MultiAgentUnit:
         for seat, arrays in scene.obs.items():
             for name, array in arrays.items():
                 out.obs[name][rows[seat]] = array
+        reward_S = scene.reward * was
         out.first[rows] = ~was
-        out.reward[rows] = scene.reward * was
+        out.reward[rows] = reward_S
         out.terminated[rows] = scene.terminated & was
         out.truncated[rows] = scene.truncated & was & ~scene.terminated
-        self._return_ES[e] += scene.reward * was
-        self._length_ES[e] += was
+        self._book.add(reward_S, reward_S, was, rows)
         for seat, objective in scene.objective.items():
-            self._objective_ES[e, seat] = objective
-        self._stats_ES |= {(e, seat): stats for seat, stats in scene.stats.items()}
+            self._objective_R[rows[seat]] = objective
+        self._stats_R |= {int(rows[seat]): stats for seat, stats in scene.stats.items()}
         self._active_ES[e] = scene.active
         self._over_E[e] = not scene.active.any()
-        out.episode_done[rows] = self._over_E[e] & (self._length_ES[e] > 0)
-        self._write_episodes(e, out)
+        out.episode_done[rows] = self._over_E[e] & (self._book.length_R[rows] > 0)
         if self._over_E[e]:
             self._write_stats(e, out)
 
     def _write_stats(self, e: int, out: StepArrays) -> None:
-        for seat, row in enumerate(self._row_ES[e].tolist()):
+        for row in self._row_ES[e].tolist():
             try:
-                write_stats(out, row, self._stats_ES.pop((e, seat), None))
+                write_stats(out, row, self._stats_R.pop(row, None))
             except ValueError as error:
                 raise EnvSetupError(
                     f'{self.spec.env_id} breaks its contract: info["episode_extra_stats"] must {error}. Correct the '
                     "environment"
                 ) from None
 
-    def _write_episodes(self, e: int, out: StepArrays) -> None:
-        rows, own = self._row_ES[e], self._objective_ES[e]
-        out.objective[rows] = np.where(np.isnan(own), self._return_ES[e], own)
-        out.raw_return[rows] = out.shaped_return[rows] = self._return_ES[e]
-        out.length[rows] = self._length_ES[e]
-        out.shaping_version[rows] = self._shaping_version_ES[e]
+    def _write_episodes(self, out: StepArrays) -> None:
+        given_R = self._objective_R
+        self._book.write(out, np.where(np.isnan(given_R), self._book.raw_R, given_R))
 
 
 def number(env_id: str, what: str, value: Any) -> float:

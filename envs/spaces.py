@@ -86,6 +86,17 @@ def with_mask(
     return leaves
 
 
+def leaves_of(
+    env_id: str,
+    observation_space: spaces.Space[Any],
+    action_space: spaces.Space[Any],
+    metadata: Mapping[str, Any],
+) -> tuple[Leaf, ...]:
+    """Arrays of one environment's observations, with the action mask if it gives one, there or in its info dict."""
+    leaves, action = obs_leaves(observation_space, env_id), action_spec(action_space, env_id)
+    return with_mask(leaves, action, env_id, in_info=bool(metadata.get(ACTION_MASK)))
+
+
 def _leaves(space: spaces.Space[Any], path: tuple[str, ...], env_id: str) -> tuple[Leaf, ...]:
     name = ".".join(path) or "obs"
     if path == (ACTION_MASK,):

@@ -19,6 +19,7 @@ from gymnasium.spaces import Box, Dict, Discrete
 from numpy.typing import NDArray
 
 from .base import EnvSetupError, EnvSpec, ShapingSource
+from .family import Backend
 from .gym import GymUnit, MakeEnv, probe_with
 
 Obs = Any
@@ -342,3 +343,12 @@ def recipe(name: str) -> dict[str, object]:
         "pbt.period_frames": 10_000,
         "pbt.start_frames": 20_000,
     }
+
+
+BACKEND = Backend(
+    names=names,
+    probe=lambda name, _options: probe(name),
+    make_unit=lambda name, rows, seed, _options, shaping: make_unit(name, rows, seed, shaping),
+    recipe=lambda name, _options: recipe(name),
+    make=lambda name, _options: maker(name)(),
+)

@@ -24,7 +24,6 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 
 from .base import (
-    ACTION_MASK,
     EnvSetupError,
     EnvSpec,
     RewardShapingInterface,
@@ -33,8 +32,9 @@ from .base import (
     training_info,
     write_stats,
 )
+from .episodes import EpisodeBook, write_reset
 from .shaping import find_interface, find_training_info, flatten, frames_per_step, unflatten
-from .spaces import Leaf, action_spec, obs_leaves, read_leaf, read_rows, rows_decoder, with_mask
+from .spaces import Leaf, action_spec, leaves_of, read_leaf, read_rows, rows_decoder
 
 AnyVectorEnv = VectorEnv[Any, Any, Any]
 
@@ -68,9 +68,7 @@ class VectorUnit:
         self._decode = rows_decoder(env.single_action_space)
         self._seed: int | None = int(np.random.SeedSequence(seed).generate_state(1)[0]) % 2**31
         self._ended_R = np.zeros(rows, np.bool_)
-        self._return_R = np.zeros(rows)
-        self._length_R = np.zeros(rows, np.int64)
-        self._shaping_version_R = np.zeros(rows, np.int64)
+        self._book = EpisodeBook(rows, shaping)
 
     def reset(self, out: StepArrays) -> None:
         """See `Unit.reset`."""
@@ -82,10 +80,8 @@ class VectorUnit:
         self._seed = None
         self._ended_R[:] = False
         self._write_obs(answer[0], answer[1], out)
-        out.first[:] = True
-        for array_R in (out.reward, out.terminated, out.truncated, out.episode_done):
-            array_R[:] = 0
-        self._write_episode(self._return_R, out)
+        write_reset(out)
+        self._book.write(out)
 
     def step(self, action: NDArray[Any], out: StepArrays) -> None:
         """See `Unit.step`. action: [R, A] of `spec.action.dtype`."""
@@ -109,14 +105,13 @@ class VectorUnit:
         done_R = over_R & ~starts_R  # an episode that ends in its undelivered first step is not counted
 
         self._write_obs(obs, info, out)
-        self._return_R += reward_R
-        self._length_R += ~starts_R if in_step else True
+        self._book.add(reward_R, reward_R, ~starts_R if in_step else True)
         out.first[:] = starts_R
         out.reward[:] = reward_R * ~starts_R
         out.terminated[:] = terminated_R & done_R
         out.truncated[:] = truncated_R & done_R & ~terminated_R
         out.episode_done[:] = done_R
-        self._write_episode(self._objectives(np.flatnonzero(done_R).tolist(), info, out), out)
+        self._book.write(out, self._objectives(np.flatnonzero(done_R).tolist(), info, out))
         self._ended_R = done_R
         if not in_step and over_R.any():
             self._leave(over_R, done_R, info, out)
@@ -157,11 +152,10 @@ class VectorUnit:
     def _begin(self, rows: Iterable[int]) -> None:
         """Ask for the shaping of new episodes and start their sums."""
         for row in rows:
-            self._shaping_version_R[row], values = self._shaping(row)
+            values = self._book.begin(row)
             if self._shapers:
                 shaper, index = self._shapers[row]
                 shaper.set_reward_shaping(unflatten(values), index)
-            self._return_R[row] = self._length_R[row] = 0
             info = training_info(self._shaping, row)
             if info is None:
                 continue
@@ -175,15 +169,9 @@ class VectorUnit:
             source = info if leaf.in_info else obs
             out.obs[leaf.name][:] = read_rows(leaf, source, self.rows, self.spec.env_id)
 
-    def _write_episode(self, objective_R: NDArray[np.float64], out: StepArrays) -> None:
-        out.objective[:] = objective_R
-        out.raw_return[:] = out.shaped_return[:] = self._return_R
-        out.length[:] = self._length_R
-        out.shaping_version[:] = self._shaping_version_R
-
     def _objectives(self, ended: list[int], info: Any, out: StepArrays) -> NDArray[np.float64]:
         """True objectives [R] of the rows whose episode ended; writes their extra statistics."""
-        objective_R = self._return_R
+        objective_R = self._book.raw_R
         if not ended:
             return objective_R
         if not isinstance(info, Mapping):
@@ -231,9 +219,7 @@ class VectorUnit:
 
 
 def _leaves_of(env_id: str, env: AnyVectorEnv) -> tuple[Leaf, ...]:
-    leaves = obs_leaves(env.single_observation_space, env_id)
-    action = action_spec(env.single_action_space, env_id)
-    return with_mask(leaves, action, env_id, in_info=bool(env.metadata.get(ACTION_MASK)))
+    return leaves_of(env_id, env.single_observation_space, env.single_action_space, env.metadata)
 
 
 def _autoreset_mode(env_id: str, env: AnyVectorEnv) -> AutoresetMode:

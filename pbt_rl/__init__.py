@@ -1,6 +1,65 @@
 """Train a population of reinforcement-learning agents on one machine.
 
-Importing this package must stay cheap and free of torch: the actor processes import it.
+    train, Config, Result       train a population; its options; the folder and summary of the run
+    load_policy, Policy         a trained member as a function of observations
+    tune                        population-based training of anything that trains: `tune.run`
+    EnvSpec                     description of an environment
+    RewardShapingInterface      implemented by an environment whose shaping PBT tunes
+    TrainingInfoInterface       implemented by an environment that receives the frames of its member
+    ConfigError, EnvSetupError  wrong input, an environment that cannot be used: a message with the remedy
+    RunFailed                   a run that could not go on
+
+Each name is imported when it is first used: importing this package is cheap and free of torch (the actor processes
+import it), and starts nothing.
 """
 
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pbt_rl import tune
+    from pbt_rl.api import Result, train
+    from pbt_rl.config import Config
+    from pbt_rl.envs.base import EnvSetupError, EnvSpec, RewardShapingInterface, TrainingInfoInterface
+    from pbt_rl.errors import ConfigError, RunFailed
+    from pbt_rl.play.policy import Policy, load_policy
+
 __version__ = "0.1.0"
+
+__all__ = [
+    "Config",
+    "ConfigError",
+    "EnvSetupError",
+    "EnvSpec",
+    "Policy",
+    "Result",
+    "RewardShapingInterface",
+    "RunFailed",
+    "TrainingInfoInterface",
+    "load_policy",
+    "train",
+    "tune",
+]
+
+_MODULES = {
+    "api": ("Result", "train"),
+    "config": ("Config",),
+    "envs.base": ("EnvSetupError", "EnvSpec", "RewardShapingInterface", "TrainingInfoInterface"),
+    "errors": ("ConfigError", "RunFailed"),
+    "play.policy": ("Policy", "load_policy"),
+}
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
+
+
+def __getattr__(name: str) -> object:
+    if name == "tune":
+        return importlib.import_module("pbt_rl.tune")
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"pbt_rl.{_MODULE_OF[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]

@@ -3,7 +3,7 @@
     Exception
     |-- ValueError
     |   |-- ConfigError          the user's input is wrong: what, which value, what to do instead
-    |   `-- envs.base.EnvSetupError   the same, said by an environment (the rooms below import nothing of ours)
+    |   `-- envs.base.EnvSetupError   the same, raised by an environment (envs imports nothing of ours)
     `-- RunFailed                a run ended for a reason that is not the user's input; the child's traceback inside
 
 The command line turns the first two into one line and exit code 2, the third into exit code 1.
@@ -19,11 +19,11 @@ from pbt_rl.envs.base import EnvSetupError
 
 
 class ConfigError(ValueError):
-    """The user's input is wrong. The message says what, which value, and what to do instead."""
+    """The user's input is wrong. The message names the option, its value and what to do instead."""
 
 
 class RunFailed(Exception):  # noqa: N818 - reads as what happened
-    """A run could not go on. The message holds the cause and the child's traceback where there is one."""
+    """A run could not go on. The message holds the cause and the traceback of the child, if there is one."""
 
 
 def require(condition: bool, option: str, value: object, remedy: str) -> None:
@@ -34,7 +34,7 @@ def require(condition: bool, option: str, value: object, remedy: str) -> None:
 
 @contextmanager
 def environment_code(env_id: str) -> Iterator[None]:
-    """Whatever an environment's own code raises in here becomes an EnvSetupError that holds its traceback."""
+    """Raise an EnvSetupError with the traceback for anything that an environment's own code raises inside."""
     try:
         yield
     except (ConfigError, EnvSetupError):

@@ -1,4 +1,4 @@
-"""From a config and a machine to a plan: who runs where, with how many rows and threads. Pure, but `Machine.here`."""
+"""Make a plan from a config and a machine: the place of each process, its rows and threads. Pure but `Machine.here`."""
 
 from __future__ import annotations
 
@@ -7,33 +7,32 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from pbt_rl.algos.registry import load
 from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
 
 MIN_UNIT_ROWS = 32
-"""Below this a vector environment's call costs more than it should (on Atari 32 rows were 9 % faster than 16)."""
+"""With fewer rows the calls of a vector environment cost too much (on Atari 32 rows were 9 % faster than 16)."""
 MIN_POLICY_ROWS = 8
-"""Below this a forward of one policy wastes the CPU's vector units."""
+"""With fewer rows a forward of one policy wastes the CPU's vector units."""
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What this process may use."""
+    """Processors that this process may use."""
 
     cpus: int
     gpus: int
 
     @classmethod
     def here(cls) -> Machine:
-        """Cores by affinity and cgroup quota, GPUs by what torch's driver sees."""
+        """Count cores by affinity and cgroup quota, GPUs by torch."""
         import torch  # noqa: PLC0415 - only the parent and the learners may pay for it
 
         return cls(available_cpus(), torch.cuda.device_count())
 
 
 def available_cpus(cgroup_root: Path = Path("/sys/fs/cgroup")) -> int:
-    """Cores that this process may use: its affinity, cut by the CPU quota of its cgroup (v2 or v1)."""
+    """Return the cores that this process may use: its affinity, limited by the CPU quota of its cgroup (v2 or v1)."""
     cpus = float(len(os.sched_getaffinity(0)))
     quota = _cgroup_cpus(cgroup_root)
     return max(1, math.floor(min(cpus, quota) + 0.01))
@@ -55,7 +54,7 @@ def _cgroup_cpus(root: Path) -> float:
 class PackPlan:
     """One learner process: its device, the members that belong to it, and its share of the actors.
 
-    Where it has fewer slots than members, they take turns.
+    If it has fewer slots than members, they take turns.
     """
 
     device: str
@@ -69,7 +68,7 @@ class PackPlan:
     threads: int
     """CPU threads of the learning arithmetic."""
     slots: int
-    """P: members that are on the device at once."""
+    """P: members on the device at the same time."""
 
     @property
     def rows(self) -> int:
@@ -106,7 +105,7 @@ class Plan:
 
 
 def parse_devices(text: str, machine: Machine) -> list[str]:
-    """Turn `--devices` into one name a learner. Raises ConfigError for a device that is not there."""
+    """Return one device per learner from `--devices`. Raises ConfigError for a device that is not there."""
     if text == "auto":
         return [f"cuda:{i}" for i in range(machine.gpus)] or ["cpu"]
     devices = [d.strip() for d in text.split(",")]
@@ -123,17 +122,17 @@ def parse_devices(text: str, machine: Machine) -> list[str]:
 
 
 def make_plan(config: Config, machine: Machine, seats: int = 1) -> Plan:
-    """Place members on devices and share the cores out. seats: of one environment (S), each of them a row."""
+    """Place members on devices and divide the cores. seats: of one environment (S), each of them a row."""
     devices = parse_devices(config.devices, machine)
-    slots = min(config.resident or config.num_policies, config.num_policies)
+    slots = min(config.slots or config.num_policies, config.num_policies)
     if config.devices == "auto":
         devices = devices[: 1 if config.mode == "serial" else slots]
     if config.mode == "serial" and len(devices) > 1:
         raise ConfigError(f"--devices {config.devices} cannot be used with --mode serial: give one device")
     if len(devices) > slots:
-        policies = f"{slots} resident policies" if slots < config.num_policies else f"{slots} policies"
+        policies = f"{slots} slots" if slots < config.num_policies else f"{slots} policies"
         raise ConfigError(
-            f"--devices {config.devices} names {len(devices)} devices for {policies}: give at most one a policy"
+            f"--devices {config.devices} names {len(devices)} devices for {policies}: give at most one per policy"
         )
     on_cpu = sum(d == "cpu" for d in devices)
     actors = config.actors or _planned_actors(config, machine, len(devices), on_cpu)
@@ -148,10 +147,10 @@ def make_plan(config: Config, machine: Machine, seats: int = 1) -> Plan:
 
 
 def _planned_actors(config: Config, machine: Machine, devices: int, on_cpu: int) -> int:
-    """A core an actor, less what the learners keep busy.
+    """Return one actor per core that the learners do not keep busy.
 
-    On a CPU, learning and inference cost more than the environments (measured on Atari: about 57 % of all),
-    but an actor sleeps whenever it waits; so half of the cores' number, and never fewer than two actors.
+    On a CPU, learning and inference cost more than the environments (on Atari about 57 % of all), but an actor
+    sleeps while it waits; so actors are half as many as cores, and never fewer than two.
     """
     if config.mode == "serial":
         return devices
@@ -171,7 +170,7 @@ def _pack_plan(
 ) -> PackPlan:
     envs = config.envs_per_unit or max(MIN_POLICY_ROWS, math.ceil(MIN_UNIT_ROWS / slots))
     units = actors * config.units_per_actor
-    per_unit = load(config.algo).learns_per_unit
+    per_unit = config.algorithm.learns_per_unit
     if config.mode != "async" and not per_unit and not config.envs_per_unit:
         envs = max(1, round(config.learner.batch / (config.learner.rollout * units)))
     if config.envs_per_unit:
@@ -197,7 +196,7 @@ def _pack_plan(
 
 
 def _check_seats(config: Config, seats: int, slots: int, envs: int) -> None:
-    """Whether a unit's rows fill its environments. Raises ConfigError."""
+    """Raise ConfigError unless the rows of a unit fill its environments."""
     alone = slots == 1 or config.matchup.scheme == "self"
     rows = envs if alone else slots * envs
     if rows % seats:

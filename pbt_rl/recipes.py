@@ -1,16 +1,22 @@
-"""Named recipes: command lines as `pbt-rl train --recipe NAME`. Over an environment's own recipe; the user wins."""
+"""Recipes: values of options for an environment, and published command lines by name (`--recipe NAME`).
+
+The environment's own recipe comes first, a named one over it, and the user's options win.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import Any
 
-from pbt_rl.errors import ConfigError
+from pbt_rl.envs.registry import EnvOptions, keywords, recipe
+from pbt_rl.errors import ConfigError, environment_code
 
 RECIPES: Mapping[str, Mapping[str, object]] = {
-    # Sample Factory's published command line for DMLab-30 with four agents, option by option. What it says of its
-    # own processes (90 workers of 12 environments, core affinity) is planned from the machine here; its experience is
-    # decorrelated at the start by the units' different levels. Returns are V-trace's, and the network sees the last
-    # action and reward (it does not there), as in every run on DMLab.
+    # Sample Factory's published command line for DMLab-30 with four agents, option by option. Its numbers of processes
+    # (90 workers of 12 environments, core affinity) are planned from the machine here; experience is decorrelated at
+    # the start by the units' different levels. Returns are V-trace's, and the network sees the last action and reward
+    # (unlike there), as in every run on DMLab.
     "dmlab30-pbt": {
         "env": "dmlab30",
         "num_policies": 4,
@@ -48,3 +54,23 @@ def named(name: str) -> Mapping[str, object]:
     if name not in RECIPES:
         raise ConfigError(f"--recipe {name} cannot be used: the recipes are {', '.join(RECIPES)}")
     return RECIPES[name]
+
+
+def environment_recipe(env: str, env_option: Iterable[str] = ()) -> dict[str, object]:
+    """Return the recipe of an environment. Raises EnvSetupError if the environment cannot be found or made."""
+    with environment_code(env):
+        return recipe(env, EnvOptions(keywords=keywords(env_option)))
+
+
+def apply_recipe(config: Any, values: Mapping[str, object]) -> Any:
+    """Return the config with dotted fields replaced: {"learner.rollout": 32, ...}."""
+    nested: dict[str, dict[str, object]] = {}
+    flat: dict[str, object] = {}
+    for name, value in values.items():
+        head, _, rest = name.partition(".")
+        if rest:
+            nested.setdefault(head, {})[rest] = value
+        else:
+            flat[head] = value
+    parts = {head: dataclasses.replace(getattr(config, head), **inner) for head, inner in nested.items()}
+    return dataclasses.replace(config, **flat, **parts)

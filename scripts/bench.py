@@ -38,8 +38,8 @@ WARM_UP_SHARE = 0.25
 
 def bench_config(env: str, num_policies: int) -> Config:
     """Return the job that is measured: the environment's recipe with one epoch and one minibatch."""
-    from pbt_rl.cli import apply_recipe  # noqa: PLC0415 - stages run in fresh processes that import their own
     from pbt_rl.envs.registry import recipe  # noqa: PLC0415
+    from pbt_rl.recipes import apply_recipe  # noqa: PLC0415 - stages run in fresh processes that import their own
 
     config: Config = apply_recipe(Config(env=env, num_policies=num_policies), recipe(env))
     learner: LearnerConfig = dataclasses.replace(config.learner, epochs=1, minibatches=1)

@@ -31,7 +31,6 @@ from reproduce_table import Row, Section, holds, near, show
 from pbt_rl.pbt import (
     Controller,
     Gap,
-    GridSearch,
     HyperSpec,
     HyperTrick,
     Lineage,
@@ -39,6 +38,7 @@ from pbt_rl.pbt import (
     MultiplyOrDivide,
     PbtController,
     PerturbFactors,
+    RandomSearch,
     Resample,
     ResampleAll,
     StaticController,
@@ -47,8 +47,9 @@ from pbt_rl.pbt import (
     Truncation,
     sample_prior,
 )
-from pbt_rl.pbt.explore.rules import move_choice
+from pbt_rl.pbt.explore.moves import move_choice
 from pbt_rl.pbt.hypers import choice_spec
+from pbt_rl.pbt.search.draws import draw_grid
 from pbt_rl.pbt.search.hypertrick import expected_completion, matching_eviction_rate
 from pbt_rl.record.journal import read_journal
 from pbt_rl.tune import run
@@ -206,7 +207,7 @@ def total_times() -> Row:
         "static SH": lambda s: SuccessiveHalving(
             ONE, s, phase_frames=1, phases=4, eviction_rate=0.25, places=6
         ),
-        "grid": lambda s: GridSearch(ONE, s, frames=4),
+        "grid": lambda s: RandomSearch(ONE, s, phase_frames=4, sampling=draw_grid),
     }
     times = {
         name: mean(

@@ -223,7 +223,7 @@ def hypertrick_against_hyperband() -> list[Row]:
         "hyperband": ("--search.eta", f"{ETA}", "--search.resource", f"{RESOURCE}"),
     }
     common = (
-        *(*TASK, "--num-policies", f"{members}", "--resident", f"{NODES}"),
+        *(*TASK, "--num-policies", f"{members}", "--slots", f"{NODES}"),
         *("--search.phase-frames", f"{UNIT_FRAMES}", "--train-for-frames", f"{UNIT_FRAMES * RESOURCE}"),
     )
     runs: dict[str, list[Trained]] = {name: [] for name in options}

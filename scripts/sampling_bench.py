@@ -33,13 +33,13 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from torch import Tensor
 
 from pbt_rl.algos.distributions import make_distribution
-from pbt_rl.cli import apply_recipe
 from pbt_rl.config import Config
 from pbt_rl.envs import registry
 from pbt_rl.envs.base import EnvSpec, default_shaping_source
 from pbt_rl.learner.sampler import Sampler
 from pbt_rl.learner.shared import SharedState
 from pbt_rl.plan import Machine
+from pbt_rl.recipes import apply_recipe
 from pbt_rl.run.memory import Memory
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.wire.mailbox import STEPS, Mailbox

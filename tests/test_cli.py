@@ -1,5 +1,6 @@
 """The command line: its options, its defaults, and one clear answer to every mistake."""
 
+import dataclasses
 import json
 import re
 import subprocess
@@ -9,7 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from pbt_rl.cli import EXIT_USER_ERROR, main, parse_train
+from pbt_rl.cli import EXIT_USER_ERROR, main
+from pbt_rl.cli.help import field_docs
+from pbt_rl.cli.train import parse_train
+from pbt_rl.config import Config, LearnerConfig, ModelConfig
+from pbt_rl.pbt.hypers import Hypers
+from pbt_rl.pbt.options import PbtConfig
+from pbt_rl.pbt.search.options import ScheduleConfig, SearchConfig
+from pbt_rl.population.options import MatchupConfig
 from tests.helpers.runs import ROOT, python, start
 
 OPTIONS = Path(__file__).parent / "cli_options.txt"
@@ -33,23 +41,138 @@ def pbt_rl(monkeypatch, tmp_path, capsys):
 
 
 def options(text):
-    """The options of a help text: `--name KIND (default: ...)`, one a line."""
+    """Returns the options of a help text, one per line: `--name KIND (allowed; default: ...)`."""
     found = []
     for framed in text.splitlines():
         line = framed.strip("│ ")
         if re.match("[│ ] {1,2}--[a-z]", framed):
-            found.append(line)
-        elif found and (match := re.search(r"\((default:.*|required\))$", line)):
-            found[-1] += f" ({match[1]}"
-        elif found and found[-1].endswith("default:"):
-            found[-1] += f" {line}"
-    return "\n".join(found) + "\n"
+            found.append([line, ""])
+        elif found and re.match("[│ ] {5}", framed):
+            found[-1][1] += f" {line}"
+        elif (
+            found and not found[-1][1] and re.match("[│ ] {1,2}[a-z]", framed)
+        ):  # a long list of names goes on
+            found[-1][0] += line
+    hint = re.compile(r"\((?:(?:[^()]|\([^()]*\))*; )?(?:default:[^()]*|required|repeatable)\)$")
+    return "".join(f"{name} {hint.search(text.rstrip())[0]}\n" for name, text in found)
+
+
+def names(text):
+    return set(re.findall(r"^[│ ] {1,2}(--[a-z0-9.-]+)", text, re.MULTILINE))
 
 
 def test_the_options_are_frozen(pbt_rl):
-    code, out, err = pbt_rl("train", "--help")
+    code, out, err = pbt_rl("train", "--help-all")
     assert (code, err) == (0, "")
     assert options(out) == OPTIONS.read_text(), f"if this is meant, store in {OPTIONS.name}:\n{options(out)}"
+
+
+def test_plain_help_shows_the_usual_options_and_how_to_see_more(pbt_rl):
+    code, out, err = pbt_rl("train", "--help")
+    assert (code, err) == (0, "")
+    assert 25 <= len(names(out)) <= 40
+    assert {"--env", "--num-policies", "--pbt.exploit", "--hypers.learning-rate", "--learner.batch"} <= names(
+        out
+    )
+    assert not {name for name in names(out) if name.startswith(("--atari.", "--dmlab.", "--search."))}
+    assert out.splitlines()[-1].strip().startswith("--help-all")
+    assert "Members of the population. (1 or more; default: 4)" in out
+    assert "(1e-06 to 0.01; default: 0.00025)" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "added"),
+    [
+        (["--env", "gym/CartPole-v1"], set()),
+        (["--env", "atari/pong"], {"atari"}),
+        (["--env=dmlab30"], {"dmlab"}),
+    ],
+)
+def test_help_of_an_environment_adds_the_options_of_its_family(pbt_rl, arguments, added):
+    plain, more = (names(pbt_rl("train", *a, "--help")[1]) for a in ([], arguments))
+    assert {name[2:].partition(".")[0] for name in more - plain} == added
+    assert more >= plain
+    assert len(more - plain) != 1, "a family has several options"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "added"),
+    [
+        (
+            ["--pbt.exploit", "t-test"],
+            {"--pbt.t-test-level", "--pbt.exploit-option"},
+        ),
+        (
+            ["--pbt.explore=resample"],
+            {"--pbt.factors", "--pbt.explore-probability", "--pbt.explore-option"},
+        ),
+        (["--pbt.exploit", "my_rules:Best"], {"--pbt.exploit-option"}),
+        (["--controller", "schedule"], {"--schedule.run", "--schedule.member", "--schedule.hold-final"}),
+    ],
+)
+def test_help_of_a_rule_or_controller_adds_its_options(pbt_rl, arguments, added):
+    plain, more = (names(pbt_rl("train", *a, "--help")[1]) for a in ([], arguments))
+    assert more - plain == added
+
+
+def test_help_of_a_search_adds_the_group_of_searches(pbt_rl):
+    shown = names(pbt_rl("train", "--controller", "hyperband", "--help")[1])
+    assert {"--search.eta", "--search.resource", "--search.phase-frames"} <= shown
+
+
+def test_help_shows_the_values_of_the_recipe_as_defaults(pbt_rl):
+    assert (
+        "Passes over a batch (appo). (1 or more; default: 4)"
+        in pbt_rl("train", "--env", "gym/CartPole-v1", "-h")[1]
+    )
+    assert "Passes over a batch (appo). (1 or more; default: 1)" in pbt_rl("train", "--help")[1]
+
+
+def test_every_option_of_the_config_has_help_and_can_be_set():
+    docs = {name: text for kind in (Config, PbtConfig) for name, text in field_docs(kind).items()}
+    assert docs["period_frames"].startswith("Emulator frames")
+    for kind in (
+        Config,
+        PbtConfig,
+        SearchConfig,
+        ScheduleConfig,
+        MatchupConfig,
+        Hypers,
+        ModelConfig,
+        LearnerConfig,
+    ):
+        for f in dataclasses.fields(kind):
+            assert field_docs(kind).get(f.name) or dataclasses.is_dataclass(f.default_factory), (kind, f.name)
+
+
+RENAMED = {
+    "--resident 3": "--resident is now --slots",
+    "--resident=3": "--resident is now --slots",
+    "--turn-frames 5": "--turn-frames is now --slot-frames",
+    "--turn_frames 5": "--turn_frames is now --slot-frames",
+    "--replay.run x": "--replay.run is now --schedule.run",
+    "--replay.member=0": "--replay.member is now --schedule.member",
+    "--replay.hold-final": "--replay.hold-final is now --schedule.hold-final",
+    "--controller replay": "--controller replay is now --controller schedule",
+    "--controller=replay": "--controller replay is now --controller schedule",
+}
+
+
+@pytest.mark.parametrize("old", RENAMED)
+def test_an_old_name_of_an_option_gives_the_new_one(pbt_rl, old):
+    code, out, err = pbt_rl("train", "--env", "toy/identity", *old.split())
+    assert (code, out, err) == (EXIT_USER_ERROR, "", f"pbt-rl: {RENAMED[old]}\n")
+
+
+def test_the_new_names_are_understood():
+    arguments = "--slots 3 --slot-frames 5 --schedule.run x --schedule.hold-final --controller schedule"
+    config, _ = parse_train(["--env", "toy/identity", *arguments.split()])
+    assert (config.slots, config.slot_frames, config.controller) == (3, 5, "schedule")
+    assert config.schedule == ScheduleConfig("x", "best", hold_final=True)
+
+
+def test_the_old_command_gives_the_new_one(pbt_rl):
+    assert pbt_rl("replay", "runs/x") == (EXIT_USER_ERROR, "", "pbt-rl: pbt-rl replay is now pbt-rl audit\n")
 
 
 def test_the_recipe_gives_defaults_and_the_command_line_wins():
@@ -98,13 +221,20 @@ MISTAKES = {
     "unknown gym": (["--env", "gym/CartPoel-v1"], "gym/CartPole-v1"),
     "unknown game": (["--env", "atari/pongg"], "atari/pong"),
     "unknown toy": (["--env", "toy/identiti"], "toy/identity"),
-    "no policies": (["--num-policies", "0"], "--num-policies 0 cannot be used: a population has 1 or more"),
+    "no policies": (["--num-policies", "0"], "--num-policies 0 cannot be used: give 1 or more"),
     "a nested value": (
         ["--pbt.replace-fraction", "0.7"],
         "--pbt.replace-fraction 0.7 cannot be used: give 0 to 0.5",
     ),
-    "a hyper out of bounds": (["--hypers.learning-rate", "3"], "--hypers.learning-rate 3 is out of bounds"),
-    "no such algorithm": (["--algo", "dqn"], "--algo dqn cannot be used: use one of appo, a3c"),
+    "a hyper out of bounds": (
+        ["--hypers.learning-rate", "3"],
+        "--hypers.learning-rate 3.0 cannot be used: give 1e-06 to 0.01",
+    ),
+    "no such algorithm": (["--algo", "dqn"], "--algo dqn cannot be used: give appo, a3c or module:OBJECT"),
+    "an algorithm that is nowhere": (
+        ["--algo", "nowhere:DQN"],
+        "--algo nowhere:DQN cannot be used: algorithm",
+    ),
     "a3c has no divergence": (
         ["--algo", "a3c", "--learner.lr-schedule", "kl-adaptive"],
         "--learner.lr-schedule kl-adaptive cannot be used: a3c measures no divergence",
@@ -114,7 +244,7 @@ MISTAKES = {
     "too many devices": (["--devices", "cpu,cpu", "--num-policies", "1"], "2 devices for 1 policies"),
     "serial on two": (["--devices", "cpu,cpu", "--mode", "serial"], "--mode serial"),
     "too few actors": (["--devices", "cpu,cpu", "--actors", "1"], "--actors 1 is too few"),
-    "bad name": (["--name", "../x"], "--name '../x' cannot be used"),
+    "bad name": (["--name", "../x"], "--name ../x cannot be used: give letters"),
     "bad tune": (["--pbt.tune", "learning_rat"], "did you mean learning_rate?"),
     "bad encoder": (["--model.encoder", "resnet"], "--model.encoder resnet cannot be used"),
     "no such module": (["--model.encoder", "nowhere:Net"], "'nowhere:Net' cannot be loaded"),
@@ -165,7 +295,7 @@ def test_commands(pbt_rl):
     assert pbt_rl()[0] == EXIT_USER_ERROR
     code, _, err = pbt_rl("trian")
     assert code == EXIT_USER_ERROR
-    assert "'trian' is no command: use train, eval, replay, report, envs" in err
+    assert "'trian' is no command: use train, eval, audit, report, envs" in err
 
 
 def test_envs_lists_what_is_here_without_torch(tmp_path):

@@ -154,7 +154,7 @@ class Labs:
         log = tempfile.TemporaryFile("a+b")  # noqa: SIM115 - closed with the row
         with theirs:
             process = subprocess.Popen(
-                [sys.executable, "-m", f"{__package__}.dmlab_row", str(theirs.fileno()), str(os.getpid())],
+                [sys.executable, "-m", f"{__package__}.row", str(theirs.fileno()), str(os.getpid())],
                 pass_fds=[theirs.fileno(), setup.memory_fd],
                 stdin=subprocess.DEVNULL,
                 stdout=log,

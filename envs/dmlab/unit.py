@@ -24,130 +24,32 @@ Axes: R rows.
 
 from __future__ import annotations
 
-import difflib
-import os
 import time
-import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..base import LAST, ActionSpec, ArraySpec, EnvSetupError, EnvSpec, ShapingSource, StepArrays
+from ..base import LAST, EnvSetupError, EnvSpec, ShapingSource, StepArrays
+from ..episodes import EpisodeBook
+from ..family import Backend, EnvOptions
+from ..film import filmed_as_seen
 from ..task_scheduler import TaskScheduler
-from .levels import ACTIONS, FOLDER, LEVELS, TASK_CAP, TEST_MIXER_SEED, Level
+from .levels import LEVELS
+from .options import DmlabOptions
 from .process import SILENCE_SECONDS, LabError, Labs
-from .row import FRAME_SKIP, PICTURE, WORDS, RowSetup, row_arrays
+from .row import row_arrays
+from .setup import ALL, GAIN, LOSS, MAX_SEED, describe, level_scripts, pool_seed, row_setup
 
-ALL = "dmlab30"
-GAIN, LOSS = "gain_scale", "loss_scale"
-MAX_SEED = 2**31
-DUMMY = "dummy"
-"""Data set that comes with the engine: colours in place of the photographs."""
-PHOTOGRAPHS = ("0001.png", "2400.png")
-"""First and last of the 2400 files of the real one."""
-NO_CACHE = "none"
-_OWN_SETTINGS = ("width", "height", "fps", "logLevel", "datasetPath", "gpuDeviceIndex", "levelDirectory")
-
-
-def _require(condition: bool, option: str, value: object, remedy: str) -> None:
-    if not condition:
-        raise EnvSetupError(f"--dmlab.{option} {value} cannot be used: {remedy}")
-
-
-@dataclass(frozen=True)
-class DmlabOptions:
-    """How DeepMind Lab is played."""
-
-    actions: Literal["standard", "extended"] = "standard"
-    """`standard`: the 9 actions of IMPALA. `extended`: 15, which turn at two speeds and look up and down."""
-    renderer: Literal["software", "hardware"] = "software"
-    """`hardware` draws on a GPU."""
-    gpus: tuple[int, ...] = (0,)
-    """hardware: indices of the GPUs (EGL devices) that draw; rows take them in turn."""
-    dataset: str = DUMMY
-    """Folder of the 2400 pictures that two levels of psychlab show; `dummy`: colours, which the engine has."""
-    one_level_per_unit: bool = True
-    """dmlab30: all rows of a unit play the same level at a time. Off: each row begins elsewhere in the order."""
-    level_seeds: int = 0
-    """Episodes draw their seed from so many of each level, whose maps `pbt-rl dmlab-cache` can build beforehand; 0:
-    from all."""
-    level_cache: str = ""
-    """Folder of compiled maps, shared by all processes and runs; empty: pbt_rl/dmlab in the user's cache folder;
-    `none`: no cache."""
-    level_cache_gb: float = 10.0
-    """Size of that folder; what was used longest ago is removed."""
-    clip_reward: bool = True
-    """Learn from tanh of a step's reward. The objective is not clipped."""
-    reward_unit: float = 1.0
-    """Rewards are divided by it before tanh, and losses count 0.3 times as much: 1 is the formula of IMPALA's paper, 5
-    that of its published code and of Sample Factory."""
-    last_action_reward: bool = True
-    """The network sees the last action and the last reward (clipped to -1..1) beside the picture, as IMPALA's does."""
-    background_resets: bool = True
-    """Rows play on while another resets. Off: they wait, so that equal seeds give equal steps (always so in serial
-    mode and in evaluations)."""
-    test: bool = False
-    """Play the levels and maps of tests (evaluations always do)."""
-
-    def __post_init__(self) -> None:
-        _require(
-            len(self.gpus) > 0 and min(self.gpus, default=0) >= 0,
-            "gpus",
-            " ".join(map(str, self.gpus)),
-            "give indices from 0 on",
-        )
-        _require(self.level_seeds >= 0, "level-seeds", self.level_seeds, "give 0 (any) or more")
-        _require(self.reward_unit > 0, "reward-unit", self.reward_unit, "give a number above 0")
-        _require(self.level_cache_gb > 0, "level-cache-gb", self.level_cache_gb, "give gigabytes above 0")
-        _require(
-            self.dataset == DUMMY or all((Path(self.dataset) / name).is_file() for name in PHOTOGRAPHS),
-            "dataset",
-            self.dataset,
-            f"give a folder with {PHOTOGRAPHS[0]} to {PHOTOGRAPHS[1]}, or {DUMMY}",
-        )
-
-    @property
-    def dataset_path(self) -> str:
-        """Setting `datasetPath` of the levels that show pictures."""
-        return self.dataset if self.dataset == DUMMY else str(Path(self.dataset).absolute())
-
-    @property
-    def cache_folder(self) -> str:
-        """Absolute path of the cache; empty for none."""
-        if self.level_cache == NO_CACHE:
-            return ""
-        user = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-        return str(Path(self.level_cache or Path(user) / "pbt_rl" / "dmlab").absolute())
+FRAMES_PER_SECOND = 60
 
 
 def names() -> tuple[str, ...]:
     """`dmlab30` and its levels. Any other level of the engine can be named by its path, such as `lt_chasm`."""
     return (ALL, *(level.name for level in LEVELS))
-
-
-def describe(name: str, options: DmlabOptions) -> EnvSpec:
-    """Describe a level without starting it.
-
-    Raises EnvSetupError for a name that looks like one of DMLab-30 and is none.
-    """
-    _levels(name)
-    scale = (5.0, 0.3 * options.reward_unit) if options.clip_reward else (1.0, 1.0)
-    choices = len(ACTIONS[options.actions])
-    last = {LAST: ArraySpec((choices + 1,), "float32")} if options.last_action_reward else {}
-    return EnvSpec(
-        env_id=f"dmlab/{name}",
-        obs={"obs": ArraySpec(PICTURE, "uint8"), "instr": ArraySpec((WORDS,), "int32"), **last},
-        action=ActionSpec(nvec=(choices,)),
-        frame_skip=FRAME_SKIP,
-        shaping=dict(zip((GAIN, LOSS), scale, strict=True)),
-        tasks=tuple(level.name for level in LEVELS) if name == ALL else (),
-        task_cap=TASK_CAP if name == ALL else None,
-    )
 
 
 def probe(name: str, options: DmlabOptions, settings: Mapping[str, Any]) -> EnvSpec:
@@ -195,16 +97,6 @@ def recipe(name: str) -> dict[str, object]:
     }
 
 
-def level_scripts(name: str, options: DmlabOptions) -> list[str]:
-    """Level arguments of the engine for NAME in `dmlab/NAME`."""
-    return [_script(level, options) for level in _levels(name)]
-
-
-def pool_seed(level_script: str, number: int) -> int:
-    """Seed `number` of the finite pool of a level (`level_seeds`): the same in every process and run."""
-    return zlib.crc32(f"{level_script} {number}".encode()) % MAX_SEED
-
-
 class LabUnit:
     """R Labs. Equal seeds give equal episodes; equal steps only without background resets."""
 
@@ -220,7 +112,8 @@ class LabUnit:
         assert rows > 0
         self.spec = describe(name, options)
         self.rows = rows
-        self._name, self._options, self._shaping = name, options, shaping
+        self._name, self._options = name, options
+        self._book = EpisodeBook(rows, shaping)
         self._scripts = level_scripts(name, options)
         shared, *own = np.random.SeedSequence(seed).spawn(1 + rows)
         self._rngs = [np.random.default_rng(each) for each in own]
@@ -233,10 +126,6 @@ class LabUnit:
         self._began = False
         self._level_R = np.zeros(rows, np.int64)
         self._scale_R2 = np.zeros((rows, 2))
-        self._version_R = np.zeros(rows, np.int64)
-        self._return_R = np.zeros(rows)
-        self._shaped_R = np.zeros(rows)
-        self._length_R = np.zeros(rows, np.int64)
         self._labs = Labs([row_setup(options, settings, row) for row in range(rows)])
         self._seen = [row_arrays(self._labs.memory, row) for row in range(rows)]
 
@@ -282,9 +171,7 @@ class LabUnit:
             out.obs[LAST][:] = 0
             out.obs[LAST][played_R, action_R[played_R]] = 1
             out.obs[LAST][:, -1] = np.clip(reward_R, -1, 1)
-        self._return_R += reward_R
-        self._shaped_R += out.reward
-        self._length_R += played_R
+        self._book.add(reward_R, out.reward, played_R)
         for row in np.flatnonzero(self._over_R).tolist():
             self._begin(row)
         self._write_episode(out)
@@ -300,7 +187,7 @@ class LabUnit:
             for array, seen in zip((out.obs["obs"], out.obs["instr"]), self._seen[row], strict=True):
                 array[row] = seen if here else 0
         for row in np.flatnonzero(self._over_R).tolist():
-            cost = 1 if self._options.test else int(self._length_R[row])  # a test counts episodes
+            cost = 1 if self._options.test else int(self._book.length_R[row])  # a test counts episodes
             self._rotas[row].spend(int(self._level_R[row]), cost)
 
     def _begin(self, row: int) -> None:
@@ -309,10 +196,9 @@ class LabUnit:
         path = self._scripts[level]
         pool = self._options.level_seeds
         seed = pool_seed(path, int(rng.integers(pool))) if pool else int(rng.integers(MAX_SEED))
-        self._version_R[row], values = self._shaping(row)
+        values = self._book.begin(row)
         self._scale_R2[row] = values[GAIN], values[LOSS]
         self._level_R[row] = level
-        self._return_R[row] = self._shaped_R[row] = self._length_R[row] = 0
         self._labs.rows[row].ask("begin", path, seed)
 
     def _take_begun(self) -> None:
@@ -335,89 +221,16 @@ class LabUnit:
             raise RuntimeError(f"DeepMind Lab, level {self._scripts[self._level_R[row]]}: {error}") from None
 
     def _write_episode(self, out: StepArrays) -> None:
-        out.raw_return[:] = out.objective[:] = self._return_R
-        out.shaped_return[:] = self._shaped_R
-        out.length[:] = self._length_R
-        out.shaping_version[:] = self._version_R
+        self._book.write(out)
         if out.task is not None:
             out.task[:] = self._level_R
             for row, level in enumerate(self._level_R.tolist()):
-                out.objective[row] = LEVELS[level].percent(float(self._return_R[row]))
+                out.objective[row] = LEVELS[level].percent(float(self._book.raw_R[row]))
 
 
 def _rotated(order: list[int], places: int) -> list[int]:
     places %= len(order)
     return order[places:] + order[:places]
-
-
-def _levels(name: str) -> tuple[Level | str, ...]:
-    """Levels of NAME in `dmlab/NAME`; a path where it is none of DMLab-30."""
-    if name == ALL:
-        return LEVELS
-    short = name.removeprefix(FOLDER)
-    for level in LEVELS:
-        if short in (level.name, f"{level.name}_train" if level.split else level.name):
-            return (level,)
-        if level.split and short == f"{level.name}_test":
-            raise EnvSetupError(
-                f"dmlab/{name} is for tests: train on dmlab/{level.name}, and `pbt-rl eval` plays the level of tests"
-            )
-    kin = {level.name.partition("_")[0] for level in LEVELS}
-    if "/" not in short and short.partition("_")[0] in kin:
-        close = difflib.get_close_matches(short, [level.name for level in LEVELS])
-        hint = f" Did you mean {', '.join('dmlab/' + n for n in close)}?" if close else ""
-        raise EnvSetupError(
-            f"dmlab/{name} is not a level of DMLab-30.{hint} `pbt-rl envs` lists all {len(LEVELS)} of them"
-        )
-    return (name,)
-
-
-def _script(level: Level | str, options: DmlabOptions) -> str:
-    return level if isinstance(level, str) else level.script(test=options.test)
-
-
-def row_setup(options: DmlabOptions, settings: Mapping[str, Any], row: int) -> RowSetup:
-    """What a row's process is told; `Labs` fills in the rest. Raises EnvSetupError for settings that are ours."""
-    own = {"width": str(PICTURE[2]), "height": str(PICTURE[1]), "logLevel": "WARN"}
-    if options.renderer == "hardware":
-        own["gpuDeviceIndex"] = str(options.gpus[row % len(options.gpus)])
-    taken = sorted(set(_OWN_SETTINGS) & settings.keys())
-    if taken:
-        raise EnvSetupError(
-            f"--env-option {taken[0]}=... cannot be used: pbt_rl gives the engine this setting itself (see --dmlab.*)"
-        )
-    test = {"allowHoldOutLevels": "true", "mixerSeed": str(TEST_MIXER_SEED)} if options.test else {}
-    return RowSetup(
-        config={**own, **dict(_flat(settings))},
-        of_level={
-            _script(level, options): {
-                **test,
-                **({"datasetPath": options.dataset_path} if level.dataset else {}),
-            }
-            for level in LEVELS
-        },
-        renderer=options.renderer,
-        actions=ACTIONS[options.actions],
-        cache_folder=options.cache_folder,
-        cache_bytes=int(options.level_cache_gb * 1e9),
-        memory_fd=-1,
-        row=row,
-    )
-
-
-def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Settings as the engine takes them: strings (true, 60, text), those of a table as `table.name`."""
-    for key, value in settings.items():
-        name = f"{prefix}{key}"
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{name}.")
-        elif isinstance(value, bool | int | float | str):
-            yield name, str(value).lower() if isinstance(value, bool) else str(value)
-        else:
-            raise EnvSetupError(
-                f"--env-option {name}={value} cannot be used: a setting of a level is a number, true, false, a word or "
-                'a table of those, such as {"width": 9}'
-            )
 
 
 def _cannot(name: str, error: LabError) -> EnvSetupError:
@@ -426,3 +239,24 @@ def _cannot(name: str, error: LabError) -> EnvSetupError:
         "for settings that it knows"
     )
     return EnvSetupError(f"dmlab/{name} cannot be used: {error}{hint if error.refused else ''}")
+
+
+def for_tests(options: DmlabOptions) -> DmlabOptions:
+    """Return the options of evaluations: levels and maps of tests, and equal seeds give equal steps."""
+    return replace(options, test=True, background_resets=False, level_seeds=0)
+
+
+def _make_unit(name: str, rows: int, seed: int, options: EnvOptions, shaping: ShapingSource) -> LabUnit:
+    return LabUnit(name, rows, seed, options.dmlab, options.keywords, shaping)
+
+
+BACKEND = Backend(
+    names=names,
+    probe=lambda name, options: probe(name, options.dmlab, options.keywords),
+    make_unit=_make_unit,
+    recipe=lambda name, _options: recipe(name),
+    for_evaluation=lambda options: replace(options, dmlab=for_tests(options.dmlab)),
+    film=lambda name, rows, seed, options, shaping: filmed_as_seen(
+        _make_unit(name, rows, seed, options, shaping), FRAMES_PER_SECOND
+    ),
+)

@@ -27,12 +27,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..base import ActionSpec, ArraySpec, EnvSetupError, EnvSpec, ShapingSource, StepArrays, Unit
+from ..episodes import EpisodeBook, write_reset
+from ..family import Backend
+from ..film import filmed_as_seen
 from .duel import DuelUnit
 from .game import PICTURE, Games, shrink
 from .scenarios import OWN_REWARD, SCENARIOS, Scenario
 from .senses import Buttons, Senses, measurements
 
 FRAME_SKIP = 4
+TICS_PER_SECOND = 35
 
 
 def names() -> tuple[str, ...]:
@@ -100,17 +104,13 @@ class DoomUnit:
         self.spec = probe(name)
         self.rows = rows
         self._scenario = scenario = find(name)
-        self._shaping = shaping
+        self._book = EpisodeBook(rows, shaping)
         self._buttons, self._senses = Buttons(scenario), Senses(scenario)
 
         self._over_R = np.zeros(rows, np.bool_)
         self._values_RV = np.zeros((rows, len(self._senses.names)))
         self._own_factor_R = np.zeros(rows)
         self._coefficients_RE = np.zeros((rows, len(self._senses.events)))
-        self._version_R = np.zeros(rows, np.int64)
-        self._own_R = np.zeros(rows)
-        self._shaped_R = np.zeros(rows)
-        self._length_R = np.zeros(rows, np.int64)
         seeds = np.random.SeedSequence(seed).generate_state(rows).tolist()
         self._games = Games(scenario.config or name, scenario.bots, self._buttons.names, seeds)
         self._respawned: list[int] = []
@@ -120,9 +120,7 @@ class DoomUnit:
         for row in range(self.rows):
             self._begin(row, out)
         self._over_R[:] = False
-        out.first[:] = True
-        for array_R in (out.reward, out.terminated, out.truncated, out.episode_done):
-            array_R[:] = 0
+        write_reset(out)
         self._write_measurements(out)
         self._write_episode(out)
 
@@ -138,8 +136,8 @@ class DoomUnit:
             else:
                 own_R[row], ended_R[row] = self._advance(row, action[row], out)
         played_R = ~starts_R
-        self._length_R += played_R
-        cut_R = played_R & ~ended_R & (self._length_R * FRAME_SKIP >= self._scenario.limit)
+        length_R = self._book.length_R + played_R
+        cut_R = played_R & ~ended_R & (length_R * FRAME_SKIP >= self._scenario.limit)
 
         event_RE = self._senses.happened(before_RV, self._values_RV)
         while self._respawned:
@@ -150,8 +148,7 @@ class DoomUnit:
         out.truncated[:] = cut_R
         out.first[:] = starts_R
         out.episode_done[:] = self._over_R = ended_R | cut_R
-        self._own_R += own_R
-        self._shaped_R += out.reward
+        self._book.add(own_R, out.reward, played_R)
         self._write_measurements(out)
         self._write_episode(out)
 
@@ -164,10 +161,9 @@ class DoomUnit:
         return time.process_time_ns() + self._games.cpu_ns()
 
     def _begin(self, row: int, out: StepArrays) -> None:
-        self._version_R[row], values = self._shaping(row)
+        values = self._book.begin(row)
         self._own_factor_R[row] = values.get(OWN_REWARD, 0.0)
         self._coefficients_RE[row] = [values[name] for name in self._senses.events]
-        self._own_R[row] = self._shaped_R[row] = self._length_R[row] = 0
         game = self._games.begin(row)
         self._read(row)
         shrink(game.get_state().screen_buffer, out.obs["obs"][row])
@@ -195,19 +191,18 @@ class DoomUnit:
         out.obs["measurements"][:] = self._senses.measurements(self._values_RV)
 
     def _write_episode(self, out: StepArrays) -> None:
+        self._book.write(out, self._objectives())
+
+    def _objectives(self) -> NDArray[np.float64]:
         match self._scenario.objective:
             case "reward":
-                out.objective[:] = self._own_R
+                return self._book.raw_R
             case "tics":
-                out.objective[:] = self._length_R * FRAME_SKIP
+                return (self._book.length_R * FRAME_SKIP).astype(np.float64)
             case "kills":
-                out.objective[:] = self._senses.of("KILLCOUNT", self._values_RV)
+                return self._senses.of("KILLCOUNT", self._values_RV)
             case "frags":
-                out.objective[:] = self._senses.of("FRAGCOUNT", self._values_RV)
-        out.raw_return[:] = self._own_R
-        out.shaped_return[:] = self._shaped_R
-        out.length[:] = self._length_R
-        out.shaping_version[:] = self._version_R
+                return self._senses.of("FRAGCOUNT", self._values_RV)
 
 
 def find(name: str) -> Scenario:
@@ -219,3 +214,14 @@ def find(name: str) -> Scenario:
             f"vizdoom/{name} is not a scenario.{hint} `pbt-rl envs` lists all {len(SCENARIOS)} of them"
         )
     return SCENARIOS[name]
+
+
+BACKEND = Backend(
+    names=names,
+    probe=lambda name, _options: probe(name),
+    make_unit=lambda name, rows, seed, _options, shaping: make_unit(name, rows, seed, shaping),
+    recipe=lambda name, _options: recipe(name),
+    film=lambda name, rows, seed, _options, shaping: filmed_as_seen(
+        make_unit(name, rows, seed, shaping), TICS_PER_SECOND
+    ),
+)

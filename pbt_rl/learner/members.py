@@ -84,7 +84,7 @@ class PackMembers:
     # -- edits ----------------------------------------------------------------------------------------------
 
     def apply(self, edit: Edit) -> Applied:
-        """Change a member, and read back what is in force where it acts."""
+        """Change a member, and read back the values that are in force."""
         began = time.perf_counter()
         donor = edit.donor if edit.donor in self._shared.members else None
         before = self._fingerprint(donor, edit.donor_generation)

@@ -1,7 +1,7 @@
-"""The part that thinks: pure, seeded Python. No torch, no processes, no I/O.
+"""The part that decides: pure, seeded Python. No torch, no processes, no I/O.
 
-Controllers, rules and searches for a population of one's own: `from pbt_rl.pbt import PbtController, ...`;
-`pbt_rl.tune` trains it. Each name is imported when it is first used.
+Controllers, their rules and searches, and the table of values: `from pbt_rl.pbt import PbtController, HyperSpec, ...`.
+Each name is imported when it is first used. `pbt_rl.tune` trains populations of anything with them.
 """
 
 from __future__ import annotations
@@ -22,30 +22,20 @@ if TYPE_CHECKING:
         Restart,
         Stop,
     )
-    from pbt_rl.pbt.exploit.truncation import (
-        Backtrack,
-        BinaryTournament,
-        Exploit,
-        ExploitPipeline,
-        Gap,
-        Impala,
-        QuantileTruncation,
-        Selection,
-        SigmaGap,
-        Truncation,
-        TTest,
-    )
+    from pbt_rl.pbt.exploit.backtrack import Backtrack
+    from pbt_rl.pbt.exploit.base import Exploit, Gap, Selection
+    from pbt_rl.pbt.exploit.pipeline import ExploitPipeline
+    from pbt_rl.pbt.exploit.quantile import QuantileTruncation
+    from pbt_rl.pbt.exploit.sigma_gap import SigmaGap
+    from pbt_rl.pbt.exploit.tournaments import BinaryTournament, Impala, TTest
+    from pbt_rl.pbt.exploit.truncation import Truncation
+    from pbt_rl.pbt.explore.base import Explore
+    from pbt_rl.pbt.explore.custom import CustomExplore
+    from pbt_rl.pbt.explore.factors import MultiplyOrDivide, PerturbFactors
     from pbt_rl.pbt.explore.pb2 import Pb2
-    from pbt_rl.pbt.explore.rules import (
-        CustomExplore,
-        Explore,
-        ExplorePipeline,
-        MultiplyOrDivide,
-        Perturb,
-        PerturbFactors,
-        Resample,
-        ResampleAll,
-    )
+    from pbt_rl.pbt.explore.perturb import Perturb
+    from pbt_rl.pbt.explore.pipeline import ExplorePipeline
+    from pbt_rl.pbt.explore.resample import Resample, ResampleAll
     from pbt_rl.pbt.hypers import (
         HyperSpec,
         Values,
@@ -57,11 +47,16 @@ if TYPE_CHECKING:
     )
     from pbt_rl.pbt.lineage import Lineage
     from pbt_rl.pbt.mf_pbt import MfPbt
-    from pbt_rl.pbt.ready import Asynchronous, PartiallySynchronous, Ready, Synchronous
-    from pbt_rl.pbt.schedule import Replay
+    from pbt_rl.pbt.ready.asynchronous import Asynchronous
+    from pbt_rl.pbt.ready.base import Ready
+    from pbt_rl.pbt.ready.partially import PartiallySynchronous
+    from pbt_rl.pbt.ready.synchronous import Synchronous
+    from pbt_rl.pbt.schedule import Schedule
+    from pbt_rl.pbt.search.draws import draw_grid, draw_random
     from pbt_rl.pbt.search.hyperband import Hyperband
     from pbt_rl.pbt.search.hypertrick import HyperTrick, SuccessiveHalving
-    from pbt_rl.pbt.search.random_search import GridSearch, RandomSearch
+    from pbt_rl.pbt.search.random_search import RandomSearch
+    from pbt_rl.pbt.state import restore_state, save_state
 
 __all__ = [
     "Asynchronous",
@@ -76,7 +71,6 @@ __all__ = [
     "Explore",
     "ExplorePipeline",
     "Gap",
-    "GridSearch",
     "HyperSpec",
     "HyperTrick",
     "Hyperband",
@@ -96,10 +90,10 @@ __all__ = [
     "RandomSearch",
     "Ready",
     "Replace",
-    "Replay",
     "Resample",
     "ResampleAll",
     "Restart",
+    "Schedule",
     "Selection",
     "SigmaGap",
     "StaticController",
@@ -112,33 +106,49 @@ __all__ = [
     "boolean_spec",
     "choice_spec",
     "decode",
+    "draw_grid",
+    "draw_random",
     "flat_table",
+    "restore_state",
     "sample_prior",
+    "save_state",
 ]
 
-_ROOMS = {
-    "pbt.controllers": "PbtController StaticController",
-    "pbt.decisions": "Continue Controller Decision MemberReport Mutate PopulationReport Replace Restart Stop",
-    "pbt.exploit.base": "Exploit Gap Selection",
-    "pbt.exploit.truncation": "ExploitPipeline SigmaGap Truncation",
-    "pbt.exploit.backtrack": "Backtrack QuantileTruncation",
-    "pbt.exploit.tournaments": "BinaryTournament Impala TTest",
-    "pbt.explore.rules": "CustomExplore Explore ExplorePipeline MultiplyOrDivide Perturb PerturbFactors "
-    "Resample ResampleAll",
-    "pbt.search.hyperband": "Hyperband",
-    "pbt.hypers": "HyperSpec Values boolean_spec choice_spec decode flat_table sample_prior",
-    "pbt.lineage": "Lineage",
-    "pbt.mf_pbt": "MfPbt",
-    "pbt.explore.pb2": "Pb2",
-    "pbt.search.random_search": "GridSearch RandomSearch",
-    "pbt.ready": "Asynchronous PartiallySynchronous Ready Synchronous",
-    "pbt.schedule": "Replay",
-    "pbt.search.hypertrick": "HyperTrick SuccessiveHalving",
+_MODULES = {
+    "controllers": "PbtController StaticController",
+    "decisions": "Continue Controller Decision MemberReport Mutate PopulationReport Replace Restart Stop",
+    "exploit.backtrack": "Backtrack",
+    "exploit.base": "Exploit Gap Selection",
+    "exploit.pipeline": "ExploitPipeline",
+    "exploit.quantile": "QuantileTruncation",
+    "exploit.sigma_gap": "SigmaGap",
+    "exploit.tournaments": "BinaryTournament Impala TTest",
+    "exploit.truncation": "Truncation",
+    "explore.base": "Explore",
+    "explore.custom": "CustomExplore",
+    "explore.factors": "MultiplyOrDivide PerturbFactors",
+    "explore.pb2": "Pb2",
+    "explore.perturb": "Perturb",
+    "explore.pipeline": "ExplorePipeline",
+    "explore.resample": "Resample ResampleAll",
+    "hypers": "HyperSpec Values boolean_spec choice_spec decode flat_table sample_prior",
+    "lineage": "Lineage",
+    "mf_pbt": "MfPbt",
+    "ready.asynchronous": "Asynchronous",
+    "ready.base": "Ready",
+    "ready.partially": "PartiallySynchronous",
+    "ready.synchronous": "Synchronous",
+    "schedule": "Schedule",
+    "search.draws": "draw_grid draw_random",
+    "search.hyperband": "Hyperband",
+    "search.hypertrick": "HyperTrick SuccessiveHalving",
+    "search.random_search": "RandomSearch",
+    "state": "restore_state save_state",
 }
-_ROOM = {name: room for room, names in _ROOMS.items() for name in names.split()}
+_MODULE = {name: module for module, names in _MODULES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> object:
-    if name not in _ROOM:
+    if name not in _MODULE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"pbt_rl.{_ROOM[name]}"), name)
+    return getattr(importlib.import_module(f"pbt_rl.pbt.{_MODULE[name]}"), name)

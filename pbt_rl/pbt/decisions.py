@@ -1,7 +1,7 @@
-"""What a controller sees and what it may say.
+"""The reports that a controller receives and the decisions that it returns.
 
-A controller is pure: it reads a report, draws from its own seeded generator, and answers decisions. The
-supervisor applies them; nothing here knows how.
+A controller is pure: it reads a report, draws from its own seeded generator, and returns decisions. `changes`
+defines their meaning.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ CopyWhat = Literal["weights", "hypers", "both"]
 class MemberReport:
     """One member at the moment of a report.
 
-    frames: emulator frames this member has trained on, over all its generations.
+    frames: emulator frames that this member has trained on, over all its generations.
     objectives: true objectives of the episodes that began after the member's last change, oldest first, at
     most the window of `--pbt.objective-episodes`. May hold NaN or infinities if an environment gives them.
-    episodes: how many such episodes have finished (may exceed the window).
-    generation: how many times the member's weights or values were changed.
+    episodes: number of such episodes that have finished (may exceed the window).
+    generation: number of changes of the member's weights or values.
     best: the highest mean of `objectives` since the last comparison or change (None without one).
-    broken: its weights or losses are not finite any more: it cannot learn.
+    broken: its weights or losses are not finite any more, so it cannot learn.
     """
 
     member: int
@@ -40,7 +40,7 @@ class MemberReport:
 
 @dataclass(frozen=True)
 class PopulationReport:
-    """The population at one moment. `members` are in order of their id; stopped ones are absent."""
+    """The population at one moment. `members` are in order of id; stopped ones are absent."""
 
     frames: int
     """The least frames of any member: the clock of synchronous rules."""
@@ -51,8 +51,8 @@ class PopulationReport:
 class Continue:
     """Train on, unchanged.
 
-    until_frames: with this many frames the member stops and waits for the next decision (None: no limit). A
-    slot that it leaves goes to another member.
+    until_frames: with this many frames the member stops and waits for the next decision, of any kind (None: no
+    limit). Its slot goes to another member.
     """
 
     member: int
@@ -62,11 +62,11 @@ class Continue:
 
 @dataclass(frozen=True)
 class Replace:
-    """The member becomes a copy of the donor (`copy` says of what) and goes on with `values`.
+    """Copy the donor's weights, hypers or both, and go on with `values`.
 
-    `values` are final: what the member has after the decision, whatever was copied.
-    donor_generation: None for the donor as it is now; else for the remembered state of that generation
-    (`Controller.remembers`), which may be the member's own.
+    `values` are final: they hold after the decision, whatever was copied.
+    donor_generation: None for the donor's present state; else the remembered state of that generation
+    (`Controller.remembers`), which may be one of the member's own.
     """
 
     member: int
@@ -79,7 +79,7 @@ class Replace:
 
 @dataclass(frozen=True)
 class Mutate:
-    """Keep the weights, go on with `values`."""
+    """Keep the weights and go on with `values`."""
 
     member: int
     values: Values
@@ -88,7 +88,7 @@ class Mutate:
 
 @dataclass(frozen=True)
 class Restart:
-    """Fresh weights and optimiser, with `values`. until_frames: as with `Continue`."""
+    """Begin again with fresh weights, a fresh optimiser and `values`. until_frames: as with `Continue`."""
 
     member: int
     values: Values
@@ -98,7 +98,7 @@ class Restart:
 
 @dataclass(frozen=True)
 class Stop:
-    """The member trains no more. Its weights are kept; a slot that it leaves goes to another member."""
+    """Train no more. The weights are kept; the slot goes to another member."""
 
     member: int
     reason: str
@@ -119,35 +119,29 @@ _BY_NAME: dict[str, type[Decision]] = {
 
 
 class Controller(Protocol):
-    """Decides who changes. Deterministic under its seed and the reports it was given."""
+    """Decides which members change. Deterministic under its seed and the reports that it received."""
 
     def initial(self, num_members: int) -> list[Values]:
-        """Values of the members at the start, in order of id. Called once, first."""
+        """Returns the values of the members at the start, in order of id. Called once, first."""
 
     def observe(self, report: PopulationReport) -> list[Decision]:
-        """Decide. Called often; most answers are empty. At most one decision a member."""
+        """Returns the decisions, at most one per member. Called often; most of the time it returns none."""
 
     def remembers(self) -> frozenset[StateKey]:
-        """States to keep in host memory, as they are at the end of the present `observe`.
+        """Returns the states to keep in host memory, after a comparison.
 
-        Asked after every comparison. A key that was there before is kept as it was then; one that is new must be
-        a member's present generation, as it is before the decisions just made; all others are forgotten.
+        A key that was there before keeps its state from then. A new key must be a member's present generation; its
+        state is the one before the decisions just made. States of all other keys are forgotten.
         """
-
-    def state_dict(self) -> dict[str, Any]:
-        """All state, the generator's included, as JSON types."""
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue exactly where `state_dict` was taken."""
 
 
 def decision_to_dict(decision: Decision) -> dict[str, Any]:
-    """Fields of a decision, and which of the five it is under "decision"."""
+    """Returns the fields of a decision, and its kind under "decision"."""
     return {"decision": type(decision).__name__.lower(), **asdict(decision)}
 
 
 def decision_from_dict(record: Mapping[str, Any]) -> Decision:
-    """Inverse of `decision_to_dict`; takes numbers as a journal writes them."""
+    """Invert `decision_to_dict`; accepts numbers as a journal writes them."""
     fields = {k: v for k, v in record.items() if k != "decision"}
     if "values" in fields:
         fields["values"] = _values(fields["values"])
@@ -155,7 +149,7 @@ def decision_from_dict(record: Mapping[str, Any]) -> Decision:
 
 
 def report_from_dict(record: Mapping[str, Any]) -> PopulationReport:
-    """Inverse of `dataclasses.asdict` on a report; takes numbers as a journal writes them."""
+    """Invert `dataclasses.asdict` on a report; accepts numbers as a journal writes them."""
     members = (
         MemberReport(
             **{

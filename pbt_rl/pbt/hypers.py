@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from random import Random
 from typing import Any, Literal
 
 from pbt_rl.errors import ConfigError
+from pbt_rl.options import option
 
 Scale = Literal["linear", "log", "one_minus", "integer", "choice"]
 Values = dict[str, float]
@@ -146,28 +147,28 @@ def _tuples(branch: Any) -> Any:
     return inner
 
 
-def _hyper(default: float, low: float, high: float, scale: Scale, *, tuned: bool) -> Any:
-    return field(default=default, metadata={"range": (low, high), "scale": scale, "tuned": tuned})
+def _hyper(default: float, low: float, high: float, scale: Scale, *, tuned: bool, **more: Any) -> Any:
+    return option(default, at_least=low, at_most=high, scale=scale, tuned=tuned, **more)
 
 
 @dataclass(frozen=True)
 class Hypers:
-    """Hyperparameters that PBT may change; these are the values of member 0 at the start."""
+    """Hyperparameters that PBT may change: the initial values of member 0."""
 
-    learning_rate: float = _hyper(2.5e-4, 1e-6, 1e-2, "log", tuned=True)
+    learning_rate: float = _hyper(2.5e-4, 1e-6, 1e-2, "log", tuned=True, common=True)
     """Step size of the optimiser."""
-    entropy_coef: float = _hyper(0.01, 1e-5, 0.3, "log", tuned=True)
+    entropy_coef: float = _hyper(0.01, 1e-5, 0.3, "log", tuned=True, common=True)
     """Weight of the entropy bonus."""
     value_coef: float = _hyper(0.5, 0.05, 5.0, "log", tuned=True)
     """Weight of the value loss."""
     clip_ratio: float = _hyper(0.1, 0.01, 0.5, "log", tuned=True)
-    """PPO: clip of the probability ratio, 1 +- this."""
+    """PPO: clip the probability ratio to 1 +- this."""
     clip_value: float = _hyper(1.0, 0.01, 10.0, "log", tuned=True)
-    """PPO: clip of the change of the (normalised) value."""
+    """PPO: clip the change of the (normalised) value to +- this."""
     max_grad_norm: float = _hyper(0.5, 0.01, 100.0, "log", tuned=True)
     """Limit of the gradient's norm."""
-    gamma: float = _hyper(0.99, 0.8, 0.9999, "one_minus", tuned=False)
-    """Discount a step."""
+    gamma: float = _hyper(0.99, 0.8, 0.9999, "one_minus", tuned=False, common=True)
+    """Discount per step."""
     gae_lambda: float = _hyper(0.95, 0.5, 0.9999, "one_minus", tuned=False)
     """Lambda of GAE and of V-trace."""
     adam_beta1: float = _hyper(0.9, 0.5, 0.99, "one_minus", tuned=False)
@@ -177,26 +178,18 @@ class Hypers:
     rmsprop_alpha: float = _hyper(0.99, 0.8, 0.9999, "one_minus", tuned=False)
     """RMSProp (a3c): decay of the square."""
     vtrace_rho: float = _hyper(1.0, 0.1, 10.0, "linear", tuned=False)
-    """V-trace: clip of the importance weight of the error."""
+    """V-trace: limit of the importance weight of the error."""
     vtrace_c: float = _hyper(1.0, 0.1, 10.0, "linear", tuned=False)
-    """V-trace: clip of the trace's weight."""
-    unroll: int = _hyper(32, 2, 1024, "integer", tuned=False)
-    """Steps that a return looks ahead; no more than --learner.rollout has."""
-
-    def __post_init__(self) -> None:
-        for spec in hyper_table(self).values():
-            if not spec.low <= spec.default <= spec.high:
-                raise ConfigError(
-                    f"--hypers.{spec.name.replace('_', '-')} {spec.default:g} is out of bounds: "
-                    f"use a value within {spec.low:g}..{spec.high:g}"
-                )
+    """V-trace: limit of the weight of the trace."""
+    unroll: int = _hyper(32, 2, 1024, "integer", tuned=False, common=True)
+    """Steps that a return looks ahead, at most --learner.rollout."""
 
 
 def hyper_table(hypers: Hypers) -> dict[str, HyperSpec]:
     """Name -> spec of every hyper, with the values of `hypers` as defaults."""
     table = {}
     for f in fields(hypers):
-        low, high = f.metadata["range"]
+        low, high = f.metadata["at_least"], f.metadata["at_most"]
         value = float(getattr(hypers, f.name))
         table[f.name] = HyperSpec(f.name, value, low, high, f.metadata["scale"], f.metadata["tuned"])
     return table

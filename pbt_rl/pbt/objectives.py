@@ -61,7 +61,7 @@ class ObjectiveWindow:
         if not rounds:
             return ()
         newest = [self._capped(list(scores)[-rounds:]) for scores in self._scores]
-        return tuple(newest[0]) if len(newest) == 1 else tuple(map(_mean, zip(*newest, strict=True)))
+        return tuple(newest[0]) if len(newest) == 1 else tuple(map(mean, zip(*newest, strict=True)))
 
     def of_task(self, task: int) -> tuple[float, float, int] | None:
         """Returns a task's mean objective and mean return in the window, uncapped, and its number of episodes.
@@ -70,19 +70,17 @@ class ObjectiveWindow:
         """
         if not self._counts[task]:
             return None
-        return _mean(self._scores[task]), _mean(self._returns[task]), self._counts[task]
+        return mean(self._scores[task]), mean(self._returns[task]), self._counts[task]
 
     def _capped(self, scores: list[float]) -> list[float]:
         if self._cap is None:
             return scores
-        mean = _mean(scores)
-        if not self._cap < mean < math.inf:
-            return scores
-        return [score - (mean - self._cap) for score in scores]
+        above = mean(scores) - self._cap
+        return [score - above for score in scores] if 0 < above < math.inf else scores
 
 
-def _mean(values: Sequence[float]) -> float:
-    """Mean; of a single value exactly that value. NaN if infinities cancel."""
+def mean(values: Sequence[float]) -> float:
+    """Returns the mean; of a single value exactly that value. NaN if infinities cancel."""
     if not all(map(math.isfinite, values)):
         return sum(values) / len(values)
     return math.fsum(values) / len(values)

@@ -1,15 +1,10 @@
-"""Playing a trained member: whole episodes with its own weights, scored by the true objective.
+"""`pbt-rl eval RUN`: a trained member plays whole episodes, scored by the true objective.
 
-A member acts as it did in training: it is put into a pack of one, and the same code stacks its frames,
-normalises its observations and carries its recurrent state. Of the run's folder only numbers are read.
-
-Axes: R rows of the unit (one environment each), A action components; the pack has one policy, P = 1.
+Axes: R rows of the unit (one environment each), A action components.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import json
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,31 +12,22 @@ from statistics import fmean, pstdev
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from safetensors import SafetensorError
-from torch import Tensor
 
-from pbt_rl.algos.distributions import make_distribution
-from pbt_rl.algos.pack import Pack
-from pbt_rl.algos.rollout import Rollout
-from pbt_rl.config import Config
 from pbt_rl.envs.base import (
-    ActionSpec,
     EnvSpec,
     StepArrays,
     Unit,
     default_shaping_source,
     private_step_arrays,
 )
-from pbt_rl.envs.registry import make_unit, probe
+from pbt_rl.envs.film import Camera
+from pbt_rl.envs.registry import evaluation_options, make_unit, probe
 from pbt_rl.errors import ConfigError
-from pbt_rl.learner.build import build_net, build_pack, obs_layouts
-from pbt_rl.pbt.hypers import hyper_table
-from pbt_rl.plan import PackPlan
-from pbt_rl.play.video import Camera, Film, check_film, filmed_unit
-from pbt_rl.record.checkpoint import load_weights
-from pbt_rl.record.folder import RunFolder, config_from_json
+from pbt_rl.play.policy import Player, Policy
+from pbt_rl.play.saved import find_member, load_pack, read_config
+from pbt_rl.play.video import Film, check_film, filmed_unit
+from pbt_rl.record.folder import RunFolder
 
 MAX_ROWS = 8
 """Episodes that are played at once, each row its own share of them."""
@@ -74,11 +60,7 @@ def evaluate(run: Path, member: str, episodes: int, video: Path | None, seed: in
         check_film(video)
     config = read_config(run)
     number = find_member(run, member)
-    options = dataclasses.replace(
-        config.env_options,
-        atari=dataclasses.replace(config.atari, episodic_life=False, clip_reward=False),
-        dmlab=dataclasses.replace(config.dmlab, test=True, background_resets=False, level_seeds=0),
-    )
+    options = evaluation_options(config.env, config.env_options)
     spec = probe(config.env, options)
     pack = load_pack(config, spec, RunFolder(run).weights(number), seed)
     rows = -(-min(episodes, MAX_ROWS) // spec.seats) * spec.seats
@@ -94,7 +76,7 @@ def evaluate(run: Path, member: str, episodes: int, video: Path | None, seed: in
     print(f"member {number} of {run}: {episodes} episodes{each} of {config.env}, {how} actions")
     try:
         with closing(unit):
-            player = Player(pack, spec, rows, seed, greedy=greedy)
+            player = Player(Policy(pack, spec, seed, greedy=greedy))
             share_R = [share * (len(spec.tasks) or 1) for share in shares(episodes, rows)]
             played = play(unit, player, share_R, _Recording(camera, film))
     finally:
@@ -134,126 +116,7 @@ def _print_tasks(spec: EnvSpec, played: list[PlayedEpisode]) -> None:
     print(f"objective over {len(spec.tasks)} tasks: mean {fmean(counted):.6g}{cap}")
 
 
-# -- what was trained ---------------------------------------------------------------------------------------
-
-
-def read_config(run: Path) -> Config:
-    """Read the config of a run. Raises ConfigError where there is none."""
-    data = _read_json(RunFolder(run).config, f"{run} is not a run: it has no config.json")
-    try:
-        return config_from_json(data)
-    except TypeError as error:
-        raise ConfigError(f"{RunFolder(run).config} is not the config of a run: {error}") from error
-
-
-def find_member(run: Path, member: str) -> int:
-    """Turn `best` or an id into the id of a member whose weights were saved. Raises ConfigError."""
-    if member == "best":
-        summary = _read_json(
-            RunFolder(run).summary,
-            f"--member best: {run} has no summary.json: it has not ended; give an id, saved: {_saved(run)}",
-        )
-        best = summary.get("best_member")
-        number = 0 if best is None else best  # no episode finished: the run saved member 0
-        if not isinstance(number, int):
-            raise ConfigError(f"{RunFolder(run).summary}: best_member is {best!r}, not the id of a member")
-    elif member.isascii() and member.isdigit():
-        number = int(member)
-    else:
-        raise ConfigError(f"--member {member!r} cannot be used: write best or the id of a member")
-    if not RunFolder(run).weights(number).is_file():
-        raise ConfigError(
-            f"--member {member}: weights of member {number} were not saved; saved: {_saved(run)}"
-        )
-    return number
-
-
-def _saved(run: Path) -> str:
-    return ", ".join(map(str, RunFolder(run).saved_members())) or "none"
-
-
-def _read_json(path: Path, if_missing: str) -> dict[str, Any]:
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError):
-        raise ConfigError(if_missing) from None
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{path} cannot be read: {error}") from error
-    if not isinstance(data, dict):
-        raise ConfigError(f"{path} cannot be read: it holds no JSON object")
-    return data
-
-
-def load_pack(config: Config, spec: EnvSpec, path: Path, seed: int) -> Pack:
-    """Put saved weights and normalisers into a pack of one policy on the CPU. Raises ConfigError."""
-    plan = PackPlan(
-        "cpu", (0,), actors=1, units_per_actor=1, envs_per_policy=1, units_per_batch=1, threads=1, slots=1
-    )
-    values = {name: hyper.default for name, hyper in hyper_table(config.hypers).items()}
-    pack = build_pack(config, spec, plan, [values], seed)
-    net = build_net(spec, config.model)
-    try:
-        statistics = load_weights(path, net)
-    except SafetensorError as error:
-        raise ConfigError(f"{path} cannot be read: {error}") from error
-    pack.set_fresh(0, net)
-    wanted = pack.named_statistics(0)
-    if _shapes(statistics) != _shapes(wanted):
-        raise ConfigError(
-            f"{path} does not fit the run's config.json: "
-            f"it holds the normalisers {sorted(statistics)}, not {sorted(wanted)}"
-        )
-    pack.import_member(0, pack.export_member(0) | statistics)
-    return pack
-
-
-def _shapes(tensors: dict[str, Tensor]) -> dict[str, torch.Size]:
-    return {name: tensor.shape for name, tensor in tensors.items()}
-
-
 # -- playing ------------------------------------------------------------------------------------------------
-
-
-class Player:
-    """A pack of one policy that answers the steps of one unit; a rollout one step long is its memory."""
-
-    def __init__(self, pack: Pack, spec: EnvSpec, rows: int, seed: int, *, greedy: bool) -> None:
-        assert pack.num_policies == 1
-        self._pack, self._action, self._greedy = pack, spec.action, greedy
-        self._low, self._high = (np.array(x, np.float32) for x in (spec.action.low, spec.action.high))
-        self._distribution = make_distribution(spec.action.nvec, len(spec.action.low))
-        self._generator = torch.Generator(pack.device).manual_seed(seed)
-        dtype = getattr(torch, spec.action.dtype)
-        self._rollout = Rollout(
-            obs_layouts(spec), 1, rows, 1, (spec.action.components, dtype), pack.state_size, pack.device
-        )
-        self._state_PBS = torch.zeros((1, rows, pack.state_size), device=pack.device)
-        self._started = False
-
-    def act(self, step: StepArrays) -> NDArray[Any]:
-        """Answer a step with actions [R, A]."""
-        rollout = self._rollout
-        rollout.write_obs(int(self._started), step.obs, step.first)
-        if self._started:
-            rollout.follow(rollout)
-        self._started = True
-        obs_PB = {name: layout.as_seen(rollout.obs[name][:1]) for name, layout in rollout.layouts.items()}
-        first_PB = torch.from_numpy(step.first).to(self._pack.device).unsqueeze(0)
-        params_PBD, _, self._state_PBS = self._pack.act(obs_PB, self._state_PBS, first_PB)
-        if self._greedy:
-            action_BA = most_probable(self._action, params_PBD[0])
-        else:
-            action_BA = self._distribution.sample(params_PBD, self._generator)[0][0]
-        actions: NDArray[Any] = action_BA.cpu().numpy()
-        return np.clip(actions, self._low, self._high) if self._low.size else actions
-
-
-def most_probable(action: ActionSpec, params_BD: Tensor) -> Tensor:
-    """[B, A]: the most probable index of each discrete component, or the means of a Gaussian."""
-    if action.nvec:
-        parts = [logits.argmax(-1) for logits in torch.split(params_BD, list(action.nvec), -1)]
-        return torch.stack(parts, -1).to(torch.int32)
-    return params_BD.chunk(2, -1)[0]
 
 
 def shares(episodes: int, rows: int) -> list[int]:

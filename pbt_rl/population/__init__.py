@@ -1,4 +1,4 @@
-"""The members as the supervisor knows them, and the way of decisions to their learners.
+"""The population of a run: its members, their slots and ratings, and the way of changes to their learners.
 
-Imports pbt and wire; no process, no file, no torch.
+Imports pbt, wire and the views of display; no process, no file, no torch.
 """

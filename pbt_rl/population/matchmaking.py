@@ -15,49 +15,19 @@ Axes: P slots of a pack, U units, E environments of a unit, S seats of an enviro
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import combinations, product
 from random import Random
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pbt_rl.errors import require
+from pbt_rl.population.options import MatchupConfig
 
-Scheme = Literal["self", "round-robin", "random", "prioritised"]
 Pick = Callable[[list[int], list[int]], int]
 """(slots in the game so far, candidates) -> the candidate that takes the next seat."""
 
 MANY_GAMES = 64
 """With more games a unit is not evened out pair by pair: 184 games took 1.5 s, between two comparisons."""
-
-
-@dataclass(frozen=True)
-class MatchupConfig:
-    """Who meets whom where an environment has several agents, and what the outcome counts for."""
-
-    scheme: Scheme = "round-robin"
-    """`self`: all seats of an environment by one member. `round-robin`: all members meet equally often. `random`:
-    opponents drawn uniformly. `prioritised`: opponents that one beats least are drawn most (Vinyals et al. 2019).
-    Opponents are members of the same device; matchups change with every comparison of members."""
-    objective: Literal["return", "win-rate", "elo"] = "return"
-    """What members are ranked by. `return`: what the environment gives their seats. `win-rate`: share of opponents
-    beaten (a draw counts half). `elo`: a rating from all games between members."""
-    power: float = 2.0
-    """prioritised: exponent p of the weight (1 - win rate)^p."""
-    elo_k: float = 8.0
-    """elo: most points that one game moves a rating by."""
-
-    def __post_init__(self) -> None:
-        require(self.power >= 0, "matchup.power", self.power, "give 0 (all alike) or more")
-        require(self.elo_k > 0, "matchup.elo-k", self.elo_k, "give a number above 0")
-        require(
-            self.scheme != "self" or self.objective == "return",
-            "matchup.objective",
-            self.objective,
-            "with --matchup.scheme self members never meet: use another scheme, or the objective return",
-        )
 
 
 class Matchmaker:

@@ -12,7 +12,7 @@ from pbt_rl.pbt.changes import Change
 from pbt_rl.pbt.decisions import PopulationReport
 from pbt_rl.pbt.hypers import Values
 from pbt_rl.pbt.member import MemberRecord
-from pbt_rl.pbt.objectives import ObjectiveWindow
+from pbt_rl.pbt.objectives import ObjectiveWindow, mean
 from pbt_rl.population.ratings import Ratings
 from pbt_rl.wire.messages import Episode, Game, LearnerReport, MemberStats
 
@@ -84,7 +84,7 @@ class Member(MemberRecord):
         if self.scores:
             stats["win_rate"] = math.fsum(self.scores) / len(self.scores)
         rounds = self.objectives.objectives()
-        objective = math.fsum(rounds) / len(rounds) if rounds else None
+        objective = mean(rounds) if rounds else None
         seen = {name: self.objectives.of_task(number) for number, name in enumerate(self.tasks)}
         return MemberView(
             member=self.id,

@@ -82,7 +82,7 @@ class Slots:
         limits = [member.until_frames]
         if pack.slots < len(
             pack.members
-        ):  # else no member waits for its slot: it goes on while others catch up
+        ):  # else no member waits for a slot: it trains on while others catch up
             limits.append(self._budget)
         return min((limit for limit in limits if limit is not None), default=None)
 

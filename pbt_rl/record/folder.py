@@ -114,7 +114,7 @@ def create_run_folder(config: Config) -> tuple[Config, Path]:
 
     Raises ConfigError if the folder exists already (without `overwrite`) or cannot be written.
     """
-    name = config.name or f"{config.env.replace('/', '-').replace(':', '-')}-{time.strftime('%Y%m%d-%H%M%S')}"
+    name = run_name(config)
     config = dataclasses.replace(config, name=name)
     run = RunFolder(config.out / name)
     if run.path.exists():
@@ -134,6 +134,12 @@ def create_run_folder(config: Config) -> tuple[Config, Path]:
     except OSError as error:
         raise ConfigError(f"--out {config.out} cannot be written: {error.strerror or error}") from error
     return config, run.path
+
+
+def run_name(config: Config) -> str:
+    """Return the name of the run; without one, it is made from the environment and the time."""
+    made = f"{config.env.replace('/', '-').replace(':', '-')}-{time.strftime('%Y%m%d-%H%M%S')}"
+    return config.name or made
 
 
 def to_json(config: Config) -> dict[str, Any]:

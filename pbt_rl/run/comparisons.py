@@ -52,7 +52,7 @@ class Comparisons:
         self._slots = Slots(
             resolved.plan.packs,
             population,
-            None if searches else config.turn_frames,
+            None if searches else config.slot_frames,
             None if searches else config.train_for_frames,
         )
         self._matchups = RunMatchups(resolved, self._slots, population.ratings)

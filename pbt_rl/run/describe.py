@@ -47,10 +47,10 @@ def _notes(facts: ResolvedRun) -> list[str]:
         return notes
     for pack in facts.plan.packs:
         lost = pack.units * pack.envs_per_policy * config.learner.rollout * facts.spec.frame_skip
-        if pack.slots < len(pack.members) and config.turn_frames < TURN_ROLLOUTS * lost:
+        if pack.slots < len(pack.members) and config.slot_frames < TURN_ROLLOUTS * lost:
             notes.append(
                 f"note: who leaves a slot loses its unfinished rollouts, up to {lost:,} frames, and a turn is "
-                f"{config.turn_frames:,}: raise --turn-frames"
+                f"{config.slot_frames:,}: raise --slot-frames"
             )
             break
     return notes

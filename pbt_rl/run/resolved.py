@@ -65,7 +65,7 @@ def _check_matchup(config: Config, spec: EnvSpec, plan: Plan) -> None:
         remedy = "use one device (--devices), or --matchup.objective return"
     elif plan.packs[0].slots == 1:
         reason = "one policy is there at a time, and it plays itself"
-        remedy = "use more policies (--num-policies, --resident), or --matchup.objective return"
+        remedy = "use more policies (--num-policies, --slots), or --matchup.objective return"
     else:
         return
     raise ConfigError(f"--matchup.objective {objective} cannot be used: {reason}: {remedy}")

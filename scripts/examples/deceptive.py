@@ -95,7 +95,7 @@ def mf_pbt(seed: int) -> Controller:
 
 
 METHODS: dict[str, Callable[[int], Controller]] = {
-    "random search": lambda seed: RandomSearch(TABLE, seed, frames=STEPS),
+    "random search": lambda seed: RandomSearch(TABLE, seed, phase_frames=STEPS),
     "greedy PBT, every 5 steps": lambda seed: pbt(seed, 5),
     "patient PBT, every 50 steps": lambda seed: pbt(seed, 50),
     "MF-PBT, every 5 to 50 steps": mf_pbt,

@@ -102,7 +102,7 @@ class Classifier:
 def train(method: str, seed: int = 0, *, epochs: int = EPOCHS, workers: int = 0) -> tuple[Result, float]:
     """Train a population by `pbt` or `random` search; also returns the best member's accuracy on the test images."""
     controller = (
-        RandomSearch(TABLE, seed, frames=epochs)
+        RandomSearch(TABLE, seed, phase_frames=epochs)
         if method == "random"
         else PbtController(
             TABLE,

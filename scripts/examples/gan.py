@@ -110,7 +110,7 @@ class Gan:
 def train(method: str, seed: int = 0, *, steps: int = STEPS, workers: int = 0) -> Result:
     """Train a population by `pbt` or `random` search."""
     controller = (
-        RandomSearch(TABLE, seed, frames=steps)
+        RandomSearch(TABLE, seed, phase_frames=steps)
         if method == "random"
         else PbtController(
             TABLE,

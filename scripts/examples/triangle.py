@@ -64,7 +64,7 @@ class Triangle:
 def train(method: str, seed: int, *, steps: int = STEPS, members: int = MEMBERS) -> Result:
     """One run by `pbt` (Ray's defaults) or by `random` search: rates from the same prior, held constant."""
     controller = (
-        RandomSearch(TABLE, seed, frames=steps)
+        RandomSearch(TABLE, seed, phase_frames=steps)
         if method == "random"
         else PbtController(
             TABLE,

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from pbt_rl.cli import parse_train
+from pbt_rl.cli.train import parse_train
 from pbt_rl.envs import registry
 from tests.helpers.runs import ROOT, start
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from pbt_rl.algos.models import make_model
-from pbt_rl.cli import parse_train
+from pbt_rl.cli.train import parse_train
 from pbt_rl.envs.base import private_step_arrays
 from pbt_rl.envs.registry import EnvOptions, make_unit, probe
 
@@ -98,7 +98,7 @@ def test_the_quick_start_commands_are_understood(command):
 
 def test_the_options_of_the_table_exist(capsys):
     with pytest.raises(SystemExit):
-        parse_train(["--env", "toy/identity", "--help"])
+        parse_train(["--env", "toy/identity", "--help-all"])
     known = set(re.findall(r"--[a-z][a-z.-]*", capsys.readouterr().out))
     table = [line.split("|")[1] for line in README.splitlines() if line.startswith("| `--")]
     named = {option for cell in table for option in re.findall(r"--[a-z][a-z.-]*", cell)}

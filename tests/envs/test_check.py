@@ -245,7 +245,7 @@ def test_an_environment_without_mistakes_has_none(found):
         (ShapingRaises, "set_reward_shaping raised TypeError: no other cost"),
         (MaskUnused, 'info["action_mask"] is given but not used: set metadata'),
         (NothingAllowed, "the action mask never allows anything"),
-        (Raises, "at step 7: it raised RuntimeError\n(?s:.*)test_env_check.py(?s:.*)lost the server"),
+        (Raises, "at step 7: it raised RuntimeError\n(?s:.*)test_check.py(?s:.*)lost the server"),
     ],
 )
 def test_a_mistake_is_found_alone(found, kind, said):

@@ -12,7 +12,9 @@ import pytest
 from pbt_rl.envs.base import LAST, EnvSetupError, cpu_clock, private_step_arrays
 from pbt_rl.envs.dmlab import process as dmlab_process
 from pbt_rl.envs.dmlab.levels import ACTIONS, LEVELS
-from pbt_rl.envs.dmlab.unit import DmlabOptions, LabUnit, level_scripts, pool_seed, probe, row_setup
+from pbt_rl.envs.dmlab.options import DmlabOptions
+from pbt_rl.envs.dmlab.setup import level_scripts, pool_seed, row_setup
+from pbt_rl.envs.dmlab.unit import LabUnit, probe
 from pbt_rl.envs.text_hash import hash_words
 from tests.helpers.dmlab_module import (
     REAL,
@@ -376,7 +378,8 @@ def test_whatever_is_killed_nothing_is_left(lab, tmp_path, victim):  # noqa: F81
     code = f"""
 import numpy as np, time
 from pbt_rl.envs.base import private_step_arrays
-from pbt_rl.envs.dmlab.unit import DmlabOptions, LabUnit
+from pbt_rl.envs.dmlab.options import DmlabOptions
+from pbt_rl.envs.dmlab.unit import LabUnit
 unit = LabUnit("{SHORT}", 2, 0, DmlabOptions(), {{}}, lambda _row: (0, {{"gain_scale": 5.0, "loss_scale": 0.3}}))
 out = private_step_arrays(unit.spec, 2)
 unit.reset(out)

@@ -8,7 +8,7 @@ from pbt_rl.envs.base import ArraySpec, EnvSetupError, private_step_arrays, rand
 from pbt_rl.envs.registry import EnvOptions, make_unit, probe, recipe
 
 pytest.importorskip("envpool")
-from pbt_rl.envs import envpool as envpool_env
+from pbt_rl.envs.envpool import tasks, trial
 
 
 def make(task, rows=2, seed=0, shaping=None, atari=None, **keywords):
@@ -92,20 +92,20 @@ def test_seeds_decide():
 
 
 def test_spaces_become_arrays_and_actions():
-    cheetah = envpool_env._describe("HalfCheetah-v4", AtariOptions(), {}).spec
+    cheetah = tasks.describe("HalfCheetah-v4", AtariOptions(), {}).spec
     assert cheetah.obs == {"obs": ArraySpec((17,), "float32")}
     assert cheetah.action.low == (-1.0,) * 6
     assert (cheetah.frame_skip, cheetah.frame_stack, dict(cheetah.shaping)) == (1, 1, {})
-    grid = envpool_env._describe("MiniGrid-Empty-5x5-v0", AtariOptions(), {}).spec
+    grid = tasks.describe("MiniGrid-Empty-5x5-v0", AtariOptions(), {}).spec
     assert {name: array.shape for name, array in grid.obs.items()} == {
         "direction": (4,),
         "image": (147,),
         "mission": (96,),
     }
-    several = envpool_env._describe("LevelBasedForaging-v0", AtariOptions(), {}).spec
+    several = tasks.describe("LevelBasedForaging-v0", AtariOptions(), {}).spec
     assert several.action.nvec == (6, 6)
     assert several.obs["action_mask"] == ArraySpec((12,), "uint8")
-    assert envpool_env._describe("Sudoku-v0", AtariOptions(), {}).spec.obs["allowed"].shape == (729,)
+    assert tasks.describe("Sudoku-v0", AtariOptions(), {}).spec.obs["allowed"].shape == (729,)
 
 
 @pytest.mark.parametrize("task", ["Play2048-v1", "LevelBasedForaging-v0"])
@@ -148,7 +148,7 @@ def test_atari_gives_the_newest_frame_and_counts_emulator_frames():
     assert (spec.frame_skip, spec.frame_stack, spec.action.nvec) == (2, 4, (6,))
     options = EnvOptions(atari=AtariOptions(full_action_space=True))
     assert probe("envpool/Pong-v5", options).action.nvec == (18,)
-    colours = envpool_env._describe("Pong-v5", AtariOptions(), {"gray_scale": False}).spec
+    colours = tasks.describe("Pong-v5", AtariOptions(), {"gray_scale": False}).spec
     assert (colours.obs["obs"].shape, colours.frame_stack) == ((3, 84, 84), 1)
 
 
@@ -166,7 +166,7 @@ def test_recipes_follow_the_spaces():
 
 
 def test_names_are_of_one_player_and_given_once():
-    names = envpool_env.names()
+    names = tasks.names()
     assert {"Pong-v5", "CartPole-v1", "HalfCheetah-v4", "MiniGrid-Empty-5x5-v0"} <= set(names)
     assert not {"Chess-v1", "Combat-v5", "Basic-v1"} & set(names)
     assert ("Maze-v0" in names) + ("Jumanji/Maze-v0" in names) == 1
@@ -205,7 +205,7 @@ def test_options_that_end_the_engines_process_do_not_end_ours(task, keywords, me
 
 
 def test_a_trial_that_hangs_is_ended(monkeypatch):
-    monkeypatch.setattr(envpool_env, "_TRIAL", "import time; time.sleep(60)")
-    monkeypatch.setattr(envpool_env, "TRIAL_SECONDS", 0.3)
+    monkeypatch.setattr(trial, "_TRIAL", "import time; time.sleep(60)")
+    monkeypatch.setattr(trial, "TRIAL_SECONDS", 0.3)
     with pytest.raises(EnvSetupError, match=r"max_episode_steps=77 hangs: three steps took more than 0.3 s"):
         probe("envpool/CartPole-v1", EnvOptions(keywords={"max_episode_steps": 77}))

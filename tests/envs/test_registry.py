@@ -11,6 +11,7 @@ import pytest
 from pbt_rl.config import Config
 from pbt_rl.envs import registry
 from pbt_rl.envs.base import EnvSetupError, default_shaping_source, private_step_arrays
+from pbt_rl.envs.family import Family
 from pbt_rl.envs.registry import EnvOptions, families, make_unit, probe, recipe
 
 OPTIONS = EnvOptions()
@@ -130,3 +131,83 @@ def test_the_registry_imports_families_when_they_are_used_and_never_torch():
         "assert 'torch' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+# -- a family in one file -----------------------------------------------------------------------------------
+
+FAMILY = """
+from dataclasses import replace
+
+from pbt_rl.envs.family import Backend
+from pbt_rl.envs.film import filmed_as_seen
+from pbt_rl.envs.gym import GymUnit, probe_with
+from pbt_rl.envs.toy import Identity
+
+
+def make_unit(name, rows, seed, options, shaping):
+    return GymUnit(f"mine/{name}", lambda: Identity(int(name)), rows, seed, shaping)
+
+
+BACKEND = Backend(
+    names=lambda: ("4", "5"),
+    probe=lambda name, options: probe_with(f"mine/{name}", lambda: Identity(int(name))),
+    make_unit=make_unit,
+    for_evaluation=lambda options: replace(options, keywords={"judged": True}),
+    film=lambda *arguments: filmed_as_seen(make_unit(*arguments), 30.0),
+)
+"""
+
+
+@pytest.fixture
+def mine(tmp_path, monkeypatch):
+    """A family that is one module and one line of the registry."""
+    (tmp_path / "mine_for_a_test.py").write_text(FAMILY)
+    monkeypatch.syspath_prepend(tmp_path)
+    line = Family("mine", "mine", "mine/4", (), "nothing to install", "mine_for_a_test")
+    monkeypatch.setitem(registry.FAMILIES, "mine", line)
+    yield line
+    sys.modules.pop("mine_for_a_test", None)
+
+
+def test_a_family_is_one_module_and_one_line(mine):
+    spec = probe("mine/5", OPTIONS)
+    assert spec.action.nvec == (5,)
+    unit = make_unit("mine/5", 2, 0, OPTIONS, default_shaping_source(spec))
+    assert unit.spec == spec
+    assert recipe("mine/5") == {}, "a recipe is optional"
+    assert registry.make_raw("mine/5", OPTIONS) is None
+    assert next(row.names for row in families() if row.name == "mine") == ("4", "5")
+
+
+def test_evaluations_and_films_ask_the_family(mine):
+    assert registry.evaluation_options("mine/4", OPTIONS).keywords == {"judged": True}
+    filmed = registry.film("mine/4", 1, 0, OPTIONS, lambda _row: (0, {}))
+    assert filmed[1].frames_per_second == 30.0
+    assert registry.film("toy/identity", 1, 0, OPTIONS, lambda _row: (0, {})) is None
+
+
+@pytest.mark.parametrize("env_id", ["atari/pong", "envpool/Pong-v5"])
+def test_atari_is_evaluated_by_whole_games_and_raw_scores(env_id):
+    family = registry.family_of(env_id)
+    if family.missing:
+        pytest.skip(f"{env_id} needs {family.missing}")
+    atari = registry.evaluation_options(env_id, OPTIONS).atari
+    assert (atari.episodic_life, atari.clip_reward, atari.frame_skip) == (False, False, 4)
+
+
+def test_a_family_names_its_option_groups_without_being_imported():
+    code = (
+        "import sys\n"
+        "from pbt_rl.envs import registry as r\n"
+        "groups = {name: family.option_groups for name, family in r.FAMILIES.items() if family.option_groups}\n"
+        "assert groups == {'atari': ('atari',), 'envpool': ('atari',), 'dmlab': ('dmlab',)}, groups\n"
+        "assert r.family_of('dmlab30').name == 'dmlab'\n"
+        "assert r.family_of('module:factory') is None\n"
+        "assert not {'ale_py', 'envpool', 'deepmind_lab', 'gymnasium', 'torch'} & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+@pytest.mark.parametrize("family", registry.FAMILIES.values(), ids=lambda family: family.name)
+def test_option_groups_are_fields_of_the_config(family):
+    assert all(is_dataclass(getattr(Config(env=family.example), group)) for group in family.option_groups)

@@ -33,7 +33,7 @@ def simulated(controller, members, slots, config, **options):
     controller.initial = lambda number: first.extend(draw(number)) or first
     result = simulate(controller, members, slots, speed=speed, score=score, **options)
     spec = {"shaping": {}, "frame_skip": 1}
-    written = to_json(Config(env="toy/simulated", num_policies=members, resident=slots, name="sim", **config))
+    written = to_json(Config(env="toy/simulated", num_policies=members, slots=slots, name="sim", **config))
     events = [
         (0.0, 0, {"event": "start", "config": written, "seed": 0, "versions": {}, "git": None, "spec": spec})
     ]

@@ -2,9 +2,10 @@
 
 from pbt_rl.pbt.decisions import Continue, Stop
 from pbt_rl.pbt.hypers import HyperSpec
+from pbt_rl.pbt.search.draws import draw_grid
 from pbt_rl.pbt.search.hyperband import Hyperband
 from pbt_rl.pbt.search.hypertrick import HyperTrick, SuccessiveHalving
-from pbt_rl.pbt.search.random_search import GridSearch, RandomSearch
+from pbt_rl.pbt.search.random_search import RandomSearch
 from tests.helpers.populations import member, report
 
 TABLE = {
@@ -48,8 +49,8 @@ def controllers(seed=0, phase_frames=100):
         "dynamic": SuccessiveHalving(TABLE, seed, phase_frames=phase_frames, phases=4),
         "static": SuccessiveHalving(TABLE, seed, phase_frames=phase_frames, phases=4, slots=3),
         "hyperband": Hyperband(TABLE, seed, phase_frames=phase_frames, resource=9),
-        "random": RandomSearch(TABLE, seed, frames=4 * phase_frames),
-        "grid": GridSearch(TABLE, seed, frames=4 * phase_frames),
+        "random": RandomSearch(TABLE, seed, phase_frames=4 * phase_frames),
+        "grid": RandomSearch(TABLE, seed, phase_frames=4 * phase_frames, sampling=draw_grid),
     }
 
 

@@ -6,7 +6,7 @@ from pbt_rl.pbt import Continue, StaticController
 
 
 class Walker:
-    """Its weight grows by `rate` a step, with noise of its own; its state is [weight, noise's state]."""
+    """Its weight grows by `rate` per step, with noise of its own; its state is [weight, state of the noise]."""
 
     def __init__(self, index):
         self.rng = random.Random(index)
@@ -50,7 +50,7 @@ class Deadly(Walker):
 
 
 class Script(StaticController):
-    """Says what it was told to say at which clock, and keeps the reports that it saw."""
+    """Returns the given decisions at their clock, and keeps the reports that it received."""
 
     def __init__(self, rates, decisions=(), remembers=None):
         super().__init__({})

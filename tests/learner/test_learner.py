@@ -5,7 +5,7 @@ import contextlib
 import pytest
 import torch
 
-from pbt_rl.cli import parse_train
+from pbt_rl.cli.train import parse_train
 from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec
 from pbt_rl.learner.build import packing_of
 from pbt_rl.plan import Machine

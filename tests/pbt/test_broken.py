@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from pbt_rl.pbt.decisions import Continue, Mutate, Replace, Restart
 from pbt_rl.pbt.hypers import Hypers, hyper_table
 from pbt_rl.pbt.options import PbtConfig
+from pbt_rl.pbt.state import restore_state, save_state
 from tests.helpers.populations import build, member, report
 
 TABLE = hyper_table(Hypers())
@@ -145,7 +146,7 @@ def test_nothing_broken_is_copied_and_what_is_recorded_replays(exploit, copy, se
     for _ in range(12):
         scores = [rng.choice([None, NAN, math.inf, rng.gauss(0, 1), rng.gauss(0, 1)]) for _ in range(6)]
         broken = {i for i, s in enumerate(scores) if s is None and rng.random() < 0.5}
-        state = json.dumps(run.controller.state_dict())
+        state = json.dumps(save_state(run.controller))
         observed = []
         observe = run.controller.observe
         run.controller.observe = lambda seen, observed=observed, observe=observe: (
@@ -154,9 +155,9 @@ def test_nothing_broken_is_copied_and_what_is_recorded_replays(exploit, copy, se
         decisions = run.observe(scores, broken, frames=rng.choice([20, 100]))
         run.controller.observe = observe
         if not decisions:
-            assert json.dumps(run.controller.state_dict()) == state
+            assert json.dumps(save_state(run.controller)) == state
             continue
-        replayed.load_state_dict(json.loads(state))
+        restore_state(replayed, json.loads(state))
         assert replayed.observe(observed[0]) == list(decisions.values())
         for d in decisions.values():
             assert isinstance(d, Continue | Mutate | Replace | Restart)

@@ -7,17 +7,12 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from pbt_rl.errors import ConfigError
-from pbt_rl.pbt.explore.rules import (
-    ZERO_STEP,
-    CustomExplore,
-    ExplorePipeline,
-    MultiplyOrDivide,
-    Perturb,
-    PerturbFactors,
-    Resample,
-    ResampleAll,
-    perturb,
-)
+from pbt_rl.pbt.explore.custom import CustomExplore
+from pbt_rl.pbt.explore.factors import MultiplyOrDivide, PerturbFactors
+from pbt_rl.pbt.explore.moves import ZERO_STEP, perturb
+from pbt_rl.pbt.explore.perturb import Perturb
+from pbt_rl.pbt.explore.pipeline import ExplorePipeline
+from pbt_rl.pbt.explore.resample import Resample, ResampleAll
 from pbt_rl.pbt.hypers import (
     Hypers,
     HyperSpec,

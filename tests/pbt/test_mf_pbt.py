@@ -7,10 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pbt_rl.pbt.decisions import Continue, Replace
-from pbt_rl.pbt.exploit.truncation import Gap, Truncation
+from pbt_rl.pbt.exploit.base import Gap
+from pbt_rl.pbt.exploit.groups import Groups
+from pbt_rl.pbt.exploit.truncation import Truncation
 from pbt_rl.pbt.hypers import Hypers, hyper_table
-from pbt_rl.pbt.mf_pbt import Groups, MfPbt
+from pbt_rl.pbt.mf_pbt import MfPbt
 from pbt_rl.pbt.options import PbtConfig
+from pbt_rl.pbt.state import restore_state, save_state
 from tests.helpers.populations import build, member, report
 
 TABLE = hyper_table(Hypers())
@@ -127,7 +130,7 @@ def test_it_replays_and_copies_only_what_is_better(seed, exploit):
             for i, s in enumerate(scores)
             if rng.random() < 0.9
         ]
-        other.load_state_dict(json.loads(json.dumps(controller.state_dict())))
+        restore_state(other, json.loads(json.dumps(save_state(controller))))
         decisions = controller.observe(report(clock, members))
         assert other.observe(report(clock, members)) == decisions
         for d in decisions:

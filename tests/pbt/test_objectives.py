@@ -1,4 +1,4 @@
-"""Objectives over tasks: rounds, the cap, one window for all members, and what the displays get."""
+"""Tests for objectives over tasks: rounds, the cap, equal windows for all members, and the displays."""
 
 import math
 
@@ -73,7 +73,7 @@ def take(p, *episodes):
     )
 
 
-def test_all_members_are_judged_over_equally_many_rounds():
+def test_all_members_are_compared_over_equally_many_rounds():
     p = population()
     take(p, *((0, t, x) for t in (0, 1) for x in (0.0, 10.0, 20.0)))  # three rounds
     take(p, *((1, t, x) for t in (0, 1) for x in (0.0, 10.0)))  # two
@@ -114,7 +114,7 @@ def test_displays_show_every_task():
     }
 
 
-def test_steps_say_their_task_only_where_there_are_tasks():
+def test_steps_hold_their_task_only_if_there_are_tasks():
     spec = EnvSpec("e", {"obs": ArraySpec((1,), "float32")}, ActionSpec(nvec=(2,)))
     assert private_step_arrays(spec, 3).task is None
     many = EnvSpec("e", spec.obs, spec.action, tasks=TASKS)

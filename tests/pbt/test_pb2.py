@@ -8,11 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pbt_rl.errors import ConfigError
+from pbt_rl.pbt.changes import changes
 from pbt_rl.pbt.decisions import Mutate, Replace, Restart
+from pbt_rl.pbt.explore.base import Learning
 from pbt_rl.pbt.explore.pb2 import Pb2, from_unit, to_unit
-from pbt_rl.pbt.explore.rules import ExplorePipeline, Learning
+from pbt_rl.pbt.explore.pipeline import ExplorePipeline
 from pbt_rl.pbt.hypers import HyperSpec, choice_spec, shaping_table
 from pbt_rl.pbt.options import PbtConfig
+from pbt_rl.pbt.state import restore_state, save_state
 from tests.helpers.populations import build, member, report
 
 TABLE = {
@@ -50,7 +53,7 @@ def train(rule, rounds, gain, seed=1, num_members=6):
         for i in range(1, num_members, 2):
             values[i] = rule.mutate(values[i], rng)
             decisions.append(Mutate(i, values[i], ""))
-        rule.after(members, decisions)
+        rule.after(members, changes(decisions, dict.fromkeys(range(num_members), 0)))
         for i in range(num_members):
             objectives[i] += gain(values[i], now) + rng.gauss(0, 0.05)
         yield values[1::2]
@@ -87,7 +90,7 @@ def test_without_data_it_draws_from_the_priors():
 
 
 def data_of(rule):
-    return [improvement for _, _, improvement in rule.state_dict()["data"]]
+    return [datum["improvement"] for datum in save_state(rule)["_data"]]
 
 
 def test_an_improvement_is_measured_from_what_was_copied():
@@ -100,7 +103,7 @@ def test_an_improvement_is_measured_from_what_was_copied():
     rule.before(seen(1, 10.0, 2.0, 3.0, 4.0))
     assert data_of(rule) == []
     copies = [Replace(1, 0, "both", values, ""), Replace(2, 0, "both", values, "", 7), Restart(3, values, "")]
-    rule.after(seen(1, 10.0, 2.0, 3.0, 4.0), copies)
+    rule.after(seen(1, 10.0, 2.0, 3.0, 4.0), changes(copies, dict.fromkeys(range(4), 0)))
     rule.before(seen(3, 14.0, 11.0, 30.0, 1.0))
     assert data_of(rule) == [2.0, 0.5], (
         "a million frames, from the donor's 10; the two others' start is not known"
@@ -114,7 +117,7 @@ def test_it_resumes_and_keeps_a_window():
     rule, other = Pb2(TABLE, window=9, candidates=50), Pb2(TABLE, window=9, candidates=50)
     list(train(rule, 4, lambda values, now: values["lr"]))
     assert len(data_of(rule)) == 9
-    other.load_state_dict(json.loads(json.dumps(rule.state_dict())))
+    restore_state(other, json.loads(json.dumps(save_state(rule))))
     members = [
         member(i, (1.0 * i,), frames=5 * MILLION, values={"lr": 1e-3, "gamma": 0.9, "act": 1.0})
         for i in range(6)
@@ -135,13 +138,13 @@ def test_as_an_option_it_is_told_of_every_comparison_and_replays():
     rng = Random(0)
     for now in range(1, 5):
         members = [member(i, (rng.gauss(i, 1),), frames=now * MILLION, values=values[i]) for i in range(5)]
-        other.load_state_dict(json.loads(json.dumps(controller.state_dict())))
+        restore_state(other, json.loads(json.dumps(save_state(controller))))
         decisions = controller.observe(report(now * MILLION, members))
         assert other.observe(report(now * MILLION, members)) == decisions
         for d in decisions:
             values[d.member] = getattr(d, "values", values[d.member])
             assert all(TABLE[n].clamp(v) == v for n, v in values[d.member].items())
-    assert len(controller.state_dict()["explore"]["data"]) == 15
+    assert len(save_state(controller)["explore"]["_data"]) == 15
 
 
 def test_without_scikit_learn_it_says_what_to_install(monkeypatch):

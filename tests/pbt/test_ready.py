@@ -6,7 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pbt_rl.pbt.ready import Asynchronous, PartiallySynchronous, Synchronous, grown
+from pbt_rl.pbt.ready.asynchronous import Asynchronous
+from pbt_rl.pbt.ready.base import grown
+from pbt_rl.pbt.ready.partially import PartiallySynchronous
+from pbt_rl.pbt.ready.synchronous import Synchronous
+from pbt_rl.pbt.state import restore_state, save_state
 from tests.helpers.populations import member, report
 
 RULES = {"synchronous": Synchronous, "asynchronous": Asynchronous, "partially": PartiallySynchronous}
@@ -43,10 +47,10 @@ def test_members_with_few_episodes_wait_and_the_others_go_on():
 
 def test_with_fewer_than_two_ready_the_comparison_stays_due_and_says_so():
     rule = Synchronous(100, 0, 5)
-    before = rule.state_dict()
+    before = save_state(rule)
     assert rule.next_round(population(100, 9, 4, 4)) is None
     assert rule.next_round(population(130, 9, 4, 4)) is None
-    assert rule.state_dict() == before
+    assert save_state(rule) == before
     late = rule.next_round(population(150, 9, 5, 4))
     assert late.number == 1
     assert late.note == "compared at 150 frames, due at 100; without 2: fewer than 5 episodes"
@@ -62,7 +66,7 @@ def test_a_population_of_one_is_never_compared():
 def test_state_round_trip():
     rule, other = Synchronous(100, 300, 1), Synchronous(100, 300, 1)
     rule.next_round(population(350, 9, 9))
-    other.load_state_dict(rule.state_dict())
+    restore_state(other, save_state(rule))
     clocks = range(360, 700, 10)
     assert held_at(other, clocks) == held_at(rule, clocks)
 
@@ -97,12 +101,12 @@ def test_asynchronous_each_by_its_own_clock_against_the_others_as_they_are():
 
 def test_asynchronous_a_member_that_must_wait_loses_no_comparison():
     rule = Asynchronous(100, 0, 5)
-    state = json.dumps(rule.state_dict())
+    state = json.dumps(save_state(rule))
     waits = [member(0, frames=150, episodes=4), member(1, frames=20, episodes=9)]
     assert rule.next_round(report(20, waits)) is None
     alone = [member(0, frames=160, episodes=9), member(1, frames=20, episodes=4)]
     assert rule.next_round(report(20, alone)) is None, "nobody to compare with"
-    assert json.dumps(rule.state_dict()) == state
+    assert json.dumps(save_state(rule)) == state
     there = [member(0, frames=170, episodes=5), member(1, frames=30, episodes=5)]
     assert rule.next_round(report(30, there)).deciding == {0}
 
@@ -143,13 +147,13 @@ def test_no_rule_compares_a_member_before_its_time_or_forgets_it(name, seed, num
         seen = report(
             min(frames), [member(i, frames=frames[i], episodes=episodes[i]) for i in range(num_members)]
         )
-        before = json.dumps(rule.state_dict())
-        restored.load_state_dict(json.loads(before))
+        before = json.dumps(save_state(rule))
+        restore_state(restored, json.loads(before))
         held = rule.next_round(seen)
         assert restored.next_round(seen) == held
-        assert restored.state_dict() == rule.state_dict()
+        assert save_state(restored) == save_state(rule)
         if held is None:
-            assert json.dumps(rule.state_dict()) == before
+            assert json.dumps(save_state(rule)) == before
             continue
         assert len(held.members) >= 2
         assert all(m.episodes >= 3 for m in held.members)

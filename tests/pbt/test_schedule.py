@@ -9,14 +9,17 @@ from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.controllers import PbtController
 from pbt_rl.pbt.decisions import Mutate, Replace, Restart, Stop
-from pbt_rl.pbt.exploit.truncation import Gap, Truncation
-from pbt_rl.pbt.explore.rules import Perturb
+from pbt_rl.pbt.exploit.base import Gap
+from pbt_rl.pbt.exploit.truncation import Truncation
+from pbt_rl.pbt.explore.perturb import Perturb
 from pbt_rl.pbt.hypers import HyperSpec
 from pbt_rl.pbt.lineage import Lineage
-from pbt_rl.pbt.ready import Synchronous
-from pbt_rl.pbt.schedule import Replay, build_replay, recorded_schedule
-from pbt_rl.pbt.search.options import ReplayConfig
+from pbt_rl.pbt.ready.synchronous import Synchronous
+from pbt_rl.pbt.schedule import Schedule, recorded_steps
+from pbt_rl.pbt.search.options import ScheduleConfig
+from pbt_rl.pbt.state import restore_state, save_state
 from pbt_rl.record.journal import Journal, read_journal
+from pbt_rl.run.controllers import build_controller
 from pbt_rl.tune.simulation import simulate
 from tests.helpers.populations import member, report
 
@@ -55,16 +58,16 @@ def recorded(tmp_path):
     )  # fmt: skip
 
 
-def replay(folder, **options):
-    return build_replay(
-        Config(env="toy/memory", controller="replay", replay=ReplayConfig(run=str(folder), **options)),
+def follow(folder, **options):
+    return build_controller(
+        Config(env="toy/memory", controller="schedule", schedule=ScheduleConfig(run=str(folder), **options)),
         TABLE,
         0,
     )
 
 
 def schedule(folder, member):
-    return recorded_schedule(read_journal(folder / "journal.jsonl"), member)
+    return recorded_steps(read_journal(folder / "journal.jsonl"), member)
 
 
 def test_the_schedule_is_that_of_the_weights(recorded):
@@ -92,7 +95,7 @@ def test_nan_is_never_the_best_and_fresh_weights_begin_a_schedule(tmp_path):
 
 
 def test_every_member_follows_it(recorded):
-    controller = replay(recorded)
+    controller = follow(recorded)
     assert controller.initial(3) == [{"rate": 0.2, "gamma": 0.99}] * 3
     assert controller.observe(report(0, [member(0, (), frames=0), member(2, (), frames=109)])) == []
     (decision,) = controller.observe(report(0, [member(0, (), frames=3), member(2, (), frames=110)]))
@@ -134,52 +137,52 @@ def test_a_replay_of_a_replay_has_the_same_schedule(tmp_path):
     assert len(lineage.nodes) > 30
     best = schedule(folder, "best")
     assert len(best) > 4
-    again = record("replay", replay(folder), 2)
+    again = record("schedule", follow(folder), 2)
     assert schedule(again, "0") == schedule(again, "1") == best
 
 
 def test_the_last_values_can_be_held(recorded):
-    controller = replay(recorded, hold_final=True)
+    controller = follow(recorded, hold_final=True)
     assert controller.initial(1) == [{"rate": 0.4, "gamma": 0.99}]
     assert controller.observe(report(0, [member(0, (), frames=10**9)])) == []
-    assert replay(recorded, hold_final=True, member="1").initial(1)[0]["rate"] == 0.3
+    assert follow(recorded, hold_final=True, member="1").initial(1)[0]["rate"] == 0.3
 
 
 def test_state_round_trip():
     steps = [(0, rate(1.0)), (10, rate(2.0)), (20, rate(3.0))]
-    one, other = Replay(steps), Replay(steps)
+    one, other = Schedule(steps), Schedule(steps)
     one.initial(2)
     one.observe(report(0, [member(0, (), frames=10), member(1, (), frames=0)]))
-    other.load_state_dict(json.loads(json.dumps(one.state_dict())))
+    restore_state(other, json.loads(json.dumps(save_state(one))))
     seen = report(0, [member(0, (), frames=10), member(1, (), frames=10)])
     assert other.observe(seen) == one.observe(seen)
-    assert one.state_dict() == other.state_dict() == {"steps": [1, 1]}
+    assert save_state(one) == save_state(other) == {"class": "Schedule", "_at": [1, 1]}
 
 
 def test_values_are_held_within_the_present_bounds(tmp_path):
-    assert replay(write_run(tmp_path, [], initial=(7.0,)), member="0").initial(1)[0]["rate"] == 1.0
+    assert follow(write_run(tmp_path, [], initial=(7.0,)), member="0").initial(1)[0]["rate"] == 1.0
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"member": "2"}, "--replay.member 2 cannot be used: give `best` or one of 0..1"),
-        ({"member": "x"}, "--replay.member x cannot be used: give `best` or the id"),
+        ({"member": "2"}, "--schedule.member 2 cannot be used: give `best` or one of 0..1"),
+        ({"member": "x"}, "--schedule.member x cannot be used: give `best` or the id"),
     ],
 )
 def test_members_that_are_not_there(recorded, options, message):
     with pytest.raises(ConfigError, match=message):
-        replay(recorded, **options)
+        follow(recorded, **options)
 
 
 def test_runs_that_cannot_be_used(tmp_path):
-    with pytest.raises(ConfigError, match=r"--replay.run .*nowhere cannot be used: .*No such file"):
-        replay(tmp_path / "nowhere")
-    with pytest.raises(ConfigError, match=r"--replay.run '' cannot be used: give the folder"):
-        replay("")
+    with pytest.raises(ConfigError, match=r"--schedule.run .*nowhere cannot be used: .*No such file"):
+        follow(tmp_path / "nowhere")
+    with pytest.raises(ConfigError, match=r"--schedule.run '' cannot be used: give the folder"):
+        follow("")
     with pytest.raises(ConfigError, match="no objective yet"):
-        replay(write_run(tmp_path, []))
+        follow(write_run(tmp_path, []))
     with Journal(tmp_path / "journal.jsonl") as journal:
         journal.initial([{"speed": 1.0}])
     with pytest.raises(ConfigError, match="values that this run does not have"):
-        replay(tmp_path, member="0")
+        follow(tmp_path, member="0")

@@ -12,6 +12,7 @@ from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.decisions import Stop
 from pbt_rl.pbt.options import PbtConfig
+from pbt_rl.pbt.search.draws import draw_grid
 from pbt_rl.pbt.search.hyperband import Hyperband
 from pbt_rl.pbt.search.hypertrick import (
     HyperTrick,
@@ -23,8 +24,8 @@ from pbt_rl.pbt.search.hypertrick import (
     matching_eviction_rate,
 )
 from pbt_rl.pbt.search.options import SearchConfig
-from pbt_rl.pbt.search.random_search import GridSearch, RandomSearch
-from pbt_rl.run.controllers import build_search
+from pbt_rl.pbt.search.random_search import RandomSearch
+from pbt_rl.run.controllers import build_controller
 from pbt_rl.tune.simulation import mean_and_error, simulate
 from tests.helpers.populations import report
 from tests.helpers.searches import TABLE, any_score, any_speed, at, begun, going_on, stopped
@@ -194,7 +195,7 @@ def test_total_times_are_in_the_papers_order():
     trick = mean_time(lambda s: HyperTrick(TABLE, s, phase_frames=100, phases=4))
     dynamic = mean_time(lambda s: SuccessiveHalving(TABLE, s, phase_frames=100, phases=4))
     static = mean_time(lambda s: SuccessiveHalving(TABLE, s, phase_frames=100, phases=4, slots=6))
-    grid = mean_time(lambda s: GridSearch(TABLE, s, frames=400), chunk=100)
+    grid = mean_time(lambda s: RandomSearch(TABLE, s, phase_frames=400, sampling=draw_grid), chunk=100)
     assert trick < dynamic < static < grid
 
 
@@ -213,15 +214,13 @@ def test_the_options_choose_the_search():
         "random": RandomSearch,
     }
     for name, kind in kinds.items():
-        assert type(build_search(config(controller=name), TABLE, 0)) is kind
-    assert (
-        type(build_search(config(controller="random", search=SearchConfig(sampling="grid")), TABLE, 0))
-        is GridSearch
-    )
+        assert type(build_controller(config(controller=name), TABLE, 0)) is kind
+    grid = build_controller(config(controller="random", search=SearchConfig(sampling="grid")), TABLE, 0)
+    assert grid.sampling is draw_grid
 
 
 def test_only_what_is_named_is_searched():
-    made = build_search(config(controller="random", pbt=PbtConfig(tune=("gamma",))), TABLE, 0)
+    made = build_controller(config(controller="random", pbt=PbtConfig(tune=("gamma",))), TABLE, 0)
     values = made.initial(9)
     assert len({v["gamma"] for v in values}) == 9
     assert {v["learning_rate"] for v in values} == {TABLE["learning_rate"].default}
@@ -229,7 +228,7 @@ def test_only_what_is_named_is_searched():
 
 def test_the_length_of_a_phase_follows_from_the_budget_unless_given():
     def first_until(controller, **search):
-        made = build_search(
+        made = build_controller(
             config(controller=controller, train_for_frames=5400, search=SearchConfig(**search)), TABLE, 0
         )
         return max(going_on(begun(made, 46)).values())
@@ -243,11 +242,11 @@ def test_the_length_of_a_phase_follows_from_the_budget_unless_given():
 
 
 def test_static_allocation_takes_the_places_of_the_run():
-    made = build_search(
+    made = build_controller(
         config(
             controller="successive-halving",
             num_policies=6,
-            resident=2,
+            slots=2,
             search=SearchConfig(allocation="static"),
         ),
         TABLE,
@@ -256,22 +255,6 @@ def test_static_allocation_takes_the_places_of_the_run():
     assert [u > 0 for u in going_on(begun(made, 6)).values()] == [True, True, False, False, False, False]
 
 
-@pytest.mark.parametrize(
-    ("option", "value"),
-    [
-        ("phases", 0),
-        ("phase_frames", -1),
-        ("eviction_rate", 1.0),
-        ("eviction_rate", math.nan),
-        ("eta", 1),
-        ("resource", 0),
-    ],
-)
-def test_options_that_cannot_be_used(option, value):
-    with pytest.raises(ConfigError, match=f"--search.{option.replace('_', '-')} {value} cannot be used"):
-        SearchConfig(**{option: value})
-
-
 def test_a_budget_shorter_than_its_phases_is_refused():
     with pytest.raises(ConfigError, match="--train-for-frames 9 cannot be used: give at least 10"):
-        build_search(config(controller="hypertrick", train_for_frames=9), TABLE, 0)
+        build_controller(config(controller="hypertrick", train_for_frames=9), TABLE, 0)

@@ -15,6 +15,7 @@ from pbt_rl.pbt.search.hypertrick import (
     SuccessiveHalving,
     expected_members,
 )
+from pbt_rl.pbt.state import restore_state, save_state
 from pbt_rl.tune.simulation import simulate
 from tests.helpers.populations import member, report
 from tests.helpers.searches import (
@@ -185,13 +186,13 @@ def test_an_empty_answer_leaves_no_state_and_a_saved_state_goes_on(name):
 
         def observe(self, seen):
             nonlocal changes
-            before = json.dumps(first.state_dict())
-            second.load_state_dict(json.loads(before))
+            before = json.dumps(save_state(first))
+            restore_state(second, json.loads(before))
             answer = first.observe(seen)
             assert second.observe(seen) == answer
-            assert second.state_dict() == first.state_dict()
+            assert save_state(second) == save_state(first)
             if not answer:
-                assert json.dumps(first.state_dict()) == before
+                assert json.dumps(save_state(first)) == before
             changes += bool(answer)
             return answer
 
@@ -213,10 +214,10 @@ def test_all_members_are_drawn_and_only_what_is_tuned(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_a_member_with_few_episodes_gets_a_little_more_and_is_judged_in_the_end(name):
     controller = controllers()[name]
-    controller._min_episodes = 5
+    controller.min_episodes = 5
     (first,) = begun(controller, 1)
     frames, given_frames = first.until_frames, []
-    unit = controller._phase_frames
+    unit = controller.phase_frames
     for _ in range(10):
         (decision,) = controller.observe(report(frames, [member(0, (1.0,), frames=frames, episodes=4)]))
         assert isinstance(decision, Continue)

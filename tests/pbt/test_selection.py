@@ -11,19 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import special, stats
 
-from pbt_rl.pbt.exploit.base import Selection, mean_objective, score
-from pbt_rl.pbt.exploit.truncation import (
-    Backtrack,
-    BinaryTournament,
-    ExploitPipeline,
-    Gap,
-    Impala,
-    QuantileTruncation,
-    SigmaGap,
-    Truncation,
-    TTest,
-)
+from pbt_rl.pbt.exploit.backtrack import Backtrack
+from pbt_rl.pbt.exploit.base import Gap, Selection, mean_objective, score
+from pbt_rl.pbt.exploit.pipeline import ExploitPipeline
+from pbt_rl.pbt.exploit.quantile import QuantileTruncation
+from pbt_rl.pbt.exploit.sigma_gap import SigmaGap
+from pbt_rl.pbt.exploit.tournaments import BinaryTournament, Impala, TTest
+from pbt_rl.pbt.exploit.truncation import Truncation
 from pbt_rl.pbt.exploit.welch import incomplete_beta, welch_p
+from pbt_rl.pbt.state import restore_state, save_state
 from tests.helpers.populations import member, scored
 
 RULES = {
@@ -294,7 +290,7 @@ def test_backtracking_survives_json():
     rng = Random(3)
     for i in range(6):
         members = at([rng.gauss(0, 1) for _ in range(5)], [i] * 5)
-        other.load_state_dict(json.loads(json.dumps(rule.state_dict())))
+        restore_state(other, json.loads(json.dumps(save_state(rule))))
         assert rule.select(members, Random(i)) == other.select(members, Random(i))
         assert rule.remembers() == other.remembers()
         assert len(rule.remembers()) == 5

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from pbt_rl.config import Config, LearnerConfig, ModelConfig
+from pbt_rl.envs.ale import ColourTwin, GreyFrames
 from pbt_rl.envs.atari import AtariOptions
 from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec, default_shaping_source, private_step_arrays
 from pbt_rl.envs.registry import EnvOptions, make_unit, probe
@@ -18,8 +19,10 @@ from pbt_rl.learner.build import build_net, build_pack
 from pbt_rl.pbt.hypers import hyper_table
 from pbt_rl.plan import PackPlan
 from pbt_rl.play import evaluate as module
-from pbt_rl.play.evaluate import Player, evaluate, find_member, load_pack, most_probable, play, shares
-from pbt_rl.play.video import ColourTwin, Film, GreyFrames
+from pbt_rl.play.evaluate import evaluate, play, shares
+from pbt_rl.play.policy import Player, Policy, most_probable
+from pbt_rl.play.saved import find_member, load_pack, read_config
+from pbt_rl.play.video import Film
 from pbt_rl.record.checkpoint import save_member
 from pbt_rl.record.folder import RunFolder, to_json
 
@@ -68,7 +71,7 @@ def test_prints_every_episode_and_their_mean(run, capsys):
 
 
 def test_a_policy_that_knows_the_answer_gets_all_of_it(run, capsys):
-    config = module.read_config(run)
+    config = read_config(run)
     spec = probe(config.env, EnvOptions())
     pack = trained_pack(config, spec)
     net = build_net(spec, config.model)
@@ -192,7 +195,7 @@ class UnevenUnit:
 def test_every_row_plays_its_share_so_short_episodes_are_not_preferred():
     assert shares(7, 3) == [3, 2, 2]
     config = Config(env="toy/identity", model=MLP)
-    player = Player(trained_pack(config, VECTOR, members=(0,)), VECTOR, 3, 0, greedy=False)
+    player = Player(Policy(trained_pack(config, VECTOR, members=(0,)), VECTOR, 0, greedy=False))
     played = play(UnevenUnit(3), player, [2, 2, 2], module._Recording(None, None))
     assert [episode.steps for episode in played] == [1, 1, 2, 2, 3, 3]
     assert [episode.objective for episode in played] == [1, 1, 2, 2, 3, 3]
@@ -209,7 +212,7 @@ def test_acts_as_the_network_does_on_stacked_frames_with_recurrent_state():
     pack = trained_pack(config, spec, members=(0,))
     net = build_net(spec, config.model)
     net.load_state_dict(pack.named_weights(0))
-    player = Player(pack, spec, 2, 0, greedy=True)
+    policy, memory = Policy(pack, spec, 0, greedy=True), None
     step = private_step_arrays(spec, 2)
     rng = np.random.default_rng(0)
     stack = np.zeros((2, 4, 84, 84), np.uint8)
@@ -222,8 +225,9 @@ def test_acts_as_the_network_does_on_stacked_frames_with_recurrent_state():
             inputs = {"obs": torch.from_numpy(stack.copy())[None]}
             params, _, state = net(inputs, state, torch.from_numpy(step.first)[None])
         expected = torch.stack([params[0, :, :5].argmax(-1), params[0, :, 5:].argmax(-1)], -1)
-        assert player.act(step).tolist() == expected.tolist()
-        torch.testing.assert_close(player._state_PBS[0], state)
+        action, memory = policy.act(step.obs, step.first, memory)
+        assert action.tolist() == expected.tolist()
+        torch.testing.assert_close(memory.recurrent_PRS[0], state)
 
 
 def test_saved_normalisers_are_those_that_act(tmp_path):
@@ -255,7 +259,7 @@ def test_continuous_actions_stay_within_their_bounds():
         "toy/line", {"obs": ArraySpec((3,), "float32")}, ActionSpec(low=(-0.1, 0.0), high=(0.1, 0.2))
     )
     player = Player(
-        trained_pack(Config(env="toy/line", model=MLP), spec, members=(0,)), spec, 50, 0, greedy=False
+        Policy(trained_pack(Config(env="toy/line", model=MLP), spec, members=(0,)), spec, 0, greedy=False)
     )
     step = private_step_arrays(spec, 50)
     step.first[:] = True
@@ -268,7 +272,7 @@ def test_continuous_actions_stay_within_their_bounds():
 @pytest.mark.parametrize("size", [(84, 84), (210, 160)])
 def test_the_colour_twin_shows_the_game_that_is_played(size, monkeypatch):
     """At 84x84 its brightness is the grey frame that the policy sees, pixel by pixel."""
-    monkeypatch.setattr("pbt_rl.play.video.ATARI_SCREEN", size)
+    monkeypatch.setattr("pbt_rl.envs.ale.SCREEN", size)
     options = AtariOptions(episodic_life=False)
     spec = probe("atari/breakout", EnvOptions(options))
     unit = make_unit("atari/breakout", 1, 4, EnvOptions(options), default_shaping_source(spec))
@@ -348,7 +352,7 @@ def test_the_film_ends_with_the_first_episode():
 
     camera = Camera()
     player = Player(
-        trained_pack(Config(env="a/b", model=MLP), VECTOR, members=(0,)), VECTOR, 2, 0, greedy=False
+        Policy(trained_pack(Config(env="a/b", model=MLP), VECTOR, members=(0,)), VECTOR, 0, greedy=False)
     )
     play(UnevenUnit(2), player, [3, 3], module._Recording(camera, Film()))
     assert camera.shot == 2, "its reset and its only step"

@@ -13,12 +13,12 @@ class Table:
     """Six members on two packs."""
 
     def __init__(self, resident=4, slot_frames=100, budget_frames=1000) -> None:
-        plan = make_plan(Config("toy/x", num_policies=6, devices="cpu,cpu", resident=resident), Machine(4, 0))
+        plan = make_plan(Config("toy/x", num_policies=6, devices="cpu,cpu", slots=resident), Machine(4, 0))
         self.population = Population([{}] * 6, 10, 1)
         self.slots = Slots(plan.packs, self.population, slot_frames, budget_frames)
 
     def assign(self, **frames: int) -> list[tuple]:
-        """Moves as (pack, slot, leaves, enters) once members have so many frames (m0=10, ...)."""
+        """Set frames of members (m0=10, ...); returns moves as (pack, slot, leaves, enters)."""
         for name, count in frames.items():
             self.population.members[int(name[1:])].frames = count
         return [(pack, s.slot, s.leaves, s.enters) for pack, s in self.slots.assign()]

@@ -1,4 +1,4 @@
-"""`pbt-rl report` and `pbt-rl replay`: on runs that only pretend, on runs that go on, and on broken ones."""
+"""`pbt-rl report` and `pbt-rl audit`: on runs that only pretend, on runs that go on, and on broken ones."""
 
 import csv
 import io
@@ -311,7 +311,7 @@ def test_a_picture_that_is_not_drawn_any_more_is_removed(pbt_rl, small, tmp_path
 
 
 def test_what_is_no_run_is_one_clear_line(pbt_rl, small, tmp_path):
-    for command in ("report", "replay"):
+    for command in ("report", "audit"):
         code, out, err = pbt_rl(command, tmp_path / "nowhere")
         assert (code, out) == (cli.EXIT_USER_ERROR, "")
         assert "is not the folder of a run" in err
@@ -319,9 +319,9 @@ def test_what_is_no_run_is_one_clear_line(pbt_rl, small, tmp_path):
     run = write(tmp_path / "damaged", small)
     lines = (run / "journal.jsonl").read_text().splitlines()
     (run / "journal.jsonl").write_text("\n".join(["{", *lines]))
-    assert pbt_rl("report", run)[0] == pbt_rl("replay", run)[0] == cli.EXIT_USER_ERROR
+    assert pbt_rl("report", run)[0] == pbt_rl("audit", run)[0] == cli.EXIT_USER_ERROR
     (run / "journal.jsonl").write_text(json.dumps({**small[0], "event": "end"}) + "\n")
-    assert pbt_rl("report", run)[0] == pbt_rl("replay", run)[0] == cli.EXIT_USER_ERROR
+    assert pbt_rl("report", run)[0] == pbt_rl("audit", run)[0] == cli.EXIT_USER_ERROR
     (run / "report").touch()
     write(run, small)
     code, _, err = pbt_rl("report", run)
@@ -338,7 +338,7 @@ def test_without_the_extra_the_report_says_what_to_install(pbt_rl, small, tmp_pa
 @pytest.mark.parametrize("kind", ["population", "search"])
 def test_replay_agrees_with_what_a_run_decided(pbt_rl, tmp_path, kind, request):
     events = request.getfixturevalue(kind)
-    code, out, err = pbt_rl("replay", write(tmp_path, events))
+    code, out, err = pbt_rl("audit", write(tmp_path, events))
     decisions = sum(len(e["decisions"]) for e in events if e["event"] == "round")
     assert (code, err, out.count("\n")) == (0, "", 1)
     assert f"{sum(e['event'] == 'round' for e in events)} rounds with {decisions} decisions" in out
@@ -350,7 +350,7 @@ def test_replay_shows_where_a_run_was_tampered_with(pbt_rl, population, tmp_path
     rounds = [i for i, e in enumerate(tampered) if e["event"] == "round"]
     decision = next(d for d in tampered[rounds[2]]["decisions"] if "values" in d)
     decision["values"]["learning_rate"] *= 1 + 1e-15
-    code, out, _ = pbt_rl("replay", write(tmp_path, tampered))
+    code, out, _ = pbt_rl("audit", write(tmp_path, tampered))
     assert code == 1
     assert f"line {rounds[2] + 1} of the journal" in out
     assert f"of member {decision['member']}: learning_rate {decision['values']['learning_rate']!r}" in out
@@ -358,7 +358,7 @@ def test_replay_shows_where_a_run_was_tampered_with(pbt_rl, population, tmp_path
 
     tampered = json.loads(json.dumps(population))
     del tampered[rounds[1]]["decisions"][-1]
-    code, out, _ = pbt_rl("replay", write(tmp_path, tampered))
+    code, out, _ = pbt_rl("audit", write(tmp_path, tampered))
     assert (code, "recorded: nothing" in out) == (1, True)
 
 
@@ -366,7 +366,7 @@ def test_replay_of_another_seed_disagrees_from_the_start(pbt_rl, population, tmp
     run = write(tmp_path, population)
     config = json.loads((run / "config.json").read_text())
     (run / "config.json").write_text(json.dumps({**config, "seed": 5}))
-    code, out, _ = pbt_rl("replay", run)
+    code, out, _ = pbt_rl("audit", run)
     assert (code, "values at the start" in out) == (1, True)
 
 

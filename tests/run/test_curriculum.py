@@ -6,7 +6,7 @@ import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from pbt_rl.cli import parse_train
+from pbt_rl.cli.train import parse_train
 from pbt_rl.envs.base import TrainingInfoInterface, private_step_arrays
 from pbt_rl.envs.toy import Identity
 from pbt_rl.envs.vector import VectorUnit

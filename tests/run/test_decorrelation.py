@@ -3,11 +3,8 @@
 import json
 
 import numpy as np
-import pytest
 
-from pbt_rl.cli import parse_train
-from pbt_rl.config import Config
-from pbt_rl.errors import ConfigError
+from pbt_rl.cli.train import parse_train
 from pbt_rl.plan import Machine
 from pbt_rl.run.memory import Memory
 from pbt_rl.run.resolved import ResolvedRun
@@ -74,8 +71,3 @@ def test_a_run_counts_no_episode_that_was_begun_at_random(tmp_path):
         summary = json.loads((tmp_path / name / "summary.json").read_text())
         objectives.append([member["episodes"] for member in summary["members"]])
     assert all(early >= late > 0 for early, late in zip(*objectives, strict=True)), objectives
-
-
-def test_a_negative_number_is_refused():
-    with pytest.raises(ConfigError, match="--decorrelate-steps -1 cannot be used: give 0"):
-        Config(env="toy/identity", decorrelate_steps=-1)

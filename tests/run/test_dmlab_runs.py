@@ -7,12 +7,12 @@ import time
 import psutil
 import pytest
 
-from pbt_rl.cli import parse_train
-from pbt_rl.dmlab_maps import fill
+from pbt_rl.cli.train import parse_train
 from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.envs.dmlab.levels import LEVELS
+from pbt_rl.envs.dmlab.maps import build_maps
+from pbt_rl.envs.dmlab.options import DmlabOptions
 from pbt_rl.envs.dmlab.process import SILENCE_SECONDS
-from pbt_rl.envs.dmlab.unit import DmlabOptions
 from pbt_rl.errors import ConfigError
 from tests.helpers import runs
 from tests.helpers.dmlab_module import REAL, calls, lab, standin_only  # noqa: F401 - lab is a fixture
@@ -157,8 +157,8 @@ def test_maps_are_built_beforehand(here, lab, monkeypatch):  # noqa: F811
     ],
 )
 def test_what_cannot_be_built_is_one_clear_error(lab, levels, options, jobs, words):  # noqa: F811
-    with pytest.raises((ConfigError, EnvSetupError), match=words):
-        fill(levels, DmlabOptions(**{"level_seeds": 1, **options}), 0, jobs)
+    with pytest.raises(EnvSetupError, match=words):
+        build_maps(levels, DmlabOptions(**{"level_seeds": 1, **options}), 0, jobs)
 
 
 def test_without_the_module_there_is_one_clear_error(here, monkeypatch):

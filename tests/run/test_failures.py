@@ -52,7 +52,7 @@ gymnasium.register("InReset-v0", InReset)
 """
 
 
-@pytest.mark.parametrize("turns", [(), ("--resident=2", "--turn-frames=500")], ids=["all", "turns"])
+@pytest.mark.parametrize("turns", [(), ("--slots=2", "--slot-frames=500")], ids=["all", "turns"])
 def test_a_killed_actor_is_replaced_and_sigterm_ends_the_run_cleanly(tmp_path, turns):
     run = train(tmp_path, "toy/identity", *ENDLESS, *turns)
     run.wait_for(PROGRESS)

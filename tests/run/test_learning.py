@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from pbt_rl.cli import parse_train
+from pbt_rl.cli.train import parse_train
 from pbt_rl.run.supervisor import train
 
 

@@ -12,7 +12,7 @@ from pbt_rl.config import Config
 from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec, private_step_arrays
 from pbt_rl.errors import ConfigError
 from pbt_rl.plan import Machine, make_plan
-from pbt_rl.play.matches import RandomPlayer, play_games, rows_of_seats, wilson
+from pbt_rl.play.against import RandomPlayer, play_games, rows_of_seats, wilson
 from pbt_rl.run.resolved import ResolvedRun
 from tests.helpers.runs import start, train
 
@@ -93,7 +93,7 @@ def test_an_asynchronous_run_with_a_killed_actor_and_replacements_learns_its_own
     assert len(matchups) > 4
     seats = np.array([event["games"] for event in matchups]).sum(2)
     assert (seats == seats[0, 0]).all(), "everybody sits in equally many seats, always"
-    assert start(tmp_path, "replay", "runs/x").wait() == 0
+    assert start(tmp_path, "audit", "runs/x").wait() == 0
 
 
 SERIAL = (

@@ -5,7 +5,7 @@ import json
 import pytest
 from safetensors.numpy import load_file
 
-from pbt_rl.cli import parse_train
+from pbt_rl.cli.train import parse_train
 from pbt_rl.record.journal import read_journal
 from pbt_rl.run.supervisor import train
 
@@ -83,7 +83,7 @@ def test_weights_are_finite_and_belong_to_the_best(runs):
 def turns(tmp_path_factory):
     """Four members on two slots."""
     out = tmp_path_factory.mktemp("turns")
-    return [serial(out, name, 5, resident=2, turn_frames=300) for name in ("a", "b")]
+    return [serial(out, name, 5, slots=2, slot_frames=300) for name in ("a", "b")]
 
 
 @pytest.mark.parametrize("part", [weights, record, objectives])

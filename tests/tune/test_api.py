@@ -111,7 +111,7 @@ def test_members_that_were_given_restart_from_their_first_state():
     assert weights(result)[1] == round(walkers[1].weight) == 1
 
 
-def test_a_stopped_member_keeps_its_weights_and_its_place_goes_to_the_next():
+def test_a_stopped_member_keeps_its_weights_and_its_slot_goes_to_the_next():
     class Ends(Script):
         def observe(self, report):
             super().observe(report)
@@ -127,11 +127,11 @@ def test_a_stopped_member_keeps_its_weights_and_its_place_goes_to_the_next():
     assert round(result.best_state[0]) == 14
 
 
-def test_a_member_waits_at_its_limit_until_it_is_told_to_go_on():
+def test_a_member_waits_at_its_limit_for_a_decision():
     script = Script([1.0, 1.0], {0: [goes_on(0, 3)], 3: [goes_on(0)]})
     run(Walker, script, steps=8, num_members=2, evaluate_every=2)
     frames = [tuple(m.frames for m in r.members) for r in script.reports]
-    # Evaluated at its limit, off the beat; the clock is the least frames, so the word comes at 3.
+    # Evaluated at its limit, off the beat; the clock is the least frames, so the decision comes at 3.
     assert frames[:4] == [(0, 0), (2, 2), (3, 4), (4, 6)]
 
 
@@ -148,6 +148,30 @@ def test_a_remembered_state_comes_back():
     assert result.lineage.present(1).parent == (0, 0)
 
 
+def test_a_copy_of_the_donor_is_of_its_present_state_though_its_generation_is_remembered():
+    remembers = {2: frozenset({(0, 0)})}
+    decisions = {
+        2: [goes_on(0)],
+        4: [
+            Replace(1, 0, "weights", {"rate": 0.0}, ""),
+            Replace(2, 0, "weights", {"rate": 0.0}, "", donor_generation=0),
+        ],
+    }
+    result = run(Walker, Script([1.0, 7.0, 7.0], decisions, remembers), steps=6, num_members=3)
+    assert weights(result) == [6, 4, 2]
+
+
+def test_a_state_can_come_back_in_the_comparison_that_remembers_it():
+    remembers = {2: frozenset({(0, 0)})}
+    decisions = {2: [Replace(1, 0, "weights", {"rate": 0.0}, "", donor_generation=0)]}
+    assert weights(run(Walker, Script([1.0, 7.0], decisions, remembers), steps=4, num_members=2)) == [4, 2]
+
+
+def test_any_decision_ends_the_wait_for_one():
+    script = Script([1.0, 1.0], {0: [goes_on(0, 3)], 3: [Mutate(0, {"rate": 2.0}, "")]})
+    assert weights(run(Walker, script, steps=8, num_members=2)) == [3 + 2 * 5, 9]
+
+
 def test_members_take_turns():
     script = Script([1.0] * 3)
     result = run(Walker, script, steps=4, num_members=3, slots=1, slot_steps=2)
@@ -155,7 +179,7 @@ def test_members_take_turns():
     assert all(o.steps == 4 for o in result.members)
 
 
-def test_hypers_are_decoded_where_there_is_a_table():
+def test_hypers_are_decoded_if_there_is_a_table():
     seen = []
 
     class Asks(Walker):
@@ -180,13 +204,13 @@ def test_hypers_are_decoded_where_there_is_a_table():
 
 
 def test_a_member_that_raises_is_broken_and_the_run_goes_on(tmp_path):
-    heal = {4: [Replace(0, 1, "both", {"rate": 1.0}, ""), Mutate(2, {"rate": 0.5}, "")]}
-    script = Script([9.0, 1.0, 9.0], heal)
+    repair = {4: [Replace(0, 1, "both", {"rate": 1.0}, ""), Mutate(2, {"rate": 0.5}, "")]}
+    script = Script([9.0, 1.0, 9.0], repair)
     result = run(Fragile, script, steps=6, num_members=3, journal=tmp_path / "journal.jsonl")
     assert [m.broken for m in script.reports[1].members] == [True, False, True]
     assert math.isnan(script.reports[1].members[0].objectives[0])
     assert [m.frames for m in script.reports[3].members] == [3, 3, 3]
-    # New weights heal; new hypers alone do not: nobody knows what state the member was left in.
+    # New weights repair a member; new hypers alone do not: its state after the error is unknown.
     assert [o.broken for o in result.members] == [False, False, True]
     assert weights_of_whole(result) == [7, 7]
     assert result.objectives[2] is None
@@ -239,7 +263,7 @@ def test_a_nan_objective_is_never_the_best():
 # -- processes ------------------------------------------------------------------------------------------------
 
 
-def test_workers_change_nothing(tmp_path):
+def test_results_do_not_depend_on_the_workers(tmp_path):
     def train(workers):
         path = tmp_path / f"{workers}.jsonl"
         return run(Fragile, pbt(7), steps=30, num_members=5, workers=workers, journal=path), read_journal(
@@ -325,7 +349,7 @@ def test_equal_seeds_give_equal_runs(seed, count, period, every, window):
 # -- searches -------------------------------------------------------------------------------------------------
 
 
-def test_hypertrick_trains_phase_by_phase_on_few_places():
+def test_hypertrick_trains_phase_by_phase_with_few_slots():
     controller = HyperTrick(TABLE, 0, phase_frames=5, phases=4, eviction_rate=0.25)
     result = run(Walker, controller, steps=20, num_members=12, slots=6, evaluate_every=5)
     steps = sorted(o.steps for o in result.members)
@@ -335,7 +359,7 @@ def test_hypertrick_trains_phase_by_phase_on_few_places():
 
 
 def test_random_search_trains_all_to_the_end():
-    result = run(Walker, RandomSearch(TABLE, 0, frames=8), steps=8, num_members=5, slots=2)
+    result = run(Walker, RandomSearch(TABLE, 0, phase_frames=8), steps=8, num_members=5, slots=2)
     assert [o.steps for o in result.members] == [8] * 5
     assert result.best == max(range(5), key=lambda m: result.objectives[m])
 

@@ -1,4 +1,4 @@
-"""The simulator keeps its books: nothing trains twice, nothing is lost."""
+"""Tests for the simulator: all training is accounted for, and none of it twice."""
 
 import math
 from itertools import pairwise
@@ -33,9 +33,13 @@ def check_books(sim):
     assert {s.slot for s in sim.stays} <= set(range(sim.slots))
 
 
-def test_one_place_by_hand():
+def test_one_slot_by_hand():
     sim = simulate(
-        RandomSearch(TABLE, 0, frames=10), 3, 1, speed=lambda m, f, v, rng: m + 1.0, score=lambda *_: 0.0
+        RandomSearch(TABLE, 0, phase_frames=10),
+        3,
+        1,
+        speed=lambda m, f, v, rng: m + 1.0,
+        score=lambda *_: 0.0,
     )
     assert sim.stays == (
         Stay(0, 0, 0.0, 10.0, 10),
@@ -48,7 +52,7 @@ def test_one_place_by_hand():
     assert (sim.occupied(-1), sim.occupied(12), sim.occupied(19)) == (0, 1, 0)
 
 
-def test_barriers_leave_places_idle():
+def test_barriers_leave_slots_idle():
     sim = simulate(
         SuccessiveHalving(TABLE, 0, phase_frames=10, phases=2, eviction_rate=0.5),
         2,
@@ -61,7 +65,7 @@ def test_barriers_leave_places_idle():
     assert [sim.occupied(t) for t in (0, 6, 11)] == [2, 1, 1]
 
 
-def test_members_that_end_together_are_shown_together():
+def test_members_that_end_together_are_reported_together():
     sim = simulate(
         HyperTrick(TABLE, 0, phase_frames=10, phases=2), 4, 4, speed=lambda *_: 1.0, score=any_score
     )
@@ -86,7 +90,7 @@ def test_without_decisions_members_take_turns_to_the_limit():
     assert first_seen == {0: 0, 1: 0, 2: 20, 3: 20, 4: 40}
 
 
-def test_copies_and_restarts_change_how_far_the_weights_are_trained():
+def test_copies_and_restarts_change_the_frames_of_the_weights():
     class Script(StaticController):
         def observe(self, seen):
             frames = tuple(m.frames for m in seen.members)

@@ -11,7 +11,7 @@ import numpy as np
 import psutil
 import pytest
 
-from pbt_rl.cli import parse_train
+from pbt_rl.cli.train import parse_train
 from pbt_rl.envs.toy import counting_errors
 from pbt_rl.learner.learner import Learner
 from pbt_rl.plan import Machine
@@ -78,7 +78,7 @@ def receive(learner, rollouts, received, seconds=60):
 def test_every_step_arrives_once_in_order_with_its_actions(kills, turns):
     options = (
         "--num-policies=5",
-        "--resident=2",
+        "--slots=2",
         "--actors=2",
         "--envs-per-unit=2",
         "--learner.rollout=8",

@@ -19,7 +19,7 @@ Array = NDArray[np.float64]
 class FadingKernel(Kernel):  # type: ignore[misc]
     """k((t, x), (t', x')) = exp(-|x - x'|^2 / (2 length^2)) (1 - fading)^(|t - t'| / 2).
 
-    The time-varying squared exponential of Bogunovic et al. (2016), which PB2 takes over (Parker-Holder et al. 2020,
+    The time-varying squared exponential of Bogunovic et al. (2016), adopted by PB2 (Parker-Holder et al. 2020,
     section 4.1). The first column of the data is the time. `decay` is -log(1 - fading) / 2, so that the second factor
     is exp(-decay |t - t'|).
     """
@@ -38,16 +38,16 @@ class FadingKernel(Kernel):  # type: ignore[misc]
 
     @property
     def hyperparameter_length(self) -> Any:
-        """The kernel's own, found by its maximum likelihood; scikit-learn looks for this name."""
+        """Return the length as scikit-learn fits it, by maximum likelihood; it looks for this name."""
         return Hyperparameter("length", "numeric", self.length_bounds)
 
     @property
     def hyperparameter_decay(self) -> Any:
-        """The same for `decay`."""
+        """Return the decay as scikit-learn fits it."""
         return Hyperparameter("decay", "numeric", self.decay_bounds)
 
     def __call__(self, X: Array, Y: Array | None = None, eval_gradient: bool = False) -> Any:
-        """Covariances; with `eval_gradient` also their derivatives by the logarithms of decay and length."""
+        """Return the covariances; with `eval_gradient` also their derivatives by the logarithms of decay and length."""
         other = X if Y is None else Y
         time = np.abs(X[:, :1] - other[:, 0])
         squares = cdist(X[:, 1:], other[:, 1:], "sqeuclidean") / self.length**2
@@ -58,11 +58,11 @@ class FadingKernel(Kernel):  # type: ignore[misc]
         return K, np.stack([-self.decay * time * K, squares * K], axis=2)
 
     def diag(self, X: Array) -> Array:
-        """Covariance of each point with itself."""
+        """Return the covariance of each point with itself."""
         return np.ones(len(X))
 
     def is_stationary(self) -> bool:
-        """It depends on differences alone."""
+        """Return True: the kernel depends on differences alone."""
         return True
 
 
@@ -78,13 +78,13 @@ class Surrogate:
         kernel = ConstantKernel(1.0, (0.05, 20.0)) * FadingKernel() + WhiteKernel(0.1, (1e-3, 2.0))
         self._process = GaussianProcessRegressor(kernel)
         with threadpool_limits(1), warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # that a bound is the best value is no news
+            warnings.simplefilter("ignore", ConvergenceWarning)  # the best value may be at a bound
             self._process.fit(self._X, self._y)
 
     def __call__(self, X: Array, beta: float, pending: Array) -> Array:
-        """Upper confidence bound, mean + sqrt(beta) deviation.
+        """Return the upper confidence bound, mean + sqrt(beta) deviation.
 
-        pending: points that are being tried already. The deviation is that after they were observed (it does not
+        pending: points that are being tried already. The deviation is the one after they were observed (it does not
         depend on what is observed), so that a batch does not try one point many times.
         """
         with threadpool_limits(1):

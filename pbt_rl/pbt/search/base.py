@@ -1,4 +1,4 @@
-"""What all searches over configurations share: members are drawn once, trained for a while, and given up.
+"""The base of all searches over configurations: members are drawn once, trained for a while, and given up.
 
                     +--------------------------- goes on ---------------------------+
                     v                                                               |
@@ -6,7 +6,7 @@
                     ^                               |                         (evicted or completed)
                     +----- a little longer, no <----+
 
-A slot that a stopped member leaves goes at once to the next member that never trained (`seats.py`).
+A slot that a stopped member leaves goes at once to the next member that never trained (`population`).
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from random import Random
-from typing import Any
 
 from pbt_rl.pbt.decisions import Continue, Decision, MemberReport, PopulationReport, StateKey, Stop
 from pbt_rl.pbt.exploit.base import score
@@ -24,12 +23,12 @@ from pbt_rl.pbt.hypers import HyperSpec, Values
 from pbt_rl.pbt.search.draws import Sampling, draw_random
 
 EXTENSIONS = 10
-"""A member with too few episodes gets this many extensions of a phase, of one in so many parts of it."""
+"""A member with too few episodes gets at most this many extensions of a phase, each 1 / EXTENSIONS of it."""
 
 
 @dataclass
 class Progress:
-    """Where one member stands.
+    """How far one member is.
 
     phase: the present one, from 0. start_frames: when its present weights were fresh.
     end_frames: the end of the phase. until_frames: it waits from there on; less than `end_frames` while it may
@@ -44,7 +43,7 @@ class Progress:
 
     @property
     def released(self) -> bool:
-        """It may train to the end of the phase."""
+        """Whether it may train to the end of the phase."""
         return self.until_frames >= self.end_frames
 
 
@@ -56,6 +55,7 @@ class Ended:
     score: float
 
 
+@dataclass(eq=False)
 class Search(ABC):
     """A controller that draws configurations, trains them phase by phase, and stops them.
 
@@ -65,38 +65,35 @@ class Search(ABC):
     min_episodes: a member that ends a phase with fewer goes on a little, a tenth of a phase at a time. After a
     whole phase more it is judged by what it has; one that has nothing is stopped.
 
-    A member that is broken, or whose objective is not finite, is stopped, and nothing of it is counted: what
-    happens to it is of no consequence for the others.
+    sampling: draws the configurations.
 
-    The first report is answered for all members, whatever it holds. Members that arrive with one report (those of
+    A member that is broken, or whose objective is not finite, is stopped and not counted: it has no effect on the
+    others.
+
+    The first report gets a decision for every member, whatever it holds. Members that arrive with one report (those of
     one pack do) are taken in an order drawn from the generator.
     """
 
-    def __init__(
-        self,
-        table: Mapping[str, HyperSpec],
-        seed: int,
-        *,
-        phase_frames: int,
-        min_episodes: int = 1,
-        sampling: Sampling = draw_random,
-    ) -> None:
-        assert phase_frames > 0
-        self._table = dict(table)
-        self._rng = Random(seed)
-        self._phase_frames = phase_frames
-        self._min_episodes = min_episodes
-        self._sampling = sampling
-        self._begun = False
-        self._progress: list[Progress] = []
+    table: Mapping[str, HyperSpec]
+    seed: int
+    phase_frames: int = field(kw_only=True)
+    min_episodes: int = field(default=1, kw_only=True)
+    sampling: Sampling = field(default=draw_random, kw_only=True)
+    _rng: Random = field(init=False)
+    _begun: bool = field(default=False, init=False)
+    _progress: list[Progress] = field(default_factory=list, init=False)
+
+    def __post_init__(self) -> None:
+        assert self.phase_frames > 0
+        self._rng = Random(self.seed)
 
     def initial(self, num_members: int) -> list[Values]:
-        """Sampled values, for every member."""
+        """Return sampled values, for every member."""
         self._progress = [Progress() for _ in range(num_members)]
         self._plan(num_members)
-        searched = {name: spec for name, spec in self._table.items() if spec.tuned}
-        rest = {name: spec.default for name, spec in self._table.items()}
-        return [rest | values for values in self._sampling(searched, num_members, self._rng)]
+        searched = {name: spec for name, spec in self.table.items() if spec.tuned}
+        rest = {name: spec.default for name, spec in self.table.items()}
+        return [rest | values for values in self.sampling(searched, num_members, self._rng)]
 
     def observe(self, report: PopulationReport) -> list[Decision]:
         """Judge the members that have ended a phase."""
@@ -129,21 +126,21 @@ class Search(ABC):
 
     @abstractmethod
     def _begin(self, report: PopulationReport) -> list[Decision]:
-        """Answer the first report: a decision for each member."""
+        """Decide on every member at the first report."""
 
     @abstractmethod
     def _judge(self, ended: dict[int, Ended], report: PopulationReport) -> list[Decision]:
-        """Decide about members that have ended their phase, by id; one without a decision is shown again.
+        """Decide on members that have ended their phase, by id; one without a decision comes again.
 
-        report: it may also hold members that were stopped just now. Without a decision nothing may change.
+        report: it may also hold members that were stopped just now. Without a decision no state may change.
         """
 
     def _needs_more(self, m: MemberReport, progress: Progress) -> bool:
-        return m.episodes < self._min_episodes and m.frames < progress.end_frames + self._phase_frames
+        return m.episodes < self.min_episodes and m.frames < progress.end_frames + self.phase_frames
 
     def _extend(self, m: MemberReport, progress: Progress) -> Decision:
-        progress.until_frames = m.frames + max(1, self._phase_frames // EXTENSIONS)
-        reason = f"phase {progress.phase} goes on: {m.episodes} of {self._min_episodes} episodes"
+        progress.until_frames = m.frames + max(1, self.phase_frames // EXTENSIONS)
+        reason = f"phase {progress.phase} goes on: {m.episodes} of {self.min_episodes} episodes"
         return Continue(m.member, reason, progress.until_frames)
 
     def _stop(self, member: int, reason: str) -> Decision:
@@ -151,22 +148,5 @@ class Search(ABC):
         return Stop(member, reason)
 
     def remembers(self) -> frozenset[StateKey]:
-        """Nothing."""
+        """Return no state."""
         return frozenset()
-
-    def state_dict(self) -> dict[str, Any]:
-        """The generator's state and every member's progress, as JSON types."""
-        version, numbers, gauss = self._rng.getstate()
-        return {
-            "rng": [version, list(numbers), gauss],
-            "begun": self._begun,
-            "progress": [asdict(p) for p in self._progress],
-        }
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue exactly where `state_dict` was taken."""
-        version, numbers, gauss = state["rng"]
-        self._rng.setstate((version, tuple(numbers), gauss))
-        self._begun = bool(state["begun"])
-        self._progress = [Progress(**p) for p in state["progress"]]
-        self._plan(len(self._progress))

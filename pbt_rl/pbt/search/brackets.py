@@ -1,21 +1,19 @@
-"""Searches with a barrier: a bracket is one instance of Successive Halving, and several can run at once."""
+"""Searches with a barrier: each bracket is one Successive Halving, and several run at once."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pbt_rl.pbt.decisions import Continue, Decision, MemberReport, PopulationReport, Restart
 from pbt_rl.pbt.exploit.base import rank
-from pbt_rl.pbt.hypers import HyperSpec
 from pbt_rl.pbt.search.base import Ended, Search
-from pbt_rl.pbt.search.draws import Sampling, draw_random
 
 
 @dataclass(frozen=True)
 class Rung:
-    """How many members a bracket trains in one phase, and to how many frames since their weights were fresh."""
+    """One phase of a bracket: its number of members, and their frames at its end, since their weights were fresh."""
 
     members: int
     frames: int
@@ -29,37 +27,29 @@ class Bracket:
     rungs: tuple[Rung, ...]
 
 
+@dataclass(eq=False)
 class Brackets(Search):
-    """Runs brackets at once: when all members of one have ended a rung, the best of them enter the next.
+    """Runs several brackets at once: when all members of one have ended a rung, the best of them enter the next.
 
     restart: a member that goes on begins again from fresh weights, with the same values.
-    slots: None lets any free place train any member that has not ended the rung (*dynamic* allocation). A number
-    ties each member to one place for the whole search (*static*): the members of one place take it one after
+    slots: None lets any free slot train any member that has not ended the rung (*dynamic* allocation). A number
+    ties each member to one slot for the whole search (*static*): the members of one slot hold it one after
     the other in every rung, and it idles when they have ended. It is not made for `restart`.
 
     Ties are broken by the seeded generator. A member that vanishes is not waited for.
     """
 
-    def __init__(
-        self,
-        table: Mapping[str, HyperSpec],
-        seed: int,
-        *,
-        phase_frames: int,
-        restart: bool,
-        slots: int | None,
-        min_episodes: int = 1,
-        sampling: Sampling = draw_random,
-    ) -> None:
-        super().__init__(table, seed, phase_frames=phase_frames, min_episodes=min_episodes, sampling=sampling)
-        assert not (restart and slots)
-        self._restart = restart
-        self._places = slots
-        self._brackets: list[Bracket] = []
+    restart: bool = field(default=False, kw_only=True)
+    slots: int | None = field(default=None, kw_only=True)
+    _brackets: list[Bracket] = field(default_factory=list, init=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        assert not (self.restart and self.slots), "static allocation is not made for restarts"
 
     @abstractmethod
     def brackets(self, num_members: int) -> list[Bracket]:
-        """Give every member its bracket."""
+        """Return the brackets; every member is in one."""
 
     def _plan(self, num_members: int) -> None:
         self._brackets = self.brackets(num_members)
@@ -100,7 +90,7 @@ class Brackets(Search):
                 alive = [m for m in alive if not self._progress[m.member].stopped]
                 for m in alive:
                     self._enter(m, bracket.rungs[phase + 1])
-                decisions += self._release(alive, {}, restart=self._restart)
+                decisions += self._release(alive, {}, restart=self.restart)
                 continue
             decisions += self._release(alive, ended, restart=False)
         return decisions
@@ -116,25 +106,23 @@ class Brackets(Search):
     def _enter(self, m: MemberReport, rung: Rung) -> None:
         progress = self._progress[m.member]
         progress.phase += 1
-        progress.start_frames = m.frames if self._restart else 0
+        progress.start_frames = m.frames if self.restart else 0
         progress.end_frames = max(progress.start_frames + rung.frames, m.frames + 1)
 
     def _release(
         self, alive: Sequence[MemberReport], ended: Mapping[int, Ended], *, restart: bool
     ) -> list[Decision]:
-        """Let members begin the rung that they are in: all, or the next of each place that none uses."""
+        """Let members begin the rung that they are in: all, or the next of each slot that none holds."""
         busy = {
-            self._place(m.member)
-            for m in alive
-            if self._progress[m.member].released and m.member not in ended
+            self._slot(m.member) for m in alive if self._progress[m.member].released and m.member not in ended
         }
         decisions: list[Decision] = []
         for m in alive:
             progress = self._progress[m.member]
-            place = self._place(m.member)
-            if progress.released or place in busy:
+            slot = self._slot(m.member)
+            if progress.released or slot in busy:
                 continue
-            busy.add(place)
+            busy.add(slot)
             progress.until_frames = progress.end_frames
             reason = f"phase {progress.phase}"
             if restart:
@@ -143,5 +131,5 @@ class Brackets(Search):
                 decisions.append(Continue(m.member, reason, progress.until_frames))
         return decisions
 
-    def _place(self, member: int) -> int:
-        return member if self._places is None else member % self._places
+    def _slot(self, member: int) -> int:
+        return member if self.slots is None else member % self.slots

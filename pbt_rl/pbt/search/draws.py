@@ -1,4 +1,4 @@
-"""Where a search's configurations come from: drawn from the prior, or the points of a grid."""
+"""Configurations of a search: drawn from the prior, or the points of a grid."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def draw_random(specs: Mapping[str, HyperSpec], number: int, rng: Random) -> lis
 
 
 def draw_grid(specs: Mapping[str, HyperSpec], number: int, rng: Random) -> list[Values]:
-    """Points of the smallest grid that has `number` of them, in an order drawn from `rng`.
+    """Return points of the smallest grid that has `number` of them, in an order drawn from `rng`.
 
     A grid grows by one level at a time, over the specs in their order and again from the first; a spec that
     still has one level keeps its default. A grid that can grow no more (a few categories) is used repeatedly.
@@ -32,7 +32,7 @@ def draw_grid(specs: Mapping[str, HyperSpec], number: int, rng: Random) -> list[
 
 
 def grid_levels(specs: Mapping[str, HyperSpec], number: int) -> list[list[float]]:
-    """Levels of every spec, least first, so that the grid has at least `number` points if it can."""
+    """Return the levels of every spec, least first, so that the grid has at least `number` points if it can."""
     most = [_distinct(spec) for spec in specs.values()]
     sizes = [1] * len(most)
     while math.prod(sizes) < number and sizes != most:
@@ -46,7 +46,7 @@ def grid_levels(specs: Mapping[str, HyperSpec], number: int) -> list[list[float]
 
 
 def prior_quantile(spec: HyperSpec, share: float) -> float:
-    """Value below which this share (0 to 1) of the prior lies. See `sample_prior` for the priors."""
+    """Return the value below which this share (0 to 1) of the prior lies. See `sample_prior` for the priors."""
     if spec.scale in ("log", "one_minus"):
         mirrored = spec.scale == "one_minus"
         sign = -1 if spec.high < 0 else 1
@@ -65,7 +65,7 @@ def prior_quantile(spec: HyperSpec, share: float) -> float:
 
 
 def _distinct(spec: HyperSpec) -> float:
-    """How many levels the spec can have."""
+    """Return how many levels the spec can have."""
     if spec.low == spec.high:
         return 1
     if spec.scale in ("log", "one_minus", "linear"):

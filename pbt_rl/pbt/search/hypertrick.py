@@ -4,40 +4,37 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass, field
 
 from pbt_rl.pbt.decisions import Continue, Decision, MemberReport, PopulationReport
-from pbt_rl.pbt.hypers import HyperSpec
 from pbt_rl.pbt.search.base import Ended, Search
 from pbt_rl.pbt.search.brackets import Bracket, Brackets, Rung
-from pbt_rl.pbt.search.draws import Sampling, draw_random
 
 
 def expected_members(members: float, eviction_rate: float, phase: int) -> float:
-    """E[W_p] = W0 (1 - r)^p: members that are expected to begin this phase, numbered from 0 (equation 1)."""
+    """Return E[W_p] = W0 (1 - r)^p, the members that are expected to begin this phase, numbered from 0 (equation 1)."""
     return members * (1 - eviction_rate) ** phase
 
 
 def collection_size(members: float, eviction_rate: float, phase: int) -> float:
-    """W_p^DCM = (1 - sqrt(r)) W0 (1 - r)^p: reports of a phase before HyperTrick selects (equation 2)."""
+    """Return W_p^DCM = (1 - sqrt(r)) W0 (1 - r)^p, the reports of a phase before HyperTrick selects (equation 2)."""
     return (1 - math.sqrt(eviction_rate)) * expected_members(members, eviction_rate, phase)
 
 
 def least_completion(eviction_rate: float, phases: int) -> float:
-    """Least share of all phases that HyperTrick runs: it evicts everyone whom it may (equation 8)."""
+    """Return the least share of all phases that HyperTrick runs, if it evicts all that it may (equation 8)."""
     return (1 - math.sqrt(eviction_rate)) * expected_completion(eviction_rate, phases)
 
 
 def expected_completion(eviction_rate: float, phases: int) -> float:
-    """E[alpha] = [1 - (1 - r)^Np] / (r Np): expected share of all phases that are run (equation 9)."""
+    """Return E[alpha] = [1 - (1 - r)^Np] / (r Np), the expected share of all phases that are run (equation 9)."""
     if eviction_rate == 0:
         return 1.0
     return (1 - (1 - eviction_rate) ** phases) / (eviction_rate * phases)
 
 
 def matching_eviction_rate(completion: float, phases: int) -> float:
-    """Eviction rate with which HyperTrick is expected to run this share of all phases: equation 9 solved for r.
+    """Return the eviction rate at which HyperTrick is expected to run this share of all phases (equation 9 solved).
 
     Raises ValueError outside of 1/phases..1, which no rate between 0 and 1 gives.
     """
@@ -53,6 +50,7 @@ def matching_eviction_rate(completion: float, phases: int) -> float:
     return (low + high) / 2
 
 
+@dataclass(eq=False)
 class HyperTrick(Search):
     """Asynchronous early stopping without a barrier and without preemption (Heinrich and Frosio 2019, section 3.2).
 
@@ -61,30 +59,22 @@ class HyperTrick(Search):
     included. A member that ends the last phase is completed.
 
     The score of rank k (from 0, the lowest) of n is in the lower quantile q if k <= q (n - 1): the lowest always
-    is, the highest never. Among equal scores the rank is drawn, so that about as many are evicted where scores
+    is, the highest never. Among equal scores the rank is drawn, so that about as many are evicted if scores
     tie. As members are whole, a little more of the work is done than equation 9 expects.
     """
 
-    def __init__(
-        self,
-        table: Mapping[str, HyperSpec],
-        seed: int,
-        *,
-        phase_frames: int,
-        phases: int = 10,
-        eviction_rate: float = 0.25,
-        min_episodes: int = 1,
-        sampling: Sampling = draw_random,
-    ) -> None:
-        super().__init__(table, seed, phase_frames=phase_frames, min_episodes=min_episodes, sampling=sampling)
-        assert phases > 0
-        assert 0 <= eviction_rate < 1
-        self._phases = phases
-        self._eviction_rate = eviction_rate
-        self._scores: list[list[float]] = []
+    phases: int = field(default=10, kw_only=True)
+    eviction_rate: float = field(default=0.25, kw_only=True)
+    _scores: list[list[float]] = field(default_factory=list, init=False)
+    """Of every phase, sorted."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        assert self.phases > 0
+        assert 0 <= self.eviction_rate < 1
 
     def _plan(self, num_members: int) -> None:  # noqa: ARG002 - a hook of the base
-        self._scores = [[] for _ in range(self._phases)]
+        self._scores = [[] for _ in range(self.phases)]
 
     def _begin(self, report: PopulationReport) -> list[Decision]:
         return [self._enter(m, 0) for m in report.members]
@@ -97,34 +87,26 @@ class HyperTrick(Search):
     def _decide(self, m: MemberReport, score: float) -> Decision:
         phase = self._progress[m.member].phase
         before = self._scores[phase]
-        if phase == self._phases - 1:
+        if phase == self.phases - 1:
             insort(before, score)
             return self._stop(m.member, f"completed: {score:.4g}")
-        collecting = len(before) < collection_size(len(self._progress), self._eviction_rate, phase)
+        collecting = len(before) < collection_size(len(self._progress), self.eviction_rate, phase)
         lower = bisect_left(before, score)
         rank = self._rng.randint(lower, bisect_right(before, score))
         insort(before, score)
         seen = len(before)
-        if not collecting and rank <= math.sqrt(self._eviction_rate) * (seen - 1):
+        if not collecting and rank <= math.sqrt(self.eviction_rate) * (seen - 1):
             return self._stop(m.member, f"evicted: {score:.4g} is at place {seen - rank} of {seen}")
         return self._enter(m, phase + 1, "collecting" if collecting else f"at place {seen - rank} of {seen}")
 
     def _enter(self, m: MemberReport, phase: int, why: str = "") -> Decision:
         progress = self._progress[m.member]
         progress.phase = phase
-        progress.end_frames = progress.until_frames = max((phase + 1) * self._phase_frames, m.frames + 1)
+        progress.end_frames = progress.until_frames = max((phase + 1) * self.phase_frames, m.frames + 1)
         return Continue(m.member, f"phase {phase}" + (f": {why}" if why else ""), progress.until_frames)
 
-    def state_dict(self) -> dict[str, Any]:
-        """Also the scores of every phase, sorted."""
-        return {**super().state_dict(), "scores": [list(scores) for scores in self._scores]}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue exactly where `state_dict` was taken."""
-        super().load_state_dict(state)
-        self._scores = [list(map(float, scores)) for scores in state["scores"]]
-
-
+@dataclass(eq=False)
 class SuccessiveHalving(Brackets):
     """All members train a phase; when all have ended it, the worst are stopped (Jamieson and Talwalkar 2016).
 
@@ -134,36 +116,18 @@ class SuccessiveHalving(Brackets):
     slots: see `Brackets`; None for dynamic, a number for static allocation.
     """
 
-    def __init__(
-        self,
-        table: Mapping[str, HyperSpec],
-        seed: int,
-        *,
-        phase_frames: int,
-        phases: int = 10,
-        eviction_rate: float = 0.25,
-        slots: int | None = None,
-        min_episodes: int = 1,
-        sampling: Sampling = draw_random,
-    ) -> None:
-        super().__init__(
-            table,
-            seed,
-            phase_frames=phase_frames,
-            restart=False,
-            slots=slots,
-            min_episodes=min_episodes,
-            sampling=sampling,
-        )
-        assert phases > 0
-        assert 0 <= eviction_rate < 1
-        self._phases = phases
-        self._eviction_rate = eviction_rate
+    phases: int = field(default=10, kw_only=True)
+    eviction_rate: float = field(default=0.25, kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        assert self.phases > 0
+        assert 0 <= self.eviction_rate < 1
 
     def brackets(self, num_members: int) -> list[Bracket]:
-        """One bracket for all."""
+        """Return one bracket for all."""
         sizes = [
-            max(1, round(expected_members(num_members, self._eviction_rate, p))) for p in range(self._phases)
+            max(1, round(expected_members(num_members, self.eviction_rate, p))) for p in range(self.phases)
         ]
-        rungs = tuple(Rung(size, (p + 1) * self._phase_frames) for p, size in enumerate(sizes))
+        rungs = tuple(Rung(size, (p + 1) * self.phase_frames) for p, size in enumerate(sizes))
         return [Bracket(tuple(range(num_members)), rungs)]

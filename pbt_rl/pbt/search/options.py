@@ -1,69 +1,52 @@
-"""Options of the searches over configurations (--search) and of a schedule's replay (--replay)."""
+"""Options of the searches over configurations (--search) and of recorded schedules (--schedule)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
 
-from pbt_rl.errors import require
+from pbt_rl.options import option
 
 
 @dataclass(frozen=True)
 class SearchConfig:
     """HyperTrick, Successive Halving, Hyperband and random search. The members are the configurations; all are
-    drawn from the priors of the values to tune (--pbt.tune), none has the defaults. A slot that a stopped member
-    leaves goes to the next one (--resident).
+    drawn from the priors of the values to tune (--pbt.tune), none has the defaults. The next member takes the slot of
+    a stopped one (--slots).
     """
 
-    phases: int = 10
-    """Phases of a configuration that is never evicted (all but hyperband)."""
-    phase_frames: int = 0
-    """Emulator frames of each member in one phase (hyperband: one unit of its resource). 0: --train-for-frames
+    phases: int = option(10, at_least=1)
+    """Phases of a configuration that is never stopped (all but hyperband)."""
+    phase_frames: int = option(0, at_least=0, zero="derived")
+    """Emulator frames of each member per phase (hyperband: per unit of its resource). Derived: --train-for-frames
     divided by --search.phases (hyperband: by --search.resource)."""
-    eviction_rate: float = 0.25
-    """hypertrick: expected share of members evicted at the end of each phase. successive-halving: the exact share;
-    0.5 halves."""
+    eviction_rate: float = option(0.25, at_least=0, below=1)
+    """Share of members stopped at the end of each phase: expected (hypertrick) or exact (successive-halving; 0.5
+    halves)."""
     allocation: Literal["static", "dynamic"] = "dynamic"
     """successive-halving: `dynamic`: any free slot trains any member that has not ended the phase. `static`:
-    a member keeps to one place, which idles when its own members have ended the phase."""
-    eta: int = 3
-    """hyperband: one in so many members of a bracket goes on."""
-    resource: int = 27
+    each slot has members of its own, and idles when these have ended the phase."""
+    eta: int = option(3, at_least=2)
+    """hyperband: one of this many members of a bracket goes on."""
+    resource: int = option(27, at_least=1)
     """hyperband: units of the longest training (R). With eta 3: 46 configurations in 4 brackets."""
     restart: bool = True
-    """hyperband: a member that goes on starts again from fresh weights (Heinrich and Frosio 2019); off: it trains
-    on."""
+    """hyperband: members that go on start again from fresh weights (Heinrich and Frosio 2019). Off: they train on."""
     sampling: Literal["random", "grid"] = "random"
     """`random`: drawn from the priors. `grid`: the points of a grid, evenly spaced on each value's scale."""
 
-    def __post_init__(self) -> None:
-        require(self.phases > 0, "search.phases", self.phases, "give 1 or more")
-        require(self.phase_frames >= 0, "search.phase-frames", self.phase_frames, "give 0 (derived) or more")
-        require(
-            0 <= self.eviction_rate < 1,
-            "search.eviction-rate",
-            self.eviction_rate,
-            "give at least 0 and below 1",
-        )
-        require(self.eta >= 2, "search.eta", self.eta, "give 2 or more")
-        require(self.resource > 0, "search.resource", self.resource, "give 1 or more")
-
 
 @dataclass(frozen=True)
-class ReplayConfig:
-    """Train by the schedule of a recorded run: every member follows it, with its own weights."""
+class ScheduleConfig:
+    """Follow the schedule of a recorded run: every member does, with its own weights."""
 
     run: str = ""
     """Folder of the recorded run."""
-    member: str = "best"
-    """Whose schedule, along its ancestry: `best`, or the id of a member."""
+    member: str = option(
+        "best",
+        test=lambda member: member == "best" or member.isdecimal(),
+        remedy="`best` or the id of a member",
+    )
+    """Member whose schedule is followed, along its ancestry: `best` or an id."""
     hold_final: bool = False
     """Hold the schedule's last values from the start (the paper's ablation) instead of following it."""
-
-    def __post_init__(self) -> None:
-        require(
-            self.member == "best" or self.member.isdecimal(),
-            "replay.member",
-            self.member,
-            "give `best` or the id of a member",
-        )

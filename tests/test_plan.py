@@ -9,6 +9,7 @@ from pbt_rl.config import Config, LearnerConfig
 from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.hypers import Hypers
 from pbt_rl.plan import Machine, _cgroup_cpus, available_cpus, make_plan, parse_devices
+from pbt_rl.population.options import MatchupConfig
 
 
 def config(**changes) -> Config:
@@ -16,12 +17,12 @@ def config(**changes) -> Config:
 
 
 def check(plan, c: Config) -> None:
-    """What every plan must be."""
+    """Assert what holds for every plan."""
     placed = sorted(m for pack in plan.packs for m in pack.members)
     assert placed == list(range(c.num_policies)), "every member has one place"
     for sizes in ([len(p.members) for p in plan.packs], [p.slots for p in plan.packs]):
         assert max(sizes) - min(sizes) <= 1, "devices share members and slots evenly"
-    assert sum(p.slots for p in plan.packs) == min(c.resident or c.num_policies, c.num_policies)
+    assert sum(p.slots for p in plan.packs) == min(c.slots or c.num_policies, c.num_policies)
     for pack in plan.packs:
         assert pack.actors >= 1
         assert 1 <= pack.slots <= len(pack.members)
@@ -42,8 +43,8 @@ def check(plan, c: Config) -> None:
     st.sampled_from(["auto", "cpu"]),
     st.integers(0, 40),
 )
-def test_every_machine_and_population_has_a_plan(cpus, gpus, policies, mode, algo, devices, resident):
-    c = config(num_policies=policies, mode=mode, algo=algo, devices=devices, resident=resident)
+def test_every_machine_and_population_has_a_plan(cpus, gpus, policies, mode, algo, devices, slots):
+    c = config(num_policies=policies, mode=mode, algo=algo, devices=devices, slots=slots)
     plan = make_plan(c, Machine(cpus, gpus))
     check(plan, c)
     assert len(plan.packs) == 1 or (mode != "serial" and devices == "auto")
@@ -102,7 +103,7 @@ def test_no_gpu_at_all():
     ("changes", "words"),
     [
         ({"devices": "cpu,cpu,cpu", "num_policies": 2}, "3 devices for 2 policies"),
-        ({"devices": "cpu,cpu,cpu", "num_policies": 9, "resident": 2}, "3 devices for 2 resident policies"),
+        ({"devices": "cpu,cpu,cpu", "num_policies": 9, "slots": 2}, "3 devices for 2 slots"),
         ({"devices": "cpu,cpu", "mode": "serial"}, "--mode serial"),
         ({"devices": "cpu,cpu", "actors": 1}, "--actors 1 is too few"),
         ({"learner": LearnerConfig(minibatches=999)}, "--learner.minibatches 999"),
@@ -165,3 +166,29 @@ def test_cores_are_affinity_cut_by_quota_and_at_least_one(tmp_path, monkeypatch)
     for quota, cpus in (("350000", 3), ("20000", 1), ("max", 6), ("9900000", 6)):
         (tmp_path / "cpu.max").write_text(f"{quota} 100000")
         assert available_cpus(tmp_path) == cpus
+
+
+# -- seats --------------------------------------------------------------------------------------------------
+
+
+def test_rows_of_a_unit_fill_environments_of_several_seats():
+    (pack,) = make_plan(config(num_policies=3), Machine(4, 0), seats=5).packs
+    assert pack.envs_per_policy % 5 == 0
+    (pack,) = make_plan(config(num_policies=4, envs_per_unit=3), Machine(4, 0), seats=6).packs
+    assert pack.rows == 12, "members share the seats of an environment"
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"num_policies": 3, "envs_per_unit": 3}, "a unit has 9 rows"),
+        ({"num_policies": 1, "envs_per_unit": 3}, "a member plays all seats itself"),
+        (
+            {"num_policies": 2, "envs_per_unit": 3, "matchup": MatchupConfig(scheme="self")},
+            "a member plays all seats itself",
+        ),
+    ],
+)
+def test_rows_that_fill_no_whole_environment_are_refused(changes, reason):
+    with pytest.raises(ConfigError, match=f"--envs-per-unit 3 cannot be used: .*{reason}.* multiple of 2"):
+        make_plan(config(**changes), Machine(4, 0), seats=2)

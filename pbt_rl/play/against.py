@@ -32,7 +32,9 @@ from pbt_rl.envs.base import (
 from pbt_rl.envs.custom import find_factory
 from pbt_rl.envs.registry import make_unit, probe
 from pbt_rl.errors import ConfigError, environment_code
-from pbt_rl.play.evaluate import Player, find_member, load_pack, read_config, shares
+from pbt_rl.play.evaluate import shares
+from pbt_rl.play.policy import Player, Policy
+from pbt_rl.play.saved import find_member, load_pack, read_config
 from pbt_rl.record.folder import RunFolder
 
 MAX_GAMES = 16
@@ -111,11 +113,9 @@ def evaluate_against(run: Path, member: str, against: str, games: int, seed: int
         )
     total = -(-games // spec.seats) * spec.seats
     tables = min(total, -(-MAX_GAMES // spec.seats) * spec.seats)
-    own_G, other_G = rows_of_seats(tables, spec.seats)
-    player = Player(
-        load_pack(config, spec, RunFolder(run).weights(number), seed), spec, len(own_G), seed, greedy=greedy
-    )
-    opponent, name = find_opponent(against, spec, len(other_G), seed + 1, greedy=greedy)
+    pack = load_pack(config, spec, RunFolder(run).weights(number), seed)
+    player = Player(Policy(pack, spec, seed, greedy=greedy))
+    opponent, name = find_opponent(against, spec, seed + 1, greedy=greedy)
     how = "greedy" if greedy else "sampled"
     print(f"member {number} of {run} against {name}: {total} games of {config.env}, {how} actions")
     unit = make_unit(spec.env_id, tables * spec.seats, seed, config.env_options, default_shaping_source(spec))
@@ -203,7 +203,7 @@ class OwnPlayer:
         return action
 
 
-def find_opponent(against: str, spec: EnvSpec, rows: int, seed: int, *, greedy: bool) -> tuple[Opponent, str]:
+def find_opponent(against: str, spec: EnvSpec, seed: int, *, greedy: bool) -> tuple[Opponent, str]:
     """(opponent, its name in words). Raises ConfigError where there is none."""
     if against == "random":
         return RandomPlayer(spec, seed), "random actions"
@@ -218,7 +218,7 @@ def find_opponent(against: str, spec: EnvSpec, rows: int, seed: int, *, greedy: 
             )
         path, who = _past(run, frames) if at else _present(run)
         pack = load_pack(config, theirs, path, seed)
-        return Player(pack, theirs, rows, seed, greedy=greedy), who
+        return Player(Policy(pack, theirs, seed, greedy=greedy)), who
     if ":" in against:
         with environment_code(f"--against {against}"):
             act = find_factory(against)(spec)

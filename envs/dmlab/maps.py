@@ -1,8 +1,8 @@
-"""`pbt-rl dmlab-cache`: engines that do nothing but build maps, so that training finds them in the cache.
+"""Builds the maps of levels before training, so that training finds them in the cache.
 
-consumes     (level, seed) pairs, level by level
-produces     compiled maps in the cache; lines of progress
-waits for    the engine that answers first
+consumes    (level, seed) pairs, level by level
+produces    compiled maps in the cache; lines of progress
+waits for   the engine that answers first
 """
 
 from __future__ import annotations
@@ -15,52 +15,55 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
-from pbt_rl.envs.dmlab.process import LabError, Labs
-from pbt_rl.envs.dmlab.unit import DmlabOptions, level_scripts, pool_seed, row_setup
-from pbt_rl.envs.registry import EnvOptions, probe
-from pbt_rl.errors import ConfigError, RunFailed, require
-from pbt_rl.plan import available_cpus
+from ..base import EnvSetupError
+from ..registry import EnvOptions, probe
+from .options import DmlabOptions
+from .process import LabError, Labs
+from .setup import level_scripts, pool_seed, row_setup
 
 PROGRESS_SECONDS = 5.0
-EXIT_OK, EXIT_FAILED = 0, 1
 
 
-def fill(levels: Sequence[str], options: DmlabOptions, steps: int, jobs: int) -> int:
-    """Reset every level with each seed of its pool; returns the exit code (1: some level failed).
+class MapsFailed(RuntimeError):  # noqa: N818 - names what happened
+    """The process of an engine ended or hangs while it builds maps."""
 
-    steps: random ones after each reset. jobs: engines at once, 0 for one a core. Raises ConfigError or EnvSetupError
-    for what cannot be done at all, RunFailed where an engine's process ends.
+
+def build_maps(levels: Sequence[str], options: DmlabOptions, steps: int, jobs: int) -> frozenset[str]:
+    """Reset every level with each seed of its pool; returns the level scripts that failed.
+
+    steps: random steps after each reset. jobs: engines that run at the same time. Raises EnvSetupError for bad input,
+    MapsFailed if an engine's process ends.
     """
-    require(len(levels) > 0, "levels", "(none)", "give one or more, such as dmlab30")
-    require(options.level_seeds > 0, "level-seeds", options.level_seeds, "give 1 or more")
-    require(steps >= 0, "steps", steps, "give 0 or more")
-    require(jobs >= 0, "jobs", jobs, "give 0 (one a core) or more")
+    _require(len(levels) > 0, "levels", "(none)", "give one or more, such as dmlab30")
+    _require(options.level_seeds > 0, "level-seeds", options.level_seeds, "give 1 or more")
+    _require(steps >= 0, "steps", steps, "give 0 or more")
+    _require(jobs > 0, "jobs", jobs, "give 1 or more, or 0 for one per core")
     for level in levels:
         probe(f"dmlab/{level}", EnvOptions(dmlab=options))
     _check_folder(options.cache_folder)
     scripts = dict.fromkeys(script for level in levels for script in level_scripts(level, options))
     work = deque((script, pool_seed(script, i)) for script in scripts for i in range(options.level_seeds))
-    jobs = min(jobs or available_cpus(), len(work))
+    jobs = min(jobs, len(work))
     print(
         f"{len(scripts)} levels x {options.level_seeds} seeds on {jobs} engines, into {options.cache_folder}"
     )
     with closing(Labs([row_setup(options, {}, row) for row in range(jobs)])) as labs:
-        return _Filling(labs, work, steps).run()
+        return _Build(labs, work, steps).run()
 
 
-class _Filling:
-    """Deals the work to the rows of `labs`."""
+class _Build:
+    """Distributes the work over the rows of `labs`."""
 
     def __init__(self, labs: Labs, work: deque[tuple[str, int]], steps: int) -> None:
         self._labs, self._work, self._steps = labs, work, steps
         self._total, self._done, self._began = len(work), 0, time.monotonic()
         self._at: dict[int, str] = {}
-        """Busy row -> the level that it works on."""
+        """Busy row -> level script in work."""
         self._counts: dict[int, tuple[int, int]] = {}
-        """Row -> (maps that were there, maps that it built), in total."""
+        """Row -> (maps found in the cache, maps built), in total."""
         self._failed: set[str] = set()
 
-    def run(self) -> int:
+    def run(self) -> frozenset[str]:
         for row in range(len(self._labs.rows)):
             self._give(row)
         next_line = self._began + PROGRESS_SECONDS
@@ -73,7 +76,7 @@ class _Filling:
                 next_line += PROGRESS_SECONDS
                 print(self._line(), flush=True)
         print(self._line())
-        return EXIT_FAILED if self._failed else EXIT_OK
+        return frozenset(self._failed)
 
     def _give(self, row: int) -> None:
         while self._work:
@@ -91,7 +94,7 @@ class _Filling:
             self._counts[row] = self._labs.rows[row].answer()
         except LabError as error:
             if self._labs.rows[row].lost:
-                raise RunFailed(f"level {script}: {error}") from None
+                raise MapsFailed(f"level {script}: {error}") from None
             if script not in self._failed:
                 print(f"level {script} is left out: {error}", flush=True)
             self._failed.add(script)
@@ -106,13 +109,20 @@ class _Filling:
         )
 
 
+def _require(condition: bool, option: str, value: object, remedy: str) -> None:
+    if not condition:
+        raise EnvSetupError(f"--{option} {value} cannot be used: {remedy}")
+
+
 def _check_folder(folder: str) -> None:
     if not folder:
-        raise ConfigError("--level-cache none cannot be used: there would be nothing to fill; give a folder")
+        raise EnvSetupError(
+            "--level-cache none cannot be used: there would be nothing to fill; give a folder"
+        )
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
         fd, path = tempfile.mkstemp(dir=folder)
         os.close(fd)
         Path(path).unlink()
     except OSError as error:
-        raise ConfigError(f"--level-cache {folder} cannot be written: {error.strerror or error}") from error
+        raise EnvSetupError(f"--level-cache {folder} cannot be written: {error.strerror or error}") from error

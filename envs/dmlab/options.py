@@ -1,0 +1,72 @@
+"""Options of DeepMind Lab, shared by its unit, the cache of maps and the config."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+DUMMY = "dummy"
+"""Data set that comes with the engine: colours in place of the photographs."""
+PHOTOGRAPHS = ("0001.png", "2400.png")
+"""First and last of the 2400 files of the real one."""
+NO_CACHE = "none"
+
+
+def _has_photographs(dataset: str) -> bool:
+    return dataset == DUMMY or all((Path(dataset) / name).is_file() for name in PHOTOGRAPHS)
+
+
+@dataclass(frozen=True)
+class DmlabOptions:
+    """Options of DeepMind Lab."""
+
+    actions: Literal["standard", "extended"] = "standard"
+    """`standard`: the 9 actions of IMPALA. `extended`: 15, which turn at two speeds and look up and down."""
+    renderer: Literal["software", "hardware"] = "software"
+    """`hardware`: render on a GPU."""
+    gpus: tuple[int, ...] = field(default=(0,), metadata={"at_least": 0})
+    """hardware: indices of the GPUs (EGL devices) that render; rows use them in turn."""
+    dataset: str = field(
+        default=DUMMY,
+        metadata={
+            "test": _has_photographs,
+            "remedy": f"a folder with {PHOTOGRAPHS[0]} to {PHOTOGRAPHS[1]}, or {DUMMY}",
+        },
+    )
+    """Folder of the 2400 pictures that two levels of psychlab show. `dummy`: colours of the engine."""
+    one_level_per_unit: bool = True
+    """dmlab30: all rows of a unit play the same level at a time. Off: each row begins elsewhere in the order."""
+    level_seeds: int = field(default=0, metadata={"at_least": 0, "zero": "any"})
+    """Draw the seeds of episodes from this many per level, whose maps `pbt-rl dmlab-cache` can build beforehand."""
+    level_cache: str = ""
+    """Folder of compiled maps, shared by all processes and runs; empty: pbt_rl/dmlab in the user's cache folder;
+    `none`: no cache."""
+    level_cache_gb: float = field(default=10.0, metadata={"above": 0})
+    """Size of that folder in gigabytes; the least recently used maps are removed."""
+    clip_reward: bool = True
+    """Learn from tanh of a step's reward. The objective is not clipped."""
+    reward_unit: float = field(default=1.0, metadata={"above": 0})
+    """Rewards are divided by it before tanh, and losses count 0.3 times as much: 1 is the formula of IMPALA's paper, 5
+    that of its published code and of Sample Factory."""
+    last_action_reward: bool = True
+    """Show the network the last action and reward (clipped to -1..1) beside the picture, as in IMPALA."""
+    background_resets: bool = True
+    """Let rows play on while another one resets. Off: they wait, so that equal seeds give equal steps (always off in
+    serial mode and in evaluations)."""
+    test: bool = False
+    """Play the test levels and maps (evaluations always do)."""
+
+    @property
+    def dataset_path(self) -> str:
+        """Setting `datasetPath` of the levels that show pictures."""
+        return self.dataset if self.dataset == DUMMY else str(Path(self.dataset).absolute())
+
+    @property
+    def cache_folder(self) -> str:
+        """Absolute path of the cache; empty for none."""
+        if self.level_cache == NO_CACHE:
+            return ""
+        user = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+        return str(Path(self.level_cache or Path(user) / "pbt_rl" / "dmlab").absolute())

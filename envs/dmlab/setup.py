@@ -1,0 +1,118 @@
+"""From a name and the options to the engine: the spec, level scripts, seeds and settings of a row."""
+
+from __future__ import annotations
+
+import difflib
+import zlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ..base import LAST, ActionSpec, ArraySpec, EnvSetupError, EnvSpec
+from .levels import ACTIONS, FOLDER, LEVELS, TASK_CAP, TEST_MIXER_SEED, Level
+from .options import DmlabOptions
+from .row import FRAME_SKIP, PICTURE, WORDS, RowSetup
+
+ALL = "dmlab30"
+GAIN, LOSS = "gain_scale", "loss_scale"
+MAX_SEED = 2**31
+_FIXED_SETTINGS = ("width", "height", "fps", "logLevel", "datasetPath", "gpuDeviceIndex", "levelDirectory")
+
+
+def describe(name: str, options: DmlabOptions) -> EnvSpec:
+    """Describe a level without starting it.
+
+    Raises EnvSetupError for a name that looks like one of DMLab-30 and is none.
+    """
+    _levels(name)
+    scale = (5.0, 0.3 * options.reward_unit) if options.clip_reward else (1.0, 1.0)
+    choices = len(ACTIONS[options.actions])
+    last = {LAST: ArraySpec((choices + 1,), "float32")} if options.last_action_reward else {}
+    return EnvSpec(
+        env_id=f"dmlab/{name}",
+        obs={"obs": ArraySpec(PICTURE, "uint8"), "instr": ArraySpec((WORDS,), "int32"), **last},
+        action=ActionSpec(nvec=(choices,)),
+        frame_skip=FRAME_SKIP,
+        shaping=dict(zip((GAIN, LOSS), scale, strict=True)),
+        tasks=tuple(level.name for level in LEVELS) if name == ALL else (),
+        task_cap=TASK_CAP if name == ALL else None,
+    )
+
+
+def level_scripts(name: str, options: DmlabOptions) -> list[str]:
+    """Level arguments of the engine for NAME in `dmlab/NAME`."""
+    return [_script(level, options) for level in _levels(name)]
+
+
+def pool_seed(level_script: str, number: int) -> int:
+    """Seed `number` of the finite pool of a level (`level_seeds`): the same in every process and run."""
+    return zlib.crc32(f"{level_script} {number}".encode()) % MAX_SEED
+
+
+def _levels(name: str) -> tuple[Level | str, ...]:
+    """Levels of NAME in `dmlab/NAME`; a path where it is none of DMLab-30."""
+    if name == ALL:
+        return LEVELS
+    short = name.removeprefix(FOLDER)
+    for level in LEVELS:
+        if short in (level.name, f"{level.name}_train" if level.split else level.name):
+            return (level,)
+        if level.split and short == f"{level.name}_test":
+            raise EnvSetupError(
+                f"dmlab/{name} is for tests: train on dmlab/{level.name}, and `pbt-rl eval` plays the level of tests"
+            )
+    kin = {level.name.partition("_")[0] for level in LEVELS}
+    if "/" not in short and short.partition("_")[0] in kin:
+        close = difflib.get_close_matches(short, [level.name for level in LEVELS])
+        hint = f" Did you mean {', '.join('dmlab/' + n for n in close)}?" if close else ""
+        raise EnvSetupError(
+            f"dmlab/{name} is not a level of DMLab-30.{hint} `pbt-rl envs` lists all {len(LEVELS)} of them"
+        )
+    return (name,)
+
+
+def _script(level: Level | str, options: DmlabOptions) -> str:
+    return level if isinstance(level, str) else level.script(test=options.test)
+
+
+def row_setup(options: DmlabOptions, settings: Mapping[str, Any], row: int) -> RowSetup:
+    """What a row's process is told; `Labs` fills in the rest. Raises EnvSetupError for settings that are ours."""
+    own = {"width": str(PICTURE[2]), "height": str(PICTURE[1]), "logLevel": "WARN"}
+    if options.renderer == "hardware":
+        own["gpuDeviceIndex"] = str(options.gpus[row % len(options.gpus)])
+    taken = sorted(set(_FIXED_SETTINGS) & settings.keys())
+    if taken:
+        raise EnvSetupError(
+            f"--env-option {taken[0]}=... cannot be used: pbt_rl gives the engine this setting itself (see --dmlab.*)"
+        )
+    test = {"allowHoldOutLevels": "true", "mixerSeed": str(TEST_MIXER_SEED)} if options.test else {}
+    return RowSetup(
+        config={**own, **dict(_flat(settings))},
+        of_level={
+            _script(level, options): {
+                **test,
+                **({"datasetPath": options.dataset_path} if level.dataset else {}),
+            }
+            for level in LEVELS
+        },
+        renderer=options.renderer,
+        actions=ACTIONS[options.actions],
+        cache_folder=options.cache_folder,
+        cache_bytes=int(options.level_cache_gb * 1e9),
+        memory_fd=-1,
+        row=row,
+    )
+
+
+def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Settings as the engine takes them: strings (true, 60, text), those of a table as `table.name`."""
+    for key, value in settings.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{name}.")
+        elif isinstance(value, bool | int | float | str):
+            yield name, str(value).lower() if isinstance(value, bool) else str(value)
+        else:
+            raise EnvSetupError(
+                f"--env-option {name}={value} cannot be used: a setting of a level is a number, true, false, a word or "
+                'a table of those, such as {"width": 9}'
+            )

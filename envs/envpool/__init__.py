@@ -1,0 +1,1 @@
+"""EnvPool: native vectors of many engines."""

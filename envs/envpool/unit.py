@@ -1,0 +1,151 @@
+"""EnvPool: what its engines have (Atari, MuJoCo, MiniGrid, classic control ...), as native vectors.
+
+A unit is one EnvPool of R rows on one engine thread, stepped in lockstep; nothing loops over rows. EnvPool
+resets a row in the step after its episode's end, ignoring that step's action, as a unit does: every final
+observation is delivered. A time limit is a truncation.
+
+What the engine does not like ends its process, without an exception. So a task with its options is tried out in
+a process of its own first (`try_out`), and what that one says becomes the error.
+
+Atari is played as by the family atari/: options are --atari.*, the engine gives the newest frame and the raw
+score, and clipping and lives are dealt with here. The objective is the raw score.
+
+Axes: R rows.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import envpool
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import atari
+from .. import gym as gymnasium_env
+from ..atari import AtariOptions, AtariScoring
+from ..base import EnvSetupError, EnvSpec, ShapingSource, StepArrays
+from ..episodes import EpisodeBook, write_reset
+from ..family import Backend
+from ..spaces import read_rows
+from .tasks import describe, names
+from .trial import try_out
+
+
+def probe(name: str, options: AtariOptions, keywords: Mapping[str, Any]) -> EnvSpec:
+    """Describe a task, after a trial in a process of its own. Raises EnvSetupError where it cannot be used."""
+    task = describe(name, options, keywords)
+    given = ", ".join(f"{key}={value}" for key, value in keywords.items())
+    try_out(name, json.dumps([name, {"num_threads": 1, **task.words}]), given)
+    return task.spec
+
+
+def recipe(name: str, options: AtariOptions, keywords: Mapping[str, Any]) -> dict[str, object]:
+    """Defaults of a run: Atari's, or by what is acted and seen."""
+    task = describe(name, options, keywords)
+    if task.is_atari:
+        return atari.recipe()
+    found = gymnasium_env.recipe(task.spec)
+    if found["model.encoder"] == "mlp":  # the scales of what EnvPool gives differ by orders of magnitude
+        found = {**found, "learner.normalize_observations": True}
+    return found
+
+
+class EnvPoolUnit:
+    """R rows of one task on one engine thread. Equal seeds give equal units."""
+
+    def __init__(
+        self,
+        name: str,
+        rows: int,
+        seed: int,
+        options: AtariOptions,
+        shaping: ShapingSource,
+        keywords: Mapping[str, Any],
+    ) -> None:
+        assert rows > 0
+        self._task = describe(name, options, keywords)
+        self.spec, self.rows = self._task.spec, rows
+        self._book = EpisodeBook(rows, shaping)
+        self._scoring = AtariScoring(rows, options) if self._task.is_atari else None
+        self._leaves = [(leaf, replace(leaf, path=())) for leaf in self._task.leaves]
+        seeds = np.random.SeedSequence(seed).generate_state(rows) % 2**31
+        self._engine: Any = envpool.make(
+            name, "gymnasium", num_envs=rows, seed=seeds.tolist(), **{"num_threads": 1, **self._task.words}
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter(
+                "ignore"
+            )  # it makes its spaces when they are first asked for; see `describe`
+            assert self._engine.observation_space is not None
+        self._ended_R = np.zeros(rows, np.bool_)
+
+    def reset(self, out: StepArrays) -> None:
+        """See `Unit.reset`."""
+        obs, info = self._engine.reset()
+        self._ended_R[:] = False
+        self._begin(range(self.rows))
+        if self._scoring is not None:
+            self._scoring.reset(info["lives"])
+        self._write_obs(obs, info, out)
+        write_reset(out)
+        self._book.write(out)
+
+    def step(self, action: NDArray[Any], out: StepArrays) -> None:
+        """See `Unit.step`. action: [R, A] of `spec.action.dtype`."""
+        starts_R = self._ended_R
+        obs, score, over, cut, info = self._engine.step(self._task.decode(action))
+        if starts_R.any():
+            self._begin(np.flatnonzero(starts_R).tolist())
+        played_R = ~starts_R
+        over_R, cut_R = over.astype(np.bool_, copy=False), cut.astype(np.bool_, copy=False)
+        score_R = np.where(played_R, score.astype(np.float64), 0.0)
+        if not np.isfinite(score_R).all():
+            raise EnvSetupError(f"{self.spec.env_id} gave a reward that is not finite: leave this task out")
+        ends_R = over_R
+        reward_R = score_R
+        if self._scoring is not None:
+            reward_R, life_over_R = self._scoring.step(score_R, info["lives"].astype(np.int64), played_R)
+            ends_R = over_R | life_over_R
+
+        self._write_obs(obs, info, out)
+        out.reward[:] = reward_R
+        out.terminated[:] = played_R & ends_R
+        out.truncated[:] = played_R & cut_R & ~out.terminated
+        out.first[:] = starts_R
+        out.episode_done[:] = self._ended_R = played_R & (over_R | cut_R)
+        self._book.add(score_R, out.reward, played_R)
+        self._book.write(out)
+
+    def close(self) -> None:
+        """Release the engine: its thread is joined when the last reference goes."""
+        self._engine = None
+
+    def _begin(self, rows: Iterable[int]) -> None:
+        for row in rows:
+            values = self._book.begin(row)
+            if self._scoring is not None:
+                self._scoring.begin(row, values)
+
+    def _write_obs(self, obs: Any, info: Mapping[str, Any], out: StepArrays) -> None:
+        for leaf, bare in self._leaves:
+            array = info if leaf.in_info else obs
+            for key in leaf.path:
+                array = array[key]
+            rows = np.asarray(array).reshape(self.rows, *leaf.shape)
+            out.obs[leaf.name][:] = read_rows(bare, rows, self.rows, self.spec.env_id)
+
+
+BACKEND = Backend(
+    names=names,
+    probe=lambda name, options: probe(name, options.atari, options.keywords),
+    make_unit=lambda name, rows, seed, options, shaping: EnvPoolUnit(
+        name, rows, seed, options.atari, shaping, options.keywords
+    ),
+    recipe=lambda name, options: recipe(name, options.atari, options.keywords),
+    for_evaluation=lambda options: replace(options, atari=atari.whole_games(options.atari)),
+)

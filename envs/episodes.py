@@ -1,0 +1,62 @@
+"""The accounts of running episodes: returns, lengths and shaping versions, kept alike by every unit.
+
+A unit calls `begin` when an episode starts on a row, `add` once per step and `write` at the end of the step.
+
+Axes: R rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .base import ShapingSource, StepArrays
+
+_ALL = slice(None)
+
+
+class EpisodeBook:
+    """Sums over the running episode of each row, and the version of the shaping that is in force in it."""
+
+    def __init__(self, rows: int, shaping: ShapingSource) -> None:
+        self.raw_R = np.zeros(rows)
+        self.shaped_R = np.zeros(rows)
+        self.length_R = np.zeros(rows, np.int64)
+        self.shaping_version_R = np.zeros(rows, np.int64)
+        self._shaping = shaping
+
+    def begin(self, row: int) -> Mapping[str, float]:
+        """Start an episode on a row; returns the values of its shaping."""
+        self.shaping_version_R[row], values = self._shaping(row)
+        self.raw_R[row] = self.shaped_R[row] = self.length_R[row] = 0
+        return values
+
+    def add(
+        self,
+        raw: NDArray[np.float64],
+        shaped: NDArray[np.floating[Any]],
+        played: NDArray[np.bool_] | bool,
+        rows: slice | NDArray[np.int64] = _ALL,
+    ) -> None:
+        """Add a step of these rows. raw: rewards that count for the raw return. played: rows that took a step."""
+        self.raw_R[rows] += raw
+        self.shaped_R[rows] += shaped
+        self.length_R[rows] += played
+
+    def write(self, out: StepArrays, objective_R: NDArray[np.float64] | None = None) -> None:
+        """Write the accounts of all rows. objective_R: default is the raw return."""
+        out.objective[:] = self.raw_R if objective_R is None else objective_R
+        out.raw_return[:] = self.raw_R
+        out.shaped_return[:] = self.shaped_R
+        out.length[:] = self.length_R
+        out.shaping_version[:] = self.shaping_version_R
+
+
+def write_reset(out: StepArrays) -> None:
+    """Mark the step of all rows as a reset: `first` is set, the reward is 0 and nothing has ended."""
+    out.first[:] = True
+    for array_R in (out.reward, out.terminated, out.truncated, out.episode_done):
+        array_R[:] = 0

@@ -1,0 +1,116 @@
+"""The interface of a family of environments: a line of the registry's table, and the functions behind it.
+
+A new family is one module with a `BACKEND` and one `Family` in `registry.FAMILIES`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any, Protocol
+
+from .atari import AtariOptions
+from .base import EnvSpec, ShapingSource, Unit
+from .dmlab.options import DmlabOptions
+from .film import Camera
+
+
+@dataclass(frozen=True)
+class EnvOptions:
+    """Options of the families that have any."""
+
+    atari: AtariOptions = field(default_factory=AtariOptions)
+    dmlab: DmlabOptions = field(default_factory=DmlabOptions)
+    keywords: Mapping[str, Any] = field(default_factory=dict)
+    """--env-option: keywords for the maker of an environment, for families that take them."""
+
+
+class RawEnv(Protocol):
+    """An environment as its author wrote it: of Gymnasium (single or vector), or of several agents."""
+
+    def close(self) -> None:
+        """Release the environment."""
+
+
+def _no_recipe(_name: str, _options: EnvOptions) -> dict[str, object]:
+    return {}
+
+
+def _as_trained(options: EnvOptions) -> EnvOptions:
+    return options
+
+
+@dataclass(frozen=True)
+class Backend:
+    """The functions of a family. NAME is the part of the id behind the family in `family/name`."""
+
+    names: Callable[[], tuple[str, ...]]
+    """Lists what can be made here."""
+    probe: Callable[[str, EnvOptions], EnvSpec]
+    """(name, options) -> spec, without keeping an environment."""
+    make_unit: Callable[[str, int, int, EnvOptions, ShapingSource], Unit]
+    """(name, rows, seed, options, shaping) -> unit."""
+    recipe: Callable[[str, EnvOptions], dict[str, object]] = _no_recipe
+    """(name, options) -> defaults of a run: dotted name of a config field -> value."""
+    make: Callable[[str, EnvOptions], RawEnv] | None = None
+    """Makes one environment as its author wrote it; None if there is only an engine of many."""
+    for_evaluation: Callable[[EnvOptions], EnvOptions] = _as_trained
+    """Options of a run -> options of its evaluation."""
+    film: Callable[[str, int, int, EnvOptions, ShapingSource], tuple[Unit, Camera]] | None = None
+    """Does as `make_unit`, with a camera on row 0; None if there are no pictures."""
+
+
+@dataclass(frozen=True)
+class Family:
+    """A kind of environments, described without importing it."""
+
+    name: str
+    title: str
+    example: str
+    requires: tuple[str, ...]
+    """Packages (import names) without which nothing of the family runs."""
+    install_hint: str
+    module: str
+    """Module with the family's `BACKEND`, absolute or relative to this package; imported when it is used."""
+    takes_keywords: bool = False
+    """Whether --env-option reaches it."""
+    option_groups: tuple[str, ...] = ()
+    """Fields of the config that hold options of this family, such as `atari`."""
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Required packages that are not installed."""
+        return tuple(package for package in self.requires if find_spec(package) is None)
+
+    def load(self) -> Backend:
+        """Import the family."""
+        return load_backend(self.module)
+
+
+def load_backend(module: str) -> Backend:
+    """Import a module's `BACKEND`."""
+    backend: Backend = import_module(module, __package__).BACKEND
+    return backend
+
+
+def keywords_backend(
+    names: Callable[[], tuple[str, ...]],
+    probe: Callable[[str, Mapping[str, Any]], EnvSpec],
+    make_unit: Callable[[str, int, int, ShapingSource, Mapping[str, Any]], Unit],
+    recipe: Callable[[EnvSpec], dict[str, object]],
+    make: Callable[[str, EnvOptions], RawEnv] | None = None,
+    film: Callable[[str, int, int, EnvOptions, ShapingSource], tuple[Unit, Camera]] | None = None,
+) -> Backend:
+    """Make the backend of a family whose only options are those of --env-option."""
+    return Backend(
+        names=names,
+        probe=lambda name, options: probe(name, options.keywords),
+        make_unit=lambda name, rows, seed, options, shaping: make_unit(
+            name, rows, seed, shaping, options.keywords
+        ),
+        recipe=lambda name, options: recipe(probe(name, options.keywords)),
+        make=make,
+        film=film,
+    )

@@ -1,0 +1,1 @@
+"""PettingZoo: environments of several agents, by either API."""

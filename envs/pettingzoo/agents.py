@@ -1,0 +1,152 @@
+"""The agents of a PettingZoo environment: their spaces, and the arrays of what they see.
+
+Axes: S seats (the agents, in the order of `possible_agents`), A action components.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from ..base import ACTION_MASK as MASK
+from ..base import ArraySpec, EnvSetupError, EnvSpec, RewardShapingInterface
+from ..multi_agent import number
+from ..shaping import default_shaping, find_interface, frames_per_step
+from ..spaces import Leaf, action_decoder, action_spec, obs_leaves, read_leaf
+
+TURN = "turn"
+"""Observation [1] of games of turns: 1 for who is to move. Networks do not see the mask, and the same position is worth
+one thing to who is to move and another to who waits."""
+
+
+class MultiAgentEnv(Protocol):
+    """What environments of both APIs have; PettingZoo itself need not be installed for one's own."""
+
+    possible_agents: list[Any]
+
+    def observation_space(self, agent: Any) -> spaces.Space[Any]:
+        """Space of what an agent sees."""
+
+    def action_space(self, agent: Any) -> spaces.Space[Any]:
+        """Space of what an agent may do."""
+
+    def close(self) -> None:
+        """Release the environment."""
+
+
+def is_multi_agent(env: object) -> bool:
+    """Whether an object is a PettingZoo environment of either kind."""
+    return hasattr(env, "possible_agents") and (hasattr(env, "step") and hasattr(env, "observation_space"))
+
+
+class Agents:
+    """What both APIs share: the agents, their spaces, and the arrays of what they see."""
+
+    def __init__(self, env_id: str, env: Any, *, turns: bool) -> None:
+        self.env_id = env_id
+        self.names: list[Any] = list(env.possible_agents)
+        if not self.names:
+            raise EnvSetupError(f"{env_id} has no agents: give it possible_agents")
+        self.space, action = self._alike(env)
+        seen = self.space
+        in_obs = isinstance(seen, spaces.Dict) and MASK in seen.spaces
+        if in_obs:
+            assert isinstance(seen, spaces.Dict)
+            seen = spaces.Dict({k: part for k, part in seen.spaces.items() if k != MASK})
+        self._leaves: tuple[Leaf, ...] = obs_leaves(seen, env_id)
+        self.action = action_spec(action, env_id)
+        self.decode = action_decoder(action)
+        self._mask_in_obs, self._turns = in_obs, turns
+        self.masked = in_obs or turns
+        if self.masked and not self.action.nvec:
+            raise EnvSetupError(
+                f"{env_id} is played in turns (or has an action mask) with continuous actions: whose turn it is is "
+                "said by a mask, which only discrete actions have; use its parallel API, or discrete actions"
+            )
+        self._choices = sum(self.action.nvec)
+        self.shaper: RewardShapingInterface | None = find_interface(env)
+
+    def _alike(self, env: Any) -> tuple[spaces.Space[Any], spaces.Space[Any]]:
+        pairs = [(env.observation_space(name), env.action_space(name)) for name in self.names]
+        for name, pair in zip(self.names, pairs, strict=True):
+            for what, one, other in zip(("observations", "actions"), pairs[0], pair, strict=True):
+                if one != other:
+                    raise EnvSetupError(
+                        f"{self.env_id}: the {what} of its agents differ, {self.names[0]} has {one}, {name} has "
+                        f"{other}: all seats are played by one policy each; map them to one space in a wrapper of "
+                        "your own (such as SuperSuit's pad_observations_v0 and pad_action_space_v0)"
+                    )
+        return pairs[0]
+
+    def spec(self, env: Any) -> EnvSpec:
+        """Spec of a row."""
+        obs = {leaf.name: leaf.spec for leaf in self._leaves}
+        if self.masked:
+            obs[MASK] = ArraySpec((self._choices,), "uint8")
+        if self._turns:
+            obs[TURN] = ArraySpec((1,), "float32")
+        return EnvSpec(
+            env_id=self.env_id,
+            obs=obs,
+            action=self.action,
+            frame_skip=frames_per_step(self.env_id, env),
+            shaping=default_shaping(env),
+            seats=len(self.names),
+        )
+
+    def read(self, obs: Any, info: Any, *, moves: bool) -> dict[str, NDArray[Any]]:
+        """Arrays of what one agent sees. moves: it is its turn; else its mask is empty."""
+        arrays = {leaf.name: read_leaf(leaf, obs, self.env_id) for leaf in self._leaves}
+        if self.masked:
+            arrays[MASK] = self._mask(obs, info) if moves else np.zeros(self._choices, np.uint8)
+        if self._turns:
+            arrays[TURN] = np.array([moves], np.float32)
+        return arrays
+
+    def _mask(self, obs: Any, info: Any) -> NDArray[np.uint8]:
+        if self._mask_in_obs and MASK in obs:
+            given = obs[MASK]
+        elif isinstance(info, Mapping) and MASK in info:
+            given = info[MASK]
+        else:
+            return np.ones(self._choices, np.uint8)
+        mask = np.asarray(given).astype(np.uint8, copy=False).reshape(-1)
+        if mask.shape != (self._choices,):
+            raise EnvSetupError(
+                f"{self.env_id} breaks its contract: its action mask has shape {np.shape(given)}; give one number for "
+                f"each of the {self._choices} choices"
+            )
+        return mask
+
+    def objective(self, info: Any) -> float | None:
+        """`true_objective` of an agent's info, if it is there."""
+        if isinstance(info, Mapping) and "true_objective" in info:
+            return number(self.env_id, 'info["true_objective"]', info["true_objective"])
+        return None
+
+    def reward(self, value: Any) -> float:
+        """A reward as a number."""
+        return number(self.env_id, "reward", value)
+
+    def objectives(self, infos: Any, seats: Iterable[int]) -> dict[int, float]:
+        """Seat -> objective, where there is one."""
+        if not isinstance(infos, Mapping):
+            raise self.breach("infos must be a dict of dicts by agent", infos)
+        found = {seat: self.objective(infos.get(self.names[seat])) for seat in seats}
+        return {seat: value for seat, value in found.items() if value is not None}
+
+    def stats(self, infos: Any, seats: Iterable[int]) -> dict[int, Any]:
+        """Seat -> `episode_extra_stats`, where there are any."""
+        found = {seat: infos.get(self.names[seat]) for seat in seats}
+        key = "episode_extra_stats"
+        return {seat: info[key] for seat, info in found.items() if isinstance(info, Mapping) and key in info}
+
+    def breach(self, rule: str, got: object) -> EnvSetupError:
+        """The error of an environment that breaks the API."""
+        return EnvSetupError(
+            f"{self.env_id} breaks its contract: {rule}, got {got!r:.200}. Correct the environment"
+        )

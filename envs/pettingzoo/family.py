@@ -1,0 +1,129 @@
+"""PettingZoo's own environments, by their ids."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import warnings
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import Any
+
+from ..base import EnvSetupError, EnvSpec, ShapingSource
+from ..family import keywords_backend
+from ..multi_agent import MakeTable, MultiAgentUnit, probe_with
+from .tables import ParallelTable, TurnTable, table_of
+
+NEEDS = {
+    "atari": ("multi_agent_ale_py", "pygame"),
+    "butterfly": ("pymunk", "pygame"),
+    "classic": ("pygame",),
+    "sisl": ("pymunk", "Box2D", "pygame"),
+    "chess": ("chess",),
+    "hanabi": ("shimmy", "pyspiel"),
+    "holdem": ("rlcard",),
+}
+"""Part of a registered id -> packages (import names) that such an environment needs."""
+
+
+def names() -> tuple[str, ...]:
+    """Modules (`classic/connect_four_v3`) whose packages are installed."""
+    return tuple(name for name in sorted(_registered()) if not _missing(name))
+
+
+def _registered() -> dict[str, str]:
+    """Module `collection/name_vN` -> PettingZoo's id of it, which ends in `-vN`."""
+    import pettingzoo  # noqa: PLC0415 - families are imported when used
+
+    known = set(pettingzoo.aec_registry) | set(pettingzoo.parallel_registry)
+    return {_module(name): name for name in known}
+
+
+def _module(name: str) -> str:
+    return re.sub(r"-(v\d+)$", r"_\1", name)
+
+
+def maker(name: str, keywords: Mapping[str, Any]) -> MakeTable:
+    """Make environments by id, with or without the collection that they are of, with their own keywords."""
+    import pettingzoo  # noqa: PLC0415 - families are imported when used
+
+    full = _find(name)
+    registered = _registered()[full]
+    kind: Any = "parallel" if registered in pettingzoo.parallel_registry else "aec"
+
+    def make() -> ParallelTable | TurnTable:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)
+                env: Any = pettingzoo.make(kind, registered, **keywords)
+        except (ImportError, TypeError, AssertionError, ValueError) as error:
+            raise EnvSetupError(f"pettingzoo/{full} cannot be made: {str(error).rstrip('.')}") from error
+        return table_of(f"pettingzoo/{full}", env)
+
+    return make
+
+
+def probe(name: str, keywords: Mapping[str, Any]) -> EnvSpec:
+    """Describe an environment by its id."""
+    return probe_with(maker(name, keywords))
+
+
+def make_unit(
+    name: str, rows: int, seed: int, shaping: ShapingSource, keywords: Mapping[str, Any]
+) -> MultiAgentUnit:
+    """Make R rows of seats."""
+    return MultiAgentUnit(maker(name, keywords), rows, seed, shaping)
+
+
+def _find(name: str) -> str:
+    known, name = _registered(), _module(name)
+    short = {full.rpartition("/")[2]: full for full in known}
+    full = name if name in known else short.get(name)
+    if full is None:
+        close = difflib.get_close_matches(name.rpartition("/")[2], short)
+        hint = f" Did you mean {', '.join('pettingzoo/' + short[c] for c in close)}?" if close else ""
+        raise EnvSetupError(f"pettingzoo/{name} is not there.{hint} `pbt-rl envs` lists what is installed")
+    missing = _missing(full)
+    if missing:
+        raise EnvSetupError(
+            f"pettingzoo/{full} needs the package {', '.join(missing)}: "
+            f"pip install 'pettingzoo[{full.partition('/')[0]}]'"
+        )
+    return full
+
+
+def _missing(name: str) -> tuple[str, ...]:
+    needed = dict.fromkeys(
+        package for part, packages in NEEDS.items() if part in name for package in packages
+    )
+    return tuple(package for package in needed if find_spec(package) is None)
+
+
+def recipe(spec: EnvSpec) -> dict[str, object]:
+    """Defaults of a run: a small network that sees the whole board, large batches, members ranked by Elo."""
+    images = any(array.dtype == "uint8" and len(array.shape) == 3 for array in spec.obs.values())
+    if images or spec.action.low:
+        return {}
+    return dict(_BOARDS)
+
+
+_BOARDS: dict[str, object] = {
+    "model.encoder": "mlp",
+    "model.hidden": 128,
+    "model.layers": 2,
+    "learner.rollout": 32,
+    "learner.batch": 2048,
+    "learner.minibatches": 4,
+    "learner.epochs": 2,
+    "hypers.unroll": 32,
+    "hypers.learning_rate": 1e-3,
+    "hypers.entropy_coef": 0.01,
+    "hypers.clip_ratio": 0.2,
+    "hypers.gamma": 0.99,
+    "hypers.gae_lambda": 0.95,
+    "train_for_frames": 2_000_000,
+    "pbt.period_frames": 100_000,
+    "pbt.start_frames": 200_000,
+}
+
+BACKEND = keywords_backend(names, probe, make_unit, recipe)

@@ -1,0 +1,189 @@
+"""PettingZoo's environments as units: the parallel API, and the turn-based one (AEC) played as if it were parallel.
+
+A turn-based game takes one move a step. Every agent sees the board in every step; who is not to move has an action
+mask without any 1, so its action is ignored and nothing is learned from it, and an observation "turn" says so to its
+network. Rewards are delivered in the step in
+which they fall, whoever moves: one that falls while an agent waits follows its own last move in its row, and the
+returns carry it back there.
+
+Agents share one policy, so their spaces must be alike.
+
+Axes: S seats (the agents, in the order of `possible_agents`), A action components.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..base import EnvSpec
+from ..multi_agent import Scene
+from .agents import Agents
+
+
+def table_of(env_id: str, env: Any) -> ParallelTable | TurnTable:
+    """Wrap an environment of either API. Raises EnvSetupError where its agents are not alike."""
+    if hasattr(env, "agent_iter") or hasattr(env, "agent_selection"):
+        return TurnTable(env_id, env)
+    return ParallelTable(env_id, env)
+
+
+class ParallelTable:
+    """An environment of the parallel API: all agents act in every step."""
+
+    def __init__(self, env_id: str, env: Any) -> None:
+        self._env = env
+        self._agents = Agents(env_id, env, turns=False)
+
+    def describe(self) -> EnvSpec:
+        """See Table."""
+        return self._agents.spec(self._env)
+
+    def begin(self, seed: int | None) -> Scene:
+        """See Table."""
+        answer = self._env.reset(seed=seed)
+        if not isinstance(answer, tuple) or len(answer) != 2 or not isinstance(answer[0], Mapping):
+            raise self._agents.breach("reset() must return (observations, infos), dicts by agent", answer)
+        return self._scene(answer[0], {}, {}, {}, answer[1], np.zeros(len(self._agents.names), np.bool_))
+
+    def advance(self, action: NDArray[Any]) -> Scene:
+        """See Table."""
+        agents = self._agents
+        was = self._active
+        acts = {agents.names[seat]: agents.decode(action[seat]) for seat in np.flatnonzero(was).tolist()}
+        answer = self._env.step(acts)
+        if not isinstance(answer, tuple) or len(answer) != 5 or not isinstance(answer[0], Mapping):
+            raise agents.breach(
+                "step() must return (observations, rewards, terminations, truncations, infos), dicts by agent",
+                answer,
+            )
+        return self._scene(*answer, was)
+
+    def _scene(
+        self, obs: Any, rewards: Any, terminations: Any, truncations: Any, infos: Any, was: NDArray[np.bool_]
+    ) -> Scene:
+        """Put dicts by agent into arrays by seat."""
+        agents = self._agents
+        here = set(self._env.agents)
+        unknown = here - set(agents.names)
+        if unknown:
+            raise agents.breach("agents must be among possible_agents", sorted(map(str, unknown)))
+        left = [bool(terminations.get(n, False)) or bool(truncations.get(n, False)) for n in agents.names]
+        active = np.array([n in here and not gone for n, gone in zip(agents.names, left, strict=True)])
+        seen = {}
+        for seat in np.flatnonzero(was | active).tolist():
+            name = agents.names[seat]
+            if name not in obs:
+                if active[seat] or not left[seat]:
+                    raise agents.breach(f"an observation of {name} is missing", sorted(map(str, obs)))
+                continue  # its last observation stays: nothing is asked of it after a termination
+            seen[seat] = agents.read(obs[name], infos.get(name), moves=True)
+        reward = np.array([agents.reward(rewards.get(n, 0.0)) for n in agents.names])
+        terminated = np.array([bool(terminations.get(n, False)) for n in agents.names]) & was
+        # Who is gone without a word was cut off: its value is still asked for.
+        truncated = was & ~active & ~terminated
+        self._active = active
+        return Scene(
+            seen,
+            active,
+            reward * was,
+            terminated,
+            truncated,
+            agents.objectives(infos, np.flatnonzero(was).tolist()),
+            agents.stats(infos, np.flatnonzero(was).tolist()),
+        )
+
+    def shape(self, seat: int, values: Mapping[str, Any]) -> None:
+        """See Table."""
+        if self._agents.shaper is not None:
+            self._agents.shaper.set_reward_shaping(dict(values), seat)
+
+    def close(self) -> None:
+        """See Table."""
+        self._env.close()
+
+
+class TurnTable:
+    """An environment of the turn-based API (AEC): in every step the agent whose turn it is makes its move."""
+
+    def __init__(self, env_id: str, env: Any) -> None:
+        self._env = env
+        self._agents = Agents(env_id, env, turns=True)
+        self._active = np.zeros(len(self._agents.names), np.bool_)
+
+    def describe(self) -> EnvSpec:
+        """See Table."""
+        return self._agents.spec(self._env)
+
+    def begin(self, seed: int | None) -> Scene:
+        """See Table."""
+        self._env.reset(seed=seed)
+        nobody = np.zeros(len(self._agents.names), np.bool_)
+        self._active = self._alive()
+        return self._scene(self._active, nobody, np.zeros(len(nobody)), nobody, nobody, ({}, {}))
+
+    def advance(self, action: NDArray[Any]) -> Scene:
+        """See Table."""
+        env, agents = self._env, self._agents
+        was = self._active
+        mover = env.agent_selection
+        env.step(agents.decode(action[agents.names.index(mover)]))
+        rewards, ended, infos = env.rewards, env.terminations, env.infos
+        reward = np.array([agents.reward(rewards.get(name, 0.0)) for name in agents.names]) * was
+        terminated = np.array([bool(ended.get(name, False)) for name in agents.names]) & was
+        alive = self._alive()
+        truncated = was & ~alive & ~terminated
+        said = [of(infos, np.flatnonzero(was).tolist()) for of in (agents.objectives, agents.stats)]
+        left = was & ~alive
+        last = {seat: self._see(seat, infos, moves=False) for seat in np.flatnonzero(left).tolist()}
+        while alive.any() and not alive[agents.names.index(env.agent_selection)]:
+            env.step(None)  # who has left gives up its turns
+            alive = self._alive()
+        self._active = alive
+        return self._scene(alive, was & ~left, reward, terminated, truncated, said, last)
+
+    def _scene(
+        self,
+        active: NDArray[np.bool_],
+        was: NDArray[np.bool_],
+        reward: NDArray[np.float64],
+        terminated: NDArray[np.bool_],
+        truncated: NDArray[np.bool_],
+        said: Sequence[Mapping[int, Any]],
+        last: Mapping[int, Mapping[str, NDArray[Any]]] | None = None,
+    ) -> Scene:
+        """Said: objectives and extra statistics. last: what those see who have just left."""
+        obs = dict(last or {})
+        moves = self._agents.names.index(self._env.agent_selection) if active.any() else -1
+        infos = self._env.infos
+        for seat in np.flatnonzero(active | was).tolist():
+            obs[seat] = self._see(seat, infos, moves=seat == moves)
+        objective, stats = said
+        return Scene(obs, active, reward, terminated, truncated, objective, stats)
+
+    def _see(self, seat: int, infos: Mapping[Any, Any], *, moves: bool) -> dict[str, NDArray[Any]]:
+        name = self._agents.names[seat]
+        return self._agents.read(self._env.observe(name), infos.get(name), moves=moves)
+
+    def _alive(self) -> NDArray[np.bool_]:
+        env, here = self._env, set(self._env.agents)
+        return np.array(
+            [
+                name in here
+                and not env.terminations.get(name, False)
+                and not env.truncations.get(name, False)
+                for name in self._agents.names
+            ]
+        )
+
+    def shape(self, seat: int, values: Mapping[str, Any]) -> None:
+        """See Table."""
+        if self._agents.shaper is not None:
+            self._agents.shaper.set_reward_shaping(dict(values), seat)
+
+    def close(self) -> None:
+        """See Table."""
+        self._env.close()

@@ -1,0 +1,82 @@
+"""Train from Python: `pbt_rl.train(env="gym/CartPole-v1", num_policies=4)` is `pbt-rl train` without the shell."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pbt_rl.config import Config
+from pbt_rl.errors import ConfigError, RunFailed
+from pbt_rl.recipes import apply_recipe, environment_recipe
+
+
+@dataclass(frozen=True)
+class Result:
+    """A run that has ended."""
+
+    folder: Path
+    """Folder of the run: config, journal, weights, TensorBoard files."""
+    summary: dict[str, Any]
+    """Content of `summary.json`: how the run ended, the best member, and every member."""
+
+
+def train(config: Config | None = None, /, **options: Any) -> Result:
+    """Train a population and return the run's folder and summary.
+
+    config: used as it is. options: fields of Config instead, over the recipe of the environment as on the command line.
+    Nested options are mappings (`learner={"batch": 512}`) or have dotted names (`**{"learner.batch": 512}`).
+
+    Call it in the main thread, and in a script under `if __name__ == "__main__":`. Raises ConfigError or EnvSetupError
+    before anything is started, RunFailed if the run cannot go on or is ended by a signal.
+    """
+    if config is None:
+        config = make_config(**options)
+    elif options:
+        raise ConfigError(f"train takes a Config or options, not both: {', '.join(options)}")
+    from pbt_rl.record.folder import run_name  # noqa: PLC0415 - the supervisor imports torch
+    from pbt_rl.run.supervisor import train as supervise  # noqa: PLC0415
+
+    config = replace(config, name=run_name(config))
+    code = supervise(config)
+    folder = config.out / str(config.name)
+    if code:
+        raise RunFailed(f"the run in {folder} was ended by signal {code - 128}")
+    return Result(folder, json.loads((folder / "summary.json").read_text()))
+
+
+def make_config(**options: Any) -> Config:
+    """Return the config of these options, over the recipe of the environment. Raises ConfigError or EnvSetupError."""
+    values = dict(_dotted(options))
+    env = values.get("env")
+    if not isinstance(env, str):
+        raise ConfigError("env is missing: give it as family/name, such as atari/pong, or module:factory")
+    start = Config(env=env)
+    for name in values:
+        if not _is_option(start, name):
+            raise ConfigError(f"{name} is no option of Config; `pbt-rl train --help-all` lists them")
+    recipe = environment_recipe(env, values.get("env_option", ()))
+    config: Config = apply_recipe(start, recipe | values)
+    return config
+
+
+def _dotted(options: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    found = []
+    for name, value in options.items():
+        if isinstance(value, Mapping):
+            found += [(f"{name}.{inner}", v) for inner, v in value.items()]
+        elif is_dataclass(value):  # all of a group of options, such as learner=LearnerConfig(...)
+            found += [(f"{name}.{f.name}", getattr(value, f.name)) for f in fields(value)]
+        else:
+            found.append((name, value))
+    return found
+
+
+def _is_option(config: Config, name: str) -> bool:
+    *path, last = name.split(".")
+    holder: Any = config
+    for part in path:
+        holder = getattr(holder, part, None)
+    return is_dataclass(holder) and last in {f.name for f in fields(holder)}

@@ -1,0 +1,70 @@
+"""The command line `pbt-rl`: one module per command, imported when the command is called.
+
+A module has `run(arguments) -> exit code`. May be imported by nothing else of the project.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+
+from pbt_rl.envs.base import EnvSetupError
+from pbt_rl.errors import ConfigError, RunFailed
+
+USAGE = """usage: pbt-rl COMMAND [OPTIONS]
+
+commands:
+  train --env atari/pong ...   train a population (train --help lists the usual options; --show prints the plan only)
+  eval RUN                     play a trained member and print its score
+  audit RUN                    decide a recorded run again and compare the decisions bit for bit
+  report RUN                   draw ancestry, schedules, curves...: one HTML page, PNG, CSV, DOT, Newick
+  envs                         list the environments, what is missing and how to install it
+  envs check ENV               step an environment and report its mistakes
+  dmlab-cache                  build maps of DeepMind Lab beforehand
+"""
+COMMANDS = {
+    "train": "pbt_rl.cli.train",
+    "eval": "pbt_rl.cli.evaluate",
+    "audit": "pbt_rl.cli.audit",
+    "report": "pbt_rl.cli.report",
+    "envs": "pbt_rl.cli.envs",
+    "dmlab-cache": "pbt_rl.cli.dmlab_cache",
+}
+RENAMED_COMMANDS = {"replay": "audit"}
+EXIT_USER_ERROR, EXIT_FAILED, EXIT_INTERRUPTED = 2, 1, 130
+
+
+def main() -> None:
+    """Run the command of `sys.argv` and exit with its code. Entry point of `pbt-rl`."""
+    arguments = sys.argv[1:]
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(USAGE, end="")
+        sys.exit(0 if arguments else EXIT_USER_ERROR)
+    sys.path.insert(0, "")  # a user's own modules are found from the working directory
+    try:
+        code: int = import_module(_module(arguments[0])).run(arguments[1:])
+        sys.stdout.flush()
+    except BrokenPipeError:  # as in `pbt-rl train --help | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(EXIT_FAILED)
+    except (ConfigError, EnvSetupError) as error:
+        _fail(str(error), EXIT_USER_ERROR)
+    except RunFailed as error:
+        _fail(str(error), EXIT_FAILED)
+    except KeyboardInterrupt:
+        _fail("interrupted", EXIT_INTERRUPTED)
+    sys.exit(code)
+
+
+def _module(command: str) -> str:
+    if command in RENAMED_COMMANDS:
+        raise ConfigError(f"pbt-rl {command} is now pbt-rl {RENAMED_COMMANDS[command]}")
+    if command not in COMMANDS:
+        raise ConfigError(f"{command!r} is no command: use {', '.join(COMMANDS)} (pbt-rl --help)")
+    return COMMANDS[command]
+
+
+def _fail(message: str, code: int) -> None:
+    print(f"pbt-rl: {message}", file=sys.stderr)
+    sys.exit(code)

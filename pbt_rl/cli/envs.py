@@ -1,0 +1,75 @@
+"""`pbt-rl envs`: list the environments; `pbt-rl envs check`: look for mistakes in one."""
+
+from __future__ import annotations
+
+import textwrap
+from dataclasses import dataclass
+
+import tyro
+
+from pbt_rl.cli import EXIT_FAILED
+from pbt_rl.cli.parse import parse
+from pbt_rl.envs.registry import families, plugins
+from pbt_rl.errors import ConfigError, environment_code
+from pbt_rl.options import option, validate
+
+
+@dataclass(frozen=True)
+class CheckCommand:
+    """Step an environment as training does, and report its mistakes.
+
+    Exit code 0: none; 1: mistakes were found; 2: it cannot be made or reset.
+    """
+
+    env: tyro.conf.Positional[str]
+    """Environment: module:factory, or family/name."""
+    env_option: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    """key=value for its maker, as in training."""
+    steps: int = option(4000, at_least=1)
+    """Steps to take."""
+    seed: int = option(0, at_least=0)
+    """Seed of the environment."""
+    timeout_seconds: float = option(30.0, above=0)
+    """A step or reset that takes longer is reported as hung."""
+
+    def __post_init__(self) -> None:
+        validate(self)
+
+
+def run(arguments: list[str]) -> int:
+    """List the environments, or check one."""
+    if arguments[:1] == ["check"]:
+        return _check(arguments[1:])
+    if arguments:
+        raise ConfigError(f"pbt-rl envs takes nothing or `check ENV`, not {' '.join(arguments)!r}")
+    for family in families():
+        if family.available:
+            print(f"{family.name}/  {family.title}: {len(family.names)} here, such as --env {family.example}")
+            print(_wrapped(family.names))
+        else:
+            print(
+                f"{family.name}/  {family.title}: missing {', '.join(family.missing)}; {family.install_hint}"
+            )
+    print(
+        "your own  --env module:factory (docs/adding-an-environment.md); `pbt-rl envs check` looks for mistakes"
+    )
+    if plugins():
+        print(_wrapped(plugins()))
+    return 0
+
+
+def _check(arguments: list[str]) -> int:
+    command = parse(CheckCommand, "pbt-rl envs check", arguments)
+    from pbt_rl.envs.check import check
+    from pbt_rl.envs.dmlab.options import DmlabOptions
+    from pbt_rl.envs.registry import EnvOptions, keywords
+
+    options = EnvOptions(dmlab=DmlabOptions(background_resets=False), keywords=keywords(command.env_option))
+    with environment_code(command.env):
+        report = check(command.env, options, command.steps, command.seed, command.timeout_seconds)
+    print("\n".join(report.lines()))
+    return EXIT_FAILED if report.mistakes else 0
+
+
+def _wrapped(names: tuple[str, ...]) -> str:
+    return textwrap.fill(", ".join(names), 100, initial_indent="    ", subsequent_indent="    ")

@@ -1,0 +1,60 @@
+"""`pbt-rl eval`: play a trained member."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+
+from pbt_rl.cli.parse import parse
+from pbt_rl.errors import require
+from pbt_rl.options import option, validate
+
+
+@dataclass(frozen=True)
+class EvalCommand:
+    """Play a trained member with its own weights and print its true objective."""
+
+    run: tyro.conf.Positional[Path]
+    """Folder of a run, such as runs/demo."""
+    member: str = "best"
+    """`best`, or the id of a member whose weights were saved."""
+    episodes: int = option(10, at_least=1)
+    """Whole episodes to play."""
+    video: Path | None = None
+    """Write the first episode as a video (.mp4 or .gif)."""
+    seed: int = option(0, at_least=0)
+    """Seed of environments and actions."""
+    greedy: bool = False
+    """Take the most probable action instead of sampling."""
+    against: str = ""
+    """Play games against others, in every seat equally often, and print who won: `random`; the folder of a run, or
+    FOLDER@FRAMES for weights kept by --save-every-frames; or a policy of your own as module:factory."""
+
+    def __post_init__(self) -> None:
+        validate(self)
+        require(not self.against or self.video is None, "video", self.video, "leave it out with --against")
+
+
+def run(arguments: list[str]) -> int:
+    """Play whole episodes, or games against others."""
+    command = parse(EvalCommand, "pbt-rl eval", arguments)
+    if command.against:
+        from pbt_rl.play.against import evaluate_against
+
+        evaluate_against(
+            command.run,
+            command.member,
+            command.against,
+            command.episodes,
+            command.seed,
+            greedy=command.greedy,
+        )
+        return 0
+    from pbt_rl.play.evaluate import evaluate
+
+    evaluate(
+        command.run, command.member, command.episodes, command.video, command.seed, greedy=command.greedy
+    )
+    return 0

@@ -1,0 +1,88 @@
+"""`pbt-rl train`: from the command line to a config, over the recipes that give its defaults."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from pbt_rl.cli.help import print_help
+from pbt_rl.cli.parse import parse, value_of, values_of
+from pbt_rl.cli.renamed import refuse_renamed
+from pbt_rl.config import Config
+from pbt_rl.envs.base import EnvSetupError
+from pbt_rl.errors import ConfigError
+from pbt_rl.options import option
+from pbt_rl.recipes import apply_recipe, environment_recipe, named
+
+PROG = "pbt-rl train"
+HELP = {"-h", "--help", "--help-all"}
+
+
+@dataclass(frozen=True)
+class TrainCommand(Config):
+    """Train a population of policies."""
+
+    show: bool = option(False, common=True)
+    """Print the resolved config and the plan (actors, units, rows, devices, batch) and start nothing."""
+    recipe: str = option("", common=True)
+    """Options of a published command line, by name: `dmlab30-pbt` (Sample Factory's DMLab-30 with four agents)."""
+
+
+def run(arguments: list[str]) -> int:
+    """Train, or with --show print what would be trained."""
+    config, show = parse_train(arguments)
+    from pbt_rl.plan import Machine
+    from pbt_rl.record.folder import to_json
+    from pbt_rl.run.describe import describe_plan
+    from pbt_rl.run.resolved import ResolvedRun
+    from pbt_rl.run.supervisor import train
+
+    if not show:
+        return train(config)
+    resolved = ResolvedRun.resolve(config, Machine.here())
+    resolved.controller()
+    print(json.dumps(to_json(config), indent=2))
+    print("\n".join(describe_plan(resolved)))
+    return 0
+
+
+def parse_train(arguments: list[str]) -> tuple[Config, bool]:
+    """Return the config of `pbt-rl train ARGUMENTS` and whether only to show it.
+
+    The environment's recipe gives the defaults, a named recipe lies over it, and the command line wins.
+    """
+    refuse_renamed(arguments)
+    if HELP & set(arguments):
+        print_help(_help_defaults(arguments), PROG, arguments)
+        raise SystemExit(0)
+    default = _defaults(arguments)
+    if default is None:
+        raise ConfigError(
+            "--env is missing: give it as family/name, such as atari/pong, or module:factory; see `pbt-rl envs`"
+        )
+    command = parse(TrainCommand, PROG, arguments, default)
+    fields = {f.name: getattr(command, f.name) for f in dataclasses.fields(Config)}
+    return Config(**fields), command.show
+
+
+def _defaults(arguments: list[str]) -> TrainCommand | None:
+    """Return the command with the values of the recipes; None if no environment is named."""
+    name = value_of(arguments, "--recipe")
+    chosen = dict(named(name)) if name is not None else {}
+    recipe_env = chosen.pop("env", None)
+    env = value_of(arguments, "--env") or recipe_env
+    if env is None:
+        return None
+    values = environment_recipe(str(env), tuple(values_of(arguments, "--env-option")))
+    start: Any = TrainCommand(env=str(env))
+    command: TrainCommand = apply_recipe(start, values | chosen)
+    return command
+
+
+def _help_defaults(arguments: list[str]) -> TrainCommand:
+    try:
+        return _defaults(arguments) or TrainCommand(env="")
+    except EnvSetupError:  # the options of an environment that cannot be made here can be read all the same
+        return TrainCommand(env="")

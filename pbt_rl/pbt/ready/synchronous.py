@@ -1,0 +1,65 @@
+"""All members are compared together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pbt_rl.pbt.decisions import PopulationReport
+from pbt_rl.pbt.ready.base import Round, comparable, grown
+
+LATE_SHARE = 0.1
+"""A comparison that is later than this share of a period has a note."""
+
+
+@dataclass
+class Synchronous:
+    """All members together, every `period_frames` of each member's frames, after a burn-in.
+
+    Sample Factory's, Ray's `synch=True`, and appendix A.1 of Jaderberg et al. (2017). The clock is
+    `PopulationReport.frames`. The first comparison is due at `start_frames`, but not before one whole period; each
+    later one a period after the last was *held*, so that they do not pile up after a pause and every meta-epoch is
+    a whole one. growth: each period is the last one times this.
+
+    A member with fewer than `min_episodes` episodes since its last change waits: it is neither ranked nor
+    changed nor a donor, and takes part in the next comparison. With fewer than two ready members nothing can
+    be compared: the comparison stays due until there are two (a population of one is never compared).
+    """
+
+    period_frames: int
+    start_frames: int
+    min_episodes: int
+    growth: float = 1.0
+    _held: int = field(default=0, init=False)
+    _due_frames: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        assert self.period_frames > 0
+        assert self.min_episodes > 0
+        assert self.growth >= 1
+        self._due_frames = max(self.start_frames, self.period_frames)
+
+    def next_round(self, report: PopulationReport) -> Round | None:
+        """Compare the members that are ready, once a comparison is due and two of them are."""
+        if report.frames < self._due_frames:
+            return None
+        ready = tuple(m for m in report.members if comparable(m, self.min_episodes))
+        if len(ready) < 2:
+            return None
+        note = self._note(report)
+        self._held += 1
+        self._due_frames = report.frames + self._period()
+        return Round(self._held, ready, note)
+
+    def _period(self) -> int:
+        return grown(self.period_frames, self.growth, self._held)
+
+    def _note(self, report: PopulationReport) -> str:
+        # Made from the due time and this report alone: the reports that postponed a comparison must leave no
+        # state, or decisions could not be repeated from the comparisons that were held.
+        notes = []
+        if report.frames - self._due_frames > LATE_SHARE * self._period():
+            notes.append(f"compared at {report.frames:,} frames, due at {self._due_frames:,}")
+        waiting = [str(m.member) for m in report.members if not comparable(m, self.min_episodes)]
+        if waiting:
+            notes.append(f"without {', '.join(waiting)}: fewer than {self.min_episodes} episodes")
+        return "; ".join(notes)

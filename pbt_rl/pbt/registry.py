@@ -1,0 +1,188 @@
+"""The controllers that `--controller` names. A new controller is one file and one entry here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pbt_rl.errors import require
+from pbt_rl.pbt.controllers import PbtController, StaticController
+from pbt_rl.pbt.decisions import Controller
+from pbt_rl.pbt.exploit.registry import build_exploit, least_members
+from pbt_rl.pbt.explore.registry import build_explore
+from pbt_rl.pbt.hypers import HyperSpec
+from pbt_rl.pbt.mf_pbt import MfPbt
+from pbt_rl.pbt.options import PbtConfig
+from pbt_rl.pbt.ready.registry import build_ready
+from pbt_rl.pbt.schedule import build_schedule
+from pbt_rl.pbt.search.draws import Sampling, draw_grid, draw_random
+from pbt_rl.pbt.search.hyperband import Hyperband
+from pbt_rl.pbt.search.hypertrick import HyperTrick, SuccessiveHalving
+from pbt_rl.pbt.search.options import ScheduleConfig, SearchConfig
+from pbt_rl.pbt.search.random_search import RandomSearch
+
+
+@dataclass(frozen=True)
+class Ingredients:
+    """All that a controller is built from."""
+
+    table: Mapping[str, HyperSpec]
+    """All values of a member; those of them that are tuned change."""
+    seed: int
+    members: int
+    slots: int
+    """Members that train at the same time."""
+    budget_frames: int
+    """Frames of a member that trains to the end."""
+    pbt: PbtConfig
+    search: SearchConfig
+    schedule: ScheduleConfig
+    events: Sequence[Mapping[str, Any]] = ()
+    """Journal of the recorded run, if the controller follows one."""
+
+
+@dataclass(frozen=True)
+class ControllerEntry:
+    """How a controller is built."""
+
+    build: Callable[[Ingredients], Controller]
+    """Raises ConfigError."""
+    options: tuple[str, ...]
+    """Groups of options that it reads."""
+    searches: bool = False
+    """It draws configurations and gives them up; it decides how far each may train."""
+    follows_a_run: bool = False
+    """It is built from the journal of a recorded run."""
+
+
+def _pbt(given: Ingredients) -> Controller:
+    pbt = given.pbt
+    if not pbt.enabled:
+        return StaticController(given.table)
+    least = least_members(pbt.exploit)
+    require(
+        given.members >= least,
+        "pbt.exploit",
+        pbt.exploit,
+        f"it compares at least {least} members; give --num-policies {least} or another rule",
+    )
+    return PbtController(given.table, given.seed, **_rules(given), copy=pbt.copy)
+
+
+def _mf_pbt(given: Ingredients) -> Controller:
+    pbt = given.pbt
+    if not pbt.enabled:
+        return StaticController(given.table)
+    groups = len(pbt.frequencies)
+    least = groups * max(4, least_members(pbt.exploit))
+    require(
+        given.members >= least,
+        "controller",
+        "mf-pbt",
+        f"{groups} groups (--pbt.frequencies) need at least {least} members (--num-policies)",
+    )
+    require(
+        pbt.ready == "synchronous", "pbt.ready", pbt.ready, "mf-pbt counts rounds of all: use synchronous"
+    )
+    require(pbt.copy == "both", "pbt.copy", pbt.copy, "mf-pbt itself chooses what is copied: use both")
+    return MfPbt(
+        given.table,
+        given.seed,
+        **_rules(given),
+        frequencies=pbt.frequencies,
+        migrant_hypers=pbt.migrant_hypers,
+    )
+
+
+def _rules(given: Ingredients) -> dict[str, Any]:
+    pbt = given.pbt
+    return {
+        "ready": build_ready(pbt),
+        "exploit": build_exploit(pbt),
+        "explore": build_explore(pbt, given.table),
+    }
+
+
+def _schedule(given: Ingredients) -> Controller:
+    options = given.schedule
+    return build_schedule(
+        given.events, given.table, options.run, options.member, hold_final=options.hold_final
+    )
+
+
+def _hypertrick(given: Ingredients) -> Controller:
+    search = given.search
+    return HyperTrick(
+        given.table,
+        given.seed,
+        phase_frames=_phase_frames(given, search.phases),
+        phases=search.phases,
+        eviction_rate=search.eviction_rate,
+        min_episodes=given.pbt.min_episodes,
+        sampling=_sampling(search),
+    )
+
+
+def _successive_halving(given: Ingredients) -> Controller:
+    search = given.search
+    return SuccessiveHalving(
+        given.table,
+        given.seed,
+        phase_frames=_phase_frames(given, search.phases),
+        phases=search.phases,
+        eviction_rate=search.eviction_rate,
+        slots=given.slots if search.allocation == "static" else None,
+        min_episodes=given.pbt.min_episodes,
+        sampling=_sampling(search),
+    )
+
+
+def _hyperband(given: Ingredients) -> Controller:
+    search = given.search
+    return Hyperband(
+        given.table,
+        given.seed,
+        phase_frames=_phase_frames(given, search.resource),
+        eta=search.eta,
+        resource=search.resource,
+        restart=search.restart,
+        min_episodes=given.pbt.min_episodes,
+        sampling=_sampling(search),
+    )
+
+
+def _random(given: Ingredients) -> Controller:
+    search = given.search
+    return RandomSearch(
+        given.table,
+        given.seed,
+        phase_frames=search.phase_frames * search.phases or given.budget_frames,
+        min_episodes=given.pbt.min_episodes,
+        sampling=_sampling(search),
+    )
+
+
+def _phase_frames(given: Ingredients, phases: int) -> int:
+    """Return the frames of one of this many phases: as given, else a part of the budget. Raises ConfigError."""
+    budget = given.budget_frames
+    frames = given.search.phase_frames or budget // phases
+    remedy = f"give at least {phases}, one frame a phase, or set --search.phase-frames"
+    require(frames > 0, "train-for-frames", budget, remedy)
+    return frames
+
+
+def _sampling(search: SearchConfig) -> Sampling:
+    return draw_grid if search.sampling == "grid" else draw_random
+
+
+CONTROLLERS: dict[str, ControllerEntry] = {
+    "pbt": ControllerEntry(_pbt, ("pbt",)),
+    "mf-pbt": ControllerEntry(_mf_pbt, ("pbt",)),
+    "hypertrick": ControllerEntry(_hypertrick, ("search",), searches=True),
+    "successive-halving": ControllerEntry(_successive_halving, ("search",), searches=True),
+    "hyperband": ControllerEntry(_hyperband, ("search",), searches=True),
+    "random": ControllerEntry(_random, ("search",), searches=True),
+    "schedule": ControllerEntry(_schedule, ("schedule",), follows_a_run=True),
+}
+"""Name -> controller. All of them read `--pbt.tune`, and all but the schedule `--pbt.min-episodes`."""

@@ -1,0 +1,150 @@
+"""Settings of rules that have no option of their own: `--pbt.exploit-option NAME=VALUE` sets a field of the rule.
+
+A setting of a rule inside a rule is written with dots: `gap.relative=0.2`, or `rules.0.quantile=0.8` for the first
+rule of a pipeline.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import MISSING, Field, fields, is_dataclass, replace
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+from pbt_rl.errors import ConfigError
+from pbt_rl.options import allowed, allows
+
+Rule = TypeVar("Rule")
+
+
+def within(low: float, high: float = math.inf) -> dict[str, float]:
+    """Return the metadata of a field that holds a number, or numbers, within low..high, each included."""
+    bounds = {"at_least": low}
+    return bounds if high == math.inf else {**bounds, "at_most": high}
+
+
+def with_settings(rule: Rule, entries: Sequence[str], option: str) -> Rule:
+    """Return the rule with some settings replaced.
+
+    entries: NAME=VALUE each. Values are JSON if they can be, else strings. option: where they come from, for
+    messages. Raises ConfigError for a name that is no setting, and for a value of another type or out of bounds.
+    """
+    for entry in entries:
+        known = _settings(rule)
+        name, value = _parsed(entry, known, option)
+        rule = _replaced(rule, name.split("."), value)
+    return rule
+
+
+def load(path: str, option: str) -> Any:
+    """Return what `module:name` names. Raises ConfigError if it cannot be imported."""
+    module, _, name = path.partition(":")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"--{option} {path} cannot be loaded: {error}") from error
+
+
+def load_rule(
+    path: str, arguments: Sequence[object], method: str, entries: Sequence[str], options: tuple[str, str]
+) -> Any:
+    """Return a rule of the user's own class, `module:Class`.
+
+    arguments: its positional arguments. method: what a rule of its kind has. options: the names of the options that
+    gave the path and the entries. Raises ConfigError if the class is no dataclass or does not take these arguments.
+    """
+    made = load(path, options[0])
+    if not (isinstance(made, type) and is_dataclass(made) and callable(getattr(made, method, None))):
+        raise ConfigError(
+            f"--{options[0]} {path} cannot be used: give a dataclass that has the method {method}"
+        )
+    own = [f for f in fields(made) if f.init][len(arguments) :]
+    hints = get_type_hints(made)
+    known = {f.name: (hints[f.name], f) for f in own if _can_be_set(hints[f.name])}
+    direct = [entry for entry in entries if "." not in entry.partition("=")[0]]
+    given = dict(_parsed(entry, known, options[1]) for entry in direct)
+    missing = [
+        f.name for f in own if f.default is MISSING and f.default_factory is MISSING and f.name not in given
+    ]
+    if missing:
+        raise ConfigError(
+            f"--{options[0]} {path} cannot be used: set {', '.join(missing)} with --{options[1]} {missing[0]}=VALUE"
+        )
+    return with_settings(
+        made(*arguments, **given), [entry for entry in entries if entry not in direct], options[1]
+    )
+
+
+def _settings(rule: object, prefix: str = "") -> dict[str, tuple[Any, Field[Any]]]:
+    """Dotted name -> type and field, of all settings of a rule and of the rules inside it."""
+    found: dict[str, tuple[Any, Field[Any]]] = {}
+    if isinstance(rule, tuple):
+        for i, inner in enumerate(rule):
+            found |= _settings(inner, f"{prefix}{i}.")
+    elif is_dataclass(rule):
+        hints = get_type_hints(type(rule))
+        for f in fields(rule):
+            name = prefix + f.name
+            if f.init and _can_be_set(hints[f.name]):
+                found[name] = hints[f.name], f
+            elif f.init:
+                found |= _settings(getattr(rule, f.name), f"{name}.")
+    return found
+
+
+def _can_be_set(hint: Any) -> bool:
+    return hint in (int, float, bool, str, tuple[float, ...]) or get_origin(hint) is Literal
+
+
+def _replaced(rule: Any, path: Sequence[str], value: Any) -> Any:
+    name, *rest = path
+    if isinstance(rule, tuple):
+        i = int(name)
+        return (*rule[:i], _replaced(rule[i], rest, value), *rule[i + 1 :])
+    inner = _replaced(getattr(rule, name), rest, value) if rest else value
+    return replace(rule, **{name: inner})
+
+
+def _parsed(entry: str, known: dict[str, tuple[Any, Field[Any]]], option: str) -> tuple[str, Any]:
+    name, given, text = entry.partition("=")
+    if not given or name not in known:
+        names = ", ".join(known) or "none"
+        raise ConfigError(
+            f"--{option} {entry} cannot be used: write NAME=VALUE; the rule's settings are {names}"
+        )
+    hint, f = known[name]
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = text
+    value, kind = _fitted(hint, value)
+    if value is None:
+        raise ConfigError(f"--{option} {entry} cannot be used: give {kind}")
+    if not allows(f.metadata, value):
+        raise ConfigError(f"--{option} {entry} cannot be used: give {allowed(f.metadata, value)}")
+    return name, value
+
+
+def _fitted(hint: Any, value: Any) -> tuple[Any, str]:
+    """The value as the type that a field has, None if it is of another; and the type in words."""
+    if get_origin(hint) is Literal:
+        names = get_args(hint)
+        return value if value in names else None, f"one of {', '.join(map(str, names))}"
+    if hint is bool:
+        return value if isinstance(value, bool) else None, "true or false"
+    if hint is int:
+        return value if isinstance(value, int) and not isinstance(value, bool) else None, "a whole number"
+    if hint is float:
+        return _number(value), "a number"
+    if hint is str:
+        return value if isinstance(value, str) else None, "a text"
+    numbers = [_number(x) for x in value] if isinstance(value, list) else [None]
+    return None if None in numbers or not numbers else tuple(numbers), "numbers such as [1.2,0.8]"
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return float(value)

@@ -1,0 +1,262 @@
+"""A trained member as a function: `policy = load_policy("runs/demo")`, then `action, state = policy(obs, state)`.
+
+A member acts as it did in training: it is put into a pack of one policy, frames are stacked by the same code, and its
+own normalisers and recurrent core are used. Evaluation, games against others and Python users share this path.
+
+Axes: R rows (one environment each), A action components; the pack has one policy, P = 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+from gymnasium.vector import VectorEnv
+from numpy.typing import NDArray
+from torch import Tensor
+
+from pbt_rl.algos.distributions import make_distribution
+from pbt_rl.algos.observations import ObsLayout, push_frames
+from pbt_rl.algos.pack import Pack
+from pbt_rl.envs.base import ActionSpec, EnvSpec, StepArrays
+from pbt_rl.envs.registry import EnvOptions, evaluation_options, make_raw, probe
+from pbt_rl.envs.spaces import Leaf, action_decoder, leaves_of, read_rows, rows_decoder
+from pbt_rl.errors import ConfigError, environment_code
+from pbt_rl.learner.build import obs_layouts
+from pbt_rl.play.saved import find_member, load_pack, read_config
+from pbt_rl.record.folder import RunFolder
+
+
+@dataclass(frozen=True)
+class PolicyState:
+    """The memory of R running episodes: recurrent state and stacked frames. It is never changed, only replaced."""
+
+    recurrent_PRS: Tensor
+    frames: Mapping[str, Tensor]
+    """Name -> stack [R, H, W], one 32-bit number per pixel."""
+
+
+@dataclass(frozen=True)
+class _Array:
+    """One array of an observation, as the environment gives it."""
+
+    name: str
+    path: tuple[str, ...]
+    shape: tuple[int, ...]
+    read: Callable[[NDArray[Any], int], NDArray[Any]]
+    """(array [R, *shape], R) -> array as the network gets it."""
+
+
+@dataclass(frozen=True)
+class Interface:
+    """How an environment gives observations and takes actions."""
+
+    arrays: tuple[_Array, ...]
+    one_action: Callable[[NDArray[Any]], Any]
+    """[A] -> action of one environment."""
+    actions: Callable[[NDArray[Any]], Any]
+    """[R, A] -> actions of R environments."""
+
+
+class Policy:
+    """One trained policy. `policy(obs, state)` is for Python users, `act` for the rows of a unit.
+
+    seed: of the sampled actions. greedy: take the most probable action instead.
+    """
+
+    def __init__(
+        self, pack: Pack, spec: EnvSpec, seed: int, *, greedy: bool, interface: Interface | None = None
+    ) -> None:
+        assert pack.num_policies == 1
+        self.spec = spec
+        self._pack, self._greedy = pack, greedy
+        self._interface = unit_interface(spec) if interface is None else interface
+        self._layouts = obs_layouts(spec)
+        self._low, self._high = (np.array(x, np.float32) for x in (spec.action.low, spec.action.high))
+        self._distribution = make_distribution(spec.action.nvec, len(spec.action.low))
+        self._generator = torch.Generator(pack.device).manual_seed(seed)
+
+    def __call__(
+        self, obs: Any, state: PolicyState | None = None, first: NDArray[np.bool_] | None = None
+    ) -> tuple[Any, PolicyState]:
+        """Return (action, state for the next call).
+
+        obs: as the environment gives it, an array or a dict (nested, or flat by the names of `spec.obs`), of one
+        environment or with a leading axis of R rows; the action is of the same kind. A mask that the environment
+        gives in its info dict is passed as `{"obs": ..., "action_mask": ...}`. state: None when episodes begin.
+        first: [R] rows whose episode begins with this observation although others go on. Raises ConfigError for an
+        observation that does not fit.
+        """
+        arrays, rows = self._read(obs)
+        count = 1 if rows is None else rows
+        begins = (
+            np.full(count, state is None) if first is None else np.asarray(first, np.bool_).reshape(count)
+        )
+        action_RA, state = self.act(arrays, begins, state)
+        if rows is None:
+            return self._interface.one_action(action_RA[0]), state
+        return self._interface.actions(action_RA), state
+
+    def act(
+        self, obs: Mapping[str, NDArray[Any]], first_R: NDArray[np.bool_], state: PolicyState | None
+    ) -> tuple[NDArray[Any], PolicyState]:
+        """Return actions [R, A] and the next state. obs: arrays of a unit, name -> [R, ...]."""
+        device, rows = self._pack.device, len(first_R)
+        before = self._blank(rows) if state is None else state
+        seen: dict[str, Tensor] = {}
+        frames: dict[str, Tensor] = {}
+        for name, layout in self._layouts.items():
+            if layout.stack > 1:
+                stored = torch.empty_like(before.frames[name])
+                push_frames(stored, before.frames[name], np.ascontiguousarray(obs[name]), first_R)
+                frames[name] = stored
+            else:
+                stored = torch.from_numpy(np.array(obs[name])).to(device)
+            seen[name] = layout.as_seen(stored.unsqueeze(0))
+        first_PR = torch.from_numpy(first_R.copy()).to(device).unsqueeze(0)
+        params_PRD, _, recurrent_PRS = self._pack.act(seen, before.recurrent_PRS, first_PR)
+        if self._greedy:
+            action_RA = most_probable(self.spec.action, params_PRD[0])
+        else:
+            action_RA = self._distribution.sample(params_PRD, self._generator)[0][0]
+        actions: NDArray[Any] = action_RA.cpu().numpy()
+        actions = np.clip(actions, self._low, self._high) if self._low.size else actions
+        return actions, PolicyState(recurrent_PRS, frames)
+
+    def _blank(self, rows: int) -> PolicyState:
+        device = self._pack.device
+
+        def stack(layout: ObsLayout) -> Tensor:
+            dtype, shape = layout.stored
+            return torch.zeros((rows, *shape), dtype=dtype, device=device)
+
+        return PolicyState(
+            torch.zeros((1, rows, self._pack.state_size), device=device),
+            {name: stack(layout) for name, layout in self._layouts.items() if layout.stack > 1},
+        )
+
+    def _read(self, obs: Any) -> tuple[dict[str, NDArray[Any]], int | None]:
+        """Return the arrays by name, and the number of rows (None for one environment)."""
+        given = {array.name: np.asarray(self._find(array, obs)) for array in self._interface.arrays}
+        rows: int | None = None
+        for array in self._interface.arrays:
+            extra = given[array.name].ndim - len(array.shape)
+            if extra not in (0, 1) or given[array.name].shape[extra:] != array.shape:
+                raise ConfigError(
+                    f"observation {array.name!r} of {self.spec.env_id} has shape {given[array.name].shape}: give "
+                    f"{array.shape}, or (R, *{array.shape}) for R rows"
+                )
+            rows = given[array.name].shape[0] if extra else None
+        count = 1 if rows is None else rows
+        try:
+            return {
+                array.name: array.read(given[array.name].reshape(count, *array.shape), count)
+                for array in self._interface.arrays
+            }, rows
+        except ValueError as error:
+            raise ConfigError(str(error)) from error
+
+    def _find(self, array: _Array, obs: Any) -> Any:
+        if not isinstance(obs, Mapping):
+            if len(self._interface.arrays) == 1:
+                return obs
+        elif array.name in obs:
+            return obs[array.name]
+        else:
+            value = obs
+            for key in array.path or (array.name,):
+                if not isinstance(value, Mapping) or key not in value:
+                    break
+                value = value[key]
+            else:
+                return value
+        names = ", ".join(one.name for one in self._interface.arrays)
+        raise ConfigError(
+            f"the observation of {self.spec.env_id} lacks {array.name!r}: give a dict with {names}, "
+            f"got {type(obs).__name__}{sorted(map(str, obs)) if isinstance(obs, Mapping) else ''}"
+        )
+
+
+class Player:
+    """A policy that answers the steps of one unit, and keeps its state."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self._state: PolicyState | None = None
+
+    def act(self, step: StepArrays) -> NDArray[Any]:
+        """Answer a step with actions [R, A]."""
+        actions, self._state = self._policy.act(step.obs, step.first, self._state)
+        return actions
+
+
+def load_policy(
+    run: Path | str, member: str | int = "best", *, greedy: bool = False, seed: int = 0
+) -> Policy:
+    """Load a trained member of a run to play with it, on the CPU.
+
+    run: the run's folder. member: an id, or `best`. greedy: take the most probable action instead of sampling with
+    this seed. Raises ConfigError for a folder that is no run and for a member without saved weights.
+    """
+    folder = Path(run)
+    config = read_config(folder)
+    number = find_member(folder, str(member))
+    with environment_code(config.env):
+        options = evaluation_options(config.env, config.env_options)
+        spec = probe(config.env, options)
+        interface = gymnasium_interface(spec, options) or unit_interface(spec)
+    pack = load_pack(config, spec, RunFolder(folder).weights(number), seed)
+    return Policy(pack, spec, seed, greedy=greedy, interface=interface)
+
+
+def gymnasium_interface(spec: EnvSpec, options: EnvOptions) -> Interface | None:
+    """Return the interface of an environment by its Gymnasium spaces; None if it has none."""
+
+    def reader(leaf: Leaf) -> Callable[[NDArray[Any], int], NDArray[Any]]:
+        bare = replace(leaf, path=(), in_info=False)
+        return lambda array, rows: read_rows(bare, array, rows, spec.env_id)
+
+    env = make_raw(spec.env_id, options)
+    if env is None:
+        return None
+    try:
+        if isinstance(env, VectorEnv):
+            spaces = env.single_observation_space, env.single_action_space
+        elif isinstance(env, gymnasium.Env):
+            spaces = env.observation_space, env.action_space
+        else:
+            return None
+        leaves = leaves_of(spec.env_id, *spaces, env.metadata)
+        return Interface(
+            tuple(_Array(leaf.name, leaf.path, leaf.shape, reader(leaf)) for leaf in leaves),
+            action_decoder(spaces[1]),
+            rows_decoder(spaces[1]),
+        )
+    finally:
+        env.close()
+
+
+def unit_interface(spec: EnvSpec) -> Interface:
+    """Return the interface of a unit: observations by the names and shapes of the spec, actions by component."""
+
+    def reader(dtype: str) -> Callable[[NDArray[Any], int], NDArray[Any]]:
+        return lambda array, _rows: array.astype(dtype, copy=False)
+
+    return Interface(
+        tuple(_Array(name, (name,), array.shape, reader(array.dtype)) for name, array in spec.obs.items()),
+        lambda action_A: action_A,
+        lambda action_RA: action_RA,
+    )
+
+
+def most_probable(action: ActionSpec, params_BD: Tensor) -> Tensor:
+    """[B, A]: the most probable index of each discrete component, or the means of a Gaussian."""
+    if action.nvec:
+        parts = [logits.argmax(-1) for logits in torch.split(params_BD, list(action.nvec), -1)]
+        return torch.stack(parts, -1).to(torch.int32)
+    return params_BD.chunk(2, -1)[0]

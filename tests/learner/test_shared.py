@@ -1,0 +1,78 @@
+"""The state that sampler and trainer share: counts, slots, and one name per field from environment to loss."""
+
+import dataclasses
+
+import pytest
+import torch
+
+from pbt_rl.algos.batch import Batch, Samples
+from pbt_rl.algos.fields import FIELDS, OUTCOMES
+from pbt_rl.envs.base import StepArrays
+from pbt_rl.learner.shared import LearningCounts, SharedState
+from tests.helpers.fake_actor import Bench
+
+
+def test_a_field_has_one_name_from_environment_to_loss():
+    of_the_environment = {name for name, spec in FIELDS.items() if spec.source == "environment"}
+    assert of_the_environment <= {f.name for f in dataclasses.fields(StepArrays)}
+    for kind in (Batch, Samples):
+        assert set(FIELDS) <= {f.name for f in dataclasses.fields(kind)}
+    assert OUTCOMES == ("reward", "terminated", "truncated")
+
+
+def test_outcomes_are_copied_from_the_mailbox_array_of_the_same_name():
+    with Bench(units=1) as bench:
+        (unit,) = bench.sampler.units
+        for name, outcome in zip(OUTCOMES, unit.outcomes, strict=True):
+            assert outcome is getattr(unit.box.step, name)
+        for name, column in zip(OUTCOMES, unit.rollout.outcomes, strict=True):
+            assert column is getattr(unit.rollout, name)
+
+
+def test_a_slot_is_held_by_a_member_or_by_none():
+    shared = SharedState.new((4, 7, 9), slots=2)
+    before = shared.pack.member
+    shared.pack.hold(1, 2, members=3)
+    shared.pack.hold(0, None, members=3)
+    assert shared.pack.member.tolist() == [3, 2]
+    assert before.tolist() == [0, 1], "whoever reads at the same time keeps a whole state"
+    assert shared.pack.holders[0] is None
+    assert (shared.pack.holders[1].member, shared.pack.holders[1].generation_of) == (2, {})
+
+
+def test_exchanged_weights_reset_the_state_before_the_epoch_rises():
+    shared = SharedState.new((4, 7), slots=2)
+    shared.note_exchanged_weights(1)
+    assert (list(shared.state_resets), shared.pack.weights_epoch.tolist()) == ([1], [0, 1])
+
+
+def step(**values: float) -> dict[str, torch.Tensor]:
+    return {name: torch.tensor(value) for name, value in values.items()}
+
+
+def test_means_are_of_the_steps_since_the_last_report_whatever_their_names():
+    counts = LearningCounts.new(2)
+    counts.note_step(0, step(grad_norm=1.0, anything=2.0))
+    counts.note_step(0, step(grad_norm=3.0, anything=6.0))
+    counts.note_step(0, step(grad_norm=float("inf"), anything=1e9))
+    counts.add(0, "lag", torch.tensor(5.0))
+    assert counts.take_means(0) == {"grad_norm": 2.0, "anything": 4.0, "lag": 5.0}
+    assert counts.take_means(0) == counts.take_means(1) == {}
+
+
+@pytest.mark.parametrize(
+    ("norms", "broken"), [([], None), ([1.0, torch.nan], False), ([torch.nan, torch.inf], True)]
+)
+def test_a_member_is_broken_if_every_step_was_left_out(norms, broken):
+    counts = LearningCounts.new(1)
+    for norm in norms:
+        counts.note_step(0, step(grad_norm=norm))
+    assert counts.take_broken(0) is broken
+    assert counts.take_broken(0) is None
+
+
+def test_episodes_are_taken_once():
+    shared = SharedState.new((4,), slots=1)
+    shared.sampling.note(["episode"], ["game"])
+    assert shared.sampling.take() == (["episode"], ["game"])
+    assert shared.sampling.take() == ([], [])

@@ -1,0 +1,130 @@
+"""An exploit rule and an explore rule in one file, chosen by name: `--pbt.exploit module:Class`."""
+
+from dataclasses import dataclass, field, replace
+from random import Random
+
+import pytest
+
+from pbt_rl.errors import ConfigError
+from pbt_rl.pbt.decisions import Continue, Replace
+from pbt_rl.pbt.exploit.base import Selection, rank, score
+from pbt_rl.pbt.hypers import HyperSpec
+from pbt_rl.pbt.options import PbtConfig
+from pbt_rl.pbt.state import restore_state, save_state
+from tests.helpers.populations import build, member, report
+
+TABLE = {"rate": HyperSpec("rate", 1.0, 0.1, 100.0, "log", tuned=True)}
+HERE = "tests.pbt.test_rules_of_ones_own"
+
+
+@dataclass
+class WorstOfAll:
+    """The worst member copies the best one, in every `every`-th comparison."""
+
+    every: int = 1
+    note: str = "the worst of all"
+    _comparisons: int = field(default=0, init=False)
+
+    def select(self, members, rng, deciding=None):
+        self._comparisons += 1
+        best, *_, worst = rank({m.member: score(m) for m in members}, rng)
+        due = self._comparisons % self.every == 0
+        return [
+            Selection(m.member, best, mutate=True, reason=self.note)
+            if due and m.member == worst
+            else Selection(m.member, None, mutate=False, reason="stays")
+            for m in members
+        ]
+
+
+@dataclass
+class Doubled:
+    """Every value is doubled, and once more for each mutation before if it accelerates."""
+
+    tuned: dict[str, HyperSpec]
+    accelerates: bool
+    _mutations: int = field(default=0, init=False)
+
+    def initial(self, values, rng):
+        return dict(values)
+
+    def mutate(self, values, rng):
+        self._mutations += 1
+        factor = 2**self._mutations if self.accelerates else 2
+        return {n: self.tuned[n].clamp(factor * v) if n in self.tuned else v for n, v in values.items()}
+
+
+class NoDataclass:
+    def select(self, members, rng, deciding=None):
+        return []
+
+
+PBT = PbtConfig(
+    period_frames=100,
+    start_frames=0,
+    min_episodes=1,
+    exploit=f"{HERE}:WorstOfAll",
+    explore=f"{HERE}:Doubled",
+    explore_option=("accelerates=true",),
+)
+
+
+def observed(controller, clock, values=(1.0, 1.0, 1.0)):
+    members = [
+        member(i, (s,), values={"rate": v}) for i, (s, v) in enumerate(zip((9, 5, 1), values, strict=True))
+    ]
+    return controller.observe(report(clock, members))
+
+
+def test_rules_of_ones_own_decide():
+    controller = build(replace(PBT, exploit_option=("every=2", "note=at last")), TABLE, 0, 3)
+    assert controller.initial(3) == [{"rate": 1.0}] * 3
+    assert all(isinstance(d, Continue) for d in observed(controller, 100))
+    *stay, copied = observed(controller, 200)
+    assert all(isinstance(d, Continue) for d in stay)
+    assert isinstance(copied, Replace)
+    assert (copied.member, copied.donor, copied.values) == (2, 0, {"rate": 2.0})
+    assert copied.reason.startswith("at last; mutated rate")
+
+
+def test_their_fields_are_saved():
+    first, second = (build(replace(PBT, exploit_option=("every=2",)), TABLE, 0, 3) for _ in range(2))
+    for clock in (100, 200, 300):
+        observed(first, clock)
+    restore_state(second, save_state(first))
+    assert observed(second, 400)[2].values == observed(first, 400)[2].values == {"rate": 4.0}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"exploit": f"{HERE}:Nothing"}, r"--pbt.exploit .*:Nothing cannot be loaded: .*no attribute"),
+        ({"exploit": "nowhere:Rule"}, "--pbt.exploit nowhere:Rule cannot be loaded: No module"),
+        ({"exploit": f"{HERE}:NoDataclass"}, "give a dataclass that has the method select"),
+        ({"exploit": f"{HERE}:Doubled"}, "give a dataclass that has the method select"),
+        ({"explore_option": ()}, "set accelerates with --pbt.explore-option accelerates=VALUE"),
+        ({"explore_option": ("accelerates=2",)}, "--pbt.explore-option accelerates=2 .* give true or false"),
+        ({"exploit_option": ("_comparisons=3",)}, "NAME=VALUE; the rule's settings are every, note"),
+        ({"exploit_option": ("every.x=3",)}, "NAME=VALUE; the rule's settings are every, note"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_with_a_remedy(options, message):
+    with pytest.raises(ConfigError, match=message):
+        build(replace(PBT, **options), TABLE, 0, 3)
+
+
+def test_a_rule_whose_state_could_not_be_saved_is_refused():
+    controller = build(PBT, TABLE, 0, 3)
+    careless = NoDataclass()
+    careless.memory = [1]
+    rules = {"ready": controller.ready, "explore": controller.explore}
+    with pytest.raises(TypeError, match="the state of NoDataclass cannot be saved: make it a dataclass"):
+        type(controller)(TABLE, 0, exploit=careless, **rules)
+    type(controller)(TABLE, 0, exploit=NoDataclass(), **rules)  # without attributes there is nothing to save
+
+
+def test_a_users_rule_goes_with_mf_pbt():
+    controller = build(replace(PBT, frequencies=(1, 2)), TABLE, 0, 8, "mf-pbt")
+    values = controller.initial(8)
+    members = [member(i, (float(Random(i).random()),), values=v) for i, v in enumerate(values)]
+    assert len(controller.observe(report(100, members))) == 8

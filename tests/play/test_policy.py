@@ -1,0 +1,169 @@
+"""`load_policy`: a saved member as a function plays the games that `pbt-rl eval` plays."""
+
+from __future__ import annotations
+
+import json
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+
+from pbt_rl.config import Config, ModelConfig
+from pbt_rl.envs.base import default_shaping_source, private_step_arrays
+from pbt_rl.envs.registry import EnvOptions, evaluation_options, make_unit, probe
+from pbt_rl.errors import ConfigError
+from pbt_rl.learner.build import build_pack
+from pbt_rl.pbt.hypers import hyper_table
+from pbt_rl.plan import PackPlan
+from pbt_rl.play.evaluate import evaluate
+from pbt_rl.play.policy import load_policy
+from pbt_rl.record.checkpoint import save_member
+from pbt_rl.record.folder import RunFolder, to_json
+
+MLP = ModelConfig(encoder="mlp", hidden=8, layers=1)
+
+
+def saved_run(folder, config):
+    """A run whose member 0, with fresh weights, is the best."""
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(to_json(config)))
+    (folder / "summary.json").write_text(json.dumps({"best_member": 0}))
+    values = {name: hyper.default for name, hyper in hyper_table(config.hypers).items()}
+    spec = probe(config.env, config.env_options)
+    pack = build_pack(config, spec, PackPlan("cpu", (0,), 1, 1, 1, 1, 1, 1), [values], 5)
+    head = pack.state["param"]
+    head += 0.1 * torch.randn(head.shape, generator=torch.Generator().manual_seed(0))  # decided preferences
+    state = pack.export_member(0)
+    save_member(RunFolder(folder).weights(0), pack.weights_of(state), pack.statistics_of(state), 0, {})
+    return folder
+
+
+def episode(text):
+    """(objective, steps) of the only episode that was printed."""
+    line = next(line for line in text.splitlines() if line.startswith("episode"))
+    objective, steps = line.split("objective ")[1].split(",")
+    return float(objective), int(steps.split()[0])
+
+
+def seed_of_row_0(seed):
+    return int(np.random.SeedSequence(seed).generate_state(1)[0])
+
+
+@pytest.mark.parametrize("greedy", [False, True])
+@pytest.mark.parametrize(
+    ("env", "model"),
+    [("gym/CartPole-v1", MLP), ("toy/memory?delay=9", ModelConfig("mlp", 8, 1, core="gru", core_size=8))],
+)
+def test_plays_the_game_of_an_evaluation(tmp_path, capsys, env, model, greedy):
+    run = saved_run(tmp_path / "run", Config(env=env, num_policies=1, model=model))
+    evaluate(run, "best", 1, None, 3, greedy=greedy)
+    expected = episode(capsys.readouterr().out)
+
+    policy = load_policy(run, greedy=greedy, seed=3)
+    if env.startswith("gym/"):
+        game = gymnasium.make(env.removeprefix("gym/"))
+    else:
+        from pbt_rl.envs.toy import Memory
+
+        game = Memory(delay=9)
+    obs, _ = game.reset(seed=seed_of_row_0(3))
+    state, score, steps, over = None, 0.0, 0, False
+    while not over:
+        action, state = policy(obs, state)
+        obs, reward, terminated, truncated, _ = game.step(action)
+        score, steps, over = score + reward, steps + 1, terminated or truncated
+    assert (score, steps) == expected
+
+
+def test_plays_the_game_of_an_evaluation_on_stacked_frames(tmp_path, capsys):
+    model = ModelConfig(encoder="nature", hidden=16)
+    run = saved_run(tmp_path / "run", Config(env="atari/breakout", num_policies=1, model=model))
+    evaluate(run, "best", 1, None, 7, greedy=False)
+    expected = episode(capsys.readouterr().out)
+
+    policy = load_policy(run, seed=7)
+    options = evaluation_options("atari/breakout", EnvOptions())
+    unit = make_unit("atari/breakout", 1, 7, options, default_shaping_source(policy.spec))
+    out, state = private_step_arrays(unit.spec, 1), None
+    unit.reset(out)
+    while not out.episode_done[0]:
+        action, state = policy(out.obs["obs"][0], None if out.first[0] else state)
+        unit.step(action[None], out)
+    unit.close()
+    assert (float(out.objective[0]), int(out.length[0])) == expected
+    assert policy.spec.frame_stack == 4
+
+
+def test_rows_are_answered_as_one_by_one_and_may_begin_apart(tmp_path):
+    """Greedy, because samples are drawn for all rows together."""
+    model = ModelConfig("mlp", 8, 1, core="gru", core_size=8)
+    run = saved_run(tmp_path / "run", Config(env="toy/identity?size=4", num_policies=1, model=model))
+    policy = load_policy(run, 0, greedy=True)
+    obs_TRF = np.random.default_rng(0).normal(size=(6, 3, 4)).astype(np.float32)
+    first_TR = np.zeros((6, 3), np.bool_)
+    first_TR[0] = first_TR[3, 1] = True
+    state, states = None, [None] * 3
+    for obs_RF, first_R in zip(obs_TRF, first_TR, strict=True):
+        actions, state = policy(obs_RF, state, first_R)
+        assert actions.shape == (3,)
+        for row in range(3):
+            one, states[row] = policy(obs_RF[row], None if first_R[row] else states[row])
+            assert isinstance(one, int)
+            assert one == actions[row]
+            torch.testing.assert_close(state.recurrent_PRS[0, row], states[row].recurrent_PRS[0, 0])
+
+
+def test_a_state_is_never_changed(tmp_path):
+    model = ModelConfig(encoder="nature", hidden=16, core="gru", core_size=8)
+    run = saved_run(tmp_path / "run", Config(env="atari/pong", num_policies=1, model=model))
+    policy = load_policy(run, greedy=True)
+    frames = np.random.default_rng(0).integers(256, size=(3, 84, 84), dtype=np.uint8)
+    _, first = policy(frames[0])
+    kept = first.frames["obs"].clone(), first.recurrent_PRS.clone()
+    _, second = policy(frames[1], first)
+    assert torch.equal(first.frames["obs"], kept[0])
+    assert torch.equal(first.recurrent_PRS, kept[1])
+    assert not torch.equal(second.frames["obs"], kept[0])
+    _, again = policy(frames[1], first)
+    assert torch.equal(second.recurrent_PRS, again.recurrent_PRS)
+
+
+def test_a_dict_is_read_by_its_keys_and_its_mask_is_obeyed(tmp_path):
+    run = saved_run(tmp_path / "run", Config(env="toy/masked", num_policies=1, model=MLP))
+    policy = load_policy(run)
+    for allowed in range(4):
+        mask = np.zeros(4, np.uint8)
+        mask[allowed] = 1
+        assert policy({"obs": np.ones(4, np.float32), "action_mask": mask})[0] == allowed
+
+
+def test_continuous_actions_come_in_the_shape_of_the_space(tmp_path):
+    run = saved_run(tmp_path / "run", Config(env="gym/Pendulum-v1", num_policies=1, model=MLP))
+    policy = load_policy(run)
+    action, _ = policy(np.zeros(3, np.float32))
+    actions, _ = policy(np.zeros((5, 3), np.float32))
+    assert (action.shape, actions.shape, action.dtype) == ((1,), (5, 1), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("obs", "message"),
+    [
+        (np.zeros(3, np.float32), r"has shape \(3,\): give \(4,\)"),
+        (np.zeros((1, 2, 4), np.float32), r"has shape \(1, 2, 4\): give \(4,\)"),
+        ({"pixels": np.zeros(4, np.float32)}, r"lacks 'obs': give a dict with obs, got dict\['pixels'\]"),
+        (np.full(4, np.nan, np.float32), "NaN or infinity"),
+    ],
+)
+def test_an_observation_that_does_not_fit_is_one_clear_error(tmp_path, obs, message):
+    run = saved_run(tmp_path / "run", Config(env="gym/CartPole-v1", num_policies=1, model=MLP))
+    with pytest.raises(ConfigError, match=message):
+        load_policy(run)(obs)
+
+
+def test_what_was_not_saved_is_one_clear_error(tmp_path):
+    run = saved_run(tmp_path / "run", Config(env="toy/identity", num_policies=1, model=MLP))
+    with pytest.raises(ConfigError, match="--member 1: weights of member 1 were not saved; saved: 0"):
+        load_policy(run, 1)
+    with pytest.raises(ConfigError, match="is not a run"):
+        load_policy(tmp_path / "nowhere")

@@ -1,0 +1,211 @@
+"""Options of a run: every bound accepts its last value and rejects the next one; rules between options."""
+
+import dataclasses
+import json
+import math
+from dataclasses import dataclass
+
+import pytest
+
+from pbt_rl.config import Config
+from pbt_rl.envs.base import EnvSetupError
+from pbt_rl.errors import ConfigError
+from pbt_rl.options import allowed, allows, option, validate, walk
+from pbt_rl.recipes import apply_recipe
+from pbt_rl.record.folder import config_from_json, to_json
+
+# Name of an option -> values that it accepts, values that it rejects.
+BOUNDS = {
+    "num_policies": ([1], [0, -1]),
+    "algo": (["appo", "a3c", "my_algo:DQN"], ["dqn", "", "my_algo:"]),
+    "seed": ([0], [-1]),
+    "name": ([None, "a", "run-1_b.c"], ["", "../x", ".x", "a b"]),
+    "train_for_frames": ([1], [0]),
+    "train_for_seconds": ([0.0, 0.5], [-0.1, math.nan]),
+    "actors": ([0], [-1]),
+    "units_per_actor": ([1], [0]),
+    "envs_per_unit": ([0], [-1]),
+    "decorrelate_steps": ([0], [-1]),
+    "actor_timeout_seconds": ([0.001], [0.0]),
+    "max_actor_restarts": ([0], [-1]),
+    "save_every_frames": ([0], [-1]),
+    "slots": ([0], [-1]),
+    "slot_frames": ([1], [0]),
+    "controller": (["pbt", "random", "schedule"], ["pbd", "replay", "", "a:b"]),
+    "pbt.ready": (["synchronous", "asynchronous"], ["now", ""]),
+    "pbt.exploit": (["t-test", "my_rules:Best"], ["ttest", "", "my_rules:"]),
+    "pbt.explore": (["pb2", "my_rules:Jump"], ["pb3", ""]),
+    "pbt.ready_fraction": ([0.01, 1.0], [0.0, 1.01]),
+    "pbt.period_frames": ([1], [0]),
+    "pbt.period_growth": ([1.0], [0.99]),
+    "pbt.start_frames": ([0], [-1]),
+    "pbt.replace_fraction": ([0.0, 0.5], [-0.01, 0.51]),
+    "pbt.replace_gap": ([0.0], [-0.01]),
+    "pbt.replace_gap_absolute": ([0.0], [-1e-9]),
+    "pbt.t_test_level": ([0.0, 1.0], [-0.01, 1.01]),
+    "pbt.mutation_rate": ([0.0, 1.0], [-0.01, 1.01]),
+    "pbt.perturb_min": ([1.0, 1.5], [0.99]),
+    "pbt.perturb_max": ([1.1], [1.09]),
+    "pbt.reset_probability": ([0.0, 1.0], [-0.01, 1.01]),
+    "pbt.factors": ([(0.01,), (1.2, 0.8)], [(), (1.2, 0.0)]),
+    "pbt.explore_probability": ([None, 0.0, 1.0], [-0.01, 1.01]),
+    "pbt.custom_explore": (["", "module:function"], ["nowhere", "module:", ":function"]),
+    "pbt.frequencies": ([(1,), (1, 2)], [(), (0, 1), (2, 2)]),
+    "pbt.objective_episodes": ([1], [0]),
+    "pbt.min_episodes": ([1], [0]),
+    "search.phases": ([1], [0]),
+    "search.phase_frames": ([0], [-1]),
+    "search.eviction_rate": ([0.0, 0.99], [-0.01, 1.0, math.nan]),
+    "search.eta": ([2], [1]),
+    "search.resource": ([1], [0]),
+    "schedule.member": (["best", "0", "12"], ["", "x", "-1"]),
+    "matchup.power": ([0.0], [-0.01]),
+    "matchup.elo_k": ([0.01], [0.0]),
+    "hypers.learning_rate": ([1e-6, 1e-2], [9e-7, 0.011, math.nan]),
+    "hypers.entropy_coef": ([1e-5, 0.3], [9e-6, 0.31]),
+    "hypers.value_coef": ([0.05, 5.0], [0.04, 5.1]),
+    "hypers.clip_ratio": ([0.01, 0.5], [0.009, 0.51]),
+    "hypers.clip_value": ([0.01, 10.0], [0.009, 10.1]),
+    "hypers.max_grad_norm": ([0.01, 100.0], [0.009, 101.0]),
+    "hypers.gamma": ([0.8, 0.9999], [0.79, 1.0, math.nan]),
+    "hypers.gae_lambda": ([0.5, 0.9999], [0.49, 1.0]),
+    "hypers.adam_beta1": ([0.5, 0.99], [0.49, 0.991]),
+    "hypers.adam_beta2": ([0.9, 0.99999], [0.89, 1.0]),
+    "hypers.rmsprop_alpha": ([0.8, 0.9999], [0.79, 1.0]),
+    "hypers.vtrace_rho": ([0.1, 10.0], [0.09, 10.1]),
+    "hypers.vtrace_c": ([0.1, 10.0], [0.09, 10.1]),
+    "hypers.unroll": ([2, 1024], [1, 1025]),
+    "model.encoder": (["auto", "nature", "impala", "mlp", "my_net:small"], ["resnet", "", "my_net:"]),
+    "model.hidden": ([1], [0]),
+    "model.layers": ([1], [0]),
+    "model.core_size": ([1], [0]),
+    "learner.rollout": ([1], [0]),
+    "learner.batch": ([1], [0]),
+    "learner.minibatches": ([1], [0]),
+    "learner.epochs": ([1], [0]),
+    "learner.kl_target": ([1e-9], [0.0]),
+    "learner.max_policy_lag": ([1], [0]),
+    "learner.threads": ([0], [-1]),
+    "atari.frame_skip": ([1, 60], [0, 61]),
+    "atari.frame_stack": ([1, 16], [0, 17]),
+    "atari.repeat_action_probability": ([0.0, 0.99], [-0.1, 1.0]),
+    "atari.noop_max": ([0], [-1]),
+    "dmlab.gpus": ([(0,), (3, 0)], [(), (0, -1)]),
+    "dmlab.dataset": (["dummy"], ["/nowhere"]),
+    "dmlab.level_seeds": ([0], [-1]),
+    "dmlab.level_cache_gb": ([0.1], [0.0]),
+    "dmlab.reward_unit": ([0.1], [0.0]),
+}
+
+
+def config(**values):
+    return apply_recipe(Config(env="toy/identity"), values)
+
+
+@pytest.mark.parametrize("name", BOUNDS)
+def test_an_option_accepts_its_bounds_and_rejects_what_lies_outside(name):
+    accepted, rejected = BOUNDS[name]
+    written = name.replace("_", "-")
+    for value in accepted:
+        assert config(**{name: value})
+    for value in rejected:
+        with pytest.raises(ConfigError, match=f"^--{written} .* cannot be used: give ."):
+            config(**{name: value})
+
+
+def test_every_option_with_bounds_is_in_the_table():
+    names = {name.replace("-", "_") for name, metadata, _ in walk(config()) if allowed(metadata)}
+    assert names == set(BOUNDS)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("learner.batch", 0, "--learner.batch 0 cannot be used: give 1 or more"),
+        ("slots", -1, "--slots -1 cannot be used: give 0 (all) or more"),
+        (
+            "pbt.factors",
+            (1.2, 0.0),
+            "--pbt.factors 1.2 0.0 cannot be used: give one or more numbers, each above 0",
+        ),
+        ("pbt.factors", (), "--pbt.factors (none) cannot be used: give one or more numbers, each above 0"),
+        (
+            "pbt.frequencies",
+            (2, 2),
+            "--pbt.frequencies 2 2 cannot be used: give one or more different numbers, each 1 or more",
+        ),
+        ("search.eviction_rate", 1.0, "--search.eviction-rate 1.0 cannot be used: give at least 0, below 1"),
+        ("hypers.gamma", 2.0, "--hypers.gamma 2.0 cannot be used: give 0.8 to 0.9999"),
+        (
+            "model.encoder",
+            "resnet",
+            "--model.encoder resnet cannot be used: give auto, nature, impala, mlp or module:factory",
+        ),
+        ("name", "", "--name '' cannot be used: give letters, digits, '.', '_' and '-'"),
+    ],
+)
+def test_a_message_names_option_value_and_remedy(name, value, message):
+    with pytest.raises(ConfigError) as error:
+        config(**{name: value})
+    assert str(error.value) == message
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "message"),
+    [
+        ({"pbt.perturb_min": 2.0}, ConfigError, "--pbt.perturb-max 1.5 .* at least --pbt.perturb-min, 2"),
+        ({"matchup.scheme": "self", "matchup.objective": "elo"}, ConfigError, "--matchup.objective elo"),
+        ({"algo": "a3c", "learner.lr_schedule": "kl-adaptive"}, ConfigError, "a3c measures no divergence"),
+        ({"env_option": ("length",)}, EnvSetupError, "--env-option length cannot be used"),
+        (
+            {"atari.max_frames_per_episode": 34},
+            EnvSetupError,
+            "--atari.max-frames-per-episode 34 .* 34, or no game",
+        ),
+    ],
+)
+def test_options_that_contradict_each_other_are_rejected(values, kind, message):
+    with pytest.raises(kind, match=message):
+        config(**values)
+
+
+def test_a_config_survives_json():
+    written = config(**{"pbt.tune": ("gamma",), "pbt.factors": (2.0,), "slots": 2, "controller": "schedule"})
+    assert config_from_json(json.loads(json.dumps(to_json(written)))) == written
+
+
+def test_the_config_of_an_older_version_is_one_clear_error():
+    old = to_json(config())
+    old["resident"] = old.pop("slots")
+    with pytest.raises(ConfigError, match="unknown fields: resident; was it written by another version"):
+        config_from_json(old)
+
+
+# -- metadata -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Inner:
+    rate: float = option(0.5, above=0, below=1)
+
+
+@dataclass(frozen=True)
+class Outer:
+    kind: str = option("a", choices=lambda: ("a", "b"))
+    free: str = "anything"
+    inner: Inner = dataclasses.field(default_factory=Inner)
+
+
+def test_one_loop_checks_nested_options():
+    validate(Outer())
+    with pytest.raises(ConfigError, match=r"^--inner\.rate 1.0 cannot be used: give above 0, below 1$"):
+        validate(Outer(inner=Inner(1.0)))
+    with pytest.raises(ConfigError, match=r"^--kind c cannot be used: give a or b$"):
+        validate(Outer(kind="c"))
+    with pytest.raises(ConfigError, match=r"^--kind a:b cannot"):  # no form of one's own
+        validate(Outer(kind="a:b"))
+
+
+def test_an_option_without_metadata_allows_anything():
+    assert allows({}, object())
+    assert allowed({}) == ""

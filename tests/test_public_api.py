@@ -1,0 +1,89 @@
+"""The names of `pbt_rl`: cheap to import, documented, and enough to train and play."""
+
+import inspect
+import json
+
+import pytest
+
+import pbt_rl
+from pbt_rl.api import make_config
+from pbt_rl.config import Config, LearnerConfig
+from pbt_rl.errors import ConfigError
+from tests.helpers.runs import python
+
+SMALL = {
+    "num_policies": 2,
+    "mode": "serial",
+    "devices": "cpu",
+    "actors": 1,
+    "figures": False,
+    "train_for_frames": 200,
+}
+
+
+def test_importing_the_package_imports_next_to_nothing(tmp_path):
+    seen = "print(sorted({'torch', 'tyro', 'numpy', 'gymnasium'} & sys.modules.keys()))\n"
+    assert python(f"import sys, pbt_rl; pbt_rl.__version__; {seen}", tmp_path) == "[]\n"
+    assert "torch" not in python(
+        f"import sys, pbt_rl; pbt_rl.tune.run, pbt_rl.train, pbt_rl.EnvSpec; {seen}", tmp_path
+    )
+
+
+@pytest.mark.parametrize("name", pbt_rl.__all__)
+def test_a_name_can_be_imported_alone_and_starts_nothing(name, tmp_path):
+    code = (
+        f"from pbt_rl import {name}; import threading, psutil\n"
+        "print(len(psutil.Process().children()), threading.active_count())\n"
+    )
+    assert python(code, tmp_path) == "0 1\n"
+    assert list(tmp_path.iterdir()) == []
+    assert inspect.getdoc(getattr(pbt_rl, name))
+    assert name in pbt_rl.__doc__
+    assert name in dir(pbt_rl)
+
+
+def test_a_name_that_is_not_there():
+    with pytest.raises(AttributeError, match="no attribute 'trian'"):
+        pbt_rl.trian  # noqa: B018
+
+
+def test_train_and_play(tmp_path):
+    result = pbt_rl.train(env="toy/identity", out=tmp_path, **SMALL)
+    assert result.folder.parent == tmp_path
+    assert result.folder.name.startswith("toy-identity-")
+    assert result.summary == json.loads((result.folder / "summary.json").read_text())
+    assert result.summary["ended"] == "frames"
+    policy = pbt_rl.load_policy(result.folder, greedy=True)
+    assert isinstance(policy, pbt_rl.Policy)
+
+
+def test_a_config_is_used_as_it_is(tmp_path):
+    result = pbt_rl.train(Config(env="toy/identity", out=tmp_path, name="x", **SMALL))
+    assert result.folder == tmp_path / "x"
+    with pytest.raises(ConfigError, match="not both: seed"):
+        pbt_rl.train(Config(env="toy/identity"), seed=1)
+
+
+def test_options_lie_over_the_recipe_as_on_the_command_line():
+    recipe = make_config(env="gym/CartPole-v1")
+    assert (recipe.learner.epochs, recipe.model.encoder) == (4, "mlp")
+    nested = make_config(env="gym/CartPole-v1", learner={"batch": 512}, seed=3)
+    assert (nested.learner.epochs, nested.learner.batch, nested.seed) == (4, 512, 3)
+    assert make_config(env="gym/CartPole-v1", **{"learner.batch": 512}, seed=3) == nested
+    assert make_config(env="gym/CartPole-v1", learner=LearnerConfig(batch=512)).learner == LearnerConfig(
+        batch=512
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "env is missing"),
+        ({"env": "toy/identity", "resident": 2}, "resident is no option"),
+        ({"env": "toy/identity", "learner.bacth": 2}, r"learner\.bacth is no option"),
+        ({"env": "toy/identity", "learner": {"rollout": 0}}, r"--learner\.rollout 0 cannot be used"),
+    ],
+)
+def test_options_that_cannot_be_used(options, message):
+    with pytest.raises(ConfigError, match=message):
+        make_config(**options)
