@@ -23,7 +23,7 @@ from pbt_rl.pbt.hypers import Hypers
 from pbt_rl.pbt.options import PbtConfig
 from pbt_rl.pbt.registry import CONTROLLERS
 from pbt_rl.pbt.search.options import ScheduleConfig, SearchConfig
-from pbt_rl.population.matchmaking import MatchupConfig
+from pbt_rl.population.options import MatchupConfig
 
 if TYPE_CHECKING:
     from pbt_rl.algos.algorithm import Algorithm

@@ -106,7 +106,7 @@ class RandomPolicy:
         return torch.zeros((*first_PB.shape, self._size)), torch.zeros(first_PB.shape), state_PBS
 
 
-def facts_of(env: str) -> ResolvedRun:
+def resolve_run(env: str) -> ResolvedRun:
     """Plan one actor for one policy."""
     config: Config = apply_recipe(
         Config(env=env, num_policies=1, actors=1, devices="cpu"), registry.recipe(env)
@@ -116,7 +116,7 @@ def facts_of(env: str) -> ResolvedRun:
 
 def alone(env: str, seconds: float) -> tuple[float, float]:
     """Return (steps/s, steps per CPU-second) of the environment alone."""
-    resolved = facts_of(env)
+    resolved = resolve_run(env)
     rows = resolved.plan.packs[0].rows
     raw = registry.make_raw(env, resolved.options)
     step: Callable[[int], int]
@@ -193,7 +193,7 @@ def _engine(unit: Any, spec: EnvSpec, rows: int) -> tuple[Callable[[int], int], 
 
 def sampled(env: str, seconds: float) -> tuple[float, float]:
     """Return (steps/s through the sampler, steps per CPU-second of the actor and its engines)."""
-    resolved = facts_of(env)
+    resolved = resolve_run(env)
     values = resolved.controller().initial(1)
     memory = Memory(resolved, values)
     with closing(memory):
@@ -277,7 +277,7 @@ def compare(envs: tuple[str, ...], seconds: float, rounds: int) -> dict[str, dic
     print(f"{'environment':<26}{'alone':>12}{'sampled':>12}  frames/s{'share':>8}{'of CPU':>8}")
     for env in envs:
         pairs = [(_apart("alone", env, seconds), _apart("sampled", env, seconds)) for _ in range(rounds)]
-        skip = facts_of(env).spec.frame_skip
+        skip = resolve_run(env).spec.frame_skip
         row = {
             "alone_frames_per_second": skip * statistics.median(one[0] for one, _ in pairs),
             "sampled_frames_per_second": skip * statistics.median(many[0] for _, many in pairs),

@@ -17,7 +17,7 @@ from pbt_rl.config import Config, LearnerConfig, ModelConfig
 from pbt_rl.pbt.hypers import Hypers
 from pbt_rl.pbt.options import PbtConfig
 from pbt_rl.pbt.search.options import ScheduleConfig, SearchConfig
-from pbt_rl.population.matchmaking import MatchupConfig
+from pbt_rl.population.options import MatchupConfig
 from tests.helpers.runs import ROOT, python, start
 
 OPTIONS = Path(__file__).parent / "cli_options.txt"

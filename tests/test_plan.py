@@ -9,7 +9,7 @@ from pbt_rl.config import Config, LearnerConfig
 from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.hypers import Hypers
 from pbt_rl.plan import Machine, _cgroup_cpus, available_cpus, make_plan, parse_devices
-from pbt_rl.population.matchmaking import MatchupConfig
+from pbt_rl.population.options import MatchupConfig
 
 
 def config(**changes) -> Config:

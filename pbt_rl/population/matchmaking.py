@@ -15,48 +15,19 @@ Axes: P slots of a pack, U units, E environments of a unit, S seats of an enviro
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import combinations, product
 from random import Random
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pbt_rl.errors import require
-from pbt_rl.options import option
+from pbt_rl.population.options import MatchupConfig
 
-Scheme = Literal["self", "round-robin", "random", "prioritised"]
 Pick = Callable[[list[int], list[int]], int]
 """(slots in the game so far, candidates) -> the candidate that takes the next seat."""
 
 MANY_GAMES = 64
 """With more games a unit is not evened out pair by pair: 184 games took 1.5 s, between two comparisons."""
-
-
-@dataclass(frozen=True)
-class MatchupConfig:
-    """Matchups in environments of several agents, and how their outcome ranks members."""
-
-    scheme: Scheme = "round-robin"
-    """`self`: one member plays all seats of an environment. `round-robin`: all members play each other equally often.
-    `random`: opponents are drawn uniformly. `prioritised`: opponents that a member beats least are drawn most (Vinyals
-    et al. 2019). Opponents are members of the same device; matchups change with every comparison."""
-    objective: Literal["return", "win-rate", "elo"] = "return"
-    """Objective that ranks members. `return`: the returns of their seats. `win-rate`: share of opponents beaten (a draw
-    counts half). `elo`: a rating from all games between members."""
-    power: float = option(2.0, at_least=0)
-    """prioritised: exponent p of the weight (1 - win rate)^p; 0 weighs all alike."""
-    elo_k: float = option(8.0, above=0)
-    """elo: the most points by which one game moves a rating."""
-
-    def __post_init__(self) -> None:
-        require(
-            self.scheme != "self" or self.objective == "return",
-            "matchup.objective",
-            self.objective,
-            "with --matchup.scheme self members never meet: use another scheme, or the objective return",
-        )
 
 
 class Matchmaker:

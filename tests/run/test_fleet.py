@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from pbt_rl.cli import parse_train
+from pbt_rl.cli.train import parse_train
 from pbt_rl.plan import Machine
 from pbt_rl.run import fleet as module
 from pbt_rl.run.fleet import ActorFailed, LearnerDied, ProcessFleet, Received
@@ -70,13 +70,12 @@ def start(tmp_path, monkeypatch):
 
 
 def until(fleet, kind, seconds=60):
-    """Collect events up to the first of a kind."""
+    """Collect events until there is one of a kind."""
     found, deadline = [], time.monotonic() + seconds
     while time.monotonic() < deadline:
-        for event in fleet.events(0.1):
-            found.append(event)
-            if isinstance(event, kind):
-                return found
+        found += fleet.events(0.1)
+        if any(isinstance(event, kind) for event in found):
+            return found
     raise AssertionError(found)
 
 

@@ -5,7 +5,7 @@ import os
 import numpy as np
 import pytest
 
-from pbt_rl.cli import parse_train
+from pbt_rl.cli.train import parse_train
 from pbt_rl.pbt.hypers import SHAPING
 from pbt_rl.plan import Machine
 from pbt_rl.run.memory import Memory
