@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -24,7 +26,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 def examples(tmp_path, monkeypatch):
     """The Python blocks, written to the files that their first lines name, in the working directory."""
     for block in re.findall(r"```python\n(.*?)```", README, re.DOTALL):
-        name = re.match(r"# (\w+)\.py:", block)[1]
+        name = re.match(r"# (\w+)\.py", block)[1]
         (tmp_path / f"{name}.py").write_text(block)
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.syspath_prepend(tmp_path)
@@ -84,6 +86,23 @@ def test_the_encoder_example_makes_a_network(examples):
 def test_the_examples_name_the_command_that_uses_them():
     comments = re.findall(r"^# my_\w+\.py:   pbt-rl train (.*)$", README, re.MULTILINE)
     assert comments == ["--env gym/my_env:Walk-v0", "--env gym/CartPole-v1 --model.encoder my_net:small"]
+
+
+def test_the_python_example_trains_and_plays(examples, tmp_path):
+    text = (tmp_path / "cartpole.py").read_text()
+    shorter = 'train_for_frames=3000, mode="serial", figures=False'
+    (tmp_path / "cartpole.py").write_text(text.replace("train_for_frames=100_000", shorter))
+    done = subprocess.run(
+        [sys.executable, "cartpole.py"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert re.fullmatch(r"frames: \d+", done.stdout.splitlines()[-1])
 
 
 def commands():
