@@ -7,6 +7,7 @@ counted in frames **of each member**, so they mean the same for one policy and f
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -19,8 +20,11 @@ from pbt_rl.envs.dmlab.options import DmlabOptions
 from pbt_rl.envs.registry import EnvOptions, keywords
 from pbt_rl.errors import ConfigError, require
 from pbt_rl.options import option, validate
+from pbt_rl.pbt.exploit.registry import EXPLOIT_RULES
+from pbt_rl.pbt.explore.registry import EXPLORE_RULES
 from pbt_rl.pbt.hypers import Hypers
 from pbt_rl.pbt.options import PbtConfig
+from pbt_rl.pbt.ready.registry import READY_RULES
 from pbt_rl.pbt.registry import CONTROLLERS
 from pbt_rl.pbt.search.options import ScheduleConfig, SearchConfig
 from pbt_rl.population.options import MatchupConfig
@@ -29,6 +33,14 @@ if TYPE_CHECKING:
     from pbt_rl.algos.algorithm import Algorithm
 
 ENCODERS = ("auto", "nature", "impala", "mlp")
+
+
+RULES: Mapping[str, Callable[[], tuple[str, ...]]] = {
+    "ready": lambda: tuple(READY_RULES),
+    "exploit": lambda: tuple(EXPLOIT_RULES),
+    "explore": lambda: tuple(EXPLORE_RULES),
+}
+"""Option of PbtConfig -> the rules that it may name."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +160,7 @@ class Config:
     """`pbt`: population-based training. `mf-pbt`: its multi-frequency form. `hypertrick`, `successive-halving`,
     `hyperband`, `random`: searches over configurations that stop the bad ones (--search). `schedule`: follow the
     schedule of a recorded run (--schedule)."""
-    pbt: PbtConfig = field(default_factory=PbtConfig)
+    pbt: PbtConfig = field(default_factory=PbtConfig, metadata={"choices_within": RULES})
     search: SearchConfig = field(default_factory=SearchConfig)
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     matchup: MatchupConfig = field(default_factory=MatchupConfig)

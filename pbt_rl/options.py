@@ -9,6 +9,7 @@ An option is a field of a frozen dataclass. Its metadata may hold
     custom                            form of a name of the user's own, allowed besides the choices ("module:factory")
     test, remedy                      predicate for anything else, and the text that describes what it accepts
     common                            shown by plain `--help`
+    choices_within                    of a group of options: name -> its choices, if a registry above the group has them
 
 `option` writes that metadata; rooms that import nothing of ours write the dictionary themselves. Rules between
 several options are functions of the class that holds them all.
@@ -17,7 +18,8 @@ several options are functions of the class that holds them all.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import MISSING, field, fields, is_dataclass
+from dataclasses import MISSING, Field, field, fields, is_dataclass
+from types import MappingProxyType
 from typing import Any
 
 from pbt_rl.errors import ConfigError
@@ -60,15 +62,26 @@ def option(
     )
 
 
-def walk(options: Any, prefix: str = "") -> Iterator[tuple[str, Mapping[str, Any], Any]]:
-    """Yield the dotted name, metadata and value of every option of a dataclass and of those nested in it."""
+def walk(
+    options: Any, prefix: str = "", group: Mapping[str, Any] = MappingProxyType({})
+) -> Iterator[tuple[str, Mapping[str, Any], Any]]:
+    """Yield the dotted name, metadata and value of every option of a dataclass and of those nested in it.
+
+    group: metadata of the field that holds `options`.
+    """
     for f in fields(options):
         value = getattr(options, f.name)
         name = prefix + f.name.replace("_", "-")
         if is_dataclass(value):
-            yield from walk(value, f"{name}.")
+            yield from walk(value, f"{name}.", f.metadata)
         else:
-            yield name, f.metadata, value
+            yield name, declared(f, group), value
+
+
+def declared(f: Field[Any], group: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the metadata of an option, with what the group that it stands in adds to it."""
+    choices = group.get("choices_within", {}).get(f.name)
+    return f.metadata if choices is None else {**f.metadata, "choices": choices}
 
 
 def validate(options: Any, prefix: str = "") -> None:

@@ -255,7 +255,7 @@ def decision_tests(modules: Mapping[str, Module]) -> list[str]:
                 tested = {part.id for part in ast.walk(node.args[1]) if isinstance(part, ast.Name)}
             elif isinstance(node, ast.MatchClass) and isinstance(node.cls, ast.Name):
                 tested = {node.cls.id}
-            if tested & DECISIONS & _decision_names(module):
+            if tested & DECISIONS and tested & DECISIONS & _decision_names(module):
                 line = getattr(node, "lineno", 0)
                 reasons.append(f"{module.path}:{line} tests for a decision: use pbt_rl.pbt.changes instead")
     return reasons

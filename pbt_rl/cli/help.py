@@ -11,13 +11,14 @@ import inspect
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import field, fields, is_dataclass, make_dataclass
 from textwrap import dedent
+from types import MappingProxyType
 from typing import Annotated, Any, get_type_hints
 
 import tyro
 
 from pbt_rl.cli.parse import value_of
 from pbt_rl.cli.related import NAMING, related
-from pbt_rl.options import allowed
+from pbt_rl.options import allowed, declared
 
 MORE = """\
 These are the usual options. For more of them:
@@ -52,23 +53,28 @@ def belongs(name: str, extra: Collection[str]) -> bool:
     return name in extra or name.partition(".")[0] in extra
 
 
-def _view(options: Any, prefix: str, shown: Callable[[str, bool], bool]) -> type | None:
-    """Make a dataclass of the options to show; None if there is none."""
+def _view(
+    options: Any,
+    prefix: str,
+    shown: Callable[[str, bool], bool],
+    group: Mapping[str, Any] = MappingProxyType({}),
+) -> type | None:
+    """Make a dataclass of the options to show; None if there is none. group: metadata of the field that holds them."""
     kind = type(options)
     hints, docs = get_type_hints(kind, include_extras=True), field_docs(kind)
     columns: list[tuple[str, Any, Any]] = []
     for f in fields(options):
         value, name = getattr(options, f.name), prefix + f.name
         if is_dataclass(value):
-            inner = _view(value, f"{name}.", shown)
+            inner = _view(value, f"{name}.", shown, f.metadata)
             if inner is not None:
                 columns.append((f.name, inner, field(default_factory=inner)))
         elif shown(name, bool(f.metadata.get("common"))):
-            required = value == "" and f.default != ""
+            required, metadata = value == "" and f.default != "", declared(f, group)
             drawn = tyro.conf.arg(
                 help=docs.get(f.name, ""),
-                help_behavior_hint=_hint(f.metadata, value),
-                metavar=_metavar(f.metadata),
+                help_behavior_hint=_hint(metadata, value),
+                metavar=_metavar(metadata),
             )
             columns.append(
                 (f.name, Annotated[hints[f.name], drawn], field() if required else field(default=value))

@@ -1,4 +1,4 @@
-"""Options of population-based training."""
+"""Options of population-based training. The names of its rules come from the registries, which read these options."""
 
 from __future__ import annotations
 
@@ -9,9 +9,6 @@ import tyro
 
 from pbt_rl.errors import require
 from pbt_rl.options import names_object, option
-from pbt_rl.pbt.exploit.registry import EXPLOIT_RULES
-from pbt_rl.pbt.explore.registry import EXPLORE_RULES
-from pbt_rl.pbt.ready.registry import READY_RULES
 
 
 @dataclass(frozen=True)
@@ -20,7 +17,7 @@ class PbtConfig:
 
     enabled: bool = option(True, common=True)
     """Compare and change members. Off: members train independently, all with the initial values of member 0."""
-    ready: str = option("synchronous", choices=lambda: tuple(READY_RULES))
+    ready: str = "synchronous"
     """`synchronous`: all members are compared together. `asynchronous`: each member at its own times, with the others
     as they are then (Jaderberg et al. 2017). `partially-synchronous`: the members that have arrived, once they are
     enough."""
@@ -32,9 +29,7 @@ class PbtConfig:
     """Factor from each period to the next."""
     start_frames: int = option(10_000_000, at_least=0, common=True)
     """Compare no members before all of them (asynchronous: before the member) have this many frames."""
-    exploit: str = option(
-        "top-middle-bottom", choices=lambda: tuple(EXPLOIT_RULES), custom="module:Class", common=True
-    )
+    exploit: str = option("top-middle-bottom", custom="module:Class", common=True)
     """`top-middle-bottom` (Sample Factory): the best stay, the worst copy one of the best and mutate, the others
     keep their weights and mutate. `truncation` (Jaderberg et al. 2017, Ray): only the worst change. `t-test`,
     `binary-tournament` (Jaderberg et al.): copy a random member if it is better (t-test: significantly). `quantile`
@@ -52,7 +47,7 @@ class PbtConfig:
     """...and by this much in the objective's own unit (both: top-middle-bottom, truncation)."""
     t_test_level: float = option(0.05, at_least=0, at_most=1)
     """t-test: level of the two-sided Welch test on the last 10 episodes."""
-    explore: str = option("perturb", choices=lambda: tuple(EXPLORE_RULES), custom="module:Class", common=True)
+    explore: str = option("perturb", custom="module:Class", common=True)
     """`perturb` (Sample Factory): some values are multiplied or divided by a uniform factor. `factors` (Jaderberg et
     al. 2017): each is multiplied by one of --pbt.factors. `multiply-or-divide` (IMPALA): each by 1.2. `resample`
     (Ray): each is drawn anew or else changed as by `factors`. `resample-all` (Orion): all are drawn anew, or else

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from pbt_rl.pbt.decisions import StateKey, Stop
+from pbt_rl.pbt.decisions import StateKey
 from pbt_rl.report.read import History
 
 
@@ -33,9 +33,7 @@ def label(key: StateKey) -> str:
 
 def members(history: History) -> list[dict[str, Any]]:
     """Return one record per member, in its last known state."""
-    stopped = {
-        t.decision.member: t.decision.reason for t in history.decisions if isinstance(t.decision, Stop)
-    }
+    stopped = {t.decision.member: t.decision.reason for t in history.decisions if t.change.stopped}
     records = []
     for member, node in history.last.items():
         points = history.curves[member]
@@ -84,7 +82,7 @@ def decisions(history: History) -> list[dict[str, Any]]:
             "seconds": taken.seconds,
             "frames": taken.frames,
             "member": taken.decision.member,
-            "decision": type(taken.decision).__name__.lower(),
+            "decision": taken.change.decision,
             "donor": getattr(taken.decision, "donor", ""),
             "donor_generation": getattr(taken.decision, "donor_generation", ""),
             "copy": getattr(taken.decision, "copy", ""),

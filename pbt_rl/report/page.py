@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from html import escape
 
-from pbt_rl.pbt.decisions import Continue, Stop
+from pbt_rl.pbt.changes import DecisionName
 from pbt_rl.pbt.search.hypertrick import expected_completion
 from pbt_rl.report.exports import members
 from pbt_rl.report.pictures import Picture
@@ -71,15 +71,14 @@ def facts(history: History) -> list[tuple[str, str]]:
         shown += [("best objective", f"{best:.4g}"), ("best member", f"{last[0]}")]
     trained = sum(points[-1].frames for points in history.curves.values() if points)
     shown += [("frames, all members", short(trained)), ("time", _duration(history.seconds))]
-    counts = Counter(type(t.decision).__name__ for t in history.decisions)
-    for kind, name in (
-        ("Replace", "replaced"),
-        ("Mutate", "mutated"),
-        ("Restart", "restarted"),
-        ("Stop", "stopped"),
-    ):
-        if counts[kind]:
-            shown.append((name, f"{counts[kind]}"))
+    counts = Counter(t.change.decision for t in history.decisions)
+    named: list[tuple[DecisionName, str]] = [
+        ("replace", "replaced"),
+        ("mutate", "mutated"),
+        ("restart", "restarted"),
+        ("stop", "stopped"),
+    ]
+    shown += [(name, f"{counts[kind]}") for kind, name in named if counts[kind]]
     if not history.is_search and history.moments:
         shown.append(("surviving founders", f"{history.moments[-1].founders} of {len(history.last)}"))
     if history.occupancy is not None:
@@ -148,20 +147,20 @@ def _cell(name: str, value: object) -> str:
 
 
 def _decisions(history: History) -> str:
-    changes = [t for t in history.decisions if not isinstance(t.decision, Continue)]
+    changes = [t for t in history.decisions if t.change.decision != "continue"]
     if not changes:
         return '<p class="none">No member was changed or stopped.</p>'
     lines = []
     for taken in changes[-LAST_DECISIONS:][::-1]:
         decision = taken.decision
         donor = getattr(decision, "donor", None)
-        kind = type(decision).__name__.lower() + (f" by {donor}" if donor is not None else "")
+        kind = taken.change.decision + (f" by {donor}" if donor is not None else "")
         objective = "-" if taken.objective is None else f"{taken.objective:.4g}"
         cells = (_duration(taken.seconds), short(taken.frames), f"{decision.member}", kind, objective)
         lines.append(
             f"<tr>{''.join(f'<td>{escape(c)}</td>' for c in cells)}<td class=text>{escape(decision.reason)}</td></tr>"
         )
-    counts = Counter("stopped" if isinstance(t.decision, Stop) else "changed" for t in changes)
+    counts = Counter("stopped" if t.change.stopped else "changed" for t in changes)
     title = " and ".join(f"{n} times a member was {kind}" for kind, n in sorted(counts.items()))
     more = (
         f"; the last {LAST_DECISIONS} are shown, all are in decisions.csv"

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from pbt_rl.errors import ConfigError
-from pbt_rl.pbt.decisions import Decision, Stop, decision_from_dict
+from pbt_rl.pbt.changes import Change, changes
+from pbt_rl.pbt.decisions import Decision, decision_from_dict
 from pbt_rl.pbt.lineage import Lineage, Node, mean
 from pbt_rl.record.folder import RunFolder
 from pbt_rl.record.journal import read_journal
@@ -59,6 +60,8 @@ class TakenDecision:
     seconds: float
     frames: int
     decision: Decision
+    change: Change
+    """What the decision did to its member."""
     objective: float | None
 
 
@@ -207,6 +210,7 @@ def read_events(name: str, events: Sequence[Mapping[str, Any]]) -> History:
     for event in events:
         kind, seconds = event["event"], event["time"] - began
         nodes = tuple(lineage.present(m) for m in lineage.members) if kind in ("round", "progress") else ()
+        generations = lineage.generations
         lineage.take(event)
         if kind not in ("round", "progress"):
             continue
@@ -217,7 +221,10 @@ def read_events(name: str, events: Sequence[Mapping[str, Any]]) -> History:
         if kind == "round":
             known = {p.member: p.objective for p in points}
             taken = [decision_from_dict(d) for d in event["decisions"]]
-            decisions += [TakenDecision(seconds, event["frames"], d, known.get(d.member)) for d in taken]
+            decisions += [
+                TakenDecision(seconds, event["frames"], decision, change, known.get(decision.member))
+                for decision, change in zip(taken, changes(taken, generations), strict=True)
+            ]
     total = end["time"] - began
     turns = _turns([e for e in events if e["event"] == "slot"], began, total)
     return History(
@@ -284,9 +291,7 @@ def _phases(decisions: Iterable[TakenDecision], turns: Sequence[Turn], total: fl
         member, reason = taken.decision.member, taken.decision.reason
         named = _PHASE.match(reason)
         number = int(named[1]) if named else None
-        if member in present and (
-            isinstance(taken.decision, Stop) or number not in (None, present[member][0])
-        ):
+        if member in present and (taken.change.stopped or number not in (None, present[member][0])):
             past, since = present.pop(member)
             outcome = "on" if named else "completed" if reason.startswith("completed") else "evicted"
             phases.append(Phase(member, past, since, taken.seconds, taken.objective, outcome))
