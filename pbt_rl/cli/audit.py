@@ -21,6 +21,6 @@ class AuditCommand:
 def run(arguments: list[str]) -> int:
     """Audit a run; returns 1 if a decision differs."""
     command = parse(AuditCommand, "pbt-rl audit", arguments)
-    from pbt_rl.run.audit import replay
+    from pbt_rl.run.audit import audit
 
-    return replay(command.run)
+    return audit(command.run)

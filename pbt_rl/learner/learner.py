@@ -64,7 +64,7 @@ Command = Edit | SlotChange | ExportMember | RememberMember | ForgetMember | Sav
 
 @dataclass(frozen=True)
 class LearnerSetup:
-    """What a learner is told. Descriptors are inherited."""
+    """The first message to a learner. Descriptors are inherited."""
 
     config: Config
     spec: EnvSpec
@@ -73,9 +73,9 @@ class LearnerSetup:
     values: list[Values]
     """Initial values of the members that hold this pack's slots at the start, in order."""
     mailbox_fds: tuple[int, ...]
-    """One a unit, actor by actor."""
+    """One per unit, actor by actor."""
     wake_fds: tuple[int, ...]
-    """One a unit: the eventfd of its actor."""
+    """One per unit: the eventfd of its actor."""
     ready_fd: int
     shaping_fd: int
     exchange_fd: int
@@ -162,10 +162,10 @@ class Learner:
     # -- loops ----------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Run as a child process, until the supervisor says stop."""
+        """Run as a child process, until the supervisor sends StopLearner."""
         if not self._on_policy:
             # Acting is many short operations. A trainer that comes back from a long one would otherwise wait for
-            # the interpreter up to 5 ms each time, since the other thread retakes it before anyone wakes up.
+            # the interpreter up to 5 ms each time, since the other thread retakes it before the trainer wakes up.
             sys.setswitchinterval(SWITCH_SECONDS)
             threading.Thread(target=self._train, daemon=True).start()
         listener = AdaptivePoller(self._setup.ready_fd, self._connection.fileno())
@@ -180,7 +180,7 @@ class Learner:
             self._waiting_seconds += time.monotonic() - began
 
     def turn(self) -> bool:
-        """Do what can be done now; say whether anything was."""
+        """Do what can be done now; return whether anything was done."""
         busy = self.sampler.serve()
         if self._on_policy:
             self.trainer.run_commands()
@@ -304,7 +304,7 @@ class Learner:
 
 
 def _pin(box: Mailbox) -> None:
-    """Tell CUDA that a mailbox is page-locked memory, so that copies from it need no staging."""
+    """Register a mailbox with CUDA as page-locked memory, so that copies from it need no staging."""
     address = ctypes.addressof(ctypes.c_char.from_buffer(box.memory))
     torch.cuda.cudart().cudaHostRegister(address, len(box.memory), 0)
 

@@ -1,4 +1,4 @@
-"""`pbt-rl replay RUN`: decide again what a recorded run decided, and compare bit for bit."""
+"""`pbt-rl audit RUN`: decide a recorded run again, and compare bit for bit."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from pbt_rl.run.resolved import value_table
 EXIT_OK, EXIT_DIFFERENT = 0, 1
 
 
-def replay(run: Path) -> int:
-    """Print how many rounds and decisions agree, or the first that does not; returns the exit code.
+def audit(run: Path) -> int:
+    """Print how many rounds and decisions agree, or the first that does not; return the exit code.
 
-    The environment is not needed: the journal says what shaping it has. Raises ConfigError where `run` is no run.
+    The environment is not needed: the journal holds its shaping. Raises ConfigError if `run` is no run.
     """
     config, events = _read(run)
     controller = build_controller(config, value_table(config, events[0]["spec"]["shaping"]), config.seed)
@@ -56,16 +56,16 @@ def _read(run: Path) -> tuple[Config, list[dict[str, Any]]]:
 
 def _described(mismatch: Mismatch, event: Mapping[str, Any]) -> str:
     pairs = zip_longest(mismatch.recorded, mismatch.decided)
-    recorded, replayed = next((a, b) for a, b in pairs if a != b)
+    recorded, decided = next((a, b) for a, b in pairs if a != b)
     where = "values at the start" if event["event"] == "initial" else f"round at {event['frames']:,} frames"
     lines = [f"first in line {mismatch.index + 1} of the journal, the {where}:"]
-    for said, one, other in (("recorded", recorded, replayed), ("decided again", replayed, recorded)):
-        lines.append(f"  {said}: {_differing(one, other)}")
+    for label, one, other in (("recorded", recorded, decided), ("decided again", decided, recorded)):
+        lines.append(f"  {label}: {_differing(one, other)}")
     return "\n".join(lines)
 
 
 def _differing(one: Any, other: Any) -> str:
-    """`one` in words; of two of a kind only what differs."""
+    """Describe `one`; if both are of a kind, only the parts that differ."""
     if one is None:
         return "nothing"
     if type(one) is not type(other):
@@ -81,7 +81,7 @@ def _flat(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _origin(start: Mapping[str, Any]) -> str:
-    """Say so if other code made the record: its decisions may then differ for a good reason."""
+    """Return a note if other code made the record, whose decisions may then differ for a good reason."""
     then, now = (start["versions"].get("pbt_rl"), start["git"]), (pbt_rl.__version__, git_version())
     if then == now:
         return ""

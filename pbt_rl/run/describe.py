@@ -1,16 +1,16 @@
-"""The plan of a run in words."""
+"""Describes the plan of a run in words, with notes on what its user may not have meant."""
 
 from __future__ import annotations
 
 from pbt_rl.run.resolved import ResolvedRun
 
 TURN_ROLLOUTS = 20
-"""A turn of fewer rollouts of every unit loses more than a share in so many of its frames."""
+"""Turns shorter than this many rollouts waste more than 1/20 of their frames."""
 
 
-def describe_plan(facts: ResolvedRun) -> list[str]:
-    """Say in words who will run where."""
-    spec, plan, config = facts.spec, facts.plan, facts.config
+def describe_plan(resolved: ResolvedRun) -> list[str]:
+    """Return lines that name the members, actors and threads of each device, and notes."""
+    spec, plan, config = resolved.spec, resolved.plan, resolved.config
     resident = sum(pack.slots for pack in plan.packs)
     turns = f" ({resident} resident at a time)" if resident < config.num_policies else ""
     first_line = (
@@ -26,16 +26,16 @@ def describe_plan(facts: ResolvedRun) -> list[str]:
             f"learner {number} on {pack.device}: members {_ids(pack.members)}"
             f"{'' if pack.slots == len(pack.members) else f' in {pack.slots} slot(s)'}; "
             f"{pack.actors} actors x {pack.units_per_actor} units x {pack.rows} rows "
-            f"({pack.envs_per_policy} a policy); batch {steps} steps a policy; {pack.threads} thread(s)"
+            f"({pack.envs_per_policy} per policy); batch {steps} steps per policy; {pack.threads} thread(s)"
         )
-    return [*lines, *_notes(facts)]
+    return [*lines, *_notes(resolved)]
 
 
-def _notes(facts: ResolvedRun) -> list[str]:
-    """What the user may not have meant."""
-    config, notes = facts.config, []
-    if facts.spec.seats > 1:
-        notes.append(_matchup_note(facts))
+def _notes(resolved: ResolvedRun) -> list[str]:
+    """Return hints at settings that defeat their purpose."""
+    config, notes = resolved.config, []
+    if resolved.spec.seats > 1:
+        notes.append(_matchup_note(resolved))
     pbt = config.controller in ("pbt", "mf-pbt") and config.pbt.enabled and config.num_policies > 1
     first_round = max(config.pbt.start_frames, config.pbt.period_frames)
     if pbt and first_round >= config.train_for_frames:
@@ -45,28 +45,28 @@ def _notes(facts: ResolvedRun) -> list[str]:
         )
     if config.searches:
         return notes
-    for pack in facts.plan.packs:
-        lost = pack.units * pack.envs_per_policy * config.learner.rollout * facts.spec.frame_skip
+    for pack in resolved.plan.packs:
+        lost = pack.units * pack.envs_per_policy * config.learner.rollout * resolved.spec.frame_skip
         if pack.slots < len(pack.members) and config.slot_frames < TURN_ROLLOUTS * lost:
             notes.append(
-                f"note: who leaves a slot loses its unfinished rollouts, up to {lost:,} frames, and a turn is "
+                f"note: a member that leaves its slot loses unfinished rollouts, up to {lost:,} frames, and a turn is "
                 f"{config.slot_frames:,}: raise --slot-frames"
             )
             break
     return notes
 
 
-def _matchup_note(facts: ResolvedRun) -> str:
-    """Who meets whom, in words."""
-    matchup, packs = facts.config.matchup, facts.plan.packs
+def _matchup_note(resolved: ResolvedRun) -> str:
+    """Describe the matchups."""
+    matchup, packs = resolved.config.matchup, resolved.plan.packs
     if matchup.scheme == "self" or all(pack.slots == 1 for pack in packs):
-        return "matchup: every member plays itself, so the objectives of a game that one wins and one loses say nothing"
+        return "matchup: every member plays itself, so objectives mean nothing in a game that one wins and one loses"
     limit = f", those of the same device ({len(packs)} devices)" if len(packs) > 1 else ""
     return f"matchup: {matchup.scheme} against the other members{limit}; members are ranked by {matchup.objective}"
 
 
 def _ids(members: tuple[int, ...]) -> str:
-    """All of them, or the first and the last of many."""
+    """List all ids, or the first and the last of many."""
     if len(members) <= 16:
         return ", ".join(map(str, members))
     return f"{', '.join(map(str, members[:3]))}, ... {members[-1]} ({len(members)})"

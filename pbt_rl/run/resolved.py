@@ -1,4 +1,4 @@
-"""A run's folder and its fixed facts: what is decided before any process starts."""
+"""A run before any process starts: its config, environment, plan and table of values."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pbt_rl.run.controllers import build_controller
 
 @dataclass(frozen=True)
 class ResolvedRun:
-    """All that follows from a config on a machine. Making it finds every mistake of the user's that can be found."""
+    """Everything that follows from a config on a machine. To make it finds the user's mistakes, as far as possible."""
 
     config: Config
     options: EnvOptions
@@ -44,7 +44,7 @@ class ResolvedRun:
 
 
 def value_table(config: Config, shaping: Mapping[str, float]) -> dict[str, HyperSpec]:
-    """Name -> spec of every value of a member. shaping: the environment's, with its defaults."""
+    """Return name -> spec of every value of a member. shaping: the environment's, with its defaults."""
     table = hyper_table(config.hypers) | shaping_table(shaping)
     rollout, unroll = float(config.learner.rollout), table["unroll"]
     table["unroll"] = dataclasses.replace(
@@ -54,17 +54,19 @@ def value_table(config: Config, shaping: Mapping[str, float]) -> dict[str, Hyper
 
 
 def _check_matchup(config: Config, spec: EnvSpec, plan: Plan) -> None:
-    """Whether members meet, where they are ranked by whom they beat. Raises ConfigError."""
+    """Check that members play each other if their games rank them. Raises ConfigError."""
     objective = config.matchup.objective
     if objective == "return":
         return
     if spec.seats == 1:
-        reason, remedy = f"{config.env} has one agent, and nobody to beat", "leave it out"
+        reason, remedy = f"{config.env} has one agent, without an opponent", "leave it out"
     elif len(plan.packs) > 1:
-        reason = f"members of different devices never meet, and there are {len(plan.packs)}"
+        reason = (
+            f"members of different devices never play each other, and there are {len(plan.packs)} devices"
+        )
         remedy = "use one device (--devices), or --matchup.objective return"
     elif plan.packs[0].slots == 1:
-        reason = "one policy is there at a time, and it plays itself"
+        reason = "one policy holds the only slot, and it plays itself"
         remedy = "use more policies (--num-policies, --slots), or --matchup.objective return"
     else:
         return

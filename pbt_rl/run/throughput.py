@@ -1,4 +1,4 @@
-"""How fast a run is and where its processors' time goes."""
+"""Frame rates of a run, and its busy processor time by stage."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Throughput:
         return 0.0 if self._training_since is None else self.seconds - self._training_since
 
     def note(self, frames: int, stage_seconds: Mapping[str, float]) -> None:
-        """Take in a report. frames: of the population, in total."""
+        """Add a report. frames: of the population, in total."""
         now = self.seconds
         if frames and self._training_since is None:
             self._training_since = now
@@ -42,7 +42,7 @@ class Throughput:
         _add(self._stages, stage_seconds)
 
     def take_stages(self, environment_seconds: float) -> dict[str, float]:
-        """Busy seconds by stage since the last call; those of the environments are told by the caller."""
+        """Return busy seconds by stage since the last call; the caller passes those of the environments."""
         stages, self._stages = self._stages, {}
         stages["environment"] = environment_seconds
         now = self.seconds
@@ -52,23 +52,23 @@ class Throughput:
         return stages
 
     def last_stretch(self) -> dict[str, float]:
-        """Busy seconds by stage over the last minute."""
+        """Return busy seconds by stage over the last minute."""
         total: dict[str, float] = {}
         for _, stages in self._stretch:
             _add(total, stages)
         return total
 
     def rate(self) -> float:
-        """Frames/s lately."""
+        """Return frames/s over the last seconds."""
         return self._rate_since(self._history[-1][0] - RATE_WINDOW_SECONDS)
 
     def steady_rate(self) -> float:
-        """Frames/s over the last three quarters of the time in which frames came."""
+        """Return frames/s over the last three quarters of the time since the first frames."""
         start = next((seconds for seconds, frames in self._history if frames > 0), 0.0)
         return self._rate_since(start + (self._history[-1][0] - start) / 4)
 
     def _rate_since(self, start_seconds: float) -> float:
-        """Frames/s from the first report at or after `start_seconds` to the last one."""
+        """Return frames/s from the first report at or after `start_seconds` to the last one."""
         index = bisect_left(self._history, start_seconds, key=lambda point: point[0])
         first = self._history[min(index, len(self._history) - 1)]
         last = self._history[-1]

@@ -137,7 +137,7 @@ def test_a_trained_member_is_evaluated_where_its_environment_lies(folder):
     ("fault", "said", "lines"),
     [
         ("reset", "RuntimeError: no level", None),
-        ("elsewhere", "is not the same each time that it is made", 1),
+        ("elsewhere", "differs each time that it is made", 1),
     ],
 )
 def test_a_bad_environment_ends_a_run_with_one_clear_error(folder, fault, said, lines):

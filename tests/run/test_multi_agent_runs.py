@@ -295,7 +295,7 @@ def test_rows_that_do_not_fill_the_seats(options, said):
         (
             "pettingzoo/tictactoe_v3",
             {"devices": "cpu,cpu"},
-            "members of different devices never meet, and there are 2",
+            "members of different devices never play each other, and there are 2",
         ),
     ],
 )
