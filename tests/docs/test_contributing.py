@@ -71,7 +71,8 @@ def events(folder, kind):
 
 
 def shown_in_tensorboard(folder, tag):
-    return any(tag.encode() in path.read_bytes() for path in folder.glob("events.out.*"))
+    whole = re.compile(re.escape(tag.encode()) + rb"(?!\w)")
+    return any(whole.search(path.read_bytes()) for path in folder.glob("events.out.*"))
 
 
 def test_the_sections_are_those_that_are_tested():
