@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pbt_rl.algos import models
+from pbt_rl.algos import encoders
 from pbt_rl.envs.base import LAST, ArraySpec, EnvSetupError
 from pbt_rl.envs.dmlab.cache import DIGEST_BYTES, STALE_SECONDS, LevelCache
 from pbt_rl.envs.dmlab.levels import ACTIONS, LEVELS
@@ -56,7 +56,7 @@ def test_action_sets():
 
 @pytest.mark.parametrize(("actions", "choices"), [("standard", 9), ("extended", 15)])
 def test_the_last_action_and_reward_are_seen_unless_one_does_not_want_it(actions, choices):
-    assert models.LAST == LAST
+    assert encoders.LAST == LAST
     spec = describe("rooms_watermaze", DmlabOptions(actions=actions))
     assert spec.obs[LAST] == ArraySpec((choices + 1,), "float32")
     assert normalized_obs(spec) == {}

@@ -113,7 +113,7 @@ def test_a_donor_that_changes_itself_is_remembered_first(desk):
 
 
 def test_a_member_that_copies_itself_needs_no_remembered_state(desk):
-    assert desk.enact(replace(0, 0)) == [(0, "edit", 0, "copy", 0, None)]
+    assert desk.enact(replace(0, 0)) == [(0, edit(0, "copy", 0, None))]
 
 
 def test_what_the_controller_remembers_is_kept_before_and_dropped_after(desk):

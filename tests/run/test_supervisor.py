@@ -11,7 +11,7 @@ from pbt_rl.cli.train import parse_train
 from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.errors import RunFailed
 from pbt_rl.plan import Machine
-from pbt_rl.record.folder import RunFolder, create_run_folder
+from pbt_rl.record.folder import create_run_folder
 from pbt_rl.run import supervisor as module
 from pbt_rl.run.fleet import ActorFailed, LearnerDied, Received
 from pbt_rl.run.resolved import ResolvedRun
@@ -109,7 +109,7 @@ def start(tmp_path, monkeypatch):
         config, folder = create_run_folder(config)
         fleet = FakeFleet(script)
         monkeypatch.setattr(module, "ProcessFleet", lambda *_: fleet)
-        supervisor = Supervisor(dataclasses.replace(resolved, config=config), RunFolder(folder))
+        supervisor = Supervisor(dataclasses.replace(resolved, config=config), folder)
         return fleet, supervisor.run
 
     return make
