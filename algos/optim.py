@@ -32,7 +32,7 @@ class Gradients:
     scale_G: Tensor
     """Multiplies the gradient; a policy whose scale is 0 is left untouched, moments included."""
     learning_rate_G: Tensor
-    updates_G: Tensor
+    steps_G: Tensor
     """float64, number of updates including this one, at least 1."""
 
 
@@ -49,7 +49,7 @@ class Optimizer:
 
 
 @finite_kernel
-def _adam_row(
+def _adam_policy(
     param: NDArray[np.float32],
     grad: NDArray[np.float32],
     mean: NDArray[np.float32],
@@ -72,7 +72,7 @@ def _adam_row(
 
 
 @finite_kernel
-def _rmsprop_row(
+def _rmsprop_policy(
     param: NDArray[np.float32],
     grad: NDArray[np.float32],
     square: NDArray[np.float32],
@@ -104,7 +104,7 @@ def adam(
     grad_GN: Tensor,
     mean_GN: Tensor,
     square_GN: Tensor,
-    updates_G: Tensor,
+    steps_G: Tensor,
     scale_G: Tensor,
     learning_rate_G: Tensor,
     beta1_G: Tensor,
@@ -112,18 +112,18 @@ def adam(
 ) -> None:
     """Step every policy by Adam, in place (Kingma & Ba 2015, Algorithm 1, with bias correction).
 
-    updates_G: float64, number of updates *including* this one. scale_G multiplies the gradient. All [G] hypers
+    steps_G: float64, number of optimiser steps *including* this one. scale_G multiplies the gradient. All [G] hypers
     are float32. Policies whose scale is 0 are left untouched, moments included.
     """
     # With a mutated beta the correction 1 - beta^t is that of the present beta: exact for a constant one.
-    correction1_G = 1 - beta1_G.double() ** updates_G
-    correction2_G = 1 - beta2_G.double() ** updates_G
+    correction1_G = 1 - beta1_G.double() ** steps_G
+    correction2_G = 1 - beta2_G.double() ** steps_G
     step_G = (learning_rate_G.double() / correction1_G).float()
     root_G = correction2_G.rsqrt().float()
     if param_GN.device.type == "cpu":
         for i in range(param_GN.shape[0]):
             if scale_G[i] > 0:
-                _adam_row(
+                _adam_policy(
                     param_GN[i].numpy(),
                     grad_GN[i].numpy(),
                     mean_GN[i].numpy(),
@@ -171,7 +171,7 @@ def rmsprop(
     if param_GN.device.type == "cpu":
         for i in range(param_GN.shape[0]):
             if scale_G[i] > 0:
-                _rmsprop_row(
+                _rmsprop_policy(
                     param_GN[i].numpy(),
                     grad_GN[i].numpy(),
                     square_GN[i].numpy(),
@@ -202,7 +202,7 @@ def rmsprop_torch(
 def _adam_step(g: Gradients, moments: list[Tensor], hypers: Mapping[str, Tensor]) -> None:
     mean, square = moments
     betas = (hypers["adam_beta1"], hypers["adam_beta2"])
-    adam(g.param_GN, g.grad_GN, mean, square, g.updates_G, g.scale_G, g.learning_rate_G, *betas)
+    adam(g.param_GN, g.grad_GN, mean, square, g.steps_G, g.scale_G, g.learning_rate_G, *betas)
 
 
 def _rmsprop_step(g: Gradients, moments: list[Tensor], hypers: Mapping[str, Tensor]) -> None:

@@ -49,7 +49,7 @@ class Pack:
         normalized_obs: Mapping[str, int],
         normalize_returns: bool,
     ) -> None:
-        self.num_policies, self.device, self.compute_dtype = num_policies, device, compute_dtype
+        self.num_policies, self.device = num_policies, device
         self.packing, self.optimizer = packing, optimizer
         self._make_net = make_net
         template = make_net()
@@ -74,13 +74,14 @@ class Pack:
         def zeros(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
             return torch.zeros((policies, *shape), dtype=dtype, device=self.device)
 
-        return {
-            "param": zeros(self._layout.size),
-            **{name: zeros(self._layout.size) for name in self.optimizer.moments},
-            "updates": zeros(dtype=torch.float64),
+        moments = {name: zeros(self._layout.size) for name in self.optimizer.moments}
+        rest = {
+            "optimizer_steps": zeros(dtype=torch.float64),
             "lr_factor": zeros() + 1,
             **self._normalizers.empty(zeros),
         }
+        assert not moments.keys() & {"param", *rest}, "a moment of the optimiser has the name of another part"
+        return {"param": zeros(self._layout.size), **moments, **rest}
 
     def _make_groups(self) -> list[Group]:
         alone = self.packing == "loop"
@@ -157,11 +158,11 @@ class Pack:
         scale_G = torch.where(active_G, scale_G, 0.0)
         rate_G = self.learning_rates(group, learning_rate_factor)
         with torch.no_grad():
-            state["updates"][span] += (scale_G > 0).double()
-            updates_G = state["updates"][span].clamp(min=1)
+            state["optimizer_steps"][span] += (scale_G > 0).double()
+            steps_G = state["optimizer_steps"][span].clamp(min=1)
             moments = [state[name][span] for name in self.optimizer.moments]
             self.optimizer.step(
-                Gradients(state["param"][span], grad, scale_G, rate_G, updates_G), moments, hypers
+                Gradients(state["param"][span], grad, scale_G, rate_G, steps_G), moments, hypers
             )
             grad.zero_()
             self.weights.refresh_working(span)

@@ -276,27 +276,27 @@ class Learner:
 
     def _report(self) -> None:
         self._next_report = time.monotonic() + REPORT_SECONDS
-        plan, tally, tallies = self._setup.plan, self.shared.sampling, self.shared.learning
-        episodes, games = tally.take()
-        with tallies.lock:
+        plan, sampling, learning = self._setup.plan, self.shared.sampling, self.shared.learning
+        episodes, games = sampling.take()
+        with learning.lock:
             members = [
                 MemberStats(
                     member=member,
-                    steps=tallies.steps[i],
-                    frames=int(tally.steps[i]) * self._setup.spec.frame_skip,
-                    updates=tallies.updates[i],
-                    values=tallies.take_means(i),
+                    steps=learning.steps[i],
+                    frames=int(sampling.steps[i]) * self._setup.spec.frame_skip,
+                    updates=learning.updates[i],
+                    values=learning.take_means(i),
                     generation=self.trainer.members.generations[member],
-                    broken=tallies.take_broken(i),
+                    broken=learning.take_broken(i),
                 )
                 for i, member in enumerate(plan.members)
             ]
             totals = {
-                "inference": tally.inference_seconds,
-                "learning": tallies.learning_seconds,
+                "inference": sampling.inference_seconds,
+                "learning": learning.learning_seconds,
                 "waiting": self._waiting_seconds,
             }
-            lag_max, discarded = tallies.lag_max, tallies.discarded
+            lag_max, discarded = learning.lag_max, learning.discarded
         stage_seconds = {k: v - self._reported.get(k, 0.0) for k, v in totals.items()}
         self._reported = totals
         report = LearnerReport(plan.device, members, episodes, stage_seconds, lag_max, discarded, games)

@@ -25,7 +25,7 @@ from pbt_rl.pbt.hypers import SHAPING, Values
 from pbt_rl.wire.messages import Applied, Edit, SlotChange
 from pbt_rl.wire.tables import ShapingTable
 
-OPTIMIZER_HYPERS = ("learning_rate", "max_grad_norm", *ADAM.hypers, *RMSPROP.hypers)
+OPTIMIZER_HYPERS = {"learning_rate", "max_grad_norm", *ADAM.hypers, *RMSPROP.hypers}
 State = Mapping[str, Tensor]
 
 
@@ -141,6 +141,7 @@ class PackMembers:
         self, slot: int | None, member: int, donor: int | None, began: float, donor_unchanged: bool
     ) -> Applied:
         milliseconds = (time.perf_counter() - began) * 1000
+        of_optimizer = OPTIMIZER_HYPERS | set(self._pack.optimizer.hypers)
         in_use = (
             {} if slot is None else {name: float(column[slot]) for name, column in self._pack.hypers.items()}
         )
@@ -149,8 +150,8 @@ class PackMembers:
             donor=donor,
             generation=self.generations[member],
             milliseconds=milliseconds,
-            in_optimizer={k: v for k, v in in_use.items() if k in OPTIMIZER_HYPERS},
-            in_loss={k: v for k, v in in_use.items() if k not in OPTIMIZER_HYPERS},
+            in_optimizer={k: v for k, v in in_use.items() if k in of_optimizer},
+            in_loss={k: v for k, v in in_use.items() if k not in of_optimizer},
             in_environment={} if slot is None else self._shaping.read(slot)[1],
             donor_unchanged=donor_unchanged,
             parked=slot is None,

@@ -2,10 +2,10 @@
 
     state                  written by                           read by
     PackState              trainer                              sampler, reports
-    SamplingCounts         sampler                              trainer, reports
+    SamplingCounts         sampler; reports take what finished  trainer, reports
     LearningCounts         trainer                              reports
     full rollouts          sampler appends, trainer takes
-    free buffers           both take and give
+    free buffers           sampler takes, trainer gives back
     state resets           trainer appends, sampler takes
 
 The sampler runs in the learner's main thread, and so do reports; the trainer runs in a thread of its own (async) or in

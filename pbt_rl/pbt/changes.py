@@ -57,7 +57,7 @@ class Change:
 
 
 def changes(decisions: Sequence[Decision], generations: Mapping[int, int]) -> list[Change]:
-    """Returns one change per decision, in their order.
+    """Return one change per decision, in their order.
 
     generations: before the comparison, of every member that a decision names as its member or as a present donor.
     """

@@ -122,13 +122,13 @@ class Controller(Protocol):
     """Decides which members change. Deterministic under its seed and the reports that it received."""
 
     def initial(self, num_members: int) -> list[Values]:
-        """Returns the values of the members at the start, in order of id. Called once, first."""
+        """Return the values of the members at the start, in order of id. Called once, first."""
 
     def observe(self, report: PopulationReport) -> list[Decision]:
-        """Returns the decisions, at most one per member. Called often; most of the time it returns none."""
+        """Return the decisions, at most one per member. Called often; most of the time it returns none."""
 
     def remembers(self) -> frozenset[StateKey]:
-        """Returns the states to keep in host memory, after a comparison.
+        """Return the states to keep in host memory, after a comparison.
 
         A key that was there before keeps its state from then. A new key must be a member's present generation; its
         state is the one before the decisions just made. States of all other keys are forgotten.
@@ -136,7 +136,7 @@ class Controller(Protocol):
 
 
 def decision_to_dict(decision: Decision) -> dict[str, Any]:
-    """Returns the fields of a decision, and its kind under "decision"."""
+    """Return the fields of a decision, and its kind under "decision"."""
     return {"decision": type(decision).__name__.lower(), **asdict(decision)}
 
 

@@ -147,16 +147,16 @@ class Lineage:
         return list(self._nodes.values())
 
     def children(self, key: StateKey) -> list[StateKey]:
-        """Returns the nodes whose weights came from this one, oldest first."""
+        """Return the nodes whose weights came from this one, oldest first."""
         return list(self._children.get(key, ()))
 
     def end_trained(self, key: StateKey) -> int:
-        """Returns the frames that the node's weights had been trained on when it was last measured."""
+        """Return the frames that the node's weights had been trained on when it was last measured."""
         node = self._nodes[key]
         return self._trained(node, node.own_frames)
 
     def line(self, key: StateKey) -> list[Node]:
-        """Returns the nodes from the fresh weights (the root) down to this one."""
+        """Return the nodes from the fresh weights (the root) down to this one."""
         node = self._nodes[key]
         line = [node]
         while node.parent is not None:
@@ -177,22 +177,22 @@ class Lineage:
         return dict(self._present.values())
 
     def present(self, member: int) -> Node:
-        """Returns the member's present node. KeyError for one that was stopped or never was."""
+        """Return the member's present node. KeyError for one that was stopped or never was."""
         return self._nodes[self._present[member]]
 
     def path(self, member: int) -> list[Node]:
-        """Returns all nodes of a member, stopped or not, oldest first."""
+        """Return all nodes of a member, stopped or not, oldest first."""
         path: list[Node] = []
         while (member, len(path)) in self._nodes:
             path.append(self._nodes[member, len(path)])
         return path
 
     def ancestry(self, member: int) -> list[Node]:
-        """Returns the nodes from the fresh weights (the root) down to the member's present one."""
+        """Return the nodes from the fresh weights (the root) down to the member's present one."""
         return self.line(self._present[member])
 
     def surviving_roots(self) -> set[StateKey]:
-        """Returns the roots of the members that have not been stopped.
+        """Return the roots of the members that have not been stopped.
 
         The set shrinks unless a restart adds a root, or a remembered state brings back one that was lost.
         """
@@ -200,6 +200,6 @@ class Lineage:
 
 
 def mean(objectives: Iterable[float]) -> float | None:
-    """Returns the mean of a window, None if it is empty; NaN and infinities carry over."""
+    """Return the mean of a window, None if it is empty; NaN and infinities carry over."""
     values = list(objectives)
     return sum(values) / len(values) if values else None

@@ -69,7 +69,7 @@ class MemberRecord:
             self.broken = False
 
     def report(self, rounds: int | None = None) -> MemberReport:
-        """Returns what the controller may know. rounds: the objectives to include at most; None: the whole window."""
+        """Return what the controller may know. rounds: the objectives to include at most; None: the whole window."""
         return MemberReport(
             member=self.id,
             frames=self.frames,

@@ -51,7 +51,7 @@ class ObjectiveWindow:
         return min(self._counts)
 
     def objectives(self, rounds: int | None = None) -> tuple[float, ...]:
-        """Returns one number per round, oldest first, for the newest `rounds` (None: all in the window).
+        """Return one number per round, oldest first, for the newest `rounds` (None: all in the window).
 
         Their mean is the objective: the mean over tasks of the mean of each task, cut off at the cap. The cut lowers
         all episodes of a task by the same amount, so that rounds keep their spread.
@@ -64,7 +64,7 @@ class ObjectiveWindow:
         return tuple(newest[0]) if len(newest) == 1 else tuple(map(mean, zip(*newest, strict=True)))
 
     def of_task(self, task: int) -> tuple[float, float, int] | None:
-        """Returns a task's mean objective and mean return in the window, uncapped, and its number of episodes.
+        """Return a task's mean objective and mean return in the window, uncapped, and its number of episodes.
 
         None without any episode.
         """
@@ -80,7 +80,7 @@ class ObjectiveWindow:
 
 
 def mean(values: Sequence[float]) -> float:
-    """Returns the mean; of a single value exactly that value. NaN if infinities cancel."""
+    """Return the mean; of a single value exactly that value. NaN if infinities cancel."""
     if not all(map(math.isfinite, values)):
         return sum(values) / len(values)
     return math.fsum(values) / len(values)

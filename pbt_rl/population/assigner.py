@@ -60,7 +60,7 @@ class SlotAssigner:
         return tuple(self._holders)
 
     def assign(self, candidates: Sequence[Candidate]) -> list[Handover]:
-        """Returns the handovers that are due now, in order of slot, and counts them as made."""
+        """Return the handovers that are due now, in order of slot, and counts them as made."""
         by_member = {c.member: c for c in candidates}
         resident = set(self._holders)
         waiting = deque(

@@ -122,14 +122,14 @@ class Dispatch:
                 self._send(self._pack_of[pending.edit.member], pending.edit)
 
     def applied(self, applied: Applied) -> Pending:
-        """Returns the edit that was applied, and sends the next ones."""
+        """Return the edit that was applied, and sends the next ones."""
         pending = self._sent.pop(applied.member)
         self._send_next()
         return pending
 
 
 def _changing_donors(changes: Sequence[Change]) -> set[int]:
-    """Returns the members whose present weights one change copies and another one changes."""
+    """Return the members whose present weights one change copies and another one changes."""
     changed = {c.member for c in changes if c.weights != "keep"}
     copied = [(c.member, c.weights_from) for c in changes if not c.remembered]
     return {source[0] for member, source in copied if source is not None and source[0] != member} & changed

@@ -43,7 +43,7 @@ class Matchmaker:
         self._played_PP = np.zeros((slots, slots), np.int64)
 
     def next(self, win_rate: Callable[[int, int], float]) -> NDArray[np.int64]:
-        """Returns the matchups of all units, [U, E, S].
+        """Return the matchups of all units, [U, E, S].
 
         win_rate: (slot, other slot) -> share of games that the first one wins.
         """
@@ -86,7 +86,7 @@ def hard_weight(win_rate: float, power: float) -> float:
 
 
 def make_games(slots: int, envs: int, seats: int, pick: Pick) -> list[list[int]]:
-    """Returns slots * envs / seats games in which every slot has `envs` seats.
+    """Return slots * envs / seats games in which every slot has `envs` seats.
 
     The slot with the most seats left opens a game, so that (in games of two) none is left over to play itself. A slot
     takes a second seat of a game only if no other slot has one left.
@@ -134,7 +134,7 @@ def even_out(games: list[list[int]], played_PP: NDArray[np.int64]) -> None:
 
 
 def games_to_rows(games: Sequence[Sequence[int]], slots: int, envs: int) -> NDArray[np.int64]:
-    """Returns [E, S] rows: those of a slot, slot * envs, slot * envs + 1, ..., in the order of its games."""
+    """Return [E, S] rows: those of a slot, slot * envs, slot * envs + 1, ..., in the order of its games."""
     given = [0] * slots
     rows = np.zeros((len(games), len(games[0])), np.int64)
     for e, game in enumerate(games):
@@ -146,7 +146,7 @@ def games_to_rows(games: Sequence[Sequence[int]], slots: int, envs: int) -> NDAr
 
 
 def games_between(row_UES: NDArray[np.int64], slots: int, envs: int) -> list[list[int]]:
-    """Returns [P, P]: the number of pairs of seats that slots p and q hold in the same environment; for the record."""
+    """Return [P, P]: the number of pairs of seats that slots p and q hold in the same environment; for the record."""
     count = np.zeros((slots, slots), np.int64)
     slot_GS = row_UES.reshape(-1, row_UES.shape[-1]) // envs
     for a in range(slot_GS.shape[1]):

@@ -73,7 +73,7 @@ class Member(MemberRecord):
             self.note_objective(score if self.judged_by == "win-rate" else elo)
 
     def view(self) -> MemberView:
-        """Returns what the displays show of the member."""
+        """Return what the displays show of the member."""
         stats = dict(self.stats)
         if self.recent:
             for name in ("raw_return", "shaped_return", "length_steps"):
@@ -205,7 +205,7 @@ class Population:
         return sum(self._discarded.values())
 
     def report(self) -> PopulationReport:
-        """Returns what the controller may know.
+        """Return what the controller may know.
 
         With tasks, all members are compared over equally many rounds: a mean over fewer would reach the cap more often.
         """
@@ -217,7 +217,7 @@ class Population:
         return PopulationReport(self.least_frames, tuple(m.report(rounds) for m in members))
 
     def views(self) -> list[MemberView]:
-        """Returns what the displays show, in order of id."""
+        """Return what the displays show, in order of id."""
         if self.ratings is not None:
             for member, elo, games in zip(self.members, self.ratings.elo, self.ratings.games, strict=True):
                 if games:

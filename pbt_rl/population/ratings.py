@@ -27,12 +27,12 @@ FORGET = 0.98
 
 
 def scores(objectives: Sequence[float], a: int, b: int) -> float:
-    """Returns the score of seat a against seat b: 1 for the higher objective, 1/2 for equal ones, else 0."""
+    """Return the score of seat a against seat b: 1 for the higher objective, 1/2 for equal ones, else 0."""
     return 0.5 if objectives[a] == objectives[b] else float(objectives[a] > objectives[b])
 
 
 def expected(own: float, other: float) -> float:
-    """Returns the expected score of the first of two ratings."""
+    """Return the expected score of the first of two ratings."""
     return float(1.0 / (1.0 + 10.0 ** ((other - own) / SCALE)))
 
 
@@ -79,7 +79,7 @@ class Ratings:
         self._played[one][other] = FORGET * self._played[one][other] + 1.0
 
     def win_rate(self, one: int, other: int) -> float:
-        """Returns the share of recent games that a member wins against another; 1/2 without any."""
+        """Return the share of recent games that a member wins against another; 1/2 without any."""
         return (self._won[one][other] + 0.5) / (self._played[one][other] + 1.0)
 
     def follow(self, changes: Iterable[Change], remembered: frozenset[StateKey]) -> None:

@@ -10,7 +10,7 @@ from pbt_rl.population.population import Member, Population
 from pbt_rl.wire.messages import SlotChange
 
 
-class PackMembers(Protocol):
+class PackSlots(Protocol):
     """The members that belong to a pack, and how many of them hold its slots at a time."""
 
     @property
@@ -31,18 +31,18 @@ class Slots:
 
     def __init__(
         self,
-        packs: Sequence[PackMembers],
+        packs: Sequence[PackSlots],
         population: Population,
         slot_frames: int | None,
         budget_frames: int | None,
     ) -> None:
         self._packs, self._population, self._budget = packs, population, budget_frames
-        self._slots = [SlotAssigner(len(p.members), p.slots, slot_frames) for p in packs]
+        self._assigners = [SlotAssigner(len(p.members), p.slots, slot_frames) for p in packs]
         self._idle_reports = [0] * len(packs)
         self._note_parked()
 
     def start(self) -> list[tuple[int, SlotChange]]:
-        """Returns (pack, slot change) for every slot that a member holds at the start."""
+        """Return (pack, slot change) for every slot that a member holds at the start."""
         return [
             (number, SlotChange(slot, None, member, 0, self._population.members[member].values))
             for number, pack in enumerate(self._packs)
@@ -50,15 +50,15 @@ class Slots:
         ]
 
     def members_of(self, pack: int) -> list[int | None]:
-        """Returns the member that holds each slot of a pack."""
+        """Return the member that holds each slot of a pack."""
         members = self._packs[pack].members
-        return [None if i is None else members[i] for i in self._slots[pack].holders]
+        return [None if i is None else members[i] for i in self._assigners[pack].holders]
 
     def assign(self) -> list[tuple[int, SlotChange]]:
         """Hand slots over; returns (pack, what its learner must do)."""
         moves = []
-        for number, (pack, slots) in enumerate(zip(self._packs, self._slots, strict=True)):
-            for handover in slots.assign(self._candidates(pack)):
+        for number, (pack, assigner) in enumerate(zip(self._packs, self._assigners, strict=True)):
+            for handover in assigner.assign(self._candidates(pack)):
                 leaves, enters = (
                     None if i is None else pack.members[i] for i in (handover.leaves, handover.enters)
                 )
@@ -74,11 +74,11 @@ class Slots:
         self._note_parked()
         return moves
 
-    def _candidates(self, pack: PackMembers) -> list[Candidate]:
+    def _candidates(self, pack: PackSlots) -> list[Candidate]:
         members = [(i, self._population.members[member]) for i, member in enumerate(pack.members)]
         return [Candidate(i, m.frames, self._limit(pack, m)) for i, m in members if not m.stopped]
 
-    def _limit(self, pack: PackMembers, member: Member) -> int | None:
+    def _limit(self, pack: PackSlots, member: Member) -> int | None:
         limits = [member.until_frames]
         if pack.slots < len(
             pack.members
@@ -87,9 +87,9 @@ class Slots:
         return min((limit for limit in limits if limit is not None), default=None)
 
     def _note_parked(self) -> None:
-        for pack, slots in zip(self._packs, self._slots, strict=True):
+        for pack, assigner in zip(self._packs, self._assigners, strict=True):
             for i, member in enumerate(pack.members):
-                self._population.members[member].parked = i not in slots.holders
+                self._population.members[member].parked = i not in assigner.holders
 
     # -- the end --------------------------------------------------------------------------------------------
 

@@ -66,13 +66,16 @@ class Comparisons:
         """No member may train any more."""
         return self._slots.stuck
 
-    def begin(self, start: Callable[[list[NDArray[np.int64]]], Fleet]) -> Fleet:
-        """Start the fleet with the first matchups, rows [U, E, S] of each pack."""
+    def first_matchups(self) -> list[NDArray[np.int64]]:
+        """Return the matchups that the run begins with, rows [U, E, S] of each pack, and record them."""
         matchups = self._matchups.make()
-        self._fleet = start(matchups)
         for pack, row_UES in enumerate(matchups):
             self._record_matchup(pack, 1, row_UES)
-        return self._fleet
+        return matchups
+
+    def begin(self, fleet: Fleet) -> None:
+        """Send decisions to this fleet from now on."""
+        self._fleet = fleet
 
     def _send(self, pack: int, message: ToLearner) -> None:
         assert self._fleet is not None

@@ -1,6 +1,6 @@
 """The fleet: every process of a run, and the anonymous memory between them.
 
-It starts processes, notices how they end, replaces them, and passes their messages on without reading them. In serial
+It starts processes, notices how they end, replaces them, and passes all messages but failures on unread. In serial
 mode the same setups run inline (`InlineFleet`), turn by turn in the supervisor's process.
 """
 

@@ -77,7 +77,7 @@ class Recorder:
         self._write("applied", **asdict(proof))
 
     def slot_held(self, pack: int, change: SlotChange) -> None:
-        """Record who holds a slot as the run begins."""
+        """Record who holds a slot from now on; shown on no display."""
         self._write("slot", pack=pack, slot=change.slot, leaves=change.leaves, enters=change.enters)
 
     def slot_changed(self, pack: int, change: SlotChange) -> None:

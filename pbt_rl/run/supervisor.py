@@ -60,7 +60,6 @@ PATIENCE_SECONDS = 0.1
 VIEW_SECONDS = 1.0
 PROGRESS_SECONDS = 10.0
 SAVE_SECONDS = 30.0
-EXIT_OK, EXIT_FAILED = 0, 1
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -104,7 +103,8 @@ class Supervisor:
         ended = "failed"
         try:
             kind = InlineFleet if self._config.mode == "serial" else ProcessFleet
-            fleet = self._comparisons.begin(lambda matchups: kind(self._resolved, self._initial, matchups))
+            fleet = kind(self._resolved, self._initial, self._comparisons.first_matchups())
+            self._comparisons.begin(fleet)
             ended = self._loop(fleet)
             self._save_best(fleet)
         except (RunFailed, EnvSetupError) as error:
@@ -117,7 +117,7 @@ class Supervisor:
                 signal.signal(number, handler)
         if failure is not None:
             raise failure
-        return EXIT_OK if self._signal is None else 128 + self._signal
+        return 0 if self._signal is None else 128 + self._signal
 
     def _loop(self, fleet: Fleet) -> str:
         while True:

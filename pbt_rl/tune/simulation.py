@@ -50,7 +50,7 @@ class Simulation:
     total_time: float
 
     def completion(self, frames: int) -> float:
-        """Returns alpha: the share of the work that was done, if all of it is `frames` for every member."""
+        """Return alpha: the share of the work that was done, if all of it is `frames` for every member."""
         return sum(self.frames) / (len(self.frames) * frames)
 
     @property
@@ -64,7 +64,7 @@ class Simulation:
         return self.busy_time / (self.slots * self.total_time) if self.total_time else 0.0
 
     def occupied(self, time: float) -> int:
-        """Returns the number of slots that train at this moment."""
+        """Return the number of slots that train at this moment."""
         return sum(stay.begin <= time < stay.end for stay in self.stays)
 
 
@@ -174,7 +174,7 @@ class _Simulator:
         return bool(decisions)
 
     def _trained_after(self, change: Change) -> int:
-        """Returns the frames of the member's weights after a change. A remembered state has those of its member now."""
+        """Return the frames of the member's weights after a change. A remembered state has those of its member now."""
         if change.weights_from is not None:
             return self._members[change.weights_from[0]].trained
         return 0 if change.weights == "fresh" else self._members[change.member].trained
@@ -267,7 +267,7 @@ def simulate(
 
 
 def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
-    """Returns the mean of independent values, and its standard error."""
+    """Return the mean of independent values, and its standard error."""
     mean = math.fsum(values) / len(values)
     if len(values) < 2:
         return mean, math.nan

@@ -158,7 +158,7 @@ class Training:
         self._carry_out(tasks)
 
     def _save(self, keys: Collection[StateKey]) -> dict[StateKey, Any]:
-        """Returns the pickled present states of these members, a Failure for each that is broken."""
+        """Return the pickled present states of these members, a Failure for each that is broken."""
         for member, generation in keys:
             assert self._members[member].generation == generation, "a state that was not remembered in time"
         whole = sorted(key for key in keys if not self._members[key[0]].broken)

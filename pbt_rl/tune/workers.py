@@ -36,10 +36,10 @@ class Member(Protocol):
         """Train for one step with these hyperparameters."""
 
     def evaluate(self) -> float:
-        """Returns the present objective; more is better. Must not change the member."""
+        """Return the present objective; more is better. Must not change the member."""
 
     def state(self) -> Any:
-        """Returns the whole state of the member, except for the hyperparameters. It must be picklable."""
+        """Return the whole state of the member, except for the hyperparameters. It must be picklable."""
 
     def load(self, state: Any) -> None:
         """Take over a state, of this member or of another one."""
@@ -116,7 +116,7 @@ class Worker:
         self._members: dict[int, Member] = {}
 
     def carry_out(self, task: Task) -> Any:
-        """Returns the result of a task, a Failure if the member's code raises."""
+        """Return the result of a task, a Failure if the member's code raises."""
         try:
             return self._carry_out(task)
         except Exception:  # noqa: BLE001 - the member is broken, the others are not
@@ -141,7 +141,7 @@ class Pool(Protocol):
     """Workers that carry out tasks; those of one member one after the other."""
 
     def carry_out(self, tasks: Sequence[Task]) -> list[Any]:
-        """Returns one result per task, in their order."""
+        """Return one result per task, in their order."""
 
     def close(self) -> None:
         """End all that was started."""
@@ -154,7 +154,7 @@ class LocalPool:
         self._worker = Worker(make)
 
     def carry_out(self, tasks: Sequence[Task]) -> list[Any]:
-        """Returns one result per task, in their order."""
+        """Return one result per task, in their order."""
         return [self._worker.carry_out(task) for task in tasks]
 
     def close(self) -> None:
@@ -189,7 +189,7 @@ class ProcessPool:
             raise
 
     def carry_out(self, tasks: Sequence[Task]) -> list[Any]:
-        """Returns one result per task, in their order. A worker has one task at a time, so that no pipe fills up."""
+        """Return one result per task, in their order. A worker has one task at a time, so that no pipe fills up."""
         queues: list[deque[tuple[int, Task]]] = [deque() for _ in self._children]
         for number, task in enumerate(tasks):
             queues[task.member % len(queues)].append((number, task))

@@ -112,7 +112,9 @@ class Child(Generic[SendT, ReceiveT]):
     def ending(self) -> ChildFailed:
         """Wait for the end; return the error that it sent, or how it ended."""
         ended = self.how_it_ended()
-        return self.failure or ChildFailed(ended, user_error=False)
+        if self.failure is None:
+            return ChildFailed(ended, user_error=False)
+        return self.failure if self.failure.text else ChildFailed(ended, self.failure.user_error)
 
     def end(self, patience_seconds: float) -> None:
         """Wait for the process, kill it if it takes longer, and release what belongs to it. Safe to call twice."""

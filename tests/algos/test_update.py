@@ -133,7 +133,7 @@ def test_minibatches_are_whole_columns_in_a_seeded_order(packing):
     assert same_bits(state_of(packs[0], 1), state_of(packs[1], 1))
     train(packs[2], [0, 1], settings())
     assert not same_bits(state_of(packs[0], 1), state_of(packs[2], 1))
-    assert packs[0].state["updates"].tolist() == [4.0, 4.0]
+    assert packs[0].state["optimizer_steps"].tolist() == [4.0, 4.0]
 
 
 def acting(algo_changes, name):
@@ -222,7 +222,7 @@ def test_reset_steps_change_nothing_whatever_they_hold(packing, value, changes):
         stats.append(learn(pack, batch_of(rollouts, 2), s))
     for p in range(2):
         assert same_bits(state_of(packs[0], p), state_of(packs[1], p))
-    assert packs[0].state["updates"].min() == s.epochs
+    assert packs[0].state["optimizer_steps"].min() == s.epochs
     for one, other in zip(*stats, strict=True):
         assert same_bits(one.values, other.values)
 
@@ -244,7 +244,7 @@ def test_an_outdated_rollout_changes_nothing_whatever_it_holds(packing, value, v
         learn(pack, batch_of(rollouts, 2, usable), settings(use_vtrace=vtrace))
     for p in range(2):
         assert same_bits(state_of(packs[0], p), state_of(packs[1], p))
-    assert packs[1].state["updates"].tolist() == [2.0, 2.0]
+    assert packs[1].state["optimizer_steps"].tolist() == [2.0, 2.0]
     everything = make_pack([H, H], packing=packing, core="lstm", normalize_obs=True)
     learn(everything, batch_of(make_rollouts([0, 1], state_size=16), 2), settings(use_vtrace=vtrace))
     assert not torch.equal(everything.state["param"][0], packs[0].state["param"][0])

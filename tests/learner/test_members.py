@@ -59,7 +59,7 @@ def test_a_parked_member_comes_back_bit_for_bit_in_whichever_slot(stand):
     stand.learn()
     stand.learn()
     assert not same(state(stand, 4), before), "it learns again"
-    assert state(stand, 4)["updates"] > before["updates"]
+    assert state(stand, 4)["optimizer_steps"] > before["optimizer_steps"]
 
 
 def test_fresh_weights_depend_on_who_not_on_when_or_where(stand):

@@ -61,7 +61,7 @@ def test_fresh_weights(stand):
     before = stand.state(1)
     stand.trainer.apply(edit(weights="fresh", donor=None))
     assert stand.changed(1, before)
-    assert stand.state(1)["updates"] == 0
+    assert stand.state(1)["optimizer_steps"] == 0
     assert stand.bench.shared.pack.weights_epoch.tolist() == [0, 1, 0]
 
 
@@ -112,7 +112,7 @@ def test_an_edit_between_two_steps_ends_the_batch_for_its_member():
         bench.pack.publish = publish
         assert done[1].donor_unchanged
         assert stand.bench.shared.learning.updates == [2, 2, 1, 0]
-        assert bench.pack.state["updates"].tolist() == [6.0, 6.0, 3.0], (
+        assert bench.pack.state["optimizer_steps"].tolist() == [6.0, 6.0, 3.0], (
             "policy 2 is policy 1 before its steps"
         )
 
