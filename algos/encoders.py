@@ -114,11 +114,16 @@ def _call_factory(path: str, obs_shapes: ObsShapes) -> nn.Module:
     module_name, _, factory_name = path.partition(":")
     try:
         factory = getattr(importlib.import_module(module_name), factory_name)
-    except (ImportError, AttributeError, ValueError) as error:
+    except Exception as error:  # the user's module may raise anything
         raise ValueError(
-            f"encoder {path!r} cannot be loaded: {error}. Write module:factory, as Python imports it"
+            f"encoder {path!r} cannot be loaded: {error!r}. Write module:factory, as Python imports it"
         ) from error
-    module = factory(obs_shapes) if callable(factory) else factory
+    try:
+        module = factory(obs_shapes) if callable(factory) else factory
+    except Exception as error:
+        raise ValueError(
+            f"encoder {path!r} raised {type(error).__name__} when it was made: {error}"
+        ) from error
     if not isinstance(module, nn.Module):
         raise ValueError(  # noqa: TRY004 - the user's option is wrong, not our call
             f"encoder {path!r} gave {type(module).__name__}: its factory must return a torch.nn.Module"

@@ -39,9 +39,9 @@ def load(name: str) -> Algorithm:
         found = getattr(
             importlib.import_module(f".{module}" if name in ALGORITHMS else module, __package__), attribute
         )
-    except (ImportError, AttributeError, ValueError) as error:
+    except Exception as error:  # the user's module may raise anything
         raise ValueError(
-            f"algorithm {name!r} cannot be loaded: {error}. Write module:OBJECT, as Python imports it"
+            f"algorithm {name!r} cannot be loaded: {error!r}. Write module:OBJECT, as Python imports it"
         ) from error
     if not isinstance(found, Algorithm):
         raise ValueError(  # noqa: TRY004 - the user's option is wrong, not our call

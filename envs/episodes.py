@@ -1,6 +1,7 @@
 """The accounts of running episodes: returns, lengths and shaping versions, kept alike by every unit.
 
-A unit calls `begin` when an episode starts on a row, `add` once per step and `write` at the end of the step.
+A unit calls `begin` when an episode starts on a row, `add` for every step of a row, and `write` before a step in which
+an episode ends is read.
 
 Axes: R rows.
 """
@@ -27,7 +28,7 @@ class EpisodeBook:
         self._shaping = shaping
 
     def begin(self, row: int) -> Mapping[str, float]:
-        """Start an episode on a row; returns the values of its shaping."""
+        """Start an episode on a row; return the values of its shaping."""
         self.shaping_version_R[row], values = self._shaping(row)
         self.raw_R[row] = self.shaped_R[row] = self.length_R[row] = 0
         return values

@@ -169,6 +169,7 @@ class MultiAgentUnit:
     def _begin(self, e: int, seed: int | None, out: StepArrays) -> None:
         for seat, row in enumerate(self._row_ES[e].tolist()):
             values = self._book.begin(row)
+            self._stats_R.pop(row, None)  # of an episode that was cut
             if self.spec.shaping:
                 self._tables[e].shape(seat, unflatten(values))
         scene = self._tables[e].begin(seed)

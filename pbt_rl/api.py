@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import reduce
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError, RunFailed
+from pbt_rl.options import as_type
 from pbt_rl.recipes import apply_recipe, environment_recipe
 
 
@@ -54,9 +56,10 @@ def make_config(**options: Any) -> Config:
     if not isinstance(env, str):
         raise ConfigError("env is missing: give it as family/name, such as atari/pong, or module:factory")
     start = Config(env=env)
-    for name in values:
+    for name, value in list(values.items()):
         if not _is_option(start, name):
             raise ConfigError(f"{name} is no option of Config; `pbt-rl train --help-all` lists them")
+        values[name] = _as_option(start, name, value)
     recipe = environment_recipe(env, values.get("env_option", ()))
     config: Config = apply_recipe(start, recipe | values)
     return config
@@ -72,6 +75,15 @@ def _dotted(options: Mapping[str, Any]) -> list[tuple[str, Any]]:
         else:
             found.append((name, value))
     return found
+
+
+def _as_option(config: Config, name: str, value: Any) -> Any:
+    *path, last = name.split(".")
+    holder = reduce(getattr, path, config)
+    try:
+        return as_type(get_type_hints(type(holder), include_extras=True)[last], value)
+    except ValueError as kind:
+        raise ConfigError(f"{name}={value!r} cannot be used: give {kind}") from None
 
 
 def _is_option(config: Config, name: str) -> bool:

@@ -17,10 +17,12 @@ several options are functions of the class that holds them all.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, Field, field, fields, is_dataclass
-from types import MappingProxyType
-from typing import Any
+from pathlib import Path
+from types import MappingProxyType, UnionType
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pbt_rl.errors import ConfigError
 
@@ -151,7 +153,42 @@ def _range(metadata: Mapping[str, Any]) -> str:
 def names_object(text: str) -> bool:
     """Whether a text has the form module:object."""
     module, _, name = text.partition(":")
-    return bool(module and name)
+    return bool(module and name) and not module.startswith(".")
+
+
+def as_type(hint: Any, value: Any) -> Any:
+    """Return a value in the type of an option: a list becomes a tuple, a text a path, a whole number a float.
+
+    Raises ValueError, whose text describes the type, for a value of another type.
+    """
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return as_type(arguments[0], value)
+    if origin is UnionType:  # X | None
+        return None if value is None else as_type(arguments[0], value)
+    if origin is Literal:
+        return _checked(value, value in arguments, f"one of {', '.join(map(str, arguments))}")
+    if origin is tuple:
+        if not isinstance(value, list | tuple):
+            raise ValueError("several, such as [1.2, 0.8]")
+        return tuple(as_type(arguments[0], x) for x in value)
+    if hint is Path:
+        return Path(_checked(value, isinstance(value, str | Path), "a path"))
+    if hint is float:
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        return float(_checked(value, number and abs(value) <= sys.float_info.max, "a finite number"))
+    if hint is int:
+        return _checked(value, isinstance(value, int) and not isinstance(value, bool), "a whole number")
+    if is_dataclass(hint):
+        raise ValueError("its options by name")
+    kinds = {bool: "true or false", str: "a text"}
+    return _checked(value, isinstance(value, hint), kinds[hint])
+
+
+def _checked(value: Any, fits: bool, kind: str) -> Any:
+    if not fits:
+        raise ValueError(kind)
+    return value
 
 
 def _text(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""Make a plan from a config and a machine: the place of each process, its rows and threads. Pure but `Machine.here`."""
+"""Make a plan from a config and a machine: devices, actors, rows and threads. Pure but `Machine.here`."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
         }
     ),
     # `pbt_rl/__init__.py`, the names for users.
-    "api": frozenset({"cli", "config", "envs", "errors", "play", "recipes", "record", "run", "tune"}),
+    "api": frozenset({"config", "envs", "errors", "options", "play", "recipes", "record", "run", "tune"}),
 }
 WITHOUT_TORCH = frozenset({"envs", "errors", "options", "pbt", "wire", "population", "tune", "report"})
 PURE = frozenset({"pbt"})

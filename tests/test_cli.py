@@ -173,7 +173,11 @@ def test_the_new_names_are_understood():
 
 
 def test_the_old_command_gives_the_new_one(pbt_rl):
-    assert pbt_rl("replay", "runs/x") == (EXIT_USER_ERROR, "", "pbt-rl: pbt-rl replay is now pbt-rl audit\n")
+    assert pbt_rl("replay", "runs/x") == (
+        EXIT_USER_ERROR,
+        "",
+        "pbt-rl: replay is now audit: pbt-rl audit RUN\n",
+    )
 
 
 def test_the_recipe_gives_defaults_and_the_command_line_wins():

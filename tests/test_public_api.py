@@ -2,6 +2,8 @@
 
 import inspect
 import json
+import re
+from pathlib import Path
 
 import pytest
 
@@ -87,3 +89,32 @@ def test_options_lie_over_the_recipe_as_on_the_command_line():
 def test_options_that_cannot_be_used(options, message):
     with pytest.raises(ConfigError, match=message):
         make_config(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"mode": "asynk"}, "mode='asynk' cannot be used: give one of async, sync, serial"),
+        ({"num_policies": "4"}, "num_policies='4' cannot be used: give a whole number"),
+        ({"num_policies": 2.5}, "num_policies=2.5 cannot be used: give a whole number"),
+        (
+            {"learner": {"lr_schedule": "nope"}},
+            "learner.lr_schedule='nope' cannot be used: give one of constant",
+        ),
+        ({"hypers": {"gamma": None}}, "hypers.gamma=None cannot be used: give a finite number"),
+        ({"learner": 3}, "learner=3 cannot be used: give its options by name"),
+        ({"name": 3}, "name=3 cannot be used: give a text"),
+        ({"pbt": {"factors": 1.2}}, "pbt.factors=1.2 cannot be used: give several"),
+        ({"figures": 1}, "figures=1 cannot be used: give true or false"),
+    ],
+)
+def test_a_value_of_another_type_is_one_clear_error(options, message):
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        make_config(env="toy/identity", **options)
+
+
+def test_values_take_the_types_of_their_options():
+    config = make_config(
+        env="toy/identity", out="there", pbt={"factors": [2, 0.5]}, train_for_seconds=3, name=None
+    )
+    assert (config.out, config.pbt.factors, config.train_for_seconds) == (Path("there"), (2.0, 0.5), 3.0)

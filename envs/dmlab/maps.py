@@ -37,7 +37,7 @@ def build_maps(levels: Sequence[str], options: DmlabOptions, steps: int, jobs: i
     _require(len(levels) > 0, "levels", "(none)", "give one or more, such as dmlab30")
     _require(options.level_seeds > 0, "level-seeds", options.level_seeds, "give 1 or more")
     _require(steps >= 0, "steps", steps, "give 0 or more")
-    _require(jobs > 0, "jobs", jobs, "give 1 or more, or 0 for one per core")
+    _require(jobs > 0, "jobs", jobs, "give 1 or more")
     for level in levels:
         probe(f"dmlab/{level}", EnvOptions(dmlab=options))
     _check_folder(options.cache_folder)

@@ -59,7 +59,9 @@ def main() -> None:
 
 def _module(command: str) -> str:
     if command in RENAMED_COMMANDS:
-        raise ConfigError(f"pbt-rl {command} is now pbt-rl {RENAMED_COMMANDS[command]}")
+        raise ConfigError(
+            f"{command} is now {RENAMED_COMMANDS[command]}: pbt-rl {RENAMED_COMMANDS[command]} RUN"
+        )
     if command not in COMMANDS:
         raise ConfigError(f"{command!r} is no command: use {', '.join(COMMANDS)} (pbt-rl --help)")
     return COMMANDS[command]

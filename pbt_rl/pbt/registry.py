@@ -179,10 +179,10 @@ def _sampling(search: SearchConfig) -> Sampling:
 CONTROLLERS: dict[str, ControllerEntry] = {
     "pbt": ControllerEntry(_pbt, ("pbt",)),
     "mf-pbt": ControllerEntry(_mf_pbt, ("pbt",)),
-    "hypertrick": ControllerEntry(_hypertrick, ("search",), searches=True),
-    "successive-halving": ControllerEntry(_successive_halving, ("search",), searches=True),
-    "hyperband": ControllerEntry(_hyperband, ("search",), searches=True),
-    "random": ControllerEntry(_random, ("search",), searches=True),
+    "hypertrick": ControllerEntry(_hypertrick, ("search", "pbt.min_episodes"), searches=True),
+    "successive-halving": ControllerEntry(_successive_halving, ("search", "pbt.min_episodes"), searches=True),
+    "hyperband": ControllerEntry(_hyperband, ("search", "pbt.min_episodes"), searches=True),
+    "random": ControllerEntry(_random, ("search", "pbt.min_episodes"), searches=True),
     "schedule": ControllerEntry(_schedule, ("schedule",), follows_a_run=True),
 }
 """Name -> controller. All of them read `--pbt.tune`, and all but the schedule `--pbt.min-episodes`."""

@@ -11,10 +11,10 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass, replace
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, get_origin, get_type_hints
 
 from pbt_rl.errors import ConfigError
-from pbt_rl.options import allowed, allows
+from pbt_rl.options import allowed, allows, as_type
 
 Rule = TypeVar("Rule")
 
@@ -43,25 +43,41 @@ def load(path: str, option: str) -> Any:
     module, _, name = path.partition(":")
     try:
         return getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(f"--{option} {path} cannot be loaded: {error}") from error
+    except Exception as error:  # the user's module may raise anything
+        raise ConfigError(
+            f"--{option} {path} cannot be loaded: {error!r}. Write module:name, as Python imports it"
+        ) from error
 
 
 def load_rule(
-    path: str, arguments: Sequence[object], method: str, entries: Sequence[str], options: tuple[str, str]
+    path: str,
+    arguments: Sequence[object],
+    methods: Sequence[str],
+    entries: Sequence[str],
+    options: tuple[str, str],
 ) -> Any:
     """Return a rule of the user's own class, `module:Class`.
 
-    arguments: its positional arguments. method: what a rule of its kind has. options: the names of the options that
+    arguments: its positional arguments. methods: of a rule of its kind. options: the names of the options that
     gave the path and the entries. Raises ConfigError if the class is no dataclass or does not take these arguments.
     """
     made = load(path, options[0])
-    if not (isinstance(made, type) and is_dataclass(made) and callable(getattr(made, method, None))):
+    usable = isinstance(made, type) and is_dataclass(made)
+    if not usable or not all(callable(getattr(made, method, None)) for method in methods):
+        remedy = f"give a dataclass that has the method{'s' * (len(methods) > 1)} {' and '.join(methods)}"
+        raise ConfigError(f"--{options[0]} {path} cannot be used: {remedy}")
+    taken = [f for f in fields(made) if f.init]
+    if len(taken) < len(arguments):
         raise ConfigError(
-            f"--{options[0]} {path} cannot be used: give a dataclass that has the method {method}"
+            f"--{options[0]} {path} cannot be used: its first field takes the specs of the tuned values"
         )
-    own = [f for f in fields(made) if f.init][len(arguments) :]
-    hints = get_type_hints(made)
+    own = taken[len(arguments) :]
+    try:
+        hints = get_type_hints(made)
+    except NameError as error:
+        raise ConfigError(
+            f"--{options[0]} {path} cannot be used: {error}; import the types of its fields at run time"
+        ) from error
     known = {f.name: (hints[f.name], f) for f in own if _can_be_set(hints[f.name])}
     direct = [entry for entry in entries if "." not in entry.partition("=")[0]]
     given = dict(_parsed(entry, known, options[1]) for entry in direct)
@@ -119,32 +135,10 @@ def _parsed(entry: str, known: dict[str, tuple[Any, Field[Any]]], option: str) -
         value = json.loads(text)
     except ValueError:
         value = text
-    value, kind = _fitted(hint, value)
-    if value is None:
-        raise ConfigError(f"--{option} {entry} cannot be used: give {kind}")
+    try:
+        value = as_type(hint, value)
+    except ValueError as kind:
+        raise ConfigError(f"--{option} {entry} cannot be used: give {kind}") from None
     if not allows(f.metadata, value):
         raise ConfigError(f"--{option} {entry} cannot be used: give {allowed(f.metadata, value)}")
     return name, value
-
-
-def _fitted(hint: Any, value: Any) -> tuple[Any, str]:
-    """The value as the type that a field has, None if it is of another; and the type in words."""
-    if get_origin(hint) is Literal:
-        names = get_args(hint)
-        return value if value in names else None, f"one of {', '.join(map(str, names))}"
-    if hint is bool:
-        return value if isinstance(value, bool) else None, "true or false"
-    if hint is int:
-        return value if isinstance(value, int) and not isinstance(value, bool) else None, "a whole number"
-    if hint is float:
-        return _number(value), "a number"
-    if hint is str:
-        return value if isinstance(value, str) else None, "a text"
-    numbers = [_number(x) for x in value] if isinstance(value, list) else [None]
-    return None if None in numbers or not numbers else tuple(numbers), "numbers such as [1.2,0.8]"
-
-
-def _number(value: Any) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        return None
-    return float(value)

@@ -32,5 +32,5 @@ class MatchupConfig:
             self.scheme != "self" or self.objective == "return",
             "matchup.objective",
             self.objective,
-            "with --matchup.scheme self members never meet: use another scheme, or the objective return",
+            "with --matchup.scheme self members never play each other: use another scheme, or the objective return",
         )

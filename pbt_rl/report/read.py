@@ -210,7 +210,7 @@ def read_events(name: str, events: Sequence[Mapping[str, Any]]) -> History:
     for event in events:
         kind, seconds = event["event"], event["time"] - began
         nodes = tuple(lineage.present(m) for m in lineage.members) if kind in ("round", "progress") else ()
-        generations = lineage.generations
+        generations = lineage.generations if kind == "round" else {}
         lineage.take(event)
         if kind not in ("round", "progress"):
             continue

@@ -51,7 +51,8 @@ def occupancy(history: History) -> Drawn:
 
 def _colours(history: History) -> list[str]:
     """Return a colour per phase of a search, else per member."""
-    count = 1 + max((p.number for p in history.phases), default=max(history.last))
+    members = (*history.last, *(turn.member for turn in history.turns))
+    count = 1 + max((p.number for p in history.phases), default=max(members))
     shares = [number / max(count - 1, 1) for number in range(count)]
     if history.is_search:
         return [to_hex(mpl.colormaps["viridis_r"](0.08 + 0.92 * share)) for share in shares]

@@ -41,5 +41,9 @@ def _recorded(run: str) -> Sequence[Mapping[str, Any]]:
     require(run != "", "schedule.run", repr(run), "give the folder of a recorded run")
     try:
         return read_journal(Path(run) / "journal.jsonl")
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise ConfigError(
+            f"--schedule.run {run} cannot be used: {error.strerror}; give the folder of a recorded run"
+        ) from error
+    except ValueError as error:
         raise ConfigError(f"--schedule.run {run} cannot be used: {error}") from error

@@ -1,7 +1,7 @@
 """A simulator in virtual time: any controller, with any number of slots, over members that only pretend to train.
 
 loop      takes the chunks that end next (all that end at the same moment), passes the controller one report,
-          applies its decisions, lets `SlotAssigner` fill the slots, and starts the chunks of residents that may train
+          applies its decisions, lets `SlotAssigner` fill the slots, and starts the chunks of holders that may train
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ def test_registered_algorithms_are_loaded_by_name():
         ("dqn", "algorithm 'dqn' is unknown: use one of appo, a3c, or module:OBJECT"),
         (
             "no_such_module:X",
-            "algorithm 'no_such_module:X' cannot be loaded: No module named 'no_such_module'",
+            "algorithm 'no_such_module:X' cannot be loaded: ModuleNotFoundError",
         ),
         ("tests.helpers.third_algorithm:DQN", "has no attribute 'DQN'"),
         (":X", "cannot be loaded"),

@@ -70,7 +70,11 @@ def test_an_episode_ends_then_the_next_step_resets_and_ignores_its_action():
     assert not any((out.terminated[0], out.truncated[0], out.episode_done[0]))
     assert env.actions == [1, 1]
     step(unit, out, 0)
-    assert (out.first[0], out.reward[0], out.raw_return[0], out.length[0]) == (False, 1.0, 1.0, 1)
+    assert (out.first[0], out.reward[0], out.episode_done[0]) == (False, 1.0, False)
+    step(unit, out, 0)
+    assert (out.episode_done[0], out.raw_return[0], out.length[0]) == (True, 3.0, 2), (
+        "nothing of the first is left"
+    )
 
 
 def test_truncation_is_kept_apart_from_termination():
@@ -133,14 +137,16 @@ def test_shaping_takes_effect_at_the_next_episode_only():
     now = {"answer": (1, {"bait": 2.0})}
     unit, out = unit_of(env, shaping=lambda _row: now["answer"])
     step(unit, out, 4)
-    assert (out.reward[0], out.shaping_version[0]) == (2.0, 1)
+    assert out.reward[0] == 2.0
     now["answer"] = (2, {"bait": 3.0})
     step(unit, out, 4)
     assert (out.reward[0], out.shaping_version[0], out.episode_done[0]) == (2.0, 1, True)
     step(unit, out, 4)
     assert out.first[0]
     step(unit, out, 4)
-    assert (out.reward[0], out.shaping_version[0]) == (3.0, 2)
+    assert out.reward[0] == 3.0
+    step(unit, out, 4)
+    assert (out.shaping_version[0], out.episode_done[0]) == (2, True)
 
 
 def test_shaping_is_found_below_wrappers_and_given_nested_for_agent_0():

@@ -62,6 +62,10 @@ def test_a_next_step_vector_equals_single_environments():
     for row in range(3):
         trace = many["obs"][:, row], many["action"][:, row, 0], many["first"][:, row]
         assert counting_errors(*trace) == []
+    done = one["episode_done"]
+    assert done.any()
+    for name in ("objective", "raw_return", "shaped_return", "length", "shaping_version"):  # valid there only
+        assert np.array_equal(many.pop(name)[done], one[name][done]), name
     for name in set(many) - {"obs"}:
         equal_nan = {"equal_nan": True} if many[name].dtype.kind == "f" else {}
         assert np.array_equal(many[name], one[name], **equal_nan), name

@@ -1,5 +1,6 @@
 """An exploit rule and an explore rule in one file, chosen by name: `--pbt.exploit module:Class`."""
 
+import re
 from dataclasses import dataclass, field, replace
 from random import Random
 
@@ -99,7 +100,7 @@ def test_their_fields_are_saved():
     ("options", "message"),
     [
         ({"exploit": f"{HERE}:Nothing"}, r"--pbt.exploit .*:Nothing cannot be loaded: .*no attribute"),
-        ({"exploit": "nowhere:Rule"}, "--pbt.exploit nowhere:Rule cannot be loaded: No module"),
+        ({"exploit": "nowhere:Rule"}, "--pbt.exploit nowhere:Rule cannot be loaded: .*No module"),
         ({"exploit": f"{HERE}:NoDataclass"}, "give a dataclass that has the method select"),
         ({"exploit": f"{HERE}:Doubled"}, "give a dataclass that has the method select"),
         ({"explore_option": ()}, "set accelerates with --pbt.explore-option accelerates=VALUE"),
@@ -128,3 +129,50 @@ def test_a_users_rule_goes_with_mf_pbt():
     values = controller.initial(8)
     members = [member(i, (float(Random(i).random()),), values=v) for i, v in enumerate(values)]
     assert len(controller.observe(report(100, members))) == 8
+
+
+@dataclass
+class Untaken:
+    """An explore rule that takes no specs."""
+
+    def initial(self, values, rng):
+        return dict(values)
+
+    mutate = initial
+
+
+@dataclass
+class Halves:
+    """An explore rule without `initial`."""
+
+    tuned: dict[str, HyperSpec]
+
+    def mutate(self, values, rng):
+        return dict(values)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"exploit": "raises_on_import:Rule"}, "cannot be loaded: ZeroDivisionError"),
+        ({"exploit": "not_python:Rule"}, "cannot be loaded: SyntaxError"),
+        (
+            {"exploit": "late_types:Rule"},
+            "'Mapping' is not defined; import the types of its fields at run time",
+        ),
+        ({"explore": f"{HERE}:Untaken"}, "its first field takes the specs of the tuned values"),
+        ({"explore": f"{HERE}:Halves"}, "give a dataclass that has the methods initial and mutate"),
+        ({"custom_explore": "os:path"}, "give a function of"),
+        ({"explore_option": ("factor_min=9",)}, "give at most factor_max, 1.5"),
+        ({"exploit_option": (f"gap.relative=1{'0' * 400}",)}, "give a finite number"),
+    ],
+)
+def test_what_cannot_be_used_is_one_clear_error(options, message, tmp_path, monkeypatch):
+    rule = "from dataclasses import dataclass\n{}@dataclass\nclass Rule:\n    a: {} = 1\n    def select(self): ...\n"
+    (tmp_path / "raises_on_import.py").write_text("1 / 0\n")
+    (tmp_path / "not_python.py").write_text("def (\n")
+    late = "from __future__ import annotations\n" + rule.format("", "Mapping[str, int]")
+    (tmp_path / "late_types.py").write_text(late)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        build(PbtConfig(**options), TABLE, 0)

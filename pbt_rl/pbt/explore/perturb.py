@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from random import Random
 
+from pbt_rl.errors import require
 from pbt_rl.pbt.explore.moves import Categories, move_choice, move_each, perturb
 from pbt_rl.pbt.hypers import HyperSpec, Values
 from pbt_rl.pbt.settings import within
@@ -27,6 +28,14 @@ class Perturb:
     factor_max: float = field(metadata=within(1))
     reset_probability: float = field(default=0.0, metadata=within(0, 1))
     categories: Categories = "uniform"
+
+    def __post_init__(self) -> None:
+        require(
+            self.factor_max >= self.factor_min,
+            "pbt.explore-option",
+            f"factor_min={self.factor_min:g}",
+            f"give at most factor_max, {self.factor_max:g}",
+        )
 
     def initial(self, values: Values, rng: Random) -> Values:
         """Change every tuned value once, by a squared factor: members start apart, around the defaults."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pbt_rl.errors import require
 from pbt_rl.pbt.explore.base import Explore
 from pbt_rl.pbt.explore.custom import CustomExplore
 from pbt_rl.pbt.explore.factors import MultiplyOrDivide, PerturbFactors
@@ -89,11 +90,12 @@ def build_explore(pbt: PbtConfig, table: Specs) -> Explore:
     tuned = {name: spec for name, spec in table.items() if spec.tuned}
     if ":" in pbt.explore:
         names = "pbt.explore", "pbt.explore-option"
-        rule: Explore = load_rule(pbt.explore, (tuned,), "mutate", pbt.explore_option, names)
+        rule: Explore = load_rule(pbt.explore, (tuned,), ("initial", "mutate"), pbt.explore_option, names)
     else:
         built = EXPLORE_RULES[pbt.explore].build(pbt, tuned)
         rule = with_settings(built, pbt.explore_option, "pbt.explore-option")
     if not pbt.custom_explore:
         return rule
     function = load(pbt.custom_explore, "pbt.custom-explore")
+    require(callable(function), "pbt.custom-explore", pbt.custom_explore, "give a function of (values, rng)")
     return ExplorePipeline((rule, CustomExplore(function, table)), until_change=False)
