@@ -82,5 +82,5 @@ def test_equal_seeds_make_equal_matchups_and_seats_are_mixed():
 
 
 def test_mistakes_are_refused():
-    with pytest.raises(ConfigError, match="members never meet"):
+    with pytest.raises(ConfigError, match="members never play each other"):
         MatchupConfig(scheme="self", objective="elo")
