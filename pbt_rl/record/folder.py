@@ -152,7 +152,7 @@ def to_json(config: Config) -> dict[str, Any]:
 
 def config_from_json(data: dict[str, Any]) -> Config:
     """Rebuild the config of a run. Raises ConfigError for anything that is not one."""
-    return _rebuild(Config, data)  # type: ignore[no-any-return]
+    return _rebuild(Config, data)  # type: ignore[no-any-return]  # it builds the class that it is given
 
 
 def _rebuild(kind: type[Any], data: dict[str, Any]) -> Any:
