@@ -257,9 +257,19 @@ class Pack:
         """Normalisers of a state that `export_member` returned."""
         return of_normalizers(state)
 
-    def member_bytes(self) -> int:
-        """Size of one member's state."""
-        return sum(stacked[0].numel() * stacked.element_size() for stacked in self.state.values())
+    def parameter_places(self) -> tuple[tuple[str, int, tuple[int, ...]], ...]:
+        """Name in the network's `state_dict`, offset in a policy's flat vector and shape of every parameter."""
+        layout = self._layout
+        return tuple(
+            (f"{part}.{segment.name}", segment.start, segment.shape)
+            for part, segments in (("body", layout.body), ("heads", layout.heads))
+            for segment in segments
+        )
+
+    @property
+    def parameter_count(self) -> int:
+        """Numbers in a policy's flat vector, those between the parameters included."""
+        return self._layout.size
 
     def _refresh(self, slot: int) -> None:
         self.weights.refresh_working(slice(slot, slot + 1))

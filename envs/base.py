@@ -221,6 +221,20 @@ class Unit(Protocol):
 
 
 @runtime_checkable
+class SavesState(Protocol):
+    """Optional, for environments and units: the whole state as JSON types, from which another object continues.
+
+    A serial run of such environments is resumed as if it had not been interrupted; others begin new episodes.
+    """
+
+    def save_state(self) -> dict[str, Any] | None:
+        """Return the state between two steps, random generators included; None if it cannot be saved."""
+
+    def restore_state(self, state: dict[str, Any]) -> None:
+        """Continue from a state that `save_state` returned."""
+
+
+@runtime_checkable
 class _HasProcesses(Protocol):
     def cpu_ns(self) -> int: ...
 

@@ -17,6 +17,9 @@ from numpy.typing import NDArray
 from .base import ShapingSource, StepArrays
 
 
+_ACCOUNTS = ("raw_R", "shaped_R", "length_R", "shaping_version_R")
+
+
 class EpisodeBook:
     """Sums over the running episode of each row, and the version of the shaping that is in force in it."""
 
@@ -32,6 +35,15 @@ class EpisodeBook:
         self.shaping_version_R[row], values = self._shaping(row)
         self.raw_R[row] = self.shaped_R[row] = self.length_R[row] = 0
         return values
+
+    def save_state(self) -> dict[str, Any]:
+        """Return the accounts as JSON types."""
+        return {name: getattr(self, name).tolist() for name in _ACCOUNTS}
+
+    def restore_state(self, state: Mapping[str, Any]) -> None:
+        """Continue from what `save_state` returned."""
+        for name in _ACCOUNTS:
+            getattr(self, name)[:] = state[name]
 
     def add(
         self,

@@ -18,7 +18,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import time_limit as time_limits
-from .base import ACTION_MASK, EnvSetupError, EnvSpec, ShapingSource, StepArrays, training_info, write_stats
+from .base import (
+    ACTION_MASK,
+    EnvSetupError,
+    EnvSpec,
+    SavesState,
+    ShapingSource,
+    StepArrays,
+    training_info,
+    write_stats,
+)
 from .episodes import EpisodeBook
 from .family import EnvOptions, keywords_backend
 from .film import Picture
@@ -117,6 +126,26 @@ class GymUnit:
                 else:
                     self._advance(row, one, out)
             self._write(out)
+
+    def save_state(self) -> dict[str, Any] | None:
+        """See `SavesState`. None unless every environment saves its state, and none is hidden in a wrapper."""
+        states = [env.save_state() if isinstance(env, SavesState) else None for env in self._envs]
+        if None in states:
+            return None
+        return {
+            "envs": states,
+            "book": self._book.save_state(),
+            "ended": list(self._ended),
+            "seeds": self._seeds,
+        }
+
+    def restore_state(self, state: dict[str, Any]) -> None:
+        """See `SavesState`. What the last step was is not needed: it was delivered."""
+        for env, saved in zip(self._envs, state["envs"], strict=True):
+            assert isinstance(env, SavesState)
+            env.restore_state(saved)
+        self._book.restore_state(state["book"])
+        self._ended, self._seeds = list(state["ended"]), state["seeds"]
 
     def close(self) -> None:
         """Close every environment once."""

@@ -88,10 +88,10 @@ class LearnerConfig:
     """Discard (and count) rollouts that began more than this many updates ago."""
     precision: Literal["auto", "bf16", "float32"] = "auto"
     """Arithmetic of encoder and core; master weights are float32. auto: bf16 if the device is fast at it."""
-    packing: Literal["auto", "loop", "vmap"] = "auto"
+    packing: Literal["auto", "loop", "vmap"] = option("auto", may_change=True)
     """How the policies of a device are computed: one after another (loop) or all in one call (vmap). auto: vmap on a
     GPU, and on a CPU for four or more policies that see no images through a built-in encoder; else loop."""
-    threads: int = option(0, at_least=0, zero="planned")
+    threads: int = option(0, at_least=0, zero="planned", may_change=True)
     """CPU threads of one learner's arithmetic."""
 
 
@@ -113,7 +113,7 @@ class Config:
     mode: Literal["async", "sync", "serial"] = option("async", common=True)
     """async: acting never waits for learning. sync: sample, then learn. serial: sync in one process,
     bit-reproducible under --seed."""
-    devices: str = option("auto", common=True)
+    devices: str = option("auto", common=True, may_change=True)
     """Devices, one learner process each: auto, or a comma-separated list such as `cpu,cpu` or `cuda:0,cuda:1`."""
     seed: int = option(0, at_least=0, common=True)
     """Seed of weights, actions, environments and controller."""
@@ -124,43 +124,49 @@ class Config:
         common=True,
     )
     """Name of the run and of its folder. None: made from the environment and the time."""
-    out: Path = option(Path("runs"), common=True)
+    out: Path = option(Path("runs"), common=True, may_change=True)
     """Folder that holds the runs."""
-    overwrite: bool = option(False, common=True)
-    """Delete an existing run of the same name first."""
-    figures: bool = True
+    overwrite: bool = option(False, common=True, may_change=True)
+    """Begin anew where a run of the same name exists, and delete that one once the new one trains."""
+    resume: bool = option(True, common=True, may_change=True)
+    """Continue a run of the same name; with --resume no that is an error."""
+    figures: bool = option(True, may_change=True)
     """Draw figures of the population for TensorBoard, at most once per minute, in a process of the lowest priority."""
-    train_for_frames: int = option(100_000_000, at_least=1, common=True)
+    train_for_frames: int = option(100_000_000, at_least=1, common=True, may_change=True)
     """Stop when every member has trained on this many emulator frames."""
-    train_for_seconds: float = option(0.0, at_least=0, zero="no limit", common=True)
+    train_for_seconds: float = option(0.0, at_least=0, zero="no limit", common=True, may_change=True)
     """Stop after this many seconds."""
-    actors: int = option(0, at_least=0, zero="planned", common=True)
+    actors: int = option(0, at_least=0, zero="planned", common=True, may_change=True)
     """Actor processes, planned from the machine's cores."""
-    units_per_actor: int = option(2, at_least=1)
+    units_per_actor: int = option(2, at_least=1, may_change=True)
     """Vector environments per actor, which steps one while the others wait for actions."""
-    envs_per_unit: int = option(0, at_least=0, zero="planned", common=True)
+    envs_per_unit: int = option(0, at_least=0, zero="planned", common=True, may_change=True)
     """Environments of each policy in one unit (b)."""
     decorrelate_steps: int = option(0, at_least=0, zero="off")
     """Let each unit play random actions first, each for another number of steps below this, so that units do not run in
     phase. If all episodes have the same length, give that length."""
-    actor_timeout_seconds: float = option(60.0, above=0)
+    actor_timeout_seconds: float = option(60.0, above=0, may_change=True)
     """Restart an actor that has work and answers nothing for this long."""
-    max_actor_restarts: int = option(20, at_least=0)
+    max_actor_restarts: int = option(20, at_least=0, may_change=True)
     """End the run with an error after this many restarts of actors."""
-    save_every_frames: int = option(0, at_least=0, zero="never", common=True)
-    """Save the weights of the best member whenever every member has trained on this many more frames, under
-    checkpoints/at_FRAMES (they are always saved at the end). `pbt-rl eval RUN --against RUN@FRAMES` plays against
-    them."""
-    slots: int = option(0, at_least=0, zero="all", common=True)
+    save_every_seconds: float = option(120.0, at_least=0, zero="only at the end", common=True, may_change=True)
+    """Save the whole run this often, under checkpoints/. `pbt-rl resume RUN` continues from the last checkpoint. A run is
+    saved at its end in any case."""
+    save_every_frames: int = option(0, at_least=0, zero="never", common=True, may_change=True)
+    """Save the run, too, whenever every member has trained on this many more frames, and keep those checkpoints for
+    ever, as checkpoints/at_FRAMES: `pbt-rl eval RUN --at FRAMES`."""
+    keep_checkpoints: int = option(2, at_least=1, may_change=True)
+    """Other checkpoints to keep: the newest ones."""
+    slots: int = option(0, at_least=0, zero="all", common=True, may_change=True)
     """Policies on the devices at the same time. More members than this take turns, the least trained first; the
     others wait in host memory."""
-    slot_frames: int = option(1_000_000, at_least=1)
+    slot_frames: int = option(1_000_000, at_least=1, may_change=True)
     """Emulator frames of one turn, if members take turns and nothing else ends a turn."""
     controller: str = option("pbt", choices=lambda: tuple(CONTROLLERS), common=True)
     """`pbt`: population-based training. `mf-pbt`: its multi-frequency form. `hypertrick`, `successive-halving`,
     `hyperband`, `random`: searches over configurations that stop the bad ones (--search). `schedule`: follow the
     schedule of a recorded run (--schedule)."""
-    pbt: PbtConfig = field(default_factory=PbtConfig, metadata={"choices_within": RULES})
+    pbt: PbtConfig = field(default_factory=PbtConfig, metadata={"choices_within": RULES, "may_change": True})
     search: SearchConfig = field(default_factory=SearchConfig)
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     matchup: MatchupConfig = field(default_factory=MatchupConfig)

@@ -9,6 +9,7 @@ An option is a field of a frozen dataclass. Its metadata may hold
     custom                            form of a name of the user's own, allowed besides the choices ("module:factory")
     test, remedy                      predicate for anything else, and the text that describes what it accepts
     common                            shown by plain `--help`
+    may_change                        may differ when a run is resumed; of a group: any of its options may
     choices_within                    of a group of options: name -> its choices, if a registry above the group has them
 
 `option` writes that metadata; rooms that import nothing of ours write the dictionary themselves. Rules between
@@ -41,6 +42,7 @@ def option(
     test: Callable[[Any], bool] | None = None,
     remedy: str = "",
     common: bool = False,
+    may_change: bool = False,
     **more: object,
 ) -> Any:
     """Declare a field that is an option. more: metadata that its owner reads."""
@@ -57,6 +59,7 @@ def option(
         "test": test,
         "remedy": remedy or None,
         "common": common or None,
+        "may_change": may_change or None,
         **more,
     }
     return field(
@@ -82,8 +85,11 @@ def walk(
 
 def declared(f: Field[Any], group: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the metadata of an option, with what the group that it stands in adds to it."""
+    added = {name: group[name] for name in ("may_change",) if name in group}
     choices = group.get("choices_within", {}).get(f.name)
-    return f.metadata if choices is None else {**f.metadata, "choices": choices}
+    if choices is not None:
+        added["choices"] = choices
+    return {**f.metadata, **added} if added else f.metadata
 
 
 def validate(options: Any, prefix: str = "") -> None:

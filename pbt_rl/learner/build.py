@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 
@@ -16,6 +18,7 @@ from pbt_rl.envs.base import EnvSpec
 from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.hypers import SHAPING, Values
 from pbt_rl.plan import PackPlan
+from pbt_rl.record.net_names import NetNames
 
 
 def build_net(spec: EnvSpec, model: ModelConfig) -> PolicyNet:
@@ -78,10 +81,22 @@ def normalized_obs(spec: EnvSpec) -> dict[str, int]:
     }
 
 
-def build_pack(config: Config, spec: EnvSpec, plan: PackPlan, values: list[Values], seed: int) -> Pack:
-    """Make the pack of a plan with its first members; the weights are drawn by `seed` and the members' ids."""
+def build_pack(
+    config: Config,
+    spec: EnvSpec,
+    plan: PackPlan,
+    values: Sequence[Values],
+    seed: int,
+    holders: Sequence[int | None] | None = None,
+) -> Pack:
+    """Make the pack of a plan; the weights are drawn by `seed` and the members' ids.
+
+    holders: member of each slot; default: the first members. values: of each slot, which nothing reads in a slot
+    without a holder.
+    """
     device = torch.device(plan.device)
-    seeds = iter([weights_seed(seed, member, 0) for member in plan.members[: plan.slots]])
+    held = plan.members[: plan.slots] if holders is None else holders
+    seeds = iter([None if member is None else weights_seed(seed, member, 0) for member in held])
 
     def next_net() -> PolicyNet:  # the pack makes one per policy, in order
         own = next(seeds, None)
@@ -101,6 +116,11 @@ def build_pack(config: Config, spec: EnvSpec, plan: PackPlan, values: list[Value
         normalized_obs=normalized_obs(spec) if config.learner.normalize_observations else {},
         normalize_returns=config.learner.normalize_returns,
     )
+
+
+def net_names(pack: Pack) -> NetNames:
+    """Return where each parameter of a pack's networks lies in a member's flat vector."""
+    return NetNames(pack.parameter_places(), pack.parameter_count)
 
 
 def update_settings(config: Config, spec: EnvSpec) -> UpdateSettings:

@@ -10,15 +10,15 @@ supervisor's own, which calls `turn`.
 from __future__ import annotations
 
 import ctypes
-import mmap
 import os
 import sys
 import threading
 import time
 import traceback
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from typing import assert_never
+from typing import Any, assert_never
 
 import torch
 
@@ -26,14 +26,16 @@ from pbt_rl.config import Config
 from pbt_rl.envs.base import EnvSpec
 from pbt_rl.errors import ConfigError
 from pbt_rl.learner.build import build_pack, update_settings
+from pbt_rl.learner.continuation import Continuation
+from pbt_rl.learner.members import PackMembers
 from pbt_rl.learner.sampler import Sampler
 from pbt_rl.learner.shared import SharedState
 from pbt_rl.learner.trainer import Trainer
 from pbt_rl.pbt.hypers import Values
 from pbt_rl.plan import PackPlan
-from pbt_rl.record.checkpoint import save_member
 from pbt_rl.wire.mailbox import Mailbox
 from pbt_rl.wire.messages import (
+    BeginSnapshot,
     ChildFailed,
     Edit,
     ExportMember,
@@ -42,24 +44,26 @@ from pbt_rl.wire.messages import (
     LearnerReady,
     LearnerReport,
     MemberExported,
-    MemberSaved,
+    MemberStaged,
     MemberStats,
+    PauseTraining,
     RememberMember,
-    SaveFailed,
-    SaveMember,
     SlotChange,
     SlotChanged,
+    SnapshotBegun,
+    StageMember,
     StopLearner,
     ToLearner,
     TrainUntil,
 )
 from pbt_rl.wire.polling import AdaptivePoller
 from pbt_rl.wire.process import begin_child, send_failure
+from pbt_rl.wire.snapshot import ArrayLayout, MemberSnapshot, SnapshotHeader, SnapshotMemory
 from pbt_rl.wire.tables import ShapingTable
 
 REPORT_SECONDS = 0.5
 SWITCH_SECONDS = 1e-4
-Command = Edit | SlotChange | ExportMember | RememberMember | ForgetMember | SaveMember
+Command = Edit | SlotChange | ExportMember | RememberMember | ForgetMember | BeginSnapshot | StageMember
 
 
 @dataclass(frozen=True)
@@ -71,21 +75,40 @@ class LearnerSetup:
     plan: PackPlan
     seed: int
     values: list[Values]
-    """Initial values of the members that hold this pack's slots at the start, in order."""
+    """Of all members of this pack at the start, in order, and..."""
+    generations: list[int]
+    holders: tuple[int | None, ...]
+    """Member of each slot at the start."""
     mailbox_fds: tuple[int, ...]
     """One per unit, actor by actor."""
     wake_fds: tuple[int, ...]
     """One per unit: the eventfd of its actor."""
     ready_fd: int
     shaping_fd: int
+    layout: ArrayLayout
+    """Of a member's arrays, in the memories of which the descriptors follow."""
     exchange_fd: int
-    exchange_bytes: int
+    staging_fd: int
+    staging_entries: int
+    start_fd: int = -1
+    """Members to start from, or -1: their arrays lie in this memory, entry by entry as the headers say."""
+    start_headers: tuple[SnapshotHeader, ...] = ()
+    continued: Mapping[str, Any] | None = None
+    """What SnapshotBegun said of this learner, to continue from."""
 
     @property
     def fds(self) -> list[int]:
         """Return all descriptors, for the process to inherit."""
-        single = (self.ready_fd, self.shaping_fd, self.exchange_fd)
-        return sorted({*self.mailbox_fds, *self.wake_fds, *single})
+        single = (self.ready_fd, self.shaping_fd, self.exchange_fd, self.staging_fd, self.start_fd)
+        return sorted({fd for fd in (*self.mailbox_fds, *self.wake_fds, *single) if fd >= 0})
+
+    def start(self) -> Iterator[MemberSnapshot]:
+        """Yield the members to start from."""
+        if self.start_fd < 0:
+            return
+        memory = SnapshotMemory(self.start_fd, self.layout, len(self.start_headers))
+        for entry, header in enumerate(self.start_headers):
+            yield MemberSnapshot(header, memory.read(entry))
 
 
 class Learner:
@@ -99,7 +122,10 @@ class Learner:
         config, spec, plan = setup.config, setup.spec, setup.plan
         self._on_policy = config.mode != "async"
         torch.set_num_threads(plan.threads if self._on_policy else max(1, plan.threads // 3))
-        self.pack = build_pack(config, spec, plan, setup.values, config.seed)
+        values = dict(zip(plan.members, setup.values, strict=True))
+        in_slots = [values[plan.members[0] if member is None else member] for member in setup.holders]
+        self.pack = build_pack(config, spec, plan, in_slots, config.seed, setup.holders)
+        self.pack.idle[:] = [member is None for member in setup.holders]
         boxes = [
             (Mailbox(spec, plan.rows, fd), wake)
             for fd, wake in zip(setup.mailbox_fds, setup.wake_fds, strict=True)
@@ -109,7 +135,8 @@ class Learner:
                 _pin(box)
         settings = update_settings(config, spec)
         shaping = ShapingTable.map(tuple(spec.shaping), plan.slots, setup.shaping_fd)
-        self.shared = SharedState.new(plan.members, plan.slots)
+        generations = dict(zip(plan.members, setup.generations, strict=True))
+        self.shared = SharedState.new(plan.members, setup.holders, generations)
         self.sampler = Sampler(
             self.pack,
             self.shared,
@@ -122,29 +149,38 @@ class Learner:
             on_policy=self._on_policy,
             frames=shaping.frames,
         )
-        exchange = mmap.mmap(setup.exchange_fd, setup.exchange_bytes)
-        assert self.pack.member_bytes() <= setup.exchange_bytes, (
-            "the exchange memory is planned for one member"
+        members = PackMembers(
+            self.pack,
+            self.shared,
+            shaping,
+            setup.values,
+            setup.generations,
+            SnapshotMemory(setup.exchange_fd, setup.layout, 1),
+            SnapshotMemory(setup.staging_fd, setup.layout, setup.staging_entries),
+            config.seed,
+            spec.frame_skip,
         )
+        members.restore(setup.start())
         self.trainer = Trainer(
             self.pack,
             self.shared,
             settings,
             plan.units_per_batch,
             config.learner.max_policy_lag,
-            shaping,
-            torch.frombuffer(exchange, dtype=torch.uint8),
+            members,
             setup.seed + 2,
             self._learning_rate_factor,
-            config.seed,
         )
+        self._continuation = Continuation(self.pack, self.shared, self.sampler, self.trainer, shaping)
+        self._learned = setup.continued is not None and self._continuation.restore(setup.continued)
+        """On-policy: a batch was learned from, and the units that filled it have not been answered yet."""
         self._threads = plan.threads
         self._next_report = time.monotonic()
         self._waiting_seconds = 0.0
         self._reported: dict[str, float] = {}
         self._limits: dict[int, int] = {}
         """Index of a member -> steps with which it waits for a decision: that is reported at once."""
-        self.stopped = False
+        self.stopped = self.paused = False
         self._send(LearnerReady())
 
     def _learning_rate_factor(self) -> float | torch.Tensor:
@@ -180,28 +216,53 @@ class Learner:
             self._waiting_seconds += time.monotonic() - began
 
     def turn(self) -> bool:
-        """Do what can be done now; return whether anything was done."""
-        busy = self.sampler.serve()
+        """Do what can be done now; return whether anything was done.
+
+        On-policy, messages come before anything goes on: in serial mode the answer to a report is therefore carried
+        out before another step is taken, and a run that stops there continues as if it had not.
+        """
+        heard = self._listen()
         if self._on_policy:
-            self.trainer.run_commands()
-            learned = False
-            while self.trainer.has_batch:
-                self.trainer.learn()
-                self._report()
-                busy = learned = True
-            if learned:  # a batch is of all units or of one: none that rests is left out
-                self.sampler.resume_finished()
-        elif self.trainer.has_batch:
+            return self._turn_on_policy(heard)
+        busy = not self.paused and self.sampler.serve()
+        if self.trainer.has_batch:
             with self.trainer.wake:
                 self.trainer.wake.notify()
-        if self._limits and not self._on_policy:
+        if self._limits:
             self._report_limits()
-        if self._connection.poll():
-            self._handle(self._connection.recv())
-            busy = True
-        if time.monotonic() >= self._next_report and not (self._on_policy and any(self.shared.pack.holders)):
+        if time.monotonic() >= self._next_report:
+            self._report()
+        return busy or heard
+
+    def _turn_on_policy(self, heard: bool) -> bool:
+        self.trainer.run_commands()
+        if heard or self.paused:
+            return heard
+        busy = self._learned
+        if self._learned:  # a batch is of all units or of one: none that rests is left out
+            self.sampler.resume_finished()
+            self._learned = False
+        busy = self.sampler.serve() or busy
+        while self.trainer.has_batch:
+            self.trainer.learn()
+            self._report()
+            busy = self._learned = True
+        if time.monotonic() >= self._next_report and not any(self.shared.pack.holders):
             self._report()
         return busy
+
+    @property
+    def between_batches(self) -> bool:
+        """On-policy: nothing is half done; all units wait for their first actions after a batch."""
+        return self._learned or not any(unit.taken for unit in self.sampler.units)
+
+    def _listen(self) -> bool:
+        """Take all messages that have arrived; return whether there were any."""
+        heard = False
+        while self._connection.poll():
+            self._handle(self._connection.recv())
+            heard = True
+        return heard
 
     def _train(self) -> None:
         torch.set_num_threads(self._threads)
@@ -228,6 +289,8 @@ class Learner:
             case TrainUntil(member, frames):
                 index = self._setup.plan.members.index(member)
                 self._limits[index] = -(-frames // self._setup.spec.frame_skip)
+            case PauseTraining():
+                self.paused = self.trainer.paused = True
             case command:
                 self.trainer.commands.append(lambda: self._carry_out(command))
                 with self.trainer.wake:
@@ -242,25 +305,18 @@ class Learner:
             case SlotChange():
                 self._send(SlotChanged(command, self.trainer.change_slot(command)))
             case ExportMember(member, generation):
-                members.write_exchange(member, generation)
-                self._send(MemberExported(member))
+                self._send(MemberExported(members.write_exchange(member, generation)))
             case RememberMember(member, generation):
                 members.remember(member, generation)
             case ForgetMember(member, generation):
                 members.forget(member, generation)
-            case SaveMember():
-                self._send(self._save(command))
+            case BeginSnapshot(number):
+                continued = self._continuation.save(units=self._setup.config.mode == "serial" and self.between_batches)
+                self._send(SnapshotBegun(number, members.begin_snapshot(), continued))
+            case StageMember(entry):
+                self._send(MemberStaged(entry, members.stage(entry)))
             case _:
                 assert_never(command)
-
-    def _save(self, command: SaveMember) -> MemberSaved | SaveFailed:
-        state, pack = self.trainer.members.state(command.member), self.pack
-        weights, normalisers = pack.weights_of(state), pack.statistics_of(state)
-        try:
-            save_member(command.path, weights, normalisers, command.member, command.values)
-        except OSError as error:
-            return SaveFailed(command.path, str(error))
-        return MemberSaved(command.path)
 
     def _send(self, message: FromLearner | ChildFailed) -> None:
         with self._send_lock:

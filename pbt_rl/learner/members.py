@@ -4,17 +4,21 @@
     parked       its whole state lies in host memory
     remembered   a past state of a member, kept for the controller until it is forgotten
 
-All of it happens in the trainer's thread between two optimiser steps, so nothing else writes a policy's state
-meanwhile. States in host memory are never written to: taking one is taking a reference.
+Whatever moves a member takes or gives one value, its `MemberSnapshot`: parking, remembering, the exchange between packs,
+saving and resuming. All of it happens in the trainer's thread between two optimiser steps, so nothing else writes a
+policy's state meanwhile. Snapshots are never written to: taking one is taking a reference.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from pbt_rl.algos.optim import ADAM, RMSPROP
@@ -23,34 +27,49 @@ from pbt_rl.learner.build import weights_seed
 from pbt_rl.learner.shared import SharedState
 from pbt_rl.pbt.hypers import SHAPING, Values
 from pbt_rl.wire.messages import Applied, Edit, SlotChange
+from pbt_rl.wire.snapshot import MemberSnapshot, SnapshotHeader, SnapshotMemory
 from pbt_rl.wire.tables import ShapingTable
 
 OPTIMIZER_HYPERS = {"learning_rate", "max_grad_norm", *ADAM.hypers, *RMSPROP.hypers}
-State = Mapping[str, Tensor]
+Arrays = Mapping[str, NDArray[Any]]
+StateOf = tuple[int, int | None]
+"""(member, generation of a remembered state; None for the member as it is)."""
 
 
 class PackMembers:
-    """Members of one pack. `exchange`: memory for one member's state between packs, as bytes."""
+    """Members of one pack.
+
+    values, generations: of all of them at the start, in order. exchange: memory for one member between packs.
+    staging: memory for members on their way to a checkpoint. frame_skip: emulator frames of a step.
+    """
 
     def __init__(
         self,
         pack: Pack,
         shared: SharedState,
         shaping: ShapingTable,
-        exchange: Tensor,
+        values: Sequence[Values],
+        generations: Sequence[int],
+        exchange: SnapshotMemory,
+        staging: SnapshotMemory,
         seed: int,
+        frame_skip: int = 1,
     ) -> None:
         self._pack, self._shared = pack, shared
-        self._shaping, self._exchange, self._seed = shaping, exchange, seed
+        self._shaping, self._exchange, self._staging = shaping, exchange, staging
+        self._seed, self._frame_skip = seed, frame_skip
         self.current_P = torch.ones(pack.num_policies, dtype=torch.bool, device=pack.device)
         """Slots that may learn from the current batch; False if their holder or weights changed during it."""
-        self.generations = dict.fromkeys(shared.members, 0)
-        self._parked: dict[int, State] = {}
-        self._remembered: dict[tuple[int, int], State] = {}
+        self.generations = dict(zip(shared.members, generations, strict=True))
+        self._values = dict(zip(shared.members, values, strict=True))
+        self._parked: dict[int, Arrays] = {}
+        self._remembered: dict[tuple[int, int], MemberSnapshot] = {}
         self._unproven: set[int] = set()
         """Parked members with a change that is not in force anywhere yet."""
         self.fresh_steps = np.zeros(len(shared.members) + 1, np.int64)
         """Steps of each member (by index among the pack's) when its weights were last drawn."""
+        self._to_stage: dict[StateOf, MemberSnapshot | None] = {}
+        """What the present checkpoint still needs; None for a resident that has not changed since: as it is then."""
 
     def slot_of(self, member: int) -> int | None:
         """Slot that a member holds."""
@@ -58,38 +77,104 @@ class PackMembers:
         holders = self._shared.pack.holders
         return next((p for p, h in enumerate(holders) if h is not None and h.member == index), None)
 
-    def state(self, member: int, generation: int | None = None) -> State:
-        """Return a member's whole state in host memory, as it is or as it was remembered."""
+    # -- snapshots ------------------------------------------------------------------------------------------
+
+    def snapshot(self, member: int, generation: int | None = None) -> MemberSnapshot:
+        """Return a member in host memory, as it is or as it was remembered."""
         if generation is not None:
             return self._remembered[member, generation]
         slot = self.slot_of(member)
-        if slot is not None:
-            return self._pack.export_member(slot)
-        if member not in self._parked:
+        if slot is None and member not in self._parked:
             self._parked[member] = self._fresh(member, 0)
-        return self._parked[member]
+        arrays = self._parked[member] if slot is None else self._exported(slot)
+        return MemberSnapshot(self._header(member), arrays)
+
+    def restore(self, snapshots: Iterable[MemberSnapshot]) -> None:
+        """Continue from these, at the start: into the slots that members hold, else parked or remembered."""
+        for snapshot in snapshots:
+            header = snapshot.header
+            if header.remembered:
+                self._remembered[header.member, header.generation] = snapshot
+                continue
+            slot, index = self.slot_of(header.member), self._shared.members.index(header.member)
+            if slot is None:
+                self._parked[header.member] = snapshot.arrays
+            else:
+                self._import(slot, snapshot.arrays)
+            self._shared.sampling.steps[index] = header.frames // self._frame_skip
+            self.fresh_steps[index] = header.fresh_frames // self._frame_skip
+            self._shared.learning.steps[index] = header.steps
+            self._shared.learning.updates[index] = header.updates
+
+    def _header(self, member: int) -> SnapshotHeader:
+        index, shared = self._shared.members.index(member), self._shared
+        return SnapshotHeader(
+            member=member,
+            generation=self.generations[member],
+            values=self._values[member],
+            frames=int(shared.sampling.steps[index]) * self._frame_skip,
+            steps=shared.learning.steps[index],
+            updates=shared.learning.updates[index],
+            fresh_frames=int(self.fresh_steps[index]) * self._frame_skip,
+        )
+
+    def _exported(self, slot: int) -> Arrays:
+        return {name: x.numpy() for name, x in self._pack.export_member(slot).items()}
+
+    def _import(self, slot: int, arrays: Arrays) -> None:
+        self._pack.import_member(slot, {name: torch.from_numpy(x) for name, x in arrays.items()})
+
+    def _fresh(self, member: int, generation: int) -> Arrays:
+        torch.manual_seed(weights_seed(self._seed, member, generation))
+        return {name: x.cpu().numpy() for name, x in self._pack.fresh_state().items()}
 
     def remember(self, member: int, generation: int) -> None:
         """Keep a member's present state under its generation."""
-        self._remembered[member, generation] = self.state(member)
+        now = self.snapshot(member)
+        header = replace(now.header, generation=generation, remembered=True)
+        self._remembered[member, generation] = replace(now, header=header)
 
     def forget(self, member: int, generation: int) -> None:
         """Drop a remembered state."""
         del self._remembered[member, generation]
 
-    def _fresh(self, member: int, generation: int) -> State:
-        torch.manual_seed(weights_seed(self._seed, member, generation))
-        return {name: x.cpu() for name, x in self._pack.fresh_state().items()}
+    # -- a checkpoint ---------------------------------------------------------------------------------------
+
+    def begin_snapshot(self) -> int:
+        """Note every state as it is now, to be staged one by one; return their number.
+
+        Members that never held a slot have no state yet: their weights are drawn when they first do.
+        """
+        self._to_stage = {}
+        for member in self._shared.members:
+            resident = self.slot_of(member) is not None
+            if resident or member in self._parked:
+                self._to_stage[member, None] = None if resident else self.snapshot(member)
+        self._to_stage |= {(m, g): kept for (m, g), kept in self._remembered.items() if g >= 0}
+        return len(self._to_stage)
+
+    def stage(self, entry: int) -> SnapshotHeader:
+        """Write the next state into an entry of the staging memory."""
+        member, generation = next(iter(self._to_stage))
+        snapshot = self._to_stage.pop((member, generation)) or self.snapshot(member)
+        self._staging.write(entry, snapshot.arrays)
+        return snapshot.header
+
+    def _keep_for_checkpoint(self, member: int) -> None:
+        """Copy a resident that is about to change, if the present checkpoint still needs it as it was."""
+        if self._to_stage.get((member, None), False) is None:
+            self._to_stage[member, None] = self.snapshot(member)
 
     # -- edits ----------------------------------------------------------------------------------------------
 
     def apply(self, edit: Edit) -> Applied:
         """Change a member, and read back the values that are in force."""
+        self._keep_for_checkpoint(edit.member)
         began = time.perf_counter()
         donor = edit.donor if edit.donor in self._shared.members else None
         before = self._fingerprint(donor, edit.donor_generation)
         slot = self.slot_of(edit.member)
-        self.generations[edit.member] = edit.generation
+        self.generations[edit.member], self._values[edit.member] = edit.generation, edit.values
         if edit.weights != "keep":
             self._take_weights(edit, slot)
         if slot is None:
@@ -111,17 +196,17 @@ class PackMembers:
                 return
         if edit.weights == "copy":
             assert edit.donor is not None
-            state = self.state(edit.donor, edit.donor_generation)
+            arrays = self.snapshot(edit.donor, edit.donor_generation).arrays
         elif edit.weights == "import":
-            state = self._read_exchange()
+            arrays = self._exchange.read(0)
         else:
-            state = self._fresh(edit.member, edit.generation)
+            arrays = self._fresh(edit.member, edit.generation)
             index = self._shared.members.index(edit.member)
             self.fresh_steps[index] = self._shared.sampling.steps[index]
         if slot is None:
-            self._parked[edit.member] = state
+            self._parked[edit.member] = arrays
         else:
-            self._pack.import_member(slot, state)
+            self._import(slot, arrays)
 
     def _begin_anew(self, slot: int) -> None:
         """Discard what the slot's former weights sampled: it holds others now."""
@@ -164,26 +249,29 @@ class PackMembers:
         slot = self.slot_of(member) if generation is None else None
         if slot is not None:
             return [_bit_sum(stacked[slot]) for stacked in self._pack.state.values()]
-        return [_bit_sum(part) for part in self.state(member, generation).values()]
+        arrays = self.snapshot(member, generation).arrays
+        return [_bit_sum(torch.from_numpy(part)) for part in arrays.values()]
 
     # -- slots ---------------------------------------------------------------------------------------------
 
     def change_slot(self, change: SlotChange) -> Applied | None:
         """Park the member that leaves a slot and let another enter; returns the proof of a change that waited."""
+        if change.leaves is not None:
+            self._keep_for_checkpoint(change.leaves)
         began, slot = time.perf_counter(), change.slot
         self._shared.pack.hold(
             slot, None, len(self._shared.members)
         )  # from here on no episode and no step of this slot counts for any member
         if change.leaves is not None:
-            self._parked[change.leaves] = self._pack.export_member(slot)
+            self._parked[change.leaves] = self._exported(slot)
         self._pack.idle[slot] = change.enters is None
         if change.enters is None:
             self._begin_anew(slot)
             return None
-        self._pack.import_member(slot, self.state(change.enters))
+        self._import(slot, self.snapshot(change.enters).arrays)
         del self._parked[change.enters]
         self._pack.set_hypers(slot, change.values)
-        self.generations[change.enters] = change.generation
+        self.generations[change.enters], self._values[change.enters] = change.generation, change.values
         self._shared.pack.hold(slot, self._shared.members.index(change.enters), len(self._shared.members))
         self._begin_anew(slot)
         self._write_shaping(slot, change.generation, change.values)
@@ -194,22 +282,11 @@ class PackMembers:
 
     # -- between packs --------------------------------------------------------------------------------------
 
-    def write_exchange(self, member: int, generation: int | None = None) -> None:
-        """Put a member's whole state into the exchange memory."""
-        offset = 0
-        for tensor in self.state(member, generation).values():
-            data = tensor.reshape(-1).view(torch.uint8)
-            self._exchange[offset : offset + data.numel()].copy_(data)
-            offset += data.numel()
-
-    def _read_exchange(self) -> State:
-        offset, state = 0, {}
-        for name, stacked in self._pack.state.items():
-            size = stacked[0].numel() * stacked.element_size()
-            data = self._exchange[offset : offset + size].clone()
-            state[name] = data.view(stacked.dtype).view(stacked[0].shape)
-            offset += size
-        return state
+    def write_exchange(self, member: int, generation: int | None = None) -> SnapshotHeader:
+        """Put a member into the exchange memory."""
+        snapshot = self.snapshot(member, generation)
+        self._exchange.write(0, snapshot.arrays)
+        return snapshot.header
 
 
 def _bit_sum(tensor: Tensor) -> int:

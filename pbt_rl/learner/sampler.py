@@ -77,7 +77,7 @@ class Sampler:
     ) -> None:
         self._pack, self._shared, self._spec = pack, shared, spec
         self._distribution, self._steps, self._on_policy = distribution, rollout_steps, on_policy
-        self._generator = torch.Generator(pack.device).manual_seed(seed)
+        self.generator = torch.Generator(pack.device).manual_seed(seed)
         self._weights_epoch = shared.pack.weights_epoch.copy()
         policies, rows = pack.num_policies, boxes[0][0].rows
         action = (spec.action.components, getattr(torch, spec.action.dtype))
@@ -132,6 +132,11 @@ class Sampler:
         if units:
             self._act(units)
         self._shared.sampling.inference_seconds += time.thread_time() - began
+
+    def rest(self, unit: ServedUnit) -> None:
+        """Let a unit rest with the last observation of its rollout, as after a batch; for `resume_finished`."""
+        unit.t = self._steps + 1
+        self._resting.append(unit)
 
     def _take_resets(self) -> None:
         """Zero the recurrent state of slots whose weights were exchanged.
@@ -219,7 +224,7 @@ class Sampler:
             state_PBS = packed([u.state.view(-1, envs, pack.state_size) for u in units])
         updates = self._shared.pack.updates.copy()
         params_PBD, value_PB, state_PBS = pack.act(obs, state_PBS, first_PB)
-        action_PBA, log_prob_PB = self._distribution.sample(params_PBD, self._generator)
+        action_PBA, log_prob_PB = self._distribution.sample(params_PBD, self.generator)
 
         value, action, log_prob = native(value_PB), native(action_PBA), native(log_prob_PB)
         on_host = action_PBA.cpu().numpy()

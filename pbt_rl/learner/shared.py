@@ -17,8 +17,9 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import numpy as np
 import torch
@@ -53,13 +54,14 @@ class PackState:
     """The holders as indices; one past the last member for none."""
 
     @classmethod
-    def new(cls, slots: int) -> PackState:
-        """All zero; the first members hold the slots, in order, under shaping version 0."""
+    def new(cls, holders: Sequence[SlotHolder | None], members: int) -> PackState:
+        """All zero. holders: of each slot at the start."""
+        slots = len(holders)
         return cls(
             np.zeros(slots, np.int64),
             np.zeros(slots, np.int64),
-            [SlotHolder(p, {0: 0}) for p in range(slots)],
-            np.arange(slots),
+            list(holders),
+            np.array([members if h is None else h.member for h in holders], np.int64),
         )
 
     def hold(self, slot: int, index: int | None, members: int) -> None:
@@ -181,7 +183,7 @@ class SharedState:
     """Everything that sampler and trainer of one pack share."""
 
     members: tuple[int, ...]
-    """Ids of all members of the pack; counts are by index in it. The first hold the slots at the start."""
+    """Ids of all members of the pack; counts are by index in it."""
     pack: PackState
     sampling: SamplingCounts
     learning: LearningCounts
@@ -192,10 +194,22 @@ class SharedState:
     """Slots whose recurrent state has to be zeroed before they act again."""
 
     @classmethod
-    def new(cls, members: tuple[int, ...], slots: int) -> SharedState:
-        """State of a pack that has done nothing."""
+    def new(
+        cls,
+        members: tuple[int, ...],
+        holders: Sequence[int | None],
+        generations: Mapping[int, int] = MappingProxyType({}),
+    ) -> SharedState:
+        """State of a pack that has done nothing.
+
+        holders: member of each slot, under shaping version 0. generations: of the members, where not 0.
+        """
+        held = [
+            None if member is None else SlotHolder(members.index(member), {0: generations.get(member, 0)})
+            for member in holders
+        ]
         counts = SamplingCounts(np.zeros(len(members) + 1, np.int64))
-        return cls(members, PackState.new(slots), counts, LearningCounts.new(len(members)))
+        return cls(members, PackState.new(held, len(members)), counts, LearningCounts.new(len(members)))
 
     def note_exchanged_weights(self, slot: int) -> None:
         """Make a slot's rollouts outdated and its recurrent state zero. Only the trainer calls it.

@@ -29,14 +29,13 @@ from pbt_rl.algos.update import StepStats, update
 from pbt_rl.learner.members import PackMembers
 from pbt_rl.learner.shared import SharedState
 from pbt_rl.wire.messages import Applied, Edit, SlotChange
-from pbt_rl.wire.tables import ShapingTable
 
 
 class Trainer:
     """Learns and edits.
 
-    exchange: memory for one member's state between packs, as bytes. schedule: returns the factor of the learning
-    rates, one for all or [P] on the device. weights_seed: seed of fresh weights.
+    members: of the pack; only the trainer's thread uses them. schedule: returns the factor of the learning rates, one
+    for all or [P] on the device.
     """
 
     def __init__(
@@ -46,19 +45,18 @@ class Trainer:
         settings: UpdateSettings,
         units_per_batch: int,
         max_policy_lag: int,
-        shaping: ShapingTable,
-        exchange: Tensor,
+        members: PackMembers,
         seed: int,
         schedule: Callable[[], float | Tensor],
-        weights_seed: int = 0,
     ) -> None:
         self._pack, self._shared, self._settings = pack, shared, settings
         self._units_per_batch, self._max_lag, self._schedule = units_per_batch, max_policy_lag, schedule
-        self.members = PackMembers(pack, shared, shaping, exchange, weights_seed)
-        self._generator = torch.Generator().manual_seed(seed)
+        self.members = members
+        self.generator = torch.Generator().manual_seed(seed)
         self.commands: deque[Callable[[], None]] = deque()
         self.wake = threading.Condition()
-        self.stopping = False
+        self.stopping = self.paused = False
+        """`stopping` ends the thread; while `paused` only commands are carried out."""
         self.learning = False
         """An update is in progress, perhaps in another thread."""
 
@@ -68,14 +66,17 @@ class Trainer:
         """Run as a thread: learn and edit until `stopping`. Calls `buffers_freed` when units may go on."""
         while not self.stopping:
             with self.wake:
-                self.wake.wait_for(lambda: self.stopping or self.commands or self.has_batch, timeout=1.0)
+                self.wake.wait_for(self._has_work, timeout=1.0)
             freed = bool(self.commands)  # a slot that no member held may have to be served again
             self.run_commands()
-            if self.has_batch and not self.stopping:
+            if self.has_batch and not self.stopping and not self.paused:
                 self.learn()
                 freed = True
             if freed:
                 buffers_freed()
+
+    def _has_work(self) -> bool:
+        return self.stopping or bool(self.commands) or (self.has_batch and not self.paused)
 
     @property
     def has_batch(self) -> bool:
@@ -102,7 +103,7 @@ class Trainer:
             self._pack,
             batch,
             self._settings,
-            generator=self._generator,
+            generator=self.generator,
             learning_rate_factor=self._schedule(),
             current_P=current_P,
         )

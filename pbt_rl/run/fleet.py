@@ -8,22 +8,24 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, Pipe, wait
-from typing import Never, Protocol
+from typing import Any, Never, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pbt_rl.learner.learner import Learner
-from pbt_rl.pbt.hypers import Values
+from pbt_rl.record.net_names import NetNames
 from pbt_rl.run.memory import Matchups, Memory
 from pbt_rl.run.resolved import ResolvedRun
+from pbt_rl.run.start import Start
 from pbt_rl.wire.actor import Actor
 from pbt_rl.wire.mailbox import HEARTBEAT_NS
-from pbt_rl.wire.messages import FromLearner, StopLearner, ToLearner
+from pbt_rl.wire.messages import FromLearner, LearnerReady, StopLearner, ToLearner
 from pbt_rl.wire.process import Child
+from pbt_rl.wire.snapshot import SnapshotMemory
 
 GRACE_SECONDS = 3.0
 HANG_CHECK_SECONDS = 1.0
@@ -87,6 +89,20 @@ class Fleet(Protocol):
     def set_matchup(self, pack: int, row_UES: NDArray[np.int64]) -> int:
         """Seat these rows, [U, E, S], in a pack's environments; returns the version of the matchup."""
 
+    def staging(self, pack: int) -> SnapshotMemory:
+        """Return the memory in which a learner lays members for a checkpoint."""
+
+    @property
+    def names(self) -> NetNames:
+        """Where each parameter lies in a member's flat vector."""
+
+    @property
+    def settled(self) -> bool:
+        """Whether a run that stops now can be continued as if it had not: in serial mode between two batches only."""
+
+    def save_units(self) -> list[Any]:
+        """Return the states of all units, actor by actor; nothing if they cannot be saved."""
+
     def close(self) -> None:
         """End every process and release all memory."""
 
@@ -94,12 +110,13 @@ class Fleet(Protocol):
 class ProcessFleet:
     """Actors and learners as processes."""
 
-    def __init__(self, resolved: ResolvedRun, values: Sequence[Values], matchups: Matchups = ()) -> None:
-        self._memory = Memory(resolved, values, matchups)
+    def __init__(self, resolved: ResolvedRun, start: Start, matchups: Matchups = ()) -> None:
+        self._memory = Memory(resolved, start, matchups)
         self._timeout = resolved.config.actor_timeout_seconds
         self._learners: list[LearnerChild] = []
         self._actors: list[ActorChild] = []
         self._hang_check = time.monotonic()
+        self._ready = 0
         try:
             for number, setup in enumerate(self._memory.learners):
                 label = f"learner {number} ({setup.plan.device})"
@@ -123,7 +140,9 @@ class ProcessFleet:
         ready = set(wait(sources, patience_seconds))
         for pack, learner in enumerate(self._learners):
             if ready & {learner.connection, learner.sentinel}:
-                yield from (Received(pack, message) for message in learner.messages())
+                for message in learner.messages():
+                    self._note_ready(message)
+                    yield Received(pack, message)
                 if learner.sentinel in ready:
                     yield LearnerDied(pack, learner.ending().text)
         for index, actor in enumerate(self._actors):
@@ -135,6 +154,13 @@ class ProcessFleet:
         if time.monotonic() - self._hang_check > HANG_CHECK_SECONDS:
             self._hang_check = time.monotonic()
             yield from self._hung_actors()
+
+    def _note_ready(self, message: FromLearner) -> None:
+        """Release what the learners started from once all of them have it."""
+        if isinstance(message, LearnerReady):
+            self._ready += 1
+            if self._ready == len(self._learners):
+                self._memory.started()
 
     def _hung_actors(self) -> Iterator[ActorFailed]:
         for index, record in enumerate(self._memory.actors):
@@ -169,6 +195,21 @@ class ProcessFleet:
         """See Fleet."""
         return self._memory.set_matchup(pack, row_UES)
 
+    def staging(self, pack: int) -> SnapshotMemory:
+        """See Fleet."""
+        return self._memory.staging[pack]
+
+    @property
+    def names(self) -> NetNames:
+        """See Fleet."""
+        return self._memory.names
+
+    settled = True
+
+    def save_units(self) -> list[Any]:
+        """See Fleet. Environments go on while members are saved."""
+        return []
+
     def close(self) -> None:
         """See Fleet. Learners end by themselves; actors hold nothing that is worth waiting for."""
         for learner in self._learners:
@@ -186,11 +227,12 @@ class ProcessFleet:
 class InlineFleet:
     """Serial mode: actors and the learner take turns in this process; the same seed gives the same bits."""
 
-    def __init__(self, resolved: ResolvedRun, values: Sequence[Values], matchups: Matchups = ()) -> None:
-        self._memory = Memory(resolved, values, matchups)
+    def __init__(self, resolved: ResolvedRun, start: Start, matchups: Matchups = ()) -> None:
+        self._memory = Memory(resolved, start, matchups)
         self._ours: Connection[ToLearner, FromLearner]
         self._ours, theirs = Pipe()
         self._learner = Learner(self._memory.learners[0], theirs)
+        self._memory.started()
         self._actors = [Actor(record.setup) for record in self._memory.actors]
 
     def events(self, patience_seconds: float) -> Iterator[Event]:
@@ -223,6 +265,25 @@ class InlineFleet:
     def set_matchup(self, pack: int, row_UES: NDArray[np.int64]) -> int:
         """See Fleet."""
         return self._memory.set_matchup(pack, row_UES)
+
+    def staging(self, pack: int) -> SnapshotMemory:
+        """See Fleet."""
+        return self._memory.staging[pack]
+
+    @property
+    def names(self) -> NetNames:
+        """See Fleet."""
+        return self._memory.names
+
+    @property
+    def settled(self) -> bool:
+        """See Fleet."""
+        return self._learner.between_batches
+
+    def save_units(self) -> list[Any]:
+        """See Fleet."""
+        units = [actor.save() for actor in self._actors]
+        return [] if any(state is None for states in units for state in states) else units
 
     def close(self) -> None:
         """See Fleet."""

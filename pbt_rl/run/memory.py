@@ -9,20 +9,25 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from pbt_rl.config import Config
-from pbt_rl.envs.base import EnvSpec
-from pbt_rl.learner.build import build_pack
+from pbt_rl.learner.build import build_pack, net_names
 from pbt_rl.learner.learner import LearnerSetup
 from pbt_rl.pbt.hypers import SHAPING, Values
 from pbt_rl.plan import PackPlan
+from pbt_rl.record.net_names import NetNames
 from pbt_rl.run.resolved import ResolvedRun
+from pbt_rl.run.start import Load, Start
 from pbt_rl.wire.actor import ActorSetup
 from pbt_rl.wire.mailbox import ACTIONS, BUSY_NS, Mailbox
 from pbt_rl.wire.memory import anonymous_memory
+from pbt_rl.wire.snapshot import ArrayLayout, SnapshotHeader, SnapshotMemory, layout_of
 from pbt_rl.wire.tables import MatchupTable, ShapingTable
 
 Matchups = Sequence[NDArray[np.int64]]
 """[U, E, S] rows for each pack, as the run begins; empty if environments have one seat."""
+
+
+STAGING_BYTES = 1 << 26
+"""Memory for members on their way to a checkpoint, per pack, unless one is larger."""
 
 
 @dataclass
@@ -46,24 +51,26 @@ class PackMemory:
 
 
 class Memory:
-    """Mailboxes, tables of shaping and matchups, eventfds and the exchange of a run, and the setups that name them.
+    """Mailboxes, tables of shaping and matchups, eventfds, memory for members, and the setups that name them."""
 
-    values: of all members at the start.
-    """
-
-    def __init__(self, resolved: ResolvedRun, values: Sequence[Values], matchups: Matchups = ()) -> None:
-        self._resolved, self._values = resolved, values
+    def __init__(self, resolved: ResolvedRun, start: Start, matchups: Matchups = ()) -> None:
+        self._resolved, self._start = resolved, start
         self._fds: list[int] = []
+        self._start_fds: list[int] = []
         self.actors: list[ActorRecord] = []
         self.learners: list[LearnerSetup] = []
         packs = resolved.plan.packs
-        self._exchange_bytes = _member_bytes(resolved.config, resolved.spec, packs[0], values)
-        self._exchange_fd = self._own(anonymous_memory(self._exchange_bytes, "exchange"))
+        self.layout, self.names = _member_layout(resolved, start.values[0])
+        self._exchange_fd = self._own(
+            anonymous_memory(SnapshotMemory.size(self.layout, 1), "exchange")
+        )
+        self.staging: list[SnapshotMemory] = []
         self._packs = [
-            self._pack_memory(pack, matchups[number] if matchups else None)
-            for number, pack in enumerate(packs)
+            self._pack_memory(number, matchups[number] if matchups else None)
+            for number in range(len(packs))
         ]
-        seeds = np.random.SeedSequence(resolved.config.seed)
+        config = resolved.config
+        seeds = np.random.SeedSequence([config.seed, start.resumes] if start.resumes else config.seed)
         for number, pack in enumerate(packs):
             learner_seed, *actor_seeds = seeds.spawn(1 + pack.actors)
             actors = [self._actor(number, index, seed) for index, seed in enumerate(actor_seeds)]
@@ -77,14 +84,18 @@ class Memory:
     def _eventfd(self) -> int:
         return self._own(os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK))
 
-    def _pack_memory(self, pack: PackPlan, row_UES: NDArray[np.int64] | None) -> PackMemory:
+    def _pack_memory(self, number: int, row_UES: NDArray[np.int64] | None) -> PackMemory:
         """Make the tables of a pack and fill them for the members that hold its slots at the start."""
-        names = tuple(self._resolved.spec.shaping)
+        pack, names = self._resolved.plan.packs[number], tuple(self._resolved.spec.shaping)
+        entries = self._staging_entries(pack)
+        staging_fd = self._own(anonymous_memory(SnapshotMemory.size(self.layout, entries), "staging"))
+        self.staging.append(SnapshotMemory(staging_fd, self.layout, entries))
         shaping_fd = self._own(anonymous_memory(ShapingTable.size(names, pack.slots), "shaping"))
         shaping = ShapingTable.map(names, pack.slots, shaping_fd)
         shaping.budget_frames[:] = self._resolved.config.train_for_frames
-        for slot, member in enumerate(pack.members[: pack.slots]):
-            shaping.write(slot, 0, {name: self._values[member][SHAPING + name] for name in names})
+        for slot, member in enumerate(self._start.holders[number]):
+            values = self._start.values[pack.members[0] if member is None else member]
+            shaping.write(slot, 0, {name: values[SHAPING + name] for name in names})
         matchup = None
         if row_UES is not None:
             units, environments, seats = row_UES.shape
@@ -94,6 +105,15 @@ class Memory:
             )
             matchup.write(row_UES)
         return PackMemory(shaping_fd, self._eventfd(), matchup)
+
+    def _staging_entries(self, pack: PackPlan) -> int:
+        """Return how many members can be on their way to a checkpoint at the same time.
+
+        In serial mode all: nothing goes on until they are staged, so that the checkpoint is of one moment.
+        """
+        if self._resolved.config.mode == "serial":
+            return 2 * len(pack.members)  # remembered states, too
+        return max(1, min(len(pack.members), STAGING_BYTES // SnapshotMemory.size(self.layout, 1)))
 
     def _actor(self, number: int, index: int, seed: np.random.SeedSequence) -> ActorRecord:
         """Make the mailboxes of an actor. number, index: of the pack, and of the actor among the pack's."""
@@ -119,26 +139,56 @@ class Memory:
             matchup_fd=-1 if shared.matchup is None else shared.matchup.fd,
             matchup_shape=(0, 0, 0) if shared.matchup is None else shared.matchup.shape,
             first_unit=first_unit,
+            saved=tuple(self._start.units[len(self.actors)]) if self._start.units else (),
         )
         return ActorRecord(number, setup, boxes)
 
     def _learner(
         self, number: int, actors: Sequence[ActorRecord], seed: np.random.SeedSequence
     ) -> LearnerSetup:
-        pack, shared = self._resolved.plan.packs[number], self._packs[number]
+        pack, shared, start = self._resolved.plan.packs[number], self._packs[number], self._start
+        start_fd, headers = self._start_memory(start.of(pack.members))
         return LearnerSetup(
             config=self._resolved.config,
             spec=self._resolved.spec,
             plan=pack,
             seed=int(seed.generate_state(1)[0]),
-            values=[self._values[member] for member in pack.members[: pack.slots]],
+            values=[start.values[member] for member in pack.members],
+            generations=[start.generations[member] for member in pack.members],
+            holders=tuple(start.holders[number]),
             mailbox_fds=tuple(fd for actor in actors for fd in actor.setup.mailbox_fds),
             wake_fds=tuple(actor.setup.wake_fd for actor in actors for _ in actor.boxes),
             ready_fd=shared.ready_fd,
             shaping_fd=shared.shaping_fd,
+            layout=self.layout,
             exchange_fd=self._exchange_fd,
-            exchange_bytes=self._exchange_bytes,
+            staging_fd=self.staging[number].fd,
+            staging_entries=self.staging[number].entries,
+            start_fd=start_fd,
+            start_headers=headers,
+            continued=start.learners[number] if start.learners else None,
         )
+
+    def _start_memory(
+        self, load: Sequence[Load]
+    ) -> tuple[int, tuple[SnapshotHeader, ...]]:
+        """Lay members out for their learner; returns (descriptor or -1 without any, header of each entry)."""
+        if not load:
+            return -1, ()
+        fd = anonymous_memory(SnapshotMemory.size(self.layout, len(load)), "start")
+        self._start_fds.append(fd)
+        memory, headers = SnapshotMemory(fd, self.layout, len(load)), []
+        for entry, one in enumerate(load):
+            snapshot = one(self.names)
+            memory.write(entry, snapshot.arrays)
+            headers.append(snapshot.header)
+        return fd, tuple(headers)
+
+    def started(self) -> None:
+        """Release what learners have started from; they hold it themselves until they have read it."""
+        for fd in self._start_fds:
+            os.close(fd)
+        self._start_fds.clear()
 
     def environment_seconds(self) -> float:
         """Return the CPU-seconds spent in environments, in total."""
@@ -156,12 +206,16 @@ class Memory:
 
     def close(self) -> None:
         """Close every descriptor; memory goes with its last mapping. Safe to call twice."""
+        self.started()
         for fd in self._fds:
             os.close(fd)
         self._fds.clear()
 
 
-def _member_bytes(config: Config, spec: EnvSpec, plan: PackPlan, values: Sequence[Values]) -> int:
-    """Return the size of one member's state. A pack of one is built for it, which also finds a bad model early."""
+def _member_layout(resolved: ResolvedRun, values: Values) -> tuple[ArrayLayout, NetNames]:
+    """Return how a member's arrays lie. A pack of one is built for it, which also finds a bad model early."""
+    plan = resolved.plan.packs[0]
     alone = replace(plan, members=plan.members[:1], slots=1, device="cpu")
-    return build_pack(config, spec, alone, list(values[:1]), 0).member_bytes()
+    pack = build_pack(resolved.config, resolved.spec, alone, [values], 0)
+    arrays = {name: x.numpy() for name, x in pack.export_member(0).items()}
+    return layout_of(arrays), net_names(pack)

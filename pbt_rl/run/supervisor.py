@@ -17,19 +17,21 @@ loop      consumes   events of the fleet: messages, deaths, hangs; signals
           produces   edits, one comparison at a time; slots that change hands; views about once per second
           waits for  the next event, at most a tenth of a second
 
-Of the work behind the arrows, `comparisons` has the decisions, `restarts` the actors, `saving` the weights and
-`recorder` all that is written and shown.
+Of the work behind the arrows, `comparisons` has the decisions, `restarts` the actors, `checkpointing` what is saved,
+`resuming` what a run is continued from, and `recorder` all that is written and shown.
 """
 
 from __future__ import annotations
 
 import signal
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from types import FrameType
-from typing import assert_never
+from typing import Any, assert_never
 
 from pbt_rl.config import Config
+from pbt_rl.display.ranking import best_member
 from pbt_rl.display.view import RunView
 from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.errors import RunFailed
@@ -37,13 +39,16 @@ from pbt_rl.pbt.hypers import Values
 from pbt_rl.plan import Machine
 from pbt_rl.population.population import Population
 from pbt_rl.population.ratings import Ratings
-from pbt_rl.record.folder import RunFolder, create_run_folder
+from pbt_rl.record.folder import RunFolder, claim_run_folder
+from pbt_rl.run.checkpointing import Checkpointing
 from pbt_rl.run.comparisons import Comparisons
 from pbt_rl.run.fleet import ActorFailed, Event, Fleet, InlineFleet, LearnerDied, ProcessFleet, Received
 from pbt_rl.run.recorder import Recorder
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.restarts import ActorRestarts
-from pbt_rl.run.saving import WeightSaver
+from pbt_rl.run.resuming import Continued, find_continued
+from pbt_rl.run.start import Start
+from pbt_rl.run.state import restore_run_state, run_state
 from pbt_rl.run.throughput import Throughput
 from pbt_rl.wire.messages import (
     Applied,
@@ -51,9 +56,10 @@ from pbt_rl.wire.messages import (
     LearnerReady,
     LearnerReport,
     MemberExported,
-    MemberSaved,
-    SaveFailed,
+    MemberStaged,
+    PauseTraining,
     SlotChanged,
+    SnapshotBegun,
 )
 
 PATIENCE_SECONDS = 0.1
@@ -64,52 +70,86 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def train(config: Config) -> int:
-    """Train a population; return the exit code. Raises ConfigError or EnvSetupError before anything is started."""
+    """Train a population; return the exit code.
+
+    A run of the same name is continued from its last checkpoint. Raises ConfigError or EnvSetupError before anything is
+    started.
+    """
     resolved = ResolvedRun.resolve(config, Machine.here())
     resolved.controller().initial(config.num_policies)  # a wrong --pbt.tune shows before a folder is made
-    config, folder = create_run_folder(config)
-    return Supervisor(replace(resolved, config=config), folder).run()
+    claim = claim_run_folder(config)
+    over: str | None = "it could not be started"
+    try:
+        continued = find_continued(claim, print) if claim.existing else None
+        supervisor = Supervisor(replace(resolved, config=claim.config), claim.folder, continued, claim.started)
+        over = supervisor.over
+        if over is None:
+            return supervisor.run()
+        print(f"{claim.folder.path} has ended ({over}); give it a larger budget to go on")
+        return 0
+    finally:
+        claim.release(failed=over is not None)
 
 
 class Supervisor:
-    """One run."""
+    """One run. continued: an existing one goes on. trains: called once, when the first frames have come."""
 
-    def __init__(self, resolved: ResolvedRun, folder: RunFolder) -> None:
-        self._resolved, self._config = resolved, resolved.config
-        controller = resolved.controller()
-        self._initial = controller.initial(self._config.num_policies)
-        self._population = _population(resolved, self._initial)
+    def __init__(
+        self,
+        resolved: ResolvedRun,
+        folder: RunFolder,
+        continued: Continued | None = None,
+        trains: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._resolved, self._config, self._continued = resolved, resolved.config, continued
+        state = None if continued is None else continued.state["run"]
+        controller = resolved.controller(state)
+        self._population = _population(resolved, controller.initial(self._config.num_policies))
         self._recorder = Recorder(resolved, folder, self._population)
         self._comparisons = Comparisons(
             resolved, self._population, controller, self._recorder, lambda: self._why_end() is not None
         )
-        self._weights = WeightSaver(resolved, folder, self._population, self._recorder)
-        self._restarts = ActorRestarts(self._config, self._recorder)
         self._throughput = Throughput()
+        self._same_plan = state is None or restore_run_state(
+            state, controller, self._population, self._comparisons, self._throughput
+        )
+        self._checkpoints = Checkpointing(resolved, folder, self._population, self._recorder, self._state)
+        self._restarts = ActorRestarts(self._config, self._recorder)
+        self._controller, self._trains = controller, trains
         self._learners_ready = 0
         self._signal: int | None = None
         self._environment_seconds = 0.0
+        self._closing = self._trained = False
         self._next_view = 0.0
         self._next_progress = time.monotonic() + PROGRESS_SECONDS
 
     # -- the run ----------------------------------------------------------------------------------------------
 
+    @property
+    def over(self) -> str | None:
+        """Why there is nothing left to do, if there is not: a continued run may have spent its budget."""
+        return self._why_end()
+
     def run(self) -> int:
         """Train until a budget is spent, a signal comes or something fails; leave nothing behind."""
-        previous = {number: signal.signal(number, self._note_signal) for number in SIGNALS}
-        self._recorder.start()
+        previous = {number: signal.signal(number, self._note_signal) for number in (*SIGNALS, signal.SIGUSR1)}
+        self._recorder.start(self._continued)
         fleet: Fleet | None = None
         failure: Exception | None = None
         ended = "failed"
         try:
             kind = InlineFleet if self._config.mode == "serial" else ProcessFleet
-            fleet = kind(self._resolved, self._initial, self._comparisons.first_matchups())
+            self._comparisons.first_slots()
+            fleet = kind(self._resolved, self._start(), self._comparisons.first_matchups())
             self._comparisons.begin(fleet)
             ended = self._loop(fleet)
-            self._save_best(fleet)
+            self._save_at_end(fleet)
         except (RunFailed, EnvSetupError) as error:
             failure = error
+            if fleet is not None and self._can_save:
+                self._save_at_end(fleet)
         finally:
+            self._checkpoints.close()
             if fleet is not None:
                 fleet.close()
             self._finish(ended)
@@ -124,8 +164,11 @@ class Supervisor:
             for event in fleet.events(PATIENCE_SECONDS):
                 self._handle(fleet, event)
             ended = self._why_end()
-            if ended is not None:
+            if ended is not None and fleet.settled:
                 return ended
+            self._checkpoints.step(fleet)
+            if self._checkpoints.due and fleet.settled and not self._comparisons.dispatch.busy:
+                self._checkpoints.begin(fleet)
             now = time.monotonic()
             if now >= self._next_view:
                 self._next_view = now + VIEW_SECONDS
@@ -146,7 +189,37 @@ class Supervisor:
         return None
 
     def _note_signal(self, number: int, _frame: FrameType | None) -> None:
-        self._signal = number
+        if number == signal.SIGUSR1:  # what schedulers send before they end a job
+            self._checkpoints.ask()
+        else:
+            self._signal = number
+
+    # -- where it begins, what is saved ---------------------------------------------------------------------------
+
+    def _start(self) -> Start:
+        """Return where the processes begin."""
+        if self._continued is None:
+            return Start.fresh(
+                self._resolved.plan, [member.values for member in self._population.members]
+            )
+        return self._continued.start(
+            self._population, self._comparisons.slots, self._resolved.plan, same_plan=self._same_plan
+        )
+
+    def _state(self, fleet: Fleet) -> dict[str, Any]:
+        """Return what a checkpoint holds besides the learners', as JSON types."""
+        return {
+            "run": run_state(self._controller, self._population, self._comparisons, self._throughput),
+            "record": self._recorder.positions(),
+            "units": fleet.save_units(),
+            "resumes": 0 if self._continued is None else self._continued.resumes,
+            "best_member": best_member(self._population.views()),
+        }
+
+    @property
+    def _can_save(self) -> bool:
+        """All learners live and serve."""
+        return self._learners_ready == len(self._resolved.plan.packs)
 
     # -- events -----------------------------------------------------------------------------------------------
 
@@ -166,23 +239,38 @@ class Supervisor:
             case LearnerReport():
                 self._population.take(str(pack), message)
                 self._throughput.note(self._population.frames, message.stage_seconds)
-                self._comparisons.note_report(pack)
-                self._weights.save_if_due(fleet)
+                if not self._closing:
+                    self._comparisons.note_report(pack)
+                    self._note_training()
             case Applied():
                 self._comparisons.note_applied(message)
             case SlotChanged(_, proof):
                 if proof is not None:
                     self._recorder.applied_on_entry(proof)
-            case MemberExported(member):
-                self._comparisons.dispatch.exported(member)
-            case MemberSaved() | SaveFailed():
-                self._weights.note(message)
+            case MemberExported(header):
+                self._comparisons.dispatch.exported(header.member)
+            case SnapshotBegun():
+                self._checkpoints.note_begun(fleet, pack, message)
+            case MemberStaged():
+                self._checkpoints.note_staged(fleet, pack, message)
             case LearnerReady():
                 self._learners_ready += 1
-                if self._learners_ready == len(self._resolved.plan.packs):
-                    self._comparisons.observe()  # before any frame: a search sets how far its members train first
+                if self._can_save:
+                    self._begin_to_train()
             case _:
                 assert_never(message)
+
+    def _begin_to_train(self) -> None:
+        """Every learner is there, and no frame was sampled yet."""
+        if self._continued is None:
+            self._comparisons.observe()  # a search sets how far its members train first
+        else:
+            self._comparisons.go_on()  # the state was saved after a comparison
+
+    def _note_training(self) -> None:
+        if self._population.frames > 0 and not self._trained:
+            self._trained = True
+            self._trains()
 
     # -- views ------------------------------------------------------------------------------------------------
 
@@ -222,23 +310,23 @@ class Supervisor:
 
     # -- the end ----------------------------------------------------------------------------------------------
 
-    def _save_best(self, fleet: Fleet) -> None:
-        """Have all decisions applied and the best member's weights written."""
-        best, path = self._weights.save_at_end(fleet)
+    def _save_at_end(self, fleet: Fleet) -> None:
+        """Have all decisions applied and the run saved; nothing is trained meanwhile."""
+        self._closing = True
+        for pack in range(len(self._resolved.plan.packs)):
+            fleet.send(pack, PauseTraining())
+        checkpoints, dispatch = self._checkpoints, self._comparisons.dispatch
+        checkpoints.ask()
         deadline = time.monotonic() + SAVE_SECONDS
-
-        def waiting() -> bool:
-            return self._comparisons.dispatch.busy or not self._weights.is_done(path)
-
-        while waiting() and time.monotonic() < deadline:
+        while (checkpoints.busy or dispatch.busy) and time.monotonic() < deadline:
             for event in fleet.events(PATIENCE_SECONDS):
-                match event:
-                    case Received(_, LearnerReport()) | ActorFailed():
-                        pass  # a report could bring new decisions, and no actor is needed any more
-                    case _:
-                        self._handle(fleet, event)
-        if not self._weights.is_done(path):
-            self._recorder.note(f"the weights of member {best} were not saved within {SAVE_SECONDS:.0f} s")
+                if not isinstance(event, ActorFailed):  # no actor is needed any more
+                    self._handle(fleet, event)
+            checkpoints.step(fleet)
+            if checkpoints.due and not dispatch.busy:
+                checkpoints.begin(fleet)
+        if checkpoints.busy:
+            self._recorder.note(f"the run was not saved within {SAVE_SECONDS:.0f} s")
 
     def _finish(self, ended: str) -> None:
         self._recorder.finish(

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from pbt_rl.envs.base import EnvSetupError, EnvSpec, Seated, Unit, cpu_clock, random_actions
+from pbt_rl.envs.base import EnvSetupError, EnvSpec, SavesState, Seated, Unit, cpu_clock, random_actions
 from pbt_rl.envs.registry import EnvOptions, make_unit
 from pbt_rl.wire.mailbox import BUSY_NS, HEARTBEAT_NS, STEPS, Mailbox
 from pbt_rl.wire.polling import AdaptivePoller
@@ -53,6 +53,8 @@ class ActorSetup:
     matchup_shape: tuple[int, int, int] = (0, 0, 0)
     first_unit: int = 0
     """Number of the actor's first unit among those of the pack."""
+    saved: tuple[dict[str, Any], ...] = ()
+    """States of the units, to continue from, or none: then they begin with a reset."""
 
     @property
     def rows(self) -> int:
@@ -132,6 +134,16 @@ class UnitRunner:
             for array_R in (step.reward, step.terminated, step.truncated, step.episode_done):
                 array_R[:] = 0
 
+    def save(self) -> dict[str, Any] | None:
+        """Return the unit's state; None if it cannot be saved."""
+        return self._unit.save_state() if isinstance(self._unit, SavesState) else None
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue from a state, instead of beginning with a reset."""
+        assert isinstance(self._unit, SavesState)
+        self._unit.restore_state(state)
+        self._started = True
+
     def close(self) -> None:
         """Release the environment."""
         self._unit.close()
@@ -165,6 +177,12 @@ class Actor:
                 units, setup.mailbox_fds, sources, setup.warm_up_steps, setup.seeds, strict=True
             )
         ]
+        for runner, state in zip(self._runners, setup.saved, strict=bool(setup.saved)):
+            runner.restore(state)
+
+    def save(self) -> list[dict[str, Any] | None]:
+        """Return the states of the units; None for one that cannot be saved."""
+        return [runner.save() for runner in self._runners]
 
     def turn(self) -> bool:
         """Advance every unit whose turn it is; return whether there was one."""

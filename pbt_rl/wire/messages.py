@@ -1,7 +1,7 @@
 """The messages between the supervisor and its processes: frozen dataclasses, matched by their type.
 
     supervisor -> learner    `ToLearner`: each is handled between two optimiser steps, in order, except
-                             TrainUntil and StopLearner, which take effect at once
+                             TrainUntil, PauseTraining and StopLearner, which take effect at once
     learner -> supervisor    `FromLearner`
     any child -> its parent  ChildFailed, before it ends with an error
 
@@ -11,10 +11,10 @@ Steps and actions do not pass here but through mailboxes.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pbt_rl.pbt.hypers import Values
+from pbt_rl.wire.snapshot import SnapshotHeader
 
 # -- parts of reports -----------------------------------------------------------------------------------------
 
@@ -131,12 +131,22 @@ class ForgetMember:
 
 
 @dataclass(frozen=True)
-class SaveMember:
-    """Write a member's weights and values to a file. Answered by MemberSaved or SaveFailed."""
+class BeginSnapshot:
+    """Keep all members of the pack and all remembered states as they are now, to be staged. Answered by SnapshotBegun.
 
-    member: int
-    path: Path
-    values: Values
+    A member that learns on is staged as it is when its turn comes; one that an edit or a slot change is about to change
+    is copied before.
+    """
+
+    number: int
+    """Of the checkpoint, among those of the process."""
+
+
+@dataclass(frozen=True)
+class StageMember:
+    """Write the next member of the snapshot into this entry of the staging memory. Answered by MemberStaged."""
+
+    entry: int
 
 
 @dataclass(frozen=True)
@@ -148,12 +158,26 @@ class TrainUntil:
 
 
 @dataclass(frozen=True)
+class PauseTraining:
+    """Act and learn no more, but carry out messages: the run is about to end."""
+
+
+@dataclass(frozen=True)
 class StopLearner:
     """End the process."""
 
 
 ToLearner = (
-    Edit | SlotChange | ExportMember | RememberMember | ForgetMember | SaveMember | TrainUntil | StopLearner
+    Edit
+    | SlotChange
+    | ExportMember
+    | RememberMember
+    | ForgetMember
+    | BeginSnapshot
+    | StageMember
+    | TrainUntil
+    | PauseTraining
+    | StopLearner
 )
 
 
@@ -215,25 +239,32 @@ class SlotChanged:
 class MemberExported:
     """The member's state lies in the exchange memory."""
 
-    member: int
+    header: SnapshotHeader
 
 
 @dataclass(frozen=True)
-class MemberSaved:
-    """The file is written."""
+class SnapshotBegun:
+    """What BeginSnapshot kept.
 
-    path: Path
+    members: number of states to be staged. learner: what the learner continues from besides its members (JSON types).
+    """
+
+    number: int
+    members: int
+    learner: dict[str, Any]
 
 
 @dataclass(frozen=True)
-class SaveFailed:
-    """The file could not be written."""
+class MemberStaged:
+    """A state lies in this entry of the staging memory."""
 
-    path: Path
-    reason: str
+    entry: int
+    header: SnapshotHeader
 
 
-FromLearner = LearnerReady | LearnerReport | Applied | SlotChanged | MemberExported | MemberSaved | SaveFailed
+FromLearner = (
+    LearnerReady | LearnerReport | Applied | SlotChanged | MemberExported | SnapshotBegun | MemberStaged
+)
 
 
 # -- from any child -------------------------------------------------------------------------------------------

@@ -17,12 +17,14 @@ from pbt_rl.algos.registry import load
 from pbt_rl.config import ModelConfig
 from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec
 from pbt_rl.learner.build import build_net
+from pbt_rl.learner.members import PackMembers
 from pbt_rl.learner.sampler import Sampler
 from pbt_rl.learner.shared import SharedState
 from pbt_rl.learner.trainer import Trainer
 from pbt_rl.pbt.hypers import Hypers, hyper_table
 from pbt_rl.wire.mailbox import Mailbox
 from pbt_rl.wire.memory import anonymous_memory
+from pbt_rl.wire.snapshot import SnapshotMemory, layout_of
 from pbt_rl.wire.tables import ShapingTable
 
 VALUES = {name: spec.default for name, spec in hyper_table(Hypers(unroll=6)).items()}
@@ -117,7 +119,7 @@ class Bench:
         )
         self.members = members or tuple(range(policies))
         self.actors = [FakeActor(self.spec, policies * ENVS, seed) for seed in range(units)]
-        self.shared = SharedState.new(self.members, policies)
+        self.shared = SharedState.new(self.members, self.members[:policies])
         self.sampler = Sampler(
             self.pack,
             self.shared,
@@ -170,7 +172,21 @@ class Stand:
         self.shaping = ShapingTable.map(("bait",), policies, fd)
         for actor in bench.actors:
             actor.version_of = lambda row: self.shaping.read(row // ENVS)[0]
-        self.exchange = torch.zeros(bench.pack.member_bytes(), dtype=torch.uint8)
+        layout = layout_of({name: x.numpy() for name, x in bench.pack.export_member(0).items()})
+        self.exchange, self.staging = (
+            SnapshotMemory(anonymous_memory(SnapshotMemory.size(layout, n), "members"), layout, n) for n in (1, 2)
+        )
+        values = [VALUES | {"shaping.bait": 0.5}] * len(bench.members)
+        members = PackMembers(
+            bench.pack,
+            bench.shared,
+            self.shaping,
+            values,
+            [0] * len(bench.members),
+            self.exchange,
+            self.staging,
+            0,
+        )
         defaults = {
             "algorithm": load("appo"),
             "epochs": 1,
@@ -185,8 +201,7 @@ class Stand:
             UpdateSettings(**(defaults | settings), distribution=bench.distribution),
             2,
             max_lag,
-            self.shaping,
-            self.exchange,
+            members,
             0,
             schedule,
         )

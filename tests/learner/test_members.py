@@ -33,7 +33,8 @@ def edit(stand: Stand, member: int, weights="keep", donor=None, generation=1, of
 
 
 def state(stand: Stand, member: int, generation: int | None = None) -> dict[str, torch.Tensor]:
-    return {k: v.clone() for k, v in stand.trainer.members.state(member, generation).items()}
+    arrays = stand.trainer.members.snapshot(member, generation).arrays
+    return {k: torch.from_numpy(v.copy()) for k, v in arrays.items()}
 
 
 def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
@@ -237,7 +238,7 @@ def test_a_parked_member_crosses_packs_to_a_parked_one(stand):
         change_slot(far, 0, 9)
         for member, generation, expected in ((7, 0, past), (4, None, state(far, 4))):
             far.trainer.members.write_exchange(member, generation)
-            stand.exchange.copy_(far.exchange)
+            stand.exchange.write(0, far.exchange.read(0))
             assert edit(stand, 11, "import", donor=20).parked
             assert same(state(stand, 11), expected)
         change_slot(stand, 1, 11)

@@ -30,7 +30,7 @@ def test_outcomes_are_copied_from_the_mailbox_array_of_the_same_name():
 
 
 def test_a_slot_is_held_by_a_member_or_by_none():
-    shared = SharedState.new((4, 7, 9), slots=2)
+    shared = SharedState.new((4, 7, 9), (4, 7))
     before = shared.pack.member
     shared.pack.hold(1, 2, members=3)
     shared.pack.hold(0, None, members=3)
@@ -41,7 +41,7 @@ def test_a_slot_is_held_by_a_member_or_by_none():
 
 
 def test_exchanged_weights_reset_the_state_before_the_epoch_rises():
-    shared = SharedState.new((4, 7), slots=2)
+    shared = SharedState.new((4, 7), (4, 7))
     shared.note_exchanged_weights(1)
     assert (list(shared.state_resets), shared.pack.weights_epoch.tolist()) == ([1], [0, 1])
 
@@ -72,7 +72,7 @@ def test_a_member_is_broken_if_every_step_was_left_out(norms, broken):
 
 
 def test_episodes_are_taken_once():
-    shared = SharedState.new((4,), slots=1)
+    shared = SharedState.new((4,), (4,))
     shared.sampling.note(["episode"], ["game"])
     assert shared.sampling.take() == (["episode"], ["game"])
     assert shared.sampling.take() == ([], [])

@@ -1,0 +1,126 @@
+"""What a learner continues from besides its members: generators, slots and, between two batches, its units.
+
+    always               states of the generators; updates, epochs and shaping versions of the slots
+    serial mode, where   the observation that each unit waits with, so that the run goes on as if it had not stopped;
+    the environments     without it, units begin new episodes
+    can be saved
+
+Everything is JSON types; arrays are base64 of their bytes.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from pbt_rl.algos.pack import Pack
+from pbt_rl.learner.sampler import Sampler, ServedUnit
+from pbt_rl.learner.shared import SharedState, SlotHolder
+from pbt_rl.learner.trainer import Trainer
+from pbt_rl.wire.mailbox import OBSERVATIONS
+from pbt_rl.wire.tables import ShapingTable
+
+
+class Continuation:
+    """Saves and restores what is not a member's. Restoring comes before anything is sampled."""
+
+    def __init__(
+        self, pack: Pack, shared: SharedState, sampler: Sampler, trainer: Trainer, shaping: ShapingTable
+    ) -> None:
+        self._pack, self._shared, self._shaping = pack, shared, shaping
+        self._sampler, self._trainer = sampler, trainer
+
+    def save(self, *, units: bool) -> dict[str, Any]:
+        """Return everything. units: they rest between two batches, and are saved."""
+        return {
+            "generators": {name: _encoded(g.get_state().numpy()) for name, g in self._generators()},
+            "slots": [self._slot(p) for p in range(self._pack.num_policies)],
+            "units": [_unit(unit) for unit in self._sampler.units if units and unit.taken],
+        }
+
+    def restore(self, saved: Mapping[str, Any]) -> bool:
+        """Continue from what `save` returned, as far as this pack is like that one; return whether units rest."""
+        if [slot["holder"] for slot in saved["slots"]] != [self._holder(p) for p in range(self._pack.num_policies)]:
+            return False
+        for name, generator in self._generators():
+            state = _decoded(saved["generators"][name])
+            if state.nbytes == generator.get_state().numel():  # else of another kind of device
+                generator.set_state(torch.from_numpy(state))
+        for p, slot in enumerate(saved["slots"]):
+            self._restore_slot(p, slot)
+        rest = len(saved["units"]) == len(self._sampler.units)
+        if rest:
+            for unit, content in zip(self._sampler.units, saved["units"], strict=True):
+                _restore_unit(unit, content)
+                self._sampler.rest(unit)
+        return rest
+
+    def _generators(self) -> list[tuple[str, torch.Generator]]:
+        return [
+            ("acting", self._sampler.generator),
+            ("learning", self._trainer.generator),
+            ("default", torch.default_generator),
+        ]
+
+    def _holder(self, slot: int) -> int | None:
+        holder = self._shared.pack.holders[slot]
+        return None if holder is None else self._shared.members[holder.member]
+
+    def _slot(self, slot: int) -> dict[str, Any]:
+        state = self._shared.pack
+        holder = state.holders[slot]
+        return {
+            "holder": self._holder(slot),
+            "updates": int(state.updates[slot]),
+            "weights_epoch": int(state.weights_epoch[slot]),
+            "shaping_version": int(self._shaping.shaping_version[slot]),
+            "generation_of": [] if holder is None else sorted(holder.generation_of.items()),
+        }
+
+    def _restore_slot(self, slot: int, saved: Mapping[str, Any]) -> None:
+        state = self._shared.pack
+        state.updates[slot], state.weights_epoch[slot] = saved["updates"], saved["weights_epoch"]
+        holder = state.holders[slot]
+        if holder is not None:
+            state.holders[slot] = SlotHolder(holder.member, {int(v): int(g) for v, g in saved["generation_of"]})
+            self._shaping.write(slot, saved["shaping_version"], self._shaping.read(slot)[1])
+
+
+def _unit(unit: ServedUnit) -> dict[str, Any]:
+    """Return what a resting unit waits with: its last observation, and the recurrent state before it."""
+    return {
+        "obs": {name: _encoded(_host(obs[-1])) for name, obs in unit.rollout.obs.items()},
+        "first": _encoded(unit.rollout.first[-1]),
+        "state": _encoded(_host(unit.state)),
+        "rollouts": unit.rollouts,
+    }
+
+
+def _restore_unit(unit: ServedUnit, saved: Mapping[str, Any]) -> None:
+    for name, obs in unit.rollout.obs.items():
+        obs[-1].copy_(torch.from_numpy(_decoded(saved["obs"][name])))
+    unit.rollout.first[-1] = _decoded(saved["first"])
+    unit.state.copy_(torch.from_numpy(_decoded(saved["state"])))
+    unit.rollouts = saved["rollouts"]
+    unit.taken = 1
+    unit.box.header[OBSERVATIONS] = 1  # its actor waits for actions, as after a first step
+
+
+def _host(tensor: Tensor) -> NDArray[Any]:
+    return tensor.detach().cpu().numpy()
+
+
+def _encoded(array: NDArray[Any]) -> dict[str, Any]:
+    data = base64.b64encode(np.ascontiguousarray(array).tobytes()).decode()
+    return {"dtype": array.dtype.str, "shape": list(array.shape), "base64": data}
+
+
+def _decoded(saved: Mapping[str, Any]) -> NDArray[Any]:
+    data = np.frombuffer(bytearray(base64.b64decode(saved["base64"])), saved["dtype"])
+    return data.reshape(saved["shape"])

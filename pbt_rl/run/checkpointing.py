@@ -1,0 +1,170 @@
+"""Has the whole run saved: when it is due, when it is asked for, and at its end. Nothing waits for it.
+
+    due -> state of the run        taken between two comparisons, while no decision is on its way
+        -> BeginSnapshot           every learner notes its members as they are
+        -> StageMember, again      members come one by one through the staging memory, between two optimiser steps
+        -> CheckpointWriter        a thread writes them; the manifest comes last
+
+An edit that comes meanwhile is not delayed: the learner copies the member that it changes, if that is still to come.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from pbt_rl.population.population import Population
+from pbt_rl.record.checkpoint_writer import CheckpointWriter, WriteFailed, Written
+from pbt_rl.record.folder import RunFolder
+from pbt_rl.run.fleet import Fleet
+from pbt_rl.run.recorder import Recorder
+from pbt_rl.run.resolved import ResolvedRun
+from pbt_rl.wire.messages import BeginSnapshot, MemberStaged, SnapshotBegun, StageMember
+from pbt_rl.wire.snapshot import MemberSnapshot
+
+CLOSE_SECONDS = 5.0
+
+
+class Checkpointing:
+    """Orders checkpoints and brings the members from the learners to the writer. Use it from one thread.
+
+    state: returns all that is saved besides the learners', as JSON types.
+    """
+
+    def __init__(
+        self,
+        resolved: ResolvedRun,
+        folder: RunFolder,
+        population: Population,
+        recorder: Recorder,
+        state: Callable[[Fleet], dict[str, Any]],
+    ) -> None:
+        config = resolved.config
+        self._packs = len(resolved.plan.packs)
+        self._every_seconds, self._every_frames = config.save_every_seconds, config.save_every_frames
+        self._keep, self._folder = config.keep_checkpoints, folder
+        self._population, self._recorder, self._state = population, recorder, state
+        self._writer: CheckpointWriter | None = None
+        self._next_seconds = time.monotonic() + self._every_seconds
+        self._next_frames = self._following(population.least_frames)
+        self._asked = self._in_progress = False
+        self._number = 0
+        self._saved: dict[str, Any] = {}
+        self._frames, self._kept = 0, False
+        self._begun: dict[int, SnapshotBegun] = {}
+        self._unasked: dict[int, int] = {}
+        """Pack -> members that no StageMember was sent for yet."""
+        self._free: deque[tuple[int, int]] = deque()
+        """(pack, entry of its staging memory) that the writer has done with; it appends from its thread."""
+        self._failed = False
+
+    def _following(self, frames: int) -> int:
+        """Return the next frames at which a checkpoint is kept; 0 for never."""
+        return (frames // self._every_frames + 1) * self._every_frames if self._every_frames else 0
+
+    # -- when -----------------------------------------------------------------------------------------------
+
+    def ask(self) -> None:
+        """Have the run saved soon, due or not."""
+        self._asked = True
+
+    @property
+    def due(self) -> bool:
+        """Whether a checkpoint should begin as soon as it can."""
+        if self._in_progress:
+            return False
+        late = self._every_seconds > 0 and time.monotonic() >= self._next_seconds
+        return self._asked or late or self._reached
+
+    @property
+    def _reached(self) -> bool:
+        return 0 < self._next_frames <= self._population.least_frames
+
+    @property
+    def busy(self) -> bool:
+        """A checkpoint is asked for or in progress."""
+        return self._asked or self._in_progress
+
+    # -- how ------------------------------------------------------------------------------------------------
+
+    def begin(self, fleet: Fleet) -> None:
+        """Begin a checkpoint. No decision may be on its way, and the fleet must be settled."""
+        self._frames, self._kept = self._population.least_frames, self._reached
+        if self._kept:
+            self._frames = self._frames // self._every_frames * self._every_frames
+            self._next_frames = self._frames + self._every_frames
+        self._asked, self._in_progress = False, True
+        self._next_seconds = time.monotonic() + self._every_seconds
+        self._number += 1
+        self._saved, self._begun = self._state(fleet), {}
+        for pack in range(self._packs):
+            fleet.send(pack, BeginSnapshot(self._number))
+
+    def note_begun(self, fleet: Fleet, pack: int, message: SnapshotBegun) -> None:
+        """A learner has noted its members; when all have, they are staged."""
+        if message.number != self._number or not self._in_progress:
+            return  # of a checkpoint that was given up
+        self._begun[pack] = message
+        if len(self._begun) < self._packs:
+            return
+        if self._writer is None:
+            self._writer = CheckpointWriter(
+                self._folder.checkpoints, fleet.names, self._keep, self._recorder.note
+            )
+        self._unasked = {number: begun.members for number, begun in self._begun.items()}
+        learners = [self._begun[number].learner for number in range(self._packs)]
+        self._writer.begin(
+            self._frames, self._saved | {"learners": learners}, sum(self._unasked.values()), self._kept
+        )
+        for number in range(self._packs):
+            for entry in range(fleet.staging(number).entries):
+                self._stage(fleet, number, entry)
+
+    def _stage(self, fleet: Fleet, pack: int, entry: int) -> None:
+        if self._unasked.get(pack, 0):
+            self._unasked[pack] -= 1
+            fleet.send(pack, StageMember(entry))
+
+    def note_staged(self, fleet: Fleet, pack: int, message: MemberStaged) -> None:
+        """A member lies in the staging memory; its entry is used again once the member is written."""
+        if self._writer is None or pack not in self._begun:
+            return  # of a checkpoint that was given up
+        arrays = fleet.staging(pack).views(message.entry)
+        self._writer.add(
+            MemberSnapshot(message.header, arrays), lambda: self._free.append((pack, message.entry))
+        )
+
+    def step(self, fleet: Fleet) -> None:
+        """Go on with a checkpoint in progress."""
+        while self._free:
+            self._stage(fleet, *self._free.popleft())
+        if self._writer is not None:
+            for result in self._writer.poll():
+                self._ended(result)
+
+    def _ended(self, result: Written | WriteFailed) -> None:
+        self._in_progress = False
+        if isinstance(result, Written):
+            self._recorder.checkpoint(result)
+            self._failed = False
+        elif not self._failed:
+            self._failed = True  # said once; the next one is tried when it is due
+            self._recorder.note(f"the run could not be saved: {result.reason}; training goes on")
+
+    def abandon(self, reason: str) -> None:
+        """Give up the checkpoint in progress: a learner that took part in it is lost."""
+        self._unasked, self._begun = {}, {}
+        self._free.clear()
+        self._number += 1
+        self._in_progress = self._writer is not None and self._writer.busy
+        if self._writer is not None and self._in_progress:
+            self._writer.abandon(reason)
+
+    def close(self) -> None:
+        """End the writer."""
+        if self._writer is not None:
+            self._writer.close(CLOSE_SECONDS)
+            for result in self._writer.poll():
+                self._ended(result)

@@ -1,0 +1,115 @@
+"""Continues a run from its last whole checkpoint, on this machine, with options that may differ in part."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from pbt_rl.config import Config
+from pbt_rl.errors import ConfigError
+from pbt_rl.options import walk
+from pbt_rl.plan import Plan
+from pbt_rl.population.population import Population
+from pbt_rl.population.slots import Slots
+from pbt_rl.record.checkpoints import Checkpoint, Checkpoints
+from pbt_rl.record.folder import RunFolder, read_config
+from pbt_rl.run.start import Load, Start
+
+Changed = dict[str, tuple[Any, Any]]
+"""Option -> (value until now, value from now on)."""
+
+
+@dataclass(frozen=True)
+class Continued:
+    """A run to be continued."""
+
+    checkpoint: Checkpoint
+    state: dict[str, Any]
+    changed: Changed
+
+    @property
+    def resumes(self) -> int:
+        """How often the run has been resumed, this time included."""
+        return int(self.state["resumes"]) + 1
+
+    def start(self, population: Population, slots: Slots, plan: Plan, *, same_plan: bool) -> Start:
+        """Return where the processes begin, once the state of the run was restored."""
+        saved = self.checkpoint
+        sources: list[tuple[int, Load]] = [
+            (m.member, partial(saved.load, m.member)) for m in saved.members()
+        ]
+        sources += [
+            (m.member, partial(saved.load_remembered, m.member, m.generation)) for m in saved.remembered()
+        ]
+        return Start(
+            [member.values for member in population.members],
+            [member.generation for member in population.members],
+            [tuple(slots.members_of(pack)) for pack in range(len(plan.packs))],
+            sources,
+            learners=self.state["learners"] if same_plan else (),
+            units=self.state["units"] if same_plan else (),
+            resumes=self.resumes,
+        )
+
+    def found(self) -> str:
+        """Say what the run is continued from."""
+        members = self.checkpoint.members()
+        age = time.time() - self.checkpoint.time
+        return (
+            f"resumes {self.checkpoint.path}: {len(members)} members, {self.checkpoint.frames:,} frames each or more, "
+            f"generations {min(m.generation for m in members)} to {max(m.generation for m in members)}, saved {_ago(age)} ago"
+        )
+
+
+def find_continued(config: Config, folder: RunFolder, note: Callable[[str], None]) -> Continued | None:
+    """Return what an existing run is continued from; None if it was never saved.
+
+    note: is told of checkpoints that are broken. Raises ConfigError if the run may not be continued with this config.
+    """
+    if not config.resume:
+        raise ConfigError(
+            f"--name {config.name}: {folder.path} exists already, and --resume no was given: choose another name, or "
+            "--overwrite"
+        )
+    changed = changes_of(read_config(folder), config, folder)
+    checkpoint = Checkpoints(folder.checkpoints).newest(note)
+    if checkpoint is None:
+        return None
+    return Continued(checkpoint, checkpoint.state(), changed)
+
+
+def changes_of(before: Config, now: Config, folder: RunFolder) -> Changed:
+    """Return the options that differ. Raises ConfigError if one of them may not."""
+    differing: Changed = {}
+    fixed = []
+    for (name, metadata, old), (_, _, new) in zip(walk(before), walk(now), strict=True):
+        if old != new:
+            differing[name] = (old, new)
+            if "may_change" not in metadata:
+                fixed.append(f"--{name}: {_text(old)} there, {_text(new)} now")
+    if fixed:
+        raise ConfigError(
+            f"{folder.path} was trained with other options: {'; '.join(fixed)}. Give the same ones to continue it "
+            f"(pbt-rl resume {folder.path} needs none), another --name, or --overwrite to begin anew"
+        )
+    return differing
+
+
+def _text(value: Any) -> str:
+    return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def _ago(seconds: float) -> str:
+    for unit, size in (("days", 86_400), ("hours", 3_600), ("minutes", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{max(seconds, 0):.0f} s"
+
+
+def without_commands(config: Config) -> Config:
+    """Return a config as it is recorded: what only this start was told is left out."""
+    return dataclasses.replace(config, overwrite=False, resume=True)
