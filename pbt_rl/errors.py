@@ -3,6 +3,7 @@
     Exception
     |-- ValueError
     |   |-- ConfigError          the user's input is wrong: what, which value, what to do instead
+    |   |   `-- CheckpointBroken   a file of a checkpoint is torn, changed or missing
     |   `-- envs.base.EnvSetupError   the same, raised by an environment (envs imports nothing of ours)
     `-- RunFailed                a run ended for a reason that is not the user's input; the child's traceback inside
 
@@ -20,6 +21,10 @@ from pbt_rl.envs.base import EnvSetupError
 
 class ConfigError(ValueError):
     """The user's input is wrong. The message names the option, its value and what to do instead."""
+
+
+class CheckpointBroken(ConfigError):  # noqa: N818 - reads as what happened
+    """A file of a checkpoint is torn, changed or missing. The message names it."""
 
 
 class RunFailed(Exception):  # noqa: N818 - reads as what happened

@@ -1,0 +1,206 @@
+"""Checkpoints of a run: finding the newest whole one, and reading it. Reading executes nothing.
+
+checkpoints/at_FRAMES/             FRAMES: the population's clock; the second one at the same frames is at_FRAMES_2
+  manifest.json                    written last, see record/manifest.py
+  state.json                       everything but the members: what `CheckpointWriter.begin` was given
+  policy_00.safetensors            each member, by the names of record/net_names.py
+  remembered_00_3.safetensors      a state that is remembered: member 0 of generation 3
+checkpoints/at_FRAMES.partial/     being written or deleted; what a killed run leaves goes at its next checkpoint
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pbt_rl.errors import CheckpointBroken, ConfigError
+from pbt_rl.record.headers import header_from_metadata
+from pbt_rl.record.manifest import FILE, STATE, Manifest, SavedFile, SavedMember, member_file, read_manifest
+from pbt_rl.record.net_names import NetNames, from_tensors
+from pbt_rl.record.tensors import unpack
+from pbt_rl.wire.snapshot import MemberSnapshot
+
+FOLDER = re.compile(r"at_(\d+)(_\d+)?")
+PARTIAL = re.compile(r"at_\d+(_\d+)?\.partial")
+"""Names of whole checkpoints, and of others."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """One whole checkpoint. Whatever is read is verified first."""
+
+    path: Path
+    manifest: Manifest
+
+    @property
+    def number(self) -> int:
+        """Rises with every checkpoint of the run, whatever its frames."""
+        return self.manifest.number
+
+    @property
+    def frames(self) -> int:
+        """The population's clock."""
+        return self.manifest.frames
+
+    @property
+    def time(self) -> float:
+        """When it was written: seconds since the epoch."""
+        return self.manifest.time
+
+    @property
+    def kept(self) -> bool:
+        """Whether it is never deleted to make room for newer ones."""
+        return self.manifest.kept
+
+    def members(self) -> list[SavedMember]:
+        """Return the members, in order of id."""
+        return sorted(self.manifest.members, key=lambda saved: saved.member)
+
+    def remembered(self) -> list[SavedMember]:
+        """Return the states that are remembered, in order of member and generation."""
+        return sorted(self.manifest.remembered, key=lambda saved: (saved.member, saved.generation))
+
+    def state(self) -> dict[str, Any]:
+        """Return everything but the members. NaN and infinities are strings. Raises CheckpointBroken."""
+        try:
+            state = json.loads(self._verified(self.manifest.state))
+        except (ValueError, RecursionError) as error:
+            raise CheckpointBroken(f"{self.path / STATE} is damaged: it is not JSON") from error
+        if not isinstance(state, dict):
+            raise CheckpointBroken(f"{self.path / STATE} is damaged: it is not a JSON object")
+        return state
+
+    def file(self, member: int) -> Path:
+        """Return the file of a member. Raises ConfigError if there is none."""
+        return self.path / self._saved(member_file(member)).file
+
+    def load(self, member: int, names: NetNames) -> MemberSnapshot:
+        """Read a member. Raises CheckpointBroken; ConfigError if it is of another network, naming the layers."""
+        return self._load(member_file(member), names)
+
+    def load_remembered(self, member: int, generation: int, names: NetNames) -> MemberSnapshot:
+        """Read a state that is remembered. Raises as `load` does."""
+        return self._load(member_file(member, generation), names)
+
+    def verify(self) -> None:
+        """Read every file. Raises CheckpointBroken for one that is missing or differs from its checksum."""
+        for saved in self.manifest.files:
+            self._verified(saved)
+
+    def has_all_files(self) -> bool:
+        """Return whether every file is there and as long as it was, without reading any."""
+        try:
+            return all(
+                (self.path / saved.file).stat().st_size == saved.bytes for saved in self.manifest.files
+            )
+        except OSError:
+            return False
+
+    def _load(self, name: str, names: NetNames) -> MemberSnapshot:
+        path, saved = self.path / name, self._saved(name)
+        data = self._verified(saved)
+        try:
+            tensors, metadata = unpack(data)
+            header = header_from_metadata(metadata)
+        except ValueError as error:
+            raise CheckpointBroken(f"{path} is damaged: {error}") from error
+        if header is None or (header.member, header.generation) != (saved.member, saved.generation):
+            raise CheckpointBroken(f"{path} is damaged: it does not hold the member that the manifest names")
+        return MemberSnapshot(header, from_tensors(path, tensors, names))
+
+    def _saved(self, name: str) -> SavedMember:
+        for saved in (*self.manifest.members, *self.manifest.remembered):
+            if saved.file == name:
+                return saved
+        there = ", ".join(str(saved.member) for saved in self.members())
+        raise ConfigError(f"{self.path} has no {name}; it holds the members {there}")
+
+    def _verified(self, saved: SavedFile) -> bytes:
+        """Read a file. Raises CheckpointBroken unless it is the one that was written."""
+        path = self.path / saved.file
+        try:
+            if not path.is_file():
+                raise CheckpointBroken(f"{path} is missing")
+            if (size := path.stat().st_size) != saved.bytes:
+                raise CheckpointBroken(f"{path} is damaged: it has {size} bytes, {saved.bytes} were written")
+            data = path.read_bytes()
+        except OSError as error:
+            raise CheckpointBroken(f"{path} cannot be read: {error.strerror}") from error
+        except MemoryError as error:
+            raise CheckpointBroken(
+                f"{path} cannot be read: it needs {saved.bytes} bytes of memory"
+            ) from error
+        if hashlib.sha256(data).hexdigest() != saved.sha256:
+            raise CheckpointBroken(f"{path} is damaged: its checksum is not the one that was written")
+        return data
+
+
+class Checkpoints:
+    """The checkpoints in a folder, which need not exist: `runs/NAME/checkpoints`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def all(self) -> list[Checkpoint]:
+        """Return those whose manifest reads well, by number. Only manifests are read."""
+        return self._read()[0]
+
+    def newest(self, note: Callable[[str], None]) -> Checkpoint | None:
+        """Return the newest whole one, every file verified; None if there is none.
+
+        note: called once for every newer one that is not whole, with the file and the reason.
+        """
+        whole = None
+        readable, unreadable = self._read()
+        for checkpoint in reversed(readable):
+            try:
+                checkpoint.verify()
+            except CheckpointBroken as error:
+                note(f"checkpoint {checkpoint.path.name} is passed over: {error}")
+                continue
+            whole = checkpoint
+            break
+        for path, reason in unreadable:
+            # Without its number, its frames say whether it may have been newer.
+            if whole is None or _frames(path) > whole.frames:
+                note(f"checkpoint {path.name} is passed over: {reason}")
+        return whole
+
+    def at(self, frames: int) -> Checkpoint:
+        """Return the last one at these frames. Raises ConfigError with those that there are."""
+        found = self.all()
+        for checkpoint in reversed(found):
+            if checkpoint.frames == frames:
+                return checkpoint
+        there = ", ".join(str(frames) for frames in sorted({one.frames for one in found})) or "none"
+        raise ConfigError(f"{self.folder} has no checkpoint at {frames} frames; there are: {there}")
+
+    def _read(self) -> tuple[list[Checkpoint], list[tuple[Path, CheckpointBroken]]]:
+        """Return those whose manifest reads well, by number, and the folders of the others with the reason."""
+        readable: list[Checkpoint] = []
+        unreadable: list[tuple[Path, CheckpointBroken]] = []
+        for path in self._folders():
+            try:
+                readable.append(Checkpoint(path, read_manifest(path / FILE)))
+            except CheckpointBroken as error:
+                unreadable.append((path, error))
+        return sorted(readable, key=lambda one: one.number), unreadable
+
+    def _folders(self) -> list[Path]:
+        try:
+            return sorted(path for path in self.folder.iterdir() if FOLDER.fullmatch(path.name))
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise CheckpointBroken(f"{self.folder} cannot be read: {error.strerror}") from error
+
+
+def _frames(folder: Path) -> int:
+    match = FOLDER.fullmatch(folder.name)
+    assert match
+    return int(match[1])

@@ -1,0 +1,205 @@
+"""A member's arrays as named tensors of a file, and back.
+
+    in a file                in MemberSnapshot.arrays
+    net.NAME                 "param" [N]          NAME: of the network's `state_dict`
+    optim.MOMENT.NAME        MOMENT [N]
+    optim.steps              "optimizer_steps" []
+    optim.lr_factor          "lr_factor" []
+    stats.NORMALISER         NORMALISER
+
+N numbers in the flat vector of a network's parameters.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pbt_rl.errors import CheckpointBroken, ConfigError
+from pbt_rl.record.headers import header_from_metadata
+from pbt_rl.record.tensors import unpack
+from pbt_rl.wire.snapshot import SnapshotHeader
+
+Arrays = Mapping[str, NDArray[Any]]
+
+PARAM = "param"
+WEIGHTS, OPTIMIZER, NORMALISERS = "net.", "optim.", "stats."
+ALL = (WEIGHTS, OPTIMIZER, NORMALISERS)
+"""Prefixes of the names in a file."""
+OPTIMIZER_SCALARS = {"steps": "optimizer_steps", "lr_factor": "lr_factor"}
+"""Name behind the prefix in a file -> name of the array."""
+MAX_LINES = 20
+
+
+@dataclass(frozen=True)
+class NetNames:
+    """Where each parameter of a network lies in its flat vector.
+
+    parts: (name of the `state_dict`, offset, shape). A shape of four numbers is a convolution's, (out, in, height,
+    width), and lies channels-last in the vector, as algos/layout.py has it.
+    """
+
+    parts: tuple[tuple[str, int, tuple[int, ...]], ...]
+    size: int
+    """N, with the padding between the parts, which is 0."""
+
+    def views(self, flat: NDArray[Any]) -> dict[str, NDArray[Any]]:
+        """Views of a flat vector [N] by name, in the shapes of the `state_dict`."""
+        assert flat.shape == (self.size,), f"shape {flat.shape}, wanted ({self.size},)"
+        found = {}
+        for name, offset, shape in self.parts:
+            part = flat[offset : offset + math.prod(shape)]
+            if len(shape) == 4:
+                out_channels, in_channels, height, width = shape
+                part = part.reshape(out_channels, height, width, in_channels).transpose(0, 3, 1, 2)
+            else:
+                part = part.reshape(shape)
+            found[name] = part
+        return found
+
+
+@dataclass(frozen=True)
+class Misfit:
+    """One name that a file has and a network does not, or the other way, or in another shape or dtype."""
+
+    name: str
+    has: str
+    wanted: str
+
+    def __str__(self) -> str:
+        return f"{self.name}: has {self.has}, wanted {self.wanted}"
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A member's arrays with those of a file laid over them."""
+
+    arrays: dict[str, NDArray[Any]]
+    loaded: tuple[str, ...]
+    """Names in the file."""
+    skipped: tuple[str, ...]
+    """Names that were asked for and not loaded, each with the reason."""
+    header: SnapshotHeader | None
+    """The file's, if it has one."""
+
+
+def to_tensors(arrays: Arrays, names: NetNames) -> dict[str, NDArray[Any]]:
+    """Return views of a member's arrays by the names of a file. Nothing is copied."""
+    moments = [name for name, array in arrays.items() if name != PARAM and array.shape == (names.size,)]
+    tensors = {f"{WEIGHTS}{name}": view for name, view in names.views(arrays[PARAM]).items()}
+    for moment in moments:
+        assert "." not in moment, f"the moment {moment} has a dot in its name"
+        prefix = f"{OPTIMIZER}{moment}."
+        tensors |= {f"{prefix}{name}": view for name, view in names.views(arrays[moment]).items()}
+    tensors |= {f"{OPTIMIZER}{saved}": arrays[name] for saved, name in OPTIMIZER_SCALARS.items()}
+    others = arrays.keys() - {PARAM, *moments, *OPTIMIZER_SCALARS.values()}
+    return tensors | {f"{NORMALISERS}{name}": arrays[name] for name in sorted(others)}
+
+
+def from_tensors(path: Path, tensors: Arrays, names: NetNames) -> dict[str, NDArray[Any]]:
+    """Return a member's arrays, new ones, from the tensors of its whole state.
+
+    Raises ConfigError with the layers if they are another network's. path: for that message.
+    """
+    # The optimiser and the normalisers are those of the file, so only the network decides what fits.
+    optimizer = [name.removeprefix(OPTIMIZER) for name in tensors if name.startswith(OPTIMIZER)]
+    moments = sorted({name.split(".")[0] for name in optimizer} - OPTIMIZER_SCALARS.keys())
+    arrays: dict[str, NDArray[Any]] = {
+        name.removeprefix(NORMALISERS): np.empty_like(array)
+        for name, array in tensors.items()
+        if name.startswith(NORMALISERS) and array.shape != (names.size,)  # that would be a moment
+    }
+    arrays |= {name: np.zeros(names.size, np.float32) for name in (PARAM, *moments)}
+    arrays |= {"optimizer_steps": np.zeros((), np.float64), "lr_factor": np.zeros((), np.float32)}
+    targets = to_tensors(arrays, names)
+    if found := _misfits(tensors, targets, ALL):
+        raise ConfigError(_message(path, found))
+    for name, target in targets.items():
+        np.copyto(target, tensors[name])
+    return arrays
+
+
+def fit(
+    path: Path,
+    names: NetNames,
+    onto: Arrays,
+    *,
+    strict: bool,
+    optimizer: bool = True,
+    normalisers: bool = True,
+) -> Fitted:
+    """Lay a member's file, or one of weights alone, over copies of a member's arrays (fresh ones, say).
+
+    strict: all that is asked for must be there and fit. Otherwise whatever fits by name, shape and dtype is loaded. The
+    optimiser's state is loaded as a whole or not at all, as moments and step counts of two origins would be wrong for
+    each other; so are the statistics of one observation.
+
+    Raises ConfigError if the file cannot be read or is damaged, or (strict) does not fit, with the layers.
+    """
+    tensors, header = _read(path)
+    arrays = {name: array.copy() for name, array in onto.items()}
+    targets = to_tensors(arrays, names)
+    asked = (WEIGHTS, *([OPTIMIZER] if optimizer else []), *([NORMALISERS] if normalisers else []))
+    found = _misfits(tensors, targets, asked)
+    if strict and found:
+        raise ConfigError(_message(path, found))
+    spoilt = {_group(misfit.name) for misfit in found}
+    fitting = {name for name in targets if name.startswith(asked)} & tensors.keys()
+    loaded = sorted(name for name in fitting if _group(name) not in spoilt)
+    for name in loaded:
+        np.copyto(targets[name], tensors[name])
+    reasons = {name: f"{name}: others of {_group(name)} do not fit" for name in fitting - set(loaded)}
+    reasons |= {misfit.name: str(misfit) for misfit in found}
+    return Fitted(arrays, tuple(loaded), tuple(reasons[name] for name in sorted(reasons)), header)
+
+
+def _read(path: Path) -> tuple[dict[str, NDArray[Any]], SnapshotHeader | None]:
+    if not path.is_file():
+        raise ConfigError(f"{path} is not a file: give a safetensors file of a member")
+    try:
+        tensors, metadata = unpack(path.read_bytes())
+        return tensors, header_from_metadata(metadata)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise CheckpointBroken(f"{path} cannot be used: {error}") from error
+
+
+def _misfits(has: Arrays, wanted: Arrays, prefixes: tuple[str, ...]) -> list[Misfit]:
+    """Compare what a file has with what is wanted. One entry stands for a prefix of which the file has nothing."""
+    found = []
+    for prefix in prefixes:
+        present = {name: _described(array) for name, array in has.items() if name.startswith(prefix)}
+        needed = {name: _described(array) for name, array in wanted.items() if name.startswith(prefix)}
+        if needed and not present:
+            found.append(Misfit(f"{prefix}*", "none", f"{len(needed)} arrays"))
+            continue
+        for name in {**needed, **present}:
+            one = Misfit(name, present.get(name, "none"), needed.get(name, "none"))
+            found += [one] if one.has != one.wanted else []
+    return found
+
+
+def _described(array: NDArray[Any]) -> str:
+    return f"{array.shape} {array.dtype.name}"
+
+
+def _group(name: str) -> str:
+    """Return what is loaded together with this name: the whole optimiser, the statistics of one observation."""
+    if name.startswith(OPTIMIZER):
+        return f"{OPTIMIZER}*"
+    if name.startswith(NORMALISERS) and name.count(".") > 1:
+        return f"{NORMALISERS}*.{name.split('.', 2)[2]}"
+    return name
+
+
+def _message(path: Path, found: Sequence[Misfit]) -> str:
+    lines = [str(misfit) for misfit in found[:MAX_LINES]]
+    more = [f"and {len(found) - MAX_LINES} more"] if len(found) > MAX_LINES else []
+    return "\n  ".join([f"{path} does not fit the network of this run:", *lines, *more])
