@@ -33,13 +33,13 @@ def parse(kind: type[T], prog: str, arguments: list[str], default: Any = tyro.MI
 
 
 def switches(arguments: list[str]) -> list[str]:
-    """Accept `--pbt.enabled False` for `--pbt.no-enabled`, and `--show true` for `--show`."""
+    """Accept `--pbt.enabled False` or `no` for `--pbt.no-enabled`, and `--show true` or `yes` for `--show`."""
     result: list[str] = []
     for argument in arguments:
         word = argument.lower()
-        if word not in ("true", "false") or not result or not result[-1].startswith("--"):
+        if word not in ("true", "false", "yes", "no") or not result or not result[-1].startswith("--"):
             result.append(argument)
-        elif word == "false":
+        elif word in ("false", "no"):
             path, _, name = result[-1].removeprefix("--").rpartition(".")
             result[-1] = f"--{path}{'.' if path else ''}no-{name}"
     return result

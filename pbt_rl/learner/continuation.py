@@ -41,6 +41,7 @@ class Continuation:
         return {
             "generators": {name: _encoded(g.get_state().numpy()) for name, g in self._generators()},
             "slots": [self._slot(p) for p in range(self._pack.num_policies)],
+            "unproven": sorted(self._trainer.members.unproven),
             "units": [_unit(unit) for unit in self._sampler.units if units and unit.taken],
         }
 
@@ -54,6 +55,7 @@ class Continuation:
                 generator.set_state(torch.from_numpy(state))
         for p, slot in enumerate(saved["slots"]):
             self._restore_slot(p, slot)
+        self._trainer.members.unproven.update(saved["unproven"])
         rest = len(saved["units"]) == len(self._sampler.units)
         if rest:
             for unit, content in zip(self._sampler.units, saved["units"], strict=True):

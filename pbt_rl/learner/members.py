@@ -64,7 +64,7 @@ class PackMembers:
         self._values = dict(zip(shared.members, values, strict=True))
         self._parked: dict[int, Arrays] = {}
         self._remembered: dict[tuple[int, int], MemberSnapshot] = {}
-        self._unproven: set[int] = set()
+        self.unproven: set[int] = set()
         """Parked members with a change that is not in force anywhere yet."""
         self.fresh_steps = np.zeros(len(shared.members) + 1, np.int64)
         """Steps of each member (by index among the pack's) when its weights were last drawn."""
@@ -178,7 +178,7 @@ class PackMembers:
         if edit.weights != "keep":
             self._take_weights(edit, slot)
         if slot is None:
-            self._unproven.add(edit.member)
+            self.unproven.add(edit.member)
         else:
             self._pack.set_hypers(slot, edit.values)
             if edit.weights != "keep":
@@ -275,9 +275,9 @@ class PackMembers:
         self._shared.pack.hold(slot, self._shared.members.index(change.enters), len(self._shared.members))
         self._begin_anew(slot)
         self._write_shaping(slot, change.generation, change.values)
-        if change.enters not in self._unproven:
+        if change.enters not in self.unproven:
             return None
-        self._unproven.remove(change.enters)
+        self.unproven.remove(change.enters)
         return self._proof(slot, change.enters, None, began, donor_unchanged=True)
 
     # -- between packs --------------------------------------------------------------------------------------

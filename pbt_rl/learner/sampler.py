@@ -137,6 +137,7 @@ class Sampler:
         """Let a unit rest with the last observation of its rollout, as after a batch; for `resume_finished`."""
         unit.t = self._steps + 1
         self._resting.append(unit)
+        self._shared.free.give(unit.rollout)
 
     def _take_resets(self) -> None:
         """Zero the recurrent state of slots whose weights were exchanged.

@@ -10,6 +10,7 @@ An edit that comes meanwhile is not delayed: the learner copies the member that 
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable
@@ -47,7 +48,7 @@ class Checkpointing:
         self._keep, self._folder = config.keep_checkpoints, folder
         self._population, self._recorder, self._state = population, recorder, state
         self._writer: CheckpointWriter | None = None
-        self._next_seconds = time.monotonic() + self._every_seconds
+        self._next_seconds = math.inf
         self._next_frames = self._following(population.least_frames)
         self._asked = self._in_progress = False
         self._number = 0
@@ -66,6 +67,11 @@ class Checkpointing:
 
     # -- when -----------------------------------------------------------------------------------------------
 
+    def start(self) -> None:
+        """Count the time from now on."""
+        if self._every_seconds:
+            self._next_seconds = time.monotonic() + self._every_seconds
+
     def ask(self) -> None:
         """Have the run saved soon, due or not."""
         self._asked = True
@@ -75,8 +81,7 @@ class Checkpointing:
         """Whether a checkpoint should begin as soon as it can."""
         if self._in_progress:
             return False
-        late = self._every_seconds > 0 and time.monotonic() >= self._next_seconds
-        return self._asked or late or self._reached
+        return self._asked or self._reached or time.monotonic() >= self._next_seconds
 
     @property
     def _reached(self) -> bool:
@@ -96,7 +101,7 @@ class Checkpointing:
             self._frames = self._frames // self._every_frames * self._every_frames
             self._next_frames = self._frames + self._every_frames
         self._asked, self._in_progress = False, True
-        self._next_seconds = time.monotonic() + self._every_seconds
+        self.start()
         self._number += 1
         self._saved, self._begun = self._state(fleet), {}
         for pack in range(self._packs):

@@ -139,7 +139,7 @@ class Memory:
             matchup_fd=-1 if shared.matchup is None else shared.matchup.fd,
             matchup_shape=(0, 0, 0) if shared.matchup is None else shared.matchup.shape,
             first_unit=first_unit,
-            saved=tuple(self._start.units[len(self.actors)]) if self._start.units else (),
+            saved=tuple(self._start.units[len(self.actors) + index]) if self._start.units else (),
         )
         return ActorRecord(number, setup, boxes)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,8 +16,8 @@ from pbt_rl.options import walk
 from pbt_rl.plan import Plan
 from pbt_rl.population.population import Population
 from pbt_rl.population.slots import Slots
-from pbt_rl.record.checkpoints import Checkpoint, Checkpoints
-from pbt_rl.record.folder import RunFolder, read_config
+from pbt_rl.record.checkpoints import PARTIAL, Checkpoint, Checkpoints
+from pbt_rl.record.folder import RunFolder, config_from_json
 from pbt_rl.run.start import Load, Start
 
 Changed = dict[str, tuple[Any, Any]]
@@ -30,6 +31,12 @@ class Continued:
     checkpoint: Checkpoint
     state: dict[str, Any]
     changed: Changed
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """Where the files of the record stood: see `Recorder.positions`."""
+        record: dict[str, Any] = self.state["record"]
+        return record
 
     @property
     def resumes(self) -> int:
@@ -66,18 +73,24 @@ class Continued:
 
 
 def find_continued(config: Config, folder: RunFolder, note: Callable[[str], None]) -> Continued | None:
-    """Return what an existing run is continued from; None if it was never saved.
+    """Return what an existing run is continued from; None if it ended before it was saved for the first time.
 
-    note: is told of checkpoints that are broken. Raises ConfigError if the run may not be continued with this config.
+    note: is told of checkpoints that are broken. Raises ConfigError if the run may not be continued with this config,
+    or if all of its checkpoints are broken.
     """
     if not config.resume:
         raise ConfigError(
             f"--name {config.name}: {folder.path} exists already, and --resume no was given: choose another name, or "
             "--overwrite"
         )
-    changed = changes_of(read_config(folder), config, folder)
+    changed = changes_of(config_from_json(json.loads(folder.config.read_text())), config, folder)
     checkpoint = Checkpoints(folder.checkpoints).newest(note)
     if checkpoint is None:
+        if any(not PARTIAL.fullmatch(path.name) for path in folder.checkpoints.glob("*")):
+            raise ConfigError(
+                f"{folder.path} cannot be continued: none of its checkpoints is whole; begin anew with --overwrite, or "
+                "choose another --name"
+            )
         return None
     return Continued(checkpoint, checkpoint.state(), changed)
 

@@ -39,16 +39,18 @@ from pbt_rl.pbt.hypers import Values
 from pbt_rl.plan import Machine
 from pbt_rl.population.population import Population
 from pbt_rl.population.ratings import Ratings
-from pbt_rl.record.folder import RunFolder, claim_run_folder
+from pbt_rl.record.claim import claim_run_folder
+from pbt_rl.record.folder import RunFolder
 from pbt_rl.run.checkpointing import Checkpointing
 from pbt_rl.run.comparisons import Comparisons
+from pbt_rl.run.controllers import resumed_controller
 from pbt_rl.run.fleet import ActorFailed, Event, Fleet, InlineFleet, LearnerDied, ProcessFleet, Received
 from pbt_rl.run.recorder import Recorder
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.restarts import ActorRestarts
 from pbt_rl.run.resuming import Continued, find_continued
 from pbt_rl.run.start import Start
-from pbt_rl.run.state import restore_run_state, run_state
+from pbt_rl.run.state import controller_state, restore_run_state, run_state
 from pbt_rl.run.throughput import Throughput
 from pbt_rl.wire.messages import (
     Applied,
@@ -80,7 +82,11 @@ def train(config: Config) -> int:
     claim = claim_run_folder(config)
     over: str | None = "it could not be started"
     try:
-        continued = find_continued(claim, print) if claim.existing else None
+        continued = find_continued(claim.config, claim.folder, print) if claim.existing else None
+        if claim.existing and continued is None:
+            print(f"{claim.folder.path} ended before it was saved for the first time: it begins anew")
+            claim.release(failed=False)
+            claim = claim_run_folder(replace(claim.config, overwrite=True))
         supervisor = Supervisor(replace(resolved, config=claim.config), claim.folder, continued, claim.started)
         over = supervisor.over
         if over is None:
@@ -103,8 +109,12 @@ class Supervisor:
     ) -> None:
         self._resolved, self._config, self._continued = resolved, resolved.config, continued
         state = None if continued is None else continued.state["run"]
-        controller = resolved.controller(state)
+        controller = resolved.controller()
         self._population = _population(resolved, controller.initial(self._config.num_policies))
+        if state is not None:
+            controller = resumed_controller(
+                self._config, resolved.table, self._config.seed, controller_state(state)
+            )
         self._recorder = Recorder(resolved, folder, self._population)
         self._comparisons = Comparisons(
             resolved, self._population, controller, self._recorder, lambda: self._why_end() is not None
@@ -266,6 +276,7 @@ class Supervisor:
             self._comparisons.observe()  # a search sets how far its members train first
         else:
             self._comparisons.go_on()  # the state was saved after a comparison
+        self._checkpoints.start()
 
     def _note_training(self) -> None:
         if self._population.frames > 0 and not self._trained:

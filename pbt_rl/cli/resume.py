@@ -1,0 +1,67 @@
+"""`pbt-rl resume`: continue a run from its last checkpoint, with nothing typed again."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pbt_rl.cli.parse import parse
+from pbt_rl.cli.renamed import refuse_renamed
+from pbt_rl.config import Config
+from pbt_rl.errors import ConfigError
+from pbt_rl.options import walk
+from pbt_rl.record.trust import Trust, read_config
+
+PROG = "pbt-rl resume RUN"
+USAGE = f"""usage: {PROG} [OPTIONS]
+
+Continue a run from its last whole checkpoint, on this machine, until its budget is spent. Without options it goes on as
+it was; --trust is needed if its config.json names modules of your own (or give --env, --model.encoder... again).
+
+These options of `pbt-rl train` may change:
+"""
+
+
+@dataclass(frozen=True)
+class ResumeCommand(Config):
+    """Continue a run from its last checkpoint."""
+
+    trust: bool = False
+    """Import the modules that config.json names, and use its paths. They run as your own code does."""
+
+
+def run(arguments: list[str]) -> int:
+    """Continue the run that the first argument names."""
+    if not arguments or {"-h", "--help"} & set(arguments):
+        print(USAGE + "\n".join(f"  --{name}" for name in may_change()))
+        return 0 if arguments else 2
+    if arguments[0].startswith("-"):
+        raise ConfigError(f"the folder of a run comes first, not {arguments[0]}: {PROG} [OPTIONS]")
+    config = parse_resume(Path(os.path.normpath(arguments[0])), arguments[1:])
+    from pbt_rl.run.supervisor import train
+
+    return train(config)
+
+
+def parse_resume(folder: Path, arguments: list[str]) -> Config:
+    """Return the config of a recorded run with these options over it. Raises ConfigError."""
+    refuse_renamed(arguments)
+    before = read_config(folder)
+    start: Any = ResumeCommand(**{f.name: getattr(before, f.name) for f in dataclasses.fields(Config)})
+    command = parse(ResumeCommand, PROG, arguments, start)
+    given = {
+        name: new if isinstance(new, tuple) else (str(new),)
+        for name, _, new in walk(command)
+        if any(word.split("=")[0] == f"--{name}" for word in arguments)
+    }
+    Trust.of(command.trust, given).check(before, [name for name, _, _ in walk(before)], folder)
+    fields = {f.name: getattr(command, f.name) for f in dataclasses.fields(Config)}
+    return Config(**fields | {"name": folder.name, "out": folder.parent, "overwrite": False, "resume": True})
+
+
+def may_change() -> list[str]:
+    """Names of the options that may differ when a run is continued."""
+    return [name for name, metadata, _ in walk(Config(env="toy/identity")) if "may_change" in metadata]
