@@ -127,7 +127,7 @@ class Config:
     out: Path = option(Path("runs"), common=True)
     """Folder that holds the runs."""
     overwrite: bool = option(False, common=True)
-    """Delete an existing run of the same name first."""
+    """Replace an existing run of the same name; it is deleted at the first report of the new one."""
     figures: bool = True
     """Draw figures of the population for TensorBoard, at most once per minute, in a process of the lowest priority."""
     train_for_frames: int = option(100_000_000, at_least=1, common=True)

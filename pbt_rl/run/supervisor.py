@@ -24,6 +24,7 @@ Of the work behind the arrows, `comparisons` has the decisions, `restarts` the a
 from __future__ import annotations
 
 import signal
+import sys
 import time
 from dataclasses import replace
 from types import FrameType
@@ -32,12 +33,13 @@ from typing import assert_never
 from pbt_rl.config import Config
 from pbt_rl.display.view import RunView
 from pbt_rl.envs.base import EnvSetupError
-from pbt_rl.errors import RunFailed
+from pbt_rl.errors import ConfigError, RunFailed
 from pbt_rl.pbt.hypers import Values
 from pbt_rl.plan import Machine
 from pbt_rl.population.population import Population
 from pbt_rl.population.ratings import Ratings
-from pbt_rl.record.folder import RunFolder, create_run_folder
+from pbt_rl.record.append import reason
+from pbt_rl.record.claim import ClaimedRun, claim_run_folder
 from pbt_rl.run.comparisons import Comparisons
 from pbt_rl.run.fleet import ActorFailed, Event, Fleet, InlineFleet, LearnerDied, ProcessFleet, Received
 from pbt_rl.run.recorder import Recorder
@@ -67,15 +69,41 @@ def train(config: Config) -> int:
     """Train a population; return the exit code. Raises ConfigError or EnvSetupError before anything is started."""
     resolved = ResolvedRun.resolve(config, Machine.here())
     resolved.controller().initial(config.num_policies)  # a wrong --pbt.tune shows before a folder is made
-    config, folder = create_run_folder(config)
-    return Supervisor(replace(resolved, config=config), folder).run()
+    claim = claim_run_folder(config)
+    failed = True
+    _warn(*claim.notes)
+    try:
+        if claim.existing:
+            raise ConfigError(
+                f"--name {claim.config.name}: {claim.folder.path} exists already; choose another name "
+                "or add --overwrite"
+            )
+        try:
+            supervisor = Supervisor(replace(resolved, config=claim.config), claim)
+        except OSError as error:
+            raise ConfigError(f"{claim.folder.path} cannot be written: {reason(error)}") from error
+        code = supervisor.run()
+        failed = False
+    except RunFailed:  # after it had begun: what it left explains it
+        failed = False
+        raise
+    finally:
+        _warn(claim.release(failed=failed))
+    return code
+
+
+def _warn(*texts: str) -> None:
+    for text in filter(None, texts):
+        print(f"pbt-rl: {text}", file=sys.stderr)
 
 
 class Supervisor:
     """One run."""
 
-    def __init__(self, resolved: ResolvedRun, folder: RunFolder) -> None:
+    def __init__(self, resolved: ResolvedRun, claim: ClaimedRun) -> None:
+        """claim: of a new folder. Raises OSError if it cannot be written."""
         self._resolved, self._config = resolved, resolved.config
+        self._claim, folder = claim, claim.folder
         controller = resolved.controller()
         self._initial = controller.initial(self._config.num_policies)
         self._population = _population(resolved, self._initial)
@@ -164,6 +192,7 @@ class Supervisor:
     def _receive(self, fleet: Fleet, pack: int, message: FromLearner) -> None:
         match message:
             case LearnerReport():
+                self._claim.started()
                 self._population.take(str(pack), message)
                 self._throughput.note(self._population.frames, message.stage_seconds)
                 self._comparisons.note_report(pack)
