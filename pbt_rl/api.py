@@ -46,7 +46,10 @@ def train(config: Config | None = None, /, **options: Any) -> Result:
     folder = config.out / str(config.name)
     if code:
         raise RunFailed(f"the run in {folder} was ended by signal {code - 128}")
-    return Result(folder, json.loads((folder / "summary.json").read_text()))
+    try:
+        return Result(folder, json.loads((folder / "summary.json").read_text()))
+    except OSError as error:
+        raise RunFailed(f"the run in {folder} has ended, but has no summary: {error.strerror}") from error
 
 
 def make_config(**options: Any) -> Config:

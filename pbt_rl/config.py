@@ -127,7 +127,7 @@ class Config:
     out: Path = option(Path("runs"), common=True, may_change=True)
     """Folder that holds the runs."""
     overwrite: bool = option(False, common=True, may_change=True)
-    """Begin anew where a run of the same name exists, and delete that one once the new one trains."""
+    """Replace a run of the same name; it is deleted at the first report of the new one."""
     resume: bool = option(True, common=True, may_change=True)
     """Continue a run of the same name; with --resume no that is an error."""
     figures: bool = option(True, may_change=True)

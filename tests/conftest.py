@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.disks import FaultyDisk
+
 SHARED_MEMORY = Path("/dev/shm")
 PATIENCE_SECONDS = 3.0
 MARK = f"PBT_RL_TESTS={secrets.token_hex(8)}"
@@ -72,3 +74,9 @@ def unused(before):
         except OSError:
             continue
     return {name for inode, name in new.items() if inode not in mapped}
+
+
+@pytest.fixture
+def faulty_disk(tmp_path, monkeypatch):
+    """The disk under `tmp_path`, which is full once its `room` is set."""
+    return FaultyDisk(tmp_path, monkeypatch)

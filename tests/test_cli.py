@@ -256,7 +256,7 @@ MISTAKES = {
     "encoder that does not fit": (["--model.encoder", "nature"], "needs an image"),
     "out is a file": (["--out", "a_file"], "--out a_file cannot be written: Not a directory"),
     "out cannot be made": (["--out", "/proc/runs"], "--out /proc/runs cannot be written"),
-    "name taken": (["--name", "taken"], "choose another name or add --overwrite"),
+    "name taken": (["--name", "taken"], "is not a run (it has no config.json); choose another name"),
     "overwrite what is no run": (["--name", "taken", "--overwrite"], "is not a run"),
 }
 
@@ -300,7 +300,7 @@ def test_commands(pbt_rl):
     assert pbt_rl()[0] == EXIT_USER_ERROR
     code, _, err = pbt_rl("trian")
     assert code == EXIT_USER_ERROR
-    assert "'trian' is no command: use train, eval, audit, report, envs" in err
+    assert "'trian' is no command: use train, eval, audit, report, runs, envs" in err
 
 
 def test_envs_lists_what_is_here_without_torch(tmp_path):
@@ -326,6 +326,9 @@ def test_overwrite_replaces_a_run(pbt_rl, tmp_path):
     arguments += ("--train-for-frames", "100", "--actors", "1")
     assert pbt_rl("train", *arguments)[0] == 0
     (tmp_path / "runs" / "x" / "old").touch()
+    code, _, err = pbt_rl("train", *arguments)
+    assert code == EXIT_USER_ERROR
+    assert "exists already; choose another name or add --overwrite" in err
     assert pbt_rl("train", *arguments, "--overwrite")[0] == 0
     assert not (tmp_path / "runs" / "x" / "old").exists()
 

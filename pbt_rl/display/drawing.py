@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import pickle
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,6 +16,8 @@ from pbt_rl.wire.process import Child
 MIN_GAP_SECONDS = 60.0
 GAP_FACTOR = 10.0
 """The pause before the next drawing is at least this multiple of the last one's duration."""
+MAX_GAP_SECONDS = 3600.0
+"""The pause doubles with every failure, up to this."""
 LIMIT_SECONDS = 300.0
 PATIENCE_SECONDS = 20.0
 """The end of a run waits at most this long for the last drawing."""
@@ -44,7 +45,8 @@ class Drawing:
               produces   images, returned by `poll`
               waits for  nothing; `finish` waits for the last drawing
 
-    After the first failure, which is reported once to `warn`, nothing more is drawn, and training goes on.
+    A drawing that fails, for want of memory or disk perhaps, is reported to `warn`; others are tried later, ever more
+    rarely, until one succeeds. Training goes on. Without matplotlib nothing is drawn.
     """
 
     def __init__(self, run: Path, warn: Callable[[str], None]) -> None:
@@ -52,13 +54,16 @@ class Drawing:
         self._child: Child[Never, Never] | None = None
         self._file: IO[bytes] | None = None
         self._requested = self._given_up = False
+        self._failures = 0
+        """Since the last drawing that succeeded."""
         self._began = 0.0
         self._next = 0.0
 
     def request(self) -> None:
         """Ask for a drawing of the present journal, as soon as the pause allows it."""
         if not self._given_up and importlib.util.find_spec("matplotlib") is None:
-            self._give_up(f"no figures reach TensorBoard: they need matplotlib ({INSTALL})")
+            self._given_up = True
+            self._warn(f"no figures reach TensorBoard: they need matplotlib ({INSTALL})")
         self._requested = not self._given_up
 
     def poll(self) -> dict[str, bytes]:
@@ -87,14 +92,14 @@ class Drawing:
     def _begin(self, priority: int) -> None:
         self._requested = False
         self._began = time.monotonic()
-        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the drawing is collected
-        number = self._file.fileno()
         try:
+            self._file = os.fdopen(os.memfd_create("figures"), "w+b")
+            number = self._file.fileno()
             setup = DrawingSetup(self._run, number, priority)
             self._child = Child("pbt_rl.report.images", "the drawing", setup, [number])
         except OSError as error:
             self._release()
-            self._give_up(f"figures are no longer drawn ({error}); training goes on")
+            self._failed(str(error))
 
     def _collect(self) -> dict[str, bytes]:
         if self._child is None or self._file is None:
@@ -103,14 +108,16 @@ class Drawing:
         code = self._child.exit_code()
         if code is None and seconds < LIMIT_SECONDS:
             return {}
-        self._next = self._began + max(MIN_GAP_SECONDS, GAP_FACTOR * seconds)
         images: dict[str, bytes] = {}
         if code == 0:
             self._file.seek(0, os.SEEK_SET)
             images = pickle.load(self._file)
+            self._failures = 0
+            self._next = self._began + max(MIN_GAP_SECONDS, GAP_FACTOR * seconds)
         else:
-            how = f"it took over {LIMIT_SECONDS:.0f} s" if code is None else self._child.how_it_ended()
-            self._give_up(f"figures are no longer drawn for TensorBoard ({how}); training goes on")
+            self._failed(
+                f"it took over {LIMIT_SECONDS:.0f} s" if code is None else self._child.how_it_ended()
+            )
         self._child.end(0.0)
         self._release()
         return images
@@ -121,7 +128,9 @@ class Drawing:
             self._file.close()
             self._file = None
 
-    def _give_up(self, why: str) -> None:
-        self._given_up = True
-        self._requested = False
-        self._warn(why)
+    def _failed(self, why: str) -> None:
+        self._failures += 1
+        pause = MIN_GAP_SECONDS * 2.0 ** min(self._failures, 10)
+        self._next = time.monotonic() + min(pause, MAX_GAP_SECONDS)
+        if self._failures == 1:
+            self._warn(f"figures could not be drawn for TensorBoard ({why}); training goes on")

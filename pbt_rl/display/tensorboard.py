@@ -7,23 +7,19 @@ Only its messages and its checksum are used.
 
 from __future__ import annotations
 
-import math
-import os
 import re
-import socket
 import struct
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from tensorboardX import summary as _summary
-from tensorboardX.proto.event_pb2 import Event as _Event
 from tensorboardX.proto.summary_pb2 import Summary as _Summary
-from tensorboardX.record_writer import masked_crc32c as _checksum
 
 from pbt_rl.display.drawing import Drawing
+from pbt_rl.display.events import EventFile
 from pbt_rl.display.ranking import WAITING, busy_shares, known_objective, standing
 from pbt_rl.display.view import (
     EPISODE_STATS,
@@ -34,48 +30,12 @@ from pbt_rl.display.view import (
     run_statistics,
 )
 from pbt_rl.pbt.hypers import SHAPING
+from pbt_rl.record.append import Outage
 from pbt_rl.record.folder import RunFolder
 
 Scalars = dict[str, float]
 
 _MAX_GAP_SECONDS = 60.0
-
-
-class EventFile:
-    """One TensorBoard event file: records of length, checksum, message, checksum. Nothing is buffered."""
-
-    def __init__(self, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        # TensorBoard reads the files of a folder in the order of their names.
-        name = f"events.out.tfevents.{time.time():.0f}.{socket.gethostname()}.{os.getpid()}"
-        self._file: IO[bytes] = (folder / name).open("wb", buffering=0)
-        self._write(_Event(wall_time=time.time(), file_version="brain.Event:2"))
-
-    def scalars(self, scalars: Mapping[str, float], step: int) -> None:
-        """Write all finite values as one record. Raises OSError."""
-        values = [
-            _Summary.Value(tag=tag, simple_value=value)
-            for tag, value in scalars.items()
-            if math.isfinite(value)
-        ]
-        if values:
-            self.message(_Summary(value=values), step)
-
-    def message(self, summary: Any, step: int = 0) -> None:
-        """Write one summary message. Raises OSError."""
-        self._write(_Event(wall_time=time.time(), step=step, summary=summary))
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
-
-    def _write(self, event: Any) -> None:
-        data = event.SerializeToString()
-        length = struct.pack("<Q", len(data))
-        record = length + struct.pack("<I", _checksum(length)) + data + struct.pack("<I", _checksum(data))
-        written = self._file.write(record)
-        if written != len(record):
-            raise OSError(f"only {written} of {len(record)} bytes of a record were written")
 
 
 class TensorBoard:
@@ -88,7 +48,8 @@ class TensorBoard:
     A process of its own draws the figures of the population, at most once per minute and at the end; none with
     `figures=False`.
 
-    After a write error nothing more is written. `warn` is called once, and training goes on.
+    What cannot be written (a full disk) is tried again every ten seconds, with the newest view: the curves have a gap
+    then. `warn` is called when that begins and when it ends, and training goes on.
     """
 
     def __init__(
@@ -99,21 +60,55 @@ class TensorBoard:
         config_json: str,
         warn: Callable[[str], None],
         figures: bool = True,
+        resumed: Mapping[str, Any] | None = None,
     ) -> None:
-        """Create the folders and files. Raises OSError, as a run that cannot be written should not start."""
-        self._warn = warn
-        self._population = EventFile(run.population_events)
-        self._members = [EventFile(run.member_events(member)) for member in range(num_members)]
-        self._population.message(_summary.text("config", f"```json\n{config_json}\n```"))
-        self._layout_written = self._failed = False
-        self._stage_seconds: Counter[str] = Counter()
+        """Create the folders and files, or go on with those of a checkpoint.
+
+        resumed: what `state` returned at the checkpoint. The files are cut there, so that no point stands twice.
+
+        Raises OSError, as a run that cannot be written should not start; ValueError if `resumed` is no such state.
+        """
+        state = _State() if resumed is None else _State.from_json(resumed)
+        positions = None if resumed is None else state.positions
+
+        def opened(folder: Path) -> EventFile:
+            here = f"{folder.name}/"
+            files = positions and {
+                n.removeprefix(here): p for n, p in positions.items() if n.startswith(here)
+            }
+            return EventFile(folder, files, state.steps.get(folder.name, -1))
+
+        self._folders = [run.population_events, *(run.member_events(member) for member in range(num_members))]
+        self._population, *self._members = map(opened, self._folders)
+        if not self._population.continued:
+            self._population.message(_summary.text("config", f"```json\n{config_json}\n```"))
+        self._layout_written = state.layout and self._population.continued
+        self._stage_seconds: Counter[str] = Counter(state.stage_seconds)
         self._written_members: list[MemberView | None] = [None] * num_members
-        self._written_seconds = 0.0
-        self._written_changes = -1
+        self._written_seconds = state.seconds
+        self._written_changes = state.changes
+        self._written_population: RunView | None = None
         self._unwritten: RunView | None = None
+        self._images: dict[str, bytes] = {}
         self._last: RunView | None = None
+        self._outage = Outage("TensorBoard files", warn)
         self._drawing = Drawing(run.path, warn)
         self._figures = figures
+
+    def state(self) -> dict[str, Any]:
+        """Return what a checkpoint keeps, as JSON types: the position in every file (its name is relative to the run's
+        folder), and what was written last.
+        """
+        files = list(zip(self._folders, (self._population, *self._members), strict=True))
+        state = _State(
+            positions={f"{f.name}/{name}": p for f, e in files for name, p in e.positions().items()},
+            steps={folder.name: file.last_step for folder, file in files},
+            seconds=self._written_seconds,
+            changes=self._written_changes,
+            layout=self._layout_written,
+            stage_seconds=dict(self._stage_seconds),
+        )
+        return asdict(state)
 
     def request_figures(self) -> None:
         """Have the population's figures drawn soon. Call it once the journal holds the round of a comparison."""
@@ -125,60 +120,65 @@ class TensorBoard:
         self._stage_seconds.update(view.stage_seconds)
         self._unwritten = self._last = view
         gap = min(view.seconds / 200, _MAX_GAP_SECONDS)
-        changed = view.replacements + view.mutations != self._written_changes
-        if changed or view.seconds >= self._written_seconds + gap:
-            self._write_unless_failed()
-        self._write_images(self._drawing.poll())
+        self._images.update(self._drawing.poll())
+        if self._changed(view) or self._images or view.seconds >= self._written_seconds + gap:
+            self._try()
 
     def close(self, patient: Callable[[], bool] = lambda: True) -> None:
         """Write the last view if that has not happened, wait for the last figures while `patient`, close all files."""
-        self._write_unless_failed()
-        last = self._last
-        if last is not None:
-            self._unless_failed(lambda: self._write_layout(last))
-        self._write_images(self._drawing.finish(patient))
+        self._try(last=True)  # before the figures, which take seconds
+        self._images.update(self._drawing.finish(patient))
+        if self._images:
+            self._try(last=True)
         for file in (self._population, *self._members):
             file.close()
 
-    def _write_unless_failed(self) -> None:
-        if self._unwritten is not None:
-            view = self._unwritten
-            self._unwritten = None
-            self._unless_failed(lambda: self._write(view))
+    def _changed(self, view: RunView) -> bool:
+        return view.replacements + view.mutations != self._written_changes
 
-    def _write_images(self, images: Mapping[str, bytes]) -> None:
+    def _try(self, *, last: bool = False) -> None:
+        if not (last or self._outage.due()):
+            return
+        try:
+            self._write_waiting(last=last)
+        except OSError as error:
+            self._outage.failed(error)
+        else:
+            self._outage.worked()
+
+    def _write_waiting(self, *, last: bool) -> None:
+        if self._unwritten is not None:
+            self._write(self._unwritten)
+            self._unwritten = None
+        if last and self._last is not None:
+            self._write_layout(self._last)
         values = [
             _Summary.Value(
                 tag=f"population/{name}",
                 image=_Summary.Image(width=w, height=h, colorspace=4, encoded_image_string=image),
             )
-            for name, image in images.items()
+            for name, image in self._images.items()
             for w, h in (struct.unpack(">II", image[16:24]),)  # of the PNG header
         ]
-        if values:
-            frames = 0 if self._last is None else self._last.frames
-            self._unless_failed(lambda: self._population.message(_Summary(value=values), frames))
-
-    def _unless_failed(self, write: Callable[[], None]) -> None:
-        if self._failed:
-            return
-        try:
-            write()
-        except OSError as error:
-            self._failed = True
-            self._warn(f"TensorBoard files are no longer written ({error}); training goes on")
+        if values and self._last is not None:
+            self._population.message(_Summary(value=values), self._last.frames)
+            self._images.clear()
 
     def _write(self, view: RunView) -> None:
         if _learning_names(view):
             self._write_layout(view)
-        elapsed_seconds = view.seconds - self._written_seconds
-        self._population.scalars(population_scalars(view, self._stage_seconds, elapsed_seconds), view.frames)
+        news = view.frames > self._population.last_step or self._changed(view)
+        # The view itself was written before if a member's file could not be written after it.
+        if news and view is not self._written_population:
+            elapsed_seconds = view.seconds - self._written_seconds
+            scalars = population_scalars(view, self._stage_seconds, elapsed_seconds)
+            self._population.scalars(scalars, view.frames)
+            self._written_population, self._written_seconds = view, view.seconds
+            self._stage_seconds.clear()
         for member, file in zip(view.members, self._members, strict=True):
             if member != self._written_members[member.member]:
                 file.scalars(member_scalars(member), member.frames)
                 self._written_members[member.member] = member
-        self._stage_seconds.clear()
-        self._written_seconds = view.seconds
         self._written_changes = view.replacements + view.mutations
 
     def _write_layout(self, view: RunView) -> None:
@@ -188,8 +188,42 @@ class TensorBoard:
         without any, at its end.
         """
         if not self._layout_written:
-            self._layout_written = True
             self._population.message(_summary.custom_scalars(layout(view)))
+            self._layout_written = True
+
+
+@dataclass(frozen=True)
+class _State:
+    """What a checkpoint keeps of a TensorBoard."""
+
+    positions: dict[str, int] = field(default_factory=dict)
+    steps: dict[str, int] = field(default_factory=dict)
+    seconds: float = 0.0
+    changes: int = -1
+    layout: bool = False
+    stage_seconds: dict[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> _State:
+        """Raises ValueError if the data are not those of `asdict`."""
+        wanted: dict[str, Callable[[Any], bool]] = {
+            "positions": lambda v: _maps_to(v, int) and all(p >= 0 for p in v.values()),
+            "steps": lambda v: _maps_to(v, int),
+            "seconds": lambda v: isinstance(v, int | float),
+            "changes": lambda v: isinstance(v, int),
+            "layout": lambda v: isinstance(v, bool),
+            "stage_seconds": lambda v: _maps_to(v, int | float),
+        }
+        wrong = [name for name, test in wanted.items() if not test(data.get(name))]
+        if wrong or data.keys() != wanted.keys():
+            raise ValueError(
+                f"the state of TensorBoard cannot be read: {', '.join(wrong) or 'unknown fields'}"
+            )
+        return cls(**data)
+
+
+def _maps_to(value: object, kind: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(item, kind) for item in value.values())
 
 
 def member_scalars(member: MemberView) -> Scalars:

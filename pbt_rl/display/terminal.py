@@ -149,6 +149,14 @@ def slot_text(pack: int, change: SlotChange) -> str:
 
 
 def _print_plain(text: str) -> None:
-    """Print any text; characters that the output's encoding lacks become question marks."""
+    """Print any text; characters that the output's encoding lacks become question marks.
+
+    What the output cannot take, such as a file on a full disk, is not shown; nothing else depends on it.
+    """
     encoding = sys.stdout.encoding or "utf-8"
-    print(text.encode(encoding, "replace").decode(encoding), flush=True)
+    try:
+        print(text.encode(encoding, "replace").decode(encoding), flush=True)
+    except BrokenPipeError:  # nobody reads any more: the command ends
+        raise
+    except OSError:
+        pass

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
@@ -28,7 +29,11 @@ def save_member(
     tensors = {f"{WEIGHTS}{name}": tensor.contiguous() for name, tensor in weights.items()}
     tensors |= {f"{NORMALISERS}{name}": tensor for name, tensor in normalisers.items()}
     partial = path.with_suffix(".partial")
-    save_file(tensors, partial)
+    try:
+        save_file(tensors, partial)
+    except SafetensorError as error:  # a full disk, for one
+        partial.unlink(missing_ok=True)
+        raise OSError(str(error)) from error
     partial.replace(path)
     path.with_suffix(".json").write_text(json.dumps({"member": member, "values": values}, indent=2) + "\n")
 

@@ -9,15 +9,16 @@ runs/NAME/
   population/      TensorBoard events of the population
   checkpoints/     weights: policy_00.safetensors at the end, at_FRAMES/policy_00.safetensors during the run
   report/          the output of `pbt-rl report`
+  .lock            held while a process writes the run, see `record.lock`
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import math
 import os
-import shutil
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -90,50 +91,35 @@ class RunFolder:
             "hypers": {k: v for k, v in values.items() if not k.startswith(SHAPING)},
             "shaping": {k.removeprefix(SHAPING): v for k, v in values.items() if k.startswith(SHAPING)},
         }
-        self.values(member).write_text(json.dumps(content, indent=2) + "\n")
+        write_whole(self.values(member), json.dumps(content, indent=2) + "\n", sync=False)
+
+    def write_config(self, config: Config) -> None:
+        """Write the config. Raises OSError."""
+        write_whole(self.config, json.dumps(to_json(config), indent=2) + "\n")
 
     def write_summary(self, content: Mapping[str, Any]) -> None:
-        """Write the result in one piece: a reader sees the old file or the whole new one.
-
-        NaN and infinities are written as null. Raises OSError; then no half-written file is left.
-        """
-        text = json.dumps(_finite(dict(content)), indent=2, allow_nan=False) + "\n"
-        draft = self.summary.with_name(f".{self.summary.name}.{os.getpid()}")
-        try:
-            with draft.open("w", encoding="utf-8") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            draft.replace(self.summary)
-        finally:
-            draft.unlink(missing_ok=True)
+        """Write the result. NaN and infinities are written as null. Raises OSError."""
+        write_whole(self.summary, json.dumps(_finite(dict(content)), indent=2, allow_nan=False) + "\n")
 
 
-def create_run_folder(config: Config) -> tuple[Config, RunFolder]:
-    """Make the folder of a run and write its config; return the config with its name filled in, and the folder.
+def write_whole(path: Path, text: str, *, sync: bool = True) -> None:
+    """Write a file in one piece: a reader finds the old one or the whole new one.
 
-    Raises ConfigError if the folder exists already (without `overwrite`) or cannot be written.
+    sync: wait for the disk, so that this holds after a power cut too. Raises OSError; then the old one is there, and no
+    half-written file is left.
     """
-    name = run_name(config)
-    config = dataclasses.replace(config, name=name)
-    run = RunFolder(config.out / name)
-    if run.path.exists():
-        if not config.overwrite:
-            raise ConfigError(
-                f"--name {name}: {run.path} exists already; choose another name or add --overwrite"
-            )
-        if not run.config.is_file():
-            raise ConfigError(
-                f"--overwrite: {run.path} is not a run (it has no config.json); remove it yourself"
-            )
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft.unlink(missing_ok=True)
     try:
-        if run.path.exists():
-            shutil.rmtree(run.path)
-        run.path.mkdir(parents=True)
-        run.config.write_text(json.dumps(to_json(config), indent=2) + "\n")
-    except OSError as error:
-        raise ConfigError(f"--out {config.out} cannot be written: {error.strerror or error}") from error
-    return config, run
+        with draft.open("x", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            if sync:
+                os.fsync(file.fileno())
+        draft.replace(path)
+    finally:
+        with contextlib.suppress(OSError):
+            draft.unlink(missing_ok=True)
 
 
 def run_name(config: Config) -> str:

@@ -14,7 +14,12 @@ emulator frames of any member that trains). The kinds:
                     again, bit for bit
     applied         one `Applied`: the proof of a change, read back from optimiser, loss and environment
     actor_restart   actor, kind, cause
+    lost            counts: of events by kind that were dropped while the disk was full; time, frames: of the first
     end             ended: why; always the last of a run that was not cut off
+
+Events that cannot be written (a full disk, a folder that is read-only or gone) wait in memory and are written in order
+when that is possible again. At most 64 MB wait; beyond that the oldest are dropped and counted in a `lost` event, those
+that an audit needs (`round`...) last of all.
 
 JSON has no NaN and no infinities: they are written as the strings "nan", "inf" and "-inf", which `float` reads back.
 The readers of numbers (`report_from_dict`, `decision_from_dict`) do so.
@@ -24,24 +29,39 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import platform
 import subprocess
 import time
-from collections.abc import Mapping
+import warnings
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from importlib import metadata
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import IO, Any, Self
 
 import numpy as np
 
 import pbt_rl
+from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.decisions import Decision, PopulationReport, decision_to_dict
 from pbt_rl.pbt.hypers import Values
+from pbt_rl.record.append import AppendFile, Outage, reason
 
 PACKAGES = ("torch", "numpy", "numba", "gymnasium", "ale-py", "safetensors")
 """Packages whose versions affect a result."""
+
+
+MAX_WAITING_BYTES = 64 << 20
+AUDITED = frozenset({"start", "initial", "round", "resume"})
+"""Events without which the decisions cannot be decided again."""
+_TAIL_BYTES = 1 << 16
+
+
+def _warn(text: str) -> None:
+    warnings.warn(text, RuntimeWarning, stacklevel=2)
 
 
 class Journal:
@@ -50,34 +70,112 @@ class Journal:
     An existing file is continued; a last line that a killed process left unfinished is cut off first.
     """
 
-    def __init__(self, path: Path) -> None:
-        _cut_broken_end(path)
-        self._file = path.open("a", encoding="utf-8")
+    def __init__(self, path: Path, warn: Callable[[str], None] = _warn) -> None:
+        """warn: shows a line when writing fails, and when it works again. Raises OSError."""
+        _mend_end(path)
+        self._path, self._warn = path, warn
+        self._file = AppendFile(path)
+        self._outage = Outage(f"events of {path}", warn)
+        self._waiting: deque[tuple[str, bytes]] = deque()
+        """Kind and line of each event that is not in the file yet."""
+        self._waiting_bytes = 0
+        self._lost: Counter[str] = Counter()
+        self._first_lost: dict[str, Any] = {}
 
     def write(self, event: str, frames: int, **content: Any) -> None:
         """Append one event. Its content may hold dataclasses, paths, tuples, numpy numbers, NaN and infinities.
 
-        Raises TypeError for anything else that JSON cannot represent; then nothing is written.
+        If it cannot be written now, it waits in memory. Raises TypeError for anything else that JSON cannot represent;
+        then nothing is written.
         """
-        record = {"event": event, "time": time.time(), "frames": frames, **content}
-        self._file.write(json.dumps(as_json_types(record), allow_nan=False) + "\n")
-        self._file.flush()
+        self._add(event, frames, content)
+        if self._outage.due():
+            self._try()
+        if self._waiting_bytes > MAX_WAITING_BYTES:
+            self._drop()
+
+    def write_now(self, event: str, frames: int, **content: Any) -> None:
+        """Append one event without which nothing should start. Raises OSError if it cannot be written."""
+        self._add(event, frames, content)
+        self._write_waiting()
+
+    def position(self) -> int:
+        """Return the bytes of the events that are in the file."""
+        return self._file.position
+
+    def sync(self) -> None:
+        """Write the events that wait, and have the disk confirm all. Raises OSError if that fails."""
+        self._write_waiting()
+        self._outage.worked()
+        self._file.sync()
 
     def start(self, config: Any, seed: int, spec: Any) -> None:
-        """Write the first event. config, spec: dataclasses or JSON types."""
-        self.write("start", 0, config=config, seed=seed, versions=versions(), git=git_version(), spec=spec)
+        """Write the first event. config, spec: dataclasses or JSON types. Raises OSError."""
+        self.write_now(
+            "start", 0, config=config, seed=seed, versions=versions(), git=git_version(), spec=spec
+        )
 
     def initial(self, values: list[Values]) -> None:
-        """Write the members' values at the start."""
-        self.write("initial", 0, values=values)
+        """Write the members' values at the start. Raises OSError."""
+        self.write_now("initial", 0, values=values)
 
     def round(self, report: PopulationReport, decisions: list[Decision]) -> None:
         """Write what a controller was passed and the decisions that it returned, if there are any."""
         self.write("round", report.frames, report=report, decisions=[decision_to_dict(d) for d in decisions])
 
     def close(self) -> None:
-        """Close the file. Safe to call twice."""
+        """Try for the last time to write what waits, and close the file. Safe to call twice."""
+        if self._waiting:
+            try:
+                self._write_waiting()
+            except OSError as error:
+                self._warn(
+                    f"the last {len(self._waiting)} events of {self._path} were not written: {reason(error)}"
+                )
+                self._waiting.clear()
         self._file.close()
+
+    def _add(self, event: str, frames: int, content: Mapping[str, Any]) -> None:
+        line = _line({"event": event, "time": time.time(), "frames": frames, **content})
+        self._waiting.append((event, line))
+        self._waiting_bytes += len(line)
+
+    def _try(self) -> None:
+        try:
+            self._write_waiting()
+        except OSError as error:
+            self._outage.failed(error)
+        else:
+            self._outage.worked()
+
+    def _write_waiting(self) -> None:
+        if self._lost:
+            first = {key: self._first_lost[key] for key in ("time", "frames")}
+            self._file.append(_line({"event": "lost", **first, "counts": self._lost}))
+            self._lost.clear()
+        while self._waiting:
+            _, line = self._waiting[0]
+            self._file.append(line)
+            self._waiting.popleft()
+            self._waiting_bytes -= len(line)
+
+    def _drop(self) -> None:
+        """Drop the oldest events that wait, down to half the bound; those that an audit needs only if there are too
+        many of them alone.
+        """
+        for audited in (False, True):
+            if audited and self._waiting_bytes <= MAX_WAITING_BYTES:
+                return
+            kept: deque[tuple[str, bytes]] = deque()
+            for event, line in self._waiting:
+                if (event in AUDITED) == audited and self._waiting_bytes > MAX_WAITING_BYTES // 2:
+                    if not self._lost:
+                        self._first_lost = json.loads(line)
+                    self._lost[event] += 1
+                    self._waiting_bytes -= len(line)
+                else:
+                    kept.append((event, line))
+            self._waiting = kept
 
     def __enter__(self) -> Self:
         return self
@@ -104,6 +202,26 @@ def read_journal(path: Path) -> list[dict[str, Any]]:
                 f"{path}, line {number}, is not a JSON object; the file is damaged: remove that line"
             )
     return events
+
+
+def cut_journal(path: Path, position: int) -> None:
+    """Cut a journal off after `position` bytes, which is where an event ended, to continue it from there.
+
+    Raises ConfigError if it is shorter or no event ends there, OSError if it cannot be read or cut.
+    """
+    with path.open("r+b") as file:
+        size = file.seek(0, os.SEEK_END)
+        if size < position:
+            raise ConfigError(
+                f"{path} is shorter ({size:,} bytes) than it was ({position:,}): events are missing; restore the file"
+            )
+        file.seek(max(0, position - 1))
+        if position > 0 and file.read(1) != b"\n":
+            raise ConfigError(
+                f"{path} is not what it was: no event ends at byte {position:,}; restore the file"
+            )
+        file.truncate(position)
+        os.fsync(file.fileno())
 
 
 def versions() -> dict[str, str]:
@@ -153,11 +271,32 @@ def _parse(line: bytes) -> dict[str, Any] | None:
     return event if isinstance(event, dict) else None
 
 
-def _cut_broken_end(path: Path) -> None:
-    if not path.exists():
+def _line(record: Mapping[str, Any]) -> bytes:
+    return json.dumps(as_json_types(record), allow_nan=False).encode() + b"\n"
+
+
+def _mend_end(path: Path) -> None:
+    """Cut off a last line that is unfinished; end one that lacks only its line feed."""
+    if not path.exists() or path.is_symlink():
         return
-    text = path.read_bytes()
-    if text.endswith(b"\n") or not text:
-        return
-    whole, last = text[: text.rfind(b"\n") + 1], text[text.rfind(b"\n") + 1 :]
-    path.write_bytes(text + b"\n" if _parse(last) is not None else whole)
+    with path.open("r+b") as file:
+        begin = _last_line(file)
+        file.seek(begin)
+        line = file.read()
+        if line and _parse(line) is not None:
+            file.write(b"\n")
+        else:
+            file.truncate(begin)
+
+
+def _last_line(file: IO[bytes]) -> int:
+    """Return where the text after the last line feed begins."""
+    end = file.seek(0, os.SEEK_END)
+    while end > 0:
+        begin = max(0, end - _TAIL_BYTES)
+        file.seek(begin)
+        found = file.read(end - begin).rfind(b"\n")
+        if found >= 0:
+            return begin + found + 1
+        end = begin
+    return 0

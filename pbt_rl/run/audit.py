@@ -51,6 +51,9 @@ def _read(run: Path) -> tuple[Config, list[dict[str, Any]]]:
         raise ConfigError(
             f"{run} is not the folder of a run: its journal does not begin with the event `start`"
         )
+    lost = sum(int(event["counts"].get("round", 0)) for event in events if event.get("event") == "lost")
+    if lost:
+        raise ConfigError(f"{run} cannot be audited: {lost} of its rounds were lost while the disk was full")
     return config, events
 
 

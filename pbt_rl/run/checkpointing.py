@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pbt_rl.population.population import Population
+from pbt_rl.record.append import reason
 from pbt_rl.record.checkpoint_writer import CheckpointWriter, WriteFailed, Written
 from pbt_rl.record.folder import RunFolder
 from pbt_rl.run.fleet import Fleet
@@ -31,7 +32,8 @@ CLOSE_SECONDS = 5.0
 class Checkpointing:
     """Orders checkpoints and brings the members from the learners to the writer. Use it from one thread.
 
-    state: returns all that is saved besides the learners', as JSON types.
+    state: returns all that is saved besides the learners', as JSON types. Raises OSError if the record of the run cannot
+    be written.
     """
 
     def __init__(
@@ -103,7 +105,12 @@ class Checkpointing:
         self._asked, self._in_progress = False, True
         self.start()
         self._number += 1
-        self._saved, self._begun = self._state(fleet), {}
+        self._begun = {}
+        try:
+            self._saved = self._state(fleet)
+        except OSError as error:
+            self._ended(WriteFailed(self._frames, reason(error)))
+            return
         for pack in range(self._packs):
             fleet.send(pack, BeginSnapshot(self._number))
 

@@ -108,7 +108,7 @@ class Comparisons:
         """Go on after a decision was applied."""
         pending = self.dispatch.applied(proof)
         waited = (time.perf_counter() - pending.decided) * 1000
-        self._recorder.applied(proof, pending.edit.values, waited)
+        self._recorder.applied(proof, waited)
         if proof.donor is not None:
             self.replacement_milliseconds.append(proof.milliseconds)
         self._change_slots()

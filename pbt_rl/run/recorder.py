@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,14 +15,16 @@ from pbt_rl.display.tensorboard import TensorBoard
 from pbt_rl.display.terminal import Terminal, applied_text, print_leaderboard, slot_text
 from pbt_rl.display.view import RunView
 from pbt_rl.pbt.decisions import Decision, PopulationReport
-from pbt_rl.pbt.hypers import Values
 from pbt_rl.population.matchmaking import games_between
 from pbt_rl.population.population import Population
+from pbt_rl.record.append import Outage, reason
+from pbt_rl.record.checkpoint_writer import Written
 from pbt_rl.record.folder import RunFolder, to_json
-from pbt_rl.record.journal import Journal
+from pbt_rl.record.journal import Journal, cut_journal
 from pbt_rl.run.describe import describe_plan
 from pbt_rl.run.fleet import ActorFailed
 from pbt_rl.run.resolved import ResolvedRun
+from pbt_rl.run.resuming import Continued
 from pbt_rl.wire.messages import Applied, SlotChange
 
 PROGRESS_FIELDS = ("member", "generation", "frames", "objective", "episodes")
@@ -34,23 +37,51 @@ class Recorder:
     """
 
     def __init__(self, resolved: ResolvedRun, folder: RunFolder, population: Population) -> None:
-        config = resolved.config
-        self._plan, self._folder, self._population = resolved.plan, folder, population
-        self._journal = Journal(folder.journal)
-        self._journal.start(to_json(config), config.seed, resolved.spec)
-        self._journal.initial([member.initial for member in population.members])
+        self._resolved, self._folder, self._population = resolved, folder, population
         self._terminal = Terminal([*describe_plan(resolved), f"run folder: {folder.path}"])
+        self._journal: Journal
+        self._tensorboard: TensorBoard
+        self._outage = Outage(f"small files of {folder.path}", self._terminal.event)
+        self._unwritten: set[int] = set()
+        """Members whose file of values is out of date."""
+
+    def start(self, continued: Continued | None = None) -> None:
+        """Begin the record, or go on with that of a run that is continued; take over the terminal.
+
+        The files of a continued run are cut where they were when it was saved. Raises OSError, as a run that cannot be
+        written should not start, and ConfigError if a file of a continued run is not what it was.
+        """
+        config, folder = self._resolved.config, self._folder
+        if continued is not None:
+            cut_journal(folder.journal, continued.record["journal"])
+            folder.write_config(config)
+            folder.summary.unlink(missing_ok=True)
+        self._journal = Journal(folder.journal, warn=self._terminal.event)
         self._tensorboard = TensorBoard(
             folder,
             config.num_policies,
             config_json=json.dumps(to_json(config), indent=2),
             warn=self._terminal.event,
             figures=config.figures,
+            resumed=None if continued is None else continued.record["tensorboard"],
         )
-
-    def start(self) -> None:
-        """Take over the terminal."""
+        if continued is None:
+            self._journal.start(to_json(config), config.seed, self._resolved.spec)
+            self._journal.initial([member.initial for member in self._population.members])
         self._terminal.start()
+        if continued is not None:
+            self.note(continued.found())
+            self._write("resume", config=to_json(config), changed=continued.changed)
+            for option, (before, now) in continued.changed.items():
+                self.note(f"--{option} is {now} from now on (it was {before})")
+
+    def positions(self) -> dict[str, Any]:
+        """Return where the record stands, as JSON types: from there a continued run goes on.
+
+        Raises OSError if the journal cannot be written to the end.
+        """
+        self._journal.sync()
+        return {"journal": self._journal.position(), "tensorboard": self._tensorboard.state()}
 
     def note(self, text: str) -> None:
         """Show a line in the terminal."""
@@ -66,11 +97,12 @@ class Recorder:
         self._journal.round(report, decisions)
         self._tensorboard.request_figures()
 
-    def applied(self, proof: Applied, values: Values, waited_milliseconds: float) -> None:
+    def applied(self, proof: Applied, waited_milliseconds: float) -> None:
         """Record that a decision is in force. waited_milliseconds: since the controller decided."""
         self._write("applied", **asdict(proof), decision_to_applied_milliseconds=waited_milliseconds)
         self.note(applied_text(proof))
-        self._write_values(proof.member, values)
+        self._unwritten.add(proof.member)
+        self._write_small_files()
 
     def applied_on_entry(self, proof: Applied) -> None:
         """Record that an edit of a parked member came into force as it took its slot."""
@@ -89,7 +121,7 @@ class Recorder:
         self, pack: int, matchup_version: int, row_UES: NDArray[np.int64], holders: Sequence[int | None]
     ) -> None:
         """Record who plays whom from now on. holders: member of each slot."""
-        plan = self._plan.packs[pack]
+        plan = self._resolved.plan.packs[pack]
         self._write(
             "matchup",
             pack=pack,
@@ -104,25 +136,38 @@ class Recorder:
         kind = "actor_hung" if failed.hung else "actor_died"
         self._write("actor_restart", actor=failed.actor, kind=kind, cause=failed.text)
 
-    def snapshot(self, member: int, at_frames: int) -> None:
-        """Record that a member's weights are kept."""
-        self._write("snapshot", member=member, at_frames=at_frames)
+    def checkpoint(self, written: Written) -> None:
+        """Record that the run was saved."""
+        facts = {name: getattr(written, name) for name in ("number", "members", "bytes", "seconds", "kept")}
+        self._write("checkpoint", at_frames=written.frames, **facts)
 
     def progress(self) -> None:
         """Record how far every member is: curves and occupancy of slots are drawn from it."""
         views = self._population.views()
         self._write("progress", members=[{name: getattr(v, name) for name in PROGRESS_FIELDS} for v in views])
+        self._write_small_files()
 
     def show(self, view: RunView) -> None:
         """Show the population as it is now."""
         self._terminal.update(view)
         self._tensorboard.update(view)
 
-    def _write_values(self, member: int, values: Values) -> None:
+    def _write_small_files(self, *, last: bool = False) -> None:
+        """Write the values of the members that have changed, and the config if somebody removed the folder."""
+        if not (last or self._outage.due()):
+            return
         try:
-            self._folder.write_values(member, self._population.members[member].generation, values)
+            if not self._folder.config.exists():
+                self._folder.path.mkdir(parents=True, exist_ok=True)
+                self._folder.write_config(self._resolved.config)
+            while self._unwritten:
+                member = self._population.members[next(iter(self._unwritten))]
+                self._folder.write_values(member.id, member.generation, member.values)
+                self._unwritten.discard(member.id)
         except OSError as error:
-            self.note(f"{self._folder.values(member)} could not be written: {error}")
+            self._outage.failed(error)
+        else:
+            self._outage.worked()
 
     # -- the end ----------------------------------------------------------------------------------------------
 
@@ -141,22 +186,21 @@ class Recorder:
         last_stage_seconds: over the last minute, for the final leaderboard.
         """
         self._terminal.stop()
+        self._unwritten.update(member.id for member in self._population.members)
+        self._write_small_files(last=True)
+        result = summary(
+            view,
+            frames_per_second_steady=frames_per_second_steady,
+            replacement_milliseconds=replacement_milliseconds,
+            ended=ended,
+        )
         try:
-            for member in self._population.members:
-                self._write_values(member.id, member.values)
-            self._folder.write_summary(
-                summary(
-                    view,
-                    frames_per_second_steady=frames_per_second_steady,
-                    replacement_milliseconds=replacement_milliseconds,
-                    ended=ended,
-                )
-            )
-            self.progress()
-            self._write("end", ended=ended)
-            self._journal.close()
+            self._folder.write_summary(result)
         except OSError as error:
-            self.note(f"the record of the run could not be finished: {error}")
+            self.note(f"{self._folder.summary} was not written: {reason(error)}")
+        self.progress()
+        self._write("end", ended=ended)
+        self._journal.close()
         print_leaderboard(replace(view, stage_seconds=last_stage_seconds), plain=self._terminal.plain)
         self._tensorboard.update(view)
         self._tensorboard.close(patient=patient)

@@ -24,6 +24,7 @@ Of the work behind the arrows, `comparisons` has the decisions, `restarts` the a
 from __future__ import annotations
 
 import signal
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -34,13 +35,13 @@ from pbt_rl.config import Config
 from pbt_rl.display.ranking import best_member
 from pbt_rl.display.view import RunView
 from pbt_rl.envs.base import EnvSetupError
-from pbt_rl.errors import RunFailed
+from pbt_rl.errors import ConfigError, RunFailed
 from pbt_rl.pbt.hypers import Values
 from pbt_rl.plan import Machine
 from pbt_rl.population.population import Population
 from pbt_rl.population.ratings import Ratings
-from pbt_rl.record.claim import claim_run_folder
-from pbt_rl.record.folder import RunFolder
+from pbt_rl.record.append import reason
+from pbt_rl.record.claim import ClaimedRun, claim_run_folder
 from pbt_rl.run.checkpointing import Checkpointing
 from pbt_rl.run.comparisons import Comparisons
 from pbt_rl.run.controllers import resumed_controller
@@ -80,34 +81,42 @@ def train(config: Config) -> int:
     resolved = ResolvedRun.resolve(config, Machine.here())
     resolved.controller().initial(config.num_policies)  # a wrong --pbt.tune shows before a folder is made
     claim = claim_run_folder(config)
-    over: str | None = "it could not be started"
+    _warn(*claim.notes)
+    failed = True
     try:
-        continued = find_continued(claim.config, claim.folder, print) if claim.existing else None
+        continued = find_continued(claim.config, claim.folder, _warn) if claim.existing else None
         if claim.existing and continued is None:
-            print(f"{claim.folder.path} ended before it was saved for the first time: it begins anew")
+            _warn(f"{claim.folder.path} ended before it was saved for the first time: it begins anew")
             claim.release(failed=False)
             claim = claim_run_folder(replace(claim.config, overwrite=True))
-        supervisor = Supervisor(replace(resolved, config=claim.config), claim.folder, continued, claim.started)
-        over = supervisor.over
-        if over is None:
-            return supervisor.run()
-        print(f"{claim.folder.path} has ended ({over}); give it a larger budget to go on")
-        return 0
+        supervisor = Supervisor(replace(resolved, config=claim.config), claim, continued)
+        if supervisor.over is None:
+            code = supervisor.run()
+        else:
+            print(f"{claim.folder.path} has ended ({supervisor.over}): give it a larger budget to go on")
+            code = 0
+        failed = False
+    except RunFailed:  # after it had begun: what it left explains it
+        failed = False
+        raise
     finally:
-        claim.release(failed=over is not None)
+        _warn(claim.release(failed=failed))
+    return code
+
+
+def _warn(*texts: str) -> None:
+    for text in filter(None, texts):
+        print(f"pbt-rl: {text}", file=sys.stderr)
 
 
 class Supervisor:
-    """One run. continued: an existing one goes on. trains: called once, when the first frames have come."""
+    """One run. continued: an existing one goes on."""
 
     def __init__(
-        self,
-        resolved: ResolvedRun,
-        folder: RunFolder,
-        continued: Continued | None = None,
-        trains: Callable[[], None] = lambda: None,
+        self, resolved: ResolvedRun, claim: ClaimedRun, continued: Continued | None = None
     ) -> None:
         self._resolved, self._config, self._continued = resolved, resolved.config, continued
+        self._claim, folder = claim, claim.folder
         state = None if continued is None else continued.state["run"]
         controller = resolved.controller()
         self._population = _population(resolved, controller.initial(self._config.num_policies))
@@ -125,11 +134,11 @@ class Supervisor:
         )
         self._checkpoints = Checkpointing(resolved, folder, self._population, self._recorder, self._state)
         self._restarts = ActorRestarts(self._config, self._recorder)
-        self._controller, self._trains = controller, trains
+        self._controller = controller
         self._learners_ready = 0
         self._signal: int | None = None
         self._environment_seconds = 0.0
-        self._closing = self._trained = False
+        self._closing = False
         self._next_view = 0.0
         self._next_progress = time.monotonic() + PROGRESS_SECONDS
 
@@ -143,7 +152,10 @@ class Supervisor:
     def run(self) -> int:
         """Train until a budget is spent, a signal comes or something fails; leave nothing behind."""
         previous = {number: signal.signal(number, self._note_signal) for number in (*SIGNALS, signal.SIGUSR1)}
-        self._recorder.start(self._continued)
+        try:
+            self._recorder.start(self._continued)
+        except OSError as error:
+            raise ConfigError(f"{self._claim.folder.path} cannot be written: {reason(error)}") from error
         fleet: Fleet | None = None
         failure: Exception | None = None
         ended = "failed"
@@ -247,11 +259,11 @@ class Supervisor:
     def _receive(self, fleet: Fleet, pack: int, message: FromLearner) -> None:
         match message:
             case LearnerReport():
+                self._claim.started()
                 self._population.take(str(pack), message)
                 self._throughput.note(self._population.frames, message.stage_seconds)
                 if not self._closing:
                     self._comparisons.note_report(pack)
-                    self._note_training()
             case Applied():
                 self._comparisons.note_applied(message)
             case SlotChanged(_, proof):
@@ -277,11 +289,6 @@ class Supervisor:
         else:
             self._comparisons.go_on()  # the state was saved after a comparison
         self._checkpoints.start()
-
-    def _note_training(self) -> None:
-        if self._population.frames > 0 and not self._trained:
-            self._trained = True
-            self._trains()
 
     # -- views ------------------------------------------------------------------------------------------------
 

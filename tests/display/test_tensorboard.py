@@ -1,13 +1,20 @@
 """The event files, as TensorBoard reads them."""
 
+import json
 import math
+import os
+import pickle
 import re
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 
 from pbt_rl.config import Config
+from pbt_rl.display.drawing import Drawing
 from pbt_rl.display.tensorboard import TensorBoard, layout, member_scalars, population_scalars
 from pbt_rl.pbt.hypers import hyper_table
 from pbt_rl.pbt.options import PbtConfig
@@ -143,17 +150,147 @@ def test_an_unchanged_member_is_not_written_again(tmp_path):
     assert len(written(tmp_path, "policy_00")["pbt/generation"]) == 1
 
 
-def test_a_full_disk_is_reported_once_and_training_goes_on(tmp_path):
+@pytest.fixture
+def at_once(monkeypatch):
+    monkeypatch.setattr("pbt_rl.record.append.RETRY_SECONDS", 0.0)
+
+
+def hour(second, **changes):
+    """A view of each second; the frames of all rise."""
+    members = [replace(member(m, float(second)), frames=second * 10) for m in range(2)]
+    return view(*members, seconds=float(second), frames=second * 20, **changes)
+
+
+def test_a_full_disk_is_reported_once_and_the_curves_go_on_after_it(tmp_path, faulty_disk, at_once):
     warnings = []
-    display = TensorBoard(RunFolder(tmp_path), 1, config_json="{}", warn=warnings.append)
-    display._members[0].close()
-    with Path("/dev/full").open("wb", buffering=0) as full:
-        display._members[0]._file = full
-        display.update(view(member(0, 1.0)))
-        display.update(view(member(0, 2.0), seconds=100.0))
-        display.close()
-    assert len(warnings) == 1
+    display = TensorBoard(RunFolder(tmp_path), 2, config_json="{}", warn=warnings.append)
+    for second in range(1, 40):
+        if second == 10:
+            faulty_disk.room = 700  # enough for the population once, and for half a record
+        if second == 30:
+            faulty_disk.room = None
+        display.update(hour(second))
+    display.close()
+    assert len(warnings) == 2
     assert "No space left" in warnings[0]
+    assert warnings[1] == "TensorBoard files are written again"
+    for folder, factor in (("population", 20), ("policy_00", 10), ("policy_01", 10)):
+        for tag, points in written(tmp_path, folder).items():
+            steps = [step // factor for step, _ in points]
+            assert sorted(set(steps)) == steps, (folder, tag)
+            assert set(steps) >= {*range(1, 10), *range(30, 40)}, (folder, tag)
+            assert len(steps) <= 21, (folder, tag)
+
+
+def test_a_full_disk_is_not_tried_at_every_view(tmp_path, faulty_disk):
+    warnings = []
+    display = TensorBoard(RunFolder(tmp_path), 2, config_json="{}", warn=warnings.append)
+    faulty_disk.room = 0
+    for second in range(1, 40):
+        display.update(hour(second))
+    assert faulty_disk.attempts == len(warnings) == 1
+    faulty_disk.room = None
+    display.close()
+    assert written(tmp_path, "policy_01")["episodes/objective"] == [(390, 39.0)]
+
+
+def test_a_removed_folder_comes_back(tmp_path):
+    display = TensorBoard(RunFolder(tmp_path / "x"), 2, config_json="{}", warn=fail)
+    display.update(hour(1))
+    shutil.rmtree(tmp_path / "x")
+    display.update(hour(2))
+    display.close()
+    assert written(tmp_path / "x", "policy_01")["episodes/objective"] == [(10, 1.0), (20, 2.0)]
+
+
+def checkpoint(run_dir, *, until=20, beyond=30):
+    """The state at `until`, as a checkpoint keeps it, of a run that was killed at `beyond`."""
+    display = TensorBoard(RunFolder(run_dir), 2, config_json="{}", warn=fail)
+    for second in range(1, until + 1):
+        display.update(hour(second))
+    state = json.loads(json.dumps(display.state()))
+    for second in range(until + 1, beyond):
+        display.update(hour(second))
+    return state
+
+
+def resume(run_dir, state, *, until=20, end=40):
+    display = TensorBoard(RunFolder(run_dir), 2, config_json="{}", warn=fail, resumed=state)
+    for second in range(until, end):  # the first view after a resume may be the last one before
+        display.update(hour(second))
+    display.close()
+
+
+def steps(run_dir, folder, tag):
+    return [step for step, _ in written(run_dir, folder)[tag]]
+
+
+def test_a_resumed_run_goes_on_in_the_same_files_with_every_step_once(tmp_path):
+    state = checkpoint(tmp_path)
+    files = set(tmp_path.rglob("events*"))
+    resume(tmp_path, state)
+    assert set(tmp_path.rglob("events*")) == files
+    assert steps(tmp_path, "population", "objective/best") == [20 * s for s in range(1, 40)]
+    for name in ("policy_00", "policy_01"):
+        assert steps(tmp_path, name, "episodes/objective") == [10 * s for s in range(1, 40)]
+    events = [e for path in tmp_path.glob("population/events*") for e in EventFileLoader(str(path)).Load()]
+    tags = [value.tag for event in events for value in event.summary.value]
+    assert tags.count("config/text_summary") == tags.count("custom_scalars__config__") == 1
+    assert sum(bool(event.file_version) for event in events) == 1
+    times = [event.wall_time for event in events]
+    assert times == sorted(times)
+
+
+def test_a_run_that_is_resumed_twice_from_one_checkpoint_has_every_step_once(tmp_path):
+    state = checkpoint(tmp_path)
+    resume(tmp_path, state, end=25)
+    resume(tmp_path, state)
+    assert steps(tmp_path, "population", "objective/best") == [20 * s for s in range(1, 40)]
+
+
+def test_files_that_a_power_cut_shortened_are_continued_after_their_last_whole_record(tmp_path):
+    state = checkpoint(tmp_path)
+    [torn] = tmp_path.glob("policy_00/events*")
+    os.truncate(torn, state["positions"][f"policy_00/{torn.name}"] - 20)
+    [zeros] = tmp_path.glob("policy_01/events*")
+    position = state["positions"][f"policy_01/{zeros.name}"]
+    os.truncate(zeros, position - 2000)
+    os.truncate(zeros, position)
+    resume(tmp_path, state)
+    assert steps(tmp_path, "policy_00", "episodes/objective") == [10 * s for s in range(1, 40) if s != 20]
+    after = steps(tmp_path, "policy_01", "episodes/objective")
+    assert after[0] == 10
+    assert sorted(set(after)) == after
+    assert set(after) >= {10 * s for s in range(21, 40)}
+    assert len(after) < 39
+
+
+def test_missing_files_are_begun_anew_and_later_ones_are_removed(tmp_path):
+    state = checkpoint(tmp_path)
+    for path in tmp_path.glob("policy_00/events*"):
+        path.unlink()
+    later = tmp_path / "policy_01" / "events.out.tfevents.9999999999.later.1"
+    later.write_bytes(b"of a run that was resumed before")
+    resume(tmp_path, state)
+    assert not later.exists()
+    assert steps(tmp_path, "policy_00", "episodes/objective") == [10 * s for s in range(21, 40)]
+    assert steps(tmp_path, "policy_01", "episodes/objective") == [10 * s for s in range(1, 40)]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"positions": None},
+        {"positions": {"a": "b"}},
+        {"positions": {"a": -1}},
+        {"seconds": "x"},
+        {"layout": 3},
+        {"more": 1},
+    ],
+)
+def test_a_mangled_state_is_one_clear_error(tmp_path, wrong):
+    with pytest.raises(ValueError, match="state of TensorBoard cannot be read"):
+        resume(tmp_path, checkpoint(tmp_path) | wrong)
 
 
 def test_a_folder_that_cannot_be_written_stops_the_start(tmp_path):
@@ -208,11 +345,66 @@ def test_a_drawing_that_fails_is_reported_once_and_the_numbers_go_on(tmp_path):
     for frames in (9000, 10_000):
         display.request_figures()
         display.update(view(member(0, float(frames)), seconds=float(frames), frames=frames))
-    display.close()
+        assert display._drawing._child is None, "not again at once"
+    display.close(patient=lambda: False)
     assert len(warnings) == 1
     assert "is not the folder of a run" in warnings[0]
     assert images(tmp_path) == {}
     assert dict(written(tmp_path, "population")["objective/best"])[10_000] == 10_000
+
+
+class FakeChild:
+    """A drawing that ends at once; it fails while `broken`."""
+
+    broken, begun = True, 0
+
+    def __init__(self, _module, _label, setup, _descriptors):
+        FakeChild.begun += 1
+        if FakeChild.broken is None:
+            raise OSError(24, "Too many open files")
+        if not FakeChild.broken:
+            with os.fdopen(os.dup(setup.descriptor), "wb") as file:
+                pickle.dump({"forest": b"\x89PNG" + bytes(20)}, file)
+
+    def exit_code(self):
+        return int(self.broken)
+
+    def how_it_ended(self):
+        return "no memory"
+
+    def end(self, _patience):
+        pass
+
+
+@pytest.mark.parametrize("broken", [True, None], ids=["it fails", "it cannot be started"])
+def test_a_drawing_that_failed_is_tried_again_ever_more_rarely(tmp_path, monkeypatch, broken):
+    now, warnings = [1e6], []
+    monkeypatch.setattr("pbt_rl.display.drawing.Child", FakeChild)
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
+    FakeChild.broken, FakeChild.begun = broken, 0
+    drawing = Drawing(tmp_path, warnings.append)
+
+    def draw(seconds):
+        images = {}
+        for _ in range(0, seconds, 20):
+            now[0] += 20
+            drawing.request()
+            images |= drawing.poll()
+        return images
+
+    assert draw(1000) == {}
+    assert FakeChild.begun == 4, "after 0, 120, 360 and 840 seconds"
+    draw(100_000)
+    begun = FakeChild.begun
+    assert draw(36_000) == {}
+    assert FakeChild.begun - begun == 10, "once per hour"
+    assert len(warnings) == 1
+    FakeChild.broken = False
+    assert list(draw(3700)) == ["forest"]
+    begun = FakeChild.begun
+    draw(600)
+    assert FakeChild.begun - begun == 3, "ten times its 20 seconds, as before"
 
 
 def test_without_matplotlib_one_line_names_the_package_to_install(tmp_path, monkeypatch):

@@ -9,7 +9,7 @@ import pytest
 
 from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
-from pbt_rl.record.folder import RunFolder, config_from_json, create_run_folder, to_json
+from pbt_rl.record.folder import RunFolder, config_from_json, to_json
 
 CONFIG = Config("toy/identity", num_policies=3, name="demo")
 
@@ -60,43 +60,6 @@ def test_saved_weights_are_found_by_member_and_frames(tmp_path):
     assert run.snapshots() == [1_000, 90_000]
 
 
-def test_a_new_folder_holds_the_config_that_made_it(tmp_path):
-    made, folder = create_run_folder(config(tmp_path))
-    assert folder.path == tmp_path / "demo"
-    assert made == config(tmp_path)
-    assert config_from_json(strictly(folder.config)) == made
-
-
-def test_a_run_without_a_name_is_named_after_its_environment_and_the_time(tmp_path):
-    made, folder = create_run_folder(config(tmp_path, name=None, env="module:Class/x"))
-    assert folder.path.name == made.name
-    assert made.name.startswith("module-Class-x-2")
-
-
-def test_an_existing_run_is_replaced_only_if_asked_for(tmp_path):
-    _, folder = create_run_folder(config(tmp_path))
-    (folder.path / "old").touch()
-    with pytest.raises(ConfigError, match=r"exists already.*--overwrite"):
-        create_run_folder(config(tmp_path))
-    assert (folder.path / "old").exists()
-    create_run_folder(config(tmp_path, overwrite=True))
-    assert [path.name for path in folder.path.iterdir()] == ["config.json"]
-
-
-def test_a_folder_that_is_no_run_is_never_removed(tmp_path):
-    (tmp_path / "demo").mkdir()
-    (tmp_path / "demo" / "thesis.tex").touch()
-    with pytest.raises(ConfigError, match=r"not a run \(it has no config.json\)"):
-        create_run_folder(config(tmp_path, overwrite=True))
-    assert (tmp_path / "demo" / "thesis.tex").exists()
-
-
-def test_a_folder_that_cannot_be_made_is_one_clear_error(tmp_path):
-    (tmp_path / "file").touch()
-    with pytest.raises(ConfigError, match=r"--out .*file cannot be written: Not a directory"):
-        create_run_folder(config(tmp_path / "file"))
-
-
 def test_a_config_of_another_version_is_one_clear_error(tmp_path):
     data = json.loads(json.dumps(to_json(config(tmp_path))))
     assert config_from_json(data) == config(tmp_path)
@@ -124,6 +87,21 @@ def test_a_summary_is_json_whatever_the_numbers_are(tmp_path):
         "members": [{"objective": None}],
         "n": 1.5,
     }
+
+
+def test_values_that_cannot_be_written_leave_the_old_ones(tmp_path, monkeypatch):
+    run = RunFolder(tmp_path)
+    run.write_values(3, 2, {"gamma": 0.99})
+    before = run.values(3).read_text()
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("pathlib.Path.replace", full)
+    with pytest.raises(OSError, match="No space"):
+        run.write_values(3, 3, {"gamma": 0.5})
+    assert run.values(3).read_text() == before
+    assert list(tmp_path.iterdir()) == [run.values(3)]
 
 
 def test_a_summary_is_replaced_whole_or_not_at_all(tmp_path, monkeypatch):

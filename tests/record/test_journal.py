@@ -11,13 +11,15 @@ import numpy as np
 import pytest
 
 from pbt_rl.config import Config
+from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.audit import audit_decisions
 from pbt_rl.pbt.decisions import Continue, MemberReport, PopulationReport, Replace
 from pbt_rl.pbt.hypers import Hypers, hyper_table, shaping_table
 from pbt_rl.pbt.lineage import Lineage
 from pbt_rl.pbt.options import PbtConfig
-from pbt_rl.record.journal import Journal, git_version, read_journal, versions
+from pbt_rl.record.journal import Journal, cut_journal, git_version, read_journal, versions
 from pbt_rl.run.controllers import build_controller
+from tests.helpers.disks import fill, free, small_disk
 
 TABLE = hyper_table(Hypers()) | shaping_table({"life_lost": -1.0})
 PBT = PbtConfig(period_frames=100, start_frames=0, min_episodes=1)
@@ -168,3 +170,162 @@ def test_versions_name_what_is_installed_without_importing_torch():
     assert {"pbt_rl", "python", "torch", "gymnasium"} <= versions().keys()
     git = git_version()
     assert git is None or len(git.removesuffix("-dirty")) == 40
+
+
+def kinds(path):
+    assert path.read_bytes().endswith(b"\n"), "whole lines only"
+    return [e["event"] for e in read_journal(path)]
+
+
+@pytest.fixture
+def at_once(monkeypatch):
+    monkeypatch.setattr("pbt_rl.record.append.RETRY_SECONDS", 0.0)
+
+
+def test_events_wait_while_the_disk_is_full_and_are_written_in_order(tmp_path, faulty_disk, at_once):
+    path, said = tmp_path / "j", []
+    journal = Journal(path, said.append)
+    journal.write("one", 1)
+    faulty_disk.room = 30
+    for number in range(5):
+        journal.write("two", 2, number=number)
+        assert kinds(path) == ["one"]
+    assert len(said) == 1
+    assert "No space left on device" in said[0]
+    faulty_disk.room = None
+    journal.write("three", 3)
+    assert kinds(path) == ["one", *["two"] * 5, "three"]
+    assert [e["number"] for e in read_journal(path)[1:6]] == [0, 1, 2, 3, 4]
+    assert said[1:] == [f"events of {path} are written again"]
+    journal.close()
+
+
+def test_a_full_disk_is_not_tried_at_every_event(tmp_path, faulty_disk):
+    journal = Journal(tmp_path / "j", lambda _: None)
+    faulty_disk.room = 0
+    for _ in range(100):
+        journal.write("event", 1)
+    assert faulty_disk.attempts == 1
+    faulty_disk.room = None
+    journal.close()
+    assert kinds(tmp_path / "j") == ["event"] * 100
+
+
+def test_a_real_full_disk(tmp_path, at_once):
+    with small_disk(tmp_path / "disk") as disk:
+        said = []
+        with Journal(disk / "j", said.append) as journal:
+            fill(disk, leave=8192)
+            for number in range(200):
+                journal.write("event", 1, number=number, text="x" * 100)
+            behind = len(kinds(disk / "j"))
+            assert 10 < behind < 100
+            free(disk)
+            journal.write("last", 2)
+            assert kinds(disk / "j") == ["event"] * 200 + ["last"]
+        assert [e.get("number") for e in read_journal(disk / "j")] == [*range(200), None]
+        assert len(said) == 2
+
+
+def test_what_never_can_be_written_is_counted_at_the_end(tmp_path, faulty_disk):
+    said = []
+    journal = Journal(tmp_path / "j", said.append)
+    faulty_disk.room = 0
+    for _ in range(3):
+        journal.write("event", 1)
+    journal.close()
+    journal.close()
+    assert said[1:] == [f"the last 3 events of {tmp_path / 'j'} were not written: No space left on device"]
+
+
+def test_beyond_the_bound_progress_is_dropped_before_rounds_and_the_journal_says_so(
+    tmp_path,
+    faulty_disk,
+    monkeypatch,
+):
+    monkeypatch.setattr("pbt_rl.record.journal.MAX_WAITING_BYTES", 20_000)
+    journal = Journal(tmp_path / "j", lambda _: None)
+    faulty_disk.room = 0
+    for number in range(300):
+        journal.write("progress", number, text="x" * 100)
+        if number % 10 == 0:
+            journal.write("round", number, number=number)
+        assert journal._waiting_bytes <= 20_000
+        assert journal._waiting_bytes == sum(len(line) for _, line in journal._waiting)
+    faulty_disk.room = None
+    journal.close()
+    first, *rest = read_journal(tmp_path / "j")
+    assert first["event"] == "lost"
+    assert first["frames"] == 0, "of the first that was dropped"
+    assert first["counts"] == {"progress": 300 - sum(e["event"] == "progress" for e in rest)}
+    assert [e["number"] for e in rest if e["event"] == "round"] == [*range(0, 300, 10)]
+    assert [e["frames"] for e in rest] == sorted(e["frames"] for e in rest)
+
+
+def test_rounds_beyond_the_bound_are_counted_too(tmp_path, faulty_disk, monkeypatch):
+    monkeypatch.setattr("pbt_rl.record.journal.MAX_WAITING_BYTES", 5000)
+    journal = Journal(tmp_path / "j", lambda _: None)
+    faulty_disk.room = 0
+    for number in range(100):
+        journal.write("round", number, text="x" * 100)
+    faulty_disk.room = None
+    journal.close()
+    first, *rest = read_journal(tmp_path / "j")
+    assert first["counts"] == {"round": 100 - len(rest)}
+    assert rest[-1]["frames"] == 99
+
+
+def test_a_run_that_cannot_be_recorded_does_not_start(tmp_path, faulty_disk):
+    journal = Journal(tmp_path / "j", pytest.fail)
+    faulty_disk.room = 10
+    with pytest.raises(OSError, match="No space left"):
+        journal.start({}, 0, {})
+    assert (tmp_path / "j").read_bytes() == b""
+
+
+def test_a_journal_is_continued_from_a_position(tmp_path):
+    path = tmp_path / "j"
+    with Journal(path) as journal:
+        journal.write("one", 1)
+        journal.sync()
+        position = journal.position()
+        assert position == path.stat().st_size
+        journal.write("two", 2)
+    cut_journal(path, position)
+    with Journal(path) as journal:
+        assert journal.position() == position
+        journal.write("three", 3)
+    assert kinds(path) == ["one", "three"]
+
+
+def test_sync_raises_while_events_wait(tmp_path, faulty_disk):
+    journal = Journal(tmp_path / "j", lambda _: None)
+    faulty_disk.room = 0
+    journal.write("one", 1)
+    assert journal.position() == 0
+    with pytest.raises(OSError, match="No space left"):
+        journal.sync()
+    faulty_disk.room = None
+    journal.sync()
+    assert journal.position() == (tmp_path / "j").stat().st_size > 0
+
+
+@pytest.mark.parametrize(("position", "said"), [(1000, "is shorter"), (5, "no event ends at byte 5")])
+def test_a_journal_that_does_not_fit_the_position_is_not_cut(tmp_path, position, said):
+    path = tmp_path / "j"
+    with Journal(path) as journal:
+        journal.write("one", 1)
+    before = path.read_bytes()
+    with pytest.raises(ConfigError, match=said):
+        cut_journal(path, position)
+    assert path.read_bytes() == before
+
+
+def test_a_long_unfinished_line_is_cut_off(tmp_path):
+    path = tmp_path / "j"
+    with Journal(path) as journal:
+        journal.write("one", 1, text="x" * 200_000)
+    whole = path.read_bytes()
+    path.write_bytes(whole + b'{"event": "two", "text": "' + b"y" * 200_000)
+    Journal(path).close()
+    assert path.read_bytes() == whole

@@ -7,6 +7,7 @@ import time
 import psutil
 import pytest
 
+from tests.helpers.disks import fill, small_disk
 from tests.helpers.runs import BUSY, ENDLESS, PROGRESS, train
 
 ENCODER = """
@@ -115,6 +116,29 @@ def test_an_environment_that_cannot_be_used_ends_with_one_clear_error(tmp_path, 
     assert run.err.count("Traceback") <= 1
     if env.startswith("toy/"):
         assert len(run.err.splitlines()) == 1
+
+
+def test_a_start_that_fails_keeps_the_run_that_it_was_to_replace(tmp_path):
+    folder = tmp_path / "runs" / "x"
+    folder.mkdir(parents=True)
+    for name in ("config.json", "summary.json", "policy_00.safetensors"):
+        (folder / name).write_text(f"old {name}")
+    run = train(tmp_path, "toy/nan", "--mode=serial", "--num-policies=1", "--overwrite")
+    assert run.wait() == 2
+    assert "NaN" in run.err
+    assert {path.name: path.read_text() for path in folder.iterdir() if path.name != ".lock"} == {
+        name: f"old {name}" for name in ("config.json", "summary.json", "policy_00.safetensors")
+    }
+    assert [path.name for path in folder.parent.iterdir()] == ["x"]
+
+
+def test_a_full_disk_at_the_start_is_one_clear_error(tmp_path):
+    with small_disk(tmp_path / "disk") as disk:
+        fill(disk, leave=16384)  # enough for the config and the journal
+        run = train(tmp_path, "toy/identity", "--mode=serial", "--num-policies=8", f"--out={disk}")
+        assert run.wait() == 2
+        assert run.err == f"pbt-rl: {disk / 'x'} cannot be written: No space left on device\n"
+        assert [path.name for path in disk.iterdir()] == ["fill"]
 
 
 def test_a_killed_learner_ends_the_run_within_seconds(tmp_path):

@@ -11,7 +11,7 @@ from pbt_rl.cli.train import parse_train
 from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.errors import RunFailed
 from pbt_rl.plan import Machine
-from pbt_rl.record.folder import create_run_folder
+from pbt_rl.record.claim import claim_run_folder
 from pbt_rl.run import supervisor as module
 from pbt_rl.run.fleet import ActorFailed, LearnerDied, Received
 from pbt_rl.run.resolved import ResolvedRun
@@ -106,11 +106,18 @@ def start(tmp_path, monkeypatch):
     def make(script, *options):
         config, _ = parse_train([*OPTIONS, *options, "--name=x", f"--out={tmp_path}"])
         resolved = ResolvedRun.resolve(config, Machine(2, 0))
-        config, folder = create_run_folder(config)
+        claim = claim_run_folder(config)
         fleet = FakeFleet(script)
         monkeypatch.setattr(module, "ProcessFleet", lambda *_: fleet)
-        supervisor = Supervisor(dataclasses.replace(resolved, config=config), folder)
-        return fleet, supervisor.run
+        supervisor = Supervisor(dataclasses.replace(resolved, config=claim.config), claim)
+
+        def run():
+            try:
+                return supervisor.run()
+            finally:
+                claim.release(failed=False)
+
+        return fleet, run
 
     return make
 
@@ -215,3 +222,52 @@ def test_weights_are_kept_when_due_and_a_failure_to_write_is_shown(start, tmp_pa
     ]
     assert [(e["member"], e["at_frames"]) for e in events(tmp_path, "snapshot")] == [(3, 800), (3, 2800)]
     assert "could not be written: no space" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("said", ["", "No space left"], ids=["room", "no room"])
+def test_a_disk_that_is_full_for_a_while_costs_no_event(
+    start, tmp_path, faulty_disk, monkeypatch, capsys, said
+):
+    monkeypatch.setattr("pbt_rl.record.append.RETRY_SECONDS", 0.0)
+    room = {"full": 0, "free": None}
+
+    def become(state):
+        return lambda: setattr(faulty_disk, "room", room[state])
+
+    full, free = (become("full"), become("free")) if said else (lambda: None, lambda: None)
+    script = [[READY], [full, report(1000)], [], [report(1500)], [], [free, report(2000)], [], [report(3000)]]
+    fleet, run = start(script)
+    assert run() == 0
+    assert fleet.closed
+    kinds = [event["event"] for event in events(tmp_path)]
+    assert kinds[:2] == ["start", "initial"]
+    assert [event["frames"] for event in events(tmp_path, "round")] == [1000, 2000]
+    assert kinds[-1] == "end"
+    shown = capsys.readouterr().out
+    assert shown.count(f"journal.jsonl cannot be written ({said}") == bool(said)
+    assert shown.count("journal.jsonl are written again") == bool(said)
+
+
+def test_a_run_whose_end_cannot_be_written_ends_all_the_same(start, tmp_path, monkeypatch, capsys):
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    _, run = start([[READY], [report(1000)], [lambda: monkeypatch.setattr("os.fsync", full)], [report(3000)]])
+    assert run() == 0
+    assert "summary.json was not written: No space left on device" in capsys.readouterr().out
+    assert events(tmp_path)[-1]["event"] == "end"
+    assert not list((tmp_path / "x").glob(".summary*"))
+
+
+def test_a_replaced_run_is_deleted_at_the_first_report(start, tmp_path):
+    _, run = start([[READY], [report(3000)]])
+    assert run() == 0
+    (tmp_path / "x" / "old").touch()
+    there = []
+
+    def look():
+        there.append([(path / "old").exists() for path in tmp_path.iterdir() if "replaced" in path.name])
+
+    _, run = start([[READY], [look], [report(1000), look], [report(3000)]], "--overwrite")
+    assert run() == 0
+    assert there == [[True], []]

@@ -1,0 +1,257 @@
+"""Claim the folder of a run: nobody else writes it, and the run that was there before is kept until the new one works.
+
+`--overwrite` moves the old folder aside, and deletes it at the first report of the new run:
+
+    runs/.demo.replaced.1f3a   the old run; put back if the new one fails, or was killed, before that report
+    runs/.demo.trash.1f3a      what is being deleted
+
+Two processes that claim folders below the same one take turns, by a lock on that one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import os
+import secrets
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from pbt_rl.config import Config
+from pbt_rl.errors import ConfigError
+from pbt_rl.record.append import reason
+from pbt_rl.record.folder import RunFolder, run_name
+from pbt_rl.record.lock import FILE, FolderLock, Held, is_held, noted
+
+REPLACED, TRASH = "replaced", "trash"
+CLAIM_SECONDS = 10.0
+
+
+class ClaimedRun:
+    """The folder of a run that this process alone writes, until `release` or its end."""
+
+    def __init__(self, config: Config, folder: RunFolder, lock: FolderLock, *, existing: bool) -> None:
+        self.config, self.folder = config, folder
+        """The config has its name."""
+        self.existing = existing
+        """Whether the run was there before; then nothing in it was changed. Otherwise the folder holds the config."""
+        self.notes: list[str] = []
+        """Lines that the user should see."""
+        self.made_out = False
+        """Whether the folder of the runs was made for this one."""
+        self._lock = lock
+        self._aside: Path | None = None
+        self._old_lock: FolderLock | None = None
+        self._started = False
+        self._deleting: threading.Thread | None = None
+
+    def set_aside(self, aside: Path, lock: FolderLock) -> None:
+        """Keep the run that this one replaces until `started`."""
+        self._aside, self._old_lock = aside, lock
+
+    def started(self) -> None:
+        """Note that the run works: delete the one that it replaces. To be called at the first report; later calls do
+        nothing.
+        """
+        if self._started:
+            return
+        self._started = True
+        if self._aside is None or self._old_lock is None:
+            return
+        aside, self._aside = self._aside, None
+        # What cannot be moved or deleted is named at the next claim of this name.
+        with contextlib.suppress(OSError):
+            trash = _move(aside, self.folder.path, TRASH)
+            # In a thread, as a disk may take seconds for a long run.
+            self._deleting = threading.Thread(
+                target=shutil.rmtree, args=(trash,), kwargs={"ignore_errors": True}, daemon=True
+            )
+            self._deleting.start()
+        with contextlib.suppress(OSError):
+            self._lock.note()
+        self._old_lock.release()
+
+    def release(self, *, failed: bool) -> str:
+        """Give the folder up. Safe to call twice.
+
+        failed: an error stopped the run. Before the first report, a new folder is then deleted, and a run that was to
+        be replaced is put back, whether or not the new one failed. Returns why that was impossible, or nothing.
+        """
+        problem = ""
+        try:
+            if self._aside is not None:
+                _discard(self.folder.path)
+                self._aside.rename(self.folder.path)
+            elif failed and not self.existing and not self._started:
+                _discard(self.folder.path)
+                if self.made_out:
+                    with contextlib.suppress(OSError):  # somebody else uses it by now
+                        self.folder.path.parent.rmdir()
+        except OSError as error:
+            where = f"; the run that was to be replaced is in {self._aside}" if self._aside else ""
+            problem = f"{self.folder.path} could not be restored ({reason(error)}){where}"
+        self._aside, self._started = None, True
+        for lock in (self._lock, self._old_lock):
+            if lock is not None:
+                lock.release()
+        if self._deleting is not None:
+            self._deleting.join()
+        return problem
+
+
+def claim_run_folder(config: Config) -> ClaimedRun:
+    """Claim the folder of a run. A new one is made with its config; one that exists is locked and left as it is.
+
+    With `overwrite` an existing run is set aside for a new one. Raises ConfigError if another process writes the run,
+    if what is there is no run, or if the folder cannot be written; then everything is as it was.
+    """
+    config = dataclasses.replace(config, name=run_name(config))
+    folder = RunFolder(config.out / str(config.name))
+    made_out = not config.out.exists()
+    if not made_out and not config.out.is_dir():
+        raise ConfigError(f"--out {config.out} cannot be written: Not a directory")
+    try:
+        config.out.mkdir(parents=True, exist_ok=True)
+        with _one_at_a_time(config.out):
+            notes = _recover(folder.path)
+            claim = _claim(config, folder)
+    except OSError as error:
+        if made_out:
+            with contextlib.suppress(OSError):
+                config.out.rmdir()
+        raise ConfigError(f"--out {config.out} cannot be written: {error.strerror or error}") from error
+    claim.notes += notes
+    claim.made_out = made_out
+    return claim
+
+
+def left_aside(out: Path) -> list[Path]:
+    """Return the runs that are to be replaced by one that has not reported yet, or was killed before it did."""
+    return sorted(path for path in out.glob(f".*.{REPLACED}.*") if path.is_dir())
+
+
+def _claim(config: Config, folder: RunFolder) -> ClaimedRun:
+    path, name = folder.path, config.name
+    if not os.path.lexists(path):
+        return _make(config, folder)
+    if _is_empty_claim(path):
+        _discard(path)
+        return _make(config, folder)
+    if not folder.config.is_file():
+        raise ConfigError(
+            f"--name {name}: {path} exists and is not a run (it has no config.json); choose another name, or remove it"
+        )
+    if config.overwrite and path.is_symlink():
+        raise ConfigError(
+            f"--overwrite: {path} is a symbolic link; remove it yourself, or choose another name"
+        )
+    try:
+        lock = FolderLock(path)
+    except Held as held:
+        raise ConfigError(
+            f"--name {name}: {path} is being written by {held}; choose another name, or end that process first"
+        ) from held
+    if not config.overwrite:
+        return _noting_locks(ClaimedRun(config, folder, lock, existing=True), lock)
+    try:
+        aside = _move(path, path, REPLACED)
+        try:
+            claim = _make(config, folder, replaces=aside.name)
+        except OSError:
+            aside.rename(path)
+            raise
+    except OSError:
+        lock.release()
+        raise
+    claim.set_aside(aside, lock)
+    return claim
+
+
+def _make(config: Config, folder: RunFolder, **content: str) -> ClaimedRun:
+    folder.path.mkdir()
+    try:
+        lock = FolderLock(folder.path, **content)
+        folder.write_config(config)
+    except OSError:
+        _discard(folder.path)
+        raise
+    return _noting_locks(ClaimedRun(config, folder, lock, existing=False), lock)
+
+
+def _noting_locks(claim: ClaimedRun, lock: FolderLock) -> ClaimedRun:
+    if not lock.supported:
+        claim.notes.append(
+            f"{claim.folder.path} lies on a file system without locks: see to it that no other process writes this run"
+        )
+    return claim
+
+
+def _recover(path: Path) -> list[str]:
+    """Put back the run that a process which was killed had set aside; return lines for the user."""
+    notes = []
+    for aside in _siblings(path, REPLACED):
+        if is_held(aside) is not False:
+            continue
+        if not os.path.lexists(path) or _is_empty_claim(path) or noted(path).get("replaces") == aside.name:
+            _discard(path)
+            aside.rename(path)
+            notes.append(f"{path} was put back: the run that was to replace it ended before its first report")
+        else:
+            notes.append(
+                f"{aside} holds an older run of this name; move it to a name of its own, or remove it"
+            )
+    for trash in _siblings(path, TRASH):
+        shutil.rmtree(trash, ignore_errors=True)
+    return notes
+
+
+def _siblings(path: Path, kind: str) -> list[Path]:
+    begin = f".{path.name}.{kind}."
+    return sorted(p for p in path.parent.iterdir() if p.name.startswith(begin) and p.is_dir())
+
+
+def _is_empty_claim(path: Path) -> bool:
+    """Return whether a process made the folder and was killed before it had written the config."""
+    names = {entry.name for entry in path.iterdir()} if path.is_dir() and not path.is_symlink() else set()
+    rest = {name for name in names if not name.startswith(".config.json.")}
+    return rest == {FILE} and is_held(path) is False
+
+
+def _move(folder: Path, run: Path, kind: str) -> Path:
+    target = run.with_name(f".{run.name}.{kind}.{secrets.token_hex(4)}")
+    folder.rename(target)
+    return target
+
+
+def _discard(folder: Path) -> None:
+    """Delete a folder if it is there; at once under its name, so that it is never seen in part."""
+    if not os.path.lexists(folder):
+        return
+    shutil.rmtree(_move(folder, folder, TRASH), ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _one_at_a_time(out: Path) -> Iterator[None]:
+    file = os.open(out, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        deadline = time.monotonic() + CLAIM_SECONDS
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    raise ConfigError(
+                        f"--out {out}: another process has been starting a run there for {CLAIM_SECONDS:.0f} s; end it"
+                    ) from None
+                time.sleep(0.01)
+                continue
+            except OSError:  # no locks on this file system: names are made one at a time by the folder itself
+                pass
+            break
+        yield
+    finally:
+        os.close(file)

@@ -1,0 +1,121 @@
+"""Files that grow by whole records, on disks that fail."""
+
+import os
+import shutil
+
+import pytest
+
+from pbt_rl.record.append import AppendFile, Outage
+from tests.helpers.disks import fill, free, small_disk
+
+
+def test_a_record_that_fits_in_part_is_cut_off(tmp_path, faulty_disk):
+    file = AppendFile(tmp_path / "f")
+    file.append(b"one\n")
+    faulty_disk.room = 2
+    with pytest.raises(OSError, match="No space left"):
+        file.append(b"three\n")
+    assert (tmp_path / "f").read_bytes() == b"one\n"
+    assert file.position == 4
+    faulty_disk.room = None
+    file.append(b"four\n")
+    assert (tmp_path / "f").read_bytes() == b"one\nfour\n"
+    assert file.position == 9
+
+
+def test_a_torn_record_that_cannot_be_cut_off_at_once_is_cut_off_later(tmp_path, faulty_disk, monkeypatch):
+    file = AppendFile(tmp_path / "f")
+    file.append(b"one\n")
+    faulty_disk.room = 2
+    with monkeypatch.context() as patch:
+        patch.setattr("os.ftruncate", lambda *_: (_ for _ in ()).throw(OSError(30, "Read-only file system")))
+        with pytest.raises(OSError, match="No space left"):
+            file.append(b"three\n")
+    assert (tmp_path / "f").read_bytes() == b"one\nth"
+    faulty_disk.room = None
+    file.append(b"four\n")
+    assert (tmp_path / "f").read_bytes() == b"one\nfour\n"
+
+
+def test_a_real_full_disk(tmp_path):
+    with small_disk(tmp_path / "disk") as disk:
+        file = AppendFile(disk / "f")
+        record = b"x" * 1000 + b"\n"
+        fill(disk, leave=8192)
+        with pytest.raises(OSError, match="No space left"):
+            _forever(lambda: file.append(record))
+        written = file.position // len(record)
+        assert written >= 4
+        assert (disk / "f").read_bytes() == record * written
+        free(disk)
+        file.append(record)
+        assert (disk / "f").read_bytes() == record * (written + 1)
+        file.close()
+
+
+def test_a_removed_folder_comes_back_with_all_that_the_file_held(tmp_path):
+    file = AppendFile(_made(tmp_path / "run") / "f")
+    file.append(b"one\n")
+    shutil.rmtree(tmp_path / "run")
+    file.append(b"two\n")
+    assert (tmp_path / "run" / "f").read_bytes() == b"one\ntwo\n"
+    file.append(b"three\n")
+    assert (tmp_path / "run" / "f").read_bytes() == b"one\ntwo\nthree\n"
+
+
+def test_a_file_that_somebody_else_has_made_since_is_left_alone(tmp_path):
+    file = AppendFile(tmp_path / "f")
+    file.append(b"one\n")
+    (tmp_path / "f").unlink()
+    (tmp_path / "f").write_text("theirs\n")
+    with pytest.raises(FileExistsError):
+        file.append(b"two\n")
+    assert (tmp_path / "f").read_text() == "theirs\n"
+
+
+def test_a_file_is_continued_from_a_position(tmp_path):
+    (tmp_path / "f").write_bytes(b"one\ntwo\n")
+    file = AppendFile(tmp_path / "f", 4)
+    file.append(b"three\n")
+    assert (tmp_path / "f").read_bytes() == b"one\nthree\n"
+    assert AppendFile(tmp_path / "f", 1000).position == 10
+
+
+def test_a_symbolic_link_is_not_followed(tmp_path):
+    (tmp_path / "target").write_text("mine")
+    (tmp_path / "f").symlink_to(tmp_path / "target")
+    with pytest.raises(OSError, match="symbolic link"):
+        AppendFile(tmp_path / "f", 0)
+    assert (tmp_path / "target").read_text() == "mine"
+
+
+def test_children_do_not_inherit_the_file(tmp_path):
+    assert not os.get_inheritable(AppendFile(tmp_path / "f")._file)
+
+
+def test_an_outage_is_said_once_and_attempts_are_spaced(monkeypatch):
+    now, said = [0.0], []
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    outage = Outage("figures", said.append)
+    attempts = 0
+    for _ in range(100):  # one per second
+        now[0] += 1
+        if outage.due():
+            attempts += 1
+            outage.failed(OSError(28, "No space left on device"))
+    assert attempts == 10
+    outage.worked()
+    outage.worked()
+    assert len(said) == 2
+    assert said[0].startswith("figures cannot be written (No space left on device); training goes on")
+    assert said[1] == "figures are written again"
+
+
+def _made(folder):
+    folder.mkdir()
+    return folder
+
+
+def _forever(function):
+    while True:
+        function()

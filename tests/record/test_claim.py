@@ -1,0 +1,318 @@
+"""Who may write a run's folder, and what becomes of the run that was there before."""
+
+import errno
+import json
+import os
+import signal
+import subprocess
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+
+from pbt_rl.config import Config
+from pbt_rl.errors import ConfigError
+from pbt_rl.record.claim import claim_run_folder, left_aside
+from pbt_rl.record.folder import config_from_json
+from pbt_rl.record.lock import FolderLock, Held, is_held
+from tests.helpers.disks import fill, small_disk
+
+CONFIG = Config("toy/identity", num_policies=3, name="demo")
+
+
+def claimed(out, **changes):
+    return claim_run_folder(replace(CONFIG, out=out, **changes))
+
+
+def old_run(out):
+    """A run that has ended, with weights."""
+    claim = claimed(out)
+    claim.started()
+    weights = claim.folder.weights(0)
+    weights.parent.mkdir()
+    weights.write_bytes(b"old")
+    assert claim.release(failed=False) == ""
+    return weights
+
+
+def names(out):
+    return sorted(path.name for path in out.iterdir())
+
+
+@contextmanager
+def another_process(action):
+    """A process that acts and waits; yields its id once it has acted."""
+    ready, done = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.close(ready)
+            held = action()
+            os.write(done, b"1" if held is not None else b"0")
+            signal.pause()
+        finally:
+            os._exit(1)
+    os.close(done)
+    try:
+        assert os.read(ready, 1) == b"1"
+        yield pid
+    finally:
+        os.close(ready)
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
+def killed(action):
+    """Have a process act and die of SIGKILL at once."""
+    with another_process(action):
+        pass
+
+
+def test_a_new_folder_holds_the_config_that_made_it(tmp_path):
+    claim = claimed(tmp_path / "new" / "runs")
+    assert claim.folder.path == tmp_path / "new" / "runs" / "demo"
+    assert claim.config == replace(CONFIG, out=tmp_path / "new" / "runs")
+    assert config_from_json(json.loads(claim.folder.config.read_text())) == claim.config
+    assert (claim.existing, claim.notes) == (False, [])
+    assert is_held(claim.folder.path)
+    claim.started()
+    assert claim.release(failed=False) == ""
+    assert claim.release(failed=True) == "", "may be called twice"
+    assert not is_held(claim.folder.path)
+    assert claim.folder.config.is_file()
+
+
+def test_a_run_without_a_name_is_named_after_its_environment_and_the_time(tmp_path):
+    claim = claimed(tmp_path, name=None, env="module:Class/x")
+    assert claim.folder.path.name == claim.config.name
+    assert claim.config.name.startswith("module-Class-x-2")
+
+
+def test_an_existing_run_is_locked_and_left_as_it_is(tmp_path):
+    weights = old_run(tmp_path)
+    before = sorted(tmp_path.rglob("*"))
+    claim = claimed(tmp_path, num_policies=5)
+    assert claim.existing
+    assert is_held(claim.folder.path)
+    assert json.loads(claim.folder.config.read_text())["num_policies"] == 3
+    claim.release(failed=True)
+    assert sorted(tmp_path.rglob("*")) == before
+    assert weights.read_bytes() == b"old"
+
+
+def test_a_run_that_fails_before_its_first_report_leaves_nothing(tmp_path):
+    claimed(tmp_path / "runs").release(failed=True)
+    assert names(tmp_path) == []
+    claim = claimed(tmp_path / "runs")
+    claim.started()
+    claim.release(failed=True)
+    assert names(tmp_path / "runs") == ["demo"]
+
+
+def test_a_replaced_run_is_kept_until_the_new_one_reports(tmp_path):
+    old_run(tmp_path)
+    claim = claimed(tmp_path, overwrite=True)
+    assert not claim.existing
+    [aside] = left_aside(tmp_path)
+    assert (aside / "checkpoints" / "policy_00.safetensors").read_bytes() == b"old"
+    claim.started()
+    claim.started()
+    claim.release(failed=True)
+    assert names(tmp_path) == ["demo"]
+    assert not claim.folder.weights(0).exists()
+
+
+@pytest.mark.parametrize("failed", [True, False])
+def test_a_replaced_run_is_put_back_if_the_new_one_never_reports(tmp_path, failed):
+    weights = old_run(tmp_path)
+    claim = claimed(tmp_path, overwrite=True, num_policies=7)
+    assert claim.release(failed=failed) == ""
+    assert names(tmp_path) == ["demo"]
+    assert weights.read_bytes() == b"old"
+    assert json.loads(claim.folder.config.read_text())["num_policies"] == 3
+    assert not is_held(claim.folder.path)
+
+
+@pytest.mark.parametrize("overwrite", [True, False])
+def test_a_replaced_run_is_put_back_after_the_new_one_was_killed(tmp_path, overwrite):
+    weights = old_run(tmp_path)
+    killed(lambda: claimed(tmp_path, overwrite=True, num_policies=7))
+    assert len(left_aside(tmp_path)) == 1
+    assert not weights.exists()
+    claim = claimed(tmp_path, overwrite=overwrite)
+    assert claim.existing is not overwrite
+    assert claim.notes == [
+        f"{tmp_path / 'demo'} was put back: the run that was to replace it ended before its first report"
+    ]
+    claim.release(failed=True)
+    assert names(tmp_path) == ["demo"]
+    assert weights.read_bytes() == b"old"
+
+
+def test_a_run_that_was_killed_between_the_two_moves_is_put_back(tmp_path):
+    weights = old_run(tmp_path)
+    (tmp_path / "demo").rename(tmp_path / ".demo.replaced.1234")
+    claimed(tmp_path).release(failed=False)
+    assert weights.read_bytes() == b"old"
+    (tmp_path / "demo").rename(tmp_path / ".demo.replaced.1234")
+    (tmp_path / "demo").mkdir()
+    (tmp_path / "demo" / ".lock").touch()  # and before the config was there
+    claimed(tmp_path).release(failed=False)
+    assert weights.read_bytes() == b"old"
+
+
+def test_what_a_killed_process_was_deleting_is_deleted(tmp_path):
+    old_run(tmp_path)
+    (tmp_path / ".demo.trash.1234").mkdir()
+    (tmp_path / ".other.trash.1234").mkdir()
+    claimed(tmp_path).release(failed=False)
+    assert names(tmp_path) == [".other.trash.1234", "demo"]
+
+
+def test_an_older_run_beside_one_that_reported_is_named_and_left(tmp_path):
+    old_run(tmp_path)
+    (tmp_path / ".demo.replaced.1234").mkdir()
+    claim = claimed(tmp_path)
+    assert [note.split(";")[0] for note in claim.notes] == [
+        f"{tmp_path / '.demo.replaced.1234'} holds an older run of this name"
+    ]
+    assert (tmp_path / ".demo.replaced.1234").exists()
+
+
+@pytest.mark.parametrize("overwrite", [True, False])
+def test_a_run_that_another_process_writes_is_refused_by_its_process_id(tmp_path, overwrite):
+    weights = old_run(tmp_path)
+    with another_process(lambda: claimed(tmp_path)) as pid:
+        with pytest.raises(ConfigError, match=f"is being written by process {pid}; choose another name"):
+            claimed(tmp_path, overwrite=overwrite)
+        assert weights.read_bytes() == b"old"
+    claim = claimed(tmp_path, overwrite=overwrite)  # the kernel released it
+    assert claim.release(failed=True) == ""
+    assert weights.read_bytes() == b"old"
+
+
+def test_of_many_processes_that_start_one_name_at_once_one_wins(tmp_path):
+    go_read, go = os.pipe()
+    pids = []
+    for _ in range(8):
+        pid = os.fork()
+        if pid == 0:
+            code = 3
+            try:
+                os.close(go)
+                os.read(go_read, 1)  # until the parent closes its side
+                claim = claimed(tmp_path)
+                code = 2 if claim.existing else signal.pause()
+            except ConfigError as error:
+                code = 1 if "is being written by process" in str(error) else 3
+            finally:
+                os._exit(code)
+        pids.append(pid)
+    os.close(go_read)
+    os.close(go)
+    losers = [os.wait() for _ in range(7)]
+    [winner] = set(pids) - {pid for pid, _ in losers}
+    os.kill(winner, signal.SIGKILL)
+    os.waitpid(winner, 0)
+    assert [os.waitstatus_to_exitcode(status) for _, status in losers] == [1] * 7
+    assert names(tmp_path) == ["demo"]
+
+
+def test_children_do_not_hold_the_lock(tmp_path):
+    claim = claimed(tmp_path)
+    child = subprocess.Popen(["sleep", "60"], close_fds=False)
+    try:
+        claim._lock.release()
+        assert not is_held(claim.folder.path)
+    finally:
+        child.kill()
+        child.wait()
+
+
+def test_a_folder_that_is_no_run_is_never_touched(tmp_path):
+    (tmp_path / "demo").mkdir()
+    (tmp_path / "demo" / "thesis.tex").touch()
+    for overwrite in (True, False):
+        with pytest.raises(ConfigError, match=r"is not a run \(it has no config.json\)"):
+            claimed(tmp_path, overwrite=overwrite)
+    assert names(tmp_path / "demo") == ["thesis.tex"]
+
+
+def test_a_symbolic_link_is_not_replaced(tmp_path):
+    weights = old_run(tmp_path / "far")
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "demo").symlink_to(tmp_path / "far" / "demo")
+    with pytest.raises(ConfigError, match="is a symbolic link"):
+        claimed(tmp_path / "runs", overwrite=True)
+    assert weights.exists()
+
+
+def test_a_folder_that_cannot_be_made_is_one_clear_error(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match=r"--out .*file cannot be written: Not a directory"):
+        claimed(tmp_path / "file")
+
+
+@pytest.mark.parametrize("failing", ["os.fsync", "os.pwrite"], ids=["config", "lock"])
+def test_a_full_disk_at_the_start_leaves_everything_as_it_was(tmp_path, monkeypatch, failing):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    weights = old_run(tmp_path)
+    monkeypatch.setattr(failing, full)
+    with pytest.raises(ConfigError, match="cannot be written: No space left on device"):
+        claimed(tmp_path, overwrite=True)
+    with pytest.raises(ConfigError, match="cannot be written: No space left on device"):
+        claimed(tmp_path / "runs", name="other")
+    assert names(tmp_path) == ["demo"]
+    assert weights.read_bytes() == b"old"
+
+
+def test_a_really_full_disk_at_the_start(tmp_path):
+    with small_disk(tmp_path / "disk") as disk:
+        weights = old_run(disk)
+        fill(disk)
+        with pytest.raises(ConfigError, match="No space left on device"):
+            claimed(disk, overwrite=True)
+        assert names(disk) == ["demo", "fill"]
+        assert weights.read_bytes() == b"old"
+        assert not is_held(disk / "demo")
+
+
+def test_a_file_system_without_locks_is_said_and_used(tmp_path, monkeypatch):
+    def unsupported(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    weights = old_run(tmp_path)
+    (tmp_path / ".demo.replaced.1234").mkdir()
+    (tmp_path / ".demo.replaced.1234" / ".lock").touch()
+    monkeypatch.setattr("fcntl.flock", unsupported)
+    claim = claimed(tmp_path)
+    assert any("a file system without locks" in note for note in claim.notes)
+    assert is_held(claim.folder.path) is None
+    assert (tmp_path / ".demo.replaced.1234").exists(), "it may be in use"
+    assert claim.release(failed=False) == ""
+    assert weights.exists()
+
+
+def test_a_lock_that_is_only_looked_at_does_not_stop_a_start(tmp_path):
+    (tmp_path / "x").mkdir()
+    (tmp_path / "x" / ".lock").touch()
+
+    def look():
+        while True:
+            is_held(tmp_path / "x")
+
+    pid = os.fork()
+    if pid == 0:
+        look()
+    try:
+        for _ in range(50):
+            FolderLock(tmp_path / "x").release()
+        lock = FolderLock(tmp_path / "x")
+        with pytest.raises(Held):
+            FolderLock(tmp_path / "x")
+        lock.release()
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
