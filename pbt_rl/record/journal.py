@@ -14,7 +14,9 @@ emulator frames of any member that trains). The kinds:
                     again, bit for bit
     applied         one `Applied`: the proof of a change, read back from optimiser, loss and environment
     actor_restart   actor, kind, cause
-    end             ended: why; always the last of a run that was not cut off
+    resume          config: of the run from here on; changed: {option: [old, new]}. The members go on as they were at
+                    the event before; a `slot` for every holder and a `matchup` for every pack follow
+    end             ended: why; the last event of a run that was not cut off, or the last one before a `resume`
 
 JSON has no NaN and no infinities: they are written as the strings "nan", "inf" and "-inf", which `float` reads back.
 The readers of numbers (`report_from_dict`, `decision_from_dict`) do so.

@@ -103,6 +103,7 @@ class Supervisor:
         ended = "failed"
         try:
             kind = InlineFleet if self._config.mode == "serial" else ProcessFleet
+            self._comparisons.first_slots()
             fleet = kind(self._resolved, self._initial, self._comparisons.first_matchups())
             self._comparisons.begin(fleet)
             ended = self._loop(fleet)
