@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pbt_rl.pbt.changes import Change
 from pbt_rl.pbt.decisions import MemberReport
 from pbt_rl.pbt.exploit.base import mean_objective
 from pbt_rl.pbt.hypers import Values
 from pbt_rl.pbt.objectives import ObjectiveWindow
+from pbt_rl.pbt.state import STATE
 
 
 @dataclass(eq=False)
@@ -17,22 +18,31 @@ class MemberRecord:
     """One member between `apply` of its changes and `report` to the controller."""
 
     id: int
-    values: Values
+    values: Values = field(metadata=STATE)
     objectives: ObjectiveWindow
     """Of the present generation only."""
-    generation: int = 0
-    frames: int = 0
+    generation: int = field(default=0, metadata=STATE)
+    frames: int = field(default=0, metadata=STATE)
     """Over all generations."""
-    best: float | None = None
+    best: float | None = field(default=None, metadata=STATE)
     """Highest finite mean of the window since the last comparison; None if no objective came since."""
-    until_frames: int | None = None
+    until_frames: int | None = field(default=None, metadata=STATE)
     """With this many frames the member waits for a decision; None for no limit."""
-    stopped: bool = False
-    broken: bool = False
+    stopped: bool = field(default=False, metadata=STATE)
+    broken: bool = field(default=False, metadata=STATE)
     """The member cannot learn any more."""
 
     def __post_init__(self) -> None:
         self.values = dict(self.values)
+        self._names = frozenset(self.values)  # a setting, though derived
+
+    def restored(self) -> None:
+        """Check that the values are those that a member has. Raises ValueError."""
+        strange = sorted(self.values.keys() ^ self._names)
+        if strange:
+            raise ValueError(
+                f"the saved values of member {self.id} lack or have beyond the known: {', '.join(strange)}"
+            )
 
     @property
     def objective(self) -> float | None:

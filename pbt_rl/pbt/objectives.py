@@ -9,46 +9,67 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import InitVar, dataclass, field
 
 
+@dataclass(eq=False)
+class _Task:
+    """The newest objectives and returns of one task, at most `window`, and the number of episodes ever counted."""
+
+    window: int
+    scores: deque[float] = field(init=False)
+    returns: deque[float] = field(init=False)
+    episodes: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        self.scores, self.returns = deque(maxlen=self.window), deque(maxlen=self.window)
+
+    def add(self, objective: float, raw_return: float) -> None:
+        self.scores.append(objective)
+        self.returns.append(raw_return)
+        self.episodes += 1
+
+    def empty(self) -> None:
+        self.scores.clear()
+        self.returns.clear()
+
+
+@dataclass(eq=False)
 class ObjectiveWindow:
     """The newest objectives of a member, per task.
 
     tasks: their number. window: at most this many rounds count. cap: the mean of a task counts at most this much.
     """
 
-    def __init__(self, tasks: int, window: int, cap: float | None = None) -> None:
+    tasks: InitVar[int]
+    window: InitVar[int]
+    cap: float | None = None
+    _tasks: tuple[_Task, ...] = field(init=False)
+
+    def __post_init__(self, tasks: int, window: int) -> None:
         assert tasks > 0
-        self._cap = cap
-        self._scores: list[deque[float]] = [deque(maxlen=window) for _ in range(tasks)]
-        self._returns: list[deque[float]] = [deque(maxlen=window) for _ in range(tasks)]
-        self._counts = [0] * tasks
+        self._tasks = tuple(_Task(window) for _ in range(tasks))
 
     def add(self, task: int, objective: float, raw_return: float) -> None:
         """Count a finished episode."""
-        self._scores[task].append(objective)
-        self._returns[task].append(raw_return)
-        self._counts[task] += 1
+        self._tasks[task].add(objective, raw_return)
 
     def clear(self) -> None:
         """Forget everything."""
-        self._empty()
-        self._counts = [0] * len(self._counts)
+        for task in self._tasks:
+            task.empty()
+            task.episodes = 0
 
     def spoil(self) -> None:
         """Let one NaN stand for everything in the window, and count it; the counts of episodes go on."""
-        self._empty()
-        for task in range(len(self._counts)):
-            self.add(task, math.nan, math.nan)
-
-    def _empty(self) -> None:
-        for window in (*self._scores, *self._returns):
-            window.clear()
+        for task in self._tasks:
+            task.empty()
+            task.add(math.nan, math.nan)
 
     @property
     def rounds(self) -> int:
         """Number of finished rounds; may exceed the window."""
-        return min(self._counts)
+        return min(task.episodes for task in self._tasks)
 
     def objectives(self, rounds: int | None = None) -> tuple[float, ...]:
         """Return one number per round, oldest first, for the newest `rounds` (None: all in the window).
@@ -56,11 +77,11 @@ class ObjectiveWindow:
         Their mean is the objective: the mean over tasks of the mean of each task, cut off at the cap. The cut lowers
         all episodes of a task by the same amount, so that rounds keep their spread.
         """
-        known = min(len(scores) for scores in self._scores)
+        known = min(len(task.scores) for task in self._tasks)
         rounds = known if rounds is None else min(rounds, known)
         if not rounds:
             return ()
-        newest = [self._capped(list(scores)[-rounds:]) for scores in self._scores]
+        newest = [self._capped(list(task.scores)[-rounds:]) for task in self._tasks]
         return tuple(newest[0]) if len(newest) == 1 else tuple(map(mean, zip(*newest, strict=True)))
 
     def of_task(self, task: int) -> tuple[float, float, int] | None:
@@ -68,14 +89,13 @@ class ObjectiveWindow:
 
         None without any episode.
         """
-        if not self._counts[task]:
-            return None
-        return mean(self._scores[task]), mean(self._returns[task]), self._counts[task]
+        known = self._tasks[task]
+        return (mean(known.scores), mean(known.returns), known.episodes) if known.episodes else None
 
     def _capped(self, scores: list[float]) -> list[float]:
-        if self._cap is None:
+        if self.cap is None:
             return scores
-        above = mean(scores) - self._cap
+        above = mean(scores) - self.cap
         return [score - above for score in scores] if 0 < above < math.inf else scores
 
 

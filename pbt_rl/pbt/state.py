@@ -1,31 +1,46 @@
-"""Saves and restores the state of controllers and rules: one pair of functions for all of them.
+"""Saves and restores the state of controllers, rules and the population: one pair of functions for all of them.
 
-A controller, a search and a rule are dataclasses. Their *settings* are the fields that `__init__` takes; their *state*
-is the fields with `init=False`. A field that holds another such dataclass (a rule of a controller, a rule of a
-pipeline) is saved with it. Settings are not saved: a state is restored into an object that was built with the same
-options.
+A part (a controller, a rule, a member) is a dataclass. Its *settings* are the fields that `__init__` takes; its *state*
+is the fields with `init=False`, and those that are marked. A field that holds another such dataclass, or a tuple of
+them (a rule of a controller, the rules of a pipeline, the members of a population), is saved with it and restored in
+place. Settings are not saved: a state is restored into an object that was built with the same options, or with others
+that leave its parts the same.
 
     @dataclass
     class Synchronous:
         period_frames: int                                # a setting
+        frames: int = field(default=0, metadata=STATE)    # state, though `__init__` takes it
+        population: Population = field(metadata=SHARED)   # another owner saves it
         _held: int = field(default=0, init=False)         # state
         _cache: Any = field(default=None, init=False, metadata=TRANSIENT)    # can be computed again: neither
+
+A part may have a method `restored()`: it is called when the part and those inside it were restored, and raises
+ValueError if what it holds now does not fit.
+
+NaN and infinities are saved as the strings "nan", "inf" and "-inf".
 """
 
 from __future__ import annotations
 
+import math
 import types
+from collections import deque
 from collections.abc import Iterator, Mapping
-from dataclasses import Field, fields, is_dataclass
+from dataclasses import MISSING, Field, fields, is_dataclass
+from functools import cache
 from random import Random
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 TRANSIENT: Mapping[str, Any] = {"transient": True}
 """Metadata of a field that is not saved, because it can be computed again. It has a default, which restoring sets."""
+STATE: Mapping[str, Any] = {"state": True}
+"""Metadata of a field that `__init__` takes and that is state."""
+SHARED: Mapping[str, Any] = {"shared": True}
+"""Metadata of a field that holds what another owner saves: neither saved nor restored."""
 
 
 def save_state(part: object) -> dict[str, Any]:
-    """Return the state of a controller or rule, and of the rules inside it, as JSON types.
+    """Return the state of a part, and of the parts inside it, as JSON types.
 
     Raises TypeError for an object that may have state but is no dataclass.
     """
@@ -35,41 +50,77 @@ def save_state(part: object) -> dict[str, Any]:
             saved[f.name] = save_state(value)
         elif _is_parts(f, value):
             saved[f.name] = [save_state(inner) for inner in value]
-        elif not f.init:
-            saved[f.name] = _encoded(value)
+        elif _is_state(f):
+            saved[f.name] = encoded(value)
     return saved
 
 
-def restore_state(part: object, state: Mapping[str, Any]) -> None:
-    """Continue exactly from where `save_state` was called. Raises ValueError for the state of another class."""
-    if state["class"] != type(part).__name__:
+def restore_state(part: object, state: Any, where: str = "") -> None:
+    """Continue exactly from where `save_state` was called.
+
+    A part without state, such as a rule that notes nothing, may have been one of another class: nothing is lost.
+    where: name of the part, for messages. Raises ValueError if the state does not fit; the part may have been changed
+    in parts by then.
+    """
+    name, where = type(part).__name__, where or type(part).__name__
+    _check(isinstance(state, Mapping) and isinstance(state.get("class"), str), where, state, "a state")
+    if state["class"] != name:
+        if _is_empty(state):
+            return
         raise ValueError(
-            f"the state of {state['class']} does not fit {type(part).__name__}: "
-            "build the controller with the options of the run that saved it"
+            f"{where}: the state of {state['class']} does not fit {name}, to which it means nothing: "
+            f"use the options of the run that saved it, or start a new run"
         )
-    hints = get_type_hints(type(part))
-    for f, value in _fields(part):
-        if _is_part(f, value):
-            restore_state(value, state[f.name])
-        elif _is_parts(f, value):
-            for inner, saved in zip(value, state[f.name], strict=True):
-                restore_state(inner, saved)
-        elif not f.init:
-            setattr(part, f.name, _decoded(hints[f.name], state[f.name]))
+    saved = {f.name: f for f, value in _fields(part) if _is_saved(f, value)}
+    strange = sorted(saved.keys() ^ state.keys() - {"class"})
+    if strange:
+        problem = "lacks" if strange[0] in saved else "has an unknown"
+        raise ValueError(f"{where}: the saved state {problem} {strange[0]!r}")
+    for f in saved.values():
+        _restore_field(part, f, state[f.name], f"{where}.{f.name}")
     for f in fields(part) if is_dataclass(part) else ():
         if f.metadata.get("transient"):
-            setattr(part, f.name, f.default)
+            setattr(part, f.name, f.default if f.default_factory is MISSING else f.default_factory())
+    restored = getattr(part, "restored", None)
+    if restored is not None:
+        restored()
+
+
+def _restore_field(part: object, f: Field[Any], state: Any, where: str) -> None:
+    value = getattr(part, f.name)
+    if _is_part(f, value):
+        restore_state(value, state, where)
+    elif _is_parts(f, value):
+        _check(isinstance(state, list), where, state, "a list")
+        if len(state) != len(value):
+            raise ValueError(f"{where}: {len(state)} were saved, and here are {len(value)}")
+        for i, (inner, saved) in enumerate(zip(value, state, strict=True)):
+            restore_state(inner, saved, f"{where}.{i}")
+    else:
+        kind: Any = type(part)
+        made = decoded(_hints(kind)[f.name], state, where)
+        setattr(part, f.name, deque(made, value.maxlen) if isinstance(value, deque) else made)
 
 
 def _fields(part: object) -> Iterator[tuple[Field[Any], Any]]:
-    """Fields that are not transient, and their values."""
+    """Fields that are neither transient nor shared, and their values."""
     if is_dataclass(part):
-        yield from ((f, getattr(part, f.name)) for f in fields(part) if not f.metadata.get("transient"))
+        for f in fields(part):
+            if not (f.metadata.get("transient") or f.metadata.get("shared")):
+                yield f, getattr(part, f.name)
     elif getattr(part, "__dict__", None):
         raise TypeError(
             f"the state of {type(part).__name__} cannot be saved: make it a dataclass, "
             "with `init=False` on the fields that are its state"
         )
+
+
+def _is_state(f: Field[Any]) -> bool:
+    return not f.init or "state" in f.metadata
+
+
+def _is_saved(f: Field[Any], value: object) -> bool:
+    return _is_state(f) or _is_part(f, value) or _is_parts(f, value)
 
 
 def _is_part(f: Field[Any], value: object) -> bool:
@@ -86,47 +137,161 @@ def _is_frozen(kind: Any) -> bool:
 
 
 def _is_parts(f: Field[Any], value: object) -> bool:
-    return f.init and isinstance(value, tuple) and bool(value) and all(_is_part(f, v) for v in value)
+    return isinstance(value, tuple) and bool(value) and all(_is_part(f, v) for v in value)
 
 
-def _encoded(value: Any) -> Any:
+def _is_empty(state: Any) -> bool:
+    """Whether a saved state holds nothing but the names of classes."""
+    if isinstance(state, Mapping):
+        return isinstance(state.get("class"), str) and all(
+            _is_empty(v) for k, v in state.items() if k != "class"
+        )
+    return isinstance(state, list) and bool(state) and all(map(_is_empty, state))
+
+
+# -- values -------------------------------------------------------------------------------------------------
+
+
+def encoded(value: Any) -> Any:
+    """Return a value as JSON types. A dictionary whose keys are no strings becomes a list of pairs."""
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else str(float(value))
     if isinstance(value, Random):
         version, numbers, gauss = value.getstate()
         return [version, list(numbers), gauss]
     if is_dataclass(value):
-        return {f.name: _encoded(getattr(value, f.name)) for f in fields(value)}
+        kind: Any = type(value)
+        return {name: encoded(getattr(value, name)) for name in _names(kind)}
     if isinstance(value, Mapping):
         if all(isinstance(key, str) for key in value):
-            return {key: _encoded(v) for key, v in value.items()}
-        return [[_encoded(key), _encoded(v)] for key, v in value.items()]
+            return {key: encoded(v) for key, v in value.items()}
+        return [[encoded(key), encoded(v)] for key, v in value.items()]
     if isinstance(value, set | frozenset):
-        return [_encoded(v) for v in sorted(value)]
-    if isinstance(value, list | tuple):
-        return [_encoded(v) for v in value]
-    assert value is None or isinstance(value, bool | int | float | str), f"{value!r} has no form in JSON"
-    return value
+        return [encoded(v) for v in sorted(value)]
+    if isinstance(value, list | tuple | deque):
+        return [encoded(v) for v in value]
+    assert getattr(value, "ndim", None) == 0, f"{value!r} has no form in JSON"
+    return encoded(value.item())  # a number of numpy
 
 
-def _decoded(hint: Any, saved: Any) -> Any:
-    """Inverse of `_encoded`, for a value of type `hint`."""
+def decoded(hint: Any, saved: Any, where: str) -> Any:
+    """Inverse of `encoded`, for a value of type `hint`. where: its name. Raises ValueError for anything else."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
-        (hint,) = (a for a in arguments if a is not type(None))
-        return None if saved is None else _decoded(hint, saved)
+        return _decoded_union(arguments, saved, where)
+    if origin is Literal:
+        return _check(saved in arguments, where, saved, f"one of {', '.join(map(str, arguments))}")
     if hint is Random:
-        version, numbers, gauss = saved
-        generator = Random()  # its seed is replaced at once
-        generator.setstate((version, tuple(numbers), gauss))
-        return generator
+        return _generator(saved, where)
     if is_dataclass(hint):
-        hints = get_type_hints(hint)
-        kind: Any = hint
-        return kind(**{name: _decoded(hints[name], v) for name, v in saved.items()})
-    if origin is dict:
-        pairs = saved.items() if arguments[0] is str else saved
-        return {_decoded(arguments[0], key): _decoded(arguments[1], v) for key, v in pairs}
-    if origin is tuple and arguments[-1] is not Ellipsis:
-        return tuple(_decoded(a, v) for a, v in zip(arguments, saved, strict=True))
-    if origin in (list, tuple, set, frozenset):
-        return origin(_decoded(arguments[0], v) for v in saved)
-    return hint(saved)
+        return _decoded_dataclass(hint, saved, where)
+    if origin in _DICTIONARIES:
+        return _decoded_dictionary(arguments, saved, where)
+    if origin in _SEQUENCES:
+        _check(isinstance(saved, list), where, saved, "a list")
+        if origin is tuple and arguments[-1] is not Ellipsis:
+            _check(len(saved) == len(arguments), where, saved, f"a list of {len(arguments)}")
+            return tuple(decoded(a, v, where) for a, v in zip(arguments, saved, strict=True))
+        return _SEQUENCES[origin](decoded(arguments[0], v, where) for v in saved)
+    return _decoded_scalar(hint, saved, where)
+
+
+_DICTIONARIES = (dict, Mapping)
+_SEQUENCES: Mapping[Any, Any] = {
+    list: list,
+    tuple: tuple,
+    set: set,
+    frozenset: frozenset,
+    deque: deque,
+}
+
+
+def _decoded_union(arguments: tuple[Any, ...], saved: Any, where: str) -> Any:
+    kinds = [a for a in arguments if a is not type(None)]
+    if saved is None and len(kinds) < len(arguments):
+        return None
+    for kind in kinds[:-1]:
+        try:
+            return decoded(kind, saved, where)
+        except ValueError:
+            continue
+    return decoded(kinds[-1], saved, where)
+
+
+def _decoded_dataclass(kind: Any, saved: Any, where: str) -> Any:
+    hints = _hints(kind)
+    _check(isinstance(saved, Mapping) and saved.keys() == hints.keys(), where, saved, f"one {kind.__name__}")
+    values = {name: decoded(hints[name], v, f"{where}.{name}") for name, v in saved.items()}
+    try:
+        return kind(**values)
+    except (TypeError, ValueError, AssertionError) as error:
+        raise ValueError(f"{where}: the saved state is no {kind.__name__}: {error}") from error
+
+
+def _decoded_dictionary(arguments: tuple[Any, ...], saved: Any, where: str) -> Any:
+    if isinstance(saved, Mapping) and (arguments[0] is str or not saved):
+        return {key: decoded(arguments[1], v, f"{where}.{key}") for key, v in saved.items()}
+    pairs = isinstance(saved, list) and all(isinstance(pair, list) and len(pair) == 2 for pair in saved)
+    _check(pairs and arguments[0] is not str, where, saved, "a dictionary")
+    return {decoded(arguments[0], key, where): decoded(arguments[1], v, f"{where}.{key}") for key, v in saved}
+
+
+def _decoded_scalar(hint: Any, saved: Any, where: str) -> Any:
+    number = isinstance(saved, int | float) and not isinstance(saved, bool)
+    if hint is float:
+        named = isinstance(saved, str) and saved in ("nan", "inf", "-inf")
+        _check(named or number, where, saved, "a number")
+        return _checked_float(saved, where)
+    if hint is int:
+        return int(_check(number and saved == saved // 1, where, saved, "a whole number"))
+    if hint in (bool, str):
+        return _check(isinstance(saved, hint), where, saved, "true or false" if hint is bool else "a text")
+    if hint is Any:
+        return saved
+    try:
+        return hint(saved)  # a type of a user's own rule
+    except Exception as error:
+        raise ValueError(f"{where}: {_short(saved)} was saved, and that is no {hint}: {error}") from error
+
+
+def _checked_float(saved: Any, where: str) -> float:
+    try:
+        return float(saved)
+    except OverflowError:
+        raise ValueError(f"{where}: {_short(saved)} was saved, more than a number can be") from None
+
+
+def _generator(saved: Any, where: str) -> Random:
+    version, numbers, gauss = decoded(tuple[int, tuple[int, ...], float | None], saved, where)
+    generator = Random()  # its seed is replaced at once
+    try:
+        generator.setstate((version, numbers, gauss))
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ValueError(f"{where}: the saved state is none of a generator: {error}") from error
+    return generator
+
+
+@cache
+def _names(kind: Any) -> tuple[str, ...]:
+    """Names of the fields of a dataclass."""
+    return tuple(f.name for f in fields(kind))
+
+
+@cache
+def _hints(kind: Any) -> dict[str, Any]:
+    """Types of the fields of a dataclass."""
+    hints = get_type_hints(kind)
+    return {name: hints[name] for name in _names(kind)}
+
+
+def _check(fits: bool, where: str, saved: Any, wanted: str) -> Any:
+    if not fits:
+        raise ValueError(f"{where}: {_short(saved)} was saved where {wanted} belongs")
+    return saved
+
+
+def _short(saved: Any) -> str:
+    text = repr(saved)
+    return text if len(text) <= 40 else f"{text[:40]}..."

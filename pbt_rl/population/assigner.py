@@ -6,8 +6,8 @@ Axes: N members, C slots, C <= N. A member that holds no slot is *parked*; the t
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import InitVar, dataclass, field
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,21 @@ class Handover:
     enters: int | None
 
 
+def first_holders(candidates: Sequence[Candidate], slots: int) -> list[int | None]:
+    """Return the members that hold the slots at first: those that may train and have the fewest frames.
+
+    Ties go to the lower id. A slot stays empty if no further member may train.
+    """
+    chosen = [c.member for c in _by_need(candidates)[:slots]]
+    return [*chosen, *[None] * (slots - len(chosen))]
+
+
+def _by_need(candidates: Iterable[Candidate]) -> list[Candidate]:
+    """Return those that may train, the least trained first."""
+    return sorted((c for c in candidates if c.may_train), key=lambda c: (c.frames, c.member))
+
+
+@dataclass(eq=False)
 class SlotAssigner:
     """Assigns the slots to the members. Pure.
 
@@ -45,14 +60,27 @@ class SlotAssigner:
       that never trained therefore start in the order of their ids.
     - A slot stays empty if no parked member may train.
 
-    The first C members hold the slots at the start.
+    first: the member that holds each slot at first. entered_frames: the frames of each at that time; 0 if left out.
     """
 
-    def __init__(self, num_members: int, slots: int, slot_frames: int | None) -> None:
-        assert 0 < slots <= num_members
-        self._holders: list[int | None] = list(range(slots))
-        self._entered_frames = [0] * slots
-        self._slot_frames = slot_frames
+    first: InitVar[Sequence[int | None]]
+    slot_frames: int | None
+    entered_frames: InitVar[Sequence[int]] = ()
+    _holders: list[int | None] = field(init=False)
+    _entered_frames: list[int] = field(init=False)
+
+    def __post_init__(self, first: Sequence[int | None], entered_frames: Sequence[int]) -> None:
+        assert first
+        self._holders = list(first)
+        self._entered_frames = list(entered_frames) or [0] * len(first)
+        self._slots = len(first)  # a setting, though derived
+
+    def restored(self) -> None:
+        """Check that there is one holder or none for every slot. Raises ValueError."""
+        held = [member for member in self._holders if member is not None]
+        sizes = {len(self._holders), len(self._entered_frames), self._slots}
+        if len(sizes) > 1 or len(set(held)) < len(held):
+            raise ValueError(f"the saved holders, {self._holders}, are not those of {self._slots} slots")
 
     @property
     def holders(self) -> tuple[int | None, ...]:
@@ -63,12 +91,7 @@ class SlotAssigner:
         """Return the handovers that are due now, in order of slot, and counts them as made."""
         by_member = {c.member: c for c in candidates}
         resident = set(self._holders)
-        waiting = deque(
-            sorted(
-                (c for c in candidates if c.member not in resident and c.may_train),
-                key=lambda c: (c.frames, c.member),
-            )
-        )
+        waiting = deque(_by_need(c for c in candidates if c.member not in resident))
         handovers = []
         kept: list[tuple[int, Candidate]] = []
         for slot, holder in enumerate(self._holders):
@@ -90,7 +113,7 @@ class SlotAssigner:
         return handover
 
     def _must_yield(self, slot: int, present: Candidate, next_one: Candidate) -> bool:
-        if self._slot_frames is None:
+        if self.slot_frames is None:
             return False
-        over = present.frames - self._entered_frames[slot] >= self._slot_frames
+        over = present.frames - self._entered_frames[slot] >= self.slot_frames
         return over and next_one.frames < present.frames

@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pbt_rl.pbt.changes import Change
 from pbt_rl.pbt.decisions import StateKey
+from pbt_rl.pbt.state import SHARED, TRANSIENT
 from pbt_rl.population.population import Population
 from pbt_rl.wire.messages import (
     Applied,
@@ -35,6 +36,7 @@ class Pending:
     """The donor is on another pack: its state is exported first."""
 
 
+@dataclass(eq=False)
 class Dispatch:
     """Applies changes to the population at once, and to the learners in order.
 
@@ -42,50 +44,66 @@ class Dispatch:
     the controller wants remembered are kept before any edit is sent, and forgotten after all of them were.
     """
 
-    def __init__(
-        self, population: Population, pack_of: Mapping[int, int], send: Callable[[int, ToLearner], None]
-    ) -> None:
-        self._population, self._pack_of, self._send = population, pack_of, send
-        self._queue: deque[Pending | tuple[int, ToLearner]] = deque()
-        self._sent: dict[int, Pending] = {}
-        self._remembered: frozenset[StateKey] = frozenset()
-        self.replacements = self.mutations = 0
+    population: Population = field(metadata=SHARED)
+    pack_of: Mapping[int, int]
+    send: Callable[[int, ToLearner], None]
+    remembered: frozenset[StateKey] = field(default=frozenset(), init=False)
+    """States of the past that the learners keep."""
+    replacements: int = field(default=0, init=False)
+    mutations: int = field(default=0, init=False)
+    _queue: deque[Pending | tuple[int, ToLearner]] = field(
+        default_factory=deque, init=False, metadata=TRANSIENT
+    )
+    """Empty whenever a state is saved, as is `_sent`."""
+    _sent: dict[int, Pending] = field(default_factory=dict, init=False, metadata=TRANSIENT)
 
     @property
     def busy(self) -> bool:
         """Some message waits, or some edit is not applied yet."""
         return bool(self._queue or self._sent)
 
+    def send_limits(self) -> None:
+        """Tell new learners how far the members may train."""
+        for member in self.population.members:
+            if member.until_frames is not None:
+                self.send(self.pack_of[member.id], TrainUntil(member.id, member.until_frames))
+
+    def restored(self) -> None:
+        """Check that the remembered states are of members that there are. Raises ValueError."""
+        strange = sorted(key for key in self.remembered if key[0] not in self.pack_of)
+        if strange:
+            raise ValueError(f"the saved state remembers member {strange[0][0]}, and there is none")
+
     def enact(self, changes: Sequence[Change], remembered: frozenset[StateKey]) -> None:
         """Apply the changes of one comparison. remembered: the states that the controller wants kept from now on."""
         decided = time.perf_counter()
         borrowed = _changing_donors(changes)
         for key in [
-            *sorted(remembered - self._remembered),
+            *sorted(remembered - self.remembered),
             *((donor, BORROWED) for donor in sorted(borrowed)),
         ]:
-            self._queue.append((self._pack_of[key[0]], RememberMember(*key)))
+            self._queue.append((self.pack_of[key[0]], RememberMember(*key)))
         for change in changes:
             self._take(change, borrowed, decided)
         for key in [
-            *sorted(self._remembered - remembered),
+            *sorted(self.remembered - remembered),
             *((donor, BORROWED) for donor in sorted(borrowed)),
         ]:
-            self._queue.append((self._pack_of[key[0]], ForgetMember(*key)))
-        self._remembered = remembered
+            self._queue.append((self.pack_of[key[0]], ForgetMember(*key)))
+        self.remembered = remembered
         self._send_next()
 
     def _take(self, change: Change, borrowed: set[int], decided: float) -> None:
         """Apply a change to the population, whose windows start empty at once, and queue its edit."""
-        self._population.members[change.member].apply(change)
+        self.population.members[change.member].apply(change)
         if change.until_frames is not None:
-            self._send(self._pack_of[change.member], TrainUntil(change.member, change.until_frames))
+            self.send(self.pack_of[change.member], TrainUntil(change.member, change.until_frames))
         if change.values is None:
             return
         donor, generation = change.source or (None, None)
         crosses = False
         if change.weights_from is not None:
-            crosses = self._pack_of[change.weights_from[0]] != self._pack_of[change.member]
+            crosses = self.pack_of[change.weights_from[0]] != self.pack_of[change.member]
         if not change.remembered:
             generation = BORROWED if change.weights_from is not None and donor in borrowed else None
         edit = Edit(
@@ -105,21 +123,21 @@ class Dispatch:
         while self._queue and not any(p.crosses for p in self._sent.values()):
             item = self._queue.popleft()
             if not isinstance(item, Pending):
-                self._send(*item)
+                self.send(*item)
                 continue
             self._sent[item.edit.member] = item
             if item.crosses:
                 donor = item.edit.donor
                 assert donor is not None
-                self._send(self._pack_of[donor], ExportMember(donor, item.edit.donor_generation))
+                self.send(self.pack_of[donor], ExportMember(donor, item.edit.donor_generation))
             else:
-                self._send(self._pack_of[item.edit.member], item.edit)
+                self.send(self.pack_of[item.edit.member], item.edit)
 
     def exported(self, donor: int) -> None:
         """Send the edit that waits for this donor's state, which is in the exchange memory now."""
         for pending in self._sent.values():
             if pending.crosses and pending.edit.donor == donor:
-                self._send(self._pack_of[pending.edit.member], pending.edit)
+                self.send(self.pack_of[pending.edit.member], pending.edit)
 
     def applied(self, applied: Applied) -> Pending:
         """Return the edit that was applied, and sends the next ones."""

@@ -15,12 +15,14 @@ Axes: P slots of a pack, U units, E environments of a unit, S seats of an enviro
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from itertools import combinations, product
 from random import Random
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pbt_rl.pbt.state import SHARED
 from pbt_rl.population.options import MatchupConfig
 
 Pick = Callable[[list[int], list[int]], int]
@@ -30,53 +32,68 @@ MANY_GAMES = 64
 """With more games a unit is not evened out pair by pair: 184 games took 1.5 s, between two comparisons."""
 
 
+@dataclass(eq=False)
 class Matchmaker:
     """Makes the matchups of one pack, one after the other. Equal seeds and win rates make equal matchups."""
 
-    def __init__(
-        self, config: MatchupConfig, slots: int, envs: int, units: int, seats: int, seed: int
-    ) -> None:
-        assert slots * envs % seats == 0
-        self._config, self._slots, self._envs = config, slots, envs
-        self._units, self._seats = units, seats
-        self._rng = Random(seed)
-        self._played_PP = np.zeros((slots, slots), np.int64)
+    config: MatchupConfig = field(metadata=SHARED)
+    slots: int
+    envs: int
+    units: int
+    seats: int
+    seed: int
+    _rng: Random = field(init=False)
+    _played_PP: list[list[int]] = field(init=False)
+    """Games of each pair."""
+
+    def __post_init__(self) -> None:
+        assert self.slots * self.envs % self.seats == 0
+        self._rng = Random(self.seed)
+        self._played_PP = [[0] * self.slots for _ in range(self.slots)]
+
+    def restored(self) -> None:
+        """Check that every pair of slots has a number of games. Raises ValueError."""
+        if {len(self._played_PP), *map(len, self._played_PP)} != {self.slots}:
+            raise ValueError(f"the saved games of each pair are not those of {self.slots} slots")
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """[U, E, S] of its matchups."""
+        return self.units, self.slots * self.envs // self.seats, self.seats
 
     def next(self, win_rate: Callable[[int, int], float]) -> NDArray[np.int64]:
         """Return the matchups of all units, [U, E, S].
 
         win_rate: (slot, other slot) -> share of games that the first one wins.
         """
-        alone = self._slots == 1 or self._config.scheme == "self"
+        alone = self.slots == 1 or self.config.scheme == "self"
         pick = self._pick(win_rate)
         units = []
-        for _ in range(self._units):
+        for _ in range(self.units):
             if alone:
-                games = [
-                    [p] * self._seats for p in range(self._slots) for _ in range(self._envs // self._seats)
-                ]
+                games = [[p] * self.seats for p in range(self.slots) for _ in range(self.envs // self.seats)]
             else:
-                games = make_games(self._slots, self._envs, self._seats, pick)
+                games = make_games(self.slots, self.envs, self.seats, pick)
             for game in games:
                 self._rng.shuffle(game)
                 for p, q in combinations(game, 2):
-                    self._played_PP[p, q] += 1
-                    self._played_PP[q, p] += p != q
-            if self._config.scheme == "round-robin" and not alone and len(games) <= MANY_GAMES:
+                    self._played_PP[p][q] += 1
+                    self._played_PP[q][p] += p != q
+            if self.config.scheme == "round-robin" and not alone and len(games) <= MANY_GAMES:
                 even_out(games, self._played_PP)
-            units.append(games_to_rows(games, self._slots, self._envs))
+            units.append(games_to_rows(games, self.slots, self.envs))
         return np.stack(units)
 
     def _pick(self, win_rate: Callable[[int, int], float]) -> Pick:
-        if self._config.scheme == "random":
+        if self.config.scheme == "random":
             return lambda _game, candidates: self._rng.choice(candidates)
-        if self._config.scheme == "prioritised":
+        if self.config.scheme == "prioritised":
             return lambda game, candidates: self._rng.choices(
                 candidates,
-                [hard_weight(win_rate(game[0], q), self._config.power) for q in candidates],
+                [hard_weight(win_rate(game[0], q), self.config.power) for q in candidates],
             )[0]
         return lambda game, candidates: min(
-            candidates, key=lambda q: (sum(self._played_PP[q, p] for p in game), q)
+            candidates, key=lambda q: (sum(self._played_PP[q][p] for p in game), q)
         )
 
 
@@ -107,7 +124,7 @@ def make_games(slots: int, envs: int, seats: int, pick: Pick) -> list[list[int]]
     return games
 
 
-def even_out(games: list[list[int]], played_PP: NDArray[np.int64]) -> None:
+def even_out(games: list[list[int]], played_PP: list[list[int]]) -> None:
     """Exchange two players of two games whenever that makes the numbers of games per pair more alike.
 
     played_PP: [P, P] games of each pair, these ones included; symmetric. Both are changed in place. An exchange is
@@ -120,17 +137,17 @@ def even_out(games: list[list[int]], played_PP: NDArray[np.int64]) -> None:
             with_x, with_y = one[:a] + one[a + 1 :], other[:b] + other[b + 1 :]
             if x == y or y in with_x or x in with_y:
                 continue
-            given_up = sum(played_PP[x, p] for p in with_x) + sum(played_PP[y, p] for p in with_y)
-            new = sum(played_PP[y, p] for p in with_x) + sum(played_PP[x, p] for p in with_y)
+            given_up = sum(played_PP[x][p] for p in with_x) + sum(played_PP[y][p] for p in with_y)
+            new = sum(played_PP[y][p] for p in with_x) + sum(played_PP[x][p] for p in with_y)
             if given_up - new <= len(with_x) + len(with_y):
                 continue
             one[a], other[b] = y, x
             for group, leaves, comes in ((with_x, x, y), (with_y, y, x)):
                 for p in group:
-                    played_PP[leaves, p] -= 1
-                    played_PP[p, leaves] -= 1
-                    played_PP[comes, p] += 1
-                    played_PP[p, comes] += 1
+                    played_PP[leaves][p] -= 1
+                    played_PP[p][leaves] -= 1
+                    played_PP[comes][p] += 1
+                    played_PP[p][comes] += 1
 
 
 def games_to_rows(games: Sequence[Sequence[int]], slots: int, envs: int) -> NDArray[np.int64]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from typing import Literal
 
 from pbt_rl.display.view import EXTRA, MemberView, TaskView
@@ -13,6 +13,7 @@ from pbt_rl.pbt.decisions import PopulationReport
 from pbt_rl.pbt.hypers import Values
 from pbt_rl.pbt.member import MemberRecord
 from pbt_rl.pbt.objectives import ObjectiveWindow, mean
+from pbt_rl.pbt.state import TRANSIENT
 from pbt_rl.population.ratings import Ratings
 from pbt_rl.wire.messages import Episode, Game, LearnerReport, MemberStats
 
@@ -29,19 +30,22 @@ class Member(MemberRecord):
     """
 
     tasks: tuple[str, ...] = ()
-    episodes: int = 0
-    """Over all generations."""
-    recent: deque[Episode] = field(default_factory=lambda: deque(maxlen=RECENT_EPISODES))
-    stats: dict[str, float] = field(default_factory=dict)
-    parked: bool = False
-    """The member holds no slot."""
     judged_by: Judge = "return"
-    scores: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT_EPISODES))
+    parked: bool = False
+    """The member holds no slot (`Slots` keeps it up to date)."""
+    initial: Values = field(init=False)
+    """The values at the start of the run."""
+    episodes: int = field(default=0, init=False)
+    """Over all generations."""
+    recent: deque[Episode] = field(init=False)
+    stats: dict[str, float] = field(default_factory=dict, init=False)
+    scores: deque[float] = field(init=False)
     """Of the last games against other members in the present generation."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.initial = dict(self.values)
+        self.recent, self.scores = deque(maxlen=RECENT_EPISODES), deque(maxlen=RECENT_EPISODES)
 
     def apply(self, change: Change) -> None:
         """Take over a change. `broken` is about a generation: any new one begins unbroken, until its first report."""
@@ -101,45 +105,50 @@ class Member(MemberRecord):
         )
 
 
+@dataclass(eq=False)
 class Population:
     """All members, fed by the reports of the learners.
 
-    window: an objective is the mean of at most this many episodes; with tasks (see EnvSpec), of this many rounds.
-    min_rounds: with fewer rounds a member does not limit the rounds that all are compared over.
+    values: of the members at the start. window: an objective is the mean of at most this many episodes; with tasks
+    (see EnvSpec), of this many rounds. min_rounds: with fewer rounds a member does not limit the rounds that all are
+    compared over. judged_by: the source of a member's objective. ratings: of all members, if they play games together.
     """
 
-    def __init__(
-        self,
-        values: list[Values],
-        window: int,
-        frame_skip: int,
-        *,
-        judged_by: Judge = "return",
-        ratings: Ratings | None = None,
-        tasks: tuple[str, ...] = (),
-        task_cap: float | None = None,
-        min_rounds: int = 1,
-    ) -> None:
-        """judged_by: the source of a member's objective. ratings: of all members, if they play games together."""
-        if judged_by != "return":
-            tasks, task_cap = (), None
-        rounds = 1 if judged_by == "elo" else window  # a rating is a mean already
-        self.members = [
+    values: InitVar[list[Values]]
+    window: InitVar[int]
+    frame_skip: int
+    judged_by: Judge = field(default="return", kw_only=True)
+    ratings: Ratings | None = field(default=None, kw_only=True)
+    tasks: tuple[str, ...] = field(default=(), kw_only=True)
+    task_cap: float | None = field(default=None, kw_only=True)
+    min_rounds: int = field(default=1, kw_only=True)
+    members: tuple[Member, ...] = field(init=False)
+    lag_max: int = field(default=0, init=False)
+    discarded: int = field(default=0, init=False)
+    """Rollouts discarded, in total."""
+    _counted: dict[str, int] = field(default_factory=dict, init=False, metadata=TRANSIENT)
+    """Rollouts that each learner has reported as discarded; a new learner counts from 0."""
+    _lag_sum: float = field(default=0.0, init=False)
+    _lag_count: int = field(default=0, init=False)
+
+    def __post_init__(self, values: list[Values], window: int) -> None:
+        if self.judged_by != "return":
+            self.tasks, self.task_cap = (), None
+        rounds = 1 if self.judged_by == "elo" else window  # a rating is a mean already
+        self.members = tuple(
             Member(
                 i,
                 v,
-                ObjectiveWindow(len(tasks) or 1, rounds, task_cap),
-                tasks=tasks,
-                judged_by=judged_by,
+                ObjectiveWindow(len(self.tasks) or 1, rounds, self.task_cap),
+                tasks=self.tasks,
+                judged_by=self.judged_by,
             )
             for i, v in enumerate(values)
-        ]
-        self.ratings = ratings
-        self._tasks, self._min_rounds = tasks, min_rounds
-        self._frame_skip = frame_skip
-        self.lag_max = 0
-        self._discarded: dict[str, int] = {}
-        self._lag_sum, self._lag_count = 0.0, 0
+        )
+
+    def learner_began(self, pack: str) -> None:
+        """Note that another learner took over a pack, under the same name: it counts from 0."""
+        self._counted.pop(pack, None)
 
     def take(self, pack: str, report: LearnerReport) -> None:
         """Take in a report of one learner. pack: any name that is unique to the learner."""
@@ -153,7 +162,8 @@ class Population:
         for game in report.games:
             self._rate_game(game)
         self.lag_max = max(self.lag_max, report.lag_max)
-        self._discarded[pack] = report.discarded_rollouts
+        self.discarded += report.discarded_rollouts - self._counted.get(pack, 0)
+        self._counted[pack] = report.discarded_rollouts
 
     def _rate_game(self, game: Game) -> None:
         """Rate a game if all its players are still of the generation that they began it in."""
@@ -178,7 +188,7 @@ class Population:
     @property
     def steps(self) -> int:
         """Decisions of the whole population."""
-        return self.frames // self._frame_skip
+        return self.frames // self.frame_skip
 
     @property
     def least_frames(self) -> int:
@@ -199,11 +209,6 @@ class Population:
         """Mean policy lag of all reports, in updates."""
         return self._lag_sum / self._lag_count if self._lag_count else 0.0
 
-    @property
-    def discarded(self) -> int:
-        """Rollouts discarded, in total."""
-        return sum(self._discarded.values())
-
     def report(self) -> PopulationReport:
         """Return what the controller may know.
 
@@ -211,9 +216,9 @@ class Population:
         """
         members = [m for m in self.members if not m.stopped]
         rounds = None
-        if self._tasks:
+        if self.tasks:
             known = [m.objectives.rounds for m in members]
-            rounds = min((n for n in known if n >= self._min_rounds), default=None)
+            rounds = min((n for n in known if n >= self.min_rounds), default=None)
         return PopulationReport(self.least_frames, tuple(m.report(rounds) for m in members))
 
     def views(self) -> list[MemberView]:

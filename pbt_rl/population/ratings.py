@@ -15,6 +15,7 @@ among members that play each other: those of one device.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from itertools import combinations
 
 from pbt_rl.pbt.changes import Change
@@ -36,17 +37,29 @@ def expected(own: float, other: float) -> float:
     return float(1.0 / (1.0 + 10.0 ** ((other - own) / SCALE)))
 
 
+@dataclass(eq=False)
 class Ratings:
-    """Ratings and pair results of all members."""
+    """Ratings and pair results of all members. members: their number. k: the most points by which a game moves one."""
 
-    def __init__(self, members: int, k: float) -> None:
-        self._k = k
-        self.elo = [START] * members
-        self.games = [0] * members
-        """Rated games of the present weights."""
-        self._won = [[0.0] * members for _ in range(members)]
-        self._played = [[0.0] * members for _ in range(members)]
-        self._remembered: dict[StateKey, float] = {}
+    members: int
+    k: float
+    elo: list[float] = field(init=False)
+    games: list[int] = field(init=False)
+    """Rated games of the present weights."""
+    _won: list[list[float]] = field(init=False)
+    _played: list[list[float]] = field(init=False)
+    _remembered: dict[StateKey, float] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        self.elo, self.games = [START] * self.members, [0] * self.members
+        self._won, self._played = ([[0.0] * self.members for _ in range(self.members)] for _ in range(2))
+
+    def restored(self) -> None:
+        """Check that everything is there for every member. Raises ValueError."""
+        tables = (self._won, self._played)
+        sizes = {len(self.elo), len(self.games), *map(len, tables), *(len(row) for t in tables for row in t)}
+        if sizes != {self.members}:
+            raise ValueError(f"the saved ratings are not those of {self.members} members")
 
     def note_game(self, members: Sequence[int], objectives: Sequence[float]) -> list[tuple[int, float]]:
         """Count a finished game, given per seat.
@@ -62,7 +75,7 @@ class Ratings:
             s = scores(objectives, a, b)
             score[a].append(s)
             score[b].append(1.0 - s)
-            points = self._k / (len(members) - 1) * (s - expected(self.elo[one], self.elo[other]))
+            points = self.k / (len(members) - 1) * (s - expected(self.elo[one], self.elo[other]))
             gained[a] += points
             gained[b] -= points
             self._note_pair(one, other, s)

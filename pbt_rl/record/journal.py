@@ -15,7 +15,9 @@ emulator frames of any member that trains). The kinds:
     applied         one `Applied`: the proof of a change, read back from optimiser, loss and environment
     actor_restart   actor, kind, cause
     lost            counts: of events by kind that were dropped while the disk was full; time, frames: of the first
-    end             ended: why; always the last of a run that was not cut off
+    resume          config: of the run from here on; changed: {option: [old, new]}. The members go on as they were at
+                    the event before; a `slot` for every holder and a `matchup` for every pack follow
+    end             ended: why; the last event of a run that was not cut off, or the last one before a `resume`
 
 Events that cannot be written (a full disk, a folder that is read-only or gone) wait in memory and are written in order
 when that is possible again. At most 64 MB wait; beyond that the oldest are dropped and counted in a `lost` event, those

@@ -16,6 +16,7 @@ from pbt_rl.pbt.decisions import Decision, decision_from_dict
 from pbt_rl.pbt.lineage import Lineage, Node, mean
 from pbt_rl.record.folder import RunFolder
 from pbt_rl.record.journal import read_journal
+from pbt_rl.report.resumes import uninterrupted
 
 _PHASE = re.compile(r"phase (\d+)")
 
@@ -95,7 +96,9 @@ class Phase:
 class History:
     """Everything that a report shows.
 
-    config, versions: as in the journal's first event. ended: why the run ended; None if it goes on or was cut off.
+    config, versions: as in the journal's first event; the config of a resumed run is that of its last resume. seconds:
+    since the run began, without the time in which it stood still. ended: why the run ended; None if it goes on or was
+    cut off.
     """
 
     name: str
@@ -202,6 +205,7 @@ def read_run(folder: Path) -> History:
 
 def read_events(name: str, events: Sequence[Mapping[str, Any]]) -> History:
     """Build the history from a run's events, the first of which is `start`."""
+    events = uninterrupted(events)
     start, end = events[0], events[-1]
     began = start["time"]
     lineage = Lineage()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from itertools import zip_longest
 from pathlib import Path
@@ -12,9 +11,10 @@ import pbt_rl
 from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.audit import Mismatch, audit_decisions
+from pbt_rl.pbt.decisions import Controller
 from pbt_rl.record.folder import RunFolder, config_from_json
 from pbt_rl.record.journal import git_version, read_journal
-from pbt_rl.run.controllers import build_controller
+from pbt_rl.run.controllers import build_controller, resumed_controller
 from pbt_rl.run.resolved import value_table
 
 EXIT_OK, EXIT_DIFFERENT = 0, 1
@@ -26,8 +26,17 @@ def audit(run: Path) -> int:
     The environment is not needed: the journal holds its shaping. Raises ConfigError if `run` is no run.
     """
     config, events = _read(run)
-    controller = build_controller(config, value_table(config, events[0]["spec"]["shaping"]), config.seed)
-    mismatches = audit_decisions(events, controller)
+    shaping = events[0]["spec"]["shaping"]
+
+    def resumed(written: Mapping[str, Any], state: Any) -> Controller:
+        config = config_from_json(dict(written))
+        try:
+            return resumed_controller(config, value_table(config, shaping), config.seed, state)
+        except ValueError as error:
+            raise ConfigError(f"{run} cannot be decided again from where it was resumed: {error}") from error
+
+    controller = build_controller(config, value_table(config, shaping), config.seed)
+    mismatches = audit_decisions(events, controller, resumed)
     rounds = [event for event in events if event["event"] == "round"]
     decisions = sum(len(event["decisions"]) for event in rounds)
     counted = f"{len(rounds)} rounds with {decisions} decisions, and the values of all members at the start"
@@ -40,12 +49,10 @@ def audit(run: Path) -> int:
 
 
 def _read(run: Path) -> tuple[Config, list[dict[str, Any]]]:
+    """Return the config that the run was started with (a resumed run may have another by now), and the events."""
     try:
-        config = config_from_json(json.loads(RunFolder(run).config.read_text()))
         events = read_journal(RunFolder(run).journal)
-    except ConfigError:
-        raise
-    except (OSError, ValueError, TypeError, AttributeError) as error:
+    except (OSError, ValueError) as error:
         raise ConfigError(f"{run} is not the folder of a run: {error}") from error
     if not events or events[0]["event"] != "start":
         raise ConfigError(
@@ -54,7 +61,12 @@ def _read(run: Path) -> tuple[Config, list[dict[str, Any]]]:
     lost = sum(int(event["counts"].get("round", 0)) for event in events if event.get("event") == "lost")
     if lost:
         raise ConfigError(f"{run} cannot be audited: {lost} of its rounds were lost while the disk was full")
-    return config, events
+    try:
+        return config_from_json(events[0]["config"]), events
+    except ConfigError:
+        raise
+    except (KeyError, ValueError, TypeError, AttributeError) as error:
+        raise ConfigError(f"{run}: the config in its journal cannot be used: {error}") from error
 
 
 def _described(mismatch: Mismatch, event: Mapping[str, Any]) -> str:

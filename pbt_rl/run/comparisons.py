@@ -12,7 +12,9 @@ waits for     nothing: each method does what can be done now
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +28,29 @@ from pbt_rl.run.fleet import Fleet
 from pbt_rl.run.matchups import RunMatchups
 from pbt_rl.run.recorder import Recorder
 from pbt_rl.run.resolved import ResolvedRun
-from pbt_rl.wire.messages import Applied, ToLearner
+from pbt_rl.wire.messages import Applied, SlotChange, ToLearner
+
+REPLACEMENT_TIMES = 1000
+"""So many times are kept: a run of a month makes hundreds of thousands of replacements."""
+
+
+@dataclass(eq=False)
+class ReplacementTimes:
+    """The time that each of the newest replacements took at its learner, and that of the slowest one."""
+
+    _newest: deque[float] = field(default_factory=lambda: deque(maxlen=REPLACEMENT_TIMES), init=False)
+    _slowest: float = field(default=0.0, init=False)
+
+    def note(self, milliseconds: float) -> None:
+        """Add a replacement."""
+        self._newest.append(milliseconds)
+        self._slowest = max(self._slowest, milliseconds)
+
+    @property
+    def milliseconds(self) -> Sequence[float]:
+        """The newest ones, and the slowest one if it is older."""
+        older = bool(self._newest) and self._slowest > max(self._newest)
+        return [*self._newest, *([self._slowest] if older else [])]
 
 
 class Comparisons:
@@ -49,26 +73,35 @@ class Comparisons:
         self._fleet: Fleet | None = None
         self.dispatch = Dispatch(population, resolved.plan.pack_of, self._send)
         searches = config.searches
-        self._slots = Slots(
+        self.slots = Slots(
             resolved.plan.packs,
             population,
             None if searches else config.slot_frames,
             None if searches else config.train_for_frames,
         )
-        self._matchups = RunMatchups(resolved, self._slots, population.ratings)
-        self.replacement_milliseconds: list[float] = []
-        """Time that each replacement took at its learner."""
-        for pack, change in self._slots.start():
-            recorder.slot_held(pack, change)
+        self.matchups = RunMatchups(resolved, self.slots, population.ratings)
+        self.replacement_times = ReplacementTimes()
+
+    @property
+    def replacement_milliseconds(self) -> Sequence[float]:
+        """Times of replacements: of the newest ones, and of the slowest."""
+        return self.replacement_times.milliseconds
 
     @property
     def stuck(self) -> bool:
         """No member may train any more."""
-        return self._slots.stuck
+        return self.slots.stuck
+
+    def first_slots(self) -> list[tuple[int, SlotChange]]:
+        """Return (pack, slot change) for every slot that a member holds when the fleet starts, and record them."""
+        held = self.slots.start()
+        for pack, change in held:
+            self._recorder.slot_held(pack, change)
+        return held
 
     def first_matchups(self) -> list[NDArray[np.int64]]:
-        """Return the matchups that the run begins with, rows [U, E, S] of each pack, and record them."""
-        matchups = self._matchups.make()
+        """Return the matchups that the fleet starts with, rows [U, E, S] of each pack, and record them."""
+        matchups = self.matchups.first()
         for pack, row_UES in enumerate(matchups):
             self._record_matchup(pack, 1, row_UES)
         return matchups
@@ -76,6 +109,15 @@ class Comparisons:
     def begin(self, fleet: Fleet) -> None:
         """Send decisions to this fleet from now on."""
         self._fleet = fleet
+
+    def go_on(self) -> None:
+        """Tell the fleet of a resumed run what was decided before it: how far members may train.
+
+        Nothing is compared before its first report: the run was saved after a comparison. A run that was about to end
+        has left its slots and matchups as they were, so they change now if they should.
+        """
+        self.dispatch.send_limits()
+        self._change_slots()
 
     def _send(self, pack: int, message: ToLearner) -> None:
         assert self._fleet is not None
@@ -95,14 +137,14 @@ class Comparisons:
             if self._population.ratings is not None:
                 self._population.ratings.follow(made, remembered)
             self.dispatch.enact(made, remembered)
-            self._matchups.due = True
+            self.matchups.due = True
         self._change_slots()
 
     def note_report(self, pack: int) -> None:
         """Compare after a learner's report, unless decisions are still on their way."""
         if not self.dispatch.busy:
             self.observe()
-            self._slots.note_report(pack)
+            self.slots.note_report(pack)
 
     def note_applied(self, proof: Applied) -> None:
         """Go on after a decision was applied."""
@@ -110,19 +152,19 @@ class Comparisons:
         waited = (time.perf_counter() - pending.decided) * 1000
         self._recorder.applied(proof, waited)
         if proof.donor is not None:
-            self.replacement_milliseconds.append(proof.milliseconds)
+            self.replacement_times.note(proof.milliseconds)
         self._change_slots()
 
     def _change_slots(self) -> None:
         """Let slots change hands once all decisions are applied, so that members enter as they were decided to be."""
         if self.dispatch.busy or self._over():
             return
-        for pack, change in self._slots.assign():
+        for pack, change in self.slots.assign():
             self._send(pack, change)
             self._recorder.slot_changed(pack, change)
-        if self._matchups.due and self._fleet is not None:
-            for pack, row_UES in enumerate(self._matchups.make_again()):
+        if self.matchups.due and self._fleet is not None:
+            for pack, row_UES in enumerate(self.matchups.make_again()):
                 self._record_matchup(pack, self._fleet.set_matchup(pack, row_UES), row_UES)
 
     def _record_matchup(self, pack: int, matchup_version: int, row_UES: NDArray[np.int64]) -> None:
-        self._recorder.matchup(pack, matchup_version, row_UES, self._slots.members_of(pack))
+        self._recorder.matchup(pack, matchup_version, row_UES, self.slots.members_of(pack))

@@ -11,6 +11,7 @@ from pbt_rl.errors import ConfigError, require
 from pbt_rl.pbt.decisions import Controller
 from pbt_rl.pbt.hypers import HyperSpec
 from pbt_rl.pbt.registry import CONTROLLERS, Ingredients
+from pbt_rl.pbt.state import restore_state
 from pbt_rl.pbt.tuning import chosen
 from pbt_rl.record.journal import read_journal
 
@@ -35,6 +36,20 @@ def build_controller(config: Config, table: Mapping[str, HyperSpec], seed: int) 
             events=_recorded(config.schedule.run) if entry.follows_a_run else (),
         )
     )
+
+
+def resumed_controller(config: Config, table: Mapping[str, HyperSpec], seed: int, state: Any) -> Controller:
+    """Return the controller of a run that goes on under this config. The audit of the run builds it with this, too.
+
+    state: of the controller until then (`save_state`). Raises ConfigError as `build_controller` does, and ValueError if
+    the state does not fit: the text says why, for example that a rule was exchanged for one of another class.
+    """
+    controller = build_controller(config, table, seed)
+    controller.initial(
+        config.num_policies
+    )  # prepares it for so many members; their values are those of the run
+    restore_state(controller, state, "controller")
+    return controller
 
 
 def _recorded(run: str) -> Sequence[Mapping[str, Any]]:

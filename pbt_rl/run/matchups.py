@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import InitVar, dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pbt_rl.pbt.state import SHARED
 from pbt_rl.population.matchmaking import Matchmaker
 from pbt_rl.population.ratings import Ratings
 from pbt_rl.population.slots import Slots
@@ -15,33 +17,61 @@ from pbt_rl.run.resolved import ResolvedRun
 UNKNOWN_WIN_RATE = 0.5
 
 
+@dataclass(eq=False)
 class RunMatchups:
-    """Matchups of a run; none if environments have one seat. `due`: members were compared since the last ones."""
+    """Matchups of a run; none if environments have one seat."""
 
-    def __init__(self, resolved: ResolvedRun, slots: Slots, ratings: Ratings | None) -> None:
-        self.due = False
-        self._slots, self._ratings = slots, ratings
+    resolved: InitVar[ResolvedRun]
+    slots: Slots = field(metadata=SHARED)
+    ratings: Ratings | None = field(metadata=SHARED)
+    due: bool = field(default=False, init=False)
+    """Members were compared since the last matchups."""
+    _makers: tuple[Matchmaker, ...] = field(init=False)
+    _present: list[list[list[list[int]]]] = field(default_factory=list, init=False)
+    """The rows that are in force, [U, E, S] of each pack."""
+
+    def __post_init__(self, resolved: ResolvedRun) -> None:
         config, packs, seats = resolved.config, resolved.plan.packs, resolved.spec.seats
         self._changing = config.matchup.scheme != "self" and any(pack.slots > 1 for pack in packs)
-        self._makers = [
+        self._makers = tuple(
             Matchmaker(config.matchup, p.slots, p.envs_per_policy, p.units, seats, config.seed + number)
             for number, p in enumerate(packs)
             if seats > 1
-        ]
+        )
 
-    def make(self) -> list[NDArray[np.int64]]:
-        """Return new matchups: the rows, [U, E, S], of each pack."""
-        self.due = False
-        return [maker.next(self._win_rate(pack)) for pack, maker in enumerate(self._makers)]
+    @property
+    def plan(self) -> list[dict[str, int]]:
+        """Slots, environments, units and seats of every pack: a state can be restored if they are the same."""
+        return [{"slots": m.slots, "envs": m.envs, "units": m.units, "seats": m.seats} for m in self._makers]
+
+    def restored(self) -> None:
+        """Check that every row has one seat. Raises ValueError."""
+        for maker, units in zip(self._makers, self._present, strict=bool(self._present)):
+            try:
+                row_UES = np.array(units)
+            except ValueError:
+                row_UES = np.empty(0)
+            rows = np.arange(maker.slots * maker.envs)
+            if row_UES.shape != maker.shape or any((np.sort(unit.ravel()) != rows).any() for unit in row_UES):
+                raise ValueError("the saved matchups do not give every row one seat")
+
+    def first(self) -> list[NDArray[np.int64]]:
+        """Return the matchups to begin with, the rows, [U, E, S], of each pack: the restored ones, or new ones."""
+        return [np.array(rows) for rows in self._present] or self._make()
 
     def make_again(self) -> list[NDArray[np.int64]]:
-        """Return new matchups like `make`; none if all would stay as they are."""
+        """Return new matchups; none if all would stay as they are."""
         self.due = False
-        return self.make() if self._changing else []
+        return self._make() if self._changing else []
+
+    def _make(self) -> list[NDArray[np.int64]]:
+        made = [maker.next(self._win_rate(pack)) for pack, maker in enumerate(self._makers)]
+        self._present = [rows.tolist() for rows in made]
+        return made
 
     def _win_rate(self, pack: int) -> Callable[[int, int], float]:
         """Return the win rate between two slots, as far as their members have played."""
-        members, ratings = self._slots.members_of(pack), self._ratings
+        members, ratings = self.slots.members_of(pack), self.ratings
 
         def rate(slot: int, other: int) -> float:
             a, b = members[slot], members[other]

@@ -5,40 +5,70 @@ from __future__ import annotations
 import time
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 RATE_WINDOW_SECONDS = 10.0
 STRETCH_SECONDS = 60.0
+HISTORY_REPORTS = 10_000
+"""With more reports every second one of the older half is forgotten: a run of a month has millions."""
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What a run has used when it is saved: `seconds` and `training_seconds` of its `Throughput`, and frames of all."""
+
+    seconds: float
+    training_seconds: float
+    frames: int
 
 
 class Throughput:
-    """Frames and stage seconds over the time since it was made."""
+    """Frames and stage seconds over the time since it was made. The seconds of a resumed run include those before.
 
-    def __init__(self) -> None:
-        self._began = time.monotonic()
+    clock: seconds since any moment.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock, self._began = clock, clock()
+        self._before = Spent(0.0, 0.0, 0)
         self._history: list[tuple[float, int]] = [(0.0, 0)]
-        """(seconds, frames of the population) at every report."""
+        """(seconds, frames of the population) at every report; of long ago at some reports only."""
         self._training_since: float | None = None
         self._stages: dict[str, float] = {}
         self._stretch: deque[tuple[float, Mapping[str, float]]] = deque()
         """(seconds, stage seconds) of the views of the last minute."""
 
+    def resume(self, spent: Spent) -> None:
+        """Go on from what the run had used before; the time until now does not count."""
+        self._before, self._began = spent, self._clock()
+        self._history = [(spent.seconds, spent.frames)]
+
+    @property
+    def spent(self) -> Spent:
+        """What the run has used by now; the frames are those of the last report."""
+        return Spent(self.seconds, self.training_seconds, self._history[-1][1])
+
     @property
     def seconds(self) -> float:
         """Since the start."""
-        return time.monotonic() - self._began
+        return self._before.seconds + self._clock() - self._began
 
     @property
     def training_seconds(self) -> float:
-        """Since the first frames; 0 before."""
-        return 0.0 if self._training_since is None else self.seconds - self._training_since
+        """Since the first frames, without the time from a resume to the first frames after it."""
+        now = 0.0 if self._training_since is None else self.seconds - self._training_since
+        return self._before.training_seconds + now
 
     def note(self, frames: int, stage_seconds: Mapping[str, float]) -> None:
         """Add a report. frames: of the population, in total."""
         now = self.seconds
-        if frames and self._training_since is None:
+        if frames > self._before.frames and self._training_since is None:
             self._training_since = now
         self._history.append((now, frames))
+        if len(self._history) > HISTORY_REPORTS:
+            half = HISTORY_REPORTS // 2
+            self._history[:half] = self._history[:half:2]
         _add(self._stages, stage_seconds)
 
     def take_stages(self, environment_seconds: float) -> dict[str, float]:
@@ -63,8 +93,8 @@ class Throughput:
         return self._rate_since(self._history[-1][0] - RATE_WINDOW_SECONDS)
 
     def steady_rate(self) -> float:
-        """Return frames/s over the last three quarters of the time since the first frames."""
-        start = next((seconds for seconds, frames in self._history if frames > 0), 0.0)
+        """Return frames/s over the last three quarters of the time since the first frames (of the resume)."""
+        start = self._history[0][0] if self._training_since is None else self._training_since
         return self._rate_since(start + (self._history[-1][0] - start) / 4)
 
     def _rate_since(self, start_seconds: float) -> float:

@@ -95,7 +95,7 @@ def run(
             pool,
             controller,
             [MemberRecord(i, v, ObjectiveWindow(tasks=1, window=window)) for i, v in enumerate(initial)],
-            SlotAssigner(count, slots or count, slot_steps),
+            SlotAssigner(range(slots or count), slot_steps),
             record,
             table,
             steps,

@@ -254,7 +254,7 @@ def simulate(
     simulator = _Simulator(
         controller,
         num_members,
-        SlotAssigner(num_members, slots, slot_frames),
+        SlotAssigner(range(slots), slot_frames),
         speed,
         score,
         Random(seed),

@@ -2,9 +2,10 @@
 
 import json
 import math
+from collections import deque
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given, settings
@@ -19,7 +20,7 @@ from pbt_rl.pbt.options import PbtConfig
 from pbt_rl.pbt.ready.registry import READY_RULES
 from pbt_rl.pbt.registry import CONTROLLERS, Ingredients
 from pbt_rl.pbt.search.options import SearchConfig
-from pbt_rl.pbt.state import TRANSIENT, restore_state, save_state
+from pbt_rl.pbt.state import SHARED, STATE, TRANSIENT, restore_state, save_state
 from tests.helpers.populations import member, report
 
 TABLE = {name: spec for name, spec in hyper_table(Hypers()).items() if spec.tuned} | {
@@ -200,11 +201,92 @@ def test_settings_are_not_saved():
     assert other.factor == 9.0
 
 
+@dataclass
+class Window:
+    size: int
+    title: str
+    frames: int = field(default=0, metadata=STATE)
+    other: Inner | None = field(default=None, metadata=SHARED)
+    newest: deque[float] = field(init=False)
+    kind: Literal["a", "b"] = field(default="a", init=False)
+    parts: tuple[Inner, ...] = field(default_factory=lambda: (Inner(1.0), Inner(2.0)), init=False)
+    seen: list[int] = field(default_factory=list, init=False, metadata=TRANSIENT)
+
+    def __post_init__(self):
+        self.newest = deque(maxlen=self.size)
+
+    def restored(self):
+        if self.frames < 0:
+            raise ValueError("it has negative frames")
+
+
+def window():
+    made = Window(3, "saved", frames=7, other=Inner(0.0))
+    made.newest.extend((1.0, math.nan, -math.inf))
+    made.kind = "b"
+    made.parts[1]._seen.append(4.0)
+    made.seen.append(1)
+    return made
+
+
+def test_marked_fields_are_state_shared_ones_are_left_alone_and_windows_keep_their_size():
+    text = json.dumps(save_state(window()), allow_nan=False)
+    shared = Inner(5.0)
+    shared._seen.append(6.0)
+    restored = Window(2, "new", other=shared)
+    restored.seen.append(2)
+    parts = restored.parts
+    restore_state(restored, json.loads(text))
+    assert (restored.title, restored.frames, restored.kind, restored.seen) == ("new", 7, "b", [])
+    assert restored.other is shared
+    assert shared._seen == [6.0]
+    assert (restored.newest.maxlen, str(restored.newest)) == (2, "deque([nan, -inf], maxlen=2)")
+    assert restored.parts is parts
+    assert parts[1]._seen == [4.0]
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"frames": 1.5}, r"Window.frames: 1.5 was saved where a whole number belongs"),
+        ({"frames": -1}, "it has negative frames"),
+        ({"kind": "c"}, r"Window.kind: 'c' was saved where one of a, b belongs"),
+        ({"newest": [1.0, "one"]}, r"Window.newest: 'one' was saved where a number belongs"),
+        ({"newest": [10**400]}, r"Window.newest: 1000.* was saved, more than a number can be"),
+        ({"parts": [{"class": "Inner", "_seen": []}]}, r"Window.parts: 1 were saved, and here are 2"),
+        ({"parts": None}, r"Window.parts: None was saved where a list belongs"),
+        ({"more": 1}, r"Window: the saved state has an unknown 'more'"),
+    ],
+)
+def test_what_does_not_fit_is_one_clear_error(change, match):
+    with pytest.raises(ValueError, match=match):
+        restore_state(window(), save_state(window()) | change)
+
+
+def test_a_missing_part_and_a_state_that_is_none_are_refused():
+    state = save_state(window())
+    del state["frames"]
+    with pytest.raises(ValueError, match="Window: the saved state lacks 'frames'"):
+        restore_state(window(), state)
+    with pytest.raises(ValueError, match=r"x.y: \[\] was saved where a state belongs"):
+        restore_state(window(), [], "x.y")
+    with pytest.raises(ValueError, match="is none of a generator"):
+        restore_state(everything(full=True), save_state(everything(full=True)) | {"_rng": [3, [1, 2], None]})
+
+
+def test_a_rule_that_noted_nothing_may_give_way_to_another():
+    restored = everything(full=True)
+    before = json.dumps(save_state(restored))
+    restore_state(restored, {"class": "Stateless", "rules": [{"class": "Perturb"}]})
+    assert json.dumps(save_state(restored)) == before
+
+
 def test_the_state_of_another_rule_is_refused():
     state = save_state(everything(full=True))
     state["inner"]["class"] = "Outer"
     with pytest.raises(
-        ValueError, match="the state of Outer does not fit Inner: build the controller with the options"
+        ValueError,
+        match=r"Everything\.inner: the state of Outer does not fit Inner, .*: use the options of the run",
     ):
         restore_state(everything(full=False), state)
 

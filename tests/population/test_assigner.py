@@ -6,7 +6,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pbt_rl.population.assigner import Candidate, Handover, SlotAssigner
+from pbt_rl.population.assigner import Candidate, Handover, SlotAssigner, first_holders
 
 
 def all_free(frames, until=None):
@@ -14,7 +14,7 @@ def all_free(frames, until=None):
 
 
 def test_a_freed_slot_goes_to_the_least_trained_and_then_to_the_lowest_id():
-    slots = SlotAssigner(5, 2, None)
+    slots = SlotAssigner(range(2), None)
     assert slots.assign(all_free([0] * 5)) == []
     rest = [Candidate(1, 50, None), Candidate(2, 30, None), Candidate(3, 10, None), Candidate(4, 10, None)]
     assert slots.assign(rest) == [Handover(0, 0, 3)]
@@ -23,19 +23,32 @@ def test_a_freed_slot_goes_to_the_least_trained_and_then_to_the_lowest_id():
 
 
 def test_a_member_that_waits_for_a_decision_leaves_and_comes_back():
-    slots = SlotAssigner(2, 1, None)
+    slots = SlotAssigner(range(1), None)
     assert slots.assign([Candidate(0, 100, 100), Candidate(1, 0, 100)]) == [Handover(0, 0, 1)]
     assert slots.assign([Candidate(0, 100, 100), Candidate(1, 100, 100)]) == [Handover(0, 1, None)]
     assert slots.assign([Candidate(0, 100, 200), Candidate(1, 100, 100)]) == [Handover(0, None, 0)]
 
 
+def test_the_first_holders_may_train_and_have_the_fewest_frames():
+    assert first_holders(all_free([0] * 5), 2) == [0, 1], "a fresh run"
+    some = [Candidate(0, 90, None), Candidate(1, 40, 40), Candidate(2, 70, 80), Candidate(3, 70, None)]
+    assert first_holders(some, 2) == [2, 3]
+    assert first_holders(some[:2], 3) == [0, None, None]
+
+
+def test_the_turn_of_a_first_holder_begins_with_its_frames():
+    slots = SlotAssigner([0], 100, [500])
+    assert slots.assign(all_free([599, 0])) == []
+    assert slots.assign(all_free([600, 0])) == [Handover(0, 0, 1)]
+
+
 def test_without_turns_no_member_is_preempted():
-    slots = SlotAssigner(2, 1, None)
+    slots = SlotAssigner(range(1), None)
     assert slots.assign(all_free([10**9, 0])) == []
 
 
 def test_a_turn_ends_only_for_someone_less_trained():
-    slots = SlotAssigner(3, 1, 100)
+    slots = SlotAssigner(range(1), 100)
     assert slots.assign(all_free([99, 0, 0])) == []
     assert slots.assign(all_free([100, 0, 0])) == [Handover(0, 0, 1)]
     assert slots.assign(all_free([100, 99, 0])) == []
@@ -45,7 +58,7 @@ def test_a_turn_ends_only_for_someone_less_trained():
 
 
 def test_10_000_members_are_assigned_in_well_under_a_second():
-    slots = SlotAssigner(10_000, 5_000, 10)
+    slots = SlotAssigner(range(5_000), 10)
     began = time.perf_counter()
     assert len(slots.assign(all_free([20] * 5_000 + [0] * 5_000))) == 5_000
     assert time.perf_counter() - began < 1
@@ -58,7 +71,7 @@ moves = st.lists(st.tuples(st.integers(0, 11), st.sampled_from(["train", "wait",
 @settings(max_examples=200, deadline=None)
 def test_laws(members, slots, turn, moves):
     slots = min(members, slots)
-    assigner = SlotAssigner(members, slots, turn)
+    assigner = SlotAssigner(range(slots), turn)
     alive = {i: Candidate(i, 0, None) for i in range(members)}
     for who, what in moves:
         before = assigner.holders
@@ -98,7 +111,7 @@ def test_laws(members, slots, turn, moves):
 @settings(max_examples=60, deadline=None)
 def test_members_that_take_turns_stay_close_to_each_other(members, slots, turn):
     slots = min(members, slots)
-    assigner, frames = SlotAssigner(members, slots, turn), [0] * members
+    assigner, frames = SlotAssigner(range(slots), turn), [0] * members
     for _ in range(60 * members):
         for m in assigner.holders:
             frames[m] += 1

@@ -4,6 +4,7 @@ import pytest
 
 from pbt_rl.pbt.changes import changes
 from pbt_rl.pbt.decisions import Continue, Decision, Mutate, Replace, Restart, Stop
+from pbt_rl.pbt.state import restore_state, save_state
 from pbt_rl.population.dispatch import BORROWED, Dispatch
 from pbt_rl.population.population import Population
 from pbt_rl.wire.messages import (
@@ -83,6 +84,26 @@ def test_limits_and_stops_change_nothing_on_a_learner(desk):
     assert not desk.dispatch.busy
     desk.enact(Continue(0, ""), Restart(2, VALUES, "", until_frames=70))
     assert (members[0].until_frames, members[2].until_frames) == (None, 70)
+
+
+def test_new_learners_are_told_the_limits(desk):
+    desk.enact(
+        Continue(0, "", until_frames=50), Continue(1, ""), Continue(3, "", until_frames=70), Stop(2, "")
+    )
+    desk.dispatch.send_limits()
+    assert desk.take() == [(0, TrainUntil(0, 50)), (1, TrainUntil(3, 70))]
+
+
+def test_a_restored_dispatch_forgets_and_keeps_what_the_controller_wants(desk):
+    desk.enact(Continue(0, ""), remembered=[(1, 0), (2, 0)])
+    other = Desk()
+    restore_state(other.dispatch, save_state(desk.dispatch))
+    assert other.dispatch.remembered == {(1, 0), (2, 0)}
+    assert other.enact(Continue(0, ""), remembered=[(1, 0)]) == [(0, ForgetMember(2, 0))]
+    state = save_state(desk.dispatch)
+    state["remembered"] = [[9, 0]]
+    with pytest.raises(ValueError, match="remembers member 9, and there is none"):
+        restore_state(other.dispatch, state)
 
 
 def test_hypers_alone_need_no_state_of_the_donor(desk):

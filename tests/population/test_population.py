@@ -1,9 +1,11 @@
+import json
 import math
 
 import pytest
 
 from pbt_rl.pbt.changes import Change, changes
 from pbt_rl.pbt.decisions import Continue, Decision, Mutate
+from pbt_rl.pbt.state import restore_state, save_state
 from pbt_rl.population.dispatch import Dispatch
 from pbt_rl.population.population import RECENT_EPISODES, Member, Population
 from pbt_rl.wire.messages import Episode, LearnerReport, MemberStats
@@ -79,6 +81,27 @@ def test_episodes_that_began_before_the_change_do_not_count():
     assert seen.episodes == 1
     assert p.views()[0].episodes == 3
     assert p.views()[0].stats["raw_return"] == 2.0
+
+
+def test_a_restored_population_keeps_the_newest_of_what_fits_its_windows():
+    p = population()
+    p.take("a", report(episodes=[episode(1, float(i)) for i in range(6)]))
+    p.members[1].best = -math.inf
+    state = json.loads(json.dumps(save_state(p), allow_nan=False))
+    smaller = Population([{"learning_rate": 0.5}] * 3, WINDOW - 1, 4)
+    restore_state(smaller, state)
+    seen = smaller.report().members[1]
+    assert (seen.objectives, seen.episodes, seen.best) == ((3.0, 4.0, 5.0), 6, -math.inf)
+    smaller.take("a", report(episodes=[episode(1, 9.0)]))
+    assert smaller.report().members[1].objectives == (4.0, 5.0, 9.0)
+    assert smaller.members[1].recent.maxlen == RECENT_EPISODES
+    assert smaller.views()[1].initial == {"learning_rate": 0.01}
+
+
+def test_values_of_other_names_are_refused():
+    other = Population([{"gamma": 0.5}] * 3, WINDOW, 4)
+    with pytest.raises(ValueError, match=r"the saved values of member 0 .*: gamma, learning_rate"):
+        restore_state(other, save_state(population()))
 
 
 def test_values_given_to_a_change_are_copied():
@@ -163,6 +186,14 @@ def test_lag_and_discards_of_several_learners():
     assert p.lag_mean == pytest.approx(3.0)
     assert p.lag_max == 5
     assert p.discarded == 14
+    p.learner_began("a")
+    p.take("a", report(discarded=2))
+    p.take("b", report(discarded=10))
+    assert p.discarded == 16, "a new learner counts from 0"
+    restored = population()
+    restore_state(restored, save_state(p))
+    restored.take("a", report(discarded=5))
+    assert restored.discarded == 21
 
 
 def test_the_best_window_since_the_last_comparison_or_change():

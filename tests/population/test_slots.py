@@ -4,6 +4,7 @@ import pytest
 
 from pbt_rl.config import Config
 from pbt_rl.pbt.changes import Change
+from pbt_rl.pbt.state import restore_state, save_state
 from pbt_rl.plan import Machine, make_plan
 from pbt_rl.population.population import Population
 from pbt_rl.population.slots import Slots
@@ -41,6 +42,33 @@ def test_members_take_turns_within_their_pack():
     assert table.parked == [1, 4]
     assert table.assign(m0=120) == [(0, 0, 0, 4)]
     assert table.assign(m3=100) == [], "the one that waits has as many"
+
+
+def test_holders_are_chosen_anew_from_the_members_as_they_are():
+    table = Table()
+    table.population.members[4].apply(Change(4, "mutate", 1, values={"gamma": 0.5}))
+    table.population.members[1].stopped = True
+    assert table.assign(m0=10, m2=20, m3=30) == [(1, 0, 1, 5)]
+    table.slots.begin()
+    held = {(p, s.slot): (s.leaves, s.enters, s.generation, s.values) for p, s in table.slots.start()}
+    assert held == {
+        (0, 0): (None, 4, 1, {"gamma": 0.5}),
+        (0, 1): (None, 0, 0, {}),
+        (1, 0): (None, 5, 0, {}),
+        (1, 1): (None, 3, 0, {}),
+    }
+    assert table.parked == [1, 2]
+    assert table.assign(m0=109, m4=50) == [], "a turn begins with the frames that its member has"
+    assert table.assign(m0=110) == [(0, 1, 0, 2)]
+
+
+@pytest.mark.parametrize("holders", [[0, 3], [0, 0], [0], [-1, 1]])
+def test_holders_that_are_no_members_are_refused(holders):
+    table = Table()
+    state = save_state(table.slots)
+    state["_assigners"][0]["_holders"] = holders
+    with pytest.raises(ValueError, match="the saved holders"):
+        restore_state(table.slots, state)
 
 
 def test_the_slot_of_a_stopped_member_goes_to_a_parked_one_with_its_values():

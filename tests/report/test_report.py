@@ -77,6 +77,51 @@ def rows(text):
     return list(csv.DictReader(io.StringIO(text)))
 
 
+# -- resumed runs -------------------------------------------------------------------------------------------
+
+
+def later(events, seconds):
+    return [{**e, "time": e["time"] + seconds} for e in events]
+
+
+@pytest.fixture
+def resumed(search):
+    """The search, stopped in its middle and resumed an hour later, on as many slots of which one has another number."""
+    middle = len(search) // 2
+    first, rest = search[:middle], later(search[middle:], 3600.0)
+    at = first[-1]
+    held = {e["slot"]: e["enters"] for e in first if e["event"] == "slot"}
+    again = [slot_event(slot, None, member) for slot, member in held.items() if member is not None]
+    config = {**search[0]["config"], "train_for_frames": 7}
+    resume = {"event": "resume", "config": config, "changed": {"train-for-frames": [1, 7]}}
+    moment = {"time": at["time"] + 3600.0, "frames": at["frames"]}
+    return [*first, at | {"event": "end", "ended": "seconds"}, *(moment | e for e in (resume, *again)), *rest]
+
+
+def test_a_resumed_run_reads_as_if_it_had_not_been_interrupted(search, resumed):
+    whole, again = read_events("x", search), read_events("x", resumed)
+    assert again.seconds == pytest.approx(whole.seconds)
+    assert again.occupancy == pytest.approx(whole.occupancy)
+    assert [(p.member, p.number, p.outcome) for p in again.phases] == [
+        (p.member, p.number, p.outcome) for p in whole.phases
+    ]
+    assert [m.seconds for m in again.moments] == pytest.approx([m.seconds for m in whole.moments])
+    assert [d.decision for d in again.decisions] == [d.decision for d in whole.decisions]
+    assert (again.ended, again.config["train_for_frames"]) == (whole.ended, 7)
+    tables, others = exports.files(again), exports.files(whole)
+    assert [tables[name] for name in ("nodes.csv", "members.csv")] == [
+        others[name] for name in ("nodes.csv", "members.csv")
+    ]
+    assert read_events("x", resumed[: len(search) // 2 + 2]).ended is None, "it goes on"
+
+
+def test_slots_of_another_plan_are_left_at_the_resume(resumed):
+    fewer = [{**e, "slot": 9} if e["event"] == "slot" and e["time"] > 1.7e9 + 3600 else e for e in resumed]
+    turns = read_events("x", fewer).turns
+    at = next(e["time"] for e in fewer if e["event"] == "end") - fewer[0]["time"]
+    assert all(turn.end_seconds <= at + 1e-6 for turn in turns if turn.slot < 4)
+
+
 # -- tables -------------------------------------------------------------------------------------------------
 
 
@@ -365,9 +410,8 @@ def test_replay_shows_where_a_run_was_tampered_with(pbt_rl, population, tmp_path
 
 
 def test_replay_of_another_seed_disagrees_from_the_start(pbt_rl, population, tmp_path):
-    run = write(tmp_path, population)
-    config = json.loads((run / "config.json").read_text())
-    (run / "config.json").write_text(json.dumps({**config, "seed": 5}))
+    start, *rest = population
+    run = write(tmp_path, [{**start, "config": {**start["config"], "seed": 5}}, *rest])
     code, out, _ = pbt_rl("audit", run)
     assert (code, "values at the start" in out) == (1, True)
 

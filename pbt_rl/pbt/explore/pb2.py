@@ -57,6 +57,8 @@ class Pb2:
     _frames: int = field(default=0, init=False)
     _pending: list[tuple[float, ...]] = field(default_factory=list, init=False)
     """Points chosen in the present comparison."""
+    _space: dict[str, tuple[float, float]] = field(init=False)
+    """Bounds of the values that the points are made of."""
     _surrogate: Any = field(default=None, init=False, metadata=TRANSIENT)
 
     def __post_init__(self) -> None:
@@ -67,6 +69,19 @@ class Pb2:
         # Derived from `tuned`, so neither settings nor state.
         self._choices = {n: s for n, s in self.tuned.items() if s.scale == "choice"}
         self._numbers = {n: s for n, s in self.tuned.items() if s.scale != "choice" and s.low < s.high}
+        self._space = self._bounds()
+
+    def _bounds(self) -> dict[str, tuple[float, float]]:
+        return {n: (s.low, s.high) for n, s in self._numbers.items()}
+
+    def restored(self) -> None:
+        """Check that the data are of the values that are tuned now. Raises ValueError."""
+        points = [*(d.point for d in self._data), *self._pending]
+        if self._space != self._bounds() or any(len(point) != len(self._space) for point in points):
+            raise ValueError(
+                f"the saved data of PB2 are of the values {', '.join(self._space) or 'none'} within their bounds, and "
+                f"those tuned now differ: use the --pbt.tune of the run that saved it"
+            )
 
     def initial(self, values: Values, rng: Random) -> Values:
         """Draw every tuned value from its prior."""

@@ -1,0 +1,253 @@
+"""A run without processes: the parts of the supervisor over learners that only pretend, saved and resumed.
+
+What a learner tells depends on its member alone (id, frames, values), so that two runs are equal as long as the
+supervisor's parts are.
+"""
+
+import json
+import math
+from dataclasses import dataclass, field
+from random import Random
+from types import SimpleNamespace
+
+from pbt_rl.config import Config
+from pbt_rl.pbt.decisions import decision_to_dict
+from pbt_rl.pbt.hypers import Hypers, hyper_table
+from pbt_rl.plan import Machine, make_plan
+from pbt_rl.population.population import Population
+from pbt_rl.population.ratings import Ratings
+from pbt_rl.record.folder import to_json
+from pbt_rl.record.journal import as_json_types
+from pbt_rl.run.comparisons import Comparisons
+from pbt_rl.run.controllers import build_controller
+from pbt_rl.run.state import restore_run_state, run_state
+from pbt_rl.run.throughput import Throughput
+from pbt_rl.wire.messages import (
+    Applied,
+    Edit,
+    Episode,
+    ExportMember,
+    Game,
+    LearnerReport,
+    MemberStats,
+    SlotChange,
+    TrainUntil,
+)
+
+TABLE = hyper_table(Hypers())
+
+
+def drawn(*about):
+    """A generator that depends on these things only."""
+    return Random(repr(about))
+
+
+@dataclass
+class Learner:
+    """The members of one pack at a learner: who holds which slot, their frames and limits."""
+
+    tasks: int
+    seats: int
+    broken: float
+    """Probability that a member breaks or has an objective that is not finite."""
+    holders: dict[int, SlotChange] = field(default_factory=dict)
+    frames: dict[int, int] = field(default_factory=dict)
+    limits: dict[int, int] = field(default_factory=dict)
+    discarded: int = 0
+
+    def report(self) -> LearnerReport:
+        """Train everyone who may train, and tell."""
+        stats, episodes, players = [], [], []
+        self.discarded += 1
+        for _, held in sorted(self.holders.items()):
+            m, before = held.enters, self.frames.get(held.enters, 0)
+            rng = drawn(m, before, held.values)
+            now = min(before + rng.randrange(60, 140), self.limits.get(m, 10**12))
+            self.frames[m] = max(now, before)
+            broken = rng.random() < self.broken
+            values = {"lag": rng.random(), "entropy": math.nan if broken else rng.random()}
+            stats.append(MemberStats(m, now, now, now, values, held.generation, broken))
+            if now > before:
+                players.append(held)
+                episodes += self._episodes(held, rng)
+        return LearnerReport("cpu", stats, episodes, {}, len(players), self.discarded, self._games(players))
+
+    def _episodes(self, held, rng):
+        score = -abs(math.log10(held.values["learning_rate"]) + 3) + rng.gauss(0, 0.3)
+        if rng.random() < self.broken:
+            score = rng.choice((math.nan, math.inf))
+        return [
+            Episode(held.enters, held.generation, score + task, score, -score, 7, {"won": 0.5}, task)
+            for task in range(self.tasks)
+            for _ in range(2)
+        ]
+
+    def _games(self, players):
+        if self.seats == 1 or len(players) < 2:
+            return []
+        pairs = zip(players, [*players[1:], players[0]], strict=True)
+        return [
+            Game(
+                (a.enters, b.enters),
+                (a.generation, b.generation),
+                tuple(drawn(a.enters, b.enters, self.frames[a.enters]).choices((0.0, 1.0), k=2)),
+            )
+            for a, b in pairs
+        ]
+
+
+class Fleet:
+    """Learners that answer at once, and what was sent to them and recorded about them."""
+
+    def __init__(self, learners):
+        self.learners, self.answers, self.log = learners, [], []
+        self.journal = []
+
+    def send(self, pack, message):
+        self.log.append((pack, message))
+        learner = self.learners[pack]
+        match message:
+            case SlotChange(slot, _, None):
+                learner.holders.pop(slot, None)
+            case SlotChange(slot):
+                learner.holders[slot] = message
+            case TrainUntil(member, frames):
+                learner.limits[member] = frames
+            case ExportMember(donor):
+                self.answers.append(lambda run: run.comparisons.dispatch.exported(donor))
+            case Edit(member, generation, donor=donor, values=values):
+                for slot, held in learner.holders.items():
+                    if held.enters == member:
+                        learner.holders[slot] = SlotChange(slot, None, member, generation, values)
+                proof = Applied(
+                    member, donor, generation, float(generation), {}, {}, {}, donor_unchanged=True
+                )
+                self.answers.append(lambda run: run.comparisons.note_applied(proof))
+
+    def set_matchup(self, pack, row_UES):
+        self.log.append((pack, row_UES.tolist()))
+        return 0
+
+    # -- the recorder -----------------------------------------------------------------------------------------
+
+    def decided(self, report, decisions):
+        self.log.append((report, decisions))
+        self.journal.append(
+            {"event": "round", "report": report, "decisions": [decision_to_dict(d) for d in decisions]}
+        )
+
+    def slot_held(self, pack, change):
+        place = {"pack": pack, "slot": change.slot, "leaves": change.leaves, "enters": change.enters}
+        self.journal.append({"event": "slot", **place})
+
+    slot_changed = slot_held
+
+    def applied(self, proof, values, _waited):
+        self.log.append((proof, values))
+
+    def matchup(self, *_):
+        pass
+
+    note = matchup
+
+
+class Run:
+    """One run of a config. seats, tasks: of its environment."""
+
+    def __init__(self, config: Config, *, seats=1, tasks=(), broken=0.02, state=None):
+        """state: of the run that this one resumes."""
+        self.config, self.now = config, 0.0
+        self._again = {"seats": seats, "tasks": tasks, "broken": broken}
+        plan = make_plan(config, Machine(4, 0), seats)
+        resolved = SimpleNamespace(config=config, plan=plan, spec=SimpleNamespace(seats=seats))
+        self.controller = build_controller(config, TABLE, config.seed)
+        self.population = Population(
+            self.controller.initial(config.num_policies),
+            config.pbt.objective_episodes,
+            4,
+            judged_by=config.matchup.objective,
+            ratings=Ratings(config.num_policies, config.matchup.elo_k) if seats > 1 else None,
+            tasks=tasks,
+            task_cap=50.0 if tasks else None,
+            min_rounds=config.pbt.min_episodes,
+        )
+        self.fleet = Fleet([Learner(len(tasks) or 1, seats, broken) for _ in plan.packs])
+        self.throughput = Throughput(lambda: self.now)
+        self.comparisons = Comparisons(resolved, self.population, self.controller, self.fleet, lambda: False)
+        self.same_plan = None if state is None else self._restore(state)
+        self.initial = [dict(m.initial) for m in self.population.members]
+        for pack, change in self.comparisons.first_slots():
+            self.fleet.send(pack, change)
+        self.matchups = [rows.tolist() for rows in self.comparisons.first_matchups()]
+        self.comparisons.begin(self.fleet)
+        if state is None:
+            self.comparisons.observe()
+            self._answer()
+        else:
+            self.comparisons.go_on()
+
+    def _restore(self, state):
+        parts = (self.controller, self.population, self.comparisons, self.throughput)
+        same_plan = restore_run_state(state, *parts)
+        for pack, learner in enumerate(self.fleet.learners):
+            learner.frames = {m: self.population.members[m].frames for m in self._members(pack)}
+        return same_plan
+
+    def _members(self, pack):
+        return self.comparisons.slots.packs[pack].members
+
+    def _answer(self):
+        while self.fleet.answers:
+            self.fleet.answers.pop(0)(self)
+
+    def report(self):
+        """Let every learner report once."""
+        for pack, learner in enumerate(self.fleet.learners):
+            self.now += 1.0
+            told = learner.report()
+            self.population.take(str(pack), told)
+            self.throughput.note(self.population.frames, {})
+            self.comparisons.note_report(pack)
+            self._answer()
+
+    @property
+    def over(self):
+        least = self.population.least_frames >= self.config.train_for_frames and not self.config.searches
+        return least or self.population.all_stopped or self.comparisons.stuck
+
+    def state(self):
+        """The state as it lies in a file."""
+        parts = (self.controller, self.population, self.comparisons, self.throughput)
+        return json.loads(json.dumps(run_state(*parts), allow_nan=False))
+
+    def resumed(self, state=None, config=None):
+        """A run that goes on from a state, by default from this one's."""
+        return Run(config or self.config, **self._again, state=self.state() if state is None else state)
+
+    def take_log(self):
+        """What happened since the last call: messages, decisions, matchups, and everything that a display shows."""
+        log, self.fleet.log = self.fleet.log, []
+        return json.dumps([as_json_types(log), as_json_types(self.population.views())], default=as_json_types)
+
+    def events(self):
+        """The journal, all at one second per event."""
+        first = [
+            {
+                "event": "start",
+                "config": to_json(self.config),
+                "seed": self.config.seed,
+                "versions": {},
+                "git": None,
+            }
+            | {"spec": {"shaping": {}, "frame_skip": 4}},
+            {"event": "initial", "values": self.initial},
+        ]
+        return stamped([*first, *self.fleet.journal])
+
+
+def stamped(events, begin=0.0):
+    """Events as lines of a journal hold them, a second apart."""
+    return [
+        as_json_types({"time": begin + i, "frames": e["report"].frames if "report" in e else 0, **e})
+        for i, e in enumerate(events)
+    ]

@@ -1,0 +1,60 @@
+"""Rates and times of a run that may be resumed, without keeping all of its reports."""
+
+from pbt_rl.run.comparisons import REPLACEMENT_TIMES, ReplacementTimes
+from pbt_rl.run.throughput import HISTORY_REPORTS, Spent, Throughput
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+def running(frames_per_second, seconds, clock, throughput, begin=0):
+    frames = begin
+    for _ in range(seconds):
+        clock.now += 1.0
+        frames += frames_per_second
+        throughput.note(frames, {"learning": 0.5})
+    return frames
+
+
+def test_rates_after_a_resume_are_those_since_then():
+    clock = Clock()
+    throughput = Throughput(clock)
+    assert throughput.training_seconds == 0
+    frames = running(100, 40, clock, throughput)
+    assert (throughput.rate(), throughput.steady_rate()) == (100.0, 100.0)
+    assert throughput.spent == Spent(40.0, 39.0, frames)
+    other = Clock()
+    other.now = 1e6
+    resumed = Throughput(other)
+    other.now += 30.0
+    resumed.resume(throughput.spent)
+    other.now += 5.0
+    resumed.note(frames, {})
+    assert (resumed.seconds, resumed.training_seconds, resumed.rate()) == (45.0, 39.0, 0.0)
+    running(10, 20, other, resumed, frames)
+    assert (resumed.seconds, resumed.training_seconds) == (65.0, 58.0)
+    assert (resumed.rate(), resumed.steady_rate()) == (10.0, 10.0)
+
+
+def test_a_long_run_keeps_few_reports_and_its_rates():
+    clock = Clock()
+    throughput = Throughput(clock)
+    frames = running(100, 3 * HISTORY_REPORTS, clock, throughput)
+    running(300, 30, clock, throughput, frames)
+    assert len(throughput._history) <= HISTORY_REPORTS
+    assert throughput.rate() == 300.0
+    assert 100 < throughput.steady_rate() < 101
+
+
+def test_the_times_of_replacements_are_the_newest_and_the_slowest():
+    times = ReplacementTimes()
+    assert times.milliseconds == []
+    for milliseconds in (5.0, 90.0, *[7.0] * REPLACEMENT_TIMES):
+        times.note(milliseconds)
+    assert times.milliseconds == [*[7.0] * REPLACEMENT_TIMES, 90.0]
+    times.note(99.0)
+    assert times.milliseconds == [*[7.0] * (REPLACEMENT_TIMES - 1), 99.0]
