@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from .base import ShapingSource, StepArrays
 
-
 _ACCOUNTS = ("raw_R", "shaped_R", "length_R", "shaping_version_R")
 
 

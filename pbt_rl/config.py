@@ -149,7 +149,9 @@ class Config:
     """Restart an actor that has work and answers nothing for this long."""
     max_actor_restarts: int = option(20, at_least=0, may_change=True)
     """End the run with an error after this many restarts of actors."""
-    save_every_seconds: float = option(120.0, at_least=0, zero="only at the end", common=True, may_change=True)
+    save_every_seconds: float = option(
+        120.0, at_least=0, zero="only at the end", common=True, may_change=True
+    )
     """Save the whole run this often, under checkpoints/. `pbt-rl resume RUN` continues from the last checkpoint. A run is
     saved at its end in any case."""
     save_every_frames: int = option(0, at_least=0, zero="never", common=True, may_change=True)

@@ -47,7 +47,9 @@ class Continuation:
 
     def restore(self, saved: Mapping[str, Any]) -> bool:
         """Continue from what `save` returned, as far as this pack is like that one; return whether units rest."""
-        if [slot["holder"] for slot in saved["slots"]] != [self._holder(p) for p in range(self._pack.num_policies)]:
+        if [slot["holder"] for slot in saved["slots"]] != [
+            self._holder(p) for p in range(self._pack.num_policies)
+        ]:
             return False
         for name, generator in self._generators():
             state = _decoded(saved["generators"][name])
@@ -90,7 +92,9 @@ class Continuation:
         state.updates[slot], state.weights_epoch[slot] = saved["updates"], saved["weights_epoch"]
         holder = state.holders[slot]
         if holder is not None:
-            state.holders[slot] = SlotHolder(holder.member, {int(v): int(g) for v, g in saved["generation_of"]})
+            state.holders[slot] = SlotHolder(
+                holder.member, {int(v): int(g) for v, g in saved["generation_of"]}
+            )
             self._shaping.write(slot, saved["shaping_version"], self._shaping.read(slot)[1])
 
 

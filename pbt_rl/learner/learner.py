@@ -311,7 +311,9 @@ class Learner:
             case ForgetMember(member, generation):
                 members.forget(member, generation)
             case BeginSnapshot(number):
-                continued = self._continuation.save(units=self._setup.config.mode == "serial" and self.between_batches)
+                continued = self._continuation.save(
+                    units=self._setup.config.mode == "serial" and self.between_batches
+                )
                 self._send(SnapshotBegun(number, members.begin_snapshot(), continued))
             case StageMember(entry):
                 self._send(MemberStaged(entry, members.stage(entry)))

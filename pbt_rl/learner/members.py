@@ -12,8 +12,8 @@ policy's state meanwhile. Snapshots are never written to: taking one is taking a
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np

@@ -61,13 +61,10 @@ class Memory:
         self.learners: list[LearnerSetup] = []
         packs = resolved.plan.packs
         self.layout, self.names = _member_layout(resolved, start.values[0])
-        self._exchange_fd = self._own(
-            anonymous_memory(SnapshotMemory.size(self.layout, 1), "exchange")
-        )
+        self._exchange_fd = self._own(anonymous_memory(SnapshotMemory.size(self.layout, 1), "exchange"))
         self.staging: list[SnapshotMemory] = []
         self._packs = [
-            self._pack_memory(number, matchups[number] if matchups else None)
-            for number in range(len(packs))
+            self._pack_memory(number, matchups[number] if matchups else None) for number in range(len(packs))
         ]
         config = resolved.config
         seeds = np.random.SeedSequence([config.seed, start.resumes] if start.resumes else config.seed)
@@ -169,9 +166,7 @@ class Memory:
             continued=start.learners[number] if start.learners else None,
         )
 
-    def _start_memory(
-        self, load: Sequence[Load]
-    ) -> tuple[int, tuple[SnapshotHeader, ...]]:
+    def _start_memory(self, load: Sequence[Load]) -> tuple[int, tuple[SnapshotHeader, ...]]:
         """Lay members out for their learner; returns (descriptor or -1 without any, header of each entry)."""
         if not load:
             return -1, ()

@@ -38,11 +38,9 @@ class ResolvedRun:
         build_net(spec, config.model)  # a model that cannot be used shows here
         return cls(config, options, spec, plan, value_table(config, spec.shaping))
 
-    def controller(self, state: Any = None) -> Controller:
-        """Build the controller of this run, unused, or from the `run_state` of one that is continued."""
-        if state is None:
-            return build_controller(self.config, self.table, self.config.seed)
-        return resumed_controller(self.config, self.table, self.config.seed, controller_state(state))
+    def controller(self) -> Controller:
+        """Build the controller of this run, unused."""
+        return build_controller(self.config, self.table, self.config.seed)
 
 
 def value_table(config: Config, shaping: Mapping[str, float]) -> dict[str, HyperSpec]:

@@ -46,9 +46,7 @@ class Continued:
     def start(self, population: Population, slots: Slots, plan: Plan, *, same_plan: bool) -> Start:
         """Return where the processes begin, once the state of the run was restored."""
         saved = self.checkpoint
-        sources: list[tuple[int, Load]] = [
-            (m.member, partial(saved.load, m.member)) for m in saved.members()
-        ]
+        sources: list[tuple[int, Load]] = [(m.member, partial(saved.load, m.member)) for m in saved.members()]
         sources += [
             (m.member, partial(saved.load_remembered, m.member, m.generation)) for m in saved.remembered()
         ]

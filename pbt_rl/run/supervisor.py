@@ -26,7 +26,6 @@ from __future__ import annotations
 import signal
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from types import FrameType
 from typing import Any, assert_never
@@ -112,9 +111,7 @@ def _warn(*texts: str) -> None:
 class Supervisor:
     """One run. continued: an existing one goes on."""
 
-    def __init__(
-        self, resolved: ResolvedRun, claim: ClaimedRun, continued: Continued | None = None
-    ) -> None:
+    def __init__(self, resolved: ResolvedRun, claim: ClaimedRun, continued: Continued | None = None) -> None:
         self._resolved, self._config, self._continued = resolved, resolved.config, continued
         self._claim, folder = claim, claim.folder
         state = None if continued is None else continued.state["run"]
@@ -221,9 +218,7 @@ class Supervisor:
     def _start(self) -> Start:
         """Return where the processes begin."""
         if self._continued is None:
-            return Start.fresh(
-                self._resolved.plan, [member.values for member in self._population.members]
-            )
+            return Start.fresh(self._resolved.plan, [member.values for member in self._population.members])
         return self._continued.start(
             self._population, self._comparisons.slots, self._resolved.plan, same_plan=self._same_plan
         )

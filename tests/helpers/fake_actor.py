@@ -174,7 +174,8 @@ class Stand:
             actor.version_of = lambda row: self.shaping.read(row // ENVS)[0]
         layout = layout_of({name: x.numpy() for name, x in bench.pack.export_member(0).items()})
         self.exchange, self.staging = (
-            SnapshotMemory(anonymous_memory(SnapshotMemory.size(layout, n), "members"), layout, n) for n in (1, 2)
+            SnapshotMemory(anonymous_memory(SnapshotMemory.size(layout, n), "members"), layout, n)
+            for n in (1, 2)
         )
         values = [VALUES | {"shaping.bait": 0.5}] * len(bench.members)
         members = PackMembers(

@@ -107,10 +107,15 @@ def test_a_pack_goes_on_from_its_snapshots_in_other_slots(stand):
             header = snapshot.header
             generation = header.generation if header.remembered else None
             assert same(again.trainer.members.snapshot(header.member, generation).arrays, snapshot.arrays)
-        assert torch.equal(bench.pack.weights.serving[1], bench.pack.state["param"][1, : bench.pack.weights.layout.body_size])
+        assert torch.equal(
+            bench.pack.weights.serving[1], bench.pack.state["param"][1, : bench.pack.weights.layout.body_size]
+        )
         steps, learned = bench.shared.sampling.steps, bench.shared.learning
         theirs = stand.bench.shared
         assert steps.tolist()[:3] == theirs.sampling.steps.tolist()[:3]
-        assert (learned.steps[:3], learned.updates[:3]) == (theirs.learning.steps[:3], theirs.learning.updates[:3])
+        assert (learned.steps[:3], learned.updates[:3]) == (
+            theirs.learning.steps[:3],
+            theirs.learning.updates[:3],
+        )
         again.learn()
         assert not same(arrays(again, 9), kept[2].arrays), "it learns on"

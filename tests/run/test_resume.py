@@ -1,18 +1,13 @@
 """A run that is continued: serial runs as if they had not stopped, others from their last checkpoint."""
 
-import json
 import signal
 
 import pytest
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from pbt_rl.cli.train import parse_train
-from pbt_rl.errors import ConfigError
 from pbt_rl.record.checkpoints import Checkpoints
 from pbt_rl.record.journal import read_journal
-from pbt_rl.run.audit import audit
 from pbt_rl.run.supervisor import train
-from tests.helpers import runs as helper
 
 SHARED = ("time", "milliseconds", "decision_to_applied_milliseconds")
 SERIAL = {
@@ -28,14 +23,20 @@ SERIAL = {
 }
 TURNS = {"slots": 2, "slot-frames": 300}
 MEMORY = {"env": "toy/memory", "model.core": "gru", "learner.returns": "vtrace"}
-OBSERVED = {"learner.normalize-observations": True, "learner.packing": "vmap", "learner.lr-schedule": "linear"}
+OBSERVED = {
+    "learner.normalize-observations": True,
+    "learner.packing": "vmap",
+    "learner.lr-schedule": "linear",
+}
 BACKTRACK = {"pbt.exploit": "backtrack", "num-policies": 5, "slots": 2, "slot-frames": 300}
 
 
 def run(out, name, frames, **more):
     """Train until every member has these frames; returns the folder."""
     options = SERIAL | {"out": out, "name": name, "train-for-frames": 1800} | more
-    arguments = [f"--{option}" if value is True else f"--{option}={value}" for option, value in options.items()]
+    arguments = [
+        f"--{option}" if value is True else f"--{option}={value}" for option, value in options.items()
+    ]
     config, _ = parse_train([*arguments, "--no-figures"])
     if frames is None:
         assert train(config) == 0
