@@ -77,7 +77,11 @@ def test_plain_help_shows_the_usual_options_and_how_to_see_more(pbt_rl):
     assert not {name for name in names(out) if name.startswith(("--atari.", "--dmlab.", "--search."))}
     assert out.splitlines()[-1].strip().startswith("--help-all")
     assert "Members of the population. (1 or more; default: 4)" in out
-    assert "(1e-06 to 0.01; default: 0.00025)" in out
+    shown = options(out.partition("These are")[0])
+    assert (
+        "learning-rate FLOAT (0 to 1; tuned: prior and bounds 1e-06 to 0.01, log; default: 0.00025)" in shown
+    )
+    assert "gamma FLOAT (0 to 1; if tuned: prior and bounds 0.8 to 0.9999, one-minus; default: 0.99)" in shown
 
 
 @pytest.mark.parametrize(
@@ -216,6 +220,8 @@ def test_show_prints_config_and_plan_and_starts_nothing(pbt_rl, tmp_path):
     assert config["env"] == "toy/shaped"
     assert config["actors"] == 3
     assert "learner 0 on cpu: members 0, 1, 2, 3; 3 actors x 2 units" in out[end:]
+    assert re.search(r"\nlearning_rate +0\.002 +1e-06:0\.01:log +1e-06\.\.0\.01 +0\.\.1\n", out[end:])
+    assert "not tuned: gamma 0.99, gae_lambda 0.95" in out[end:]
     assert list(tmp_path.iterdir()) == []
 
 
@@ -233,7 +239,7 @@ MISTAKES = {
     ),
     "a hyper out of bounds": (
         ["--hypers.learning-rate", "3"],
-        "--hypers.learning-rate 3.0 cannot be used: give 1e-06 to 0.01",
+        "--hypers.learning-rate 3.0 cannot be used: give 0 to 1",
     ),
     "no such algorithm": (["--algo", "dqn"], "--algo dqn cannot be used: give appo, a3c or module:OBJECT"),
     "an algorithm that is nowhere": (

@@ -1,0 +1,1 @@
+"""What users give besides single options: tables of start values."""
