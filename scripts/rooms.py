@@ -56,6 +56,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
             "run",
         }
     ),
+    "__main__": frozenset({"cli"}),
     # `pbt_rl/__init__.py`, the names for users.
     "api": frozenset(
         {"config", "envs", "errors", "given", "options", "play", "recipes", "record", "run", "tune"}

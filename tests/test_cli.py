@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import re
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from pbt_rl import __version__
 from pbt_rl.cli import EXIT_USER_ERROR, main
 from pbt_rl.cli.help import field_docs
 from pbt_rl.cli.train import parse_train
@@ -227,8 +229,10 @@ def test_show_prints_config_and_plan_and_starts_nothing(pbt_rl, tmp_path):
 
 MISTAKES = {
     "no environment": ([], "--env is missing"),
-    "no family": (["--env", "CartPole-v1"], "family/name"),
-    "unknown family": (["--env", "gyn/CartPole-v1"], "Did you mean gym/CartPole-v1"),
+    "no family": (["--env", "CartPole-v1"], "write gym/CartPole-v1. "),
+    "nothing like it": (["--env", "nothing"], "write atari/NAME, dmlab2d/NAME"),
+    "unknown family": (["--env", "gyn/CartPole-v1"], "did you mean gym/CartPole-v1?"),
+    "a module from a parent": (["--env", ".x:y"], ".x:y cannot be found: write module:factory"),
     "unknown gym": (["--env", "gym/CartPoel-v1"], "gym/CartPole-v1"),
     "unknown game": (["--env", "atari/pongg"], "atari/pong"),
     "unknown toy": (["--env", "toy/identiti"], "toy/identity"),
@@ -286,27 +290,29 @@ def test_a_mistake_gets_one_clear_line(pbt_rl, tmp_path, mistake):
     assert sorted(tmp_path.rglob("*")) == before
 
 
-@pytest.mark.parametrize(
-    ("arguments", "answer"),
-    [
-        (["--num-policies", "four"], "four"),
-        (["--nun-policies", "4"], "--num-policies"),
-    ],
-)
-def test_what_is_no_option_is_explained(pbt_rl, tmp_path, arguments, answer):
-    code, out, err = pbt_rl("train", "--env", "toy/identity", *arguments)
-    assert (code, out) == (EXIT_USER_ERROR, "")
-    assert answer in err
-    assert "Traceback" not in err
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_commands(pbt_rl):
     assert pbt_rl("--help")[0] == 0
     assert pbt_rl()[0] == EXIT_USER_ERROR
     code, _, err = pbt_rl("trian")
     assert code == EXIT_USER_ERROR
-    assert "'trian' is no command: use train, eval, audit, report, envs" in err
+    assert "'trian' is no command: did you mean train? The commands are train, eval, audit, report" in err
+    assert "'zzz' is no command: use train, eval" in pbt_rl("zzz")[2]
+
+
+def test_version_and_help(pbt_rl, tmp_path):
+    assert pbt_rl("--version") == (0, f"pbt-rl {__version__}\n", "")
+    code, out, _ = pbt_rl("envs", "--help")
+    assert code == 0
+    assert "pbt-rl envs check ENV" in out
+    ran = subprocess.run(
+        [sys.executable, "-m", "pbt_rl", "--version"],
+        check=True,
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    assert ran.stdout == f"pbt-rl {__version__}\n"
 
 
 def test_envs_lists_what_is_here_without_torch(tmp_path):

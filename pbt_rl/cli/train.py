@@ -10,6 +10,7 @@ from typing import Any
 from pbt_rl.cli.help import print_help
 from pbt_rl.cli.parse import parse, value_of, values_of
 from pbt_rl.cli.renamed import refuse_renamed
+from pbt_rl.cli.words import understood
 from pbt_rl.config import Config
 from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.errors import ConfigError
@@ -58,6 +59,7 @@ def parse_train(arguments: list[str]) -> tuple[Config, bool]:
     if HELP & set(arguments):
         print_help(_help_defaults(arguments), PROG, arguments)
         raise SystemExit(0)
+    arguments = understood(TrainCommand, arguments, PROG)
     default = _defaults(arguments)
     if default is None:
         raise ConfigError(

@@ -1,1 +1,1 @@
-"""What users give besides single options: tables of start values."""
+"""What users write besides single options, and the names and numbers of others."""
