@@ -117,7 +117,7 @@ def find_factory(env_id: str) -> Callable[..., object]:
 
 
 def _import(env_id: str, module_name: str) -> Any:
-    if module_name.endswith(".py") or "/" in module_name or not module_name:
+    if module_name.endswith(".py") or "/" in module_name or module_name[:1] in ("", "."):
         dotted = module_name.removesuffix(".py").strip("./").replace("/", ".") or "module"
         raise EnvSetupError(f"{env_id} cannot be found: write module:factory, such as {dotted}:make_env")
     try:

@@ -41,6 +41,7 @@ from .spaces import (
     leaves_of,
     read_leaf,
 )
+from .suggest import atari_game
 from .time_limit import making, time_limit
 
 MakeEnv = Callable[[], gymnasium.Env[Any, Any]]
@@ -275,7 +276,8 @@ def maker(gym_id: str, keywords: Mapping[str, Any] = MappingProxyType({})) -> Ma
 
 def _cannot_make(gym_id: str, error: Exception) -> str:
     close = [] if gym_id in gymnasium.registry else difflib.get_close_matches(gym_id, names())
-    hint = f" Did you mean {', '.join('gym/' + name for name in close)}?" if close else ""
+    close = [f"gym/{name}" for name in close] or [game for game in [atari_game(gym_id)] if game]
+    hint = f" Did you mean {', '.join(close)}?" if close else ""
     reason = str(error).rstrip(".?")
     return f"gym/{gym_id} cannot be made: {reason}.{hint} `pbt-rl envs` lists what is installed"
 

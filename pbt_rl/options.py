@@ -4,6 +4,7 @@ An option is a field of a frozen dataclass. Its metadata may hold
 
     at_least, above, at_most, below   bounds of a number, or of each number of a tuple
     distinct                          the numbers of a tuple differ
+    off                               name of the upper bound if it stands for "no limit" ("off")
     zero                              meaning of 0 if it stands outside the usual meaning ("planned", "no limit")
     choices                           function that returns the allowed names
     custom                            form of a name of the user's own, allowed besides the choices ("module:factory")
@@ -37,6 +38,7 @@ def option(
     below: float | None = None,
     distinct: bool = False,
     zero: str = "",
+    off: str = "",
     choices: Callable[[], tuple[str, ...]] | None = None,
     custom: str = "",
     test: Callable[[Any], bool] | None = None,
@@ -54,6 +56,7 @@ def option(
         "below": below,
         "distinct": distinct or None,
         "zero": zero or None,
+        "off": off or None,
         "choices": choices,
         "custom": custom or None,
         "test": test,
@@ -149,7 +152,7 @@ def _range(metadata: Mapping[str, Any]) -> str:
     bounds = {name: f"{metadata[name]:g}" for name in _BOUNDS if name in metadata}
     match bounds:
         case {"at_least": low, "at_most": high}:
-            return f"{low} to {high}"
+            return f"{low} to {high}{' (off)' if 'off' in metadata else ''}"
         case {"at_least": low, **others} if not others:
             return f"{low} ({metadata['zero']}) or more" if "zero" in metadata else f"{low} or more"
     words = {"at_least": "at least", "above": "above", "at_most": "at most", "below": "below"}

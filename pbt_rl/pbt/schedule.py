@@ -67,8 +67,8 @@ def build_schedule(
     """Return the controller that follows a recorded run. Nothing in it is random.
 
     events: of the run's journal. run: its name, for messages. member: see `recorded_steps`. hold_final: hold the last
-    values from the start. Values that the recorded run did not have keep their defaults; all are held within the
-    bounds of the table. Raises ConfigError.
+    values from the start. Values that the recorded run did not have keep their defaults; all are held to what
+    is legal. Raises ConfigError.
     """
     steps = recorded_steps(events, member)
     if hold_final:
@@ -83,7 +83,7 @@ def build_schedule(
     rest = {name: spec.default for name, spec in table.items()}
     return Schedule(
         [
-            (frames, rest | {name: table[name].clamp(value) for name, value in values.items()})
+            (frames, rest | {name: table[name].clamp_legal(value) for name, value in values.items()})
             for frames, values in steps
         ]
     )

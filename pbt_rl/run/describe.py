@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pbt_rl.pbt.hypers import OFF, HyperSpec, Values
 from pbt_rl.run.resolved import ResolvedRun
 
 TURN_ROLLOUTS = 20
@@ -29,6 +30,39 @@ def describe_plan(resolved: ResolvedRun) -> list[str]:
             f"({pack.envs_per_policy} per policy); batch {steps} steps per policy; {pack.threads} thread(s)"
         )
     return [*lines, *_notes(resolved)]
+
+
+def describe_values(resolved: ResolvedRun, first: Values) -> list[str]:
+    """Return a table of the values that the controller tunes, and a line of those that it does not.
+
+    first: the values of member 0 at the start.
+    """
+    config, table = resolved.config, resolved.tuned_table()
+    changes = config.searches or (config.pbt.enabled and config.controller != "schedule")
+    tuned = [spec for spec in table.values() if spec.tuned and changes]
+    rest = ", ".join(f"{name} {first[name]:g}" for name, spec in table.items() if spec not in tuned)
+    lines = [f"not tuned: {rest}"] if rest else []
+    if not tuned:
+        return lines
+    heads = ("tuned", "member 0", "prior", "mutation bounds", "legal")
+    rows = [heads, *(_row(spec, first[spec.name]) for spec in tuned)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    shown = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    ]
+    if config.pbt.explore == "perturb" and not config.searches:
+        drawn = ", ".join(spec.name for spec in tuned if spec.drawn) or "none here"
+        shown.append(
+            "note: with --pbt.explore perturb the other members start around member 0, but for values with a range of "
+            f"your own (--pbt.tune NAME=LOW:HIGH, --pbt.prior), which are drawn from the prior: {drawn}"
+        )
+    return shown + lines
+
+
+def _row(spec: HyperSpec, first: float) -> tuple[str, ...]:
+    low, high = spec.limits
+    legal = f"{low:g}..{'off' if high == OFF else f'{high:g}'}"
+    return spec.name, f"{first:g}", str(spec.start), f"{spec.low:g}..{spec.high:g}", legal
 
 
 def _notes(resolved: ResolvedRun) -> list[str]:

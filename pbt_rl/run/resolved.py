@@ -13,6 +13,7 @@ from pbt_rl.errors import ConfigError, environment_code
 from pbt_rl.learner.build import build_net
 from pbt_rl.pbt.decisions import Controller
 from pbt_rl.pbt.hypers import HyperSpec, hyper_table, shaping_table
+from pbt_rl.pbt.tuning import chosen
 from pbt_rl.plan import Machine, Plan, make_plan
 from pbt_rl.run.controllers import build_controller
 
@@ -38,6 +39,10 @@ class ResolvedRun:
         build_net(spec, config.model)  # a model that cannot be used shows here
         return cls(config, options, spec, plan, value_table(config, spec.shaping))
 
+    def tuned_table(self) -> dict[str, HyperSpec]:
+        """Return the table with the user's choice of tuned values, bounds and priors. Raises ConfigError."""
+        return chosen(self.table, self.config.pbt.tune, self.config.pbt.prior)
+
     def controller(self) -> Controller:
         """Build the controller of this run, unused."""
         return build_controller(self.config, self.table, self.config.seed)
@@ -48,7 +53,11 @@ def value_table(config: Config, shaping: Mapping[str, float]) -> dict[str, Hyper
     table = hyper_table(config.hypers) | shaping_table(shaping)
     rollout, unroll = float(config.learner.rollout), table["unroll"]
     table["unroll"] = dataclasses.replace(
-        unroll, low=min(unroll.low, rollout), high=rollout, default=min(unroll.default, rollout)
+        unroll,
+        low=min(unroll.low, rollout),
+        high=rollout,
+        default=min(unroll.default, rollout),
+        legal=(unroll.limits[0], rollout),
     )
     return table
 
