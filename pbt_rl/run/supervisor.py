@@ -165,7 +165,7 @@ class Supervisor:
             self._save_at_end(fleet)
         except (RunFailed, EnvSetupError) as error:
             failure = error
-            if fleet is not None and self._can_save:
+            if fleet is not None and self._all_serve and isinstance(error, RunFailed):
                 self._save_at_end(fleet)
         finally:
             self._checkpoints.close()
@@ -234,8 +234,8 @@ class Supervisor:
         }
 
     @property
-    def _can_save(self) -> bool:
-        """All learners live and serve."""
+    def _all_serve(self) -> bool:
+        """All learners are there."""
         return self._learners_ready == len(self._resolved.plan.packs)
 
     # -- events -----------------------------------------------------------------------------------------------
@@ -243,6 +243,7 @@ class Supervisor:
     def _handle(self, fleet: Fleet, event: Event) -> None:
         match event:
             case LearnerDied(_, text):
+                self._learners_ready -= 1
                 raise RunFailed(text)
             case ActorFailed():
                 self._restarts.replace(fleet, event)
@@ -272,7 +273,7 @@ class Supervisor:
                 self._checkpoints.note_staged(fleet, pack, message)
             case LearnerReady():
                 self._learners_ready += 1
-                if self._can_save:
+                if self._all_serve:
                     self._begin_to_train()
             case _:
                 assert_never(message)

@@ -11,6 +11,7 @@ from pbt_rl.plan import Machine
 from pbt_rl.run import fleet as module
 from pbt_rl.run.fleet import ActorFailed, LearnerDied, ProcessFleet, Received
 from pbt_rl.run.resolved import ResolvedRun
+from pbt_rl.run.start import Start
 from pbt_rl.wire import process
 from pbt_rl.wire.mailbox import ACTIONS, HEARTBEAT_NS, OBSERVATIONS
 from pbt_rl.wire.messages import ExportMember, LearnerReady, MemberExported
@@ -61,7 +62,8 @@ def start(tmp_path, monkeypatch):
     def make(env="toy/identity", *options):
         config, _ = parse_train([f"--env={env}", "--num-policies=2", "--actors=2", "--devices=cpu", *options])
         resolved = ResolvedRun.resolve(config, Machine(2, 0))
-        fleets.append(ProcessFleet(resolved, resolved.controller().initial(2)))
+        start = Start.fresh(resolved.plan, resolved.controller().initial(2))
+        fleets.append(ProcessFleet(resolved, start))
         return fleets[-1]
 
     yield make
