@@ -28,8 +28,8 @@ class EventFile:
 
     def __init__(self, folder: Path, positions: Mapping[str, int] | None = None, last_step: int = -1) -> None:
         """positions: name and bytes of the folder's file at the checkpoint that the run goes on from. The file is cut
-        there and continued, or begun anew if it is gone; other event files of the folder, which came later, are removed.
-        last_step: of the scalars at the checkpoint.
+        there and continued, or begun anew if it is gone. Other event files of the folder, which came later, are
+        removed. last_step: of the scalars at the checkpoint.
 
         Raises OSError.
         """
