@@ -144,9 +144,11 @@ class Config:
     """Let each unit play random actions first, each for another number of steps below this, so that units do not run in
     phase. If all episodes have the same length, give that length."""
     actor_timeout_seconds: float = option(60.0, above=0)
-    """Restart an actor that has work and answers nothing for this long."""
+    """Restart an actor that has work and gets nowhere for this long: no environment made, reset or stepped. (A native
+    vector steps all of its environments in one call.)"""
     max_actor_restarts: int = option(20, at_least=0)
-    """End the run with an error after this many restarts of actors."""
+    """End the run with an error after more restarts of actors than this within ten minutes, or of one actor in a row
+    before it got anywhere."""
     save_every_frames: int = option(0, at_least=0, zero="never", common=True)
     """Save the weights of the best member whenever every member has trained on this many more frames, under
     checkpoints/at_FRAMES (they are always saved at the end). `pbt-rl eval RUN --against RUN@FRAMES` plays against
