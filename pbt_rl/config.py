@@ -146,9 +146,11 @@ class Config:
     """Let each unit play random actions first, each for another number of steps below this, so that units do not run in
     phase. If all episodes have the same length, give that length."""
     actor_timeout_seconds: float = option(60.0, above=0, may_change=True)
-    """Restart an actor that has work and answers nothing for this long."""
+    """Restart an actor that has work and gets nowhere for this long: no environment made, reset or stepped. (A native
+    vector steps all of its environments in one call.)"""
     max_actor_restarts: int = option(20, at_least=0, may_change=True)
-    """End the run with an error after this many restarts of actors."""
+    """End the run with an error after more restarts of actors than this within ten minutes, or of one actor in a row
+    before it got anywhere."""
     save_every_seconds: float = option(
         120.0, at_least=0, zero="only at the end", common=True, may_change=True
     )

@@ -69,11 +69,18 @@ def _check(arguments: list[str]) -> int:
     command = parse(CheckCommand, "pbt-rl envs check", arguments)
     from pbt_rl.envs.check import check
     from pbt_rl.envs.dmlab.options import DmlabOptions
+    from pbt_rl.envs.first_trial import tried
     from pbt_rl.envs.registry import EnvOptions, keywords
 
     options = EnvOptions(dmlab=DmlabOptions(background_resets=False), keywords=keywords(command.env_option))
     with environment_code(command.env):
-        report = check(command.env, options, command.steps, command.seed, command.timeout_seconds)
+        report = tried(
+            command.env,
+            lambda: check(command.env, options, command.steps, command.seed, command.timeout_seconds),
+            None,
+            captured=False,
+            when="while it was checked",
+        )
     print("\n".join(report.lines()))
     return EXIT_FAILED if report.mistakes else 0
 

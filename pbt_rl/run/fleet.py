@@ -16,13 +16,15 @@ from typing import Any, Never, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from pbt_rl.envs.base import EnvSetupError
+from pbt_rl.envs.traces import environment_traceback
+from pbt_rl.errors import RunFailed, environment_code
 from pbt_rl.learner.learner import Learner
 from pbt_rl.record.net_names import NetNames
 from pbt_rl.run.memory import Matchups, Memory
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.start import Start
 from pbt_rl.wire.actor import Actor
-from pbt_rl.wire.mailbox import HEARTBEAT_NS
 from pbt_rl.wire.messages import FromLearner, LearnerReady, StopLearner, ToLearner
 from pbt_rl.wire.process import Child
 from pbt_rl.wire.snapshot import SnapshotMemory
@@ -130,7 +132,7 @@ class ProcessFleet:
     def _start_actor(self, index: int) -> ActorChild:
         record = self._memory.actors[index]
         for box in record.boxes:
-            box.header[HEARTBEAT_NS] = time.monotonic_ns()
+            box.begin_life()
         return Child("pbt_rl.wire.actor", f"actor {index}", record.setup, record.setup.fds)
 
     def events(self, patience_seconds: float) -> Iterator[Event]:
@@ -164,10 +166,11 @@ class ProcessFleet:
 
     def _hung_actors(self) -> Iterator[ActorFailed]:
         for index, record in enumerate(self._memory.actors):
-            # The oldest of its units may wait for the others, but all of them are never this old at once.
-            seconds = [box.seconds_with_actor() for box in record.boxes]
-            if min(seconds) > self._timeout or max(seconds) > self._timeout * len(seconds):
-                text = f"actor {index} took no step for {max(seconds):.0f} s"
+            # It serves its units in turn: while one of them shows signs of life, the others wait.
+            seconds = min([box.seconds_silent() for box in record.boxes])
+            has_work = not all(box.learner_has_turn for box in record.boxes)
+            if has_work and seconds > self._timeout:
+                text = f"actor {index} took no step for {seconds:.0f} s"
                 yield ActorFailed(index, text, hung=True)
 
     def send(self, pack: int, message: ToLearner) -> None:
@@ -233,17 +236,30 @@ class InlineFleet:
         self._ours, theirs = Pipe()
         self._learner = Learner(self._memory.learners[0], theirs)
         self._memory.started()
-        self._actors = [Actor(record.setup) for record in self._memory.actors]
+        self._env_id = resolved.config.env
+        with environment_code(self._env_id):
+            self._actors = [Actor(record.setup) for record in self._memory.actors]
 
     def events(self, patience_seconds: float) -> Iterator[Event]:
         """See Fleet. Takes turns until the learner sends a message."""
         deadline = time.monotonic() + patience_seconds
         while not self._ours.poll() and time.monotonic() < deadline:
             for actor in self._actors:
-                actor.turn()
+                self._advance(actor)
             self._learner.turn()
         while self._ours.poll():
             yield Received(0, self._ours.recv())
+
+    def _advance(self, actor: Actor) -> None:
+        try:
+            actor.turn()
+        except EnvSetupError:
+            raise
+        except (Exception, SystemExit) as error:
+            raise RunFailed(
+                f"{self._env_id} raised, and in serial mode it has no process that could be replaced (in the others "
+                f"an actor is restarted).\n{environment_traceback(error)}"
+            ) from error
 
     def send(self, pack: int, message: ToLearner) -> None:
         """See Fleet."""
@@ -251,7 +267,7 @@ class InlineFleet:
         self._ours.send(message)
 
     def restart_actor(self, actor: int) -> None:
-        """Fail: no event asks for it, since an environment that raises ends a serial run with its traceback."""
+        """Fail: no event asks for it, since an environment that raises ends a serial run."""
         raise AssertionError(actor)
 
     def environment_seconds(self) -> float:

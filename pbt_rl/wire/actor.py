@@ -75,8 +75,10 @@ UNCOUNTED_VERSION = -1
 class EpisodeSource:
     """Gives a unit, for every episode that begins on a row, the shaping and how far the training has come."""
 
-    def __init__(self, table: ShapingTable, envs_per_policy: int) -> None:
+    def __init__(self, table: ShapingTable, envs_per_policy: int, pulse: memoryview) -> None:
         self._table, self._envs = table, envs_per_policy
+        self.pulse = pulse
+        """See `envs/pulse.py`."""
         self.uncounted = False
         """Episodes that begin now are played at random."""
 
@@ -124,6 +126,7 @@ class UnitRunner:
         """Reset, then play at random for `warm_up_steps`; the step that results is `first`, as after a reset."""
         step, rng = self._box.step, np.random.default_rng(self._seed)
         self._source.uncounted = self._warm_up_steps > 0
+        self._box.header[HEARTBEAT_NS] = time.monotonic_ns()
         self._unit.reset(step)
         for _ in range(self._warm_up_steps):
             self._unit.step(random_actions(self._unit.spec, step, rng), step)
@@ -155,7 +158,8 @@ class Actor:
     def __init__(self, setup: ActorSetup) -> None:
         self._setup = setup
         table = ShapingTable.map(tuple(setup.spec.shaping), setup.policies, setup.shaping_fd)
-        sources = [EpisodeSource(table, setup.envs_per_policy) for _ in setup.seeds]
+        boxes = [Mailbox(setup.spec, setup.rows, fd) for fd in setup.mailbox_fds]
+        sources = [EpisodeSource(table, setup.envs_per_policy, box.pulse) for box in boxes]
         units = [
             make_unit(setup.spec.env_id, setup.rows, seed, setup.options, source)
             for seed, source in zip(setup.seeds, sources, strict=True)
@@ -172,9 +176,9 @@ class Actor:
                 assert isinstance(unit, Seated), "units of several seats follow matchups"
                 unit.follow(functools.partial(matchups.read, number))
         self._runners = [
-            UnitRunner(unit, Mailbox(setup.spec, setup.rows, fd), setup.ready_fd, source, steps, seed)
-            for unit, fd, source, steps, seed in zip(
-                units, setup.mailbox_fds, sources, setup.warm_up_steps, setup.seeds, strict=True
+            UnitRunner(unit, box, setup.ready_fd, source, steps, seed)
+            for unit, box, source, steps, seed in zip(
+                units, boxes, sources, setup.warm_up_steps, setup.seeds, strict=True
             )
         ]
         for runner, state in zip(self._runners, setup.saved, strict=bool(setup.saved)):

@@ -7,6 +7,7 @@ import time
 import pytest
 
 from pbt_rl.cli.train import parse_train
+from pbt_rl.envs.pulse import AT_ONCE, ROW
 from pbt_rl.plan import Machine
 from pbt_rl.run import fleet as module
 from pbt_rl.run.fleet import ActorFailed, LearnerDied, ProcessFleet, Received
@@ -121,19 +122,45 @@ def test_an_error_of_the_user_is_marked(start):
     ]
 
 
-def test_an_actor_hangs_when_none_of_its_units_moves(start, monkeypatch):
+@pytest.fixture
+def silent(start, monkeypatch):
+    """Return a fleet and the mailboxes of its actor 0, which has given no sign for a minute, 50 s being allowed."""
     monkeypatch.setattr(module, "HANG_CHECK_SECONDS", 0.0)
     fleet = start("toy/identity", "--actor-timeout-seconds=50")
     until(fleet, Received)
-    long_ago = time.monotonic_ns() - int(60e9)
-    first, second = fleet._memory.actors[0].boxes
-    first.header[HEARTBEAT_NS] = long_ago
-    assert list(fleet.events(0.0)) == [], "one unit waits for the other"
-    second.header[HEARTBEAT_NS] = long_ago
-    (hung,) = fleet.events(0.0)
-    assert hung == ActorFailed(0, "actor 0 took no step for 60 s", hung=True)
+    boxes = fleet._memory.actors[0].boxes
+    for box in boxes:
+        box.header[HEARTBEAT_NS] = time.monotonic_ns() - int(60e9)
+    return fleet, boxes
+
+
+def test_an_actor_with_work_that_gives_no_sign_hangs(silent):
+    fleet, (first, second) = silent
+    hung = [ActorFailed(0, "actor 0 took no step for 60 s", hung=True)]
+    assert list(fleet.events(0.0)) == hung
     second.header[OBSERVATIONS] = second.header[ACTIONS] + 1
-    assert list(fleet.events(0.0)) == [], "the learner has the turn"
+    assert list(fleet.events(0.0)) == hung, "the learner has one of its units, and it does not step the other"
+    first.header[OBSERVATIONS] = first.header[ACTIONS] + 1
+    assert list(fleet.events(0.0)) == [], "the learner has all its units: it has no work"
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_an_actor_is_slow_while_rows_of_any_unit_move(silent, number):
+    fleet, boxes = silent
+    assert list(fleet.events(0.0)) != []
+    boxes[number].pulse[ROW] += 1
+    assert list(fleet.events(0.0)) == []
+    boxes[number].header[HEARTBEAT_NS] -= int(60e9)
+    assert [event.hung for event in fleet.events(0.0)] == [True], "until they no longer do"
+
+
+def test_an_actor_that_makes_many_rows_in_one_call_has_time_for_it(silent):
+    fleet, boxes = silent
+    boxes[1].pulse[AT_ONCE] = 15
+    assert list(fleet.events(0.0)) == []
+    boxes[1].header[HEARTBEAT_NS] -= int(10e9)
+    boxes[0].header[HEARTBEAT_NS] -= int(10e9)
+    assert [event.hung for event in fleet.events(0.0)] == [True], "but not for ever"
 
 
 def test_close_stops_learners_in_order_and_leaves_no_process(start):
