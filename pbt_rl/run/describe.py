@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
+from pbt_rl.plan.sizes import LAG_OF_QUEUE, Size
 from pbt_rl.run.resolved import ResolvedRun
 
+NEARLY_ALL = 0.9
+"""Share of the actors that cores could serve; a plan of fewer is explained."""
 TURN_ROLLOUTS = 20
 """Turns shorter than this many rollouts waste more than 1/20 of their frames."""
 
@@ -21,19 +26,20 @@ def describe_plan(resolved: ResolvedRun) -> list[str]:
     )
     lines = [first_line]
     for number, pack in enumerate(plan.packs):
-        steps = pack.units_per_batch * pack.envs_per_policy * config.learner.rollout
+        steps, asked = pack.batch_rows * config.learner.rollout, config.learner.batch
+        wanted = f" ({asked} asked for)" if steps != asked and not plan.sizing.per_unit else ""
         lines.append(
             f"learner {number} on {pack.device}: members {_ids(pack.members)}"
             f"{'' if pack.slots == len(pack.members) else f' in {pack.slots} slot(s)'}; "
             f"{pack.actors} actors x {pack.units_per_actor} units x {pack.rows} rows "
-            f"({pack.envs_per_policy} per policy); batch {steps} steps per policy; {pack.threads} thread(s)"
+            f"({pack.envs_per_policy} per policy); batch {steps} steps per policy{wanted}; {pack.threads} thread(s)"
         )
     return [*lines, *_notes(resolved)]
 
 
 def _notes(resolved: ResolvedRun) -> list[str]:
     """Return hints at settings that defeat their purpose."""
-    config, notes = resolved.config, []
+    config, notes = resolved.config, [*_lag_notes(resolved), *_idle_core_notes(resolved)]
     if resolved.spec.seats > 1:
         notes.append(_matchup_note(resolved))
     pbt = config.controller in ("pbt", "mf-pbt") and config.pbt.enabled and config.num_policies > 1
@@ -54,6 +60,44 @@ def _notes(resolved: ResolvedRun) -> list[str]:
             )
             break
     return notes
+
+
+def _lag_notes(resolved: ResolvedRun) -> list[str]:
+    """Warn if the user's numbers make rollouts older than a plan would (see plan/sizes.py)."""
+    sizing, learner = resolved.plan.sizing, resolved.config.learner
+    for pack in resolved.plan.packs:
+        size = Size(pack.envs_per_policy, pack.units_per_batch)
+        if not sizing.too_old(pack.units, size):
+            continue
+        need, others = sizing.least_rollouts(pack.units), len(resolved.plan.packs)
+        envs = int(sizing.batch_rows / need) // sizing.seats * sizing.seats
+        actors = int(sizing.units_per_rollout * pack.units_per_batch / pack.units_per_actor) * others
+        lag = math.ceil(pack.units / pack.units_per_batch) + LAG_OF_QUEUE
+        remedies = [f"--learner.batch {need * pack.envs_per_policy * learner.rollout}"]
+        remedies += [f"--envs-per-unit {envs}"] if envs else []
+        remedies += [f"--actors {actors}"] if actors >= others else []
+        text = (
+            f"warning: rollouts will be about {lag} updates old when they are learned from, as {pack.units} units are "
+            f"in flight and a batch has {pack.units_per_batch} rollout(s) of a unit; those older than "
+            f"--learner.max-policy-lag {learner.max_policy_lag} are discarded. Use {', '.join(remedies)}, or a limit "
+            f"of {2 * lag}"
+        )
+        return [text]
+    return []
+
+
+def _idle_core_notes(resolved: ResolvedRun) -> list[str]:
+    """Explain why cores have no actor, if many have none."""
+    plan, config = resolved.plan, resolved.config
+    if plan.actors >= NEARLY_ALL * plan.wanted_actors:
+        return []
+    batch = math.ceil(config.learner.batch * plan.wanted_actors / plan.actors / 1024) * 1024
+    why = "rollouts too old or " if config.mode == "async" else ""
+    text = (
+        f"note: {plan.actors} actors, although the cores could serve {plan.wanted_actors}: more would make {why}units "
+        f"too small for batches of {config.learner.batch} steps; --learner.batch {batch} uses more"
+    )
+    return [text]
 
 
 def _matchup_note(resolved: ResolvedRun) -> str:

@@ -119,6 +119,7 @@ class Memory:
             matchup_fd=-1 if shared.matchup is None else shared.matchup.fd,
             matchup_shape=(0, 0, 0) if shared.matchup is None else shared.matchup.shape,
             first_unit=first_unit,
+            cores=pack.cores,
         )
         return ActorRecord(number, setup, boxes)
 

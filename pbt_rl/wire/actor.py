@@ -53,6 +53,8 @@ class ActorSetup:
     matchup_shape: tuple[int, int, int] = (0, 0, 0)
     first_unit: int = 0
     """Number of the actor's first unit among those of the pack."""
+    cores: tuple[int, ...] = ()
+    """Cores that the process stays on; empty: any."""
 
     @property
     def rows(self) -> int:
@@ -187,6 +189,8 @@ class Actor:
 def main() -> None:
     """Run as a child process until the parent ends it."""
     connection, setup = begin_child()
+    if setup.cores:
+        os.sched_setaffinity(0, setup.cores)
     try:
         Actor(setup).run()
     except EnvSetupError as error:
