@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from pbt_rl.plan import PackPlan
 from pbt_rl.plan.sizes import LAG_OF_QUEUE, Size
 from pbt_rl.run.resolved import ResolvedRun
 
@@ -62,28 +63,41 @@ def _notes(resolved: ResolvedRun) -> list[str]:
     return notes
 
 
+def lag_remedies(resolved: ResolvedRun) -> list[str]:
+    """Return options that make rollouts as young as a plan would (see plan/sizes.py); empty if they are."""
+    sizing, packs = resolved.plan.sizing, resolved.plan.packs
+    pack = _oldest(resolved)
+    need = sizing.least_rollouts(pack.units)
+    if not sizing.too_old(pack.units, Size(pack.envs_per_policy, pack.units_per_batch)):
+        return []
+    envs = int(sizing.batch_rows / need) // sizing.seats * sizing.seats
+    actors = int(sizing.units_per_rollout * pack.units_per_batch / pack.units_per_actor) * len(packs)
+    return [
+        f"--learner.batch {need * pack.envs_per_policy * resolved.config.learner.rollout}",
+        *([f"--envs-per-unit {envs}"] if envs else []),
+        *([f"--actors {actors}"] if actors >= len(packs) else []),
+        f"--learner.max-policy-lag {2 * _lag(pack)}",
+    ]
+
+
+def _oldest(resolved: ResolvedRun) -> PackPlan:
+    return max(resolved.plan.packs, key=_lag)
+
+
+def _lag(pack: PackPlan) -> int:
+    """Return how many updates old a rollout is when it is learned from."""
+    return math.ceil(pack.units / pack.units_per_batch) + LAG_OF_QUEUE
+
+
 def _lag_notes(resolved: ResolvedRun) -> list[str]:
-    """Warn if the user's numbers make rollouts older than a plan would (see plan/sizes.py)."""
-    sizing, learner = resolved.plan.sizing, resolved.config.learner
-    for pack in resolved.plan.packs:
-        size = Size(pack.envs_per_policy, pack.units_per_batch)
-        if not sizing.too_old(pack.units, size):
-            continue
-        need, others = sizing.least_rollouts(pack.units), len(resolved.plan.packs)
-        envs = int(sizing.batch_rows / need) // sizing.seats * sizing.seats
-        actors = int(sizing.units_per_rollout * pack.units_per_batch / pack.units_per_actor) * others
-        lag = math.ceil(pack.units / pack.units_per_batch) + LAG_OF_QUEUE
-        remedies = [f"--learner.batch {need * pack.envs_per_policy * learner.rollout}"]
-        remedies += [f"--envs-per-unit {envs}"] if envs else []
-        remedies += [f"--actors {actors}"] if actors >= others else []
-        text = (
-            f"warning: rollouts will be about {lag} updates old when they are learned from, as {pack.units} units are "
-            f"in flight and a batch has {pack.units_per_batch} rollout(s) of a unit; those older than "
-            f"--learner.max-policy-lag {learner.max_policy_lag} are discarded. Use {', '.join(remedies)}, or a limit "
-            f"of {2 * lag}"
-        )
-        return [text]
-    return []
+    """Warn if the user's numbers make rollouts older than a plan would."""
+    remedies, pack = lag_remedies(resolved), _oldest(resolved)
+    text = (
+        f"warning: rollouts will be about {_lag(pack)} updates old when they are learned from, as {pack.units} units "
+        f"are in flight and a batch has {pack.units_per_batch} rollout(s) of a unit; those older than "
+        f"--learner.max-policy-lag {resolved.config.learner.max_policy_lag} are discarded. Use {' or '.join(remedies)}"
+    )
+    return [text] if remedies else []
 
 
 def _idle_core_notes(resolved: ResolvedRun) -> list[str]:

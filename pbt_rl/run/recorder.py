@@ -20,6 +20,7 @@ from pbt_rl.population.population import Population
 from pbt_rl.record.folder import RunFolder, to_json
 from pbt_rl.record.journal import Journal
 from pbt_rl.run.describe import describe_plan
+from pbt_rl.run.discards import discard_warning
 from pbt_rl.run.fleet import ActorFailed
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.wire.messages import Applied, SlotChange
@@ -35,6 +36,7 @@ class Recorder:
 
     def __init__(self, resolved: ResolvedRun, folder: RunFolder, population: Population) -> None:
         config = resolved.config
+        self._resolved, self._warnings = resolved, list[str]()
         self._plan, self._folder, self._population = resolved.plan, folder, population
         self._journal = Journal(folder.journal)
         self._journal.start(to_json(config), config.seed, resolved.spec)
@@ -117,6 +119,14 @@ class Recorder:
         """Show the population as it is now."""
         self._terminal.update(view)
         self._tensorboard.update(view)
+        self._warn(view)
+
+    def _warn(self, view: RunView) -> None:
+        """Say once, and keep for the summary, what goes wrong unseen."""
+        warning = discard_warning(self._resolved, view)
+        if warning is not None and not self._warnings:
+            self._warnings.append(warning)
+            self.note(warning)
 
     def _write_values(self, member: int, values: Values) -> None:
         try:
@@ -141,6 +151,7 @@ class Recorder:
         last_stage_seconds: over the last minute, for the final leaderboard.
         """
         self._terminal.stop()
+        self._warn(view)
         try:
             for member in self._population.members:
                 self._write_values(member.id, member.values)
@@ -150,6 +161,7 @@ class Recorder:
                     frames_per_second_steady=frames_per_second_steady,
                     replacement_milliseconds=replacement_milliseconds,
                     ended=ended,
+                    warnings=self._warnings,
                 )
             )
             self.progress()

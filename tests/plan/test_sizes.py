@@ -113,7 +113,9 @@ def test_numbers_of_the_user_that_make_rollouts_too_old_are_obeyed_with_a_warnin
     text = notes(*OBEYED)
     assert "15 actors x 2 units x 32 rows" in text
     assert "warning: rollouts will be about 32 updates old" in text
-    assert "Use --learner.batch 5120, --envs-per-unit 6, --actors 3, or a limit of 64" in text
+    assert (
+        "Use --learner.batch 5120 or --envs-per-unit 6 or --actors 3 or --learner.max-policy-lag 64" in text
+    )
 
 
 @pytest.mark.parametrize(
