@@ -67,7 +67,7 @@ class LearnerConfig:
     rollout: int = option(32, at_least=1, common=True)
     """Steps of a rollout (T); --hypers.unroll may be shorter."""
     batch: int = option(1024, at_least=1, common=True)
-    """Steps of each policy in a batch (appo), rounded to whole units; a3c learns from every unit alone."""
+    """Steps of each policy in a batch (appo), rounded to whole units; a3c learns from as few units as lag allows."""
     minibatches: int = option(1, at_least=1, common=True)
     """Parts of a batch, with one optimiser update each; rollouts are not split."""
     epochs: int = option(1, at_least=1, common=True)

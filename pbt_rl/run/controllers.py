@@ -11,8 +11,8 @@ from pbt_rl.errors import ConfigError, require
 from pbt_rl.pbt.decisions import Controller
 from pbt_rl.pbt.hypers import HyperSpec
 from pbt_rl.pbt.registry import CONTROLLERS, Ingredients
-from pbt_rl.pbt.state import restore_state
 from pbt_rl.pbt.start import Started, read_rows
+from pbt_rl.pbt.state import restore_state
 from pbt_rl.pbt.tuning import chosen
 from pbt_rl.record.journal import read_journal
 

@@ -44,6 +44,7 @@ from pbt_rl.record.claim import ClaimedRun, claim_run_folder
 from pbt_rl.run.checkpointing import Checkpointing
 from pbt_rl.run.comparisons import Comparisons
 from pbt_rl.run.controllers import resumed_controller
+from pbt_rl.run.discards import discarded_share
 from pbt_rl.run.fleet import ActorFailed, Event, Fleet, InlineFleet, LearnerDied, ProcessFleet, Received
 from pbt_rl.run.recorder import Recorder
 from pbt_rl.run.resolved import ResolvedRun
@@ -312,6 +313,7 @@ class Supervisor:
             lag_max=population.lag_max,
             stage_seconds=self._throughput.take_stages(spent),
             seats=self._resolved.spec.seats,
+            discarded_share=discarded_share(self._resolved, population.discarded, population.steps),
         )
 
     def _seconds_left(self, rate: float) -> float | None:

@@ -55,6 +55,8 @@ class ActorSetup:
     """Number of the actor's first unit among those of the pack."""
     saved: tuple[dict[str, Any], ...] = ()
     """States of the units, to continue from, or none: then they begin with a reset."""
+    cores: tuple[int, ...] = ()
+    """Cores that the process stays on; empty: any."""
 
     @property
     def rows(self) -> int:
@@ -209,6 +211,8 @@ class Actor:
 def main() -> None:
     """Run as a child process until the parent ends it."""
     connection, setup = begin_child()
+    if setup.cores:
+        os.sched_setaffinity(0, setup.cores)
     try:
         Actor(setup).run()
     except EnvSetupError as error:

@@ -1,6 +1,7 @@
 """Shared memory of a run: who gets which descriptor, seed and number, and that nothing stays open."""
 
 import os
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -109,3 +110,13 @@ def test_nothing_stays_open(resolved):
     for fd in descriptors:
         with pytest.raises(OSError, match="Bad file descriptor"):
             os.fstat(fd)
+
+
+def test_actors_know_the_cores_that_they_stay_on(resolved):
+    first, second = resolved.plan.packs
+    packs = (replace(first, cores=(0, 1)), second)
+    memory = Memory(
+        replace(resolved, plan=replace(resolved.plan, packs=packs)), resolved.controller().initial(4)
+    )
+    assert [record.setup.cores for record in memory.actors] == [(0, 1), (0, 1), (), ()]
+    memory.close()

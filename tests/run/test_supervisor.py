@@ -19,6 +19,7 @@ from pbt_rl.run import supervisor as module
 from pbt_rl.run.fleet import ActorFailed, LearnerDied, Received
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.supervisor import Supervisor
+from pbt_rl.wire.memory import anonymous_memory
 from pbt_rl.wire.messages import (
     Applied,
     BeginSnapshot,
@@ -32,7 +33,6 @@ from pbt_rl.wire.messages import (
     SnapshotBegun,
     StageMember,
 )
-from pbt_rl.wire.memory import anonymous_memory
 from pbt_rl.wire.snapshot import SnapshotHeader, SnapshotMemory
 
 OPTIONS = (
@@ -270,7 +270,8 @@ def test_checkpoints_are_kept_when_due_beside_the_newest(start, tmp_path):
 
 def test_a_checkpoint_that_cannot_be_written_is_said_once_and_training_goes_on(start, tmp_path, capsys):
     fleet, run = start(
-        [[READY], [report(900)], [], [], [], [report(1500)], [], [], [], [report(3000)]], "--save-every-frames=400"
+        [[READY], [report(900)], [], [], [], [report(1500)], [], [], [], [report(3000)]],
+        "--save-every-frames=400",
     )
     (tmp_path / "x" / "checkpoints").write_text("in the way")
     assert run() == 0
@@ -283,7 +284,10 @@ def test_a_signal_of_the_scheduler_saves_and_training_goes_on(start, tmp_path):
     ask = [report(900), lambda: os.kill(os.getpid(), signal.SIGUSR1)]
     _, run = start(chain([[READY], ask], until(tmp_path, "at_900"), [[report(3000)]]))
     assert run() == 0
-    assert [(e["at_frames"], e["kept"]) for e in events(tmp_path, "checkpoint")] == [(900, False), (3000, False)]
+    assert [(e["at_frames"], e["kept"]) for e in events(tmp_path, "checkpoint")] == [
+        (900, False),
+        (3000, False),
+    ]
 
 
 @pytest.mark.parametrize("said", ["", "No space left"], ids=["room", "no room"])
