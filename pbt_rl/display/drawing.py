@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import pickle
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -87,9 +86,9 @@ class Drawing:
     def _begin(self, priority: int) -> None:
         self._requested = False
         self._began = time.monotonic()
-        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the drawing is collected
-        number = self._file.fileno()
         try:
+            self._file = os.fdopen(os.memfd_create("pbt_rl-figures"), "w+b")
+            number = self._file.fileno()
             setup = DrawingSetup(self._run, number, priority)
             self._child = Child("pbt_rl.report.images", "the drawing", setup, [number])
         except OSError as error:

@@ -40,6 +40,7 @@ from pbt_rl.population.ratings import Ratings
 from pbt_rl.record.folder import RunFolder, create_run_folder
 from pbt_rl.run.comparisons import Comparisons
 from pbt_rl.run.fleet import ActorFailed, Event, Fleet, InlineFleet, LearnerDied, ProcessFleet, Received
+from pbt_rl.run.limits import allow_open_files, descriptors_needed
 from pbt_rl.run.recorder import Recorder
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.restarts import ActorRestarts
@@ -67,6 +68,7 @@ def train(config: Config) -> int:
     """Train a population; return the exit code. Raises ConfigError or EnvSetupError before anything is started."""
     resolved = ResolvedRun.resolve(config, Machine.here())
     resolved.controller().initial(config.num_policies)  # a wrong --pbt.tune shows before a folder is made
+    allow_open_files(descriptors_needed(resolved.plan, config.num_policies, resolved.spec.seats))
     config, folder = create_run_folder(config)
     return Supervisor(replace(resolved, config=config), folder).run()
 

@@ -40,6 +40,11 @@ connection, setup = begin_child()
 if setup.spec.env_id.endswith("nan"):
     send_failure(connection, "no such level", user_error=True)
     raise SystemExit(1)
+if not setup.spec.env_id.endswith("hanging"):
+    try:
+        connection.recv()
+    except EOFError:
+        raise SystemExit(0) from None
 time.sleep(120)
 """
 
@@ -134,10 +139,22 @@ def test_an_actor_hangs_when_none_of_its_units_moves(start, monkeypatch):
     assert list(fleet.events(0.0)) == [], "the learner has the turn"
 
 
-def test_close_stops_learners_in_order_and_leaves_no_process(start):
+def test_close_stops_learners_and_actors_in_order_and_leaves_no_process(start, monkeypatch):
+    monkeypatch.setattr(module, "GRACE_SECONDS", 30.0)
     fleet = start()
     until(fleet, Received)
     children = [*fleet._learners, *fleet._actors]
     fleet.close()
-    assert [child.exit_code() for child in children] == [0, -signal.SIGKILL, -signal.SIGKILL]
+    assert [child.exit_code() for child in children] == [0, 0, 0]
     assert all(child.connection.closed for child in children)
+
+
+def test_close_kills_who_does_not_end(start, monkeypatch):
+    monkeypatch.setattr(module, "GRACE_SECONDS", 0.5)
+    fleet = start("toy/hanging")
+    until(fleet, Received)
+    actors = fleet._actors
+    began = time.monotonic()
+    fleet.close()
+    assert time.monotonic() - began < 5
+    assert [actor.exit_code() for actor in actors] == [-signal.SIGKILL] * 2
