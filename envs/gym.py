@@ -6,6 +6,7 @@ EnvSetupError that names the environment, the expected value and the given one.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
@@ -153,9 +154,10 @@ class GymUnit:
         self._ended, self._seeds = list(state["ended"]), state["seeds"]
 
     def close(self) -> None:
-        """Close every environment once."""
-        while self._envs:
-            self._envs.pop().close()
+        """Close every environment once, also if one raises."""
+        with contextlib.ExitStack() as closing:
+            while self._envs:
+                closing.callback(self._envs.pop().close)
 
     def _begin(self, row: int, seed: int | None, out: StepArrays) -> None:
         values = self._book.begin(row)

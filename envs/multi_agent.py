@@ -16,6 +16,7 @@ Axes: R = E * S rows; E environments of S seats; A action components.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -162,9 +163,10 @@ class MultiAgentUnit:
             self._cut(out)
 
     def close(self) -> None:
-        """Close every environment once."""
-        while self._tables:
-            self._tables.pop().close()
+        """Close every environment once, also if one raises."""
+        with contextlib.ExitStack() as closing:
+            while self._tables:
+                closing.callback(self._tables.pop().close)
 
     def _take_seats(self, out: StepArrays) -> None:
         self._version, self._row_ES = self._matchups()

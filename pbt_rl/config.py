@@ -154,8 +154,8 @@ class Config:
     save_every_seconds: float = option(
         120.0, at_least=0, zero="only at the end", common=True, may_change=True
     )
-    """Save the whole run this often, under checkpoints/. `pbt-rl resume RUN` continues from the last checkpoint. A run is
-    saved at its end in any case."""
+    """Save the whole run this often, under checkpoints/. `pbt-rl resume RUN` continues from the last checkpoint. A run
+    is saved at its end in any case."""
     save_every_frames: int = option(0, at_least=0, zero="never", common=True, may_change=True)
     """Save the run, too, whenever every member has trained on this many more frames, and keep those checkpoints for
     ever, as checkpoints/at_FRAMES: `pbt-rl eval RUN --at FRAMES`."""

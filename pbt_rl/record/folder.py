@@ -8,6 +8,7 @@ runs/NAME/
   policy_00/       TensorBoard events of member 0
   population/      TensorBoard events of the population
   checkpoints/     weights: policy_00.safetensors at the end, at_FRAMES/policy_00.safetensors during the run
+  logs/            what actors, learners and environments print: actor_0.log, learner_0.log; stacks-TIME.txt
   report/          the output of `pbt-rl report`
   .lock            held while a process writes the run, see `record.lock`
 """
@@ -55,6 +56,11 @@ class RunFolder:
     def checkpoints(self) -> Path:
         """Folder of weights."""
         return self.path / "checkpoints"
+
+    @property
+    def logs(self) -> Path:
+        """Folder of what the processes print."""
+        return self.path / "logs"
 
     @property
     def population_events(self) -> Path:

@@ -32,8 +32,8 @@ CLOSE_SECONDS = 5.0
 class Checkpointing:
     """Orders checkpoints and brings the members from the learners to the writer. Use it from one thread.
 
-    state: returns all that is saved besides the learners', as JSON types. Raises OSError if the record of the run cannot
-    be written.
+    state: returns all that is saved besides the learners', as JSON types. Raises OSError if the record of the run
+    cannot be written.
     """
 
     def __init__(

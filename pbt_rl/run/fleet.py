@@ -7,10 +7,14 @@ mode the same setups run inline (`InlineFleet`), turn by turn in the supervisor'
 from __future__ import annotations
 
 import contextlib
+import signal
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, Pipe, wait
+from pathlib import Path
+from types import FrameType
 from typing import Any, Never, Protocol
 
 import numpy as np
@@ -20,9 +24,11 @@ from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.envs.traces import environment_traceback
 from pbt_rl.errors import RunFailed, environment_code
 from pbt_rl.learner.learner import Learner
+from pbt_rl.record.folder import RunFolder
 from pbt_rl.record.net_names import NetNames
 from pbt_rl.run.memory import Matchups, Memory
 from pbt_rl.run.resolved import ResolvedRun
+from pbt_rl.run.stacks import StackDumps
 from pbt_rl.run.start import Start
 from pbt_rl.wire.actor import Actor
 from pbt_rl.wire.messages import FromLearner, LearnerReady, StopLearner, ToLearner
@@ -30,6 +36,8 @@ from pbt_rl.wire.process import Child
 from pbt_rl.wire.snapshot import SnapshotMemory
 
 GRACE_SECONDS = 3.0
+"""At the end learners stop and environments are closed within this time, all at once; then they are killed."""
+INSIST_SECONDS = 0.2
 HANG_CHECK_SECONDS = 1.0
 
 LearnerChild = Child[ToLearner, FromLearner]
@@ -114,6 +122,8 @@ class ProcessFleet:
 
     def __init__(self, resolved: ResolvedRun, start: Start, matchups: Matchups = ()) -> None:
         self._memory = Memory(resolved, start, matchups)
+        self._logs = _log_folder(resolved)
+        self._stacks = StackDumps(self._logs, lambda: [*self._learners, *self._actors])
         self._timeout = resolved.config.actor_timeout_seconds
         self._learners: list[LearnerChild] = []
         self._actors: list[ActorChild] = []
@@ -122,7 +132,10 @@ class ProcessFleet:
         try:
             for number, setup in enumerate(self._memory.learners):
                 label = f"learner {number} ({setup.plan.device})"
-                self._learners.append(Child("pbt_rl.learner.learner", label, setup, setup.fds))
+                log = self._log(f"learner_{number}")
+                self._learners.append(
+                    Child("pbt_rl.learner.learner", label, setup, setup.fds, log, self._stacks.fd)
+                )
             for index in range(len(self._memory.actors)):
                 self._actors.append(self._start_actor(index))
         except BaseException:
@@ -133,7 +146,11 @@ class ProcessFleet:
         record = self._memory.actors[index]
         for box in record.boxes:
             box.begin_life()
-        return Child("pbt_rl.wire.actor", f"actor {index}", record.setup, record.setup.fds)
+        log, stacks_fd = self._log(f"actor_{index}"), self._stacks.fd
+        return Child("pbt_rl.wire.actor", f"actor {index}", record.setup, record.setup.fds, log, stacks_fd)
+
+    def _log(self, name: str) -> Path | None:
+        return None if self._logs is None else self._logs / f"{name}.log"
 
     def events(self, patience_seconds: float) -> Iterator[Event]:
         """See Fleet. A death is reported after all messages that the process sent."""
@@ -214,16 +231,21 @@ class ProcessFleet:
         return []
 
     def close(self) -> None:
-        """See Fleet. Learners end by themselves; actors hold nothing that is worth waiting for."""
+        """See Fleet. Learners stop and actors close their environments, at once and for a limited time."""
+        children: list[LearnerChild | ActorChild] = [*self._learners, *self._actors]
         for learner in self._learners:
             with contextlib.suppress(OSError):
                 learner.connection.send(StopLearner())
         for actor in self._actors:
-            actor.end(0)
+            actor.hang_up()
         deadline = time.monotonic() + GRACE_SECONDS
-        for learner in self._learners:
-            learner.end(max(0.0, deadline - time.monotonic()))
+        for child in children:
+            if not child.wait(deadline):
+                child.kill()
+        for child in children:
+            child.end(0.0)
         self._actors, self._learners = [], []
+        self._stacks.close()
         self._memory.close()
 
 
@@ -239,6 +261,7 @@ class InlineFleet:
         self._env_id = resolved.config.env
         with environment_code(self._env_id):
             self._actors = [Actor(record.setup) for record in self._memory.actors]
+        self._stacks = StackDumps(_log_folder(resolved), list)
 
     def events(self, patience_seconds: float) -> Iterator[Event]:
         """See Fleet. Takes turns until the learner sends a message."""
@@ -302,7 +325,38 @@ class InlineFleet:
         return [] if any(state is None for states in units for state in states) else units
 
     def close(self) -> None:
-        """See Fleet."""
-        for actor in self._actors:
-            actor.close()
+        """See Fleet. An environment that is not closed in time is left."""
+        try:
+            with _at_most(GRACE_SECONDS):
+                for actor in self._actors:
+                    actor.close()
+        except _OutOfTimeError:
+            print(f"pbt-rl: environments were not closed within {GRACE_SECONDS:.0f} s", file=sys.stderr)
+        self._stacks.close()
         self._memory.close()
+
+
+class _OutOfTimeError(BaseException):
+    """Not an Exception: it is meant to pass through an environment's `close`."""
+
+
+@contextlib.contextmanager
+def _at_most(seconds: float) -> Iterator[None]:
+    """Raise _OutOfTimeError inside after this time, and again where it is caught there. Main thread only."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise _OutOfTimeError
+
+    handler = signal.signal(signal.SIGALRM, interrupt)
+    timer = signal.setitimer(signal.ITIMER_REAL, seconds, INSIST_SECONDS)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, *timer)
+        signal.signal(signal.SIGALRM, handler)
+
+
+def _log_folder(resolved: ResolvedRun) -> Path | None:
+    """Return where the processes of a run print to; None if it has no folder."""
+    config = resolved.config
+    return RunFolder(config.out / config.name).logs if config.name else None

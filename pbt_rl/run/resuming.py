@@ -62,11 +62,11 @@ class Continued:
 
     def found(self) -> str:
         """Say what the run is continued from."""
-        members = self.checkpoint.members()
-        age = time.time() - self.checkpoint.time
+        members, age = self.checkpoint.members(), time.time() - self.checkpoint.time
+        generations = [m.generation for m in members]
         return (
-            f"resumes {self.checkpoint.path}: {len(members)} members, {self.checkpoint.frames:,} frames each or more, "
-            f"generations {min(m.generation for m in members)} to {max(m.generation for m in members)}, saved {_ago(age)} ago"
+            f"resumes {self.checkpoint.path}: {len(members)} members with {self.checkpoint.frames:,} frames or more, "
+            f"generations {min(generations)} to {max(generations)}, saved {_ago(age)} ago"
         )
 
 

@@ -46,6 +46,7 @@ from pbt_rl.run.comparisons import Comparisons
 from pbt_rl.run.controllers import resumed_controller
 from pbt_rl.run.discards import discarded_share
 from pbt_rl.run.fleet import ActorFailed, Event, Fleet, InlineFleet, LearnerDied, ProcessFleet, Received
+from pbt_rl.run.limits import allow_open_files, descriptors_needed
 from pbt_rl.run.recorder import Recorder
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.restarts import ActorRestarts
@@ -80,6 +81,7 @@ def train(config: Config) -> int:
     """
     resolved = ResolvedRun.resolve(config, Machine.here())
     resolved.controller().initial(config.num_policies)  # a wrong --pbt.tune shows before a folder is made
+    allow_open_files(descriptors_needed(resolved.plan, config.num_policies, resolved.spec.seats))
     claim = claim_run_folder(config)
     _warn(*claim.notes)
     failed = True

@@ -2,7 +2,7 @@
 
     waits for    the eventfd that the learner raises when a unit's actions are written
     produces     one step in the unit's mailbox, then raises the learner's eventfd
-    unblocked by the learner; ended by its parent (or by its death)
+    unblocked by the learner; ended by its parent, which hangs up, or kills it (or by the parent's death)
 
 An actor that takes over from one that died finds its turn in the mailboxes' counters. Its first step is a
 reset, which delivers `first` everywhere: a learner already takes that as a transition that does not count.
@@ -16,6 +16,7 @@ import sys
 import time
 import traceback
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
@@ -194,27 +195,34 @@ class Actor:
         """Advance every unit whose turn it is; return whether there was one."""
         return any([runner.advance() for runner in self._runners])  # noqa: C419 - each must have its turn
 
-    def run(self) -> None:
-        """Advance units as their actions arrive, for ever."""
-        answers = AdaptivePoller(self._setup.wake_fd)
+    def run(self, parent: Connection[Any, Any]) -> None:
+        """Advance units as their actions arrive, until the parent hangs up."""
+        answers = AdaptivePoller(self._setup.wake_fd, parent.fileno())
         while True:
             if not self.turn():
-                answers.wait()
+                if parent.fileno() in answers.wait():
+                    return
                 os.eventfd_read(self._setup.wake_fd)
 
     def close(self) -> None:
-        """Release the environments."""
+        """Release the environments. What they raise is printed."""
         for runner in self._runners:
-            runner.close()
+            try:
+                runner.close()
+            except Exception:  # noqa: BLE001 - nothing depends on it any more
+                traceback.print_exc()
 
 
 def main() -> None:
-    """Run as a child process until the parent ends it."""
+    """Run as a child process until the parent hangs up or kills it. Environments are closed if it hangs up."""
     connection, setup = begin_child()
     if setup.cores:
         os.sched_setaffinity(0, setup.cores)
     try:
-        Actor(setup).run()
+        actor = Actor(setup)
+        actor.run(connection)
+        actor.close()
+        sys.exit(0)
     except EnvSetupError as error:
         send_failure(connection, str(error), user_error=True)
     except Exception:  # noqa: BLE001 - whatever an environment raises is shown by the parent

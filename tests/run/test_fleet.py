@@ -42,6 +42,11 @@ connection, setup = begin_child()
 if setup.spec.env_id.endswith("nan"):
     send_failure(connection, "no such level", user_error=True)
     raise SystemExit(1)
+if not setup.spec.env_id.endswith("hanging"):
+    try:
+        connection.recv()
+    except EOFError:
+        raise SystemExit(0) from None
 time.sleep(120)
 """
 
@@ -163,10 +168,22 @@ def test_an_actor_that_makes_many_rows_in_one_call_has_time_for_it(silent):
     assert [event.hung for event in fleet.events(0.0)] == [True], "but not for ever"
 
 
-def test_close_stops_learners_in_order_and_leaves_no_process(start):
+def test_close_stops_learners_and_actors_in_order_and_leaves_no_process(start, monkeypatch):
+    monkeypatch.setattr(module, "GRACE_SECONDS", 30.0)
     fleet = start()
     until(fleet, Received)
     children = [*fleet._learners, *fleet._actors]
     fleet.close()
-    assert [child.exit_code() for child in children] == [0, -signal.SIGKILL, -signal.SIGKILL]
+    assert [child.exit_code() for child in children] == [0, 0, 0]
     assert all(child.connection.closed for child in children)
+
+
+def test_close_kills_who_does_not_end(start, monkeypatch):
+    monkeypatch.setattr(module, "GRACE_SECONDS", 0.5)
+    fleet = start("toy/hanging")
+    until(fleet, Received)
+    actors = fleet._actors
+    began = time.monotonic()
+    fleet.close()
+    assert time.monotonic() - began < 5
+    assert [actor.exit_code() for actor in actors] == [-signal.SIGKILL] * 2
