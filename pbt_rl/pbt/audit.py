@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
-from pbt_rl.pbt.decisions import Controller, Decision, decision_from_dict, report_from_dict
+from pbt_rl.errors import ConfigError
+from pbt_rl.pbt.decisions import Controller, Decision
+from pbt_rl.pbt.events import Event, Initial, Round, read_events
 from pbt_rl.pbt.hypers import Values
+from pbt_rl.pbt.lineage import Lineage
 
 
 @dataclass(frozen=True)
@@ -19,23 +21,48 @@ class Mismatch:
     decided: list[Values] | list[Decision]
 
 
-def audit_decisions(events: Iterable[Mapping[str, Any]], controller: Controller) -> list[Mismatch]:
+def audit_decisions(records: Iterable[object], controller: Controller) -> list[Mismatch]:
     """Pass the recorded reports to a controller and compare its decisions with the recorded ones, bit for bit.
 
-    controller: built as at the start of the run, from the recorded config and seed, and not used yet.
+    records: of the journal. controller: built as at the start of the run, from the recorded config and seed, and not
+    used yet. Raises ConfigError for records that cannot be those of a run.
     """
+    return audit_events(read_events(records), controller)
+
+
+def audit_events(events: Iterable[Event], controller: Controller) -> list[Mismatch]:
+    """Do as `audit_decisions`, with events that were read already."""
     mismatches = []
+    lineage = Lineage()
+    names: frozenset[str] = frozenset()
     for index, event in enumerate(events):
+        lineage.take(event)
         recorded: list[Values] | list[Decision]
         decided: list[Values] | list[Decision]
-        if event["event"] == "initial":
-            recorded = [{name: float(v) for name, v in values.items()} for values in event["values"]]
-            decided = controller.initial(len(recorded))
-        elif event["event"] == "round":
-            recorded = [decision_from_dict(d) for d in event["decisions"]]
-            decided = controller.observe(report_from_dict(event["report"]))
-        else:
-            continue
+        match event:
+            case Initial(values=values):
+                names = frozenset(values[0] if values else ())
+                recorded, decided = list(values), controller.initial(len(values))
+            case Round(decisions=decisions):
+                recorded, decided = list(decisions), _decided(controller, event, names, index)
+            case _:
+                continue
         if recorded != decided:
             mismatches.append(Mismatch(index, recorded, decided))
     return mismatches
+
+
+def _decided(controller: Controller, event: Round, names: frozenset[str], index: int) -> list[Decision]:
+    """Ask the controller. Rules take logarithms and quotients of numbers, which only those of a real run allow."""
+    place = f"line {index + 1} of the journal"
+    for m in event.report.members:
+        if m.values.keys() != names:
+            raise ConfigError(
+                f"{place} reports values of member {m.member} with other names than at the start"
+            )
+    try:
+        return controller.observe(event.report)
+    except ConfigError:
+        raise
+    except (ArithmeticError, ValueError) as error:
+        raise ConfigError(f"{place} holds numbers from which nothing can be decided: {error}") from error

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -11,53 +10,60 @@ from typing import Any
 import pbt_rl
 from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
-from pbt_rl.pbt.audit import Mismatch, audit_decisions
-from pbt_rl.record.folder import RunFolder, config_from_json
-from pbt_rl.record.journal import git_version, read_journal
+from pbt_rl.pbt.audit import Mismatch, audit_events
+from pbt_rl.pbt.events import Event, Initial, Round, Start, read_events
+from pbt_rl.record.journal import git_version
+from pbt_rl.record.reading import journal_records
+from pbt_rl.record.trust import AUDIT, NO_TRUST, Trust, read_config
 from pbt_rl.run.controllers import build_controller
 from pbt_rl.run.resolved import value_table
 
 EXIT_OK, EXIT_DIFFERENT = 0, 1
 
 
-def audit(run: Path) -> int:
+def audit(run: Path, trust: Trust = NO_TRUST) -> int:
     """Print how many rounds and decisions agree, or the first that does not; return the exit code.
 
-    The environment is not needed: the journal holds its shaping. Raises ConfigError if `run` is no run.
+    The environment is not needed: the journal holds its shaping. trust: whether rules of somebody's own are imported.
+    Raises ConfigError if `run` is no run.
     """
-    config, events = _read(run)
-    controller = build_controller(config, value_table(config, events[0]["spec"]["shaping"]), config.seed)
-    mismatches = audit_decisions(events, controller)
-    rounds = [event for event in events if event["event"] == "round"]
-    decisions = sum(len(event["decisions"]) for event in rounds)
+    config = read_config(run)
+    trust.check_given(config, run)
+    trust.check(config, AUDIT, run)
+    events = read_events(journal_records(run))
+    start = _begin(run, events, config)
+    controller = build_controller(config, value_table(config, start.shaping), config.seed)
+    mismatches = audit_events(events, controller)
+    rounds = [event for event in events if isinstance(event, Round)]
+    decisions = sum(len(event.decisions) for event in rounds)
     counted = f"{len(rounds)} rounds with {decisions} decisions, and the values of all members at the start"
     if not mismatches:
         print(f"{run}: {counted}, agree bit for bit with what the controller decides again")
         return EXIT_OK
     print(f"{run}: of {counted}, {len(mismatches)} disagree with what the controller decides again")
-    print(_described(mismatches[0], events[mismatches[0].index]) + _origin(events[0]))
+    print(_described(mismatches[0], events[mismatches[0].index]) + _origin(start))
     return EXIT_DIFFERENT
 
 
-def _read(run: Path) -> tuple[Config, list[dict[str, Any]]]:
-    try:
-        config = config_from_json(json.loads(RunFolder(run).config.read_text()))
-        events = read_journal(RunFolder(run).journal)
-    except ConfigError:
-        raise
-    except (OSError, ValueError, TypeError, AttributeError) as error:
-        raise ConfigError(f"{run} is not the folder of a run: {error}") from error
-    if not events or events[0]["event"] != "start":
+def _begin(run: Path, events: Sequence[Event], config: Config) -> Start:
+    """Return the first event. Raises ConfigError if journal and config do not belong together."""
+    if not events or not isinstance(events[0], Start):
         raise ConfigError(
             f"{run} is not the folder of a run: its journal does not begin with the event `start`"
         )
-    return config, events
+    members = next((len(event.values) for event in events if isinstance(event, Initial)), None)
+    if members != config.num_policies:
+        raise ConfigError(
+            f"{run} cannot be audited: its config.json has {config.num_policies} members, its journal "
+            f"{'none' if members is None else members}"
+        )
+    return events[0]
 
 
-def _described(mismatch: Mismatch, event: Mapping[str, Any]) -> str:
+def _described(mismatch: Mismatch, event: Event) -> str:
     pairs = zip_longest(mismatch.recorded, mismatch.decided)
     recorded, decided = next((a, b) for a, b in pairs if a != b)
-    where = "values at the start" if event["event"] == "initial" else f"round at {event['frames']:,} frames"
+    where = "values at the start" if isinstance(event, Initial) else f"round at {event.frames:,} frames"
     lines = [f"first in line {mismatch.index + 1} of the journal, the {where}:"]
     for label, one, other in (("recorded", recorded, decided), ("decided again", decided, recorded)):
         lines.append(f"  {label}: {_differing(one, other)}")
@@ -80,9 +86,15 @@ def _flat(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in fields.items() if k != "values"} | dict(fields.get("values", {}))
 
 
-def _origin(start: Mapping[str, Any]) -> str:
+def _origin(start: Start) -> str:
     """Return a note if other code made the record, whose decisions may then differ for a good reason."""
-    then, now = (start["versions"].get("pbt_rl"), start["git"]), (pbt_rl.__version__, git_version())
+    then, now = (start.versions.get("pbt_rl"), start.git), (pbt_rl.__version__, git_version())
     if then == now:
         return ""
-    return f"\nnote: recorded by pbt_rl {then[0]} (source {then[1]}), and this is {now[0]} ({now[1]})"
+    return f"\nnote: recorded by pbt_rl {_shown(then[0])} (source {_shown(then[1])}), and this is {now[0]} ({now[1]})"
+
+
+def _shown(text: str | None) -> str:
+    return (
+        "of an unknown version" if text is None else f"{text:.60}" if text.isprintable() else f"{text!r:.60}"
+    )

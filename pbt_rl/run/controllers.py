@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError, require
@@ -12,7 +11,7 @@ from pbt_rl.pbt.decisions import Controller
 from pbt_rl.pbt.hypers import HyperSpec
 from pbt_rl.pbt.registry import CONTROLLERS, Ingredients
 from pbt_rl.pbt.tuning import chosen
-from pbt_rl.record.journal import read_journal
+from pbt_rl.record.reading import journal_records
 
 
 def build_controller(config: Config, table: Mapping[str, HyperSpec], seed: int) -> Controller:
@@ -32,18 +31,14 @@ def build_controller(config: Config, table: Mapping[str, HyperSpec], seed: int) 
             pbt=config.pbt,
             search=config.search,
             schedule=config.schedule,
-            events=_recorded(config.schedule.run) if entry.follows_a_run else (),
+            records=_recorded(config.schedule.run) if entry.follows_a_run else (),
         )
     )
 
 
-def _recorded(run: str) -> Sequence[Mapping[str, Any]]:
+def _recorded(run: str) -> Sequence[object]:
     require(run != "", "schedule.run", repr(run), "give the folder of a recorded run")
     try:
-        return read_journal(Path(run) / "journal.jsonl")
-    except OSError as error:
-        raise ConfigError(
-            f"--schedule.run {run} cannot be used: {error.strerror}; give the folder of a recorded run"
-        ) from error
-    except ValueError as error:
+        return journal_records(Path(run))
+    except ConfigError as error:
         raise ConfigError(f"--schedule.run {run} cannot be used: {error}") from error

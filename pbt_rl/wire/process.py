@@ -20,6 +20,7 @@ from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection
 from typing import IO, Any, Generic, TypeVar
 
+from pbt_rl.envs.paths import interpreter_options, working_directory_last
 from pbt_rl.wire.messages import ChildFailed
 
 SendT = TypeVar("SendT")
@@ -62,7 +63,14 @@ class Child(Generic[SendT, ReceiveT]):
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, PARENTS_SIGNALS)
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", module, str(theirs.fileno()), str(os.getpid())],
+                [
+                    sys.executable,
+                    *interpreter_options(),
+                    "-m",
+                    module,
+                    str(theirs.fileno()),
+                    str(os.getpid()),
+                ],
                 pass_fds=[theirs.fileno(), *fds],
                 stdin=subprocess.DEVNULL,
                 stdout=self.output,
@@ -139,6 +147,7 @@ def begin_child() -> tuple[Connection[Any, Any], Any]:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, PARENTS_SIGNALS)
     faulthandler.enable()
+    working_directory_last()
     return connection, connection.recv()
 
 
