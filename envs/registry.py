@@ -49,10 +49,10 @@ def keywords(env_option: Iterable[str]) -> dict[str, Any]:
         key, equals, text = pair.partition("=")
         if not equals or not key.isidentifier() or key in found:
             remedy = "it is given twice" if key in found else "write key=value, key as in Python"
-            raise EnvSetupError(f"--env-option {pair} cannot be used: {remedy}")
+            raise EnvSetupError(f"--env-option {pair:.200} cannot be used: {remedy}")
         try:
             found[key] = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             found[key] = text
     return found
 

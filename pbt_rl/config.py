@@ -196,7 +196,8 @@ class Config:
     def __post_init__(self) -> None:
         validate(self)
         keywords(self.env_option)
-        _check_schedule_of_learning_rate(self)
+        if ":" not in self.algo:  # a config may come from anybody: making it imports nothing that it names
+            check_schedule_of_learning_rate(self)
 
     @property
     def env_options(self) -> EnvOptions:
@@ -205,7 +206,8 @@ class Config:
         return EnvOptions(atari=self.atari, dmlab=dmlab, keywords=keywords(self.env_option))
 
 
-def _check_schedule_of_learning_rate(config: Config) -> None:
+def check_schedule_of_learning_rate(config: Config) -> None:
+    """Check that the algorithm measures what the schedule follows; it is loaded. Raises ConfigError."""
     if config.learner.lr_schedule == "kl-adaptive":
         require(
             config.algorithm.measures_kl,

@@ -28,7 +28,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "config": frozenset({"algos", "envs", "errors", "options", "pbt"}),
     "plan": frozenset({"algos", "config", "errors"}),
     "wire": frozenset({"envs", "errors", "pbt"}),
-    "record": frozenset({"config", "errors", "pbt", "wire"}),
+    "record": frozenset({"config", "errors", "options", "pbt", "wire"}),
     "display": frozenset({"errors", "pbt", "record", "wire"}),
     "population": frozenset({"display", "errors", "options", "pbt", "wire"}),
     "learner": frozenset({"algos", "config", "envs", "errors", "pbt", "plan", "record", "wire"}),

@@ -346,7 +346,11 @@ def test_overwrite_replaces_a_run(pbt_rl, tmp_path):
 
 
 def test_packages_of_the_user_do_no_harm(tmp_path):
-    """A working directory with `envs`, `algos` and `scripts` of its own, far from ours."""
+    """A working directory with `envs`, `algos` and `scripts` of its own, and files named as installed modules."""
+    for name in ("torch", "numpy", "gymnasium", "safetensors", "tyro"):
+        (tmp_path / f"{name}.py").write_text(
+            "raise ImportError('a file took the place of what is installed')\n"
+        )
     for name in ("envs", "algos", "scripts"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text(

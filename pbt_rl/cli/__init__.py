@@ -11,8 +11,7 @@ import sys
 from importlib import import_module
 
 from pbt_rl import __version__ as version
-from pbt_rl.envs.base import EnvSetupError
-from pbt_rl.errors import ConfigError, RunFailed
+from pbt_rl.envs.paths import working_directory_last
 
 USAGE = """usage: pbt-rl COMMAND [OPTIONS]
 
@@ -50,7 +49,11 @@ def main() -> None:
     if not arguments or arguments[0] in ("-h", "--help"):
         print(USAGE, end="")
         sys.exit(0 if arguments else EXIT_USER_ERROR)
-    sys.path.insert(0, "")  # a user's own modules are found from the working directory
+    working_directory_last()
+    # Imported after that, with all that they import: `python -m` has put the working directory first.
+    from pbt_rl.envs.base import EnvSetupError
+    from pbt_rl.errors import ConfigError, RunFailed
+
     try:
         code: int = import_module(_module(arguments[0])).run(arguments[1:])
         sys.stdout.flush()
@@ -67,6 +70,8 @@ def main() -> None:
 
 
 def _module(command: str) -> str:
+    from pbt_rl.errors import ConfigError
+
     if command in RENAMED_COMMANDS:
         raise ConfigError(
             f"{command} is now {RENAMED_COMMANDS[command]}: pbt-rl {RENAMED_COMMANDS[command]} RUN"

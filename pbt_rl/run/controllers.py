@@ -14,7 +14,7 @@ from pbt_rl.pbt.registry import CONTROLLERS, Ingredients
 from pbt_rl.pbt.start import Started, read_rows
 from pbt_rl.pbt.state import restore_state
 from pbt_rl.pbt.tuning import chosen
-from pbt_rl.record.journal import read_journal
+from pbt_rl.record.reading import journal_records
 
 
 def build_controller(config: Config, table: Mapping[str, HyperSpec], seed: int) -> Controller:
@@ -35,7 +35,7 @@ def build_controller(config: Config, table: Mapping[str, HyperSpec], seed: int) 
             pbt=pbt,
             search=config.search,
             schedule=config.schedule,
-            events=_recorded(config.schedule.run) if entry.follows_a_run else (),
+            records=_recorded(config.schedule.run) if entry.follows_a_run else (),
         )
     )
     if not pbt.start_values:
@@ -60,13 +60,9 @@ def resumed_controller(config: Config, table: Mapping[str, HyperSpec], seed: int
     return controller
 
 
-def _recorded(run: str) -> Sequence[Mapping[str, Any]]:
+def _recorded(run: str) -> Sequence[object]:
     require(run != "", "schedule.run", repr(run), "give the folder of a recorded run")
     try:
-        return read_journal(Path(run) / "journal.jsonl")
-    except OSError as error:
-        raise ConfigError(
-            f"--schedule.run {run} cannot be used: {error.strerror}; give the folder of a recorded run"
-        ) from error
-    except ValueError as error:
+        return journal_records(Path(run))
+    except ConfigError as error:
         raise ConfigError(f"--schedule.run {run} cannot be used: {error}") from error

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pbt_rl.config import Config
+from pbt_rl.config import Config, check_schedule_of_learning_rate
 from pbt_rl.envs.base import EnvSpec
 from pbt_rl.envs.registry import EnvOptions, probe
 from pbt_rl.errors import ConfigError, environment_code
@@ -31,6 +31,7 @@ class ResolvedRun:
     @classmethod
     def resolve(cls, config: Config, machine: Machine) -> ResolvedRun:
         """Probe the environment and plan. Raises ConfigError or EnvSetupError."""
+        check_schedule_of_learning_rate(config)
         options = config.env_options
         with environment_code(config.env):
             spec = probe(config.env, options)

@@ -25,6 +25,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from pbt_rl.envs.paths import interpreter_options, working_directory_last
 from pbt_rl.wire import keeper
 from pbt_rl.wire.messages import ChildFailed
 
@@ -88,7 +89,14 @@ class Child(Generic[SendT, ReceiveT]):
         with contextlib.ExitStack() as undo:
             ours, theirs = (undo.enter_context(end) for end in socket.socketpair())
             self._line, keepers = (undo.enter_context(end) for end in socket.socketpair())
-            child = [sys.executable, "-m", module, str(theirs.fileno()), str(stacks_fd)]
+            child = [
+                sys.executable,
+                *interpreter_options(),
+                "-m",
+                module,
+                str(theirs.fileno()),
+                str(stacks_fd),
+            ]
             path = "" if log is None else str(log.absolute())
             stacks = [stacks_fd] if stacks_fd >= 0 else []
             # A child is born with them blocked: it must not die of one before it can ignore it.
@@ -251,6 +259,7 @@ def begin_child() -> tuple[Connection[Any, Any], Any]:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, (*PARENTS_SIGNALS, STACKS_SIGNAL))
     libc = ctypes.CDLL(None)
     libc.setvbuf(ctypes.c_void_p.in_dll(libc, "stdout"), None, LINE_BUFFERED, 0)
+    working_directory_last()
     return connection, connection.recv()
 
 

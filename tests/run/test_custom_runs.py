@@ -9,7 +9,7 @@ from pbt_rl.cli import main
 from pbt_rl.envs import time_limit
 from pbt_rl.envs.base import EnvSetupError, default_shaping_source, private_step_arrays
 from pbt_rl.envs.registry import EnvOptions, make_unit, probe
-from tests.helpers.runs import ENDLESS, start, train
+from tests.helpers.runs import ENDLESS, ENVIRONMENT, ROOT, start, train
 
 MODULE = """
 import gymnasium
@@ -103,8 +103,11 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_a_population_is_trained_and_evaluated(folder):
-    """With a package of the user's that is named as ours."""
+def test_a_population_is_trained_and_evaluated(folder, monkeypatch):
+    """With a package of the user's that is named as ours, which is nowhere on the path of what is installed."""
+    (folder / "installed").mkdir()
+    (folder / "installed" / "pbt_rl").symlink_to(ROOT / "pbt_rl")
+    monkeypatch.setitem(ENVIRONMENT, "PYTHONPATH", str(folder / "installed"))
     (folder / "envs").mkdir()
     (folder / "envs" / "__init__.py").touch()
     (folder / "my_walk.py").rename(folder / "envs" / "walk.py")
@@ -128,8 +131,8 @@ def test_a_trained_member_is_evaluated_where_its_environment_lies(folder):
     run = train(folder, "my_walk:make_env", *few)
     assert run.wait(110) == 0, run.err
     (folder / "elsewhere").mkdir()
-    here = start(folder, "eval", "runs/x", "--episodes", "2")
-    lost = start(folder / "elsewhere", "eval", "../runs/x")
+    here = start(folder, "eval", "runs/x", "--episodes", "2", "--env", "my_walk:make_env")
+    lost = start(folder / "elsewhere", "eval", "../runs/x", "--trust")
     assert here.wait(110) == 0, here.err
     assert "episode   2: objective 3, 8 steps" in here.out
     assert lost.wait(110) == 2
