@@ -105,7 +105,7 @@ def resumed(search):
 
 
 def test_a_resumed_run_reads_as_if_it_had_not_been_interrupted(search, resumed):
-    whole, again = read_events("x", search), read_events("x", resumed)
+    whole, again = read_history("x", search), read_events("x", resumed)
     assert again.seconds == pytest.approx(whole.seconds)
     assert again.occupancy == pytest.approx(whole.occupancy)
     assert [(p.member, p.number, p.outcome) for p in again.phases] == [
@@ -118,12 +118,12 @@ def test_a_resumed_run_reads_as_if_it_had_not_been_interrupted(search, resumed):
     assert [tables[name] for name in ("nodes.csv", "members.csv")] == [
         others[name] for name in ("nodes.csv", "members.csv")
     ]
-    assert read_events("x", resumed[: len(search) // 2 + 2]).ended is None, "it goes on"
+    assert read_history("x", resumed[: len(search) // 2 + 2]).ended is None, "it goes on"
 
 
 def test_slots_of_another_plan_are_left_at_the_resume(resumed):
     fewer = [{**e, "slot": 9} if e["event"] == "slot" and e["time"] > 1.7e9 + 3600 else e for e in resumed]
-    turns = read_events("x", fewer).turns
+    turns = read_history("x", fewer).turns
     at = next(e["time"] for e in fewer if e["event"] == "end") - fewer[0]["time"]
     assert all(turn.end_seconds <= at + 1e-6 for turn in turns if turn.slot < 4)
 
