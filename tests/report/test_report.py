@@ -105,7 +105,7 @@ def resumed(search):
 
 
 def test_a_resumed_run_reads_as_if_it_had_not_been_interrupted(search, resumed):
-    whole, again = read_history("x", search), read_events("x", resumed)
+    whole, again = read_history("x", search), read_history("x", resumed)
     assert again.seconds == pytest.approx(whole.seconds)
     assert again.occupancy == pytest.approx(whole.occupancy)
     assert [(p.member, p.number, p.outcome) for p in again.phases] == [
