@@ -122,6 +122,7 @@ class Config:
         test=lambda name: re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name) is not None,
         remedy="letters, digits, '.', '_' and '-'",
         common=True,
+        may_change=True,
     )
     """Name of the run and of its folder. None: made from the environment and the time."""
     out: Path = option(Path("runs"), common=True, may_change=True)
