@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -91,6 +92,17 @@ def find_continued(config: Config, folder: RunFolder, note: Callable[[str], None
             )
         return None
     return Continued(checkpoint, checkpoint.state(), changed)
+
+
+@contextlib.contextmanager
+def fitting_state(folder: RunFolder) -> Iterator[None]:
+    """Turn the ValueError of a saved state that does not fit the options into the user's error."""
+    try:
+        yield
+    except ConfigError:
+        raise
+    except ValueError as error:
+        raise ConfigError(f"{folder.path} cannot be continued with these options: {error}") from error
 
 
 def changes_of(before: Config, now: Config, folder: RunFolder) -> Changed:

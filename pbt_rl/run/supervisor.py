@@ -50,7 +50,7 @@ from pbt_rl.run.limits import allow_open_files, descriptors_needed
 from pbt_rl.run.recorder import Recorder
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.restarts import ActorRestarts
-from pbt_rl.run.resuming import Continued, find_continued
+from pbt_rl.run.resuming import Continued, find_continued, fitting_state
 from pbt_rl.run.start import Start
 from pbt_rl.run.state import controller_state, restore_run_state, run_state
 from pbt_rl.run.throughput import Throughput
@@ -121,17 +121,19 @@ class Supervisor:
         controller = resolved.controller()
         self._population = _population(resolved, controller.initial(self._config.num_policies))
         if state is not None:
-            controller = resumed_controller(
-                self._config, resolved.table, self._config.seed, controller_state(state)
-            )
+            with fitting_state(folder):
+                controller = resumed_controller(
+                    self._config, resolved.table, self._config.seed, controller_state(state)
+                )
         self._recorder = Recorder(resolved, folder, self._population)
         self._comparisons = Comparisons(
             resolved, self._population, controller, self._recorder, lambda: self._why_end() is not None
         )
         self._throughput = Throughput()
-        self._same_plan = state is None or restore_run_state(
-            state, controller, self._population, self._comparisons, self._throughput
-        )
+        with fitting_state(folder):
+            self._same_plan = state is None or restore_run_state(
+                state, controller, self._population, self._comparisons, self._throughput
+            )
         self._checkpoints = Checkpointing(resolved, folder, self._population, self._recorder, self._state)
         self._restarts = ActorRestarts(self._config, self._recorder)
         self._controller = controller
@@ -151,11 +153,11 @@ class Supervisor:
 
     def run(self) -> int:
         """Train until a budget is spent, a signal comes or something fails; leave nothing behind."""
-        previous = {number: signal.signal(number, self._note_signal) for number in (*SIGNALS, signal.SIGUSR1)}
         try:
             self._recorder.start(self._continued)
         except OSError as error:
             raise ConfigError(f"{self._claim.folder.path} cannot be written: {reason(error)}") from error
+        previous = {number: signal.signal(number, self._note_signal) for number in (*SIGNALS, signal.SIGUSR1)}
         fleet: Fleet | None = None
         failure: Exception | None = None
         ended = "failed"
