@@ -178,3 +178,11 @@ def test_a_broken_checkpoint_is_passed_over_and_a_run_without_any_whole_one_is_r
     with pytest.raises(ConfigError, match="none of its checkpoints is whole"):
         resume(killed)
     assert "state.json" in capsys.readouterr().err
+
+
+def test_what_a_kill_left_half_written_is_removed(tmp_path):
+    folder = run(tmp_path, "x", 300)
+    draft = folder / ".config.json.4711"
+    draft.touch()
+    run(tmp_path, "x", 400)
+    assert not draft.exists()
