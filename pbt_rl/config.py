@@ -147,6 +147,9 @@ class Config:
     phase. If all episodes have the same length, give that length."""
     actor_timeout_seconds: float = option(60.0, above=0, may_change=True)
     """Restart an actor that has work and answers nothing for this long."""
+    learner_timeout_seconds: float = option(60.0, above=0, may_change=True)
+    """Replace a learner that makes no progress for this long, or for five times as long while it starts. No optimiser
+    step may take longer."""
     max_actor_restarts: int = option(20, at_least=0, may_change=True)
     """End the run with an error after this many restarts of actors."""
     save_every_seconds: float = option(

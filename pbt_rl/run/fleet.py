@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, Pipe, wait
-from typing import Any, Never, Protocol
+from typing import Any, Never, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pbt_rl.learner.learner import Learner
 from pbt_rl.record.net_names import NetNames
+from pbt_rl.run.awake import AwakeClock
 from pbt_rl.run.memory import Matchups, Memory
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.start import Start
@@ -29,6 +30,8 @@ from pbt_rl.wire.snapshot import SnapshotMemory
 
 GRACE_SECONDS = 3.0
 HANG_CHECK_SECONDS = 1.0
+STARTS = 5
+"""So many times its timeout a learner may take to start: imports, compilation, a large pack."""
 
 LearnerChild = Child[ToLearner, FromLearner]
 ActorChild = Child[Never, Never]
@@ -44,11 +47,15 @@ class Received:
 
 
 @dataclass(frozen=True)
-class LearnerDied:
-    """A learner process has ended. text: the error that it sent, else how it ended."""
+class LearnerLost:
+    """A learner process has ended, or makes no progress any more.
+
+    text: the error that it sent, else how it ended or for how long it has hung.
+    """
 
     pack: int
     text: str
+    hung: bool = False
 
 
 @dataclass(frozen=True)
@@ -65,7 +72,7 @@ class ActorFailed:
     hung: bool = False
 
 
-Event = Received | LearnerDied | ActorFailed
+Event = Received | LearnerLost | ActorFailed
 
 
 class Fleet(Protocol):
@@ -79,6 +86,9 @@ class Fleet(Protocol):
 
     def restart_actor(self, actor: int) -> None:
         """Replace an actor that died or hangs."""
+
+    def silent_seconds(self, pack: int, /) -> float:
+        """Return for how long a learner has shown no sign of life."""
 
     def environment_seconds(self) -> float:
         """Return the CPU-seconds that all environments took, in total."""
@@ -103,8 +113,25 @@ class Fleet(Protocol):
     def save_units(self) -> list[Any]:
         """Return the states of all units, actor by actor; nothing if they cannot be saved."""
 
-    def close(self) -> None:
-        """End every process and release all memory."""
+    def close(self, *, at_once: bool = False) -> None:
+        """End every process and release all memory. at_once: learners get no time to end by themselves."""
+
+
+@runtime_checkable
+class ReplacesLearners(Fleet, Protocol):
+    """A fleet that goes on if it loses a learner."""
+
+    def fence(self, pack: int) -> None:
+        """Kill a learner and its actors: nothing that they do or have sent reaches anybody from now on."""
+
+    def replace_learner(self, pack: int, start: Start) -> None:
+        """Start a learner and its actors anew, once they are fenced. Raises ConfigError if members cannot be loaded."""
+
+    def write_exchange(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Put a member's state into the exchange memory, which no learner may be using."""
+
+    def drawn(self, member: int, generation: int) -> Mapping[str, NDArray[Any]]:
+        """Return the state that a member of this generation is given if its weights are drawn."""
 
 
 class ProcessFleet:
@@ -113,19 +140,27 @@ class ProcessFleet:
     def __init__(self, resolved: ResolvedRun, start: Start, matchups: Matchups = ()) -> None:
         self._memory = Memory(resolved, start, matchups)
         self._timeout = resolved.config.actor_timeout_seconds
+        self._learner_timeout = resolved.config.learner_timeout_seconds
+        self._awake = AwakeClock()
         self._learners: list[LearnerChild] = []
         self._actors: list[ActorChild] = []
         self._hang_check = time.monotonic()
-        self._ready = 0
+        self._ready: set[int] = set()
+        """Packs whose learner has started."""
         try:
-            for number, setup in enumerate(self._memory.learners):
-                label = f"learner {number} ({setup.plan.device})"
-                self._learners.append(Child("pbt_rl.learner.learner", label, setup, setup.fds))
+            for pack in range(len(self._memory.learners)):
+                self._learners.append(self._start_learner(pack))
             for index in range(len(self._memory.actors)):
                 self._actors.append(self._start_actor(index))
         except BaseException:
             self.close()
             raise
+
+    def _start_learner(self, pack: int) -> LearnerChild:
+        self._memory.heartbeats[pack].begin()
+        setup = self._memory.learners[pack]
+        label = f"learner {pack} ({setup.plan.device})"
+        return Child("pbt_rl.learner.learner", label, setup, setup.fds)
 
     def _start_actor(self, index: int) -> ActorChild:
         record = self._memory.actors[index]
@@ -135,44 +170,64 @@ class ProcessFleet:
 
     def events(self, patience_seconds: float) -> Iterator[Event]:
         """See Fleet. A death is reported after all messages that the process sent."""
-        children: list[LearnerChild | ActorChild] = [*self._learners, *self._actors]
+        self._awake.tick()
+        learners, actors = [*self._learners], [*self._actors]
+        children: list[LearnerChild | ActorChild] = [*learners, *actors]
         sources = {source: child for child in children for source in (child.connection, child.sentinel)}
         ready = set(wait(sources, patience_seconds))
-        for pack, learner in enumerate(self._learners):
-            if ready & {learner.connection, learner.sentinel}:
+        # Children, not descriptors: one that is started below may be given the numbers of one that has ended.
+        heard = {child for child in children if ready & {child.connection, child.sentinel}}
+        ended = {child for child in heard if child.sentinel in ready}
+        for pack, learner in enumerate(learners):
+            if learner in heard:
                 for message in learner.messages():
-                    self._note_ready(message)
+                    self._note_ready(pack, message)
                     yield Received(pack, message)
-                if learner.sentinel in ready:
-                    yield LearnerDied(pack, learner.ending().text)
-        for index, actor in enumerate(self._actors):
-            if ready & {actor.connection, actor.sentinel}:
+                if learner in ended:
+                    yield LearnerLost(pack, learner.ending().text)
+        for index, actor in enumerate(actors):
+            if actor in heard and actor is self._actors[index]:  # else it went with its learner
                 yield from actor.messages()
-                if actor.sentinel in ready:
+                if actor in ended:
                     ending = actor.ending()
                     yield ActorFailed(index, ending.text, user_error=ending.user_error)
+        self._awake.tick()
         if time.monotonic() - self._hang_check > HANG_CHECK_SECONDS:
             self._hang_check = time.monotonic()
+            yield from self._hung_learners()
             yield from self._hung_actors()
 
-    def _note_ready(self, message: FromLearner) -> None:
+    def _note_ready(self, pack: int, message: FromLearner) -> None:
         """Release what the learners started from once all of them have it."""
         if isinstance(message, LearnerReady):
-            self._ready += 1
-            if self._ready == len(self._learners):
+            self._ready.add(pack)
+            if len(self._ready) == len(self._learners):
                 self._memory.started()
+
+    def silent_seconds(self, pack: int) -> float:
+        """See Fleet. Time in which this process did not run does not count."""
+        return self._awake.of_last(self._memory.heartbeats[pack].silent_seconds)
+
+    def _hung_learners(self) -> Iterator[LearnerLost]:
+        for pack, learner in enumerate(self._learners):
+            seconds = self.silent_seconds(pack)
+            if seconds > self._learner_timeout * (1 if pack in self._ready else STARTS):
+                doing = "made no progress" if pack in self._ready else "was not ready"
+                limit = f"--learner-timeout-seconds {self._learner_timeout:g}"
+                yield LearnerLost(pack, f"{learner.label} {doing} for {seconds:.0f} s ({limit})", hung=True)
 
     def _hung_actors(self) -> Iterator[ActorFailed]:
         for index, record in enumerate(self._memory.actors):
             # The oldest of its units may wait for the others, but all of them are never this old at once.
-            seconds = [box.seconds_with_actor() for box in record.boxes]
+            seconds = [self._awake.of_last(box.seconds_with_actor()) for box in record.boxes]
             if min(seconds) > self._timeout or max(seconds) > self._timeout * len(seconds):
                 text = f"actor {index} took no step for {max(seconds):.0f} s"
                 yield ActorFailed(index, text, hung=True)
 
     def send(self, pack: int, message: ToLearner) -> None:
-        """See Fleet."""
-        self._learners[pack].connection.send(message)
+        """See Fleet. One that has just ended hears nothing; its end is an event."""
+        with contextlib.suppress(OSError):
+            self._learners[pack].connection.send(message)
 
     def restart_actor(self, actor: int) -> None:
         """See Fleet. Its successor continues at the mailboxes' counters, with seeds of its own."""
@@ -182,6 +237,31 @@ class ProcessFleet:
         seeds = tuple((seed + record.restarts) % 2**32 for seed in record.setup.seeds)
         record.setup = replace(record.setup, seeds=seeds)
         self._actors[actor] = self._start_actor(actor)
+
+    def fence(self, pack: int) -> None:
+        """See Fleet."""
+        self._learners[pack].end(0)
+        for actor in self._actors_of(pack):
+            self._actors[actor].end(0)
+
+    def replace_learner(self, pack: int, start: Start) -> None:
+        """See Fleet. Mailboxes and shaping begin anew; matchups stay."""
+        self._memory.begin_anew(pack, start)
+        self._ready.discard(pack)
+        self._learners[pack] = self._start_learner(pack)
+        for actor in self._actors_of(pack):
+            self.restart_actor(actor)
+
+    def _actors_of(self, pack: int) -> list[int]:
+        return [index for index, record in enumerate(self._memory.actors) if record.pack == pack]
+
+    def write_exchange(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """See Fleet."""
+        self._memory.exchange.write(0, arrays)
+
+    def drawn(self, member: int, generation: int) -> Mapping[str, NDArray[Any]]:
+        """See Fleet."""
+        return self._memory.drawn(member, generation)
 
     def environment_seconds(self) -> float:
         """See Fleet."""
@@ -210,14 +290,14 @@ class ProcessFleet:
         """See Fleet. Environments go on while members are saved."""
         return []
 
-    def close(self) -> None:
+    def close(self, *, at_once: bool = False) -> None:
         """See Fleet. Learners end by themselves; actors hold nothing that is worth waiting for."""
         for learner in self._learners:
             with contextlib.suppress(OSError):
                 learner.connection.send(StopLearner())
         for actor in self._actors:
             actor.end(0)
-        deadline = time.monotonic() + GRACE_SECONDS
+        deadline = time.monotonic() + (0.0 if at_once else GRACE_SECONDS)
         for learner in self._learners:
             learner.end(max(0.0, deadline - time.monotonic()))
         self._actors, self._learners = [], []
@@ -254,6 +334,10 @@ class InlineFleet:
         """Fail: no event asks for it, since an environment that raises ends a serial run with its traceback."""
         raise AssertionError(actor)
 
+    def silent_seconds(self, _pack: int) -> float:
+        """Return 0: the learner runs in this process."""
+        return 0.0
+
     def environment_seconds(self) -> float:
         """See Fleet."""
         return self._memory.environment_seconds()
@@ -285,7 +369,7 @@ class InlineFleet:
         units = [actor.save() for actor in self._actors]
         return [] if any(state is None for states in units for state in states) else units
 
-    def close(self) -> None:
+    def close(self, *, at_once: bool = False) -> None:  # noqa: ARG002 - nothing here waits
         """See Fleet."""
         for actor in self._actors:
             actor.close()
