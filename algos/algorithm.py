@@ -86,7 +86,8 @@ class Algorithm:
     fixed_advantage: Callable[[Samples, Hypers, UpdateSettings], Tensor | None] = no_fixed_advantage
     """Advantages [G, T, B] that hold for all passes over a batch; None: `targets` is called for each minibatch."""
     learns_per_unit: bool = False
-    """Learn once from each full rollout of a unit, without waiting for a batch of several."""
+    """Learn once from each full rollout of a unit, without waiting for a batch of several. If units are many, from
+    as few together as keep rollouts young enough (pbt_rl/plan/sizes.py)."""
 
     @property
     def measures_kl(self) -> bool:

@@ -35,7 +35,7 @@ class Rollout(Transitions[NDArray[Any]]):
 
     by_policy: name -> [T(+1), P, B, ...] of every field that the policy writes at each step, as `native` gives it.
     outcomes: the arrays of OUTCOMES, in that order.
-    seen[t]: name -> [P, B, *seen shape] observations as the network receives them.
+    stored[t]: name -> [P, B, ...] observations as stored.
     """
 
     def __init__(
@@ -75,8 +75,8 @@ class Rollout(Transitions[NDArray[Any]]):
             if spec.source == "policy" and spec.span is not Span.START
         }
         self.outcomes = [arrays[name] for name in OUTCOMES]
-        seen = {name: layouts[name].as_seen(split(obs)) for name, obs in self.obs.items()}
-        self.seen = [{name: obs[t] for name, obs in seen.items()} for t in range(steps + 1)]
+        stored = {name: split(obs) for name, obs in self.obs.items()}
+        self.stored = [{name: obs[t] for name, obs in stored.items()} for t in range(steps + 1)]
         self._on_host = device.type == "cpu"
         self._obs = {name: native(obs) for name, obs in self.obs.items()}
 

@@ -34,6 +34,7 @@ from .base import ActionSpec, ArraySpec, EnvSetupError, EnvSpec, ShapingSource, 
 from .episodes import EpisodeBook, write_reset
 from .family import Backend
 from .film import Camera, Picture
+from .pulse import all_at_once, pulse_of
 
 FRAMES_PER_SECOND = 60
 SCREEN = (210, 160)
@@ -80,20 +81,22 @@ class AtariUnit:
         self.rows = rows
         self._book = EpisodeBook(rows, shaping)
         self._scoring = AtariScoring(rows, options)
-        self._engine: Any = AtariVectorEnv(
-            game,
-            rows,
-            num_threads=1,
-            max_num_frames_per_episode=options.max_frames_per_episode,
-            repeat_action_probability=options.repeat_action_probability,
-            full_action_space=options.full_action_space,
-            stack_num=1,
-            frameskip=options.frame_skip,
-            noop_max=0,
-            episodic_life=False,
-            reward_clipping=False,
-            use_fire_reset=options.fire_reset,
-        )
+        self._pulse = pulse_of(shaping)
+        with all_at_once(self._pulse, rows):
+            self._engine: Any = AtariVectorEnv(
+                game,
+                rows,
+                num_threads=1,
+                max_num_frames_per_episode=options.max_frames_per_episode,
+                repeat_action_probability=options.repeat_action_probability,
+                full_action_space=options.full_action_space,
+                stack_num=1,
+                frameskip=options.frame_skip,
+                noop_max=0,
+                episodic_life=False,
+                reward_clipping=False,
+                use_fire_reset=options.fire_reset,
+            )
         start, engine_seeds = np.random.SeedSequence(seed).spawn(2)
         self._rng = np.random.default_rng(start)
         sticky = options.repeat_action_probability > 0
@@ -110,7 +113,8 @@ class AtariUnit:
 
     def reset(self, out: StepArrays) -> None:
         """See `Unit.reset`. The first call seeds the emulators if sticky actions need it."""
-        frames_R, info = self._engine.reset(seed=self._engine_seeds)
+        with all_at_once(self._pulse, self.rows):
+            frames_R, info = self._engine.reset(seed=self._engine_seeds)
         self._engine_seeds = None
         self._ended_R[:] = False
         self._scoring.reset(info["lives"])

@@ -22,6 +22,9 @@ class EnvSetupError(ValueError):
     """
 
 
+LARGEST_REWARD = 3.4e38
+"""A larger number is infinite in float32, as which rewards are learned from."""
+
 ACTION_MASK = "action_mask"
 """Reserved name of an observation: the discrete actions that are allowed, uint8 [sum(nvec)], 1 = allowed.
 

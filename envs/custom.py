@@ -23,11 +23,12 @@ from gymnasium.vector import VectorEnv
 
 from . import time_limit as time_limits
 from .base import EnvSetupError, EnvSpec, ShapingSource, Unit
-from .family import Backend
+from .family import keywords_backend
 from .gym import GymUnit, describe, recipe
 from .multi_agent import MultiAgentUnit
 from .pettingzoo.agents import MultiAgentEnv, is_multi_agent
 from .pettingzoo.tables import table_of
+from .pulse import all_at_once, pulse_of
 from .time_limit import making, time_limit
 from .vector import AnyVectorEnv, VectorUnit, describe_vector
 
@@ -75,7 +76,8 @@ def probe(env_id: str, keywords: Mapping[str, Any]) -> EnvSpec:
 
 def make_unit(env_id: str, rows: int, seed: int, shaping: ShapingSource, keywords: Mapping[str, Any]) -> Unit:
     """Make R environments, one vector environment of R rows, or as many of several agents as R rows fill."""
-    env = make(env_id, rows, keywords)
+    with all_at_once(pulse_of(shaping), rows):
+        env = make(env_id, rows, keywords)
     if isinstance(env, VectorEnv):
         return VectorUnit(env_id, env, seed, shaping)
     if not isinstance(env, gymnasium.Env):
@@ -117,7 +119,7 @@ def find_factory(env_id: str) -> Callable[..., object]:
 
 
 def _import(env_id: str, module_name: str) -> Any:
-    if module_name.endswith(".py") or "/" in module_name or not module_name:
+    if module_name.endswith(".py") or "/" in module_name or module_name[:1] in ("", "."):
         dotted = module_name.removesuffix(".py").strip("./").replace("/", ".") or "module"
         raise EnvSetupError(f"{env_id} cannot be found: write module:factory, such as {dotted}:make_env")
     try:
@@ -176,12 +178,6 @@ def _not_usable(env_id: str, env: object) -> str:
     )
 
 
-BACKEND = Backend(
-    names=tuple,
-    probe=lambda name, options: probe(name, options.keywords),
-    make_unit=lambda name, rows, seed, options, shaping: make_unit(
-        name, rows, seed, shaping, options.keywords
-    ),
-    recipe=lambda name, options: recipe(probe(name, options.keywords)),
-    make=lambda name, options: make(name, 1, options.keywords),
+BACKEND = keywords_backend(
+    "", tuple, probe, make_unit, recipe, make=lambda name, options: make(name, 1, options.keywords)
 )

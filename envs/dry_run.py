@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import time
-import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -33,6 +31,7 @@ from .base import (
 )
 from .gym import GymUnit
 from .time_limit import time_limit
+from .traces import environment_traceback
 
 ENVIRONMENTS = 2
 """Environments of the unit: with two, state that they share in the process shows. Each has a row per seat."""
@@ -210,19 +209,11 @@ class DryRun:
             except EnvSetupError as error:
                 played.broke = str(error).removeprefix(f"{self.env_id}: ")
             except Exception as error:  # noqa: BLE001 - whatever it raises is what we report
-                played.broke = f"it raised {type(error).__name__}\n{_below_us(error)}"
+                played.broke = f"it raised {type(error).__name__}\n{environment_traceback(error)}"
         return played
 
     def _step_limit(self) -> Any:
         return time_limit(self.timeout, f"it hangs: a step took more than {self.timeout:g} s")
-
-
-def _below_us(error: Exception) -> str:
-    """Return the traceback, from the first frame of the environment's own code."""
-    frames = traceback.extract_tb(error.__traceback__)
-    ours = str(Path(__file__).parent)
-    inside = [frame for frame in frames if not frame.filename.startswith(ours)] or frames
-    return "".join([*traceback.format_list(inside), *traceback.format_exception_only(error)]).rstrip()
 
 
 def _note(played: Played, out: StepArrays, ends: dict[int, bytes]) -> None:

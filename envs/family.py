@@ -15,6 +15,7 @@ from .atari import AtariOptions
 from .base import EnvSpec, ShapingSource, Unit
 from .dmlab.options import DmlabOptions
 from .film import Camera
+from .first_trial import FirstProbe
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,7 @@ def load_backend(module: str) -> Backend:
 
 
 def keywords_backend(
+    family: str,
     names: Callable[[], tuple[str, ...]],
     probe: Callable[[str, Mapping[str, Any]], EnvSpec],
     make_unit: Callable[[str, int, int, ShapingSource, Mapping[str, Any]], Unit],
@@ -103,14 +105,18 @@ def keywords_backend(
     make: Callable[[str, EnvOptions], RawEnv] | None = None,
     film: Callable[[str, int, int, EnvOptions, ShapingSource], tuple[Unit, Camera]] | None = None,
 ) -> Backend:
-    """Make the backend of a family whose only options are those of --env-option."""
+    """Make the backend of a family whose only options are those of --env-option, and whose code is not ours.
+
+    family: its name; "" for environments that have none.
+    """
+    first = FirstProbe(f"{family}/" if family else "", probe)
     return Backend(
         names=names,
-        probe=lambda name, options: probe(name, options.keywords),
+        probe=lambda name, options: first(name, options.keywords),
         make_unit=lambda name, rows, seed, options, shaping: make_unit(
             name, rows, seed, shaping, options.keywords
         ),
-        recipe=lambda name, options: recipe(probe(name, options.keywords)),
+        recipe=lambda name, options: recipe(first.for_recipe(name, options.keywords)),
         make=make,
         film=film,
     )

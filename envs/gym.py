@@ -6,8 +6,8 @@ EnvSetupError that names the environment, the expected value and the given one.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
-import math
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from types import MappingProxyType
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from . import time_limit as time_limits
 from .base import (
     ACTION_MASK,
+    LARGEST_REWARD,
     EnvSetupError,
     EnvSpec,
     SavesState,
@@ -31,6 +32,7 @@ from .base import (
 from .episodes import EpisodeBook
 from .family import EnvOptions, keywords_backend
 from .film import Picture
+from .pulse import ROW, beating, pulse_of
 from .shaping import default_shaping, find_interface, find_training_info, frames_per_step, unflatten
 from .spaces import (
     Leaf,
@@ -41,6 +43,7 @@ from .spaces import (
     leaves_of,
     read_leaf,
 )
+from .suggest import atari_game
 from .time_limit import making, time_limit
 
 MakeEnv = Callable[[], gymnasium.Env[Any, Any]]
@@ -86,7 +89,8 @@ class GymUnit:
 
     def __init__(self, env_id: str, make: MakeEnv, rows: int, seed: int, shaping: ShapingSource) -> None:
         assert rows > 0
-        self._envs = [make() for _ in range(rows)]
+        self._pulse = pulse_of(shaping)
+        self._envs = [make() for _ in beating(self._pulse, range(rows))]
         self.spec = describe(env_id, self._envs[0])
         if any(describe(env_id, env) != self.spec for env in self._envs[1:]):
             raise EnvSetupError(
@@ -112,19 +116,21 @@ class GymUnit:
 
     def reset(self, out: StepArrays) -> None:
         """See `Unit.reset`."""
-        for row in range(self.rows):
+        for row in beating(self._pulse, range(self.rows)):
             self._begin(row, None if self._seeds is None else self._seeds[row], out)
         self._seeds = None
         self._write(out)
 
     def step(self, action: NDArray[Any], out: StepArrays) -> None:
         """See `Unit.step`. action: [R, A] of `spec.action.dtype`."""
+        pulse = self._pulse
         with np.errstate(over="ignore"):
             for row, one in enumerate(self._decode(action)):
                 if self._ended[row]:
                     self._begin(row, None, out)
                 else:
                     self._advance(row, one, out)
+                pulse[ROW] = row
             self._write(out)
 
     def save_state(self) -> dict[str, Any] | None:
@@ -148,9 +154,10 @@ class GymUnit:
         self._ended, self._seeds = list(state["ended"]), state["seeds"]
 
     def close(self) -> None:
-        """Close every environment once."""
-        while self._envs:
-            self._envs.pop().close()
+        """Close every environment once, also if one raises."""
+        with contextlib.ExitStack() as closing:
+            while self._envs:
+                closing.callback(self._envs.pop().close)
 
     def _begin(self, row: int, seed: int | None, out: StepArrays) -> None:
         values = self._book.begin(row)
@@ -178,7 +185,7 @@ class GymUnit:
         if type(info) is not dict and not isinstance(info, Mapping):
             raise self._breach("info must be a dict", info)
         number = self._number("reward", reward)
-        if not math.isfinite(number):
+        if not -LARGEST_REWARD < number < LARGEST_REWARD:
             raise self._breach("the reward must be finite", reward)
         self._first[row] = False
         self._reward[row] = number
@@ -275,7 +282,8 @@ def maker(gym_id: str, keywords: Mapping[str, Any] = MappingProxyType({})) -> Ma
 
 def _cannot_make(gym_id: str, error: Exception) -> str:
     close = [] if gym_id in gymnasium.registry else difflib.get_close_matches(gym_id, names())
-    hint = f" Did you mean {', '.join('gym/' + name for name in close)}?" if close else ""
+    close = [f"gym/{name}" for name in close] or [game for game in [atari_game(gym_id)] if game]
+    hint = f" Did you mean {', '.join(close)}?" if close else ""
     reason = str(error).rstrip(".?")
     return f"gym/{gym_id} cannot be made: {reason}.{hint} `pbt-rl envs` lists what is installed"
 
@@ -396,5 +404,11 @@ def film(
 
 
 BACKEND = keywords_backend(
-    names, probe, make_unit, recipe, make=lambda name, options: maker(name, options.keywords)(), film=film
+    "gym",
+    names,
+    probe,
+    make_unit,
+    recipe,
+    make=lambda name, options: maker(name, options.keywords)(),
+    film=film,
 )

@@ -219,4 +219,4 @@ def _listed(settings: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}={value}" for name, value in settings.items())
 
 
-BACKEND = keywords_backend(names, probe, make_unit, recipe)
+BACKEND = keywords_backend("dmlab2d", names, probe, make_unit, recipe)

@@ -16,6 +16,7 @@ Axes: R = E * S rows; E environments of S seats; A action components.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -23,8 +24,17 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from .base import EnvSetupError, EnvSpec, MatchupSource, ShapingSource, StepArrays, write_stats
+from .base import (
+    LARGEST_REWARD,
+    EnvSetupError,
+    EnvSpec,
+    MatchupSource,
+    ShapingSource,
+    StepArrays,
+    write_stats,
+)
 from .episodes import EpisodeBook
+from .pulse import ROW, beating, pulse_of
 from .shaping import unflatten
 
 
@@ -90,6 +100,7 @@ class MultiAgentUnit:
 
     def __init__(self, make: MakeTable, rows: int, seed: int, shaping: ShapingSource) -> None:
         self._tables: list[Table] = []
+        self._pulse = pulse_of(shaping)
         try:
             self.spec = self._make(make, rows)
         except BaseException:
@@ -116,7 +127,7 @@ class MultiAgentUnit:
                 f"{spec.env_id} has {spec.seats} seats, and {rows} rows do not fill them: use a multiple of "
                 f"{spec.seats} (--envs-per-unit)"
             )
-        self._tables += [make() for _ in range(rows // spec.seats - 1)]
+        self._tables += [make() for _ in beating(self._pulse, range(rows // spec.seats - 1))]
         if any(table.describe() != spec for table in self._tables[1:]):
             raise EnvSetupError(
                 f"{spec.env_id}: two environments differ in their agents, spaces or shaping; make them all alike"
@@ -130,7 +141,7 @@ class MultiAgentUnit:
     def reset(self, out: StepArrays) -> None:
         """See `Unit.reset`."""
         self._take_seats(out)
-        for e in range(len(self._tables)):
+        for e in beating(self._pulse, range(len(self._tables))):
             self._begin(e, None if self._seeds is None else self._seeds[e], out)
         self._seeds = None
         self._write_episodes(out)
@@ -146,14 +157,16 @@ class MultiAgentUnit:
                 self._begin(e, None, out)
             else:
                 self._advance(e, action[self._row_ES[e]], out)
+            self._pulse[ROW] = e
         self._write_episodes(out)
         if changed:
             self._cut(out)
 
     def close(self) -> None:
-        """Close every environment once."""
-        while self._tables:
-            self._tables.pop().close()
+        """Close every environment once, also if one raises."""
+        with contextlib.ExitStack() as closing:
+            while self._tables:
+                closing.callback(self._tables.pop().close)
 
     def _take_seats(self, out: StepArrays) -> None:
         self._version, self._row_ES = self._matchups()
@@ -188,7 +201,7 @@ class MultiAgentUnit:
 
     def _advance(self, e: int, action_SA: NDArray[Any], out: StepArrays) -> None:
         scene, rows, was = self._tables[e].advance(action_SA), self._row_ES[e], self._active_ES[e].copy()
-        if not np.isfinite(scene.reward).all():
+        if not (np.abs(scene.reward) < LARGEST_REWARD).all():
             raise EnvSetupError(
                 f"{self.spec.env_id} breaks its contract: rewards must be finite, got {scene.reward.tolist()!r:.200}. "
                 "Correct the environment"

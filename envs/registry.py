@@ -15,6 +15,7 @@ from typing import Any
 from .base import EnvSetupError, EnvSpec, ShapingSource, Unit
 from .family import Backend, EnvOptions, Family, RawEnv, load_backend
 from .film import Camera
+from .suggest import meant
 
 __all__ = [
     "DEFAULTS",
@@ -48,10 +49,10 @@ def keywords(env_option: Iterable[str]) -> dict[str, Any]:
         key, equals, text = pair.partition("=")
         if not equals or not key.isidentifier() or key in found:
             remedy = "it is given twice" if key in found else "write key=value, key as in Python"
-            raise EnvSetupError(f"--env-option {pair} cannot be used: {remedy}")
+            raise EnvSetupError(f"--env-option {pair:.200} cannot be used: {remedy}")
         try:
             found[key] = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             found[key] = text
     return found
 
@@ -139,11 +140,12 @@ def family_of(env_id: str) -> Family | None:
     if slash and name and key in FAMILIES:
         return FAMILIES[key]
     close = difflib.get_close_matches(key, FAMILIES)
-    hint = f" Did you mean {close[0]}/{name or 'NAME'}?" if close else ""
-    known = ", ".join(f"{family}/NAME" for family in FAMILIES)
+    hint = f"did you mean {close[0]}/{name or 'NAME'}?" if close else meant(env_id, FAMILIES)
+    if not hint:
+        known = ", ".join(f"{family}/NAME" for family in FAMILIES)
+        hint = f"write {known} (family/name), or module:factory for your own."
     raise EnvSetupError(
-        f"{env_id!r} names no environment: write {known} (family/name), or module:factory for your own."
-        f"{hint} `pbt-rl envs` lists them all"
+        f"{env_id!r} names no environment: {hint}{'' if hint[-1] in '?.' else '.'} `pbt-rl envs` lists them all"
     )
 
 

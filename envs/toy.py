@@ -45,6 +45,10 @@ class Toy(gymnasium.Env[Obs, Any]):
         self.np_random.bit_generator.state = state["generator"]
 
 
+MOST_DIGITS = 7
+"""Of a parameter: some are sizes of arrays."""
+
+
 def _one_hot(index: int, size: int) -> Obs:
     hot = np.zeros(size, np.float32)
     hot[index] = 1
@@ -321,7 +325,7 @@ def maker(name: str) -> MakeEnv:
     parameters = {}
     for part in query.split("&") if query else ():
         key, _, value = part.partition("=")
-        if key not in known or not value.isdecimal() or int(value) == 0:
+        if key not in known or not value.isdecimal() or len(value) > MOST_DIGITS or int(value) == 0:
             usage = ", ".join(f"{parameter}=NUMBER" for parameter in known) or "none"
             raise EnvSetupError(
                 f"toy/{name}: {part!r} is not a parameter with a number above 0; it takes: {usage}"

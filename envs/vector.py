@@ -24,6 +24,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 
 from .base import (
+    LARGEST_REWARD,
     EnvSetupError,
     EnvSpec,
     RewardShapingInterface,
@@ -33,6 +34,7 @@ from .base import (
     write_stats,
 )
 from .episodes import EpisodeBook, write_reset
+from .pulse import all_at_once, pulse_of
 from .shaping import find_interface, find_training_info, flatten, frames_per_step, unflatten
 from .spaces import Leaf, action_spec, leaves_of, read_leaf, read_rows, rows_decoder
 
@@ -74,7 +76,8 @@ class VectorUnit:
         """See `Unit.reset`."""
         assert self._env is not None, "the unit is closed"
         self._begin(range(self.rows))
-        answer: Any = self._env.reset(seed=self._seed)
+        with all_at_once(pulse_of(self._shaping), self.rows):
+            answer: Any = self._env.reset(seed=self._seed)
         if not isinstance(answer, tuple) or len(answer) != 2:
             raise self._breach("reset() must return (observations, infos)", answer)
         self._seed = None
@@ -202,7 +205,7 @@ class VectorUnit:
             raise self._breach("rewards must be numbers", reward) from None
         if reward_R.shape != (self.rows,):
             raise self._breach(f"rewards must have shape ({self.rows},)", reward)
-        if not np.isfinite(reward_R).all():
+        if not (np.abs(reward_R) < LARGEST_REWARD).all():
             raise self._breach("rewards must be finite", reward)
         return reward_R
 

@@ -11,6 +11,7 @@ from typing import Any, get_type_hints
 
 from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError, RunFailed
+from pbt_rl.given.tables import with_start_values
 from pbt_rl.options import as_type
 from pbt_rl.recipes import apply_recipe, environment_recipe
 
@@ -65,7 +66,7 @@ def make_config(**options: Any) -> Config:
         values[name] = _as_option(start, name, value)
     recipe = environment_recipe(env, values.get("env_option", ()))
     config: Config = apply_recipe(start, recipe | values)
-    return config
+    return with_start_values(config)
 
 
 def _dotted(options: Mapping[str, Any]) -> list[tuple[str, Any]]:

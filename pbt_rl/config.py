@@ -67,7 +67,7 @@ class LearnerConfig:
     rollout: int = option(32, at_least=1, common=True)
     """Steps of a rollout (T); --hypers.unroll may be shorter."""
     batch: int = option(1024, at_least=1, common=True)
-    """Steps of each policy in a batch (appo), rounded to whole units; a3c learns from every unit alone."""
+    """Steps of each policy in a batch (appo), rounded to whole units; a3c learns from as few units as lag allows."""
     minibatches: int = option(1, at_least=1, common=True)
     """Parts of a batch, with one optimiser update each; rollouts are not split."""
     epochs: int = option(1, at_least=1, common=True)
@@ -122,6 +122,7 @@ class Config:
         test=lambda name: re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name) is not None,
         remedy="letters, digits, '.', '_' and '-'",
         common=True,
+        may_change=True,
     )
     """Name of the run and of its folder. None: made from the environment and the time."""
     out: Path = option(Path("runs"), common=True, may_change=True)
@@ -146,17 +147,19 @@ class Config:
     """Let each unit play random actions first, each for another number of steps below this, so that units do not run in
     phase. If all episodes have the same length, give that length."""
     actor_timeout_seconds: float = option(60.0, above=0, may_change=True)
-    """Restart an actor that has work and answers nothing for this long."""
+    """Restart an actor that has work and gets nowhere for this long: no environment made, reset or stepped. (A native
+    vector steps all of its environments in one call.)"""
     learner_timeout_seconds: float = option(60.0, above=0, may_change=True)
     """Replace a learner that makes no progress for this long, or for five times as long while it starts. No optimiser
     step may take longer."""
     max_actor_restarts: int = option(20, at_least=0, may_change=True)
-    """End the run with an error after this many restarts of actors."""
+    """End the run with an error after more restarts of actors than this within ten minutes, or of one actor in a row
+    before it got anywhere."""
     save_every_seconds: float = option(
         120.0, at_least=0, zero="only at the end", common=True, may_change=True
     )
-    """Save the whole run this often, under checkpoints/. `pbt-rl resume RUN` continues from the last checkpoint. A run is
-    saved at its end in any case."""
+    """Save the whole run this often, under checkpoints/. `pbt-rl resume RUN` continues from the last checkpoint. A run
+    is saved at its end in any case."""
     save_every_frames: int = option(0, at_least=0, zero="never", common=True, may_change=True)
     """Save the run, too, whenever every member has trained on this many more frames, and keep those checkpoints for
     ever, as checkpoints/at_FRAMES: `pbt-rl eval RUN --at FRAMES`."""
@@ -197,7 +200,8 @@ class Config:
     def __post_init__(self) -> None:
         validate(self)
         keywords(self.env_option)
-        _check_schedule_of_learning_rate(self)
+        if ":" not in self.algo:  # a config may come from anybody: making it imports nothing that it names
+            check_schedule_of_learning_rate(self)
 
     @property
     def env_options(self) -> EnvOptions:
@@ -206,7 +210,8 @@ class Config:
         return EnvOptions(atari=self.atari, dmlab=dmlab, keywords=keywords(self.env_option))
 
 
-def _check_schedule_of_learning_rate(config: Config) -> None:
+def check_schedule_of_learning_rate(config: Config) -> None:
+    """Check that the algorithm measures what the schedule follows; it is loaded. Raises ConfigError."""
     if config.learner.lr_schedule == "kl-adaptive":
         require(
             config.algorithm.measures_kl,

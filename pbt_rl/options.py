@@ -4,6 +4,7 @@ An option is a field of a frozen dataclass. Its metadata may hold
 
     at_least, above, at_most, below   bounds of a number, or of each number of a tuple
     distinct                          the numbers of a tuple differ
+    off                               name of the upper bound if it stands for "no limit" ("off")
     zero                              meaning of 0 if it stands outside the usual meaning ("planned", "no limit")
     choices                           function that returns the allowed names
     custom                            form of a name of the user's own, allowed besides the choices ("module:factory")
@@ -19,6 +20,7 @@ several options are functions of the class that holds them all.
 from __future__ import annotations
 
 import sys
+import unicodedata
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, Field, field, fields, is_dataclass
 from pathlib import Path
@@ -26,6 +28,11 @@ from types import MappingProxyType, UnionType
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pbt_rl.errors import ConfigError
+
+MOST = 10**18
+"""Whole numbers stay below it: counts of frames that no run reaches, which any arithmetic holds."""
+_SHOWN = 200
+"""Characters of a value in a message."""
 
 
 def option(
@@ -37,6 +44,7 @@ def option(
     below: float | None = None,
     distinct: bool = False,
     zero: str = "",
+    off: str = "",
     choices: Callable[[], tuple[str, ...]] | None = None,
     custom: str = "",
     test: Callable[[Any], bool] | None = None,
@@ -54,6 +62,7 @@ def option(
         "below": below,
         "distinct": distinct or None,
         "zero": zero or None,
+        "off": off or None,
         "choices": choices,
         "custom": custom or None,
         "test": test,
@@ -149,7 +158,7 @@ def _range(metadata: Mapping[str, Any]) -> str:
     bounds = {name: f"{metadata[name]:g}" for name in _BOUNDS if name in metadata}
     match bounds:
         case {"at_least": low, "at_most": high}:
-            return f"{low} to {high}"
+            return f"{low} to {high}{' (off)' if 'off' in metadata else ''}"
         case {"at_least": low, **others} if not others:
             return f"{low} ({metadata['zero']}) or more" if "zero" in metadata else f"{low} or more"
     words = {"at_least": "at least", "above": "above", "at_most": "at most", "below": "below"}
@@ -179,16 +188,25 @@ def as_type(hint: Any, value: Any) -> Any:
             raise ValueError("several, such as [1.2, 0.8]")
         return tuple(as_type(arguments[0], x) for x in value)
     if hint is Path:
-        return Path(_checked(value, isinstance(value, str | Path), "a path"))
+        fits = isinstance(value, str | Path) and "\0" not in str(value)
+        return Path(_checked(value, fits, "a path"))
     if hint is float:
         number = isinstance(value, int | float) and not isinstance(value, bool)
         return float(_checked(value, number and abs(value) <= sys.float_info.max, "a finite number"))
     if hint is int:
-        return _checked(value, isinstance(value, int) and not isinstance(value, bool), "a whole number")
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        return _checked(value, whole and abs(value) < MOST, "a whole number of at most 18 digits")
     if is_dataclass(hint):
         raise ValueError("its options by name")
-    kinds = {bool: "true or false", str: "a text"}
-    return _checked(value, isinstance(value, hint), kinds[hint])
+    if hint is bool:
+        return _checked(value, isinstance(value, bool), "true or false")
+    assert hint is str, hint
+    return _checked(value, isinstance(value, str) and all(map(_writable, value)), "a text that can be shown")
+
+
+def _writable(character: str) -> bool:
+    """Whether a terminal and any file take it: no control character, and no half of one."""
+    return character in "\n\t" or unicodedata.category(character) not in ("Cc", "Cs")
 
 
 def _checked(value: Any, fits: bool, kind: str) -> Any:
@@ -199,5 +217,5 @@ def _checked(value: Any, fits: bool, kind: str) -> Any:
 
 def _text(value: Any) -> str:
     if isinstance(value, tuple):
-        return " ".join(map(str, value)) or "(none)"
-    return str(value) or "''"
+        return " ".join(map(str, value))[:_SHOWN] or "(none)"
+    return str(value)[:_SHOWN] or "''"

@@ -35,7 +35,7 @@ RECIPES: Mapping[str, Mapping[str, object]] = {
         "hypers.gamma": 0.99,
         "hypers.learning_rate": 1e-4,
         "hypers.entropy_coef": 0.003,
-        "hypers.max_grad_norm": 100.0,  # it has no limit; the table ends here
+        "hypers.max_grad_norm": 1e9,  # no limit
         "dmlab.actions": "extended",
         "dmlab.reward_unit": 5.0,
         "dmlab.renderer": "software",

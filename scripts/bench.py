@@ -30,6 +30,7 @@ import numpy as np
 
 from pbt_rl.config import Config, LearnerConfig
 from pbt_rl.plan import Machine
+from pbt_rl.wire.mailbox import OBSERVATIONS
 from pbt_rl.wire.process import CHILD_ENVIRONMENT
 
 STAGES = ("environment", "inference", "learning")
@@ -91,19 +92,7 @@ def measure_stage(stage: str, env: str, num_policies: int, seconds: float) -> fl
     learner = _idle_learner(resolved)
     sampler, trainer, shared = learner.sampler, learner.trainer, learner.shared
     if stage == "inference":
-
-        def step_inference() -> int:
-            unit = sampler.units[0]
-            unit.taken -= 1  # the step in the mailbox counts as new once more
-            sampler.serve()
-            while shared.full:
-                shared.free.give(shared.full.popleft())
-            return pack_plan.rows
-
-        unit = sampler.units[0]
-        unit.box.header[0] += 1
-        sampler.serve()
-        return timed_cpu(step_inference, seconds)
+        return timed_cpu(inference_turn(sampler, shared, pack_plan.units_per_actor), seconds)
 
     rollouts = [shared.free.take() for _ in range(pack_plan.units_per_batch)]
     for rollout in rollouts:
@@ -121,6 +110,34 @@ def measure_stage(stage: str, env: str, num_policies: int, seconds: float) -> fl
         return int(pack_plan.units_per_batch * pack_plan.rows * rollouts[0].steps)
 
     return timed_cpu(step_learning, seconds)
+
+
+def inference_turn(sampler: Any, shared: Any, units_per_actor: int) -> Callable[[], int]:
+    """Return a function that serves one unit of every actor together, and returns the number of steps.
+
+    That is about what a turn of a run serves: an actor steps one of its units at a time.
+    """
+    turn = sampler.units[::units_per_actor]
+
+    def serve() -> int:
+        taken = sum(unit.taken for unit in turn)
+        sampler.serve()
+        while shared.full:
+            shared.free.give(shared.full.popleft())
+        return int(sum(unit.taken for unit in turn) - taken) * int(turn[0].box.rows)
+
+    def step() -> int:
+        for unit in turn:
+            unit.taken = (
+                int(unit.box.header[OBSERVATIONS]) - 1
+            )  # the step in the mailbox counts as new once more
+        return serve()
+
+    for _ in range(2):  # the first step of all is another one, without an action that it follows
+        for unit in turn:
+            unit.box.header[OBSERVATIONS] += 1
+        serve()
+    return step
 
 
 def _random_actions(spec: Any, shape: tuple[int, int], rng: np.random.Generator) -> Any:

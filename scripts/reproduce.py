@@ -47,6 +47,7 @@ from pbt_rl.pbt import (
     Truncation,
     sample_prior,
 )
+from pbt_rl.pbt.events import Initial, Round, read_events
 from pbt_rl.pbt.explore.moves import move_choice
 from pbt_rl.pbt.hypers import choice_spec
 from pbt_rl.pbt.search.draws import draw_grid
@@ -317,9 +318,9 @@ def t10() -> list[Row]:
             path = Path(folder) / "journal.jsonl"
             run(partial(triangle.Triangle, seed), controller, steps=500, num_members=12, journal=path)
             lineage, counts = Lineage(), []
-            for event in read_journal(path):
+            for event in read_events(read_journal(path)):
                 lineage.take(event)
-                if event["event"] in ("initial", "round"):
+                if isinstance(event, Initial | Round):
                     counts.append(len(lineage.surviving_roots()))
         grew += any(b > a for a, b in pairwise(counts))
         first.append(counts[0])

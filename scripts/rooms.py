@@ -28,7 +28,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "config": frozenset({"algos", "envs", "errors", "options", "pbt"}),
     "plan": frozenset({"algos", "config", "errors"}),
     "wire": frozenset({"envs", "errors", "pbt"}),
-    "record": frozenset({"config", "errors", "pbt", "wire"}),
+    "record": frozenset({"config", "errors", "options", "pbt", "wire"}),
     "display": frozenset({"errors", "pbt", "record", "wire"}),
     "population": frozenset({"display", "errors", "options", "pbt", "wire"}),
     "learner": frozenset({"algos", "config", "envs", "errors", "pbt", "plan", "record", "wire"}),
@@ -38,12 +38,14 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "run": frozenset(
         {"config", "display", "envs", "errors", "learner", "pbt", "plan", "population", "record", "wire"}
     ),
+    "given": frozenset({"config", "envs", "errors", "options", "recipes"}),
     "cli": frozenset(
         {
             "config",
             "display",
             "envs",
             "errors",
+            "given",
             "options",
             "pbt",
             "plan",
@@ -54,8 +56,11 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
             "run",
         }
     ),
+    "__main__": frozenset({"cli"}),
     # `pbt_rl/__init__.py`, the names for users.
-    "api": frozenset({"config", "envs", "errors", "options", "play", "recipes", "record", "run", "tune"}),
+    "api": frozenset(
+        {"config", "envs", "errors", "given", "options", "play", "recipes", "record", "run", "tune"}
+    ),
 }
 WITHOUT_TORCH = frozenset({"envs", "errors", "options", "pbt", "wire", "population", "tune", "report"})
 PURE = frozenset({"pbt"})

@@ -11,6 +11,7 @@ from pbt_rl.config import Config
 from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.errors import ConfigError
 from pbt_rl.options import allowed, allows, option, validate, walk
+from pbt_rl.pbt.hypers import OFF
 from pbt_rl.recipes import apply_recipe
 from pbt_rl.record.folder import config_from_json, to_json
 
@@ -28,7 +29,9 @@ BOUNDS = {
     "decorrelate_steps": ([0], [-1]),
     "actor_timeout_seconds": ([0.001], [0.0]),
     "max_actor_restarts": ([0], [-1]),
+    "save_every_seconds": ([0.0], [-1.0]),
     "save_every_frames": ([0], [-1]),
+    "keep_checkpoints": ([1], [0]),
     "slots": ([0], [-1]),
     "slot_frames": ([1], [0]),
     "controller": (["pbt", "random", "schedule"], ["pbd", "replay", "", "a:b"]),
@@ -61,20 +64,20 @@ BOUNDS = {
     "schedule.member": (["best", "0", "12"], ["", "x", "-1"]),
     "matchup.power": ([0.0], [-0.01]),
     "matchup.elo_k": ([0.01], [0.0]),
-    "hypers.learning_rate": ([1e-6, 1e-2], [9e-7, 0.011, math.nan]),
-    "hypers.entropy_coef": ([1e-5, 0.3], [9e-6, 0.31]),
-    "hypers.value_coef": ([0.05, 5.0], [0.04, 5.1]),
-    "hypers.clip_ratio": ([0.01, 0.5], [0.009, 0.51]),
-    "hypers.clip_value": ([0.01, 10.0], [0.009, 10.1]),
-    "hypers.max_grad_norm": ([0.01, 100.0], [0.009, 101.0]),
-    "hypers.gamma": ([0.8, 0.9999], [0.79, 1.0, math.nan]),
-    "hypers.gae_lambda": ([0.5, 0.9999], [0.49, 1.0]),
-    "hypers.adam_beta1": ([0.5, 0.99], [0.49, 0.991]),
-    "hypers.adam_beta2": ([0.9, 0.99999], [0.89, 1.0]),
-    "hypers.rmsprop_alpha": ([0.8, 0.9999], [0.79, 1.0]),
-    "hypers.vtrace_rho": ([0.1, 10.0], [0.09, 10.1]),
-    "hypers.vtrace_c": ([0.1, 10.0], [0.09, 10.1]),
-    "hypers.unroll": ([2, 1024], [1, 1025]),
+    "hypers.learning_rate": ([0.0, 0.02, 1.0], [-1e-9, 1.1, math.nan]),
+    "hypers.entropy_coef": ([0.0, 100.0], [-0.01, 101.0]),
+    "hypers.value_coef": ([0.0, 100.0], [-0.01, 101.0]),
+    "hypers.clip_ratio": ([0.0, OFF], [-0.01, 1.1e9]),
+    "hypers.clip_value": ([0.0, OFF], [-0.01, math.inf]),
+    "hypers.max_grad_norm": ([1e-6, OFF], [0.0, math.inf]),
+    "hypers.gamma": ([0.0, 1.0], [-0.01, 1.01, math.nan]),
+    "hypers.gae_lambda": ([0.0, 1.0], [-0.01, 1.01]),
+    "hypers.adam_beta1": ([0.0, 0.99999], [-0.01, 1.0]),
+    "hypers.adam_beta2": ([0.0, 0.999999], [-0.01, 1.0]),
+    "hypers.rmsprop_alpha": ([0.0, 0.999999], [-0.01, 1.0]),
+    "hypers.vtrace_rho": ([1e-3, OFF], [0.0, math.inf]),
+    "hypers.vtrace_c": ([0.0, OFF], [-0.01, math.inf]),
+    "hypers.unroll": ([1, 1_000_000], [0, 1_000_001]),
     "model.encoder": (["auto", "nature", "impala", "mlp", "my_net:small"], ["resnet", "", "my_net:"]),
     "model.hidden": ([1], [0]),
     "model.layers": ([1], [0]),
@@ -135,7 +138,7 @@ def test_every_option_with_bounds_is_in_the_table():
             "--pbt.frequencies 2 2 cannot be used: give one or more different numbers, each 1 or more",
         ),
         ("search.eviction_rate", 1.0, "--search.eviction-rate 1.0 cannot be used: give at least 0, below 1"),
-        ("hypers.gamma", 2.0, "--hypers.gamma 2.0 cannot be used: give 0.8 to 0.9999"),
+        ("hypers.gamma", 2.0, "--hypers.gamma 2.0 cannot be used: give 0 to 1"),
         (
             "model.encoder",
             "resnet",

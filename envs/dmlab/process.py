@@ -27,6 +27,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import IO, Any
 
+from ..paths import interpreter_options
 from .row import ROW_BYTES, RowSetup, receive, send
 
 SILENCE_SECONDS = 300.0
@@ -153,7 +154,14 @@ class Labs:
         log = tempfile.TemporaryFile("a+b")  # noqa: SIM115 - closed with the row
         with theirs:
             process = subprocess.Popen(
-                [sys.executable, "-m", f"{__package__}.row", str(theirs.fileno()), str(os.getpid())],
+                [
+                    sys.executable,
+                    *interpreter_options(),
+                    "-m",
+                    f"{__package__}.row",
+                    str(theirs.fileno()),
+                    str(os.getpid()),
+                ],
                 pass_fds=[theirs.fileno(), setup.memory_fd],
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -29,6 +29,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..paths import working_directory_last
 from ..text_hash import hash_words
 from .cache import LevelCache
 from .levels import Pressed
@@ -242,6 +243,7 @@ def main() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != int(sys.argv[2]):  # the parent died before the line above
         os._exit(1)
+    working_directory_last()
     with contextlib.suppress(EOFError, ConnectionError):
         serve(line, receive(line))
 

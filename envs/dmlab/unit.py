@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..base import LAST, EnvSetupError, EnvSpec, ShapingSource, StepArrays
+from ..base import LARGEST_REWARD, LAST, EnvSetupError, EnvSpec, ShapingSource, StepArrays
 from ..episodes import EpisodeBook
 from ..family import Backend, EnvOptions
 from ..film import filmed_as_seen
@@ -83,7 +83,7 @@ def recipe(name: str) -> dict[str, object]:
         "hypers.learning_rate": 2e-4,
         "hypers.entropy_coef": 0.003,
         "hypers.gamma": 0.99,
-        "hypers.gae_lambda": 0.9999,  # IMPALA's V-trace has 1; the table ends here
+        "hypers.gae_lambda": 1.0,  # as IMPALA's V-trace
         # A Lab takes a core and 200 to 300 MB: few rows, and no second unit that a slow one would hold up.
         "units_per_actor": 1,
         "envs_per_unit": 2,
@@ -143,6 +143,8 @@ class LabUnit:
             self._labs.rows[row].ask("step", int(action[row, 0]))
         for row in playing:
             reward_R[row], over, limit = self._answer(row)
+            if not abs(reward_R[row]) < LARGEST_REWARD:
+                raise RuntimeError(f"{self._where(row)} paid the reward {reward_R[row]}, which is not finite")
             ends_2R[:, row] = over and not limit, over and limit
         self._deliver(action[:, 0], reward_R, ends_2R, out)
 
@@ -221,7 +223,10 @@ class LabUnit:
         except LabError as error:
             if error.refused and not self._began:  # nothing was ever played: the user can correct it
                 raise _cannot(self._name, error) from None
-            raise RuntimeError(f"DeepMind Lab, level {self._scripts[self._level_R[row]]}: {error}") from None
+            raise RuntimeError(f"{self._where(row)}: {error}") from None
+
+    def _where(self, row: int) -> str:
+        return f"DeepMind Lab, level {self._scripts[self._level_R[row]]}"
 
     def _write_episode(self, out: StepArrays) -> None:
         self._book.write(out)

@@ -23,7 +23,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +67,7 @@ class Games:
     config: the package's file NAME.cfg. With bots it is a game for several players, one of which is the row.
     """
 
-    def __init__(self, config: str, bots: int, buttons: Sequence[str], seeds: Sequence[int]) -> None:
+    def __init__(self, config: str, bots: int, buttons: Sequence[str], seeds: Iterable[int]) -> None:
         self.running: list[Any] = []
         self._bots = bots
         scratch = Path(tempfile.mkdtemp(prefix="pbt_rl_doom_"))

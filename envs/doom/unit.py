@@ -29,6 +29,7 @@ from ..base import ActionSpec, ArraySpec, EnvSetupError, EnvSpec, ShapingSource,
 from ..episodes import EpisodeBook, write_reset
 from ..family import Backend
 from ..film import filmed_as_seen
+from ..pulse import ROW, beating, pulse_of
 from .duel import DuelUnit
 from .game import PICTURE, Games, shrink
 from .scenarios import OWN_REWARD, SCENARIOS, Scenario
@@ -113,13 +114,14 @@ class DoomUnit:
         self._values_RV = np.zeros((rows, len(self._senses.names)))
         self._reward_factor_R = np.zeros(rows)
         self._coefficients_RE = np.zeros((rows, len(self._senses.events)))
-        seeds = np.random.SeedSequence(seed).generate_state(rows).tolist()
+        self._pulse = pulse_of(shaping)
+        seeds = beating(self._pulse, np.random.SeedSequence(seed).generate_state(rows).tolist())
         self._games = Games(scenario.config or name, scenario.bots, self._buttons.names, seeds)
         self._respawned: list[int] = []
 
     def reset(self, out: StepArrays) -> None:
         """See `Unit.reset`."""
-        for row in range(self.rows):
+        for row in beating(self._pulse, range(self.rows)):
             self._begin(row, out)
         self._over_R[:] = False
         write_reset(out)
@@ -137,6 +139,7 @@ class DoomUnit:
                 self._begin(row, out)
             else:
                 scripted_R[row], ended_R[row] = self._advance(row, action[row], out)
+            self._pulse[ROW] = row
         played_R = ~starts_R
         length_R = self._book.length_R + played_R
         cut_R = played_R & ~ended_R & (length_R * FRAME_SKIP >= self._scenario.limit)

@@ -28,9 +28,10 @@ from numpy.typing import NDArray
 from .. import atari
 from .. import gym as gymnasium_env
 from ..atari import AtariOptions, AtariScoring
-from ..base import EnvSetupError, EnvSpec, ShapingSource, StepArrays
+from ..base import LARGEST_REWARD, EnvSetupError, EnvSpec, ShapingSource, StepArrays
 from ..episodes import EpisodeBook, write_reset
 from ..family import Backend
+from ..pulse import all_at_once, pulse_of
 from ..spaces import read_rows
 from .tasks import describe, names
 from .trial import try_out
@@ -74,9 +75,12 @@ class EnvPoolUnit:
         self._scoring = AtariScoring(rows, options) if self._task.is_atari else None
         self._leaves = [(leaf, replace(leaf, path=())) for leaf in self._task.leaves]
         seeds = np.random.SeedSequence(seed).generate_state(rows) % 2**31
-        self._engine: Any = envpool.make(
-            name, "gymnasium", num_envs=rows, seed=seeds.tolist(), **{"num_threads": 1, **self._task.keywords}
-        )
+        self._pulse = pulse_of(shaping)
+        settings = {"num_threads": 1, **self._task.keywords}
+        with all_at_once(self._pulse, rows):
+            self._engine: Any = envpool.make(
+                name, "gymnasium", num_envs=rows, seed=seeds.tolist(), **settings
+            )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # it makes its spaces at first access; see `describe`
             assert self._engine.observation_space is not None
@@ -84,7 +88,8 @@ class EnvPoolUnit:
 
     def reset(self, out: StepArrays) -> None:
         """See `Unit.reset`."""
-        obs, info = self._engine.reset()
+        with all_at_once(self._pulse, self.rows):
+            obs, info = self._engine.reset()
         self._ended_R[:] = False
         self._begin(range(self.rows))
         if self._scoring is not None:
@@ -102,7 +107,7 @@ class EnvPoolUnit:
         played_R = ~starts_R
         over_R, cut_R = over.astype(np.bool_, copy=False), cut.astype(np.bool_, copy=False)
         score_R = np.where(played_R, score.astype(np.float64), 0.0)
-        if not np.isfinite(score_R).all():
+        if not (np.abs(score_R) < LARGEST_REWARD).all():
             raise EnvSetupError(f"{self.spec.env_id} gave a reward that is not finite: leave this task out")
         ends_R = over_R
         reward_R = score_R

@@ -126,4 +126,4 @@ _BOARDS: dict[str, object] = {
     "pbt.start_frames": 200_000,
 }
 
-BACKEND = keywords_backend(names, probe, make_unit, recipe)
+BACKEND = keywords_backend("pettingzoo", names, probe, make_unit, recipe)

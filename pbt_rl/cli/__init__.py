@@ -5,12 +5,13 @@ A module has `run(arguments) -> exit code`. May be imported by nothing else of t
 
 from __future__ import annotations
 
+import difflib
 import os
 import sys
 from importlib import import_module
 
-from pbt_rl.envs.base import EnvSetupError
-from pbt_rl.errors import ConfigError, RunFailed
+from pbt_rl import __version__ as version
+from pbt_rl.envs.paths import working_directory_last
 
 USAGE = """usage: pbt-rl COMMAND [OPTIONS]
 
@@ -23,6 +24,8 @@ commands:
   envs                         list the environments, what is missing and how to install it
   envs check ENV               step an environment and report its mistakes
   dmlab-cache                  build maps of DeepMind Lab beforehand
+
+pbt-rl COMMAND --help lists the options of a command; pbt-rl --version prints the version
 """
 COMMANDS = {
     "train": "pbt_rl.cli.train",
@@ -40,10 +43,17 @@ EXIT_USER_ERROR, EXIT_FAILED, EXIT_INTERRUPTED = 2, 1, 130
 def main() -> None:
     """Run the command of `sys.argv` and exit with its code. Entry point of `pbt-rl`."""
     arguments = sys.argv[1:]
+    if arguments[:1] == ["--version"]:
+        print(f"pbt-rl {version}")
+        sys.exit(0)
     if not arguments or arguments[0] in ("-h", "--help"):
         print(USAGE, end="")
         sys.exit(0 if arguments else EXIT_USER_ERROR)
-    sys.path.insert(0, "")  # a user's own modules are found from the working directory
+    working_directory_last()
+    # Imported after that, with all that they import: `python -m` has put the working directory first.
+    from pbt_rl.envs.base import EnvSetupError
+    from pbt_rl.errors import ConfigError, RunFailed
+
     try:
         code: int = import_module(_module(arguments[0])).run(arguments[1:])
         sys.stdout.flush()
@@ -60,12 +70,16 @@ def main() -> None:
 
 
 def _module(command: str) -> str:
+    from pbt_rl.errors import ConfigError
+
     if command in RENAMED_COMMANDS:
         raise ConfigError(
             f"{command} is now {RENAMED_COMMANDS[command]}: pbt-rl {RENAMED_COMMANDS[command]} RUN"
         )
     if command not in COMMANDS:
-        raise ConfigError(f"{command!r} is no command: use {', '.join(COMMANDS)} (pbt-rl --help)")
+        close = difflib.get_close_matches(command, COMMANDS, n=1)
+        hint = f"did you mean {close[0]}? The commands are" if close else "use"
+        raise ConfigError(f"{command!r} is no command: {hint} {', '.join(COMMANDS)} (pbt-rl --help)")
     return COMMANDS[command]
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import tyro
 
 from pbt_rl.cli.parse import parse
+from pbt_rl.record.trust import Trust
 
 
 @dataclass(frozen=True)
@@ -16,6 +18,24 @@ class AuditCommand:
 
     run: tyro.conf.Positional[Path]
     """Folder of a run, such as runs/demo."""
+    trust: bool = False
+    """Import the modules that config.json names. They run as your own code does."""
+    exploit: Annotated[str, tyro.conf.arg(name="pbt.exploit")] = ""
+    """Exploit rule of the run, if it is your own (module:Class): given here, it is imported without --trust."""
+    explore: Annotated[str, tyro.conf.arg(name="pbt.explore")] = ""
+    """Explore rule of the run, likewise."""
+    custom_explore: Annotated[str, tyro.conf.arg(name="pbt.custom-explore")] = ""
+    """Explore function of the run, likewise."""
+
+    @property
+    def trusted(self) -> Trust:
+        """What is followed of what the run names."""
+        given = {
+            "pbt.exploit": (self.exploit,),
+            "pbt.explore": (self.explore,),
+            "pbt.custom-explore": (self.custom_explore,),
+        }
+        return Trust.of(self.trust, given)
 
 
 def run(arguments: list[str]) -> int:
@@ -23,4 +43,4 @@ def run(arguments: list[str]) -> int:
     command = parse(AuditCommand, "pbt-rl audit", arguments)
     from pbt_rl.run.audit import audit
 
-    return audit(command.run)
+    return audit(command.run, command.trusted)

@@ -13,6 +13,10 @@ from pbt_rl.envs.registry import families, plugins
 from pbt_rl.errors import ConfigError, environment_code
 from pbt_rl.options import option, validate
 
+USAGE = """usage: pbt-rl envs                  list the environments, what is missing and how to install it
+       pbt-rl envs check ENV        step an environment and report its mistakes (envs check --help)
+"""
+
 
 @dataclass(frozen=True)
 class CheckCommand:
@@ -40,6 +44,9 @@ def run(arguments: list[str]) -> int:
     """List the environments, or check one."""
     if arguments[:1] == ["check"]:
         return _check(arguments[1:])
+    if arguments in (["--help"], ["-h"]):
+        print(USAGE, end="")
+        return 0
     if arguments:
         raise ConfigError(f"pbt-rl envs takes nothing or `check ENV`, not {' '.join(arguments)!r}")
     for family in families():
@@ -62,11 +69,18 @@ def _check(arguments: list[str]) -> int:
     command = parse(CheckCommand, "pbt-rl envs check", arguments)
     from pbt_rl.envs.check import check
     from pbt_rl.envs.dmlab.options import DmlabOptions
+    from pbt_rl.envs.first_trial import tried
     from pbt_rl.envs.registry import EnvOptions, keywords
 
     options = EnvOptions(dmlab=DmlabOptions(background_resets=False), keywords=keywords(command.env_option))
     with environment_code(command.env):
-        report = check(command.env, options, command.steps, command.seed, command.timeout_seconds)
+        report = tried(
+            command.env,
+            lambda: check(command.env, options, command.steps, command.seed, command.timeout_seconds),
+            None,
+            captured=False,
+            when="while it was checked",
+        )
     print("\n".join(report.lines()))
     return EXIT_FAILED if report.mistakes else 0
 

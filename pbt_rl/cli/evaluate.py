@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import tyro
 
 from pbt_rl.cli.parse import parse
 from pbt_rl.errors import require
 from pbt_rl.options import option, validate
+from pbt_rl.record.trust import Trust
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,28 @@ class EvalCommand:
     """Play games against others, in every seat equally often, and print who won: `random`; the folder of a run, or
     FOLDER@FRAMES for weights kept by --save-every-frames; or a policy of your own as module:factory."""
 
+    trust: bool = False
+    """Import the modules that config.json names, and use its paths. They run as your own code does."""
+    env: str = ""
+    """Environment of the run, if it is your own (module:factory): given here, it is imported without --trust."""
+    env_option: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    """Option of that environment, likewise."""
+    algo: str = ""
+    """Algorithm of the run, likewise."""
+    encoder: Annotated[str, tyro.conf.arg(name="model.encoder")] = ""
+    """Encoder of the run, likewise."""
+
+    @property
+    def trusted(self) -> Trust:
+        """What is followed of what the runs name."""
+        given = {
+            "env": (self.env,),
+            "env-option": self.env_option,
+            "algo": (self.algo,),
+            "model.encoder": (self.encoder,),
+        }
+        return Trust.of(self.trust, given)
+
     def __post_init__(self) -> None:
         validate(self)
         require(not self.against or self.video is None, "video", self.video, "leave it out with --against")
@@ -50,11 +74,18 @@ def run(arguments: list[str]) -> int:
             command.episodes,
             command.seed,
             greedy=command.greedy,
+            trust=command.trusted,
         )
         return 0
     from pbt_rl.play.evaluate import evaluate
 
     evaluate(
-        command.run, command.member, command.episodes, command.video, command.seed, greedy=command.greedy
+        command.run,
+        command.member,
+        command.episodes,
+        command.video,
+        command.seed,
+        greedy=command.greedy,
+        trust=command.trusted,
     )
     return 0

@@ -89,6 +89,10 @@ def _view(
 def _hint(metadata: Mapping[str, Any], value: object) -> Callable[[str], str] | None:
     """Allowed values beside the default; None leaves the hint to tyro, which shows names to choose from by itself."""
     text = "" if "choices" in metadata else allowed(metadata, value)
+    if "bounds" in metadata:
+        low, high = metadata["bounds"]
+        scale = str(metadata["scale"]).replace("_", "-")
+        text += f"; {'' if metadata['tuned'] else 'if '}tuned: prior and bounds {low:g} to {high:g}, {scale}"
     return (lambda default: f"({text}; default: {default})") if text else None
 
 

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import io
-import sys
 from typing import Any, TypeVar
 
 import tyro
 
+from pbt_rl.cli.words import understood
 from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.errors import ConfigError
 
 T = TypeVar("T")
+HELP = {"-h", "--help"}
 
 
 def parse(kind: type[T], prog: str, arguments: list[str], default: Any = tyro.MISSING_NONPROP) -> T:
-    """Parse with tyro. An error that our own classes raise about a value passes as it is, outside tyro's frame."""
+    """Parse with tyro. Raises ConfigError, or the error that our own classes raise about a value."""
+    if not HELP & set(arguments):
+        arguments = understood(kind, arguments, prog)
     errors = io.StringIO()
     try:
         with contextlib.redirect_stderr(errors):
-            command: T = tyro.cli(kind, prog=prog, args=switches(arguments), default=default)
+            command: T = tyro.cli(kind, prog=prog, args=arguments, default=default)
             return command
     except SystemExit as end:
         cause: BaseException | None = end
@@ -28,26 +31,20 @@ def parse(kind: type[T], prog: str, arguments: list[str], default: Any = tyro.MI
             if isinstance(cause, ConfigError | EnvSetupError):
                 raise cause from None
             cause = cause.__context__
-        print(errors.getvalue(), end="", file=sys.stderr)
-        raise
+        if not end.code:
+            raise
+        raise ConfigError(_in_one_line(errors.getvalue())) from None
 
 
-def switches(arguments: list[str]) -> list[str]:
-    """Accept `--pbt.enabled False` or `no` for `--pbt.no-enabled`, and `--show true` or `yes` for `--show`."""
-    result: list[str] = []
-    for argument in arguments:
-        word = argument.lower()
-        if word not in ("true", "false", "yes", "no") or not result or not result[-1].startswith("--"):
-            result.append(argument)
-        elif word in ("false", "no"):
-            path, _, name = result[-1].removeprefix("--").rpartition(".")
-            result[-1] = f"--{path}{'.' if path else ''}no-{name}"
-    return result
+def _in_one_line(framed: str) -> str:
+    """Return the words of tyro's frame."""
+    lines = (line.strip("│╭╮╰╯─ ") for line in framed.splitlines())
+    return " ".join(line for line in lines if line)
 
 
 def value_of(arguments: list[str], name: str) -> str | None:
-    """Return the first value of an option, before anything is parsed."""
-    return next(iter(values_of(arguments, name)), None)
+    """Return the last value of an option, before anything is parsed."""
+    return next(reversed(values_of(arguments, name)), None)
 
 
 def values_of(arguments: list[str], name: str) -> list[str]:

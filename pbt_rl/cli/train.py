@@ -10,9 +10,11 @@ from typing import Any
 from pbt_rl.cli.help import print_help
 from pbt_rl.cli.parse import parse, value_of, values_of
 from pbt_rl.cli.renamed import refuse_renamed
+from pbt_rl.cli.words import understood
 from pbt_rl.config import Config
 from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.errors import ConfigError
+from pbt_rl.given.tables import with_start_values
 from pbt_rl.options import option
 from pbt_rl.recipes import apply_recipe, environment_recipe, named
 
@@ -35,16 +37,16 @@ def run(arguments: list[str]) -> int:
     config, show = parse_train(arguments)
     from pbt_rl.plan import Machine
     from pbt_rl.record.folder import to_json
-    from pbt_rl.run.describe import describe_plan
+    from pbt_rl.run.describe import describe_plan, describe_values
     from pbt_rl.run.resolved import ResolvedRun
     from pbt_rl.run.supervisor import train
 
     if not show:
         return train(config)
     resolved = ResolvedRun.resolve(config, Machine.here())
-    resolved.controller()
+    initial = resolved.controller().initial(config.num_policies)
     print(json.dumps(to_json(config), indent=2))
-    print("\n".join(describe_plan(resolved)))
+    print("\n".join([*describe_plan(resolved), *describe_values(resolved, initial[0])]))
     return 0
 
 
@@ -57,6 +59,7 @@ def parse_train(arguments: list[str]) -> tuple[Config, bool]:
     if HELP & set(arguments):
         print_help(_help_defaults(arguments), PROG, arguments)
         raise SystemExit(0)
+    arguments = understood(TrainCommand, arguments, PROG)
     default = _defaults(arguments)
     if default is None:
         raise ConfigError(
@@ -64,7 +67,7 @@ def parse_train(arguments: list[str]) -> tuple[Config, bool]:
         )
     command = parse(TrainCommand, PROG, arguments, default)
     fields = {f.name: getattr(command, f.name) for f in dataclasses.fields(Config)}
-    return Config(**fields), command.show
+    return with_start_values(Config(**fields)), command.show
 
 
 def _defaults(arguments: list[str]) -> TrainCommand | None:

@@ -93,7 +93,7 @@ class Drawing:
         self._requested = False
         self._began = time.monotonic()
         try:
-            self._file = os.fdopen(os.memfd_create("figures"), "w+b")
+            self._file = os.fdopen(os.memfd_create("pbt_rl-figures"), "w+b")
             number = self._file.fileno()
             setup = DrawingSetup(self._run, number, priority)
             self._child = Child("pbt_rl.report.images", "the drawing", setup, [number])

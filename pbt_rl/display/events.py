@@ -27,9 +27,9 @@ class EventFile:
     """The event file of one folder: a new one, or one that is continued from where it was at a checkpoint."""
 
     def __init__(self, folder: Path, positions: Mapping[str, int] | None = None, last_step: int = -1) -> None:
-        """positions: bytes of each event file of the folder at the checkpoint that the run goes on from. The files are
-        cut there, other event files of the folder, which came later, are removed, and the last one is continued.
-        Without one that still exists a new file is begun. last_step: of the scalars at the checkpoint.
+        """positions: name and bytes of the folder's file at the checkpoint that the run goes on from. The file is cut
+        there and continued, or begun anew if it is gone. Other event files of the folder, which came later, are
+        removed. last_step: of the scalars at the checkpoint.
 
         Raises OSError.
         """
@@ -37,21 +37,22 @@ class EventFile:
         self.last_step = last_step
         """Step of the scalars that were written last; -1 before any."""
         self._least_step = last_step + 1
-        self._older = _cut(folder, positions) if positions is not None else {}
-        self.continued = bool(self._older)
-        """Whether the folder's last file is continued."""
-        if self.continued:
-            self._name = max(self._older)
-            self._file = AppendFile(folder / self._name, self._older.pop(self._name))
+        kept = None if positions is None else _kept(folder, positions)
+        self.continued = kept is not None
+        """Whether the folder's file is continued."""
+        if kept is not None:
+            self._path = kept
+            self._file = AppendFile(kept, whole_records(kept, (positions or {})[kept.name]))
         else:
             # TensorBoard reads the files of a folder in the order of their names.
-            self._name = f"events.out.tfevents.{time.time():.0f}.{socket.gethostname()}.{os.getpid()}"
-            self._file = AppendFile(folder / self._name, 0)
+            name = f"events.out.tfevents.{time.time():.0f}.{socket.gethostname()}.{os.getpid()}"
+            self._path = folder / name
+            self._file = AppendFile(self._path, 0)
             self._write(_Event(wall_time=time.time(), file_version="brain.Event:2"))
 
-    def positions(self) -> dict[str, int]:
-        """Return the bytes of whole records of each event file, by name."""
-        return {**self._older, self._name: self._file.position}
+    def position(self) -> tuple[str, int]:
+        """Return the file's name with its folder's, such as `policy_00/events...`, and the bytes of whole records."""
+        return f"{self._path.parent.name}/{self._path.name}", self._file.position
 
     def scalars(self, scalars: Mapping[str, float], step: int) -> None:
         """Write all finite values as one record. Raises OSError.
@@ -82,15 +83,14 @@ class EventFile:
         self._file.append(b"".join((length, next(checks), data, next(checks))))
 
 
-def _cut(folder: Path, positions: Mapping[str, int]) -> dict[str, int]:
-    """Cut the event files of a folder back to a checkpoint; return name -> bytes of those that exist."""
-    kept = {}
+def _kept(folder: Path, positions: Mapping[str, int]) -> Path | None:
+    """Remove the event files of a folder that a checkpoint does not name; return the one that it does, if it exists."""
+    kept = None
     for path in sorted(folder.iterdir()):
         if not _NAME.fullmatch(path.name):
             continue
         if path.name in positions and path.is_file() and not path.is_symlink():
-            kept[path.name] = whole_records(path, positions[path.name])
-            os.truncate(path, kept[path.name])
+            kept = path
         else:
             path.unlink()
     return kept

@@ -18,11 +18,12 @@ def summary(
     frames_per_second_steady: float,
     replacement_milliseconds: Sequence[float],
     ended: str,
+    warnings: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Return the result of a run as JSON types, which may hold NaN and infinities.
 
     `frames` are emulator frames and `steps` environment steps, of the whole population. ended: why the run ended,
-    such as `frames`, `seconds`, `interrupted by SIGINT`.
+    such as `frames`, `seconds`, `interrupted by SIGINT`. warnings: texts that the run has shown.
     """
     times = replacement_milliseconds
     return _statistics(view) | {
@@ -34,6 +35,7 @@ def summary(
         "best_member": best_member(view.members),
         "members": [_member(member) for member in view.members],
         "ended": ended,
+        "warnings": list(warnings),
     }
 
 

@@ -101,7 +101,7 @@ class TensorBoard:
         """
         files = list(zip(self._folders, (self._population, *self._members), strict=True))
         state = _State(
-            positions={f"{f.name}/{name}": p for f, e in files for name, p in e.positions().items()},
+            positions=dict(file.position() for _, file in files),
             steps={folder.name: file.last_step for folder, file in files},
             seconds=self._written_seconds,
             changes=self._written_changes,

@@ -20,6 +20,9 @@ EPISODE_STATS = ("raw_return", "shaped_return", "length_steps")
 MATCHUP_STATS = ("elo", "win_rate")
 """Names in `MemberView.stats` that exist only if environments have several seats."""
 
+MANY_DISCARDED = 0.05
+"""Share of all rollouts; a run that discards more says what to change."""
+
 
 @dataclass(frozen=True)
 class TaskView:
@@ -165,13 +168,18 @@ class RunView:
             tag="throughput/discarded_rollouts",
             chart="discarded rollouts, restarts",
             key="discarded_rollouts",
-            text=lambda view: f"discarded rollouts {view.discarded_rollouts}",
+            text=lambda view: (
+                f"discarded rollouts {view.discarded_rollouts}"
+                + (f" ({view.discarded_share:.0%})" if view.discarded_share >= MANY_DISCARDED else "")
+            ),
         ).metadata
     )
     stage_seconds: dict[str, float]
     """Busy seconds by stage since the last view, summed over processes (`environment`: those of the actors)."""
     seats: int = 1
     """Of one environment; above 1, members play games."""
+    discarded_share: float = field(default=0.0, metadata=Statistic(key="discarded_share").metadata)
+    """Of all rollouts so far."""
 
 
 def run_statistics(view: RunView) -> dict[str, tuple[Statistic, Any]]:

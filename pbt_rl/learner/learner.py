@@ -383,6 +383,8 @@ def _pin(box: Mailbox) -> None:
 def main() -> None:
     """Run as a child process until the parent ends it."""
     connection, setup = begin_child()
+    if setup.plan.cores:
+        os.sched_setaffinity(0, setup.plan.cores)
     try:
         Learner(setup, connection).run()
     except ConfigError as error:

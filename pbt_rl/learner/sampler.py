@@ -81,9 +81,9 @@ class Sampler:
         self._weights_epoch = shared.pack.weights_epoch.copy()
         policies, rows = pack.num_policies, boxes[0][0].rows
         action = (spec.action.components, getattr(torch, spec.action.dtype))
-        layouts = obs_layouts(spec)
+        self._layouts = obs_layouts(spec)
         buffers = [
-            Rollout(layouts, rollout_steps, rows, policies, action, pack.state_size, pack.device)
+            Rollout(self._layouts, rollout_steps, rows, policies, action, pack.state_size, pack.device)
             for _ in range(len(boxes) + spare_buffers)
         ]
         self.units = [
@@ -216,8 +216,11 @@ class Sampler:
         def packed(parts: list[Tensor]) -> Tensor:
             return torch.cat(parts, dim=1) if len(parts) > 1 else parts[0]
 
-        seen = [u.rollout.seen[u.t] for u in units]
-        obs = {name: packed([one[name] for one in seen]) for name in seen[0]}
+        stored = [u.rollout.stored[u.t] for u in units]
+        obs = {  # joined as stored and then viewed: joined views would lose the layout that the network computes in
+            name: layout.as_seen(packed([one[name] for one in stored]))
+            for name, layout in self._layouts.items()
+        }
         first = [u.rollout.first[u.t].reshape(-1, envs) for u in units]
         first_PB = torch.from_numpy(np.concatenate(first, 1)).to(pack.device, non_blocking=True)
         state_PBS = torch.empty((*shape, 0), device=pack.device)

@@ -6,9 +6,15 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pbt_rl.pbt.decisions import Controller, Decision, decision_from_dict, report_from_dict
+from pbt_rl.errors import ConfigError
+from pbt_rl.pbt.decisions import Controller, Decision
+from pbt_rl.pbt.events import Event, Initial, Resume, Round, read_events
 from pbt_rl.pbt.hypers import Values
+from pbt_rl.pbt.lineage import Lineage
 from pbt_rl.pbt.state import save_state
+
+Resumed = Callable[[Mapping[str, Any], Any], Controller]
+"""(config of a `Resume` that changed options, state of the controller until then) -> the controller from there on."""
 
 
 @dataclass(frozen=True)
@@ -21,31 +27,56 @@ class Mismatch:
 
 
 def audit_decisions(
-    events: Iterable[Mapping[str, Any]],
-    controller: Controller,
-    resumed: Callable[[Mapping[str, Any], Any], Controller] | None = None,
+    records: Iterable[object], controller: Controller, resumed: Resumed | None = None
 ) -> list[Mismatch]:
     """Pass the recorded reports to a controller and compare its decisions with the recorded ones, bit for bit.
 
-    controller: built as at the start of the run, from the recorded config and seed, and not used yet. resumed: (config
-    of an event `resume` that changed options, state of the controller until then) -> the controller from there on;
-    needed if there is such an event.
+    records: of the journal. controller: built as at the start of the run, from the recorded config and seed, and not
+    used yet. resumed: needed if options changed at a `resume`. Raises ConfigError for records that cannot be those of a
+    run.
     """
+    return audit_events(read_events(records), controller, resumed)
+
+
+def audit_events(
+    events: Iterable[Event], controller: Controller, resumed: Resumed | None = None
+) -> list[Mismatch]:
+    """Do as `audit_decisions`, with events that were read already."""
     mismatches = []
+    lineage = Lineage()
+    names: frozenset[str] = frozenset()
     for index, event in enumerate(events):
+        lineage.take(event)
         recorded: list[Values] | list[Decision]
         decided: list[Values] | list[Decision]
-        if event["event"] == "initial":
-            recorded = [{name: float(v) for name, v in values.items()} for values in event["values"]]
-            decided = controller.initial(len(recorded))
-        elif event["event"] == "round":
-            recorded = [decision_from_dict(d) for d in event["decisions"]]
-            decided = controller.observe(report_from_dict(event["report"]))
-        else:
-            if event["event"] == "resume" and event["changed"]:
+        match event:
+            case Initial(values=values):
+                names = frozenset(values[0] if values else ())
+                recorded, decided = list(values), controller.initial(len(values))
+            case Round(decisions=decisions):
+                recorded, decided = list(decisions), _decided(controller, event, names, index)
+            case Resume(config=config, changed=changed) if changed:
                 assert resumed is not None
-                controller = resumed(event["config"], save_state(controller))
-            continue
+                controller = resumed(config, save_state(controller))
+                continue
+            case _:
+                continue
         if recorded != decided:
             mismatches.append(Mismatch(index, recorded, decided))
     return mismatches
+
+
+def _decided(controller: Controller, event: Round, names: frozenset[str], index: int) -> list[Decision]:
+    """Ask the controller. Rules take logarithms and quotients of numbers, which only those of a real run allow."""
+    place = f"line {index + 1} of the journal"
+    for m in event.report.members:
+        if m.values.keys() != names:
+            raise ConfigError(
+                f"{place} reports values of member {m.member} with other names than at the start"
+            )
+    try:
+        return controller.observe(event.report)
+    except ConfigError:
+        raise
+    except (ArithmeticError, ValueError) as error:
+        raise ConfigError(f"{place} holds numbers from which nothing can be decided: {error}") from error

@@ -27,7 +27,7 @@ from pbt_rl.pbt.decisions import (
 )
 from pbt_rl.pbt.exploit.base import Exploit, Remembering, Selection, decides, score
 from pbt_rl.pbt.explore.base import Explore, Learning
-from pbt_rl.pbt.hypers import HyperSpec, Values
+from pbt_rl.pbt.hypers import HyperSpec, Values, sample_prior
 from pbt_rl.pbt.ready.base import Ready
 from pbt_rl.pbt.state import restore_state, save_state
 
@@ -82,8 +82,14 @@ class PbtController:
         save_state(self)  # raises now, and not when a run is to be saved
 
     def initial(self, num_members: int) -> list[Values]:
-        """Return the defaults for member 0, and values that the rule of exploration draws for the others."""
-        first = defaults(self.table)
+        """Return the defaults for member 0, and values that the rule of exploration draws for the others.
+
+        A tuned value whose default lies outside of its bounds is drawn for member 0 too.
+        """
+        first = {
+            name: sample_prior(spec, self._rng) if spec.starts_outside else spec.default
+            for name, spec in self.table.items()
+        }
         return [first, *(self.explore.initial(first, self._rng) for _ in range(num_members - 1))]
 
     def observe(self, report: PopulationReport) -> list[Decision]:

@@ -6,10 +6,11 @@ defines their meaning.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, cast, get_args
 
+from pbt_rl.errors import ConfigError
+from pbt_rl.pbt.fields import Fields
 from pbt_rl.pbt.hypers import Values
 
 CopyWhat = Literal["weights", "hypers", "both"]
@@ -109,13 +110,8 @@ StateKey = tuple[int, int]
 
 Decision = Continue | Replace | Mutate | Restart | Stop
 
-_BY_NAME: dict[str, type[Decision]] = {
-    "continue": Continue,
-    "replace": Replace,
-    "mutate": Mutate,
-    "restart": Restart,
-    "stop": Stop,
-}
+DECISIONS = ("continue", "replace", "mutate", "restart", "stop")
+"""Their names in a journal."""
 
 
 class Controller(Protocol):
@@ -140,29 +136,61 @@ def decision_to_dict(decision: Decision) -> dict[str, Any]:
     return {"decision": type(decision).__name__.lower(), **asdict(decision)}
 
 
-def decision_from_dict(record: Mapping[str, Any]) -> Decision:
-    """Invert `decision_to_dict`; accepts numbers as a journal writes them."""
-    fields = {k: v for k, v in record.items() if k != "decision"}
-    if "values" in fields:
-        fields["values"] = _values(fields["values"])
-    return _BY_NAME[record["decision"]](**fields)
+def values_of(decision: Decision) -> Values | None:
+    """Return the values that a decision gives its member; None if it leaves them as they are."""
+    return decision.values if isinstance(decision, Replace | Mutate | Restart) else None
 
 
-def report_from_dict(record: Mapping[str, Any]) -> PopulationReport:
-    """Invert `dataclasses.asdict` on a report; accepts numbers as a journal writes them."""
-    members = (
-        MemberReport(
-            **{
-                **m,
-                "objectives": tuple(map(float, m["objectives"])),
-                "values": _values(m["values"]),
-                "best": None if m["best"] is None else float(m["best"]),
-            }
-        )
-        for m in record["members"]
+def donor_of(decision: Decision) -> tuple[int, int | None] | None:
+    """Return (donor, generation of its remembered state or None for the present one); None without a donor."""
+    return (decision.donor, decision.donor_generation) if isinstance(decision, Replace) else None
+
+
+def decision_from_dict(record: object, place: str = "a decision") -> Decision:
+    """Invert `decision_to_dict`; accepts numbers as a journal writes them.
+
+    place: where it stands, for the ConfigError that is raised for anything that is no decision.
+    """
+    given = Fields(record, place)
+    member, reason, kind = given.whole("member"), given.text("reason"), given.text("decision")
+    match kind:
+        case "continue":
+            return Continue(member, reason, given.whole_or_none("until_frames"))
+        case "replace":
+            copy = given.text("copy")
+            if copy not in get_args(CopyWhat):
+                raise ConfigError(f"copy of {place} is {copy!r:.40}: it should be weights, hypers or both")
+            return Replace(
+                member,
+                given.whole("donor"),
+                cast("CopyWhat", copy),
+                given.values("values"),
+                reason,
+                given.whole_or_none("donor_generation"),
+            )
+        case "mutate":
+            return Mutate(member, given.values("values"), reason)
+        case "restart":
+            return Restart(member, given.values("values"), reason, given.whole_or_none("until_frames"))
+        case "stop":
+            return Stop(member, reason)
+    raise ConfigError(f"decision of {place} is {kind!r:.40}: it should be one of {', '.join(DECISIONS)}")
+
+
+def report_from_dict(record: object, place: str = "a report") -> PopulationReport:
+    """Invert `dataclasses.asdict` on a report; accepts numbers as a journal writes them. Raises ConfigError."""
+    given = Fields(record, place)
+    return PopulationReport(given.whole("frames"), tuple(map(_member_report, given.objects("members"))))
+
+
+def _member_report(given: Fields) -> MemberReport:
+    return MemberReport(
+        given.whole("member"),
+        given.whole("frames"),
+        given.numbers("objectives"),
+        given.whole("episodes"),
+        given.whole("generation"),
+        given.values("values"),
+        given.number_or_none("best"),
+        given.flag("broken"),
     )
-    return PopulationReport(record["frames"], tuple(members))
-
-
-def _values(record: Mapping[str, Any]) -> Values:
-    return {name: float(value) for name, value in record.items()}

@@ -1,7 +1,13 @@
 """The table of hyperparameters: each is declared once, here, with all its properties.
 
 The same declaration is a field of the command line (`--hypers.learning-rate`), a `[P]` tensor on the device,
-and a value that a controller may mutate. Reward shaping is the table's other half: its names come from the
+and a value that a controller may mutate. Three ranges belong to a value:
+
+    legal     what the algorithm can bear; every value keeps to it, tuned or not
+    bounds    what mutations of a tuned value keep to
+    prior     where a population or a search starts a tuned value
+
+`pbt.tuning` has the user's bounds and priors. Reward shaping is the table's other half: its names come from the
 environment and are written `shaping.NAME`. Anything else that trains declares its own table, from specs that
 may be nested (`flatten`, `decode`).
 """
@@ -18,21 +24,47 @@ from pbt_rl.errors import ConfigError
 from pbt_rl.options import option
 
 Scale = Literal["linear", "log", "one_minus", "integer", "choice"]
+Range = tuple[float, float]
+"""Lowest and highest value, both included."""
 Values = dict[str, float]
 """A member's values: the name of a hyper or `shaping.NAME` -> number."""
 
 SHAPING = "shaping."
+ANYTHING: Range = (-math.inf, math.inf)
+OFF = 1e9
+"""A limit that nothing reaches: `--hypers.clip-value off`. Finite, so that JSON can hold it."""
+
+
+@dataclass(frozen=True)
+class Prior:
+    """Where a value starts: uniform on a scale from `low` to `high`, or evenly one of `choices` (rising)."""
+
+    low: float
+    high: float
+    scale: Scale
+    choices: tuple[float, ...] = ()
+
+    def __str__(self) -> str:
+        """Return the form that `--pbt.prior` reads."""
+        if self.choices:
+            return ",".join(f"{choice:g}" for choice in self.choices)
+        word = {"one_minus": "one-minus", "integer": "int"}.get(self.scale, self.scale)
+        return f"{self.low:g}:{self.high:g}:{word}"
 
 
 @dataclass(frozen=True)
 class HyperSpec:
     """How one value may change.
 
+    low, high: the bounds of mutations. legal: what any value must keep to, also one that is not
+    tuned; None: the bounds.
     scale: what a factor acts on. `linear` and `log` (bounds on one side of 0): the value; `one_minus`: 1 - value
     (gamma, betas); `integer`: the value, rounded, and it always moves by at least one; `choice`: nothing, the value
-    is an index into `choices` (`choice_spec`, `boolean_spec`). Priors are uniform on the scale (`sample_prior`).
+    is an index into `choices` (`choice_spec`, `boolean_spec`).
     tuned: whether a controller changes it by default.
     choices: the meanings of the index of a `choice`; neighbours should be alike, if there is such an order.
+    prior: None: uniform on the scale within the bounds. drawn: every rule draws the start from the prior, also one
+    that would start around the default.
     """
 
     name: str
@@ -42,20 +74,53 @@ class HyperSpec:
     scale: Scale
     tuned: bool
     choices: tuple[Any, ...] = ()
+    legal: Range | None = None
+    prior: Prior | None = None
+    drawn: bool = False
 
     def __post_init__(self) -> None:
         assert (self.scale == "choice") == bool(self.choices), "choices belong to the scale `choice`"
 
+    @property
+    def start(self) -> Prior:
+        """The prior; that of the bounds if none of its own is given."""
+        return self.prior or Prior(self.low, self.high, self.scale)
+
+    @property
+    def limits(self) -> Range:
+        """What any value must keep to."""
+        return self.legal or (self.low, self.high)
+
+    @property
+    def starts_outside(self) -> bool:
+        """Whether the value is tuned and its default lies outside of the bounds."""
+        return self.tuned and not self.low <= self.default <= self.high
+
     def clamp(self, value: float) -> float:
-        """Return the nearest allowed value; on the `integer` and `choice` scales a whole number.
+        """Return the nearest value within the bounds; on the `integer` and `choice` scales a whole number.
 
         NaN raises ValueError: it would pass through min and max.
         """
+        return self._within(value, (self.low, self.high))
+
+    def clamp_legal(self, value: float) -> float:
+        """Return the nearest legal value. NaN raises ValueError."""
+        return self._within(value, self.limits)
+
+    def hold(self, value: float) -> float:
+        """Return the nearest value that the spec allows: within the bounds if it is tuned, else a legal one."""
+        return self.clamp(value) if self.tuned else self.clamp_legal(value)
+
+    def _within(self, value: float, ends: Range) -> float:
+        low, high = ends
         if math.isnan(value):
-            raise ValueError(f"{self.name} is NaN; it must be within {self.low:g}..{self.high:g}")
+            raise ValueError(f"{self.name} is NaN; it must be within {low:g}..{high:g}")
         if self.scale in ("integer", "choice"):
-            return float(round(min(max(value, math.ceil(self.low)), math.floor(self.high))))
-        return min(max(value, self.low), self.high)
+            low, high = (
+                end if math.isinf(end) else near(end) for end, near in ((low, math.ceil), (high, math.floor))
+            )
+            return float(round(min(max(value, low), high)))
+        return min(max(value, low), high)
 
 
 def choice_spec(name: str, choices: tuple[Any, ...], default: Any, *, tuned: bool = True) -> HyperSpec:
@@ -73,29 +138,39 @@ def boolean_spec(name: str, default: bool, *, tuned: bool = True) -> HyperSpec:
 
 
 def sample_prior(spec: HyperSpec, rng: Random) -> float:
-    """Draw a value uniformly on its scale: `log` in log(|x|), `one_minus` in log(1 - x), the others evenly.
+    """Draw a value from the prior: evenly on its scale (`log` in log(|x|), `one_minus` in log(1 - x)), or a choice.
 
     The priors of Jaderberg et al. (2017), section 4.1.1 (learning rate and entropy cost log-uniform, unroll an
-    integer). Raises ConfigError if a logarithm does not exist within the bounds.
+    integer). Raises ConfigError if a logarithm does not exist within the ends.
     """
-    if spec.scale == "log":
-        sign = -1 if spec.high < 0 else 1
-        low, high = sorted((sign * spec.low, sign * spec.high))
+    prior = spec.start
+    if prior.choices:
+        return spec.clamp(rng.choice(prior.choices))
+    if prior.scale == "log":
+        sign = -1 if prior.high < 0 else 1
+        low, high = sorted((sign * prior.low, sign * prior.high))
         return spec.clamp(sign * _log_uniform(spec, low, high, rng))
-    if spec.scale == "one_minus":
-        return spec.clamp(1 - _log_uniform(spec, 1 - spec.high, 1 - spec.low, rng))
-    if spec.scale == "linear":
-        return spec.clamp(rng.uniform(spec.low, spec.high))
-    return float(rng.randint(math.ceil(spec.low), math.floor(spec.high)))
+    if prior.scale == "one_minus":
+        return spec.clamp(1 - _log_uniform(spec, 1 - prior.high, 1 - prior.low, rng))
+    if prior.scale == "linear":
+        return spec.clamp(rng.uniform(prior.low, prior.high))
+    return spec.clamp(float(rng.randint(math.ceil(prior.low), math.floor(prior.high))))
 
 
 def _log_uniform(spec: HyperSpec, low: float, high: float, rng: Random) -> float:
     if low <= 0:
+        prior = spec.start
         raise ConfigError(
-            f"{spec.name} {spec.low:g}..{spec.high:g} has no prior on the scale {spec.scale}: "
-            f"give {'bounds on one side of 0' if spec.scale == 'log' else 'an upper bound below 1'}"
+            f"{spec.name} {prior.low:g}..{prior.high:g} has no prior on the scale {prior.scale}: "
+            f"give {'ends on one side of 0' if prior.scale == 'log' else 'an upper end below 1'}, or the scale linear"
         )
     return math.exp(rng.uniform(math.log(low), math.log(high)))
+
+
+def scale_within(scale: Scale, low: float, high: float) -> Scale:
+    """Return the scale, or `linear` where its logarithm does not exist somewhere within the ends."""
+    endless = (scale == "log" and low <= 0 <= high) or (scale == "one_minus" and high >= 1)
+    return "linear" if endless else scale
 
 
 def flatten(nested: Any, prefix: str = "") -> dict[str, Any]:
@@ -147,41 +222,49 @@ def _tuples(branch: Any) -> Any:
     return inner
 
 
-def _hyper(default: float, low: float, high: float, scale: Scale, *, tuned: bool, **more: Any) -> Any:
-    return option(default, at_least=low, at_most=high, scale=scale, tuned=tuned, **more)
+def _hyper(default: float, bounds: Range, legal: Range, scale: Scale, *, tuned: bool, **more: Any) -> Any:
+    low, high = legal
+    off = "off" if high == OFF else ""
+    return option(
+        default, at_least=low, at_most=high, off=off, bounds=bounds, scale=scale, tuned=tuned, **more
+    )
 
 
 @dataclass(frozen=True)
 class Hypers:
-    """Hyperparameters that PBT may change: the initial values of member 0."""
+    """Hyperparameters that PBT may change: the initial values of member 0.
 
-    learning_rate: float = _hyper(2.5e-4, 1e-6, 1e-2, "log", tuned=True, common=True)
+    Each shows what is legal, and the bounds that PBT keeps to if it tunes the value; --pbt.tune and --pbt.prior give
+    others.
+    """
+
+    learning_rate: float = _hyper(2.5e-4, (1e-6, 1e-2), (0, 1), "log", tuned=True, common=True)
     """Step size of the optimiser."""
-    entropy_coef: float = _hyper(0.01, 1e-5, 0.3, "log", tuned=True, common=True)
+    entropy_coef: float = _hyper(0.01, (1e-5, 0.3), (0, 100), "log", tuned=True, common=True)
     """Weight of the entropy bonus."""
-    value_coef: float = _hyper(0.5, 0.05, 5.0, "log", tuned=True)
+    value_coef: float = _hyper(0.5, (0.05, 5.0), (0, 100), "log", tuned=True)
     """Weight of the value loss."""
-    clip_ratio: float = _hyper(0.1, 0.01, 0.5, "log", tuned=True)
+    clip_ratio: float = _hyper(0.1, (0.01, 0.5), (0, OFF), "log", tuned=True)
     """PPO: clip the probability ratio to 1 +- this."""
-    clip_value: float = _hyper(1.0, 0.01, 10.0, "log", tuned=True)
+    clip_value: float = _hyper(1.0, (0.01, 10.0), (0, OFF), "log", tuned=True)
     """PPO: clip the change of the (normalised) value to +- this."""
-    max_grad_norm: float = _hyper(0.5, 0.01, 100.0, "log", tuned=True)
+    max_grad_norm: float = _hyper(0.5, (0.01, 100.0), (1e-6, OFF), "log", tuned=True)
     """Limit of the gradient's norm."""
-    gamma: float = _hyper(0.99, 0.8, 0.9999, "one_minus", tuned=False, common=True)
+    gamma: float = _hyper(0.99, (0.8, 0.9999), (0, 1), "one_minus", tuned=False, common=True)
     """Discount per step."""
-    gae_lambda: float = _hyper(0.95, 0.5, 0.9999, "one_minus", tuned=False)
+    gae_lambda: float = _hyper(0.95, (0.5, 0.9999), (0, 1), "one_minus", tuned=False)
     """Lambda of GAE and of V-trace."""
-    adam_beta1: float = _hyper(0.9, 0.5, 0.99, "one_minus", tuned=False)
+    adam_beta1: float = _hyper(0.9, (0.5, 0.99), (0, 0.99999), "one_minus", tuned=False)
     """Adam: decay of the mean."""
-    adam_beta2: float = _hyper(0.999, 0.9, 0.99999, "one_minus", tuned=False)
+    adam_beta2: float = _hyper(0.999, (0.9, 0.99999), (0, 0.999999), "one_minus", tuned=False)
     """Adam: decay of the square."""
-    rmsprop_alpha: float = _hyper(0.99, 0.8, 0.9999, "one_minus", tuned=False)
+    rmsprop_alpha: float = _hyper(0.99, (0.8, 0.9999), (0, 0.999999), "one_minus", tuned=False)
     """RMSProp (a3c): decay of the square."""
-    vtrace_rho: float = _hyper(1.0, 0.1, 10.0, "linear", tuned=False)
+    vtrace_rho: float = _hyper(1.0, (0.1, 10.0), (1e-3, OFF), "linear", tuned=False)
     """V-trace: limit of the importance weight of the error."""
-    vtrace_c: float = _hyper(1.0, 0.1, 10.0, "linear", tuned=False)
+    vtrace_c: float = _hyper(1.0, (0.1, 10.0), (0, OFF), "linear", tuned=False)
     """V-trace: limit of the weight of the trace."""
-    unroll: int = _hyper(32, 2, 1024, "integer", tuned=False, common=True)
+    unroll: int = _hyper(32, (2, 1024), (1, 1_000_000), "integer", tuned=False, common=True)
     """Steps that a return looks ahead, at most --learner.rollout."""
 
 
@@ -189,9 +272,11 @@ def hyper_table(hypers: Hypers) -> dict[str, HyperSpec]:
     """Return name -> spec of every hyper, with the values of `hypers` as defaults."""
     table = {}
     for f in fields(hypers):
-        low, high = f.metadata["at_least"], f.metadata["at_most"]
-        value = float(getattr(hypers, f.name))
-        table[f.name] = HyperSpec(f.name, value, low, high, f.metadata["scale"], f.metadata["tuned"])
+        declared, value = f.metadata, float(getattr(hypers, f.name))
+        legal = float(declared["at_least"]), float(declared["at_most"])
+        low, high = declared["bounds"]
+        scale, tuned = declared["scale"], declared["tuned"]
+        table[f.name] = HyperSpec(f.name, value, low, high, scale, tuned, legal=legal)
     return table
 
 
@@ -206,5 +291,5 @@ def shaping_table(defaults: Mapping[str, float]) -> dict[str, HyperSpec]:
         ends = (value / 100, value * 100) if value else (-1.0, 1.0)
         key = SHAPING + name
         scale: Scale = "log" if value else "linear"
-        table[key] = HyperSpec(key, float(value), min(ends), max(ends), scale, tuned=True)
+        table[key] = HyperSpec(key, float(value), min(ends), max(ends), scale, tuned=True, legal=ANYTHING)
     return table

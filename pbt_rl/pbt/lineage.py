@@ -8,12 +8,13 @@ all of its nodes, oldest first; no node lies on two paths.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.changes import Change, changes
-from pbt_rl.pbt.decisions import StateKey, decision_from_dict
+from pbt_rl.pbt.decisions import Decision, PopulationReport, StateKey, donor_of, values_of
+from pbt_rl.pbt.events import Event, Initial, Progress, Round, read_events
 from pbt_rl.pbt.hypers import Values
 
 
@@ -58,26 +59,54 @@ class Lineage:
         self._seen_frames: dict[StateKey, int] = {}
 
     @classmethod
-    def from_events(cls, events: Iterable[Mapping[str, Any]]) -> Lineage:
-        """Read the `initial`, `round` and `progress` events; skip all others."""
+    def from_events(cls, records: Iterable[object]) -> Lineage:
+        """Read the `initial`, `round` and `progress` events of a journal; skip all others. Raises ConfigError."""
         lineage = cls()
-        for event in events:
+        for event in read_events(records):
             lineage.take(event)
         return lineage
 
-    def take(self, event: Mapping[str, Any]) -> None:
-        """Read one event."""
-        if event["event"] == "initial":
-            self.begin([{k: float(v) for k, v in values.items()} for values in event["values"]])
-        elif event["event"] == "round":
-            for m in event.get("report", {}).get("members", ()):
-                self.measure((m["member"], m["generation"]), m["frames"], mean(map(float, m["objectives"])))
-            decisions = [decision_from_dict(d) for d in event["decisions"]]
-            self.apply(event["frames"], changes(decisions, self.generations))
-        elif event["event"] == "progress":
-            for m in event["members"]:
-                objective = None if m["objective"] is None else float(m["objective"])
-                self.measure((m["member"], m["generation"]), m["frames"], objective)
+    def take(self, event: Event) -> None:
+        """Read one event. Raises ConfigError for one that cannot follow those before."""
+        match event:
+            case Initial(values=values):
+                self._check_initial(values)
+                self.begin(list(values))
+            case Round(frames=frames, report=report, decisions=decisions):
+                self._check_round(report, decisions)
+                for m in report.members:
+                    self.measure((m.member, m.generation), m.frames, mean(m.objectives))
+                self.apply(frames, changes(decisions, self.generations))
+            case Progress(members=members):
+                for p in members:
+                    self.measure((p.member, p.generation), p.frames, p.objective)
+
+    def _check_initial(self, values: Sequence[Values]) -> None:
+        if self._nodes:
+            raise ConfigError("the journal begins its members twice")
+        if any(own.keys() != values[0].keys() for own in values):
+            raise ConfigError("the members of the journal begin with values of different names")
+
+    def _check_round(self, report: PopulationReport, decisions: Sequence[Decision]) -> None:
+        """Check that the round is about members that are there, and that its donors are."""
+        where = f"the journal's round at {report.frames} frames"
+        names = next(iter(self._nodes.values())).values.keys() if self._nodes else frozenset[str]()
+        for m in report.members:
+            if m.member not in self._present:
+                raise ConfigError(f"{where} reports member {m.member}, which is not there")
+        if len({d.member for d in decisions}) < len(decisions):
+            raise ConfigError(f"{where} decides twice about one member")
+        for d in decisions:
+            values, donor = values_of(d), donor_of(d)
+            if d.member not in self._present or (values is not None and values.keys() != names):
+                raise ConfigError(
+                    f"{where} decides about member {d.member}, which is not there or has other values"
+                )
+            if donor is not None and not self._has(*donor):
+                raise ConfigError(f"{where} copies from member {donor[0]}, which was not in that state")
+
+    def _has(self, member: int, generation: int | None) -> bool:
+        return member in self._present if generation is None else (member, generation) in self._nodes
 
     def begin(self, values: list[Values]) -> None:
         """Fresh members 0, 1, ... at frame 0."""
@@ -124,7 +153,7 @@ class Lineage:
         return self._seen_frames.get(node.key, clock)
 
     def _trained(self, node: Node, clock: int) -> int:
-        return node.trained + self._own_frames(node, clock) - node.own_frames
+        return node.trained + max(0, self._own_frames(node, clock) - node.own_frames)
 
     def _add(self, node: Node) -> None:
         self._nodes[node.key] = node

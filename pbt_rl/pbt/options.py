@@ -80,8 +80,16 @@ class PbtConfig:
     min_episodes: int = option(5, at_least=1)
     """Leave a member with fewer finished episodes since its last change to the next comparison."""
     tune: tuple[str, ...] = option((), common=True)
-    """Names of the values to tune: hypers by name, shaping as `shaping.NAME`, each with bounds of your own as
-    NAME=LOW:HIGH if you like. Empty: the usual hypers and all shaping. A search draws within the bounds."""
+    """Names of the values to tune: hypers by name, shaping as `shaping.NAME`. Empty: the usual hypers and all shaping.
+    NAME=LOW:HIGH sets bounds: mutations keep to them, and members and searches start drawn from them (member 0 at its
+    --hypers.* if that lies within), evenly on the value's scale; NAME=LOW:HIGH:SCALE: on log, linear, one-minus or
+    int."""
+    prior: tuple[str, ...] = option((), common=True)
+    """Where the tuned values start, if not anywhere within their bounds: NAME=LOW:HIGH, NAME=LOW:HIGH:SCALE, or choices
+    as NAME=A,B,C."""
+    start_values: tuple[str, ...] = ()
+    """Start values of single members: a table (FILE.csv with a column per value, FILE.json with an object per member),
+    or one text per member such as learning_rate=1e-3,gamma=0.99. What is left out starts as without it."""
     exploit_option: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
     """NAME=VALUE for a setting of the exploit rule, such as sigmas=0.4 (sigma-gap). May be repeated. A value
     that is not JSON is a string; a wrong name lists the settings of the rule."""

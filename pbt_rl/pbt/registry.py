@@ -38,7 +38,7 @@ class Ingredients:
     pbt: PbtConfig
     search: SearchConfig
     schedule: ScheduleConfig
-    events: Sequence[Mapping[str, Any]] = ()
+    records: Sequence[object] = ()
     """Journal of the recorded run, if the controller follows one."""
 
 
@@ -107,7 +107,7 @@ def _rules(given: Ingredients) -> dict[str, Any]:
 def _schedule(given: Ingredients) -> Controller:
     options = given.schedule
     return build_schedule(
-        given.events, given.table, options.run, options.member, hold_final=options.hold_final
+        given.records, given.table, options.run, options.member, hold_final=options.hold_final
     )
 
 

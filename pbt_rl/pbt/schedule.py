@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from pbt_rl.errors import require
 from pbt_rl.pbt.decisions import Decision, Mutate, PopulationReport, StateKey
@@ -57,7 +56,7 @@ class Schedule:
 
 
 def build_schedule(
-    events: Iterable[Mapping[str, Any]],
+    records: Iterable[object],
     table: Mapping[str, HyperSpec],
     run: str,
     member: str,
@@ -66,11 +65,11 @@ def build_schedule(
 ) -> Schedule:
     """Return the controller that follows a recorded run. Nothing in it is random.
 
-    events: of the run's journal. run: its name, for messages. member: see `recorded_steps`. hold_final: hold the last
-    values from the start. Values that the recorded run did not have keep their defaults; all are held within the
-    bounds of the table. Raises ConfigError.
+    records: of the run's journal. run: its name, for messages. member: see `recorded_steps`. hold_final: hold the last
+    values from the start. Values that the recorded run did not have keep their defaults; all are held to what
+    is legal. Raises ConfigError.
     """
-    steps = recorded_steps(events, member)
+    steps = recorded_steps(records, member)
     if hold_final:
         steps = [(0, steps[-1][1])]
     unknown = sorted(steps[0][1].keys() - table.keys())
@@ -83,19 +82,19 @@ def build_schedule(
     rest = {name: spec.default for name, spec in table.items()}
     return Schedule(
         [
-            (frames, rest | {name: table[name].clamp(value) for name, value in values.items()})
+            (frames, rest | {name: table[name].clamp_legal(value) for name, value in values.items()})
             for frames, values in steps
         ]
     )
 
 
-def recorded_steps(events: Iterable[Mapping[str, Any]], member: str) -> list[tuple[int, Values]]:
+def recorded_steps(records: Iterable[object], member: str) -> list[tuple[int, Values]]:
     """Return the schedule along the ancestry of a recorded member: `best` or an id.
 
     Its frames are those that the member's weights had been trained on. The best is the member with the highest
     objective when it was last measured; it may have been stopped since. Raises ConfigError.
     """
-    lineage = Lineage.from_events(events)
+    lineage = Lineage.from_events(records)
     steps: dict[int, Values] = {}
     for node in lineage.line(_chosen(lineage, member)):
         steps[node.trained] = node.values  # one that was changed again at once never trained
@@ -105,9 +104,11 @@ def recorded_steps(events: Iterable[Mapping[str, Any]], member: str) -> list[tup
 def _chosen(lineage: Lineage, member: str) -> StateKey:
     ids = {node.member for node in lineage.nodes}
     if member != "best":
+        chosen = next((i for i in ids if str(i) == member), None)
         known = f"give `best` or one of 0..{max(ids, default=0)}"
-        require(member.isdecimal() and int(member) in ids, "schedule.member", member, known)
-        return lineage.path(int(member))[-1].key
+        require(chosen is not None, "schedule.member", member, known)
+        assert chosen is not None
+        return lineage.path(chosen)[-1].key
     last: dict[int, StateKey] = {}
     for i in ids:
         for node in lineage.path(i):

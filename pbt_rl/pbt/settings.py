@@ -128,17 +128,17 @@ def _parsed(entry: str, known: dict[str, tuple[Any, Field[Any]]], option: str) -
     if not given or name not in known:
         names = ", ".join(known) or "none"
         raise ConfigError(
-            f"--{option} {entry} cannot be used: write NAME=VALUE; the rule's settings are {names}"
+            f"--{option} {entry:.200} cannot be used: write NAME=VALUE; the rule's settings are {names}"
         )
     hint, f = known[name]
     try:
         value = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         value = text
     try:
         value = as_type(hint, value)
     except ValueError as kind:
-        raise ConfigError(f"--{option} {entry} cannot be used: give {kind}") from None
+        raise ConfigError(f"--{option} {entry:.200} cannot be used: give {kind}") from None
     if not allows(f.metadata, value):
-        raise ConfigError(f"--{option} {entry} cannot be used: give {allowed(f.metadata, value)}")
+        raise ConfigError(f"--{option} {entry:.200} cannot be used: give {allowed(f.metadata, value)}")
     return name, value

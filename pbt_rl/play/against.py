@@ -34,8 +34,9 @@ from pbt_rl.envs.registry import make_unit, probe
 from pbt_rl.errors import ConfigError, environment_code
 from pbt_rl.play.evaluate import shares
 from pbt_rl.play.policy import Player, Policy
-from pbt_rl.play.saved import find_member, load_pack, read_config
+from pbt_rl.play.saved import find_member, load_pack
 from pbt_rl.record.folder import RunFolder
+from pbt_rl.record.trust import NO_TRUST, PLAY, Trust, read_config
 
 MAX_GAMES = 16
 """Games that are played at once."""
@@ -93,27 +94,39 @@ def wilson(successes: int, trials: int) -> tuple[float, float]:
     return max(0.0, centre - half), min(1.0, centre + half)
 
 
-def evaluate_against(run: Path, member: str, against: str, games: int, seed: int, *, greedy: bool) -> None:
+def evaluate_against(
+    run: Path,
+    member: str,
+    against: str,
+    games: int,
+    seed: int,
+    *,
+    greedy: bool,
+    trust: Trust = NO_TRUST,
+) -> None:
     """Play games and print who won. The number of games is rounded up so that every seat is played equally often.
 
     against: `random`; the folder of a run, or FOLDER@FRAMES for its state at this number of frames
-    (--save-every-frames); or `module:factory`, called with the EnvSpec, that returns an `Act`. Raises ConfigError if
-    any of that is missing, and for an environment of one agent.
+    (--save-every-frames); or `module:factory`, called with the EnvSpec, that returns an `Act`. trust: what is imported
+    of what the runs name. Raises ConfigError if any of that is missing, and for an environment of one agent.
     """
     if games < 1:
         raise ConfigError(f"--episodes {games} cannot be used: give 1 or more")
     if seed < 0:
         raise ConfigError(f"--seed {seed} cannot be used: give 0 or more")
     config = read_config(run)
+    trust.check_given(config, run)
+    trust.check(config, PLAY, run)
     number = find_member(run, member)
-    spec = probe(config.env, config.env_options)
+    with environment_code(config.env):
+        spec = probe(config.env, config.env_options)
     if spec.seats == 1:
         raise ConfigError(f"--against {against} cannot be used: {config.env} has one agent, and no opponents")
     total = -(-games // spec.seats) * spec.seats
     tables = min(total, -(-MAX_GAMES // spec.seats) * spec.seats)
     pack = load_pack(config, spec, RunFolder(run).weights(number), seed)
     player = Player(Policy(pack, spec, seed, greedy=greedy))
-    opponent, name = find_opponent(against, spec, seed + 1, greedy=greedy)
+    opponent, name = find_opponent(against, spec, seed + 1, greedy=greedy, trust=trust)
     how = "greedy" if greedy else "sampled"
     print(f"member {number} of {run} against {name}: {total} games of {config.env}, {how} actions")
     unit = make_unit(spec.env_id, tables * spec.seats, seed, config.env_options, default_shaping_source(spec))
@@ -201,7 +214,9 @@ class CustomPlayer:
         return action
 
 
-def find_opponent(against: str, spec: EnvSpec, seed: int, *, greedy: bool) -> tuple[Opponent, str]:
+def find_opponent(
+    against: str, spec: EnvSpec, seed: int, *, greedy: bool, trust: Trust = NO_TRUST
+) -> tuple[Opponent, str]:
     """Return (opponent, its name for people). Raises ConfigError if there is none."""
     if against == "random":
         return RandomPlayer(spec, seed), "random actions"
@@ -209,7 +224,9 @@ def find_opponent(against: str, spec: EnvSpec, seed: int, *, greedy: bool) -> tu
     run = Path(folder if at else against)
     if RunFolder(run).config.is_file():
         config = read_config(run)
-        theirs = probe(config.env, config.env_options)
+        trust.check(config, PLAY, run)
+        with environment_code(config.env):
+            theirs = probe(config.env, config.env_options)
         if (theirs.obs, theirs.action, theirs.seats) != (spec.obs, spec.action, spec.seats):
             raise ConfigError(
                 f"--against {against}: that run is on {config.env}, whose observations, actions or seats differ"

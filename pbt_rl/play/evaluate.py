@@ -23,11 +23,12 @@ from pbt_rl.envs.base import (
 )
 from pbt_rl.envs.film import Camera
 from pbt_rl.envs.registry import evaluation_options, make_unit, probe
-from pbt_rl.errors import ConfigError
+from pbt_rl.errors import ConfigError, environment_code
 from pbt_rl.play.policy import Player, Policy
-from pbt_rl.play.saved import find_member, load_pack, read_config
+from pbt_rl.play.saved import find_member, load_pack
 from pbt_rl.play.video import Film, check_film, filmed_unit
 from pbt_rl.record.folder import RunFolder
+from pbt_rl.record.trust import NO_TRUST, PLAY, Trust, read_config
 
 MAX_ROWS = 8
 """Most episodes that are played at the same time."""
@@ -44,13 +45,22 @@ class PlayedEpisode:
     """Index in `EnvSpec.tasks`; 0 without tasks."""
 
 
-def evaluate(run: Path, member: str, episodes: int, video: Path | None, seed: int, *, greedy: bool) -> None:
+def evaluate(
+    run: Path,
+    member: str,
+    episodes: int,
+    video: Path | None,
+    seed: int,
+    *,
+    greedy: bool,
+    trust: Trust = NO_TRUST,
+) -> None:
     """Play whole episodes of a run's member and print their true objective.
 
     The family chooses the options of evaluation (Atari: whole games, scored unclipped). In an environment with tasks,
     this many episodes of each are played. Reward shaping has its default values, so that members can be compared.
-    Raises ConfigError for a folder that is no run, a member without saved weights, less than one episode, and a video
-    that cannot be made.
+    trust: what is imported of what the run names. Raises ConfigError for a folder that is no run or not trusted, a
+    member without saved weights, less than one episode, and a video that cannot be made.
     """
     if episodes < 1:
         raise ConfigError(f"--episodes {episodes} cannot be used: give 1 or more")
@@ -59,9 +69,12 @@ def evaluate(run: Path, member: str, episodes: int, video: Path | None, seed: in
     if video is not None:
         check_film(video)
     config = read_config(run)
+    trust.check_given(config, run)
+    trust.check(config, PLAY, run)
     number = find_member(run, member)
-    options = evaluation_options(config.env, config.env_options)
-    spec = probe(config.env, options)
+    with environment_code(config.env):
+        options = evaluation_options(config.env, config.env_options)
+        spec = probe(config.env, options)
     pack = load_pack(config, spec, RunFolder(run).weights(number), seed)
     rows = -(-min(episodes, MAX_ROWS) // spec.seats) * spec.seats
     unit: Unit

@@ -28,8 +28,9 @@ from pbt_rl.envs.registry import EnvOptions, evaluation_options, make_raw, probe
 from pbt_rl.envs.spaces import Leaf, action_decoder, leaves_of, read_rows, rows_decoder
 from pbt_rl.errors import ConfigError, environment_code
 from pbt_rl.learner.build import obs_layouts
-from pbt_rl.play.saved import find_member, load_pack, read_config
+from pbt_rl.play.saved import find_member, load_pack
 from pbt_rl.record.folder import RunFolder
+from pbt_rl.record.trust import PLAY, Trust, read_config
 
 
 @dataclass(frozen=True)
@@ -196,15 +197,23 @@ class Player:
 
 
 def load_policy(
-    run: Path | str, member: str | int = "best", *, greedy: bool = False, seed: int = 0
+    run: Path | str,
+    member: str | int = "best",
+    *,
+    greedy: bool = False,
+    seed: int = 0,
+    trust: bool = False,
 ) -> Policy:
     """Load a trained member of a run to play with it, on the CPU.
 
     run: the run's folder. member: an id, or `best`. greedy: take the most probable action instead of sampling with
-    this seed. Raises ConfigError for a folder that is no run and for a member without saved weights.
+    this seed. trust: import the modules that the run's config.json names, such as an environment of your own.
+    Raises ConfigError for a folder that is no run, for a member without saved weights, and for one that names modules
+    if it is not trusted.
     """
     folder = Path(run)
     config = read_config(folder)
+    Trust(everything=trust).check(config, PLAY, folder)
     number = find_member(folder, str(member))
     with environment_code(config.env):
         options = evaluation_options(config.env, config.env_options)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
@@ -41,17 +42,45 @@ def save_member(
 def load_weights(path: Path, net: nn.Module) -> dict[str, Tensor]:
     """Load saved weights into a network; return the normalisers.
 
-    Raises ConfigError if the file is missing or does not fit the network.
+    Raises ConfigError if the file is missing or damaged, does not fit the network, or holds NaN or infinities.
     """
-    if not path.is_file():
-        raise ConfigError(f"{path} does not exist: the run saved no weights of this member")
-    tensors = load_file(path)
+    tensors = _load(path)
     try:
         net.load_state_dict(_named(WEIGHTS, tensors))
     except RuntimeError as error:
         raise ConfigError(f"{path} does not fit the network of the run's config.json: {error}") from error
     with torch.no_grad():
         return _named(NORMALISERS, tensors)
+
+
+def shapes_of(path: Path) -> dict[str, tuple[int, ...]]:
+    """Return the shape of each saved weight, by its name in the network; no number is read. Raises ConfigError."""
+    with _reading(path), safe_open(path, "pt") as file:
+        shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118 - no dict
+    return {name.removeprefix(WEIGHTS): shape for name, shape in shapes.items() if name.startswith(WEIGHTS)}
+
+
+def _load(path: Path) -> dict[str, Tensor]:
+    with _reading(path):
+        tensors: dict[str, Tensor] = load_file(path)
+    broken = [name for name, tensor in tensors.items() if not torch.isfinite(tensor).all()]
+    if broken:
+        raise ConfigError(
+            f"{path} holds numbers that are not finite (in {', '.join(broken)[:200]}): the member is broken and cannot "
+            "play; choose another one with --member"
+        )
+    return tensors
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Raise ConfigError for a file of weights that is missing or cannot be read."""
+    if not path.is_file():
+        raise ConfigError(f"{path} does not exist: the run saved no weights of this member")
+    try:
+        yield
+    except (SafetensorError, OSError, ValueError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}") from error
 
 
 def _named(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -8,6 +8,7 @@ runs/NAME/
   policy_00/       TensorBoard events of member 0
   population/      TensorBoard events of the population
   checkpoints/     weights: policy_00.safetensors at the end, at_FRAMES/policy_00.safetensors during the run
+  logs/            what actors, learners and environments print: actor_0.log, learner_0.log; stacks-TIME.txt
   report/          the output of `pbt-rl report`
   .lock            held while a process writes the run, see `record.lock`
 """
@@ -20,14 +21,18 @@ import json
 import math
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
+from pbt_rl.options import as_type
 from pbt_rl.pbt.hypers import SHAPING, Values
+
+MOST_DIGITS = 19
+"""Of a number in the name of a file."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +62,11 @@ class RunFolder:
         return self.path / "checkpoints"
 
     @property
+    def logs(self) -> Path:
+        """Folder of what the processes print."""
+        return self.path / "logs"
+
+    @property
     def population_events(self) -> Path:
         """Folder of the population's TensorBoard events."""
         return self.path / "population"
@@ -77,11 +87,11 @@ class RunFolder:
     def saved_members(self, at_frames: int | None = None) -> list[int]:
         """Ids of the members whose weights are there, in order."""
         folder = self.weights(0, at_frames).parent
-        return sorted(int(p.stem.removeprefix("policy_")) for p in folder.glob("policy_*.safetensors"))
+        return _numbers(p.stem.removeprefix("policy_") for p in folder.glob("policy_*.safetensors"))
 
     def snapshots(self) -> list[int]:
         """Frames at which weights were kept during the run, in order."""
-        return sorted(int(p.name.removeprefix("at_")) for p in self.checkpoints.glob("at_*"))
+        return _numbers(p.name.removeprefix("at_") for p in self.checkpoints.glob("at_*"))
 
     def write_values(self, member: int, generation: int, values: Values) -> None:
         """Write the present hypers and shaping of a member, for people. Raises OSError."""
@@ -136,28 +146,52 @@ def to_json(config: Config) -> dict[str, Any]:
     return data
 
 
-def config_from_json(data: dict[str, Any]) -> Config:
-    """Rebuild the config of a run. Raises ConfigError for anything that is not one."""
-    return _rebuild(Config, data)  # type: ignore[no-any-return]  # it builds the class that it is given
+def config_from_json(data: object) -> Config:
+    """Rebuild the config of a run. Nothing that it names is imported.
+
+    Raises ConfigError for anything that is not one, and EnvSetupError for options that a family refuses.
+    """
+    config: Config = _rebuild(Config, data, "")
+    return config
 
 
-def _rebuild(kind: type[Any], data: dict[str, Any]) -> Any:
+def _rebuild(kind: type[Any], data: object, prefix: str) -> Any:
+    """Return the dataclass of options. prefix: its dotted name, with a dot, for messages."""
+    if not isinstance(data, dict):
+        raise ConfigError(f"{prefix.rstrip('.') or 'the config'} in config.json should be an object")
     known = {f.name: f for f in dataclasses.fields(kind)}
     unknown = sorted(data.keys() - known.keys())
     if unknown:
-        raise ConfigError(
-            f"config.json has unknown fields: {', '.join(unknown)}; was it written by another version?"
-        )
+        shown = ", ".join(name if name.isidentifier() else repr(name) for name in unknown)
+        raise ConfigError(f"config.json has unknown fields: {shown:.200}; was it written by another version?")
+    hints = get_type_hints(kind, include_extras=True)
     values: dict[str, Any] = {}
     for name, value in data.items():
-        default = known[name].default_factory
-        if isinstance(value, dict) and isinstance(default, type):
-            values[name] = _rebuild(default, value)
-        elif isinstance(value, list):
-            values[name] = tuple(value)
+        group = known[name].default_factory
+        if isinstance(group, type):
+            values[name] = _rebuild(group, value, f"{prefix}{name}.")
         else:
-            values[name] = Path(value) if name == "out" else value
+            values[name] = _typed(hints[name], value, prefix + name)
+    missing = [name for name, f in known.items() if name not in values and _required(f)]
+    if missing:
+        raise ConfigError(f"config.json has no {', '.join(prefix + name for name in missing)}")
     return kind(**values)
+
+
+def _typed(hint: Any, value: object, name: str) -> Any:
+    try:
+        return as_type(hint, value)
+    except ValueError as expected:
+        raise ConfigError(f"{name} in config.json cannot be used: it should be {expected}") from None
+
+
+def _required(field: dataclasses.Field[Any]) -> bool:
+    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+
+
+def _numbers(names: Iterable[str]) -> list[int]:
+    """Return the numbers among parts of file names, in order; other files may lie there too."""
+    return sorted(int(name) for name in names if name.isdecimal() and len(name) < MOST_DIGITS)
 
 
 def _policy(member: int) -> str:

@@ -271,7 +271,7 @@ def as_json_types(value: Any) -> Any:
 def _parse(line: bytes) -> dict[str, Any] | None:
     try:
         event = json.loads(line)
-    except ValueError:  # not JSON, or not even text
+    except (ValueError, RecursionError):  # not JSON, not even text, or nested without end
         return None
     return event if isinstance(event, dict) else None
 

@@ -21,6 +21,7 @@ from pbt_rl.report.style import (
     frames_axis,
     new_figure,
     panels,
+    plain,
     short,
     time_axis,
 )
@@ -162,7 +163,9 @@ def _draw_diversity(history: History, axes: Axes, unit: float) -> None:
     for name in history.varied:
         scale = ValueAxis.of(name, [n.values[name] for n in history.lineage.nodes])
         spreads = [_deviation([scale.drawn(n.values[name]) for n in m.nodes], log=scale.log) for m in moments]
-        axes.plot(x, np.array(spreads) / (max(spreads) or 1), drawstyle="steps-pre", lw=1.1, label=name)
+        axes.plot(
+            x, np.array(spreads) / (max(spreads) or 1), drawstyle="steps-pre", lw=1.1, label=plain(name)
+        )
     axes.set_ylim(0, 1.05)
     axes.set_title("deviation of each value over the members, relative to its maximum")
     axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=7)

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.hypers import Values
 from pbt_rl.report.read import History
-from pbt_rl.report.style import FAINT, TOP, Drawn, new_figure
+from pbt_rl.report.style import FAINT, TOP, Drawn, new_figure, plain
 
 MIN_CONFIGURATIONS = 10
 FORESTS = 100
@@ -106,7 +106,7 @@ def _draw(result: Importance) -> Figure:
     drawn = new_figure(0.26 * len(ordered) + 1.0, 6.5)
     axes = drawn.subplots()
     bars = axes.barh(
-        [name for name, _ in ordered],
+        [plain(name) for name, _ in ordered],
         [share for _, share in ordered],
         color=[FAINT if name == TRAINED else TOP for name, _ in ordered],
         height=0.7,

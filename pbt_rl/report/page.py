@@ -42,7 +42,7 @@ pre { font-size: .78rem; background: #f6f7f9; padding: 1rem; border-radius: .4re
 
 def page(history: History, pictures: Sequence[tuple[Picture, bytes | str]]) -> str:
     """Return the HTML. pictures: each with its PNG file, or the reason why there is none."""
-    title = f"{history.name}: {history.config.get('env', 'a run')}"
+    title = f"{history.name}: {history.options.env}"
     sections = [_section(p.title, p.caption, _shown(p, image)) for p, image in pictures]
     return f"""<!doctype html>
 <html lang="en">
@@ -85,9 +85,9 @@ def facts(history: History) -> list[tuple[str, str]]:
         shown.append(("occupancy", f"{history.occupancy:.1%} of {history.slots} slots"))
     if history.completion is not None:
         text = f"{history.completion:.1%}"
-        if history.config.get("controller") == "hypertrick":
-            search = history.config["search"]
-            text += f" (expected {expected_completion(search['eviction_rate'], search['phases']):.1%})"
+        options = history.options
+        if options.controller == "hypertrick" and options.phases:
+            text += f" (expected {expected_completion(options.eviction_rate, options.phases):.1%})"
         shown.append(("completion rate", text))
     if history.actor_restarts:
         shown.append(("actor restarts", f"{history.actor_restarts}"))
@@ -99,8 +99,7 @@ def _summary(history: History) -> str:
     end = (
         f"ended: {history.ended}" if history.ended else "no end is recorded: the run goes on, or was cut off"
     )
-    controller = history.config.get("controller", "pbt")
-    return f"Controller {controller}, seed {history.seed}. Started {began}; {end}."
+    return f"Controller {history.options.controller}, seed {history.seed}. Started {began}; {end}."
 
 
 def _duration(seconds: float) -> str:

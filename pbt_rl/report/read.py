@@ -12,13 +12,25 @@ from typing import Any
 
 from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.changes import Change, changes
-from pbt_rl.pbt.decisions import Decision, decision_from_dict
+from pbt_rl.pbt.decisions import Decision, MemberReport
+from pbt_rl.pbt.events import (
+    ActorRestart,
+    End,
+    Event,
+    MemberProgress,
+    Progress,
+    Round,
+    SlotChange,
+    Start,
+    read_events,
+)
+from pbt_rl.pbt.fields import Fields, finite
 from pbt_rl.pbt.lineage import Lineage, Node, mean
 from pbt_rl.record.folder import RunFolder
-from pbt_rl.record.journal import read_journal
+from pbt_rl.record.reading import journal_records
 from pbt_rl.report.resumes import uninterrupted
 
-_PHASE = re.compile(r"phase (\d+)")
+_PHASE = re.compile(r"phase (\d{1,3})(?!\d)")
 
 
 @dataclass(frozen=True)
@@ -93,6 +105,39 @@ class Phase:
 
 
 @dataclass(frozen=True)
+class RunOptions:
+    """The options that a report reads, of whatever version of the config. None for one that is missing."""
+
+    env: str
+    controller: str
+    train_for_frames: int | None
+    phases: int | None
+    phase_frames: int | None
+    resource: int | None
+    eviction_rate: float
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> RunOptions:
+        """Read them. Raises ConfigError for one of a wrong type."""
+        given = Fields(config, "the config in the journal")
+        search = given.inner("search") if given.has("search") else Fields({}, "no search")
+        rate = search.number_or_none("eviction_rate") or 0.0
+        if not 0 <= rate < 1:
+            raise ConfigError(
+                f"search.eviction_rate of the config in the journal is {rate}: it should be 0 to 1"
+            )
+        return cls(
+            given.text_or_none("env") or "a run",
+            given.text_or_none("controller") or "pbt",
+            given.whole_or_none("train_for_frames"),
+            search.whole_or_none("phases"),
+            search.whole_or_none("phase_frames"),
+            search.whole_or_none("resource"),
+            rate,
+        )
+
+
+@dataclass(frozen=True)
 class History:
     """Everything that a report shows.
 
@@ -103,6 +148,7 @@ class History:
 
     name: str
     config: Mapping[str, Any]
+    options: RunOptions
     versions: Mapping[str, str]
     git: str | None
     began: float
@@ -132,8 +178,7 @@ class History:
 
     def objective(self, node: Node) -> float | None:
         """Return the node's last known objective; None if there is none, or if it is NaN or infinite."""
-        value = self.lineage.objectives.get(node.key, math.nan)
-        return value if math.isfinite(value) else None
+        return finite(self.lineage.objectives.get(node.key))
 
     @cached_property
     def ranking(self) -> list[int]:
@@ -180,103 +225,103 @@ class History:
     @property
     def full_frames(self) -> int | None:
         """Return the frames of a configuration that is never stopped."""
-        search = self.config.get("search", {})
-        units = search.get("resource" if self.config.get("controller") == "hyperband" else "phases")
-        phase = search.get("phase_frames", 0)
-        return phase * units if phase and units else self.config.get("train_for_frames")
+        options = self.options
+        units = options.resource if options.controller == "hyperband" else options.phases
+        return options.phase_frames * units if options.phase_frames and units else options.train_for_frames
 
 
 def read_run(folder: Path) -> History:
     """Read the journal of a run's folder. Raises ConfigError if it is not the folder of a run."""
-    path = RunFolder(folder).journal
-    try:
-        events = read_journal(path)
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{folder} is not the folder of a run: {error}") from error
-    if not events or events[0].get("event") != "start":
+    events = read_events(journal_records(folder))
+    if not events or not isinstance(events[0], Start):
         raise ConfigError(
-            f"{folder} is not the folder of a run: {path} does not begin with the event `start`"
+            f"{folder} is not the folder of a run: {RunFolder(folder).journal} does not begin with the event `start`"
         )
-    try:
-        return read_events(folder.resolve().name, events)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ConfigError(f"{path} cannot be read ({error!r}): was it written by another version?") from error
+    return history_of(folder.resolve().name, events)
 
 
-def read_events(name: str, events: Sequence[Mapping[str, Any]]) -> History:
-    """Build the history from a run's events, the first of which is `start`."""
+def history_of(name: str, events: Sequence[Event]) -> History:
+    """Build the history from a run's events, the first of which is `Start`. Raises ConfigError."""
     events = uninterrupted(events)
-    start, end = events[0], events[-1]
-    began = start["time"]
+    start = events[0]
+    assert isinstance(start, Start)
+    began = start.time
     lineage = Lineage()
     moments: list[Moment] = []
     decisions: list[TakenDecision] = []
     for event in events:
-        kind, seconds = event["event"], event["time"] - began
-        nodes = tuple(lineage.present(m) for m in lineage.members) if kind in ("round", "progress") else ()
-        generations = lineage.generations if kind == "round" else {}
+        seconds = _since(began, event)
+        present = (
+            tuple(lineage.present(m) for m in lineage.members) if isinstance(event, Round | Progress) else ()
+        )
+        generations = lineage.generations if isinstance(event, Round) else {}
         lineage.take(event)
-        if kind not in ("round", "progress"):
+        if not isinstance(event, Round | Progress):
             continue
-        members = event["members"] if kind == "progress" else event["report"]["members"]
-        points = tuple(p for p in _points(members, seconds) if (p.member, 0) in lineage)
+        points = tuple(p for p in _points(event, seconds) if (p.member, 0) in lineage)
         founders = len(lineage.surviving_roots())
-        moments.append(Moment(seconds, event["frames"], points, nodes, tuple(lineage.members), founders))
-        if kind == "round":
+        moments.append(Moment(seconds, event.frames, points, present, tuple(lineage.members), founders))
+        if isinstance(event, Round):
             known = {p.member: p.objective for p in points}
-            taken = [decision_from_dict(d) for d in event["decisions"]]
             decisions += [
-                TakenDecision(seconds, event["frames"], decision, change, known.get(decision.member))
-                for decision, change in zip(taken, changes(taken, generations), strict=True)
+                TakenDecision(seconds, event.frames, decision, change, known.get(decision.member))
+                for decision, change in zip(
+                    event.decisions, changes(event.decisions, generations), strict=True
+                )
             ]
-    total = end["time"] - began
-    turns = _turns([e for e in events if e["event"] == "slot"], began, total)
+    total = _since(began, events[-1])
+    changed = [e for e in events if isinstance(e, SlotChange) and _is_there(e, lineage)]
+    turns = _turns(changed, began, total)
     return History(
         name=name,
-        config=start["config"],
-        versions=start.get("versions", {}),
-        git=start.get("git"),
+        config=start.config,
+        options=RunOptions.of(start.config),
+        versions=start.versions,
+        git=start.git,
         began=began,
         seconds=total,
-        ended=next((e["ended"] for e in reversed(events) if e["event"] == "end"), None),
-        seed=start.get("seed"),
+        ended=next((e.ended for e in reversed(events) if isinstance(e, End)), None),
+        seed=start.seed,
         lineage=lineage,
         moments=moments,
         decisions=decisions,
         turns=turns,
         phases=_phases(decisions, turns, total),
-        actor_restarts=sum(e["event"] == "actor_restart" for e in events),
+        actor_restarts=sum(isinstance(e, ActorRestart) for e in events),
     )
 
 
-def _points(members: Iterable[Mapping[str, Any]], seconds: float) -> list[Point]:
-    points = []
-    for m in members:
-        window = [m["objective"]] if "objective" in m else m["objectives"]
-        objective = mean(float(o) for o in window if o is not None)
-        points.append(
-            Point(seconds, m["member"], m["generation"], m["frames"], _finite(objective), m["episodes"])
-        )
-    return points
+def _since(began: float, event: Event) -> float:
+    return max(0.0, event.time - began)  # a clock may be set back
 
 
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None
+def _is_there(event: SlotChange, lineage: Lineage) -> bool:
+    return event.enters is None or (event.enters, 0) in lineage
 
 
-def _turns(changes: Iterable[Mapping[str, Any]], began: float, total: float) -> list[Turn]:
+def _points(event: Round | Progress, seconds: float) -> list[Point]:
+    if isinstance(event, Progress):
+        return [_point(m, m.objective, seconds) for m in event.members]
+    return [_point(m, mean(m.objectives), seconds) for m in event.report.members]
+
+
+def _point(m: MemberProgress | MemberReport, objective: float | None, seconds: float) -> Point:
+    return Point(seconds, m.member, m.generation, m.frames, finite(objective), m.episodes)
+
+
+def _turns(changes: Iterable[SlotChange], began: float, total: float) -> list[Turn]:
     """Pair every entry into a slot with the exit; turns without an exit last to the end."""
     slots: dict[tuple[int, int], int] = {}
     holders: dict[int, tuple[int, float]] = {}
     turns = []
     for event in changes:
-        slot = slots.setdefault((event["pack"], event["slot"]), len(slots))
-        seconds = event["time"] - began
+        slot = slots.setdefault((event.pack, event.slot), len(slots))
+        seconds = _since(began, event)
         if slot in holders:
             member, since = holders.pop(slot)
             turns.append(Turn(slot, member, since, seconds))
-        if event["enters"] is not None:
-            holders[slot] = event["enters"], seconds
+        if event.enters is not None:
+            holders[slot] = event.enters, seconds
     turns += [Turn(slot, member, since, total) for slot, (member, since) in sorted(holders.items())]
     return turns
 

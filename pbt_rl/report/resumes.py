@@ -1,41 +1,38 @@
-"""The journal of a run that was resumed, as that of a run that was never interrupted."""
+"""The events of a run that was resumed, as those of a run that was never interrupted."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
-Events = list[Mapping[str, Any]]
+from pbt_rl.pbt.events import End, Event, Resume, SlotChange, Start
 
 
-def uninterrupted(events: Iterable[Mapping[str, Any]]) -> Events:
+def uninterrupted(events: Iterable[Event]) -> Sequence[Event]:
     """Return the events with the interruptions taken out.
 
-    - All times after a `resume` are earlier by the time in which the run stood still: from the event before it to it.
-    - An `end` that a `resume` follows is left out.
-    - Every slot is left at a `resume`, at which others may take other slots.
-    - The config of the first event is that of the last `resume`.
+    - All times after a `Resume` are earlier by the time in which the run stood still: from the event before it to it.
+    - An `End` that a `Resume` follows is left out.
+    - Every slot is left at a `Resume`, at which others may take other slots.
+    - The config of the first event is that of the last `Resume`.
     """
-    told: Events = []
+    told: list[Event] = []
     paused, config = 0.0, None
     for event in events:
-        if event["event"] == "resume":
+        if isinstance(event, Resume):
             if told:
-                paused = event["time"] - told[-1]["time"]
-            config = event["config"]
-            told = [e for e in told if e["event"] != "end"]
-            told += [
-                {"event": "slot", "pack": pack, "slot": slot, "leaves": member, "enters": None}
-                | {"time": event["time"] - paused, "frames": event["frames"]}
-                for (pack, slot), member in _held(told).items()
-            ]
-        told.append({**event, "time": event["time"] - paused})
-    if config is not None:
-        told[0] = {**told[0], "config": config}
+                paused = event.time - told[-1].time
+            config = event.config
+            told = [e for e in told if not isinstance(e, End)]
+            time = event.time - paused
+            told += [SlotChange(time, event.frames, pack, slot, None) for pack, slot in _held(told)]
+        told.append(replace(event, time=event.time - paused))
+    if config is not None and told and isinstance(told[0], Start):
+        told[0] = replace(told[0], config=config)
     return told
 
 
-def _held(events: Events) -> dict[tuple[int, int], int]:
-    """Return (pack, slot) -> the member that holds it after the events."""
-    held = {(e["pack"], e["slot"]): e["enters"] for e in events if e["event"] == "slot"}
-    return {place: member for place, member in held.items() if member is not None}
+def _held(events: Iterable[Event]) -> list[tuple[int, int]]:
+    """Return (pack, slot) of every slot that a member holds after the events."""
+    held = {(e.pack, e.slot): e.enters for e in events if isinstance(e, SlotChange)}
+    return [place for place, member in held.items() if member is not None]

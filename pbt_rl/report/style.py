@@ -75,6 +75,11 @@ def png(figure: Figure, dpi: int = 150) -> bytes:
     return file.getvalue()
 
 
+def plain(name: str) -> str:
+    """Return a name as a figure writes it letter by letter; between dollar signs it would be a formula."""
+    return name.replace("$", r"\$")
+
+
 def short(number: float) -> str:
     """Shorten a number: 12000 -> 12k, 1500000 -> 1.5M."""
     for unit, size in (("B", 1e9), ("M", 1e6), ("k", 1e3)):
@@ -117,7 +122,8 @@ class ValueAxis:
         drawn = [1 - v for v in values] if one_minus else list(values)
         wide = min(drawn) > 0 and max(drawn) > 10 * min(drawn)
         known_log = spec is not None and spec.scale in ("log", "one_minus") and min(drawn) > 0
-        return cls(f"1 - {name}" if one_minus else name, one_minus, wide or known_log)
+        shown = plain(name)
+        return cls(f"1 - {shown}" if one_minus else shown, one_minus, wide or known_log)
 
     def drawn(self, value: float) -> float:
         """Return the position of the value on the axis."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from pbt_rl.errors import ConfigError
@@ -12,7 +13,13 @@ from pbt_rl.report.read import read_run
 
 
 def write_report(run: Path, out: Path) -> list[Path]:
-    """Write everything into `out`, creating it; return the files, the page first. Raises ConfigError."""
+    """Write everything into `out`, creating it; return the files, the page first. Raises ConfigError.
+
+    Symbolic links among the files of an earlier report are replaced, not followed; `out` itself may be one only if it
+    lies outside of the run.
+    """
+    if out.is_symlink() and out.parent.resolve() == run.resolve():
+        raise ConfigError(f"{out} is a symbolic link to {out.readlink()}: remove it, or give --out FOLDER")
     history = read_run(run)
     pictures = [(picture, draw(picture, history)) for picture in PICTURES]
     contents: dict[str, bytes] = {"report.html": page(history, pictures).encode()}
@@ -24,7 +31,19 @@ def write_report(run: Path, out: Path) -> list[Path]:
             if isinstance(image, str):
                 (out / f"{picture.name}.png").unlink(missing_ok=True)
         for name, content in contents.items():
-            (out / name).write_bytes(content)
+            _replace(out / name, content)
     except OSError as error:
         raise ConfigError(f"--out {out} cannot be written: {error.strerror or error}") from error
     return [out / name for name in contents]
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Write a file anew, in place of a link of its name. Raises OSError; then the old one is still there."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft.unlink(missing_ok=True)
+    try:
+        with draft.open("xb") as file:
+            file.write(content)
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)

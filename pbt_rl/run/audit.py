@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -10,69 +10,77 @@ from typing import Any
 import pbt_rl
 from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
-from pbt_rl.pbt.audit import Mismatch, audit_decisions
+from pbt_rl.pbt.audit import Mismatch, audit_events
 from pbt_rl.pbt.decisions import Controller
-from pbt_rl.record.folder import RunFolder, config_from_json
-from pbt_rl.record.journal import git_version, read_journal
+from pbt_rl.pbt.events import Event, Initial, Lost, Round, Start, read_events
+from pbt_rl.record.folder import config_from_json
+from pbt_rl.record.journal import git_version
+from pbt_rl.record.reading import journal_records
+from pbt_rl.record.trust import AUDIT, NO_TRUST, Trust
 from pbt_rl.run.controllers import build_controller, resumed_controller
 from pbt_rl.run.resolved import value_table
 
 EXIT_OK, EXIT_DIFFERENT = 0, 1
 
 
-def audit(run: Path) -> int:
+def audit(run: Path, trust: Trust = NO_TRUST) -> int:
     """Print how many rounds and decisions agree, or the first that does not; return the exit code.
 
-    The environment is not needed: the journal holds its shaping. Raises ConfigError if `run` is no run.
+    The environment is not needed: the journal holds its shaping. trust: whether rules of somebody's own are imported.
+    Raises ConfigError if `run` is no run.
     """
-    config, events = _read(run)
-    shaping = events[0]["spec"]["shaping"]
+    events = read_events(journal_records(run))
+    start, config = _begin(run, events)
+    trust.check_given(config, run)
+    trust.check(config, AUDIT, run)
 
     def resumed(written: Mapping[str, Any], state: Any) -> Controller:
-        config = config_from_json(dict(written))
+        config = config_from_json(written)
+        trust.check(config, AUDIT, run)
         try:
-            return resumed_controller(config, value_table(config, shaping), config.seed, state)
+            return resumed_controller(config, value_table(config, start.shaping), config.seed, state)
         except ValueError as error:
             raise ConfigError(f"{run} cannot be decided again from where it was resumed: {error}") from error
 
-    controller = build_controller(config, value_table(config, shaping), config.seed)
-    mismatches = audit_decisions(events, controller, resumed)
-    rounds = [event for event in events if event["event"] == "round"]
-    decisions = sum(len(event["decisions"]) for event in rounds)
+    controller = build_controller(config, value_table(config, start.shaping), config.seed)
+    mismatches = audit_events(events, controller, resumed)
+    rounds = [event for event in events if isinstance(event, Round)]
+    decisions = sum(len(event.decisions) for event in rounds)
     counted = f"{len(rounds)} rounds with {decisions} decisions, and the values of all members at the start"
     if not mismatches:
         print(f"{run}: {counted}, agree bit for bit with what the controller decides again")
         return EXIT_OK
     print(f"{run}: of {counted}, {len(mismatches)} disagree with what the controller decides again")
-    print(_described(mismatches[0], events[mismatches[0].index]) + _origin(events[0]))
+    print(_described(mismatches[0], events[mismatches[0].index]) + _origin(start))
     return EXIT_DIFFERENT
 
 
-def _read(run: Path) -> tuple[Config, list[dict[str, Any]]]:
-    """Return the config that the run was started with (a resumed run may have another by now), and the events."""
-    try:
-        events = read_journal(RunFolder(run).journal)
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{run} is not the folder of a run: {error}") from error
-    if not events or events[0]["event"] != "start":
+def _begin(run: Path, events: Sequence[Event]) -> tuple[Start, Config]:
+    """Return the first event, and the config that the run was started with (a resumed run may have another by now).
+
+    Raises ConfigError if it cannot be decided again.
+    """
+    if not events or not isinstance(events[0], Start):
         raise ConfigError(
             f"{run} is not the folder of a run: its journal does not begin with the event `start`"
         )
-    lost = sum(int(event["counts"].get("round", 0)) for event in events if event.get("event") == "lost")
+    config = config_from_json(events[0].config)
+    members = next((len(event.values) for event in events if isinstance(event, Initial)), None)
+    if members != config.num_policies:
+        raise ConfigError(
+            f"{run} cannot be audited: its journal was started with {config.num_policies} members, and has values of "
+            f"{'none' if members is None else members}"
+        )
+    lost = sum(event.rounds for event in events if isinstance(event, Lost))
     if lost:
         raise ConfigError(f"{run} cannot be audited: {lost} of its rounds were lost while the disk was full")
-    try:
-        return config_from_json(events[0]["config"]), events
-    except ConfigError:
-        raise
-    except (KeyError, ValueError, TypeError, AttributeError) as error:
-        raise ConfigError(f"{run}: the config in its journal cannot be used: {error}") from error
+    return events[0], config
 
 
-def _described(mismatch: Mismatch, event: Mapping[str, Any]) -> str:
+def _described(mismatch: Mismatch, event: Event) -> str:
     pairs = zip_longest(mismatch.recorded, mismatch.decided)
     recorded, decided = next((a, b) for a, b in pairs if a != b)
-    where = "values at the start" if event["event"] == "initial" else f"round at {event['frames']:,} frames"
+    where = "values at the start" if isinstance(event, Initial) else f"round at {event.frames:,} frames"
     lines = [f"first in line {mismatch.index + 1} of the journal, the {where}:"]
     for label, one, other in (("recorded", recorded, decided), ("decided again", decided, recorded)):
         lines.append(f"  {label}: {_differing(one, other)}")
@@ -95,9 +103,15 @@ def _flat(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in fields.items() if k != "values"} | dict(fields.get("values", {}))
 
 
-def _origin(start: Mapping[str, Any]) -> str:
+def _origin(start: Start) -> str:
     """Return a note if other code made the record, whose decisions may then differ for a good reason."""
-    then, now = (start["versions"].get("pbt_rl"), start["git"]), (pbt_rl.__version__, git_version())
+    then, now = (start.versions.get("pbt_rl"), start.git), (pbt_rl.__version__, git_version())
     if then == now:
         return ""
-    return f"\nnote: recorded by pbt_rl {then[0]} (source {then[1]}), and this is {now[0]} ({now[1]})"
+    return f"\nnote: recorded by pbt_rl {_shown(then[0])} (source {_shown(then[1])}), and this is {now[0]} ({now[1]})"
+
+
+def _shown(text: str | None) -> str:
+    return (
+        "of an unknown version" if text is None else f"{text:.60}" if text.isprintable() else f"{text!r:.60}"
+    )

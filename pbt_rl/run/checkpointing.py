@@ -36,8 +36,8 @@ POLL_SECONDS = 0.01
 class Checkpointing:
     """Orders checkpoints and brings the members from the learners to the writer. Use it from one thread.
 
-    state: returns all that is saved besides the learners', as JSON types. Raises OSError if the record of the run cannot
-    be written. comparisons: their origins are told what members can be restored from.
+    state: returns all that is saved besides the learners', as JSON types. Raises OSError if the record of the run
+    cannot be written. comparisons: their origins are told what members can be restored from.
     """
 
     def __init__(

@@ -11,31 +11,39 @@ from pbt_rl.errors import ConfigError, require
 from pbt_rl.pbt.decisions import Controller
 from pbt_rl.pbt.hypers import HyperSpec
 from pbt_rl.pbt.registry import CONTROLLERS, Ingredients
+from pbt_rl.pbt.start import Started, read_rows
 from pbt_rl.pbt.state import restore_state
 from pbt_rl.pbt.tuning import chosen
-from pbt_rl.record.journal import read_journal
+from pbt_rl.record.reading import journal_records
 
 
 def build_controller(config: Config, table: Mapping[str, HyperSpec], seed: int) -> Controller:
     """Return the controller that `--controller` names.
 
-    table: `hyper_table(...) | shaping_table(...)`, with bounds as tight as the run needs them; `--pbt.tune` chooses.
-    Raises ConfigError, for example if `pbt.tune` holds a name that is not in the table.
+    table: `hyper_table(...) | shaping_table(...)`, with ranges as tight as the run needs them; `--pbt.tune` and
+    `--pbt.prior` choose. Raises ConfigError, for example if `pbt.tune` holds a name that is not in the table.
     """
-    entry = CONTROLLERS[config.controller]
-    return entry.build(
+    entry, pbt = CONTROLLERS[config.controller], config.pbt
+    tuned = chosen(table, pbt.tune, pbt.prior)
+    controller = entry.build(
         Ingredients(
-            table=chosen(table, config.pbt.tune),
+            table=tuned,
             seed=seed,
             members=config.num_policies,
             slots=min(config.slots or config.num_policies, config.num_policies),
             budget_frames=config.train_for_frames,
-            pbt=config.pbt,
+            pbt=pbt,
             search=config.search,
             schedule=config.schedule,
-            events=_recorded(config.schedule.run) if entry.follows_a_run else (),
+            records=_recorded(config.schedule.run) if entry.follows_a_run else (),
         )
     )
+    if not pbt.start_values:
+        return controller
+    require(
+        not entry.follows_a_run, "pbt.start-values", pbt.start_values[0], "a schedule gives the first values"
+    )
+    return Started(controller, read_rows(pbt.start_values, tuned, config.num_policies))
 
 
 def resumed_controller(config: Config, table: Mapping[str, HyperSpec], seed: int, state: Any) -> Controller:
@@ -52,13 +60,9 @@ def resumed_controller(config: Config, table: Mapping[str, HyperSpec], seed: int
     return controller
 
 
-def _recorded(run: str) -> Sequence[Mapping[str, Any]]:
+def _recorded(run: str) -> Sequence[object]:
     require(run != "", "schedule.run", repr(run), "give the folder of a recorded run")
     try:
-        return read_journal(Path(run) / "journal.jsonl")
-    except OSError as error:
-        raise ConfigError(
-            f"--schedule.run {run} cannot be used: {error.strerror}; give the folder of a recorded run"
-        ) from error
-    except ValueError as error:
+        return journal_records(Path(run))
+    except ConfigError as error:
         raise ConfigError(f"--schedule.run {run} cannot be used: {error}") from error

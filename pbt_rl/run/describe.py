@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
+from pbt_rl.pbt.hypers import OFF, HyperSpec, Values
+from pbt_rl.plan import PackPlan
+from pbt_rl.plan.sizes import LAG_OF_QUEUE, Size
 from pbt_rl.run.resolved import ResolvedRun
 
+NEARLY_ALL = 0.9
+"""Share of the actors that cores could serve; a plan of fewer is explained."""
 TURN_ROLLOUTS = 20
 """Turns shorter than this many rollouts waste more than 1/20 of their frames."""
 
@@ -21,19 +28,53 @@ def describe_plan(resolved: ResolvedRun) -> list[str]:
     )
     lines = [first_line]
     for number, pack in enumerate(plan.packs):
-        steps = pack.units_per_batch * pack.envs_per_policy * config.learner.rollout
+        steps, asked = pack.batch_rows * config.learner.rollout, config.learner.batch
+        wanted = f" ({asked} asked for)" if steps != asked and not plan.sizing.per_unit else ""
         lines.append(
             f"learner {number} on {pack.device}: members {_ids(pack.members)}"
             f"{'' if pack.slots == len(pack.members) else f' in {pack.slots} slot(s)'}; "
             f"{pack.actors} actors x {pack.units_per_actor} units x {pack.rows} rows "
-            f"({pack.envs_per_policy} per policy); batch {steps} steps per policy; {pack.threads} thread(s)"
+            f"({pack.envs_per_policy} per policy); batch {steps} steps per policy{wanted}; {pack.threads} thread(s)"
         )
     return [*lines, *_notes(resolved)]
 
 
+def describe_values(resolved: ResolvedRun, first: Values) -> list[str]:
+    """Return a table of the values that the controller tunes, and a line of those that it does not.
+
+    first: the values of member 0 at the start.
+    """
+    config, table = resolved.config, resolved.tuned_table()
+    changes = config.searches or (config.pbt.enabled and config.controller != "schedule")
+    tuned = [spec for spec in table.values() if spec.tuned and changes]
+    rest = ", ".join(f"{name} {first[name]:g}" for name, spec in table.items() if spec not in tuned)
+    lines = [f"not tuned: {rest}"] if rest else []
+    if not tuned:
+        return lines
+    heads = ("tuned", "member 0", "prior", "mutation bounds", "legal")
+    rows = [heads, *(_row(spec, first[spec.name]) for spec in tuned)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    shown = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    ]
+    if config.pbt.explore == "perturb" and not config.searches:
+        drawn = ", ".join(spec.name for spec in tuned if spec.drawn) or "none here"
+        shown.append(
+            "note: with --pbt.explore perturb the other members start around member 0, but for values with a range of "
+            f"your own (--pbt.tune NAME=LOW:HIGH, --pbt.prior), which are drawn from the prior: {drawn}"
+        )
+    return shown + lines
+
+
+def _row(spec: HyperSpec, first: float) -> tuple[str, ...]:
+    low, high = spec.limits
+    legal = f"{low:g}..{'off' if high == OFF else f'{high:g}'}"
+    return spec.name, f"{first:g}", str(spec.start), f"{spec.low:g}..{spec.high:g}", legal
+
+
 def _notes(resolved: ResolvedRun) -> list[str]:
     """Return hints at settings that defeat their purpose."""
-    config, notes = resolved.config, []
+    config, notes = resolved.config, [*_lag_notes(resolved), *_idle_core_notes(resolved)]
     if resolved.spec.seats > 1:
         notes.append(_matchup_note(resolved))
     pbt = config.controller in ("pbt", "mf-pbt") and config.pbt.enabled and config.num_policies > 1
@@ -54,6 +95,57 @@ def _notes(resolved: ResolvedRun) -> list[str]:
             )
             break
     return notes
+
+
+def lag_remedies(resolved: ResolvedRun) -> list[str]:
+    """Return options that make rollouts as young as a plan would (see plan/sizes.py); empty if they are."""
+    sizing, packs = resolved.plan.sizing, resolved.plan.packs
+    pack = _oldest(resolved)
+    need = sizing.least_rollouts(pack.units)
+    if not sizing.too_old(pack.units, Size(pack.envs_per_policy, pack.units_per_batch)):
+        return []
+    envs = int(sizing.batch_rows / need) // sizing.seats * sizing.seats
+    actors = int(sizing.units_per_rollout * pack.units_per_batch / pack.units_per_actor) * len(packs)
+    return [
+        f"--learner.batch {need * pack.envs_per_policy * resolved.config.learner.rollout}",
+        *([f"--envs-per-unit {envs}"] if envs else []),
+        *([f"--actors {actors}"] if actors >= len(packs) else []),
+        f"--learner.max-policy-lag {2 * _lag(pack)}",
+    ]
+
+
+def _oldest(resolved: ResolvedRun) -> PackPlan:
+    return max(resolved.plan.packs, key=_lag)
+
+
+def _lag(pack: PackPlan) -> int:
+    """Return how many updates old a rollout is when it is learned from."""
+    return math.ceil(pack.units / pack.units_per_batch) + LAG_OF_QUEUE
+
+
+def _lag_notes(resolved: ResolvedRun) -> list[str]:
+    """Warn if the user's numbers make rollouts older than a plan would."""
+    remedies, pack = lag_remedies(resolved), _oldest(resolved)
+    text = (
+        f"warning: rollouts will be about {_lag(pack)} updates old when they are learned from, as {pack.units} units "
+        f"are in flight and a batch has {pack.units_per_batch} rollout(s) of a unit; those older than "
+        f"--learner.max-policy-lag {resolved.config.learner.max_policy_lag} are discarded. Use {' or '.join(remedies)}"
+    )
+    return [text] if remedies else []
+
+
+def _idle_core_notes(resolved: ResolvedRun) -> list[str]:
+    """Explain why cores have no actor, if many have none."""
+    plan, config = resolved.plan, resolved.config
+    if plan.actors >= NEARLY_ALL * plan.wanted_actors:
+        return []
+    batch = math.ceil(config.learner.batch * plan.wanted_actors / plan.actors / 1024) * 1024
+    why = "rollouts too old or " if config.mode == "async" else ""
+    text = (
+        f"note: {plan.actors} actors, although the cores could serve {plan.wanted_actors}: more would make {why}units "
+        f"too small for batches of {config.learner.batch} steps; --learner.batch {batch} uses more"
+    )
+    return [text]
 
 
 def _matchup_note(resolved: ResolvedRun) -> str:

@@ -1,7 +1,7 @@
 """The fleet: every process of a run, and the anonymous memory between them.
 
 It starts processes, notices how they end, replaces them, and passes all messages but failures on unread. In serial
-mode the same setups run inline (`InlineFleet`), turn by turn in the supervisor's process.
+mode the same setups run inline (`run.inline`), turn by turn in the supervisor's process.
 """
 
 from __future__ import annotations
@@ -10,25 +10,26 @@ import contextlib
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from multiprocessing.connection import Connection, Pipe, wait
+from multiprocessing.connection import wait
+from pathlib import Path
 from typing import Any, Never, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pbt_rl.learner.learner import Learner
+from pbt_rl.record.folder import RunFolder
 from pbt_rl.record.net_names import NetNames
 from pbt_rl.run.awake import AwakeClock
 from pbt_rl.run.memory import Matchups, Memory
 from pbt_rl.run.resolved import ResolvedRun
+from pbt_rl.run.stacks import StackDumps
 from pbt_rl.run.start import Start
-from pbt_rl.wire.actor import Actor
-from pbt_rl.wire.mailbox import HEARTBEAT_NS
 from pbt_rl.wire.messages import FromLearner, LearnerReady, StopLearner, ToLearner
 from pbt_rl.wire.process import Child
 from pbt_rl.wire.snapshot import SnapshotMemory
 
 GRACE_SECONDS = 3.0
+"""At the end learners stop and environments are closed within this time, all at once; then they are killed."""
 HANG_CHECK_SECONDS = 1.0
 STARTS = 5
 """So many times its timeout a learner may take to start: imports, compilation, a large pack."""
@@ -139,6 +140,8 @@ class ProcessFleet:
 
     def __init__(self, resolved: ResolvedRun, start: Start, matchups: Matchups = ()) -> None:
         self._memory = Memory(resolved, start, matchups)
+        self._logs = log_folder(resolved)
+        self._stacks = StackDumps(self._logs, lambda: [*self._learners, *self._actors])
         self._timeout = resolved.config.actor_timeout_seconds
         self._learner_timeout = resolved.config.learner_timeout_seconds
         self._awake = AwakeClock()
@@ -160,13 +163,18 @@ class ProcessFleet:
         self._memory.heartbeats[pack].begin()
         setup = self._memory.learners[pack]
         label = f"learner {pack} ({setup.plan.device})"
-        return Child("pbt_rl.learner.learner", label, setup, setup.fds)
+        log, stacks_fd = self._log(f"learner_{pack}"), self._stacks.fd
+        return Child("pbt_rl.learner.learner", label, setup, setup.fds, log, stacks_fd)
 
     def _start_actor(self, index: int) -> ActorChild:
         record = self._memory.actors[index]
         for box in record.boxes:
-            box.header[HEARTBEAT_NS] = time.monotonic_ns()
-        return Child("pbt_rl.wire.actor", f"actor {index}", record.setup, record.setup.fds)
+            box.begin_life()
+        log, stacks_fd = self._log(f"actor_{index}"), self._stacks.fd
+        return Child("pbt_rl.wire.actor", f"actor {index}", record.setup, record.setup.fds, log, stacks_fd)
+
+    def _log(self, name: str) -> Path | None:
+        return None if self._logs is None else self._logs / f"{name}.log"
 
     def events(self, patience_seconds: float) -> Iterator[Event]:
         """See Fleet. A death is reported after all messages that the process sent."""
@@ -218,10 +226,11 @@ class ProcessFleet:
 
     def _hung_actors(self) -> Iterator[ActorFailed]:
         for index, record in enumerate(self._memory.actors):
-            # The oldest of its units may wait for the others, but all of them are never this old at once.
-            seconds = [self._awake.of_last(box.seconds_with_actor()) for box in record.boxes]
-            if min(seconds) > self._timeout or max(seconds) > self._timeout * len(seconds):
-                text = f"actor {index} took no step for {max(seconds):.0f} s"
+            # It serves its units in turn: while one of them shows signs of life, the others wait.
+            seconds = self._awake.of_last(min([box.seconds_silent() for box in record.boxes]))
+            has_work = not all(box.learner_has_turn for box in record.boxes)
+            if has_work and seconds > self._timeout:
+                text = f"actor {index} took no step for {seconds:.0f} s"
                 yield ActorFailed(index, text, hung=True)
 
     def send(self, pack: int, message: ToLearner) -> None:
@@ -291,86 +300,25 @@ class ProcessFleet:
         return []
 
     def close(self, *, at_once: bool = False) -> None:
-        """See Fleet. Learners end by themselves; actors hold nothing that is worth waiting for."""
+        """See Fleet. Learners stop and actors close their environments, at once and for a limited time."""
+        children: list[LearnerChild | ActorChild] = [*self._learners, *self._actors]
         for learner in self._learners:
             with contextlib.suppress(OSError):
                 learner.connection.send(StopLearner())
         for actor in self._actors:
-            actor.end(0)
+            actor.hang_up()
         deadline = time.monotonic() + (0.0 if at_once else GRACE_SECONDS)
-        for learner in self._learners:
-            learner.end(max(0.0, deadline - time.monotonic()))
+        for child in children:
+            if not child.wait(deadline):
+                child.kill()
+        for child in children:
+            child.end(0.0)
         self._actors, self._learners = [], []
+        self._stacks.close()
         self._memory.close()
 
 
-class InlineFleet:
-    """Serial mode: actors and the learner take turns in this process; the same seed gives the same bits."""
-
-    def __init__(self, resolved: ResolvedRun, start: Start, matchups: Matchups = ()) -> None:
-        self._memory = Memory(resolved, start, matchups)
-        self._ours: Connection[ToLearner, FromLearner]
-        self._ours, theirs = Pipe()
-        self._learner = Learner(self._memory.learners[0], theirs)
-        self._memory.started()
-        self._actors = [Actor(record.setup) for record in self._memory.actors]
-
-    def events(self, patience_seconds: float) -> Iterator[Event]:
-        """See Fleet. Takes turns until the learner sends a message."""
-        deadline = time.monotonic() + patience_seconds
-        while not self._ours.poll() and time.monotonic() < deadline:
-            for actor in self._actors:
-                actor.turn()
-            self._learner.turn()
-        while self._ours.poll():
-            yield Received(0, self._ours.recv())
-
-    def send(self, pack: int, message: ToLearner) -> None:
-        """See Fleet."""
-        assert pack == 0, "serial mode has one pack"
-        self._ours.send(message)
-
-    def restart_actor(self, actor: int) -> None:
-        """Fail: no event asks for it, since an environment that raises ends a serial run with its traceback."""
-        raise AssertionError(actor)
-
-    def silent_seconds(self, _pack: int) -> float:
-        """Return 0: the learner runs in this process."""
-        return 0.0
-
-    def environment_seconds(self) -> float:
-        """See Fleet."""
-        return self._memory.environment_seconds()
-
-    def actions_given(self, actor: int) -> int:
-        """See Fleet."""
-        return self._memory.actions_given(actor)
-
-    def set_matchup(self, pack: int, row_UES: NDArray[np.int64]) -> int:
-        """See Fleet."""
-        return self._memory.set_matchup(pack, row_UES)
-
-    def staging(self, pack: int) -> SnapshotMemory:
-        """See Fleet."""
-        return self._memory.staging[pack]
-
-    @property
-    def names(self) -> NetNames:
-        """See Fleet."""
-        return self._memory.names
-
-    @property
-    def settled(self) -> bool:
-        """See Fleet."""
-        return self._learner.between_batches
-
-    def save_units(self) -> list[Any]:
-        """See Fleet."""
-        units = [actor.save() for actor in self._actors]
-        return [] if any(state is None for states in units for state in states) else units
-
-    def close(self, *, at_once: bool = False) -> None:  # noqa: ARG002 - nothing here waits
-        """See Fleet."""
-        for actor in self._actors:
-            actor.close()
-        self._memory.close()
+def log_folder(resolved: ResolvedRun) -> Path | None:
+    """Return where the processes of a run print to; None if it has no folder."""
+    config = resolved.config
+    return RunFolder(config.out / config.name).logs if config.name else None

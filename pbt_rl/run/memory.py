@@ -157,6 +157,7 @@ class Memory:
             matchup_shape=(0, 0, 0) if shared.matchup is None else shared.matchup.shape,
             first_unit=first_unit,
             saved=tuple(self._start.units[len(self.actors) + index]) if self._start.units else (),
+            cores=pack.cores,
         )
         return ActorRecord(number, setup, boxes)
 

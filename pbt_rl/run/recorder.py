@@ -22,6 +22,7 @@ from pbt_rl.record.checkpoint_writer import Written
 from pbt_rl.record.folder import RunFolder, to_json
 from pbt_rl.record.journal import Journal, cut_journal
 from pbt_rl.run.describe import describe_plan
+from pbt_rl.run.discards import discard_warning
 from pbt_rl.run.fleet import ActorFailed, LearnerLost
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.resuming import Continued
@@ -38,6 +39,7 @@ class Recorder:
 
     def __init__(self, resolved: ResolvedRun, folder: RunFolder, population: Population) -> None:
         self._resolved, self._folder, self._population = resolved, folder, population
+        self._warnings: list[str] = []
         self._terminal = Terminal([*describe_plan(resolved), f"run folder: {folder.path}"])
         self._journal: Journal
         self._tensorboard: TensorBoard
@@ -161,6 +163,14 @@ class Recorder:
         """Show the population as it is now."""
         self._terminal.update(view)
         self._tensorboard.update(view)
+        self._warn(view)
+
+    def _warn(self, view: RunView) -> None:
+        """Say once, and keep for the summary, what goes wrong unseen."""
+        warning = discard_warning(self._resolved, view)
+        if warning is not None and not self._warnings:
+            self._warnings.append(warning)
+            self.note(warning)
 
     def _write_small_files(self, *, last: bool = False) -> None:
         """Write the values of the members that have changed, and the config if somebody removed the folder."""
@@ -196,6 +206,7 @@ class Recorder:
         last_stage_seconds: over the last minute, for the final leaderboard.
         """
         self._terminal.stop()
+        self._warn(view)
         self._unwritten.update(member.id for member in self._population.members)
         self._write_small_files(last=True)
         result = summary(
@@ -203,6 +214,7 @@ class Recorder:
             frames_per_second_steady=frames_per_second_steady,
             replacement_milliseconds=replacement_milliseconds,
             ended=ended,
+            warnings=self._warnings,
         )
         try:
             self._folder.write_summary(result)

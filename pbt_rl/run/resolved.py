@@ -6,13 +6,14 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pbt_rl.config import Config
+from pbt_rl.config import Config, check_schedule_of_learning_rate
 from pbt_rl.envs.base import EnvSpec
 from pbt_rl.envs.registry import EnvOptions, probe
 from pbt_rl.errors import ConfigError, environment_code
 from pbt_rl.learner.build import build_net
 from pbt_rl.pbt.decisions import Controller
 from pbt_rl.pbt.hypers import HyperSpec, Values, hyper_table, shaping_table
+from pbt_rl.pbt.tuning import chosen
 from pbt_rl.plan import Machine, Plan, make_plan
 from pbt_rl.population.population import Population
 from pbt_rl.population.ratings import Ratings
@@ -32,6 +33,7 @@ class ResolvedRun:
     @classmethod
     def resolve(cls, config: Config, machine: Machine) -> ResolvedRun:
         """Probe the environment and plan. Raises ConfigError or EnvSetupError."""
+        check_schedule_of_learning_rate(config)
         options = config.env_options
         with environment_code(config.env):
             spec = probe(config.env, options)
@@ -39,6 +41,10 @@ class ResolvedRun:
         _check_matchup(config, spec, plan)
         build_net(spec, config.model)  # a model that cannot be used shows here
         return cls(config, options, spec, plan, value_table(config, spec.shaping))
+
+    def tuned_table(self) -> dict[str, HyperSpec]:
+        """Return the table with the user's choice of tuned values, bounds and priors. Raises ConfigError."""
+        return chosen(self.table, self.config.pbt.tune, self.config.pbt.prior)
 
     def controller(self) -> Controller:
         """Build the controller of this run, unused."""
@@ -64,7 +70,11 @@ def value_table(config: Config, shaping: Mapping[str, float]) -> dict[str, Hyper
     table = hyper_table(config.hypers) | shaping_table(shaping)
     rollout, unroll = float(config.learner.rollout), table["unroll"]
     table["unroll"] = dataclasses.replace(
-        unroll, low=min(unroll.low, rollout), high=rollout, default=min(unroll.default, rollout)
+        unroll,
+        low=min(unroll.low, rollout),
+        high=rollout,
+        default=min(unroll.default, rollout),
+        legal=(unroll.limits[0], rollout),
     )
     return table
 

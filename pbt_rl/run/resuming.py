@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,7 +16,8 @@ from pbt_rl.plan import Plan
 from pbt_rl.population.population import Population
 from pbt_rl.population.slots import Slots
 from pbt_rl.record.checkpoints import PARTIAL, Checkpoint, Checkpoints
-from pbt_rl.record.folder import RunFolder, config_from_json
+from pbt_rl.record.folder import RunFolder
+from pbt_rl.record.trust import read_config
 from pbt_rl.run.start import Load, Start
 
 Changed = dict[str, tuple[Any, Any]]
@@ -62,11 +62,11 @@ class Continued:
 
     def found(self) -> str:
         """Say what the run is continued from."""
-        members = self.checkpoint.members()
-        age = time.time() - self.checkpoint.time
+        members, age = self.checkpoint.members(), time.time() - self.checkpoint.time
+        generations = [m.generation for m in members]
         return (
-            f"resumes {self.checkpoint.path}: {len(members)} members, {self.checkpoint.frames:,} frames each or more, "
-            f"generations {min(m.generation for m in members)} to {max(m.generation for m in members)}, saved {_ago(age)} ago"
+            f"resumes {self.checkpoint.path}: {len(members)} members with {self.checkpoint.frames:,} frames or more, "
+            f"generations {min(generations)} to {max(generations)}, saved {_ago(age)} ago"
         )
 
 
@@ -81,7 +81,7 @@ def find_continued(config: Config, folder: RunFolder, note: Callable[[str], None
             f"--name {config.name}: {folder.path} exists already, and --resume no was given: choose another name, or "
             "--overwrite"
         )
-    changed = changes_of(config_from_json(json.loads(folder.config.read_text())), config, folder)
+    changed = changes_of(read_config(folder.path), config, folder)
     checkpoint = Checkpoints(folder.checkpoints).newest(note)
     if checkpoint is None:
         if any(not PARTIAL.fullmatch(path.name) for path in folder.checkpoints.glob("*")):

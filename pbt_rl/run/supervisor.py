@@ -42,18 +42,12 @@ from pbt_rl.record.claim import ClaimedRun, claim_run_folder
 from pbt_rl.run.checkpointing import Checkpointing
 from pbt_rl.run.comparisons import Comparisons
 from pbt_rl.run.controllers import resumed_controller
+from pbt_rl.run.discards import discarded_share
 from pbt_rl.run.ending import PATIENCE_SECONDS, save_at_end
-from pbt_rl.run.fleet import (
-    ActorFailed,
-    Event,
-    Fleet,
-    InlineFleet,
-    LearnerLost,
-    ProcessFleet,
-    Received,
-    ReplacesLearners,
-)
+from pbt_rl.run.fleet import ActorFailed, Event, Fleet, LearnerLost, ProcessFleet, Received, ReplacesLearners
+from pbt_rl.run.inline import InlineFleet
 from pbt_rl.run.insist import Presses, Watchdog
+from pbt_rl.run.limits import allow_open_files, descriptors_needed
 from pbt_rl.run.lost import LostLearners
 from pbt_rl.run.recorder import Recorder
 from pbt_rl.run.resolved import ResolvedRun
@@ -86,6 +80,7 @@ def train(config: Config) -> int:
     """
     resolved = ResolvedRun.resolve(config, Machine.here())
     resolved.controller().initial(config.num_policies)  # a wrong --pbt.tune shows before a folder is made
+    allow_open_files(descriptors_needed(resolved.plan, config.num_policies, resolved.spec.seats))
     claim = claim_run_folder(config)
     _warn(*claim.notes)
     failed = True
@@ -198,7 +193,8 @@ class Supervisor:
                 failure = RunFailed(f"the run has ended ({ended}), and {unsaved}")
         except (RunFailed, EnvSetupError) as error:
             ended, failure = "failed", error
-            if fleet is not None and self._all_ready and not self._closing:
+            saves = self._all_serve and not self._closing and isinstance(error, RunFailed)
+            if fleet is not None and saves:
                 self._save_at_end(fleet)
         finally:
             self._checkpoints.close(at_once=self._hurried)
@@ -216,7 +212,7 @@ class Supervisor:
             if ended is not None and (fleet.settled or self._hurried):
                 return ended
             self._checkpoints.step(fleet)
-            idle = self._all_ready and fleet.settled and not self._comparisons.dispatch.busy
+            idle = self._all_serve and fleet.settled and not self._comparisons.dispatch.busy
             if self._checkpoints.due and idle:
                 self._checkpoints.begin(fleet)
             now = time.monotonic()
@@ -272,8 +268,8 @@ class Supervisor:
         }
 
     @property
-    def _all_ready(self) -> bool:
-        """All learners live and serve."""
+    def _all_serve(self) -> bool:
+        """All learners are there."""
         return len(self._ready) == len(self._resolved.plan.packs)
 
     # -- events -----------------------------------------------------------------------------------------------
@@ -313,7 +309,7 @@ class Supervisor:
                 self._checkpoints.note_staged(fleet, pack, message)
             case LearnerReady():
                 self._ready.add(pack)
-                if self._all_ready and not self._begun:
+                if self._all_serve and not self._begun:
                     self._begin_to_train()
             case _:
                 assert_never(message)
@@ -354,6 +350,7 @@ class Supervisor:
             lag_max=population.lag_max,
             stage_seconds=self._throughput.take_stages(spent),
             seats=self._resolved.spec.seats,
+            discarded_share=discarded_share(self._resolved, population.discarded, population.steps),
         )
 
     def _seconds_left(self, rate: float) -> float | None:

@@ -2,7 +2,7 @@
 
     waits for    the eventfd that the learner raises when a unit's actions are written
     produces     one step in the unit's mailbox, then raises the learner's eventfd
-    unblocked by the learner; ended by its parent (or by its death)
+    unblocked by the learner; ended by its parent, which hangs up, or kills it (or by the parent's death)
 
 An actor that takes over from one that died finds its turn in the mailboxes' counters. Its first step is a
 reset, which delivers `first` everywhere: a learner already takes that as a transition that does not count.
@@ -16,6 +16,7 @@ import sys
 import time
 import traceback
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
@@ -55,6 +56,8 @@ class ActorSetup:
     """Number of the actor's first unit among those of the pack."""
     saved: tuple[dict[str, Any], ...] = ()
     """States of the units, to continue from, or none: then they begin with a reset."""
+    cores: tuple[int, ...] = ()
+    """Cores that the process stays on; empty: any."""
 
     @property
     def rows(self) -> int:
@@ -75,8 +78,10 @@ UNCOUNTED_VERSION = -1
 class EpisodeSource:
     """Gives a unit, for every episode that begins on a row, the shaping and how far the training has come."""
 
-    def __init__(self, table: ShapingTable, envs_per_policy: int) -> None:
+    def __init__(self, table: ShapingTable, envs_per_policy: int, pulse: memoryview) -> None:
         self._table, self._envs = table, envs_per_policy
+        self.pulse = pulse
+        """See `envs/pulse.py`."""
         self.uncounted = False
         """Episodes that begin now are played at random."""
 
@@ -124,6 +129,7 @@ class UnitRunner:
         """Reset, then play at random for `warm_up_steps`; the step that results is `first`, as after a reset."""
         step, rng = self._box.step, np.random.default_rng(self._seed)
         self._source.uncounted = self._warm_up_steps > 0
+        self._box.header[HEARTBEAT_NS] = time.monotonic_ns()
         self._unit.reset(step)
         for _ in range(self._warm_up_steps):
             self._unit.step(random_actions(self._unit.spec, step, rng), step)
@@ -155,7 +161,8 @@ class Actor:
     def __init__(self, setup: ActorSetup) -> None:
         self._setup = setup
         table = ShapingTable.map(tuple(setup.spec.shaping), setup.policies, setup.shaping_fd)
-        sources = [EpisodeSource(table, setup.envs_per_policy) for _ in setup.seeds]
+        boxes = [Mailbox(setup.spec, setup.rows, fd) for fd in setup.mailbox_fds]
+        sources = [EpisodeSource(table, setup.envs_per_policy, box.pulse) for box in boxes]
         units = [
             make_unit(setup.spec.env_id, setup.rows, seed, setup.options, source)
             for seed, source in zip(setup.seeds, sources, strict=True)
@@ -172,9 +179,9 @@ class Actor:
                 assert isinstance(unit, Seated), "units of several seats follow matchups"
                 unit.follow(functools.partial(matchups.read, number))
         self._runners = [
-            UnitRunner(unit, Mailbox(setup.spec, setup.rows, fd), setup.ready_fd, source, steps, seed)
-            for unit, fd, source, steps, seed in zip(
-                units, setup.mailbox_fds, sources, setup.warm_up_steps, setup.seeds, strict=True
+            UnitRunner(unit, box, setup.ready_fd, source, steps, seed)
+            for unit, box, source, steps, seed in zip(
+                units, boxes, sources, setup.warm_up_steps, setup.seeds, strict=True
             )
         ]
         for runner, state in zip(self._runners, setup.saved, strict=bool(setup.saved)):
@@ -188,25 +195,34 @@ class Actor:
         """Advance every unit whose turn it is; return whether there was one."""
         return any([runner.advance() for runner in self._runners])  # noqa: C419 - each must have its turn
 
-    def run(self) -> None:
-        """Advance units as their actions arrive, for ever."""
-        answers = AdaptivePoller(self._setup.wake_fd)
+    def run(self, parent: Connection[Any, Any]) -> None:
+        """Advance units as their actions arrive, until the parent hangs up."""
+        answers = AdaptivePoller(self._setup.wake_fd, parent.fileno())
         while True:
             if not self.turn():
-                answers.wait()
+                if parent.fileno() in answers.wait():
+                    return
                 os.eventfd_read(self._setup.wake_fd)
 
     def close(self) -> None:
-        """Release the environments."""
+        """Release the environments. What they raise is printed."""
         for runner in self._runners:
-            runner.close()
+            try:
+                runner.close()
+            except Exception:  # noqa: BLE001 - nothing depends on it any more
+                traceback.print_exc()
 
 
 def main() -> None:
-    """Run as a child process until the parent ends it."""
+    """Run as a child process until the parent hangs up or kills it. Environments are closed if it hangs up."""
     connection, setup = begin_child()
+    if setup.cores:
+        os.sched_setaffinity(0, setup.cores)
     try:
-        Actor(setup).run()
+        actor = Actor(setup)
+        actor.run(connection)
+        actor.close()
+        sys.exit(0)
     except EnvSetupError as error:
         send_failure(connection, str(error), user_error=True)
     except Exception:  # noqa: BLE001 - whatever an environment raises is shown by the parent

@@ -25,12 +25,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pbt_rl.envs.base import ArraySpec, EnvSpec, StepArrays, step_array_specs, step_arrays
+from pbt_rl.envs.pulse import AT_ONCE, ROW, SECONDS_PER_ROW
 from pbt_rl.wire.memory import anonymous_memory, poison
 
 ALIGN = 64
 
 OBSERVATIONS, ACTIONS, HEARTBEAT_NS, BUSY_NS, STEPS = range(5)
-HEADER = ArraySpec((8,), "int64")
+PULSE = 8
+"""First of the cells of the unit's pulse (`envs/pulse.py`), on a cache line of their own."""
+HEADER = ArraySpec((16,), "int64")
 
 
 def _layout(
@@ -65,6 +68,7 @@ class Mailbox:
         self.action: NDArray[Any] = arrays.pop("action")
         self.step: StepArrays = step_arrays(spec, arrays)
         self._arrays = arrays
+        self._row_seen = 0
 
     @classmethod
     def create(cls, spec: EnvSpec, rows: int, name: str) -> Mailbox:
@@ -92,11 +96,27 @@ class Mailbox:
         self.header[ACTIONS] += 1
         os.eventfd_write(wake_fd, 1)
 
-    def seconds_with_actor(self) -> float:
-        """Return for how long the actor has had the turn; 0 while the learner has it."""
-        if self.learner_has_turn:
-            return 0.0
-        return (time.monotonic_ns() - int(self.header[HEARTBEAT_NS])) / 1e9
+    @property
+    def pulse(self) -> memoryview:
+        """Actor: the unit's pulse, see `envs/pulse.py`."""
+        return memoryview(self.memory)[8 * PULSE : 8 * (PULSE + 2)].cast("q")
+
+    def begin_life(self) -> None:
+        """Supervisor: an actor starts, which has given no sign yet."""
+        self.header[HEARTBEAT_NS] = time.monotonic_ns()
+        self.header[PULSE + AT_ONCE] = 0
+
+    def seconds_silent(self) -> float:
+        """Supervisor: return for how long neither side has given a sign, less the patience for rows made at once.
+
+        A sign is a step, an action, or a row that the unit has finished since the last call.
+        """
+        at_once = int(self.header[PULSE + AT_ONCE])
+        row = int(self.header[PULSE + ROW])
+        if row != self._row_seen:
+            self._row_seen = row
+            self.header[HEARTBEAT_NS] = time.monotonic_ns()
+        return (time.monotonic_ns() - int(self.header[HEARTBEAT_NS])) / 1e9 - at_once * SECONDS_PER_ROW
 
     def begin_anew(self) -> None:
         """Supervisor: both sides are gone, and others begin: the actor has the turn, as in fresh memory."""

@@ -3,6 +3,9 @@
 Not `multiprocessing`: its spawn runs the user's main module again in every child, and its resource tracker is
 one more process that can be left behind. A child inherits its descriptors and receives everything else as its
 first message. Messages are pickled, and only ever between our own processes.
+
+Between parent and child stands a keeper (`keeper.py`), which takes what the child prints and ends what the child has
+started. A child is seen to end when nothing of it is left.
 """
 
 from __future__ import annotations
@@ -11,25 +14,38 @@ import contextlib
 import ctypes
 import faulthandler
 import os
+import secrets
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection
-from typing import IO, Any, Generic, TypeVar
+from pathlib import Path
+from typing import Any, Generic, TypeVar
 
+from pbt_rl.envs.paths import interpreter_options, working_directory_last
+from pbt_rl.wire import keeper
 from pbt_rl.wire.messages import ChildFailed
 
 SendT = TypeVar("SendT")
 ReceiveT = TypeVar("ReceiveT")
 
-PR_SET_PDEATHSIG = 1
-TAIL_BYTES = 4000
-PARENTS_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+PARENTS_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 """They may reach the whole process group; only the parent handles them, and it ends its children in order."""
+STACKS_SIGNAL = signal.SIGUSR2
+"""Makes a child write where each of its threads stands."""
+MARK = "PBT_RL_CHILD"
+"""Variable in the environment of a child and of all that it starts: another value for each child."""
+KEEPER_SECONDS = keeper.TERM_SECONDS + keeper.KILL_SECONDS + 0.5
+"""A keeper that takes longer to end is stopped or stuck, and is killed."""
+PID_SECONDS = 10.0
+LINE_BUFFERED = 1
+"""_IOLBF of the C library."""
 CHILD_ENVIRONMENT = {
+    # The last words of a child that is killed are in its log.
+    "PYTHONUNBUFFERED": "1",
     # One thread for arithmetic libraries unless a learner's plan gives more.
     "OMP_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
@@ -49,43 +65,84 @@ CHILD_ENVIRONMENT = {
 class Child(Generic[SendT, ReceiveT]):
     """A process that runs `python -m MODULE`, seen from its parent.
 
-    setup: its first message. fds: descriptors that it inherits, under the same numbers.
+    setup: its first message. fds: descriptors that it inherits, under the same numbers. log: file of what it prints,
+    bounded; without one only the end of that is kept, in memory. stacks_fd: where it writes its stacks when
+    `STACKS_SIGNAL` comes; -1: among what it prints.
     """
 
-    def __init__(self, module: str, label: str, setup: object, fds: Sequence[int]) -> None:
-        ours, theirs = socket.socketpair()
+    def __init__(
+        self,
+        module: str,
+        label: str,
+        setup: object,
+        fds: Sequence[int],
+        log: Path | None = None,
+        stacks_fd: int = -1,
+    ) -> None:
         self.label = label
         self.failure: ChildFailed | None = None
         """The error that it sent before it ended."""
-        self.output: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the child
-        # A child is born with them blocked: it must not die of one before it can ignore it.
-        mask = signal.pthread_sigmask(signal.SIG_BLOCK, PARENTS_SIGNALS)
-        try:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", module, str(theirs.fileno()), str(os.getpid())],
-                pass_fds=[theirs.fileno(), *fds],
-                stdin=subprocess.DEVNULL,
-                stdout=self.output,
-                stderr=subprocess.STDOUT,
-                env=os.environ | CHILD_ENVIRONMENT,
-            )
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        self._mark = secrets.token_hex(8)
+        self._told = b""
+        self._log = log
+        self._killed_at: float | None = None
+        with contextlib.ExitStack() as undo:
+            ours, theirs = (undo.enter_context(end) for end in socket.socketpair())
+            self._line, keepers = (undo.enter_context(end) for end in socket.socketpair())
+            child = [
+                sys.executable,
+                *interpreter_options(),
+                "-m",
+                module,
+                str(theirs.fileno()),
+                str(stacks_fd),
+            ]
+            path = "" if log is None else str(log.absolute())
+            stacks = [stacks_fd] if stacks_fd >= 0 else []
+            # A child is born with them blocked: it must not die of one before it can ignore it.
+            mask = signal.pthread_sigmask(signal.SIG_BLOCK, (*PARENTS_SIGNALS, STACKS_SIGNAL))
+            try:
+                self._keeper: subprocess.Popen[bytes] = subprocess.Popen(
+                    [sys.executable, "-I", "-S", keeper.__file__, str(os.getpid()), label, path, *child],
+                    pass_fds=[theirs.fileno(), *fds, *stacks],
+                    stdin=subprocess.DEVNULL,
+                    stdout=keepers.fileno(),
+                    stderr=subprocess.STDOUT,
+                    env=os.environ | CHILD_ENVIRONMENT | {MARK: self._mark},
+                )
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+            undo.pop_all()
         theirs.close()
+        keepers.close()
         connection: Connection[Any, Any] = Connection(ours.detach())
         self.connection: Connection[SendT, ReceiveT | ChildFailed] = connection
-        self.sentinel = os.pidfd_open(self._process.pid)
-        """Becomes readable when the process ends."""
-        connection.send(setup)
+        self.sentinel = os.pidfd_open(self._keeper.pid)
+        """Becomes readable when the process has ended, and all that it has started."""
+        with contextlib.suppress(ConnectionError):  # it has ended already: the sentinel shows it
+            connection.send(setup)
 
     @property
     def pid(self) -> int:
-        """Process id."""
-        return self._process.pid
+        """Process id of the child. Raises ProcessLookupError if there never was one."""
+        while b"\n" not in self._told:
+            self._hear()
+        return int(self._told.split(b"\n")[0])
+
+    def _hear(self) -> None:
+        """Take what the keeper tells: the child's id, at last the end of the output."""
+        self._line.settimeout(PID_SECONDS)
+        try:
+            heard = self._line.recv(1 << 16)
+        except OSError:
+            heard = b""
+        if not heard:
+            raise ProcessLookupError(f"the keeper of {self.label} tells nothing")
+        self._told += heard
 
     def exit_code(self) -> int | None:
         """Return the exit code; None while it runs."""
-        return self._process.poll()
+        return self._keeper.poll()
 
     def messages(self) -> Iterator[ReceiveT]:
         """Yield the messages that have arrived. The error of a child that ends is kept as `failure` instead."""
@@ -98,16 +155,26 @@ class Child(Generic[SendT, ReceiveT]):
                     yield message
         except (EOFError, ConnectionError):  # closed by its side: the process is about to end
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(1.0)
+                self._keeper.wait(1.0)
 
     def how_it_ended(self) -> str:
         """Wait for the end; return how it ended, with the tail of its output."""
-        code = self._process.wait()
+        code = self._keeper.wait()
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-        size = self.output.seek(0, os.SEEK_END)
-        self.output.seek(max(0, size - TAIL_BYTES))
-        tail = self.output.read().decode(errors="replace").strip()
-        return f"{self.label} {how}" + (f"; it printed:\n{tail}" if tail else "")
+        tail, clean = self._last_words()
+        if not clean:
+            how = f"was ended, since its keeper (process {self._keeper.pid}) {how}"
+        where = f" (see {self._log})" if self._log is not None and self._log.is_file() else ""
+        return f"{self.label} {how}" + (f"; it printed{where}:\n{tail}" if tail else "")
+
+    def _last_words(self) -> tuple[str, bool]:
+        """Return the end of the output of a child that has ended, and whether its keeper could do its work."""
+        with contextlib.suppress(ProcessLookupError):
+            while True:
+                self._hear()
+        _, _, rest = self._told.partition(b"\n")
+        clean = rest.startswith(keeper.ENDED)
+        return rest.removeprefix(keeper.ENDED).decode(errors="replace").strip(), clean
 
     def ending(self) -> ChildFailed:
         """Wait for the end; return the error that it sent, or how it ended."""
@@ -116,30 +183,94 @@ class Child(Generic[SendT, ReceiveT]):
             return ChildFailed(ended, user_error=False)
         return self.failure if self.failure.text else ChildFailed(ended, self.failure.user_error)
 
+    def hang_up(self) -> None:
+        """Let the child read that nothing more will come."""
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(self.connection.fileno())) as ours:
+            ours.shutdown(socket.SHUT_WR)
+
+    def wait(self, deadline: float) -> bool:
+        """Wait for the end until a time of `time.monotonic`; return whether it has come."""
+        try:
+            self._keeper.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def kill(self) -> None:
+        """Have the child and all that it has started killed, without waiting for it. Safe to call twice."""
+        self._killed_at = self._killed_at or time.monotonic()
+        self._keeper.send_signal(signal.SIGCONT)  # one that is stopped can do nothing
+        with contextlib.suppress(OSError):
+            self._line.shutdown(socket.SHUT_WR)
+
     def end(self, patience_seconds: float) -> None:
         """Wait for the process, kill it if it takes longer, and release what belongs to it. Safe to call twice."""
-        try:
-            self._process.wait(patience_seconds)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        if not self.connection.closed:
-            self.connection.close()
-            os.close(self.sentinel)
-            self.output.close()
+        if self.connection.closed:
+            return
+        if not self.wait(time.monotonic() + patience_seconds):
+            self.kill()
+            if not self.wait((self._killed_at or 0.0) + KEEPER_SECONDS):
+                self._keeper.kill()  # the kernel kills the child with it
+                self._keeper.wait()
+        _, clean = self._last_words()
+        if not clean:
+            kill_marked(self._mark)
+        self.connection.close()
+        self._line.close()
+        os.close(self.sentinel)
+
+
+def kill_marked(mark: str) -> None:
+    """Kill what a child has started whose keeper was killed: every process with the child's mark in its environment."""
+    wanted = f"{MARK}={mark}".encode()
+    deadline = time.monotonic() + keeper.KILL_SECONDS
+    while time.monotonic() < deadline:
+        found = 0
+        for folder in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):  # it has just ended, or is another user's
+                process = os.pidfd_open(int(folder.name))
+                try:
+                    if wanted in (folder / "environ").read_bytes().split(b"\0"):
+                        signal.pidfd_send_signal(process, signal.SIGKILL)
+                        found += 1
+                finally:
+                    os.close(process)
+        if not found:
+            return
+        time.sleep(0.01)
 
 
 def begin_child() -> tuple[Connection[Any, Any], Any]:
-    """Tie this process's life to its parent's; return the connection and the setup. To be called in the child."""
+    """Prepare this process; return its connection and its setup. To be called in the child.
+
+    It ignores signals that are the parent's, and writes its stacks when `STACKS_SIGNAL` comes, also in the midst of a
+    call into C.
+    """
     connection: Connection[Any, Any] = Connection(int(sys.argv[1]))
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != int(sys.argv[2]):  # the parent died before the line above
-        os._exit(1)
-    for number in PARENTS_SIGNALS:
-        signal.signal(number, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, PARENTS_SIGNALS)
+    stacks_fd = int(sys.argv[2])
+    if stacks_fd >= 0:
+        os.set_inheritable(stacks_fd, False)
     faulthandler.enable()
+    faulthandler.register(STACKS_SIGNAL, stacks_fd if stacks_fd >= 0 else sys.stderr, all_threads=True)
+    for number in PARENTS_SIGNALS:
+        if number != signal.SIGTERM:
+            signal.signal(number, signal.SIG_IGN)
+    _outlive_sigterm()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (*PARENTS_SIGNALS, STACKS_SIGNAL))
+    libc = ctypes.CDLL(None)
+    libc.setvbuf(ctypes.c_void_p.in_dll(libc, "stdout"), None, LINE_BUFFERED, 0)
+    working_directory_last()
     return connection, connection.recv()
+
+
+def _outlive_sigterm() -> None:
+    """Take SIGTERM and do nothing, instead of ignoring it, which programs that an environment starts would inherit.
+
+    They could then not be ended by `terminate()`, for which `close()` waits in many environments.
+    """
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    signal.siginterrupt(signal.SIGTERM, False)
+    os.register_at_fork(after_in_child=lambda: signal.signal(signal.SIGTERM, signal.SIG_DFL))
 
 
 def send_failure(connection: Connection[Any, Any], text: str, *, user_error: bool) -> None:

@@ -182,6 +182,19 @@ def test_a_full_disk_is_reported_once_and_the_curves_go_on_after_it(tmp_path, fa
             assert len(steps) <= 21, (folder, tag)
 
 
+def test_a_view_that_was_written_in_part_is_completed(tmp_path, faulty_disk, at_once):
+    display = TensorBoard(RunFolder(tmp_path), 2, config_json="{}", warn=lambda _: None)
+    display.update(hour(1))
+    faulty_disk.room = 600  # enough for the population
+    display.update(hour(2, replacements=9))
+    faulty_disk.room = None
+    assert len(written(tmp_path, "population")["objective/best"]) == 2
+    display.close()
+    assert written(tmp_path, "population")["objective/best"] == [(20, 1.0), (40, 2.0)]
+    for name in ("policy_00", "policy_01"):
+        assert written(tmp_path, name)["episodes/objective"] == [(10, 1.0), (20, 2.0)]
+
+
 def test_a_full_disk_is_not_tried_at_every_view(tmp_path, faulty_disk):
     warnings = []
     display = TensorBoard(RunFolder(tmp_path), 2, config_json="{}", warn=warnings.append)
@@ -216,7 +229,8 @@ def checkpoint(run_dir, *, until=20, beyond=30):
 
 def resume(run_dir, state, *, until=20, end=40):
     display = TensorBoard(RunFolder(run_dir), 2, config_json="{}", warn=fail, resumed=state)
-    for second in range(until, end):  # the first view after a resume may be the last one before
+    display.update(replace(hour(until), seconds=until + 0.9))  # no frame since the checkpoint
+    for second in range(until + 1, end):
         display.update(hour(second))
     display.close()
 

@@ -43,8 +43,8 @@ def test_probe_and_unit_agree(env_id):
 @pytest.mark.parametrize(
     ("env_id", "message"),
     [
-        ("atri/pong", "atri/pong.*Did you mean atari/pong"),
-        ("pong", "'pong' names no environment: write atari/NAME"),
+        ("atri/pong", "atri/pong.*did you mean atari/pong"),
+        ("pong", "'pong' names no environment: write atari/pong"),
         ("atari/", "'atari/' names no environment"),
         ("gym/CartPol-v1", "Did you mean gym/CartPole-v1"),
         ("gym/CartPole-v9", "CartPole-v9 cannot be made.*version"),

@@ -193,6 +193,7 @@ class Broken(SyncVectorEnv):
         (lambda a: a.__setitem__(0, a[0] * np.nan), "finite"),
         (lambda a: a.__setitem__(0, a[0].astype(str)), "expected numbers, got dtype"),
         (lambda a: a.__setitem__(1, a[1] * np.inf), "rewards must be finite"),
+        (lambda a: a.__setitem__(1, a[1] + 1e300), "rewards must be finite"),
         (lambda a: a.__setitem__(1, a[1][:1]), r"rewards must have shape \(2,\)"),
         (lambda a: a.__setitem__(2, a[2][:1]), r"terminations and truncations must have shape \(2,\)"),
         (lambda a: a.pop(), r"step\(\) must return"),

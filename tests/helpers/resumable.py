@@ -227,7 +227,10 @@ class Run:
     def take_log(self):
         """What happened since the last call: messages, decisions, matchups, and everything that a display shows."""
         log, self.fleet.log = self.fleet.log, []
-        return json.dumps([as_json_types(log), as_json_types(self.population.views())], default=as_json_types)
+        population, dispatch = self.population, self.comparisons.dispatch
+        counts = (population.lag_mean, population.lag_max, population.discarded)
+        counts += (dispatch.replacements, dispatch.mutations, self.comparisons.replacement_milliseconds)
+        return json.dumps(as_json_types([log, population.views(), counts]), default=as_json_types)
 
     def events(self):
         """The journal, all at one second per event."""

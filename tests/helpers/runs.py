@@ -45,12 +45,12 @@ class Run:
         return (self.cwd / "err.txt").read_text()
 
     def children(self, module):
-        """Processes of `learner` or `actor`, in order of their start."""
-        children = psutil.Process(self.process.pid).children()
+        """Processes of `learner` or `actor`, in order of their start. Their keepers are not among them."""
+        children = psutil.Process(self.process.pid).children(recursive=True)
         return [
             c
-            for c in sorted(children, key=lambda c: c.pid)
-            if any(part.startswith("pbt_rl.") and part.endswith(f".{module}") for part in c.cmdline())
+            for c in sorted(children, key=lambda c: c.ppid())  # their keepers start in order
+            if c.cmdline()[1:2] == ["-m"] and c.cmdline()[2].endswith(f".{module}")
         ]
 
     def wait_for(self, text, seconds=90, after=0):

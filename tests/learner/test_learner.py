@@ -9,8 +9,9 @@ from pbt_rl.cli.train import parse_train
 from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec
 from pbt_rl.learner.build import packing_of
 from pbt_rl.plan import Machine
-from pbt_rl.run.fleet import InlineFleet
+from pbt_rl.run.inline import InlineFleet
 from pbt_rl.run.resolved import ResolvedRun
+from pbt_rl.run.start import Start
 
 
 def make_fleet(algo):
@@ -30,7 +31,7 @@ def make_fleet(algo):
     config, _ = parse_train([f"--{name}={value}" for name, value in options.items()])
     facts = ResolvedRun.resolve(config, Machine(2, 0))
     values = [{name: spec.default for name, spec in facts.table.items()}] * 2
-    return InlineFleet(facts, values)
+    return InlineFleet(facts, Start.fresh(facts.plan, values))
 
 
 @pytest.fixture(params=["appo", "a3c"])

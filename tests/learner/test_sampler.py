@@ -137,6 +137,26 @@ def test_nothing_is_lost_repeated_or_misplaced(on_policy):
                 np.testing.assert_array_equal(r.action.numpy()[: len(taken)], taken)
 
 
+def test_units_served_together_give_the_network_the_stored_images_channels_last():
+    """Joined views of images would be laid out anew, and turned back by the network, at every step."""
+    with Bench(units=3, obs=SCREEN) as bench:
+        seen = []
+        act = bench.pack.act
+        bench.pack.act = lambda obs, *rest: seen.append(obs) or act(obs, *rest)
+        for _ in range(4):
+            t = bench.sampler.units[0].t
+            for actor in bench.actors:
+                actor.advance()
+            bench.sampler.serve()
+            screen = seen.pop()["screen"]
+            assert screen.stride(-3) == 1, "the four frames of a pixel lie side by side"
+            parts = [
+                u.rollout.layouts["screen"].as_seen(u.rollout.obs["screen"][t].view(2, ENVS, 36, 36))
+                for u in bench.sampler.units
+            ]
+            assert torch.equal(screen, torch.cat(parts, 1))
+
+
 def test_continuous_actions_are_clipped_for_the_environment_only():
     with Bench(action=GAUSSIAN) as bench:
         (rollout,) = bench.take(2)[:1]

@@ -168,8 +168,8 @@ def test_switched_off_all_members_keep_the_defaults():
 
 
 def test_tuned_names():
-    with pytest.raises(ConfigError, match=r"--pbt.tune learning-rate .*did you mean learning_rate.*gamma"):
-        build(replace(PBT, tune=("learning-rate",)), TABLE, seed=0)
+    with pytest.raises(ConfigError, match=r"--pbt.tune learning-rat .*did you mean learning_rate.*gamma"):
+        build(replace(PBT, tune=("learning-rat",)), TABLE, seed=0)
     with pytest.raises(ConfigError, match=r"zzz cannot be used: known names are .*shaping.bonus"):
         build(replace(PBT, enabled=False, tune=("zzz",)), TABLE, seed=0)
 

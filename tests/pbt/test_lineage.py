@@ -16,14 +16,16 @@ def v(x):
 
 
 def round_(frames, *decisions):
-    return {"event": "round", "frames": frames, "decisions": [decision_to_dict(d) for d in decisions]}
+    report = {"frames": frames, "members": []}
+    decided = [decision_to_dict(d) for d in decisions]
+    return {"event": "round", "time": 0.0, "frames": frames, "report": report, "decisions": decided}
 
 
 START = [
-    {"event": "start", "frames": 0},
-    {"event": "initial", "frames": 0, "values": [v(1), v(2), v(3)]},
+    {"event": "start", "time": 0.0, "frames": 0},
+    {"event": "initial", "time": 0.0, "frames": 0, "values": [v(1), v(2), v(3)]},
     round_(10, Continue(0, ""), Mutate(1, v(20), ""), Replace(2, 0, "both", v(11), "")),
-    {"event": "applied", "frames": 10},
+    {"event": "applied", "time": 0.0, "frames": 10},
 ]
 
 
@@ -94,26 +96,23 @@ def test_a_copy_has_the_dropped_node_as_its_base():
 
 def seen(frames, *members, decisions=()):
     """A round whose report holds (member, generation, frames, objectives)."""
-    report = {
-        "members": [
-            {"member": m, "generation": g, "frames": f, "objectives": objectives}
-            for m, g, f, objectives in members
-        ]
-    }
+    names = ("member", "generation", "frames", "objectives", "episodes", "values")
+    report = {"frames": frames, "members": [dict(zip(names, (*m, 9, {}), strict=True)) for m in members]}
     return round_(frames, *decisions) | {"report": report}
 
 
 def progress(*members):
-    names = ("member", "generation", "frames", "objective")
+    names = ("member", "generation", "frames", "objective", "episodes")
     return {
         "event": "progress",
+        "time": 0.0,
         "frames": 0,
-        "members": [dict(zip(names, m, strict=True)) for m in members],
+        "members": [dict(zip(names, (*m, 9), strict=True)) for m in members],
     }
 
 
 MEASURED = [
-    {"event": "initial", "frames": 0, "values": [v(1), v(2)]},
+    {"event": "initial", "time": 0.0, "frames": 0, "values": [v(1), v(2)]},
     seen(10, (0, 0, 10, [1.0, 3.0]), (1, 0, 14, ["nan"]), decisions=[Replace(1, 0, "both", v(3), "")]),
     progress((0, 0, 12, 9.0), (1, 1, 16, None)),
     progress((0, 0, 15, None), (1, 1, 20, 4.0), (7, 0, 1, 1.0)),

@@ -182,7 +182,8 @@ def test_runs_that_cannot_be_used(tmp_path):
         follow("")
     with pytest.raises(ConfigError, match="no objective yet"):
         follow(write_run(tmp_path, []))
-    with Journal(tmp_path / "journal.jsonl") as journal:
+    (tmp_path / "other").mkdir()
+    with Journal(tmp_path / "other" / "journal.jsonl") as journal:
         journal.initial([{"speed": 1.0}])
     with pytest.raises(ConfigError, match="values that this run does not have"):
-        follow(tmp_path, member="0")
+        follow(tmp_path / "other", member="0")

@@ -21,10 +21,11 @@ from pbt_rl.plan import PackPlan
 from pbt_rl.play import evaluate as module
 from pbt_rl.play.evaluate import evaluate, play, shares
 from pbt_rl.play.policy import Player, Policy, most_probable
-from pbt_rl.play.saved import find_member, load_pack, read_config
+from pbt_rl.play.saved import find_member, load_pack
 from pbt_rl.play.video import Film
 from pbt_rl.record.checkpoint import save_member
 from pbt_rl.record.folder import RunFolder, to_json
+from pbt_rl.record.trust import read_config
 
 MLP = ModelConfig(encoder="mlp", hidden=8, layers=1)
 VECTOR = EnvSpec("toy/vector", {"obs": ArraySpec((3,), "float32")}, ActionSpec(nvec=(4,)))
@@ -97,7 +98,7 @@ def test_a_perfect_policy_gets_the_full_objective(run, capsys):
         ({"member": "2"}, "--member 2: weights of member 2 were not saved; saved: 1"),
         ({"member": "worst"}, "--member 'worst'"),
         ({"member": "²"}, "--member '²'"),
-        ({"run": Path("nowhere")}, "nowhere is not a run"),
+        ({"run": Path("nowhere")}, "nowhere is not the folder of a run"),
         ({"video": Path("film.avi")}, r"\.mp4 or \.gif"),
         ({"video": Path("nowhere/film.gif")}, "folder nowhere is not there"),
         ({"video": Path("film.gif")}, "toy/identity.* has no pictures"),
@@ -146,7 +147,7 @@ def no_summary(run):
         (break_weights, "policy_01.safetensors cannot be read"),
         (other_network, "does not fit the network"),
         (other_normalisers, "it holds the normalisers .*, not .*obs_mean"),
-        (config_without_env, "is not the config of a run"),
+        (config_without_env, "config.json has no env"),
         (config_is_no_json, "config.json cannot be read"),
         (no_summary, "--member best: .* has no summary.json.*saved: 1"),
     ],

@@ -164,5 +164,5 @@ def test_a_member_that_was_not_saved_is_one_clear_error(tmp_path):
     run = saved_run(tmp_path / "run", Config(env="toy/identity", num_policies=1, model=MLP))
     with pytest.raises(ConfigError, match="--member 1: weights of member 1 were not saved; saved: 0"):
         load_policy(run, 1)
-    with pytest.raises(ConfigError, match="is not a run"):
+    with pytest.raises(ConfigError, match="is not the folder of a run"):
         load_policy(tmp_path / "nowhere")

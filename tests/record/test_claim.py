@@ -1,6 +1,7 @@
 """Who may write a run's folder, and what becomes of the run that was there before."""
 
 import errno
+import fcntl
 import json
 import os
 import signal
@@ -295,24 +296,35 @@ def test_a_file_system_without_locks_is_said_and_used(tmp_path, monkeypatch):
     assert weights.exists()
 
 
-def test_a_lock_that_is_only_looked_at_does_not_stop_a_start(tmp_path):
+def test_a_lock_that_is_only_looked_at_does_not_stop_a_start(tmp_path, monkeypatch):
     (tmp_path / "x").mkdir()
-    (tmp_path / "x" / ".lock").touch()
+    FolderLock(tmp_path / "x").release()
+    looking = os.open(tmp_path / "x" / ".lock", os.O_RDONLY)
+    fcntl.flock(looking, fcntl.LOCK_SH)
+    monkeypatch.setattr("time.sleep", lambda _: fcntl.flock(looking, fcntl.LOCK_UN))
+    lock = FolderLock(tmp_path / "x")
+    with pytest.raises(Held, match=f"process {os.getpid()}"):
+        FolderLock(tmp_path / "x")
+    os.close(looking)
+    lock.release()
 
-    def look():
-        while True:
-            is_held(tmp_path / "x")
 
-    pid = os.fork()
-    if pid == 0:
-        look()
-    try:
-        for _ in range(50):
-            FolderLock(tmp_path / "x").release()
-        lock = FolderLock(tmp_path / "x")
-        with pytest.raises(Held):
-            FolderLock(tmp_path / "x")
-        lock.release()
-    finally:
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
+def test_a_run_that_is_just_being_replaced_is_left_to_that_process(tmp_path):
+    weights = old_run(tmp_path)
+    with another_process(lambda: claimed(tmp_path, overwrite=True)) as pid:
+        with pytest.raises(ConfigError, match=f"written by process {pid}"):
+            claimed(tmp_path)
+        assert len(left_aside(tmp_path)) == 1
+        assert is_held(tmp_path / "demo")
+    claimed(tmp_path).release(failed=False)
+    assert weights.read_bytes() == b"old"
+
+
+def test_a_start_that_was_killed_before_the_config_is_no_hindrance(tmp_path):
+    (tmp_path / "demo").mkdir()
+    (tmp_path / "demo" / ".lock").touch()
+    (tmp_path / "demo" / ".config.json.123").touch()
+    claim = claimed(tmp_path)
+    assert not claim.existing
+    claim.release(failed=True)
+    assert names(tmp_path) == []

@@ -55,7 +55,7 @@ def record_run(path, *, pbt=PBT, seed=4, num_members=6, rounds=30):
             for d in decisions:
                 if not isinstance(d, Continue):
                     values[d.member] = d.values
-        journal.write("end", 100 * rounds)
+        journal.write("end", 100 * rounds, ended="frames")
     return decisions_of(read_journal(path))
 
 

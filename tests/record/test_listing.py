@@ -55,6 +55,7 @@ def only(out):
 
 def test_the_states_of_runs(tmp_path):
     write(tmp_path, "frames", ended="frames", summary="frames", checkpoint=True)
+    write(tmp_path, "no-summary", ended="frames", checkpoint=True)
     write(tmp_path, "killed", checkpoint=True)
     write(tmp_path, "killed-early")
     write(tmp_path, "ctrl-c", ended="interrupted by SIGINT", summary="interrupted by SIGINT", checkpoint=True)
@@ -73,6 +74,7 @@ def test_the_states_of_runs(tmp_path):
     claim.release(failed=False)
     assert {name: row.state for name, row in rows.items()} == {
         "frames": "ended",
+        "no-summary": "ended",
         "killed": "resumable",
         "killed-early": "interrupted",
         "ctrl-c": "resumable",

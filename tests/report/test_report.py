@@ -12,18 +12,24 @@ import pytest
 from pbt_rl import cli
 from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
+from pbt_rl.pbt.events import read_events
 from pbt_rl.pbt.options import PbtConfig
 from pbt_rl.pbt.search.options import SearchConfig
 from pbt_rl.report import exports
 from pbt_rl.report.importance import importance
 from pbt_rl.report.pictures import PICTURES, draw
-from pbt_rl.report.read import read_events, read_run
+from pbt_rl.report.read import history_of, read_run
 from pbt_rl.report.style import log_ticks
+from pbt_rl.report.write import write_report
 from pbt_rl.run.controllers import build_controller
 from pbt_rl.run.resolved import value_table
 from tests.helpers.journals import simulated, slot_event, write
 
 PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def read_history(name, records):
+    return history_of(name, read_events(records))
 
 
 def run_of(members, slots=None, seed=0, limit=None, **options):
@@ -99,7 +105,7 @@ def resumed(search):
 
 
 def test_a_resumed_run_reads_as_if_it_had_not_been_interrupted(search, resumed):
-    whole, again = read_events("x", search), read_events("x", resumed)
+    whole, again = read_history("x", search), read_history("x", resumed)
     assert again.seconds == pytest.approx(whole.seconds)
     assert again.occupancy == pytest.approx(whole.occupancy)
     assert [(p.member, p.number, p.outcome) for p in again.phases] == [
@@ -112,12 +118,12 @@ def test_a_resumed_run_reads_as_if_it_had_not_been_interrupted(search, resumed):
     assert [tables[name] for name in ("nodes.csv", "members.csv")] == [
         others[name] for name in ("nodes.csv", "members.csv")
     ]
-    assert read_events("x", resumed[: len(search) // 2 + 2]).ended is None, "it goes on"
+    assert read_history("x", resumed[: len(search) // 2 + 2]).ended is None, "it goes on"
 
 
 def test_slots_of_another_plan_are_left_at_the_resume(resumed):
     fewer = [{**e, "slot": 9} if e["event"] == "slot" and e["time"] > 1.7e9 + 3600 else e for e in resumed]
-    turns = read_events("x", fewer).turns
+    turns = read_history("x", fewer).turns
     at = next(e["time"] for e in fewer if e["event"] == "end") - fewer[0]["time"]
     assert all(turn.end_seconds <= at + 1e-6 for turn in turns if turn.slot < 4)
 
@@ -126,7 +132,7 @@ def test_slots_of_another_plan_are_left_at_the_resume(resumed):
 
 
 def test_a_search_is_accounted_for(search):
-    history = read_events("x", search)
+    history = read_history("x", search)
     assert history.is_search
     assert history.slots == 4
     assert sorted(p.member for p in history.phases if p.number == 0) == list(range(12)), (
@@ -158,7 +164,7 @@ def test_turns_pair_entries_with_exits():
     ]
     events = [start, initial, *({**event, "time": time, "frames": 0} for time, event in slots)]
     events.append({"event": "end", "time": 10.0, "frames": 0, "ended": "frames"})
-    history = read_events("x", events)
+    history = read_history("x", events)
     turns = [(s.slot, s.member, s.begin_seconds, s.end_seconds) for s in history.turns]
     assert sorted(turns) == [(0, 0, 0, 4), (0, 2, 4, 10), (1, 1, 0, 6)]
     assert history.occupancy == pytest.approx(16 / 20)
@@ -168,7 +174,7 @@ def test_turns_pair_entries_with_exits():
 
 
 def test_every_picture_of_a_population_and_of_a_search_is_drawn(population, search):
-    of_population, of_search = drawn(read_events("x", population)), drawn(read_events("x", search))
+    of_population, of_search = drawn(read_history("x", population)), drawn(read_history("x", search))
     names = {"objective", "forest", "schedules", "spread", "hypers"}
     assert {name for name, image in of_population.items() if isinstance(image, bytes)} == names
     assert "own slot" in of_population["occupancy"]
@@ -181,7 +187,7 @@ def test_every_picture_of_a_population_and_of_a_search_is_drawn(population, sear
 
 @pytest.mark.parametrize("kept", [2, 3])
 def test_a_run_without_rounds_gets_sentences_instead_of_figures(population, kept):
-    images = drawn(read_events("x", population[:kept]))
+    images = drawn(read_history("x", population[:kept]))
     assert {name for name, image in images.items() if isinstance(image, bytes)} == {"forest"}
     assert images["objective"] == "No episode has counted yet."
 
@@ -212,7 +218,7 @@ def test_objectives_that_are_not_finite_are_left_out(population):
         if event["event"] == "round":
             for m, worst in zip(event["report"]["members"], ["nan", "-inf", "inf"], strict=False):
                 m["objectives"] = [worst]
-    history = read_events("x", broken)
+    history = read_history("x", broken)
     assert 0 not in history.ranking
     assert all(isinstance(image, bytes | str) for image in drawn(history).values())
     assert rows(exports.files(history)["members.csv"])[0]["objective"] == ""
@@ -242,7 +248,7 @@ def test_importance_ranks_the_learning_rate_first():  # T12
 
 
 def test_too_few_members_get_no_importances(search):
-    history = read_events("x", [e for e in search if e["event"] in ("start", "initial", "end")])
+    history = read_history("x", [e for e in search if e["event"] in ("start", "initial", "end")])
     [picture] = [p for p in PICTURES if p.name == "importance"]
     assert draw(picture, history).startswith("Too few members: 0 configurations")
 
@@ -272,7 +278,7 @@ def parse_newick(text):
 
 
 def test_newick_dot_and_csv_hold_the_same_tree(population):
-    history = read_events("x", population)
+    history = read_history("x", population)
     texts = exports.files(history)
     nodes = {row["node"]: row for row in rows(texts["nodes.csv"])}
     expected = {
@@ -297,16 +303,16 @@ def test_newick_dot_and_csv_hold_the_same_tree(population):
 
 
 def test_columns_hold_what_their_names_promise(population, search):
-    texts = exports.files(read_events("x", population))
+    texts = exports.files(read_history("x", population))
     members = rows(texts["members.csv"])
     assert [row["member"] for row in members] == list("012345")
-    assert float(members[0]["learning_rate"]) == read_events("x", population).last[0].values["learning_rate"]
+    assert float(members[0]["learning_rate"]) == read_history("x", population).last[0].values["learning_rate"]
     recorded = [d for e in population if e["event"] == "round" for d in e["decisions"]]
     written = rows(texts["decisions.csv"])
     assert [(r["decision"], r["donor"], r["reason"]) for r in written] == [
         (d["decision"], str(d.get("donor", "")), d["reason"]) for d in recorded
     ]
-    texts = exports.files(read_events("x", search))
+    texts = exports.files(read_history("x", search))
     assert {row["stopped"].split(":")[0] for row in rows(texts["members.csv"])} == {"completed", "evicted"}
     assert set(rows(texts["slots.csv"])[0]) == {"slot", "member", "begin_seconds", "end_seconds"}
     assert {row["outcome"] for row in rows(texts["phases.csv"])} == {"on", "completed", "evicted"}
@@ -423,3 +429,28 @@ def test_a_journal_of_another_version_is_one_clear_error(population, tmp_path):
     ]
     with pytest.raises(ConfigError, match="another version"):
         read_run(write(tmp_path, events))
+
+
+def test_links_in_a_report_are_replaced_and_never_followed(small, tmp_path):
+    run, mine = write(tmp_path / "run", small), tmp_path / "mine"
+    mine.mkdir()
+    for name in ("report.html", "objective.png", "members.csv", "importance.png"):
+        (mine / name).write_text("precious")
+    (run / "report").symlink_to(mine)
+    with pytest.raises(ConfigError, match=r"report is a symbolic link to .*mine: remove it, or give --out"):
+        write_report(run, run / "report")
+    (run / "report").unlink()
+    (run / "report").mkdir()
+    for path in mine.iterdir():
+        (run / "report" / path.name).symlink_to(path)
+    written = write_report(run, run / "report")
+    assert {path.read_text() for path in mine.iterdir()} == {"precious"}
+    assert not any(path.is_symlink() for path in written)
+    assert sorted((run / "report").iterdir()) == sorted(written), "no drafts are left"
+
+
+def test_names_that_look_like_formulas_are_drawn_as_they_are(small):
+    text = json.dumps(small).replace("learning_rate", "$\\\\frac$").replace("entropy_coef", "a$b")
+    history = read_history("x", json.loads(text))
+    assert {"$\\frac$", "a$b"} <= set(history.varied)
+    assert all(image.startswith(PNG) for image in drawn(history).values() if isinstance(image, bytes))

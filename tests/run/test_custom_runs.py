@@ -9,7 +9,7 @@ from pbt_rl.cli import main
 from pbt_rl.envs import time_limit
 from pbt_rl.envs.base import EnvSetupError, default_shaping_source, private_step_arrays
 from pbt_rl.envs.registry import EnvOptions, make_unit, probe
-from tests.helpers.runs import ENDLESS, start, train
+from tests.helpers.runs import ENDLESS, ENVIRONMENT, ROOT, start, train
 
 MODULE = """
 import gymnasium
@@ -46,11 +46,15 @@ class Walk(gymnasium.Env):
         if self.life == 30:
             if self.fault == "step":
                 raise RuntimeError("lost the server")
+            if self.fault == "exit":
+                sys.exit(3)
             if self.fault == "hang":
                 time.sleep(3600)
         reward = self.bonus * float(action)
-        if self.fault == "reward" and self.life == 30:
+        if (self.fault, self.life) in (("reward", 30), ("late-reward", 800)):
             reward = float("nan")
+        if self.fault == "large" and self.life == 30:
+            reward = 1e300
         return self.see(), reward, False, self.steps == 8, {"true_objective": 3.0} if self.steps == 8 else {}
 
     def see(self):
@@ -99,8 +103,11 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_a_population_is_trained_and_evaluated(folder):
-    """With a package of the user's that is named as ours."""
+def test_a_population_is_trained_and_evaluated(folder, monkeypatch):
+    """With a package of the user's that is named as ours, which is nowhere on the path of what is installed."""
+    (folder / "installed").mkdir()
+    (folder / "installed" / "pbt_rl").symlink_to(ROOT / "pbt_rl")
+    monkeypatch.setitem(ENVIRONMENT, "PYTHONPATH", str(folder / "installed"))
     (folder / "envs").mkdir()
     (folder / "envs" / "__init__.py").touch()
     (folder / "my_walk.py").rename(folder / "envs" / "walk.py")
@@ -124,8 +131,8 @@ def test_a_trained_member_is_evaluated_where_its_environment_lies(folder):
     run = train(folder, "my_walk:make_env", *few)
     assert run.wait(110) == 0, run.err
     (folder / "elsewhere").mkdir()
-    here = start(folder, "eval", "runs/x", "--episodes", "2")
-    lost = start(folder / "elsewhere", "eval", "../runs/x")
+    here = start(folder, "eval", "runs/x", "--episodes", "2", "--env", "my_walk:make_env")
+    lost = start(folder / "elsewhere", "eval", "../runs/x", "--trust")
     assert here.wait(110) == 0, here.err
     assert "episode   2: objective 3, 8 steps" in here.out
     assert lost.wait(110) == 2
@@ -166,6 +173,31 @@ def test_an_environment_that_raises_or_hangs_in_a_step_gets_a_new_actor(folder, 
     assert run.summary["actors_restarted"] == len(run.events("actor_restart")) >= 2
 
 
+def test_an_environment_that_breaks_its_contract_late_gets_a_new_actor(folder):
+    endless = (*ENDLESS, "--actors=1", "--envs-per-unit=1", "--learner.minibatches=1")
+    run = train(folder, "my_walk:make_env", "--env-option=fault=late-reward", *endless)
+    said = "actor 0 is restarted: my_walk:make_env breaks its contract: the reward must be finite, got nan"
+    seen = run.wait_for(said)
+    run.wait_for("applied in", after=seen)  # it goes on
+    assert run.end() == 128 + 15
+    assert run.summary["actors_restarted"] == len(run.events("actor_restart")) >= 1
+    members = run.summary["members"]
+    assert all(member["frames"] > 0 for member in members)
+
+
+@pytest.mark.parametrize("fault", ["step", "exit"])
+def test_in_serial_mode_an_environment_that_raises_ends_the_run_with_its_own_traceback(folder, fault):
+    run = train(folder, "my_walk:make_env", f"--env-option=fault={fault}", *ENDLESS, "--mode=serial")
+    assert run.wait(110) == 1
+    first, second, *rest = run.err.splitlines()
+    assert first.startswith("pbt-rl: my_walk:make_env raised, and in serial mode it has no process")
+    assert second == "Traceback (most recent call last):"
+    assert [line for line in rest if line.startswith("  File ")] == [rest[0]]
+    assert "my_walk.py" in rest[0]
+    assert rest[-1] == {"step": "RuntimeError: lost the server", "exit": "SystemExit: 3"}[fault]
+    assert run.summary["ended"] == "failed"
+
+
 @pytest.mark.parametrize(
     ("fault", "said"),
     [
@@ -174,6 +206,7 @@ def test_an_environment_that_raises_or_hangs_in_a_step_gets_a_new_actor(folder, 
         ("dtype", "expected numbers, got dtype <U32"),
         ("space", r"expected shape \(4,\), got shape \(5,\)"),
         ("reward", "the reward must be finite, got nan"),
+        ("large", r"the reward must be finite, got 1e\+300"),
         ("unlike", "two environments differ in their spaces"),
     ],
 )

@@ -7,10 +7,12 @@ import time
 import pytest
 
 from pbt_rl.cli.train import parse_train
+from pbt_rl.envs.pulse import AT_ONCE, ROW
 from pbt_rl.plan import Machine
 from pbt_rl.run import fleet as module
-from pbt_rl.run.fleet import ActorFailed, LearnerDied, ProcessFleet, Received
+from pbt_rl.run.fleet import ActorFailed, LearnerLost, ProcessFleet, Received
 from pbt_rl.run.resolved import ResolvedRun
+from pbt_rl.run.start import Start
 from pbt_rl.wire import process
 from pbt_rl.wire.mailbox import ACTIONS, HEARTBEAT_NS, OBSERVATIONS
 from pbt_rl.wire.messages import ExportMember, LearnerReady, MemberExported
@@ -40,6 +42,11 @@ connection, setup = begin_child()
 if setup.spec.env_id.endswith("nan"):
     send_failure(connection, "no such level", user_error=True)
     raise SystemExit(1)
+if not setup.spec.env_id.endswith("hanging"):
+    try:
+        connection.recv()
+    except EOFError:
+        raise SystemExit(0) from None
 time.sleep(120)
 """
 
@@ -61,7 +68,8 @@ def start(tmp_path, monkeypatch):
     def make(env="toy/identity", *options):
         config, _ = parse_train([f"--env={env}", "--num-policies=2", "--actors=2", "--devices=cpu", *options])
         resolved = ResolvedRun.resolve(config, Machine(2, 0))
-        fleets.append(ProcessFleet(resolved, resolved.controller().initial(2)))
+        start = Start.fresh(resolved.plan, resolved.controller().initial(2))
+        fleets.append(ProcessFleet(resolved, start))
         return fleets[-1]
 
     yield make
@@ -89,10 +97,10 @@ def test_messages_go_both_ways(start):
 def test_a_death_comes_after_all_messages_and_with_the_error_that_was_sent(start):
     fleet = start()
     fleet.send(0, ExportMember(1, 5))
-    assert until(fleet, LearnerDied) == [
+    assert until(fleet, LearnerLost) == [
         Received(0, LearnerReady()),
         Received(0, MemberExported(1)),
-        LearnerDied(0, "the learner of the test gives up"),
+        LearnerLost(0, "the learner of the test gives up"),
     ]
 
 
@@ -119,25 +127,63 @@ def test_an_error_of_the_user_is_marked(start):
     ]
 
 
-def test_an_actor_hangs_when_none_of_its_units_moves(start, monkeypatch):
+@pytest.fixture
+def silent(start, monkeypatch):
+    """Return a fleet and the mailboxes of its actor 0, which has given no sign for a minute, 50 s being allowed."""
     monkeypatch.setattr(module, "HANG_CHECK_SECONDS", 0.0)
     fleet = start("toy/identity", "--actor-timeout-seconds=50")
     until(fleet, Received)
-    long_ago = time.monotonic_ns() - int(60e9)
-    first, second = fleet._memory.actors[0].boxes
-    first.header[HEARTBEAT_NS] = long_ago
-    assert list(fleet.events(0.0)) == [], "one unit waits for the other"
-    second.header[HEARTBEAT_NS] = long_ago
-    (hung,) = fleet.events(0.0)
-    assert hung == ActorFailed(0, "actor 0 took no step for 60 s", hung=True)
+    boxes = fleet._memory.actors[0].boxes
+    for box in boxes:
+        box.header[HEARTBEAT_NS] = time.monotonic_ns() - int(60e9)
+    return fleet, boxes
+
+
+def test_an_actor_with_work_that_gives_no_sign_hangs(silent):
+    fleet, (first, second) = silent
+    hung = [ActorFailed(0, "actor 0 took no step for 60 s", hung=True)]
+    assert list(fleet.events(0.0)) == hung
     second.header[OBSERVATIONS] = second.header[ACTIONS] + 1
-    assert list(fleet.events(0.0)) == [], "the learner has the turn"
+    assert list(fleet.events(0.0)) == hung, "the learner has one of its units, and it does not step the other"
+    first.header[OBSERVATIONS] = first.header[ACTIONS] + 1
+    assert list(fleet.events(0.0)) == [], "the learner has all its units: it has no work"
 
 
-def test_close_stops_learners_in_order_and_leaves_no_process(start):
+@pytest.mark.parametrize("number", [0, 1])
+def test_an_actor_is_slow_while_rows_of_any_unit_move(silent, number):
+    fleet, boxes = silent
+    assert list(fleet.events(0.0)) != []
+    boxes[number].pulse[ROW] += 1
+    assert list(fleet.events(0.0)) == []
+    boxes[number].header[HEARTBEAT_NS] -= int(60e9)
+    assert [event.hung for event in fleet.events(0.0)] == [True], "until they no longer do"
+
+
+def test_an_actor_that_makes_many_rows_in_one_call_has_time_for_it(silent):
+    fleet, boxes = silent
+    boxes[1].pulse[AT_ONCE] = 15
+    assert list(fleet.events(0.0)) == []
+    boxes[1].header[HEARTBEAT_NS] -= int(10e9)
+    boxes[0].header[HEARTBEAT_NS] -= int(10e9)
+    assert [event.hung for event in fleet.events(0.0)] == [True], "but not for ever"
+
+
+def test_close_stops_learners_and_actors_in_order_and_leaves_no_process(start, monkeypatch):
+    monkeypatch.setattr(module, "GRACE_SECONDS", 30.0)
     fleet = start()
     until(fleet, Received)
     children = [*fleet._learners, *fleet._actors]
     fleet.close()
-    assert [child.exit_code() for child in children] == [0, -signal.SIGKILL, -signal.SIGKILL]
+    assert [child.exit_code() for child in children] == [0, 0, 0]
     assert all(child.connection.closed for child in children)
+
+
+def test_close_kills_who_does_not_end(start, monkeypatch):
+    monkeypatch.setattr(module, "GRACE_SECONDS", 0.5)
+    fleet = start("toy/hanging")
+    until(fleet, Received)
+    actors = fleet._actors
+    began = time.monotonic()
+    fleet.close()
+    assert time.monotonic() - began < 5
+    assert [actor.exit_code() for actor in actors] == [-signal.SIGKILL] * 2

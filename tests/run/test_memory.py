@@ -1,6 +1,7 @@
 """Shared memory of a run: who gets which descriptor, seed and number, and that nothing stays open."""
 
 import os
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from pbt_rl.pbt.hypers import SHAPING
 from pbt_rl.plan import Machine
 from pbt_rl.run.memory import Memory
 from pbt_rl.run.resolved import ResolvedRun
+from pbt_rl.run.start import Start
 from pbt_rl.wire.mailbox import ACTIONS, BUSY_NS
 from pbt_rl.wire.tables import MatchupTable, ShapingTable
 
@@ -21,6 +23,10 @@ def resolve(env="toy/shaped", *options):
     return ResolvedRun.resolve(config, Machine(4, 0))
 
 
+def fresh(resolved):
+    return Start.fresh(resolved.plan, resolved.controller().initial(4))
+
+
 @pytest.fixture
 def resolved():
     return resolve()
@@ -28,7 +34,7 @@ def resolved():
 
 @pytest.fixture
 def memory(resolved):
-    memory = Memory(resolved, resolved.controller().initial(4))
+    memory = Memory(resolved, fresh(resolved))
     yield memory
     memory.close()
 
@@ -56,7 +62,7 @@ def test_every_unit_has_a_seed_and_a_number_of_its_own(memory):
 
 def test_units_warm_up_from_none_to_almost_all_steps():
     resolved = resolve("toy/shaped", "--decorrelate-steps=60")
-    memory = Memory(resolved, resolved.controller().initial(4))
+    memory = Memory(resolved, fresh(resolved))
     assert [record.setup.warm_up_steps for record in memory.actors] == [(0, 10, 20), (30, 40, 50)] * 2
     memory.close()
 
@@ -75,7 +81,7 @@ def test_matchups_are_those_of_the_pack():
     pytest.importorskip("pettingzoo")
     resolved = resolve("pettingzoo/classic/tictactoe_v3", "--units-per-actor=2")
     rows = [np.arange(p.units * p.rows).reshape(p.units, -1, 2) % p.rows for p in resolved.plan.packs]
-    memory = Memory(resolved, resolved.controller().initial(4), rows)
+    memory = Memory(resolved, fresh(resolved), rows)
     setup = memory.actors[-1].setup
     table = MatchupTable.map(setup.matchup_shape, setup.matchup_fd)
     assert table.read(3)[0] == 1
@@ -96,7 +102,7 @@ def test_counts_are_summed_over_mailboxes(memory):
 
 
 def test_nothing_stays_open(resolved):
-    memory = Memory(resolved, resolved.controller().initial(4))
+    memory = Memory(resolved, fresh(resolved))
     descriptors = {fd for setup in memory.learners for fd in setup.fds}
     assert len(descriptors) > 20
     memory.close()
@@ -104,3 +110,13 @@ def test_nothing_stays_open(resolved):
     for fd in descriptors:
         with pytest.raises(OSError, match="Bad file descriptor"):
             os.fstat(fd)
+
+
+def test_actors_know_the_cores_that_they_stay_on(resolved):
+    first, second = resolved.plan.packs
+    packs = (replace(first, cores=(0, 1)), second)
+    memory = Memory(
+        replace(resolved, plan=replace(resolved.plan, packs=packs)), resolved.controller().initial(4)
+    )
+    assert [record.setup.cores for record in memory.actors] == [(0, 1), (0, 1), (), ()]
+    memory.close()

@@ -4,7 +4,10 @@ import dataclasses
 import json
 import os
 import signal
+import time
+from itertools import chain
 
+import numpy as np
 import pytest
 
 from pbt_rl.cli.train import parse_train
@@ -12,21 +15,26 @@ from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.errors import RunFailed
 from pbt_rl.plan import Machine
 from pbt_rl.record.claim import claim_run_folder
+from pbt_rl.record.net_names import NetNames
 from pbt_rl.run import supervisor as module
-from pbt_rl.run.fleet import ActorFailed, LearnerDied, Received
+from pbt_rl.run.fleet import ActorFailed, LearnerLost, Received
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.supervisor import Supervisor
+from pbt_rl.wire.memory import anonymous_memory
 from pbt_rl.wire.messages import (
     Applied,
+    BeginSnapshot,
     Edit,
     Episode,
     LearnerReady,
     LearnerReport,
-    MemberSaved,
+    MemberStaged,
     MemberStats,
-    SaveFailed,
-    SaveMember,
+    PauseTraining,
+    SnapshotBegun,
+    StageMember,
 )
+from pbt_rl.wire.snapshot import SnapshotHeader, SnapshotMemory
 
 OPTIONS = (
     "--env=toy/identity",
@@ -42,14 +50,22 @@ OPTIONS = (
 
 
 class FakeFleet:
-    """Yields a script's events, one list per call, and answers edits and saves at once."""
+    """Yields a script's events, one list per call, and answers edits and snapshots at once."""
+
+    settled = True
+    names = NetNames((("body.w", 0, (3,)),), 3)
 
     def __init__(self, script):
         self.script = iter(script)
         self.sent, self.answers, self.restarted = [], [], []
-        self.saves = True
         self.answered = 1
-        self.closed = False
+        self.closed = self.at_once = False
+        self.silent = 0.0
+        self.fenced, self.began, self.exchanged = [], [], []
+        layout = (("param", "<f4", (3,)), ("optimizer_steps", "<f8", ()), ("lr_factor", "<f4", ()))
+        fd = anonymous_memory(SnapshotMemory.size(layout, 2), "staging")
+        self._staging = SnapshotMemory(fd, layout, 2)
+        self._staged = iter(range(100))
 
     def events(self, _patience_seconds):
         answers, self.answers = self.answers, []
@@ -67,10 +83,21 @@ class FakeFleet:
         match message:
             case Edit():
                 self.answers.append(Received(pack, proof(message)))
-            case SaveMember(_, path, _):
-                self.answers.append(
-                    Received(pack, MemberSaved(path) if self.saves else SaveFailed(path, "no space"))
-                )
+            case BeginSnapshot(number):
+                self.answers.append(Received(pack, SnapshotBegun(number, 4, {"slots": []})))
+                self._staged = iter(range(4))
+            case StageMember(entry):
+                member = next(self._staged)
+                for view in self._staging.views(entry).values():
+                    view[...] = member
+                header = SnapshotHeader(member, 0, {"gamma": 0.9}, 10, 10, 1, 0)
+                self.answers.append(Received(pack, MemberStaged(entry, header)))
+
+    def staging(self, _pack):
+        return self._staging
+
+    def save_units(self):
+        return []
 
     def restart_actor(self, actor):
         self.restarted.append(actor)
@@ -81,8 +108,25 @@ class FakeFleet:
     def actions_given(self, _actor):
         return self.answered
 
-    def close(self):
+    def silent_seconds(self, _pack):
+        return self.silent
+
+    def fence(self, pack):
+        self.fenced.append(pack)
+
+    def replace_learner(self, pack, start):
+        self.began.append((pack, [load(self.names) for load in start.of(range(4))]))
+        self.answers.append(READY)
+
+    def write_exchange(self, arrays):
+        self.exchanged.append(arrays)
+
+    def drawn(self, member, generation):
+        return {"param": np.full(3, 100.0 * member + generation, np.float32)}
+
+    def close(self, *, at_once=False):
         self.closed = True
+        self.at_once = at_once
 
 
 def proof(edit):
@@ -127,6 +171,18 @@ def events(tmp_path, kind=None):
     return [event for event in map(json.loads, lines) if kind in (None, event["event"])]
 
 
+def until(tmp_path, name):
+    """Events, none, until there is a checkpoint."""
+    deadline = time.monotonic() + 30
+    while name not in saved(tmp_path) and time.monotonic() < deadline:
+        yield [lambda: time.sleep(0.01)]
+    yield []
+
+
+def saved(tmp_path):
+    return sorted(path.name for path in (tmp_path / "x" / "checkpoints").glob("*"))
+
+
 def test_a_run_compares_applies_saves_and_ends_with_its_frames(start, tmp_path):
     fleet, run = start([[READY], [report(1000)], [], [report(3000)]])
     assert run() == 0
@@ -135,7 +191,10 @@ def test_a_run_compares_applies_saves_and_ends_with_its_frames(start, tmp_path):
     assert edits
     assert edits[0].weights == "copy"
     assert edits[0].donor in (2, 3), "a better one"
-    assert isinstance(fleet.sent[-1][1], SaveMember)
+    assert saved(tmp_path) == ["at_3000"]
+    assert [type(m) for _, m in fleet.sent].index(PauseTraining) > max(
+        n for n, (_, m) in enumerate(fleet.sent) if isinstance(m, Edit)
+    )
     applied = events(tmp_path, "applied")
     assert [(e["member"], e["donor"]) for e in applied] == [(e.member, e.donor) for e in edits]
     assert applied[0]["decision_to_applied_milliseconds"] >= 0
@@ -158,17 +217,17 @@ def test_a_signal_ends_the_run_in_order(start, tmp_path):
     assert run() == 128 + signal.SIGTERM
     assert signal.getsignal(signal.SIGTERM) is before
     assert fleet.closed
-    assert isinstance(fleet.sent[-1][1], SaveMember)
+    assert saved(tmp_path) == ["at_0"]
     assert events(tmp_path)[-1]["ended"] == "interrupted by SIGTERM"
 
 
 def test_the_death_of_a_learner_fails_the_run(start, tmp_path):
-    fleet, run = start([[READY], [LearnerDied(0, "Traceback of the learner")]])
+    fleet, run = start([[READY], [LearnerLost(0, "Traceback of the learner")]])
     with pytest.raises(RunFailed, match="Traceback of the learner"):
         run()
     assert fleet.closed
     assert events(tmp_path)[-1]["ended"] == "failed"
-    assert not [m for _, m in fleet.sent if isinstance(m, SaveMember)]
+    assert saved(tmp_path) == []
 
 
 def test_actors_are_restarted_until_it_happens_too_often(start, tmp_path, capsys):
@@ -177,6 +236,7 @@ def test_actors_are_restarted_until_it_happens_too_often(start, tmp_path, capsys
     with pytest.raises(RunFailed, match="restarted 3 times, more than --max-actor-restarts 2"):
         run()
     assert fleet.restarted == [0, 1]
+    assert saved(tmp_path) == ["at_0"], "the learner lives"
     restarts = events(tmp_path, "actor_restart")
     assert [(e["actor"], e["kind"]) for e in restarts] == [
         (0, "actor_died"),
@@ -209,19 +269,45 @@ def test_an_actor_killed_or_hung_before_its_first_step_is_restarted(start):
     assert fleet.restarted == [0, 1]
 
 
-def test_weights_are_kept_when_due_and_a_failure_to_write_is_shown(start, tmp_path, capsys):
-    fleet, run = start([[READY], [report(900)], [], [report(3000)]], "--save-every-frames=400")
-    fleet.saves = False
+def test_checkpoints_are_kept_when_due_beside_the_newest(start, tmp_path):
+    script = chain(
+        [[READY], [report(900)]],
+        until(tmp_path, "at_800"),
+        [[report(1500)]],
+        until(tmp_path, "at_1200"),
+        [[report(3000)]],
+    )
+    fleet, run = start(script, "--save-every-frames=400", "--keep-checkpoints=1")
     assert run() == 0
-    checkpoints = tmp_path / "x" / "checkpoints"
-    saves = [m.path.relative_to(checkpoints) for _, m in fleet.sent if isinstance(m, SaveMember)]
-    assert [str(path) for path in saves] == [
-        "at_800/policy_03.safetensors",
-        "at_2800/policy_03.safetensors",
-        "policy_03.safetensors",
+    assert saved(tmp_path) == ["at_1200", "at_2800", "at_800"]
+    assert [(e["at_frames"], e["kept"]) for e in events(tmp_path, "checkpoint")] == [
+        (800, True),
+        (1200, True),
+        (2800, True),
     ]
-    assert [(e["member"], e["at_frames"]) for e in events(tmp_path, "snapshot")] == [(3, 800), (3, 2800)]
-    assert "could not be written: no space" in capsys.readouterr().out
+    assert fleet.closed
+
+
+def test_a_checkpoint_that_cannot_be_written_is_said_once_and_training_goes_on(start, tmp_path, capsys):
+    fleet, run = start(
+        [[READY], [report(900)], [], [], [], [report(1500)], [], [], [], [report(3000)]],
+        "--save-every-frames=400",
+    )
+    (tmp_path / "x" / "checkpoints").write_text("in the way")
+    assert run() == 0
+    assert events(tmp_path)[-1]["ended"] == "frames"
+    assert capsys.readouterr().out.count("the run could not be saved") == 1
+    assert fleet.closed
+
+
+def test_a_signal_of_the_scheduler_saves_and_training_goes_on(start, tmp_path):
+    ask = [report(900), lambda: os.kill(os.getpid(), signal.SIGUSR1)]
+    _, run = start(chain([[READY], ask], until(tmp_path, "at_900"), [[report(3000)]]))
+    assert run() == 0
+    assert [(e["at_frames"], e["kept"]) for e in events(tmp_path, "checkpoint")] == [
+        (900, False),
+        (3000, False),
+    ]
 
 
 @pytest.mark.parametrize("said", ["", "No space left"], ids=["room", "no room"])

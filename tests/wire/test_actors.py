@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import time
 from contextlib import contextmanager
 from dataclasses import replace
@@ -125,6 +126,45 @@ def test_every_step_arrives_once_in_order_with_its_actions(kills, turns):
     rows = 4
     assert len(lives) == rows * (len(units) + kills * 2)  # an actor has two units
     assert len(set(lives)) == len(lives)  # no two have the same seed
+
+
+SLOW = """
+import time
+from pbt_rl.envs.toy import Identity
+
+
+class Slow(Identity):
+    def __init__(self, hangs=0):
+        super().__init__()
+        self.hangs, self.calls = hangs, 0
+
+    def step(self, action):
+        self.calls += 1
+        time.sleep(3600 if self.calls == self.hangs else 0.1)
+        return super().step(action)
+"""
+
+
+@pytest.mark.parametrize("hangs", [0, 2])
+def test_slow_rows_give_signs_of_life_and_a_hung_one_gives_none(tmp_path, monkeypatch, hangs):
+    """Thirty rows that take 0.1 s each, one of which never returns from its second step: silent for 2 s or not."""
+    (tmp_path / "slow_of_a_test.py").write_text(SLOW)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
+    sizes = ("--num-policies=2", "--actors=1", "--units-per-actor=1", "--envs-per-unit=15")
+    with actors("--env=slow_of_a_test:Slow", f"--env-option=hangs={hangs}", *sizes) as group:
+        (record,) = group.memory.actors
+        (box,) = record.boxes
+        silence, deadline = 0.0, time.monotonic() + 60
+        while box.header[OBSERVATIONS] < 3 and silence < 2.0:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+            silence = box.seconds_silent() if box.header[OBSERVATIONS] > 0 else 0.0
+            if box.learner_has_turn:
+                box.action[:] = 0
+                box.publish_action(record.setup.wake_fd)
+        assert (silence >= 2.0) == (hangs > 0)
+        assert box.header[OBSERVATIONS] == (2 if hangs else 3)
 
 
 def test_an_actor_is_small():

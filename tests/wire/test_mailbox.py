@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec
+from pbt_rl.envs.pulse import AT_ONCE, ROW, all_at_once
 from pbt_rl.wire.mailbox import ACTIONS, ALIGN, HEARTBEAT_NS, OBSERVATIONS, Mailbox
 from pbt_rl.wire.memory import POISON_BYTE, anonymous_memory
 from pbt_rl.wire.tables import MatchupTable, ShapingTable
@@ -49,7 +50,7 @@ def test_both_sides_see_the_same_arrays_and_none_overlaps(spec, rows):
     ours, theirs = arrays_of(actor), arrays_of(learner)
     rng = np.random.default_rng(0)
     written = {}
-    actor.header[:] = range(8)
+    actor.header[:] = range(16)
     for name, array in ours.items():
         assert array.shape[0] == rows
         written[name] = rng.integers(0, 2, array.shape).astype(array.dtype)
@@ -57,7 +58,7 @@ def test_both_sides_see_the_same_arrays_and_none_overlaps(spec, rows):
     for name, array in theirs.items():
         np.testing.assert_array_equal(array, written[name], err_msg=name)
         assert array.__array_interface__["data"][0] % ALIGN == 0, name
-    assert learner.header.tolist() == list(range(8)), "the header lies before all arrays"
+    assert learner.header.tolist() == list(range(16)), "the header lies before all arrays"
     for name, low, high in (("screen", (7, 5), "uint8"), ("a.b", (1, 2, 3), "float32")):
         if spec is ODD:
             assert theirs[f"obs.{name}"].shape == (rows, *low)
@@ -114,15 +115,39 @@ def test_nobody_is_woken_before_the_counter_is_raised(event_fd, monkeypatch):
     box.close()
 
 
-def test_how_long_the_actor_has_the_turn(event_fd):
-    box = Mailbox.create(SMALL, 1, "test")
-    box.publish_step(event_fd)
-    box.header[HEARTBEAT_NS] -= 5_000_000_000
-    assert box.seconds_with_actor() == 0.0, "the learner has it"
-    box.publish_action(event_fd)
-    assert box.seconds_with_actor() < 1.0
-    box.header[HEARTBEAT_NS] -= 5_000_000_000
-    assert 5.0 <= box.seconds_with_actor() < 6.0
+def wait(box, seconds):
+    """Let time pass."""
+    box.header[HEARTBEAT_NS] -= int(seconds * 1e9)
+
+
+def test_steps_actions_and_rows_are_signs_of_life(event_fd):
+    box = Mailbox.create(SMALL, 3, "test")
+    actor = Mailbox(SMALL, 3, box.fd)
+    for sign in (lambda: actor.publish_step(event_fd), lambda: box.publish_action(event_fd)):
+        sign()
+        assert box.seconds_silent() < 1.0
+        wait(box, 5)
+        assert 5.0 <= box.seconds_silent() < 6.0
+    for row in (1, 2, 0):
+        actor.pulse[ROW] = row
+        assert box.seconds_silent() < 1.0, "a row was finished"
+        wait(box, 5)
+        assert 5.0 <= box.seconds_silent() < 6.0, "and no other one since"
+    box.close()
+
+
+def test_rows_that_are_made_at_once_take_their_time(event_fd):
+    box = Mailbox.create(SMALL, 3, "test")
+    actor = Mailbox(SMALL, 3, box.fd)
+    box.begin_life()
+    with all_at_once(actor.pulse, 10):
+        wait(box, 12)
+        assert 2.0 <= box.seconds_silent() < 3.0, "12 s less one for each row"
+    assert box.seconds_silent() < 1.0, "they are made"
+    actor.pulse[AT_ONCE] = 10
+    box.begin_life()
+    wait(box, 5)
+    assert box.seconds_silent() >= 5.0, "its predecessor died while it made them"
     box.close()
 
 

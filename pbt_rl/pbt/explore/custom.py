@@ -15,8 +15,9 @@ from pbt_rl.pbt.hypers import HyperSpec, Values
 class CustomExplore:
     """A user's function: `function(values, rng)` returns new values. It usually stands last in a pipeline (Ray).
 
-    table: what the new values are clamped to; values outside of the table are taken as they are. All randomness must
-    come from `rng`, or a run cannot be audited. Raises ConfigError for a result with other names or with NaN.
+    table: what the new values are held to (`HyperSpec.hold`); values outside of the table are taken as they are. All
+    randomness must come from `rng`, or a run cannot be audited. Raises ConfigError for a result with other names or
+    with NaN.
     """
 
     function: Callable[[Values, Random], Values]
@@ -37,6 +38,6 @@ class CustomExplore:
         if broken:
             raise ConfigError(f"the custom explore function returned NaN for {', '.join(broken)}")
         return {
-            name: self.table[name].clamp(result[name]) if name in self.table else result[name]
+            name: self.table[name].hold(result[name]) if name in self.table else result[name]
             for name in values
         }

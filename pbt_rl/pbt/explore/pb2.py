@@ -14,7 +14,7 @@ from pbt_rl.pbt.changes import Change
 from pbt_rl.pbt.decisions import MemberReport
 from pbt_rl.pbt.exploit.base import score
 from pbt_rl.pbt.explore.moves import from_priors
-from pbt_rl.pbt.hypers import HyperSpec, Values, sample_prior
+from pbt_rl.pbt.hypers import HyperSpec, Values, sample_prior, scale_within
 from pbt_rl.pbt.settings import within
 from pbt_rl.pbt.state import TRANSIENT
 
@@ -169,12 +169,14 @@ def from_unit(spec: HyperSpec, share: float) -> float:
     """Return the inverse of `to_unit`; an integer is rounded."""
     low, high = _stretched(spec, spec.low), _stretched(spec, spec.high)
     at = low + share * (high - low)
-    if spec.scale == "log":
+    scale = scale_within(spec.scale, spec.low, spec.high)
+    if scale == "log":
         return spec.clamp(math.exp(at) if spec.high > 0 else -math.exp(-at))
-    return spec.clamp(1 - math.exp(-at)) if spec.scale == "one_minus" else spec.clamp(at)
+    return spec.clamp(1 - math.exp(-at)) if scale == "one_minus" else spec.clamp(at)
 
 
 def _stretched(spec: HyperSpec, value: float) -> float:
-    if spec.scale == "log":
+    scale = scale_within(spec.scale, spec.low, spec.high)
+    if scale == "log":
         return math.log(value) if spec.high > 0 else -math.log(-value)
-    return -math.log(1 - value) if spec.scale == "one_minus" else value
+    return -math.log(1 - value) if scale == "one_minus" else value

@@ -8,7 +8,7 @@ from random import Random
 
 from pbt_rl.errors import require
 from pbt_rl.pbt.explore.moves import Categories, move_choice, move_each, perturb
-from pbt_rl.pbt.hypers import HyperSpec, Values
+from pbt_rl.pbt.hypers import HyperSpec, Values, sample_prior
 from pbt_rl.pbt.settings import within
 
 
@@ -38,8 +38,15 @@ class Perturb:
         )
 
     def initial(self, values: Values, rng: Random) -> Values:
-        """Change every tuned value once, by a squared factor: members start apart, around the defaults."""
-        return move_each(self.tuned, values, lambda spec, value: self._perturbed(spec, value, rng, power=2))
+        """Change every tuned value once, by a squared factor: members start apart, around the defaults.
+
+        A value with a range of the user's own (`HyperSpec.drawn`) is drawn from its prior.
+        """
+
+        def move(spec: HyperSpec, value: float) -> float:
+            return sample_prior(spec, rng) if spec.drawn else self._perturbed(spec, value, rng, power=2)
+
+        return move_each(self.tuned, values, move)
 
     def mutate(self, values: Values, rng: Random) -> Values:
         """Change each tuned value with probability `mutation_rate`."""
@@ -48,7 +55,7 @@ class Perturb:
             if rng.random() >= self.mutation_rate:
                 return value
             if self.reset_probability and rng.random() < self.reset_probability:
-                return spec.default
+                return spec.clamp(spec.default)
             return self._perturbed(spec, value, rng)
 
         return move_each(self.tuned, values, move)

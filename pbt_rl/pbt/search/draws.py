@@ -40,34 +40,42 @@ def grid_levels(specs: Mapping[str, HyperSpec], number: int) -> list[list[float]
             if sizes[i] < limit and math.prod(sizes) < number:
                 sizes[i] += 1
     return [
-        [spec.default] if size == 1 else [prior_quantile(spec, (i + 0.5) / size) for i in range(size)]
+        [spec.clamp(spec.default)]
+        if size == 1
+        else [prior_quantile(spec, (i + 0.5) / size) for i in range(size)]
         for spec, size in zip(specs.values(), sizes, strict=True)
     ]
 
 
 def prior_quantile(spec: HyperSpec, share: float) -> float:
     """Return the value below which this share (0 to 1) of the prior lies. See `sample_prior` for the priors."""
-    if spec.scale in ("log", "one_minus"):
-        mirrored = spec.scale == "one_minus"
-        sign = -1 if spec.high < 0 else 1
-        ends = (1 - spec.low, 1 - spec.high) if mirrored else (sign * spec.low, sign * spec.high)
+    prior = spec.start
+    if prior.choices:
+        return spec.clamp(prior.choices[min(int(share * len(prior.choices)), len(prior.choices) - 1)])
+    if prior.scale in ("log", "one_minus"):
+        mirrored = prior.scale == "one_minus"
+        sign = -1 if prior.high < 0 else 1
+        ends = (1 - prior.low, 1 - prior.high) if mirrored else (sign * prior.low, sign * prior.high)
         if min(ends) <= 0:
             raise ConfigError(
-                f"{spec.name} {spec.low:g}..{spec.high:g} has no grid on the scale {spec.scale}: "
-                f"give {'an upper bound below 1' if mirrored else 'bounds on one side of 0'}"
+                f"{spec.name} {prior.low:g}..{prior.high:g} has no grid on the scale {prior.scale}: "
+                f"give {'an upper end below 1' if mirrored else 'ends on one side of 0'}, or the scale linear"
             )
         at = math.exp((1 - share) * math.log(ends[0]) + share * math.log(ends[1]))
         return spec.clamp(1 - at if mirrored else sign * at)
-    if spec.scale == "linear":
-        return spec.clamp(spec.low + share * (spec.high - spec.low))
-    low = math.ceil(spec.low)
-    return spec.clamp(low + math.floor(share * (math.floor(spec.high) - low + 1)))
+    if prior.scale == "linear":
+        return spec.clamp(prior.low + share * (prior.high - prior.low))
+    low = math.ceil(prior.low)
+    return spec.clamp(low + math.floor(share * (math.floor(prior.high) - low + 1)))
 
 
 def _distinct(spec: HyperSpec) -> float:
     """Return how many levels the spec can have."""
-    if spec.low == spec.high:
+    prior = spec.start
+    if prior.choices:
+        return len(prior.choices)
+    if prior.low == prior.high:
         return 1
-    if spec.scale in ("log", "one_minus", "linear"):
+    if prior.scale in ("log", "one_minus", "linear") and spec.scale != "integer":
         return math.inf
-    return math.floor(spec.high) - math.ceil(spec.low) + 1
+    return math.floor(prior.high) - math.ceil(prior.low) + 1

@@ -15,7 +15,7 @@ class SearchConfig:
     a stopped one (--slots).
     """
 
-    phases: int = option(10, at_least=1)
+    phases: int = option(10, at_least=1, at_most=1000)
     """Phases of a configuration that is never stopped (all but hyperband)."""
     phase_frames: int = option(0, at_least=0, zero="derived")
     """Emulator frames of each member per phase (hyperband: per unit of its resource). Derived: --train-for-frames

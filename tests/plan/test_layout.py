@@ -1,6 +1,3 @@
-import math
-import os
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -8,7 +5,7 @@ from hypothesis import strategies as st
 from pbt_rl.config import Config, LearnerConfig
 from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.hypers import Hypers
-from pbt_rl.plan import Machine, _cgroup_cpus, available_cpus, make_plan, parse_devices
+from pbt_rl.plan import Machine, make_plan, parse_devices
 from pbt_rl.population.options import MatchupConfig
 
 
@@ -24,10 +21,10 @@ def check(plan, c: Config) -> None:
         assert max(sizes) - min(sizes) <= 1, "devices share members and slots evenly"
     assert sum(p.slots for p in plan.packs) == min(c.slots or c.num_policies, c.num_policies)
     for pack in plan.packs:
-        assert pack.actors >= 1
+        assert pack.actors >= 1, "every device has an actor"
         assert 1 <= pack.slots <= len(pack.members)
         assert pack.rows == pack.slots * pack.envs_per_policy > 0
-        assert 1 <= pack.units_per_batch <= pack.units
+        assert pack.units_per_batch >= 1
         assert pack.threads >= 1
     assert plan.actors == sum(pack.actors for pack in plan.packs)
     assert plan.environments == sum(p.actors * p.units_per_actor * p.rows for p in plan.packs)
@@ -133,39 +130,15 @@ def test_a_batch_is_about_what_was_asked_for(mode, cpus):
         assert steps >= learner.batch / 1.5
 
 
-def test_a3c_learns_from_every_unit_alone():
-    assert make_plan(config(algo="a3c"), Machine(8, 0)).packs[0].units_per_batch == 1
-
-
-# -- cores --------------------------------------------------------------------------------------------------
-
-
-def test_cgroup_v2_quota(tmp_path):
-    (tmp_path / "cpu.max").write_text("150000 100000\n")
-    assert _cgroup_cpus(tmp_path) == 1.5
-    (tmp_path / "cpu.max").write_text("max 100000\n")
-    assert _cgroup_cpus(tmp_path) == math.inf
-
-
-def test_cgroup_v1_quota(tmp_path):
-    (tmp_path / "cpu").mkdir()
-    (tmp_path / "cpu/cpu.cfs_quota_us").write_text("250000\n")
-    (tmp_path / "cpu/cpu.cfs_period_us").write_text("50000\n")
-    assert _cgroup_cpus(tmp_path) == 5.0
-    (tmp_path / "cpu/cpu.cfs_quota_us").write_text("-1\n")
-    assert _cgroup_cpus(tmp_path) == math.inf
-
-
-def test_no_cgroup(tmp_path):
-    assert _cgroup_cpus(tmp_path) == math.inf
-
-
-def test_cores_are_affinity_cut_by_quota_and_at_least_one(tmp_path, monkeypatch):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: set(range(6)))
-    assert available_cpus(tmp_path) == 6
-    for quota, cpus in (("350000", 3), ("20000", 1), ("max", 6), ("9900000", 6)):
-        (tmp_path / "cpu.max").write_text(f"{quota} 100000")
-        assert available_cpus(tmp_path) == cpus
+@pytest.mark.parametrize("minibatches", [1, 16])
+def test_a3c_learns_from_every_unit_alone_unless_that_makes_rollouts_too_old(minibatches):
+    c = config(algo="a3c", learner=LearnerConfig(minibatches=minibatches))
+    for cpus, rollouts in ((4, 1), (8, 2), (32, 6)):
+        (pack,) = make_plan(c, Machine(cpus, 0)).packs
+        assert (pack.units, pack.units_per_batch) == (2 * cpus // 2, rollouts)
+    for cpus, rollouts in ((4, 1), (32, 32)):
+        (pack,) = make_plan(config(algo="a3c", mode="sync"), Machine(cpus, 0)).packs
+        assert pack.units_per_batch == rollouts, "one, or all units that rest"
 
 
 # -- seats --------------------------------------------------------------------------------------------------

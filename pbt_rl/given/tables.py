@@ -1,0 +1,74 @@
+"""Tables of start values, CSV or JSON, as rows of the option `--pbt.start-values`.
+
+CSV: a header with names of values, a line per member. JSON: a list with an object per member. A column (or key)
+`member` holds ids, if the rows are not those of members 0, 1, ... An empty cell leaves the value out.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pbt_rl.config import Config
+from pbt_rl.errors import ConfigError
+from pbt_rl.recipes import apply_recipe
+
+OPTION = "--pbt.start-values"
+MEMBER = "member"
+
+
+def with_start_values(config: Config) -> Config:
+    """Return the config with the rows of the table that `--pbt.start-values` names. Raises ConfigError."""
+    given = config.pbt.start_values
+    if len(given) != 1 or "=" in given[0] or not given[0]:
+        return config
+    changed: Config = apply_recipe(config, {"pbt.start_values": read_table(Path(given[0]))})
+    return changed
+
+
+def read_table(path: Path) -> tuple[str, ...]:
+    """Return one text per member, such as `learning_rate=1e-3,gamma=0.99`. Raises ConfigError."""
+    try:
+        rows = _rows(path)
+    except OSError as error:
+        raise _refusal(path, f"{error.strerror}; give FILE.csv, FILE.json or NAME=VALUE,...") from error
+    except (ValueError, TypeError, AttributeError) as error:
+        raise _refusal(path, f"it is no table: {error}") from error
+    texts: dict[int, str] = {}
+    for number, row in enumerate(rows):
+        member = _member(path, row.get(MEMBER, number))
+        if member in texts:
+            raise _refusal(path, f"member {member} is in it twice")
+        cells = {str(name).strip(): str(cell).strip() for name, cell in row.items() if name != MEMBER}
+        texts[member] = ",".join(f"{name}={cell}" for name, cell in cells.items() if cell)
+    if not texts:
+        raise _refusal(path, "it has no rows")
+    return tuple(texts.get(member, "") for member in range(max(texts) + 1))
+
+
+def _rows(path: Path) -> list[Mapping[Any, Any]]:
+    if path.suffix == ".json":
+        rows = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+            raise ValueError("give a list with an object for each member")
+        return [{name: "" if cell is None else cell for name, cell in row.items()} for row in rows]
+    if path.suffix != ".csv":
+        raise ValueError("give FILE.csv, FILE.json or NAME=VALUE,...")
+    rows = list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8-sig")), strict=True))
+    if any(None in row or None in row.values() for row in rows):
+        raise ValueError("a line has more or fewer cells than the header")
+    return rows
+
+
+def _member(path: Path, text: object) -> int:
+    if not str(text).strip().isdecimal():
+        raise _refusal(path, f"{MEMBER} {text!r} is no id; give 0, 1, ...")
+    return int(str(text))
+
+
+def _refusal(path: Path, remedy: str) -> ConfigError:
+    return ConfigError(f"{OPTION} {path} cannot be used: {remedy}")

@@ -1,0 +1,214 @@
+"""Make a plan from a config and a machine: devices, actors, rows and threads. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pbt_rl.config import Config
+from pbt_rl.errors import ConfigError
+from pbt_rl.plan.machine import Machine
+from pbt_rl.plan.sizes import Sizing, plan_actors, share_actors
+
+
+@dataclass(frozen=True)
+class PackPlan:
+    """One learner process: its device, the members that belong to it, and its share of the actors.
+
+    If it has fewer slots than members, they take turns.
+    """
+
+    device: str
+    members: tuple[int, ...]
+    actors: int
+    units_per_actor: int
+    envs_per_policy: int
+    """b: environments of each policy in one unit."""
+    units_per_batch: int
+    """k: rollouts of units in one training batch."""
+    threads: int
+    """CPU threads of the learning arithmetic."""
+    slots: int
+    """P: members on the device at the same time."""
+    cores: tuple[int, ...] = ()
+    """Cores beside the device, on which its learner and actors stay; empty if any core will do."""
+
+    @property
+    def rows(self) -> int:
+        """R: environments of one unit."""
+        return self.slots * self.envs_per_policy
+
+    @property
+    def batch_rows(self) -> int:
+        """Rows of each policy in a batch, one rollout each."""
+        return self.units_per_batch * self.envs_per_policy
+
+    @property
+    def units(self) -> int:
+        """Units that this learner serves."""
+        return self.actors * self.units_per_actor
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The whole run."""
+
+    packs: tuple[PackPlan, ...]
+    cpus: int
+    sizing: Sizing
+    wanted_actors: int
+    """As many as the cores could serve; fewer are planned if more would make rollouts too old or units too small."""
+
+    @property
+    def pack_of(self) -> dict[int, int]:
+        """Member -> number of its pack."""
+        return {member: number for number, pack in enumerate(self.packs) for member in pack.members}
+
+    @property
+    def actors(self) -> int:
+        """Actor processes in all."""
+        return sum(p.actors for p in self.packs)
+
+    @property
+    def environments(self) -> int:
+        """Environments in all."""
+        return sum(p.units * p.rows for p in self.packs)
+
+
+def parse_devices(text: str, machine: Machine) -> list[str]:
+    """Return one device per learner from `--devices`. Raises ConfigError for a device that is not there."""
+    if text == "auto":
+        return [f"cuda:{i}" for i in range(machine.gpus)] or ["cpu"]
+    devices = [d.strip() for d in text.split(",")]
+    for device in devices:
+        kind, _, index = device.partition(":")
+        if kind == "cpu" and not index:
+            continue
+        known = "cpu" + "".join(f", cuda:{i}" for i in range(machine.gpus))
+        if kind != "cuda" or not (index or "0").isdigit():
+            raise ConfigError(f"--devices {device!r} is not a device: use auto or a list of {known}")
+        if int(index or 0) >= machine.gpus:
+            raise ConfigError(f"--devices {device!r} is not on this machine: it has {known}")
+    return [d if d != "cuda" else "cuda:0" for d in devices]
+
+
+def make_plan(config: Config, machine: Machine, seats: int = 1) -> Plan:
+    """Place members on devices and divide the cores. seats: of one environment (S), each of them a row."""
+    devices = parse_devices(config.devices, machine)
+    slots = min(config.slots or config.num_policies, config.num_policies)
+    if config.devices == "auto":
+        devices = devices[: 1 if config.mode == "serial" else slots]
+    if config.mode == "serial" and len(devices) > 1:
+        raise ConfigError(f"--devices {config.devices} cannot be used with --mode serial: give one device")
+    if len(devices) > slots:
+        policies = f"{slots} slots" if slots < config.num_policies else f"{slots} policies"
+        raise ConfigError(
+            f"--devices {config.devices} names {len(devices)} devices for {policies}: give at most one per policy"
+        )
+    members = [tuple(range(i, config.num_policies, len(devices))) for i in range(len(devices))]
+    slots_of = [len(range(i, slots, len(devices))) for i in range(len(devices))]
+    sizing = _sizing(config, max(slots_of), seats)
+    wanted = config.actors or _wanted_actors(config, machine, devices)
+    actors = _actors(config, sizing, wanted, [len(m) for m in members], slots_of)
+    if config.envs_per_unit:
+        for own in slots_of:
+            _check_seats(config, seats, own, config.envs_per_unit)
+    cores = _cores_beside(config, machine, devices, actors)
+    sizes = sizing.sizes([n * config.units_per_actor for n in actors])
+    packs = []
+    for i, device in enumerate(devices):
+        pack = PackPlan(
+            device=device,
+            members=members[i],
+            actors=actors[i],
+            units_per_actor=config.units_per_actor,
+            envs_per_policy=sizes[i].envs,
+            units_per_batch=sizes[i].rollouts,
+            threads=_threads(config, machine, devices, device),
+            slots=slots_of[i],
+            cores=cores[i],
+        )
+        _check_minibatches(config, pack)
+        packs.append(pack)
+    return Plan(tuple(packs), machine.cpus, sizing, wanted)
+
+
+def _sizing(config: Config, slots: int, seats: int) -> Sizing:
+    return Sizing(
+        batch_rows=config.learner.batch / config.learner.rollout,
+        max_policy_lag=config.learner.max_policy_lag,
+        slots=slots,
+        seats=seats,
+        minibatches=config.learner.minibatches,
+        envs=config.envs_per_unit,
+        on_policy=config.mode != "async",
+        per_unit=config.algorithm.learns_per_unit,
+    )
+
+
+def _wanted_actors(config: Config, machine: Machine, devices: Sequence[str]) -> int:
+    """Return one actor per core that the learners do not keep busy; two per device at least.
+
+    A learner with a GPU takes a part of one core. On a CPU, learning and inference cost more than the environments (on
+    Atari about 57 % of all), but an actor sleeps while it waits; so actors are half as many as cores.
+    """
+    if config.mode == "serial":
+        return len(devices)
+    wanted = machine.cpus // 2 if "cpu" in devices else machine.cpus
+    return max(wanted, 2 * len(devices))
+
+
+def _actors(
+    config: Config, sizing: Sizing, wanted: int, members: Sequence[int], slots: Sequence[int]
+) -> list[int]:
+    """Return the actors of each pack. Raises ConfigError if the user gives fewer than there are devices."""
+    if not config.actors:
+        return plan_actors(sizing, wanted, config.units_per_actor, members, slots)
+    if config.actors < len(members):
+        raise ConfigError(
+            f"--actors {config.actors} is too few: each of the {len(members)} devices needs one"
+        )
+    return share_actors(config.actors, members)
+
+
+def _threads(config: Config, machine: Machine, devices: Sequence[str], device: str) -> int:
+    """Return the threads of a learner's arithmetic: of those on the CPU, each has its part of half the cores."""
+    if config.learner.threads:
+        return config.learner.threads
+    if device != "cpu":
+        return 1
+    return max(1, (machine.cpus - machine.cpus // 2) // devices.count("cpu"))
+
+
+def _cores_beside(
+    config: Config, machine: Machine, devices: Sequence[str], actors: Sequence[int]
+) -> list[tuple[int, ...]]:
+    """Return the cores of the NUMA node of each device, if they are enough for the actors of all its devices."""
+    nodes = [None if config.mode == "serial" else machine.beside(device) for device in devices]
+    cores: list[tuple[int, ...]] = []
+    for node in nodes:
+        there = sum(n for n, other in zip(actors, nodes, strict=True) if other is node)
+        cores.append(node.cpus if node is not None and there <= len(node.cpus) else ())
+    return cores
+
+
+def _check_minibatches(config: Config, pack: PackPlan) -> None:
+    """Raise ConfigError if a batch has fewer rollouts of a policy than it is to have parts."""
+    most = pack.batch_rows
+    if config.learner.minibatches > most and not config.algorithm.learns_per_unit:
+        raise ConfigError(
+            f"--learner.minibatches {config.learner.minibatches} is more than the {most} rollouts in a batch "
+            f"of a policy: use at most {most}, or a larger --learner.batch"
+        )
+
+
+def _check_seats(config: Config, seats: int, slots: int, envs: int) -> None:
+    """Raise ConfigError unless the rows of a unit fill its environments."""
+    alone = slots == 1 or config.matchup.scheme == "self"
+    rows = envs if alone else slots * envs
+    if rows % seats:
+        whose = "a member plays all seats itself" if alone else f"a unit has {rows} rows"
+        raise ConfigError(
+            f"--envs-per-unit {envs} cannot be used: an environment has {seats} seats, and {whose}: give a multiple "
+            f"of {seats}, or leave it out"
+        )

@@ -1,0 +1,117 @@
+"""The machine that a run is planned for: cores, GPUs, and which of them lie side by side."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+NODES = Path("/sys/devices/system/node")
+PCI_DEVICES = Path("/sys/bus/pci/devices")
+
+
+@dataclass(frozen=True)
+class Node:
+    """A NUMA node: cores and GPUs that reach the same memory at full speed."""
+
+    cpus: tuple[int, ...]
+    """Numbers of the cores that this process may use."""
+    gpus: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Processors that this process may use."""
+
+    cpus: int
+    gpus: int
+    nodes: tuple[Node, ...] = ()
+    """Empty if unknown or if there is one only."""
+
+    @classmethod
+    def here(cls) -> Machine:
+        """Count cores by affinity and cgroup quota, GPUs by torch."""
+        import torch  # noqa: PLC0415 - only the parent and the learners may pay for it
+
+        gpus = torch.cuda.device_count()
+        return cls(available_cpus(), gpus, _nodes_here(gpus))
+
+    def beside(self, device: str) -> Node | None:
+        """Return the node of a device such as `cuda:0`; None for the CPU and if it is unknown."""
+        kind, _, index = device.partition(":")
+        if kind != "cuda":
+            return None
+        return next((node for node in self.nodes if int(index or 0) in node.gpus), None)
+
+
+def available_cpus(cgroup_root: Path = Path("/sys/fs/cgroup")) -> int:
+    """Return the cores that this process may use: its affinity, limited by the CPU quota of its cgroup (v2 or v1)."""
+    cpus = float(len(os.sched_getaffinity(0)))
+    quota = _cgroup_cpus(cgroup_root)
+    return max(1, math.floor(min(cpus, quota) + 0.01))
+
+
+def _cgroup_cpus(root: Path) -> float:
+    try:
+        quota, period = (root / "cpu.max").read_text().split()
+    except (OSError, ValueError):
+        try:
+            quota = (root / "cpu/cpu.cfs_quota_us").read_text().strip()
+            period = (root / "cpu/cpu.cfs_period_us").read_text().strip()
+        except OSError:
+            return math.inf
+    return math.inf if quota in ("max", "-1") else float(quota) / float(period)
+
+
+def numa_nodes(gpu_addresses: tuple[str, ...], nodes: Path, pci: Path) -> tuple[Node, ...]:
+    """Return the nodes that have cores for this process; empty unless there are two or more.
+
+    gpu_addresses: PCI address of each GPU, such as `0000:3b:00.0`; a GPU whose node is unknown belongs to none.
+    nodes, pci: folders of the kernel.
+    """
+    usable = os.sched_getaffinity(0)
+    places = [_number(pci / address / "numa_node") for address in gpu_addresses]
+    found = []
+    for folder in sorted(nodes.glob("node[0-9]*"), key=lambda path: int(path.name[4:])):
+        cpus = tuple(sorted(_cpu_list(folder / "cpulist") & usable))
+        gpus = tuple(i for i, place in enumerate(places) if place == int(folder.name[4:]))
+        if cpus:
+            found.append(Node(cpus, gpus))
+    return tuple(found) if len(found) > 1 else ()
+
+
+def _nodes_here(gpus: int) -> tuple[Node, ...]:
+    import torch  # noqa: PLC0415 - see Machine.here
+
+    if not gpus or not numa_nodes((), NODES, PCI_DEVICES):
+        return ()  # GPUs are asked for their addresses only if it matters: that starts their driver
+    addresses = []
+    for i in range(gpus):
+        of: Any = torch.cuda.get_device_properties(i)
+        known = hasattr(of, "pci_bus_id")  # newer versions of torch have it
+        addresses.append(
+            f"{of.pci_domain_id:04x}:{of.pci_bus_id:02x}:{of.pci_device_id:02x}.0" if known else ""
+        )
+    return numa_nodes(tuple(addresses), NODES, PCI_DEVICES)
+
+
+def _number(path: Path) -> int:
+    """Return the number in a file of the kernel; -1, which the kernel writes for unknown, if there is none."""
+    try:
+        return int(path.read_text())
+    except (OSError, ValueError):
+        return -1
+
+
+def _cpu_list(path: Path) -> set[int]:
+    """Read a list of cores such as `0-15,32-47`."""
+    cpus: set[int] = set()
+    try:
+        for part in path.read_text().strip().split(","):
+            first, _, last = part.partition("-")
+            cpus |= set(range(int(first), int(last or first) + 1))
+    except (OSError, ValueError):
+        return set()
+    return cpus

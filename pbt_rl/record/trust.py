@@ -1,0 +1,130 @@
+"""What the files of a run may make this program do: nothing but read numbers, unless the user trusts them.
+
+A config may name modules (`module:name`), which are imported and so run, and folders and options of engines. Each
+command checks the options that it would follow (`PLAY`, `AUDIT`) before it does: the user either trusts the run as a
+whole, or has given the same value on the command line.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from pbt_rl.config import Config
+from pbt_rl.errors import ConfigError
+from pbt_rl.options import walk
+from pbt_rl.record.folder import RunFolder, config_from_json
+from pbt_rl.record.reading import read_object
+
+
+def read_config(run: Path) -> Config:
+    """Read the config of a run. It imports nothing; `Trust.check` comes before anything else is done with it.
+
+    Raises ConfigError if there is none, or EnvSetupError.
+    """
+    return config_from_json(
+        read_object(RunFolder(run).config, f"{run} is not the folder of a run: it has no config.json")
+    )
+
+
+def _names_module(value: Any) -> bool:
+    return ":" in value
+
+
+def _names_module_or_path(env: str) -> bool:
+    """Whether an environment's id names a module, also of Gymnasium's `gym/module:Id`, or a file outside its engine."""
+    return ":" in env or ".." in env or "//" in env or env.startswith("/")
+
+
+def _holds_text(value: Any) -> bool:
+    """Whether a value of --env-option is, or holds, a text: makers take some as names of modules, files or programs."""
+    if isinstance(value, Mapping):
+        return any(_holds_text(inner) for inner in value.values())
+    return isinstance(value, str) or (isinstance(value, list) and any(_holds_text(inner) for inner in value))
+
+
+_MODULES: Mapping[str, Callable[[Any], bool]] = {
+    "env": _names_module_or_path,
+    "algo": _names_module,
+    "model.encoder": _names_module,
+    "pbt.exploit": _names_module,
+    "pbt.explore": _names_module,
+    "pbt.custom-explore": _names_module,
+}
+_MACHINE = ("dmlab.dataset", "dmlab.level-cache", "dmlab.level-cache-gb")
+"""Options about this machine: a folder that is read, one in which files are written and removed, and its size."""
+
+PLAY = ("env", "env-option", "algo", "model.encoder", *_MACHINE)
+"""Options that playing a member follows."""
+AUDIT = ("pbt.exploit", "pbt.explore", "pbt.custom-explore")
+"""Options that deciding again follows."""
+
+
+@dataclass(frozen=True)
+class Trust:
+    """What of the files of runs is followed.
+
+    everything: all that they name. given: option -> values that the user gave too, so that they are followed.
+    """
+
+    everything: bool = False
+    given: Mapping[str, Sequence[str]] = field(default_factory=lambda: MappingProxyType({}))
+
+    @classmethod
+    def of(cls, everything: bool, given: Mapping[str, Sequence[str]]) -> Trust:
+        """Return the trust of a command line, on which "" stands for an option that is not given."""
+        named = {option: tuple(value for value in values if value) for option, values in given.items()}
+        return cls(everything, {option: values for option, values in named.items() if values})
+
+    def check(self, config: Config, options: Sequence[str], run: Path) -> None:
+        """Raise ConfigError if one of these options of a run's config names what is not trusted."""
+        if self.everything:
+            return
+        unknown = [
+            (option, value)
+            for option, value in _foreign(config)
+            if option in options and value not in self.given.get(option, ())
+        ]
+        if not unknown:
+            return
+        named = " ".join(f"--{option} {shlex.quote(value):.200}" for option, value in unknown)
+        again = [option for option, _ in unknown if option not in _MACHINE]
+        same = f", or the same again: {named}" if len(again) == len(unknown) else ""
+        raise ConfigError(
+            f"{RunFolder(run).config} names {named}, which would be imported or used. If you trust whoever wrote it, "
+            f"add --trust (from Python: trust=True){same}"
+        )
+
+    def check_given(self, config: Config, run: Path) -> None:
+        """Raise ConfigError if the user gave a value that the run does not have: nothing would follow it."""
+        options = {name: value for name, _, value in walk(config)}
+        for option, values in self.given.items():
+            own = options[option]
+            has = own if isinstance(own, tuple) else (own,)
+            for value in values:
+                if value not in has:
+                    raise ConfigError(
+                        f"--{option} {value} cannot be used: {run} was trained with {' '.join(has) or 'nothing there'}"
+                    )
+
+
+NO_TRUST = Trust()
+
+
+def _foreign(config: Config) -> list[tuple[str, str]]:
+    """Return (option, value) of everything in a config that leads out of what is installed with this program."""
+    options = {name: value for name, _, value in walk(config)}
+    found = [(name, options[name]) for name, leads_out in _MODULES.items() if leads_out(options[name])]
+    keywords = config.env_options.keywords
+    found += [
+        ("env-option", entry)
+        for entry, value in zip(config.env_option, keywords.values(), strict=True)
+        if _holds_text(value)
+    ]
+    usual = {name: value for name, _, value in walk(Config(env=config.env))}
+    found += [(name, str(options[name])) for name in _MACHINE if options[name] != usual[name]]
+    return found

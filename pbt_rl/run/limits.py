@@ -1,0 +1,47 @@
+"""The limit of open files: raised as far as needed, or one clear error before anything starts."""
+
+from __future__ import annotations
+
+import resource
+from pathlib import Path
+
+from pbt_rl.errors import ConfigError
+from pbt_rl.plan import Plan
+
+COMFORTABLE = 1 << 16
+"""The limit is raised to this at once, and no further than needed: some programs go through all numbers up to it."""
+RESERVE = 64
+"""For files that are opened for a moment, and what libraries open; in the learner of a GPU the driver's devices."""
+MAPPED = 2
+"""Python's mmap holds a descriptor of its own."""
+PER_CHILD = 3
+"""Socket, line to the keeper, pidfd."""
+
+
+def descriptors_needed(plan: Plan, members: int, seats: int) -> int:
+    """Return how many files the supervisor holds open at most, besides those that are open now."""
+    shared = 2  # exchange, stacks
+    record = members + 2  # TensorBoard files, journal
+    per_pack = 2 + MAPPED * (seats > 1)  # table of shaping, eventfd, table of matchups
+    per_pack += 2 * MAPPED  # members on their way to a checkpoint, and those to start from
+    actors = sum(
+        pack.actors * (1 + MAPPED * pack.units_per_actor) for pack in plan.packs
+    )  # eventfds, mailboxes
+    children = PER_CHILD * (sum(pack.actors for pack in plan.packs) + len(plan.packs))
+    return shared + record + per_pack * len(plan.packs) + actors + children + RESERVE
+
+
+def allow_open_files(needed: int) -> None:
+    """Raise the soft limit so that `needed` more files can be open. Raises ConfigError if the hard one forbids it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = len(list(Path("/proc/self/fd").iterdir())) + needed
+    target = max(COMFORTABLE, wanted)
+    if hard != resource.RLIM_INFINITY:
+        if wanted > hard:
+            raise ConfigError(
+                f"this run needs about {wanted} open files, and the limit is {hard} (ulimit -Hn): raise it, or use "
+                "fewer policies, actors or units (--num-policies, --actors, --units-per-actor)"
+            )
+        target = min(target, hard)
+    if soft != resource.RLIM_INFINITY and soft < target:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (target, hard))

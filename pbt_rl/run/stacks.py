@@ -1,0 +1,101 @@
+"""Where every process stands, for people: SIGUSR2 to the supervisor writes the stacks of all threads of all processes.
+
+Each process writes its own, by a handler in C that needs no interpreter (`faulthandler`), into memory that all of
+them share, one after the other. So the stacks of a child are there also if it hangs within C.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from pbt_rl.wire.memory import anonymous_memory
+from pbt_rl.wire.process import STACKS_SIGNAL, Child
+
+ANSWER_SECONDS = 0.5
+"""A process that writes nothing for so long has just begun, is stopped, or cannot leave a call of the kernel."""
+PAUSE_SECONDS = 0.01
+"""Stacks that did not grow for so long are complete."""
+
+
+class StackDumps:
+    """Writes `stacks-TIME.txt` to a folder when `STACKS_SIGNAL` comes, and the supervisor's own stack to its stderr.
+
+    folder: None, or one that cannot be written: everything goes to stderr. To be made and closed by the main thread.
+    """
+
+    def __init__(self, folder: Path | None, children: Callable[[], Iterable[Child[Any, Any]]]) -> None:
+        self._folder, self._children = folder, children
+        self.fd = anonymous_memory(0, "stacks")
+        """Where children write."""
+        self._previous = signal.signal(STACKS_SIGNAL, self._dump)
+        # The supervisor itself may hang where no handler in Python is called.
+        faulthandler.register(STACKS_SIGNAL, 2, all_threads=True, chain=True)
+
+    def close(self) -> None:
+        """Give the signal back. Safe to call twice."""
+        if self.fd >= 0:
+            faulthandler.unregister(STACKS_SIGNAL)
+            signal.signal(STACKS_SIGNAL, self._previous)
+            os.close(self.fd)
+            self.fd = -1
+            self._children = list  # lets go of the fleet, whose memory goes with it
+
+    def _dump(self, _number: int, _frame: FrameType | None) -> None:
+        self._clear()
+        faulthandler.dump_traceback(self.fd, all_threads=True)
+        parts = [f"supervisor (process {os.getpid()})\n{self._written()}"]
+        parts += [self._of(child) for child in self._children()]
+        self._show("\n".join(parts))
+
+    def _of(self, child: Child[Any, Any]) -> str:
+        self._clear()
+        try:
+            pid = child.pid
+            os.kill(pid, STACKS_SIGNAL)
+        except ProcessLookupError:
+            return f"{child.label} has ended\n"
+        before, deadline = "", time.monotonic() + ANSWER_SECONDS
+        while time.monotonic() < deadline:
+            time.sleep(PAUSE_SECONDS)
+            written = self._written()
+            if written and written == before:
+                break
+            before = written
+        return f"{child.label} (process {pid})\n{before or _state(pid)}"
+
+    def _clear(self) -> None:
+        os.ftruncate(self.fd, 0)
+        os.lseek(self.fd, 0, os.SEEK_SET)
+
+    def _written(self) -> str:
+        return os.pread(self.fd, os.fstat(self.fd).st_size, 0).decode(errors="replace")
+
+    def _show(self, text: str) -> None:
+        if self._folder is not None:
+            path = self._folder / f"stacks-{time.strftime('%Y%m%d-%H%M%S')}.txt"
+            with contextlib.suppress(OSError):
+                self._folder.mkdir(exist_ok=True)
+                path.write_text(text)
+                text = f"where every process stands: {path}\n"
+        with contextlib.suppress(OSError, ValueError):
+            print(text, end="", file=sys.stderr, flush=True)
+
+
+def _state(pid: int) -> str:
+    """Say what the kernel knows of a process that writes nothing."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+        state = next(line.split(maxsplit=1)[1] for line in status.splitlines() if line.startswith("State:"))
+        where = Path(f"/proc/{pid}/wchan").read_text()
+    except (OSError, StopIteration):
+        return "it writes nothing\n"
+    return f"it writes nothing; its state is {state}" + (f", within {where}\n" if where.strip("0") else "\n")

@@ -1,0 +1,304 @@
+"""The keeper of a child: a small process between it and its parent. Keeps what it prints, ends what it starts.
+
+    parent -- keeper -- child (actor, learner, ...) -- what its environments start, however they detach
+
+The keeper is the subreaper of the child's descendants: one that leaves its parent (daemon, double fork, own session)
+becomes the keeper's, so that nothing escapes. When the child ends, or the parent orders it or ends, all of them are
+ended, and the keeper ends with the child's exit code. If the keeper itself is killed, the kernel kills the child
+(`PR_SET_PDEATHSIG`), and the parent ends by `PBT_RL_CHILD` in their environment what the child had started.
+
+consumes     what the child and its descendants print, by a pipe that it never leaves full for long
+produces     the child's log; on the line to its parent, the child's id and at last the end of what was printed
+waits for    output, the end of a process, a word on the line, the end of the parent
+
+It is a program of its own that imports nothing of ours, so that it takes few milliseconds and megabytes:
+
+    python -I -S keeper.py PARENT LABEL LOG COMMAND...
+
+PARENT: process id. LABEL: name of the child, for people. LOG: path, or empty to keep only the end of the output, in
+memory. COMMAND: of the child.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import os
+import select
+import signal
+import sys
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # the module takes longer to load than all others here
+    from typing import NoReturn
+
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_NAME, PR_SET_CHILD_SUBREAPER = 1, 4, 15, 36
+LINE = 1
+"""Descriptor of the socket to the parent."""
+ENDED = b"ended\n"
+"""Stands on the line before the end of the output, once nothing of the child is left."""
+TAIL_BYTES = 4000
+"""End of the output that goes to the parent."""
+FILE_BYTES = 1 << 20
+"""A log of this size is renamed to `.1`, over the one before."""
+KEPT_BYTES = 1 << 16
+"""End of the output that the log gets in any case."""
+BYTES_PER_SECOND, BURST_BYTES = 1 << 18, 1 << 19
+"""What a log takes: a child that prints without end should cost neither the disk nor a core."""
+PIPE_BYTES = 1 << 18
+RETRY_SECONDS = 5.0
+"""Pause after a failure to write the log."""
+CATCH_UP_SECONDS = 1.0
+BATCH_SECONDS = 0.01
+"""Pause after a little output, so that one reading takes many lines."""
+TERM_SECONDS = 1.0
+"""Descendants have this long to end after SIGTERM."""
+KILL_SECONDS = 1.0
+"""And this long after SIGKILL: some states of the kernel hold a process longer."""
+
+
+class BoundedLog:
+    """A file that takes what a child prints, up to a size and a rate, and never raises.
+
+    Output above the rate is left out and counted in the file, but for its last 64 kB. `tail` is the end of all output.
+    """
+
+    def __init__(self, path: str, label: str) -> None:
+        self._path, self._label = path, label
+        self._fd = -1
+        self._size = 0
+        self._left_out = 0
+        self._budget, self._budget_at = float(BURST_BYTES), time.monotonic()
+        self._retry_at = 0.0
+        self.tail = b""
+
+    @property
+    def behind(self) -> bool:
+        """Whether output was left out that `catch_up` would write."""
+        return self._left_out > 0 and bool(self._path)
+
+    def write(self, data: bytes) -> None:
+        """Take output, some of it at least."""
+        self.tail = (self.tail + data[-KEPT_BYTES:])[-KEPT_BYTES:]
+        if not self._path:
+            return
+        now = time.monotonic()
+        self._budget = min(BURST_BYTES, self._budget + (now - self._budget_at) * BYTES_PER_SECOND)
+        self._budget_at = now
+        if not self._left_out and len(data) <= self._budget and self._append(data):
+            self._budget -= len(data)
+            return
+        self._left_out += len(data)
+        if self._budget == BURST_BYTES:
+            self.catch_up()
+
+    def catch_up(self) -> None:
+        """Write the end of what was left out."""
+        if not self.behind:
+            return
+        kept = self.tail[-self._left_out :]
+        missing = self._left_out - len(kept)
+        note = f"\n[pbt_rl: {missing} bytes are left out here]\n".encode() if missing else b""
+        if self._append(note + kept):
+            self._left_out = 0
+            self._budget -= len(kept)
+
+    def _append(self, data: bytes) -> bool:
+        """Return whether the data is in the file."""
+        if time.monotonic() < self._retry_at:
+            return False
+        try:
+            if self._fd < 0:
+                self._open()
+            if self._size and self._size + len(data) > FILE_BYTES:
+                os.close(self._fd)
+                self._fd = -1
+                os.replace(self._path, f"{self._path}.1")
+                self._open()
+            while data:  # a file system that becomes full takes a part
+                written = os.write(self._fd, data)
+                self._size += written
+                data = data[written:]
+        except OSError:
+            self._retry_at = time.monotonic() + RETRY_SECONDS
+            if self._fd >= 0:
+                os.close(self._fd)
+                self._fd = -1
+            return False
+        return True
+
+    def _open(self) -> None:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(os.path.dirname(self._path))
+        self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+        began = f"--- {self._label}, {time.strftime('%Y-%m-%d %H:%M:%S')} ---\n".encode()
+        self._size = os.fstat(self._fd).st_size + os.write(self._fd, began)
+
+
+class Keeper:
+    """Serves one child until nothing of it is left."""
+
+    def __init__(self, child: int, output: int, parent: int, log: BoundedLog) -> None:
+        self._child, self._output, self._log = child, output, log
+        self._status: int | None = None
+        os.set_blocking(output, False)
+        self._wake, wake = os.pipe()
+        os.set_blocking(self._wake, False)
+        os.set_blocking(wake, False)
+        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        self._poll = select.poll()
+        for fd in (self._output, self._wake, LINE, _watch(parent)):
+            self._poll.register(fd, select.POLLIN)
+
+    def serve(self) -> int:
+        """Return the child's status, as `waitpid` gives it."""
+        self._reap()
+        while self._status is None:
+            milliseconds = CATCH_UP_SECONDS * 1000 if self._log.behind else None
+            ready = {fd for fd, _ in self._poll.poll(milliseconds)}
+            if ready - {self._output, self._wake}:
+                os.kill(self._child, signal.SIGKILL)
+                break
+            if not ready:
+                self._log.catch_up()
+            if self._output in ready and 0 < self._read() < PIPE_BYTES // 2:
+                time.sleep(BATCH_SECONDS)
+            if self._wake in ready:
+                os.read(self._wake, 4096)
+                self._reap()
+        self._end_all()
+        while self._read() > 0:
+            pass
+        self._log.catch_up()
+        return signal.SIGKILL if self._status is None else self._status
+
+    def _read(self) -> int:
+        """Take what the pipe holds; return its size."""
+        try:
+            data = os.read(self._output, PIPE_BYTES)
+        except BlockingIOError:
+            return 0
+        if not data:  # closed by all
+            with contextlib.suppress(KeyError):
+                self._poll.unregister(self._output)
+        else:
+            self._log.write(data)
+        return len(data)
+
+    def _reap(self) -> bool:
+        """Take note of every process that has ended; return whether any is left."""
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+                if pid == 0:
+                    return True
+                if pid == self._child:
+                    self._status = status
+        return False
+
+    def _end_all(self) -> None:
+        """End every descendant.
+
+        Only children of ours are signalled, whose ids nobody else can have. As they end, theirs become ours.
+        """
+        began, pause = time.monotonic(), 0.001
+        asked: set[int] = set()
+        while self._reap() and time.monotonic() - began < TERM_SECONDS + KILL_SECONDS:
+            late = time.monotonic() - began > TERM_SECONDS
+            for pid in _children():
+                if late or pid not in asked:
+                    asked.add(pid)
+                    with contextlib.suppress(OSError):  # another user's: nothing can be done
+                        os.kill(pid, signal.SIGKILL if late else signal.SIGTERM)
+            self._read()
+            time.sleep(pause)
+            pause = min(2 * pause, 0.05)
+
+
+def _watch(parent: int) -> int:
+    """Return a descriptor that is readable once the parent has ended."""
+    try:
+        fd = os.pidfd_open(parent)
+    except ProcessLookupError:
+        fd = -1
+    if fd < 0 or os.getppid() != parent:
+        fd, other = os.pipe()
+        os.close(other)
+    return fd
+
+
+def _children() -> list[int]:
+    """Return the ids of this process's children."""
+    found, ours = [], os.getpid()
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
+                # The name in parentheses may hold anything.
+                if int(file.read().rpartition(b")")[2].split()[1]) == ours:
+                    found.append(int(name))
+    return found
+
+
+def _prctl(option: int, argument: int | bytes) -> None:
+    value = ctypes.c_char_p(argument) if isinstance(argument, bytes) else ctypes.c_ulong(argument)
+    ctypes.CDLL(None).prctl(option, value, ctypes.c_ulong(0), ctypes.c_ulong(0), ctypes.c_ulong(0))
+
+
+def _become(command: list[str], output: int, keeper: int) -> NoReturn:
+    """Run the child's command in this process, which was forked for it."""
+    _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != keeper:  # it died before the line above
+        os._exit(1)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and that would be inherited
+        signal.signal(number, signal.SIG_DFL)
+    try:
+        os.execv(command[0], command)  # noqa: S606 - no shell is wanted
+    except OSError as error:
+        print(error, file=sys.stderr, flush=True)
+    os._exit(1)
+
+
+def _end_like(status: int) -> NoReturn:
+    """End with the exit code or the signal of the child, without a core file of our own."""
+    code = os.waitstatus_to_exitcode(status)
+    if code < 0:
+        _prctl(PR_SET_DUMPABLE, 0)
+        with contextlib.suppress(OSError):  # SIGKILL cannot be set
+            signal.signal(-code, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [-code])
+        os.kill(os.getpid(), -code)
+    os._exit(code)
+
+
+def main() -> NoReturn:
+    """Keep one child. Its signals stay blocked as the parent has blocked them."""
+    parent, label, log_path, *command = sys.argv[1:]
+    _prctl(PR_SET_NAME, b"pbt_rl keeper")
+    _prctl(PR_SET_CHILD_SUBREAPER, 1)
+    output, printing = os.pipe()
+    with contextlib.suppress(OSError):  # a user has so many pages for all pipes
+        fcntl.fcntl(output, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+    keeper = os.getpid()
+    child = os.fork()
+    if child == 0:
+        _become(command, printing, keeper)
+    for name in os.listdir("/proc/self/fd"):  # what the child has inherited is only the child's
+        if int(name) not in (0, LINE, 2, output):
+            with contextlib.suppress(OSError):
+                os.close(int(name))
+    with contextlib.suppress(OSError):
+        os.write(LINE, b"%d\n" % child)
+    log = BoundedLog(log_path, f"{label}, process {child}")
+    status = Keeper(child, output, int(parent), log).serve()
+    with contextlib.suppress(OSError):
+        os.write(LINE, ENDED + log.tail[-TAIL_BYTES:])
+    _end_like(status)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,138 @@
+"""What people type: understood, or answered with the right option in one line."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import pytest
+import tyro
+
+from pbt_rl.cli.evaluate import EvalCommand
+from pbt_rl.cli.train import TrainCommand, parse_train
+from pbt_rl.cli.words import understood, words
+from pbt_rl.errors import ConfigError
+from pbt_rl.given.names import ELSEWHERE
+from pbt_rl.given.numbers import number, whole
+from pbt_rl.options import option
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("1e6", 10**6), ("1M", 10**6), ("10_000_000", 10**7), ("2.5k", 2500), ("3G", 3 * 10**9), ("-4", -4)],
+)
+def test_whole_numbers_as_they_are_typed(text, value):
+    assert whole(text) == value
+    assert whole("9007199254740993") == 9007199254740993  # which no float is
+
+
+@pytest.mark.parametrize("text", ["1.5", "four", "", "M", "1e400", "nan", "1 000", "0x10"])
+def test_what_is_no_whole_number(text):
+    with pytest.raises(ValueError, match="a whole number, such as 5000000, 5e6 or 5M"):
+        whole(text)
+
+
+def test_numbers():
+    assert [number(text) for text in ("3e-4", "1k", ".5")] == [3e-4, 1000.0, 0.5]
+    with pytest.raises(ValueError, match="a finite number"):
+        number("inf")
+
+
+def train(*arguments):
+    return parse_train(["--env", "toy/identity", *arguments])[0]
+
+
+def test_values_in_every_spelling():
+    config = train(
+        *("--train_for_frames", "1M", "--slot-frames=2e5", "--save_every_frames", "10_000"),
+        *(
+            "--hypers.clip_value",
+            "off",
+            "--pbt.factors",
+            "2",
+            "0.5",
+            "--pbt.enabled=False",
+            "--figures",
+            "no",
+        ),
+        *("--pbt.explore-probability", "none", "--name=None"),
+    )
+    assert (config.train_for_frames, config.slot_frames, config.save_every_frames) == (10**6, 200_000, 10_000)
+    assert config.hypers.clip_value == 1e9
+    assert config.pbt.factors == (2.0, 0.5)
+    assert (config.pbt.enabled, config.figures) == (False, False)
+    assert (config.pbt.explore_probability, config.name) == (None, None)
+    repeated = understood(TrainCommand, ["--env-option", "a=-1", "--env_option=b=2"], "p")
+    assert repeated == ["--env-option=a=-1", "--env-option=b=2"]
+
+
+def test_the_last_of_two_wins():
+    config = parse_train(["--env", "gym/nothing", "--seed", "1", "--seed=2", "--env", "toy/identity"])[0]
+    assert (config.env, config.seed) == ("toy/identity", 2)
+
+
+ANSWERS = {
+    "--lr 1e-3": "--lr is no option: write --hypers.learning-rate",
+    "--total-timesteps 1e6": "--total-timesteps is no option: write --train-for-frames; it counts emulator frames",
+    "--with_pbt True": "--with_pbt is no option: write --pbt.enabled; it is on if not switched off",
+    "--train_for_env_steps 5": "--train_for_env_steps is no option: write --train-for-frames; ",
+    "--experiment=x": "--experiment is no option: write --name",
+    "--learning-rate 1": "--learning-rate is no option: did you mean --hypers.learning-rate?",
+    "--nun-policies 4": "--nun-policies is no option: did you mean --num-policies?",
+    "--pbt.exploitt x": "--pbt.exploitt is no option: did you mean --pbt.exploit or ",
+    "--minibatch 3": "--minibatch is no option: did you mean --learner.minibatches?",
+    "--no-seed": "--no-seed is no option; pbt-rl train --help-all lists them",
+    "--zzz 3": "--zzz is no option; pbt-rl train --help-all lists them",
+    "-x": "-x is no option; ",
+    "--num-policies four": "--num-policies four cannot be used: give a whole number, such as",
+    "--hypers.gamma high": "--hypers.gamma high cannot be used: give a number",
+    "--pbt.factors 1 x": "--pbt.factors x cannot be used: give a number",
+    "--mode asinc": "--mode asinc cannot be used: give async, sync or serial (async?)",
+    "--figures=maybe": "--figures maybe cannot be used: give true or false",
+    "--seed": "--seed needs a value",
+    "--seed 1 2": "'2' belongs to no option",
+}
+
+
+@pytest.mark.parametrize("typed", ANSWERS)
+def test_a_wrong_word_is_answered_in_one_line(typed):
+    with pytest.raises(ConfigError) as error:
+        train(*typed.split())
+    assert ANSWERS[typed] in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_every_foreign_name_leads_to_an_option():
+    known = {word.name for word in words(TrainCommand)} | {"config"}
+    assert {option for option, _ in ELSEWHERE.values()} <= known
+    assert not set(ELSEWHERE) & known
+
+
+def test_positional_words():
+    assert understood(EvalCommand, ["--greedy", "runs/x"], "eval") == ["runs/x", "--greedy"]
+    with pytest.raises(ConfigError, match=r"^RUN is missing: eval RUN"):
+        understood(EvalCommand, ["--greedy"], "eval")
+    with pytest.raises(ConfigError, match="'b' belongs to no option"):
+        understood(EvalCommand, ["a", "b"], "eval")
+
+
+@dataclass(frozen=True)
+class Inner:
+    limit: float = option(1.0, at_least=0, at_most=1e9, off="off")
+
+
+@dataclass(frozen=True)
+class Outer:
+    kind: Literal["a", "b"] = "a"
+    many: tuple[int, ...] = ()
+    repeated: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    path: Path | None = None
+    switch: bool = False
+    inner: Inner = field(default_factory=Inner)
+
+
+def test_the_forms_that_tyro_expects():
+    typed = "--kind b --many 1k -2 --repeated x --repeated=y --path none --no-switch --inner.limit OFF"
+    expected = "--kind=b --many 1000 -2 --repeated=x --repeated=y --path=None --no-switch --inner.limit=1e+09"
+    assert understood(Outer, typed.split(), "p") == expected.split()
+    assert tyro.cli(Outer, args=expected.split()) == Outer("b", (1000, -2), ("x", "y"), inner=Inner(1e9))
+    assert understood(Outer, ["--switch=off", "--many"], "p") == ["--no-switch", "--many"]

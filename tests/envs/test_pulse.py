@@ -1,0 +1,142 @@
+"""Every unit shows that it gets on: after each row where it loops over rows, else by an announcement."""
+
+import numpy as np
+import pytest
+from gymnasium.vector import SyncVectorEnv
+
+from pbt_rl.envs import custom
+from pbt_rl.envs.atari import LIFE_LOSS_PENALTY, SCORE_SCALE, AtariOptions
+from pbt_rl.envs.base import private_step_arrays
+from pbt_rl.envs.gym import GymUnit
+from pbt_rl.envs.multi_agent import MultiAgentUnit
+from pbt_rl.envs.pulse import AT_ONCE, ROW
+from pbt_rl.envs.toy import Identity
+from pbt_rl.envs.vector import VectorUnit
+from tests.envs.test_multi_agent import Ledger
+
+ROWS = 3
+
+
+class Watched:
+    """A source of shaping with a pulse; `seen` has what the cells held at each call of an environment."""
+
+    def __init__(self, shaping=()):
+        self.pulse = memoryview(bytearray(16)).cast("q")
+        self.seen, self.shaping = [], dict.fromkeys(shaping, 0.0)
+        self.beats(99)
+
+    def __call__(self, _row):
+        return 0, self.shaping
+
+    def beats(self, row):
+        self.pulse[ROW] = row
+
+    def look(self):
+        self.seen.append(tuple(self.pulse))
+
+    def taken(self):
+        seen, self.seen = self.seen, []
+        return seen
+
+
+class Row(Identity):
+    """Looks at the pulse whenever it is made, reset or stepped."""
+
+    def __init__(self, source):
+        super().__init__()
+        self.source = source
+        source.look()
+
+    def reset(self, **how):
+        self.source.look()
+        return super().reset(**how)
+
+    def step(self, action):
+        self.source.look()
+        return super().step(action)
+
+
+def test_a_loop_over_rows_gives_a_sign_after_each():
+    source = Watched()
+    unit = GymUnit("own:env", lambda: Row(source), ROWS, 0, source)
+    one_by_one = [(99, 0), (0, 0), (1, 0)]
+    assert (source.taken(), source.pulse[ROW]) == (one_by_one, 2)
+    out = private_step_arrays(unit.spec, ROWS)
+    for advance in (lambda: unit.reset(out), lambda: unit.step(np.zeros((ROWS, 1), np.int32), out)):
+        source.beats(99)
+        advance()
+        assert (source.taken(), source.pulse[ROW]) == (one_by_one, 2)
+
+
+def test_environments_of_several_agents_give_a_sign_after_each():
+    source = Watched(["mark"])
+
+    class Table(Ledger):
+        def __init__(self):
+            super().__init__([])
+            source.look()
+
+        def begin(self, seed):
+            source.look()
+            return super().begin(seed)
+
+        def advance(self, action):
+            source.look()
+            return super().advance(action)
+
+    unit = MultiAgentUnit(Table, 9, 0, source)
+    assert source.taken() == [(99, 0), (99, 0), (0, 0)]  # the first one is made to see how many fill the rows
+    out = private_step_arrays(unit.spec, 9)
+    for advance in (lambda: unit.reset(out), lambda: unit.step(np.zeros((9, 1), np.int32), out)):
+        source.beats(99)
+        advance()
+        assert source.taken() == [(99, 0), (0, 0), (1, 0)]
+
+
+def test_what_is_made_and_seeded_in_one_call_is_announced(monkeypatch):
+    source = Watched()
+
+    def make(num_envs):
+        return SyncVectorEnv([lambda: Row(source)] * num_envs)
+
+    monkeypatch.setattr(custom, "find_factory", lambda _: make)
+    unit = custom.make_unit("own:env", ROWS, 0, source, {})
+    assert isinstance(unit, VectorUnit)
+    announced = source.taken()[-ROWS:]
+    assert announced == [(99, ROWS)] * ROWS
+    assert (source.pulse[ROW] != 99, source.pulse[AT_ONCE]) == (True, 0)
+    out = private_step_arrays(unit.spec, ROWS)
+    unit.reset(out)
+    assert [rows for _, rows in source.taken()] == [ROWS] * ROWS
+    unit.step(np.zeros((ROWS, 1), np.int32), out)
+    assert [rows for _, rows in source.taken()] == [0] * ROWS, "a step of all is one"
+
+
+def test_atari_announces_the_making_and_seeding_of_its_engine(monkeypatch):
+    vector_env = pytest.importorskip("ale_py.vector_env")
+    from pbt_rl.envs.ale import AtariUnit
+
+    source = Watched([SCORE_SCALE, LIFE_LOSS_PENALTY])
+
+    class Engine(vector_env.AtariVectorEnv):
+        def __init__(self, *arguments, **options):
+            source.look()
+            super().__init__(*arguments, **options)
+
+        def reset(self, *arguments, **options):
+            source.look()
+            return super().reset(*arguments, **options)
+
+    monkeypatch.setattr(vector_env, "AtariVectorEnv", Engine)
+    unit = AtariUnit("pong", ROWS, 0, AtariOptions(), source)
+    unit.reset(private_step_arrays(unit.spec, ROWS))
+    assert [rows for _, rows in source.taken()] == [ROWS, ROWS]
+    assert source.pulse[AT_ONCE] == 0
+
+
+def test_without_a_watcher_a_unit_does_the_same():
+    unit = GymUnit("own:env", Identity, ROWS, 0, lambda _row: (0, {}))
+    out = private_step_arrays(unit.spec, ROWS)
+    unit.reset(out)
+    unit.step(np.zeros((ROWS, 1), np.int32), out)
+    assert not out.first.any()

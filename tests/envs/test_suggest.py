@@ -1,0 +1,34 @@
+import pytest
+
+from envs.base import EnvSetupError
+from envs.registry import FAMILIES, family_of
+from envs.suggest import meant
+
+MEANT = {
+    "ALE/Pong-v5": "write atari/pong",
+    "PongNoFrameskip-v4": "write atari/pong",
+    "SpaceInvaders-ramDeterministic-v4": "write atari/space_invaders",
+    "pong": "write atari/pong",
+    "CartPole-v1": "write gym/CartPole-v1",
+    "cartpole": "write gym/CartPole-v0 or gym/CartPole-v1",
+    "HalfCheetah-v5": "write gym/HalfCheetah-v5",
+    "identity": "write toy/identity",
+    "breakot": "did you mean atari/breakout?",
+    "my/file.py:Env": "write my.file:Env, as Python imports it from the working directory",
+    "file.py": "write file:make_env, as Python imports it from the working directory",
+    "/abs/file.py:Env": "write file:Env and run from the folder /abs",
+    "../file.py:Env": "write file:Env and run from the folder ..",
+    "nothing": "",
+}
+
+
+@pytest.mark.parametrize("typed", MEANT)
+def test_what_was_meant(typed):
+    assert meant(typed, FAMILIES) == MEANT[typed]
+
+
+def test_an_id_that_names_nothing_is_answered_with_the_right_one():
+    with pytest.raises(
+        EnvSetupError, match=r"^'ALE/Pong-v5' names no environment: write atari/pong\. `pbt-rl"
+    ):
+        family_of("ALE/Pong-v5")

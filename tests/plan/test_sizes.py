@@ -1,0 +1,150 @@
+"""Sizes on every machine: rollouts are young, batches as asked for, members even, cores busy."""
+
+import itertools
+
+import pytest
+
+from pbt_rl.config import Config, LearnerConfig
+from pbt_rl.plan import Machine, Node, make_plan
+from pbt_rl.plan.sizes import EVEN, FAR_BATCH, LEAST_UNIT_ROWS, share_actors
+from pbt_rl.run.describe import describe_plan
+from tests.helpers.plans import resolved
+
+CPUS = (1, 2, 3, 4, 6, 8, 13, 16, 32, 48, 64, 128)
+GPUS = (0, 1, 2, 3, 5, 8)
+POLICIES = (1, 2, 3, 4, 5, 8, 9, 12, 17, 31, 40, 64)
+MACHINES = list(itertools.product(CPUS, GPUS, POLICIES))
+INTEGER = 1.2
+"""If every unit is in the batch, 32 rows of each policy over many units leave few integers to choose from."""
+
+
+def config(policies=4, **changes) -> Config:
+    learner = {
+        name: changes.pop(name)
+        for name in ("rollout", "batch", "minibatches", "max_policy_lag")
+        if name in changes
+    }
+    return Config("toy/identity", num_policies=policies, learner=LearnerConfig(**learner), **changes)
+
+
+def even(values, most=EVEN) -> bool:
+    return max(values) <= most * min(values) + 1e-9
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"rollout": 64, "batch": 2048, "minibatches": 8},
+        {"rollout": 16, "batch": 512, "slots": 8},
+        {"max_policy_lag": 6},
+        {"units_per_actor": 1, "batch": 2048, "max_policy_lag": 35},
+        {"algo": "a3c"},
+    ],
+    ids=str,
+)
+def test_async_rollouts_are_young_and_members_even(changes):
+    for cpus, gpus, policies in MACHINES:
+        c = config(policies, **changes)
+        plan = make_plan(c, Machine(cpus, gpus))
+        half = max(c.learner.max_policy_lag / 2, 3)
+        for pack in plan.packs:
+            assert pack.actors >= 1
+            assert pack.units / pack.units_per_batch + 2 <= half
+            assert pack.rows >= min(LEAST_UNIT_ROWS, plan.sizing.batch_rows)
+            if c.algo == "appo":
+                assert abs(pack.batch_rows / plan.sizing.batch_rows - 1) <= FAR_BATCH
+        assert even([p.actors / len(p.members) for p in plan.packs]), "their rollouts take as long"
+        most = INTEGER if c.learner.max_policy_lag == 6 else EVEN
+        if c.algo == "appo":
+            assert even([p.batch_rows for p in plan.packs], most)
+        assert even([p.units * p.envs_per_policy for p in plan.packs], most), "rows of each policy"
+
+
+def test_sync_batches_are_as_asked_for_and_members_even():
+    for cpus, gpus, policies in MACHINES:
+        plan = make_plan(config(policies, mode="sync"), Machine(cpus, gpus))
+        for pack in plan.packs:
+            assert pack.actors >= 1
+            assert pack.units_per_batch == pack.units
+            assert abs(pack.batch_rows / plan.sizing.batch_rows - 1) <= 2 * FAR_BATCH
+        assert even([p.actors / len(p.members) for p in plan.packs])
+        assert even([p.batch_rows for p in plan.packs], INTEGER)
+
+
+@pytest.mark.parametrize("envs", [1, 2, 4])
+def test_rows_given_by_a_recipe_take_no_more_actors_than_keep_rollouts_young(envs):
+    for cpus, gpus, policies in MACHINES[::3]:
+        for pack in make_plan(config(policies, envs_per_unit=envs), Machine(cpus, gpus)).packs:
+            assert pack.envs_per_policy == envs
+            assert pack.units / pack.units_per_batch + 2 <= 8
+
+
+def test_this_is_what_the_small_machines_have():
+    """Numbers in docs/benchmarks.md were measured with these."""
+    for policies, envs, rollouts in ((1, 32, 1), (2, 16, 2), (4, 8, 4), (8, 8, 4), (40, 8, 4)):
+        (pack,) = make_plan(config(policies), Machine(2, 0)).packs
+        assert (pack.actors, pack.envs_per_policy, pack.units_per_batch) == (2, envs, rollouts)
+
+
+def test_all_cores_have_an_actor_beside_a_gpu():
+    for cpus, gpus, policies in ((16, 1, 1), (16, 1, 8), (64, 8, 40), (128, 8, 64)):
+        assert make_plan(config(policies), Machine(cpus, gpus)).actors == cpus
+    assert [p.actors for p in make_plan(config(12), Machine(60, 8)).packs] == [10] * 4 + [5] * 4
+
+
+def test_actors_are_shared_in_proportion():
+    assert share_actors(9, [2, 1]) == [6, 3]
+    assert share_actors(3, [5, 5, 1]) == [1, 1, 1]
+    assert share_actors(15, [2, 2, 1, 1]) == [5, 5, 3, 2]
+
+
+# -- what the plan says -------------------------------------------------------------------------------------
+
+
+def notes(*options, machine=None) -> str:
+    return "\n".join(describe_plan(resolved("gym/CartPole-v1", *options, machine=machine or Machine(2, 0))))
+
+
+OBEYED = ("--num-policies=1", "--actors=15", "--envs-per-unit=32")
+
+
+def test_numbers_of_the_user_that_make_rollouts_too_old_are_obeyed_with_a_warning():
+    text = notes(*OBEYED)
+    assert "15 actors x 2 units x 32 rows" in text
+    assert "warning: rollouts will be about 32 updates old" in text
+    assert (
+        "Use --learner.batch 5120 or --envs-per-unit 6 or --actors 3 or --learner.max-policy-lag 64" in text
+    )
+
+
+@pytest.mark.parametrize(
+    "remedy", ["--learner.batch=5120", "--envs-per-unit=6", "--actors=3", "--learner.max-policy-lag=64"]
+)
+def test_every_remedy_is_one(remedy):
+    assert "updates old" not in notes(*OBEYED, remedy)
+
+
+def test_without_rows_of_the_user_any_number_of_actors_is_fine():
+    text = notes("--num-policies=1", "--actors=15")
+    assert "updates old" not in text
+    assert "(1024 asked for)" in text
+
+
+def test_idle_cores_are_explained():
+    text = notes("--num-policies=1", machine=Machine(64, 1))
+    assert "although the cores could serve 64" in text
+    assert "although" not in notes("--num-policies=8", machine=Machine(64, 1))
+    assert "although" not in notes("--num-policies=1", "--learner.batch=3072", machine=Machine(64, 1))
+
+
+# -- NUMA nodes ---------------------------------------------------------------------------------------------
+
+
+def test_actors_stay_beside_their_gpu_if_the_cores_there_are_enough():
+    left, right = Node(tuple(range(8)), (0, 1)), Node(tuple(range(8, 16)), (2,))
+    plan = make_plan(config(3, actors=12), Machine(16, 3, (left, right)))
+    assert [p.cores for p in plan.packs] == [left.cpus, left.cpus, right.cpus]
+    one = make_plan(config(1), Machine(16, 1, (left, right)))
+    assert [p.cores for p in one.packs] == [()], "16 actors do not fit on half of the cores"
+    assert make_plan(config(3, devices="cpu"), Machine(16, 3, (left, right))).packs[0].cores == ()

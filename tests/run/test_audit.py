@@ -1,0 +1,28 @@
+"""What an audit needs of a journal."""
+
+import pytest
+
+from pbt_rl.errors import ConfigError
+from pbt_rl.pbt.options import PbtConfig
+from pbt_rl.run.audit import audit
+from pbt_rl.run.controllers import build_controller
+from tests.helpers import journals
+
+CONFIG = journals.Config("toy/simulated", pbt=PbtConfig(period_frames=1000, start_frames=0, min_episodes=1))
+
+
+def recorded(folder, lost):
+    controller = build_controller(CONFIG, journals.TABLE, 0)
+    options = {"chunk_frames": 1000, "limit_frames": 3000}
+    events = journals.simulated(controller, 4, 4, {"pbt": CONFIG.pbt}, **options)
+    return journals.write(folder, [*events, {"event": "lost", "time": 0.0, "frames": 0, "counts": lost}])
+
+
+def test_lost_progress_does_not_matter(tmp_path, capsys):
+    assert audit(recorded(tmp_path, {"progress": 7})) == 0
+    assert "agree bit for bit" in capsys.readouterr().out
+
+
+def test_lost_rounds_cannot_be_audited(tmp_path):
+    with pytest.raises(ConfigError, match="3 of its rounds were lost while the disk was full"):
+        audit(recorded(tmp_path, {"progress": 7, "round": 3}))

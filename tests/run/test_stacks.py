@@ -1,0 +1,70 @@
+"""Where every process stands: children in Python, within C, stopped and ended."""
+
+import os
+import re
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from pbt_rl.run.stacks import StackDumps
+from pbt_rl.wire.process import STACKS_SIGNAL, Child
+
+CODE = """
+import ctypes, time
+from pbt_rl.wire.process import begin_child
+
+connection, setup = begin_child()
+
+def within_c():
+    connection.send("ready")
+    while True:
+        ctypes.PyDLL(None).sleep(60)  # holds the interpreter
+
+if setup == "end":
+    raise SystemExit(0)
+within_c()
+"""
+
+
+@pytest.fixture
+def children(tmp_path, monkeypatch):
+    (tmp_path / "child_of_the_test.py").write_text(CODE)
+    paths = [str(tmp_path), os.environ.get("PYTHONPATH", ""), str(Path.cwd())]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
+    started = []
+    yield started
+    for child in started:
+        child.end(0)
+
+
+@pytest.mark.parametrize("writable", [True, False])
+def test_every_process_is_shown(tmp_path, capfd, children, writable):
+    folder = tmp_path / "logs"
+    if not writable:
+        folder.write_text("a file, not a folder")
+    before = signal.getsignal(STACKS_SIGNAL)
+    dumps = StackDumps(folder, lambda: children)
+    for name in ("busy", "stopped", "end"):
+        children.append(Child("child_of_the_test", name, name, (), None, dumps.fd))
+    busy, stopped, end = children
+    assert [busy.connection.recv(), stopped.connection.recv()] == ["ready", "ready"]
+    os.kill(stopped.pid, signal.SIGSTOP)
+    end.how_it_ended()
+    for _ in range(2):
+        os.kill(os.getpid(), STACKS_SIGNAL)
+        time.sleep(0.01)
+    dumps.close()
+    said = capfd.readouterr().err
+    assert said.count("(most recent call first):\n") >= 2, "by the handler in C"
+    if writable:
+        (file,) = folder.iterdir()
+        assert f"where every process stands: {file}\n" in said
+        said = file.read_text()
+    assert f"supervisor (process {os.getpid()})\n" in said
+    assert "test_every_process_is_shown" in said
+    assert re.search(rf"^busy \(process {busy.pid}\)\n.*\n.*line \d+ in within_c\n", said, flags=re.MULTILINE)
+    assert f"stopped (process {stopped.pid})\nit writes nothing; its state is T (stopped)" in said
+    assert "end has ended\n" in said
+    assert signal.getsignal(STACKS_SIGNAL) == before

@@ -1,0 +1,392 @@
+"""Files of runs that anybody may have written: nothing that they name is imported, and damage is one clear error."""
+
+import contextlib
+import io
+import json
+import random
+import shutil
+import sys
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from pbt_rl.config import Config, LearnerConfig, ModelConfig
+from pbt_rl.envs.base import EnvSetupError
+from pbt_rl.envs.registry import EnvOptions, keywords, probe
+from pbt_rl.errors import ConfigError
+from pbt_rl.learner.build import build_pack
+from pbt_rl.pbt.audit import audit_decisions
+from pbt_rl.pbt.exploit.tournaments import TTest
+from pbt_rl.pbt.hypers import hyper_table
+from pbt_rl.pbt.options import PbtConfig
+from pbt_rl.pbt.search.options import ScheduleConfig
+from pbt_rl.pbt.settings import with_settings
+from pbt_rl.plan import PackPlan
+from pbt_rl.play.against import evaluate_against, find_opponent
+from pbt_rl.play.evaluate import evaluate
+from pbt_rl.play.policy import load_policy
+from pbt_rl.play.saved import find_member
+from pbt_rl.record.checkpoint import save_member
+from pbt_rl.record.folder import RunFolder, config_from_json, to_json
+from pbt_rl.record.journal import read_journal
+from pbt_rl.record.trust import Trust
+from pbt_rl.report.exports import files
+from pbt_rl.report.page import page
+from pbt_rl.report.pictures import PICTURES
+from pbt_rl.report.read import read_run
+from pbt_rl.run.audit import audit
+from pbt_rl.run.controllers import build_controller
+from pbt_rl.run.resolved import value_table
+from tests.helpers.journals import simulated, write
+from tests.helpers.mangle import mangled, replaced_by_no_file
+
+ENV = "toy/identity?length=5"
+OPTIONS = {
+    "pbt": PbtConfig(period_frames=10_000, start_frames=10_000, min_episodes=1, mutation_rate=0.5),
+    "model": ModelConfig("mlp", 8, 1),
+}
+MEMBERS = 4
+MANGLES = 300
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    """A run with everything that the commands read: config, journal, summary, weights of member 1."""
+    config = Config(ENV, num_policies=MEMBERS, **OPTIONS)
+    controller = build_controller(config, value_table(config, {}), 0)
+    events = simulated(controller, MEMBERS, MEMBERS, OPTIONS, chunk_frames=10_000, limit_frames=40_000)
+    events[0]["config"]["env"] = ENV
+    folder = write(tmp_path_factory.mktemp("strangers") / "run", events)
+    (folder / "summary.json").write_text(
+        json.dumps({"best_member": 1, "ended": "frames", "members": [{"id": 0}]})
+    )
+    spec, values = (
+        probe(ENV, config.env_options),
+        {n: h.default for n, h in hyper_table(config.hypers).items()},
+    )
+    pack = build_pack(config, spec, PackPlan("cpu", (1,), 1, 1, 1, 1, 1, 1), [values], 5)
+    save_member(RunFolder(folder).weights(1), pack.named_weights(0), pack.named_statistics(0), 1, {})
+    return folder
+
+
+@pytest.fixture
+def run(recorded, tmp_path):
+    return shutil.copytree(recorded, tmp_path / "run")
+
+
+def configure(run, name, value):
+    """Change an option, given by its dotted name, in the config of a run."""
+    config = json.loads((run / "config.json").read_text())
+    *path, last = name.split(".")
+    holder = config
+    for part in path:
+        holder = holder[part]
+    holder[last] = value
+    (run / "config.json").write_text(json.dumps(config))
+
+
+# -- modules ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def evil(tmp_path, monkeypatch):
+    """A module that tells when it is imported."""
+    (tmp_path / "evil.py").write_text(
+        "import pathlib, gymnasium\n"
+        "pathlib.Path(__file__).with_name('imported').touch()\n"
+        "def make(length=5):\n"
+        "    import pbt_rl.envs.toy\n"
+        "    return pbt_rl.envs.toy.Identity(length=length)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "evil", raising=False)
+    return tmp_path / "imported"
+
+
+def play(run):
+    evaluate(run, "best", 1, None, 0, greedy=False)
+
+
+def meet(run):
+    evaluate_against(run, "best", "random", 2, 0, greedy=False)
+
+
+PLAYED = {
+    "env": ("evil:make", "gym/evil:Make-v0", "gym/evil:x/Make-v0", "dmlab/../../evil", "dmlab//evil"),
+    "env_option": (["a=evil:make"], ['a={"b":["evil"]}']),
+    "algo": ("evil:ALGO",),
+    "model.encoder": ("evil:make",),
+    "dmlab.level_cache": ("/home",),
+    "dmlab.level_cache_gb": (1e-6,),
+}
+DECIDED = {"pbt.exploit": ("evil:Rule",), "pbt.explore": ("evil:Rule",), "pbt.custom_explore": ("evil:make",)}
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "follow"),
+    [
+        *[(o, v, c) for o, values in PLAYED.items() for v in values for c in (play, meet, load_policy)],
+        *[(o, v, audit) for o, values in DECIDED.items() for v in values],
+    ],
+)
+def test_nothing_that_a_config_names_is_imported(run, evil, option, value, follow):
+    configure(run, option, value)
+    if option == "algo":
+        configure(run, "learner.lr_schedule", "kl-adaptive")  # an option that asks the algorithm
+    dashed = option.replace("_", "-")
+    with pytest.raises(ConfigError, match=rf"config.json names --{dashed} .*add --trust .*trust=True"):
+        follow(run)
+    assert not evil.exists()
+
+
+def test_an_opponents_run_is_no_more_trusted(run, evil):
+    configure(run, "env", "evil:make")
+    with pytest.raises(ConfigError, match=r"config.json names --env evil:make"):
+        find_opponent(str(run), probe(ENV, EnvOptions()), 0, greedy=False)
+    assert not evil.exists()
+
+
+def test_other_commands_do_not_ask(run, evil, capsys):
+    for option, value in (("env", "evil:make"), ("algo", "evil:ALGO"), ("model.encoder", "evil:make")):
+        configure(run, option, value)
+    assert audit(run) == 0
+    assert draw(run)
+    follow_schedule(run)
+    assert not evil.exists()
+
+
+@pytest.mark.parametrize(
+    "trust",
+    [
+        Trust(everything=True),
+        Trust.of(False, {"env": ["evil:make"], "env-option": ["length=5"], "algo": [""]}),
+    ],
+)
+def test_what_the_user_trusts_or_names_too_is_imported(run, evil, capsys, trust):
+    configure(run, "env", "evil:make")
+    configure(run, "env_option", ["length=5"])
+    evaluate(run, "best", 1, None, 0, greedy=False, trust=trust)
+    assert "1 episodes of evil:make" in capsys.readouterr().out
+    assert evil.exists()
+    assert load_policy(run, trust=True).spec.env_id == "evil:make"
+
+
+def test_another_name_is_not_followed_in_place_of_the_runs(run, evil):
+    with pytest.raises(
+        ConfigError, match=r"--env evil:make cannot be used: .*run was trained with toy/identity"
+    ):
+        evaluate(run, "best", 1, None, 0, greedy=False, trust=Trust.of(False, {"env": ["evil:make"]}))
+    configure(run, "env", "evil:make")
+    configure(run, "model.encoder", "evil:net")
+    with pytest.raises(
+        ConfigError, match=r"names --model.encoder evil:net, which .* again: --model.encoder evil:net$"
+    ):
+        evaluate(run, "best", 1, None, 0, greedy=False, trust=Trust.of(False, {"env": ["evil:make"]}))
+    assert not evil.exists()
+
+
+def test_a_config_imports_nothing_when_it_is_made(evil):
+    config = Config("evil:make", algo="evil:ALGO", learner=LearnerConfig(lr_schedule="kl-adaptive"))
+    assert config_from_json(json.loads(json.dumps(to_json(config)))) == config
+    assert not evil.exists()
+
+
+# -- weights ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("broken", [float("nan"), float("inf")])
+def test_weights_that_are_not_finite_are_refused(run, broken):
+    path = RunFolder(run).weights(1)
+    for name in ("net.", "stats."):
+        tensors = load_file(path)
+        chosen = next(n for n in tensors if n.startswith(name) and tensors[n].is_floating_point())
+        save_file({**tensors, chosen: torch.full_like(tensors[chosen], broken)}, path)
+        for follow in (play, load_policy):
+            with pytest.raises(ConfigError, match=rf"holds numbers that are not finite .in {chosen}"):
+                follow(run)
+        save_file(tensors, path)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("hidden", 10**9), ("layers", 10**9), ("core_size", 10**9), ("hidden", 9), ("layers", 2)],
+)
+def test_a_network_is_built_only_if_it_is_the_saved_one(run, option, value):
+    configure(run, f"model.{option}", value)
+    configure(run, "model.core", "gru" if option == "core_size" else "none")
+    with pytest.raises(ConfigError, match=r"does not fit the network of the run's config\.json"):
+        load_policy(run)
+
+
+# -- damage -------------------------------------------------------------------------------------------------
+
+
+def draw(run):
+    history = read_run(run)
+    return page(history, [(picture, "not drawn") for picture in PICTURES]).encode(), files(history)
+
+
+def follow_schedule(run):
+    config = Config(ENV, controller="schedule", schedule=ScheduleConfig(run=str(run)))
+    return build_controller(config, value_table(config, {}), 0).initial(2)
+
+
+READERS = {
+    "config.json": (load_policy, audit),
+    "summary.json": (lambda run: find_member(run, "best"),),
+    "journal.jsonl": (audit, draw, follow_schedule),
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_a_damaged_file_is_one_clear_error_or_read(run, name):
+    """300 ways for each file. Anything but ConfigError fails this test with the number that makes it again."""
+    whole, refused = (run / name).read_bytes(), 0
+    for number in range(MANGLES):
+        rng = random.Random(number)
+        (run / name).write_bytes(mangled(whole, rng))
+        refused += sum(not works(read, run, f"{name} mangled by {number}") for read in READERS[name])
+    assert refused > MANGLES / 4, "the mangles were meant to do harm"
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_what_is_no_file_is_one_clear_error(run, recorded, name):
+    for number in range(20):
+        replaced_by_no_file(run / name, random.Random(number))
+        for read in READERS[name]:
+            works(read, run, f"{name} replaced by {number}")
+        path = run / name
+        path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
+        shutil.copy(recorded / name, path)
+
+
+def works(read, run, what):
+    """Whether a command reads the run; fails if it ends with anything but one clear error."""
+    said = ""
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            read(run)
+    except (ConfigError, EnvSetupError) as error:
+        said = str(error)
+    except Exception as error:
+        raise AssertionError(f"{what} raises {type(error).__name__}") from error
+    assert len(said) < 1500, what
+    assert "Traceback" not in said, what
+    return not said
+
+
+DAMAGES = [
+    ("num_policies", 10**9, r"config.json has 1000000000 members, its journal 4", audit),
+    (
+        "num_policies",
+        10**30,
+        r"num_policies in config.json cannot be used: it should be a whole number",
+        audit,
+    ),
+    ("seed", None, "seed in config.json cannot be used", audit),
+    ("pbt", [], "pbt in config.json should be an object", audit),
+    (
+        "env",
+        "toy/\x1b[2J",
+        "env in config.json cannot be used: it should be a text that can be shown",
+        load_policy,
+    ),
+    ("out", "a\0b", "out in config.json cannot be used: it should be a path", load_policy),
+    (
+        "hypers.gamma",
+        "0.99",
+        "hypers.gamma in config.json cannot be used: it should be a finite number",
+        audit,
+    ),
+    ("env", "toy/identity?size=99999999999", "is not a parameter", load_policy),
+]
+
+
+@pytest.mark.parametrize(("option", "value", "said", "read"), DAMAGES)
+def test_an_error_names_the_option_and_what_it_should_be(run, option, value, said, read):
+    configure(run, option, value)
+    with pytest.raises((ConfigError, EnvSetupError), match=said):
+        read(run)
+
+
+def edited(run, number, change):
+    """Change one event of a run's journal."""
+    lines = (run / "journal.jsonl").read_text().splitlines()
+    event = json.loads(lines[number])
+    change(event)
+    (run / "journal.jsonl").write_text(
+        "\n".join([*lines[:number], json.dumps(event), *lines[number + 1 :]]) + "\n"
+    )
+
+
+def first(run, kind):
+    return next(
+        i for i, e in enumerate((run / "journal.jsonl").read_text().splitlines()) if f'"event": "{kind}"' in e
+    )
+
+
+def copy_from(event, donor):
+    values = event["report"]["members"][0]["values"]
+    event["decisions"][0] |= {"decision": "replace", "donor": donor, "copy": "both", "values": values}
+
+
+EVENTS = {
+    "no time": ("round", lambda e: e.pop("time"), "line [0-9]+ of the journal has no time"),
+    "a time without a date": ("end", lambda e: e.update(time=1e20), "it should be seconds since 1970"),
+    "text for frames": (
+        "round",
+        lambda e: e.update(frames="many"),
+        "frames of line [0-9]+ of the journal is 'many'",
+    ),
+    "a huge number": ("round", lambda e: e.update(frames=10**4000), "is a number of too many digits"),
+    "a number that no float holds": (
+        "round",
+        lambda e: e["report"]["members"][0].update(objectives=[1.0, 10**400]),
+        "objectives of .* it should be a list of numbers",
+    ),
+    "nobody": ("round", lambda e: e["decisions"][0].update(member=77), "decides about member 77"),
+    "twice": ("round", lambda e: e["decisions"].append(e["decisions"][0]), "decides twice about one member"),
+    "no such decision": ("round", lambda e: e["decisions"][0].update(decision="eat"), "decision .* is 'eat'"),
+    "not finite": (
+        "initial",
+        lambda e: e["values"][0].update(gamma="nan"),
+        "gamma of .* should be a finite number",
+    ),
+    "other names": ("initial", lambda e: e["values"][1].pop("gamma"), "values of different names"),
+    "unknown donor": ("round", lambda e: copy_from(e, 9), "copies from member 9"),
+}
+
+
+@pytest.mark.parametrize("damage", EVENTS)
+def test_an_error_names_the_line_of_the_journal(run, damage):
+    kind, change, said = EVENTS[damage]
+    edited(run, first(run, kind), change)
+    for read in (audit, draw, follow_schedule):
+        with pytest.raises(ConfigError, match=said):
+            read(run)
+
+
+@pytest.mark.parametrize(
+    "error", [ZeroDivisionError("by zero"), OverflowError("too large"), ValueError("math domain")]
+)
+def test_numbers_from_which_nothing_can_be_decided_are_one_clear_error(run, error):
+    records = read_journal(run / "journal.jsonl")
+
+    class Dividing:
+        def initial(self, number):
+            return next(e["values"] for e in records if e["event"] == "initial")
+
+        def observe(self, report):
+            raise error
+
+    with pytest.raises(ConfigError, match=f"line [0-9]+ of the journal holds numbers .*: {error}"):
+        audit_decisions(records, Dividing())
+
+
+def test_options_of_a_rule_that_are_nested_without_end_are_texts():
+    assert keywords(["x=" + "[" * 100_000]) == {"x": "[" * 100_000}
+    with pytest.raises(ConfigError, match="cannot be used: write NAME=VALUE"):
+        with_settings(TTest(0.05), ["x=" + "[" * 100_000], "pbt.exploit-option")
+    with pytest.raises(ConfigError, match="cannot be used: give a finite number"):
+        with_settings(TTest(0.05), ["level=" + "[" * 100_000], "pbt.exploit-option")
