@@ -149,6 +149,9 @@ class Config:
     actor_timeout_seconds: float = option(60.0, above=0, may_change=True)
     """Restart an actor that has work and gets nowhere for this long: no environment made, reset or stepped. (A native
     vector steps all of its environments in one call.)"""
+    learner_timeout_seconds: float = option(60.0, above=0, may_change=True)
+    """Replace a learner that makes no progress for this long, or for five times as long while it starts. No optimiser
+    step may take longer."""
     max_actor_restarts: int = option(20, at_least=0, may_change=True)
     """End the run with an error after more restarts of actors than this within ten minutes, or of one actor in a row
     before it got anywhere."""

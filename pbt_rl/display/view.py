@@ -130,6 +130,7 @@ class RunView:
             text=lambda view: (
                 f"actors {view.actors}"
                 + (f" ({view.actors_restarted} restarted)" if view.actors_restarted else "")
+                + (f", learners replaced {view.learners_replaced}" if view.learners_replaced else "")
             ),
             footer_line=0,
         ).metadata
@@ -137,8 +138,15 @@ class RunView:
     actors_restarted: int = field(
         metadata=Statistic(
             tag="throughput/actors_restarted",
-            chart="discarded rollouts, restarted actors",
+            chart="discarded rollouts, restarts",
             key="actors_restarted",
+        ).metadata
+    )
+    learners_replaced: int = field(
+        metadata=Statistic(
+            tag="throughput/learners_replaced",
+            chart="discarded rollouts, restarts",
+            key="learners_replaced",
         ).metadata
     )
     lag_mean: float = field(
@@ -158,7 +166,7 @@ class RunView:
     discarded_rollouts: int = field(
         metadata=Statistic(
             tag="throughput/discarded_rollouts",
-            chart="discarded rollouts, restarted actors",
+            chart="discarded rollouts, restarts",
             key="discarded_rollouts",
             text=lambda view: (
                 f"discarded rollouts {view.discarded_rollouts}"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from pbt_rl.algos.algorithm import UpdateSettings
 from pbt_rl.algos.distributions import make_distribution
@@ -121,6 +123,12 @@ def build_pack(
 def net_names(pack: Pack) -> NetNames:
     """Return where each parameter of a pack's networks lies in a member's flat vector."""
     return NetNames(pack.parameter_places(), pack.parameter_count)
+
+
+def fresh_arrays(pack: Pack, seed: int, member: int, generation: int) -> dict[str, NDArray[Any]]:
+    """Draw the state of a member that has learned nothing, in host memory."""
+    torch.manual_seed(weights_seed(seed, member, generation))
+    return {name: x.cpu().numpy() for name, x in pack.fresh_state().items()}
 
 
 def update_settings(config: Config, spec: EnvSpec) -> UpdateSettings:

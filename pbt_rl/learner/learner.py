@@ -33,6 +33,7 @@ from pbt_rl.learner.shared import SharedState
 from pbt_rl.learner.trainer import Trainer
 from pbt_rl.pbt.hypers import Values
 from pbt_rl.plan import PackPlan
+from pbt_rl.wire.heartbeat import Heartbeat
 from pbt_rl.wire.mailbox import Mailbox
 from pbt_rl.wire.messages import (
     BeginSnapshot,
@@ -90,6 +91,7 @@ class LearnerSetup:
     exchange_fd: int
     staging_fd: int
     staging_entries: int
+    heartbeat_fd: int
     start_fd: int = -1
     """Members to start from, or -1: their arrays lie in this memory, entry by entry as the headers say."""
     start_headers: tuple[SnapshotHeader, ...] = ()
@@ -99,8 +101,9 @@ class LearnerSetup:
     @property
     def fds(self) -> list[int]:
         """Return all descriptors, for the process to inherit."""
-        single = (self.ready_fd, self.shaping_fd, self.exchange_fd, self.staging_fd, self.start_fd)
-        return sorted({fd for fd in (*self.mailbox_fds, *self.wake_fds, *single) if fd >= 0})
+        single = (self.ready_fd, self.shaping_fd, self.heartbeat_fd)
+        members = (self.exchange_fd, self.staging_fd, self.start_fd)
+        return sorted({fd for fd in (*self.mailbox_fds, *self.wake_fds, *single, *members) if fd >= 0})
 
     def start(self) -> Iterator[MemberSnapshot]:
         """Yield the members to start from."""
@@ -119,6 +122,7 @@ class Learner:
     ) -> None:
         self._setup, self._connection = setup, connection
         self._send_lock = threading.Lock()  # both threads send
+        self._heartbeat = Heartbeat(setup.heartbeat_fd)
         config, spec, plan = setup.config, setup.spec, setup.plan
         self._on_policy = config.mode != "async"
         torch.set_num_threads(plan.threads if self._on_policy else max(1, plan.threads // 3))
@@ -170,6 +174,7 @@ class Learner:
             members,
             setup.seed + 2,
             self._learning_rate_factor,
+            self._beat,
         )
         self._continuation = Continuation(self.pack, self.shared, self.sampler, self.trainer, shaping)
         self._learned = setup.continued is not None and self._continuation.restore(setup.continued)
@@ -181,7 +186,14 @@ class Learner:
         self._limits: dict[int, int] = {}
         """Index of a member -> steps with which it waits for a decision: that is reported at once."""
         self.stopped = self.paused = False
+        self._heartbeat.beat_main()
         self._send(LearnerReady())
+
+    def _beat(self, busy: bool) -> None:
+        """Called by the thread that learns: it goes on, or has nothing to do any more."""
+        self._heartbeat.beat_trainer(busy)
+        if self._on_policy:
+            self._heartbeat.beat_main()
 
     def _learning_rate_factor(self) -> float | torch.Tensor:
         """The schedule's factor now, by each member's frames since its weights were drawn.
@@ -206,6 +218,7 @@ class Learner:
             threading.Thread(target=self._train, daemon=True).start()
         listener = AdaptivePoller(self._setup.ready_fd, self._connection.fileno())
         while not self.stopped:
+            self._heartbeat.beat_main()
             if self.turn():
                 continue
             began = time.monotonic()

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from pbt_rl.algos.optim import ADAM, RMSPROP
 from pbt_rl.algos.pack import Pack
-from pbt_rl.learner.build import weights_seed
+from pbt_rl.learner.build import fresh_arrays
 from pbt_rl.learner.shared import SharedState
 from pbt_rl.pbt.hypers import SHAPING, Values
 from pbt_rl.wire.messages import Applied, Edit, SlotChange
@@ -125,8 +125,7 @@ class PackMembers:
         self._pack.import_member(slot, {name: torch.from_numpy(x) for name, x in arrays.items()})
 
     def _fresh(self, member: int, generation: int) -> Arrays:
-        torch.manual_seed(weights_seed(self._seed, member, generation))
-        return {name: x.cpu().numpy() for name, x in self._pack.fresh_state().items()}
+        return fresh_arrays(self._pack, self._seed, member, generation)
 
     def remember(self, member: int, generation: int) -> None:
         """Keep a member's present state under its generation."""

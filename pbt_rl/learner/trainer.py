@@ -35,7 +35,7 @@ class Trainer:
     """Learns and edits.
 
     members: of the pack; only the trainer's thread uses them. schedule: returns the factor of the learning rates, one
-    for all or [P] on the device.
+    for all or [P] on the device. beat: called with True whenever work goes on, with False when there is none any more.
     """
 
     def __init__(
@@ -48,10 +48,11 @@ class Trainer:
         members: PackMembers,
         seed: int,
         schedule: Callable[[], float | Tensor],
+        beat: Callable[[bool], None] = lambda _: None,
     ) -> None:
         self._pack, self._shared, self._settings = pack, shared, settings
         self._units_per_batch, self._max_lag, self._schedule = units_per_batch, max_policy_lag, schedule
-        self.members = members
+        self.members, self._beat = members, beat
         self.generator = torch.Generator().manual_seed(seed)
         self.commands: deque[Callable[[], None]] = deque()
         self.wake = threading.Condition()
@@ -85,12 +86,17 @@ class Trainer:
 
     def run_commands(self) -> None:
         """Carry out the supervisor's commands."""
+        if not self.commands:
+            return
         while self.commands:
+            self._beat(True)
             self.commands.popleft()()
+        self._beat(self.learning)
 
     def learn(self) -> None:
         """Learn from the oldest rollouts; give their buffers back."""
         self.learning = True
+        self._beat(True)
         shared = self._shared
         rollouts = [shared.full.popleft() for _ in range(self._units_per_batch)]
         began = time.thread_time()
@@ -108,6 +114,7 @@ class Trainer:
             current_P=current_P,
         )
         for stats in steps:
+            self._beat(True)
             self._pack.publish(stats.slots)
             self._note(stats)
             if self.commands:
@@ -124,6 +131,7 @@ class Trainer:
         for rollout in rollouts:
             shared.free.give(rollout)
         self.learning = False
+        self._beat(False)
 
     def _usable(self, rollouts: list[Rollout]) -> NDArray[np.bool_]:
         """Return which rollouts count for which policy, [P, K] (none without a holder); note lag and discards."""

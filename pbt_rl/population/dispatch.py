@@ -34,6 +34,10 @@ class Pending:
     """time.perf_counter() when the controller had decided."""
     crosses: bool
     """The donor is on another pack: its state is exported first."""
+    exported: bool = False
+    """The donor's state lies in the exchange memory, and the edit was sent."""
+    fill: Callable[[int], None] | None = None
+    """Writes the weights for a member into the exchange memory, as the donor's learner is lost."""
 
 
 @dataclass(eq=False)
@@ -56,16 +60,18 @@ class Dispatch:
     )
     """Empty whenever a state is saved, as is `_sent`."""
     _sent: dict[int, Pending] = field(default_factory=dict, init=False, metadata=TRANSIENT)
+    _void_export: int | None = field(default=None, init=False, metadata=TRANSIENT)
+    """A donor that is being exported for nobody any more: until that is done, the exchange memory is taken."""
 
     @property
     def busy(self) -> bool:
         """Some message waits, or some edit is not applied yet."""
         return bool(self._queue or self._sent)
 
-    def send_limits(self) -> None:
-        """Tell new learners how far the members may train."""
+    def send_limits(self, pack: int | None = None) -> None:
+        """Tell new learners, or that of one pack, how far the members may train."""
         for member in self.population.members:
-            if member.until_frames is not None:
+            if member.until_frames is not None and pack in (None, self.pack_of[member.id]):
                 self.send(self.pack_of[member.id], TrainUntil(member.id, member.until_frames))
 
     def restored(self) -> None:
@@ -120,24 +126,69 @@ class Dispatch:
 
     def _send_next(self) -> None:
         """Send what waits, except while an edit that crosses packs holds the exchange memory."""
-        while self._queue and not any(p.crosses for p in self._sent.values()):
+        while self._queue and not self._exchange_taken:
             item = self._queue.popleft()
             if not isinstance(item, Pending):
                 self.send(*item)
                 continue
             self._sent[item.edit.member] = item
-            if item.crosses:
+            if item.fill is not None:
+                self._send_filled(item, item.fill)
+            elif item.crosses:
                 donor = item.edit.donor
                 assert donor is not None
                 self.send(self.pack_of[donor], ExportMember(donor, item.edit.donor_generation))
             else:
                 self.send(self.pack_of[item.edit.member], item.edit)
 
+    @property
+    def _exchange_taken(self) -> bool:
+        return self._void_export is not None or any(p.crosses for p in self._sent.values())
+
+    def _send_filled(self, pending: Pending, fill: Callable[[int], None]) -> None:
+        fill(pending.edit.member)
+        pending.exported = True
+        self.send(self.pack_of[pending.edit.member], pending.edit)
+
     def exported(self, donor: int) -> None:
         """Send the edit that waits for this donor's state, which is in the exchange memory now."""
+        if self._void_export is not None:
+            self._void_export = None
+            self._send_next()
+            return
         for pending in self._sent.values():
-            if pending.crosses and pending.edit.donor == donor:
+            if pending.crosses and not pending.exported and pending.edit.donor == donor:
+                pending.exported = True
                 self.send(self.pack_of[pending.edit.member], pending.edit)
+
+    def lost(self, pack: int, fill: Callable[[int], None]) -> None:
+        """Settle what was on its way when a learner was lost, before anything is sent to the one that replaces it.
+
+        That one begins with its members as all decisions have left them: nothing is sent to it again. Members of other
+        packs still get the weights of a donor that it held; fill: writes those for such a member into the exchange
+        memory.
+        """
+        if self._void_export is not None and self.pack_of[self._void_export] == pack:
+            self._void_export = None
+        for member, pending in list(self._sent.items()):
+            donor = pending.edit.donor if pending.crosses and not pending.exported else None
+            if self.pack_of[member] == pack:
+                self._void_export = donor if donor is not None else self._void_export
+                del self._sent[member]
+            elif donor is not None and self.pack_of[donor] == pack:
+                self._send_filled(pending, fill)
+        waiting, self._queue = self._queue, deque()
+        for item in waiting:
+            if (self.pack_of[item.edit.member] if isinstance(item, Pending) else item[0]) == pack:
+                continue
+            if isinstance(item, Pending) and item.crosses and self._donor_pack(item.edit) == pack:
+                item.fill = fill
+            self._queue.append(item)
+        self._send_next()
+
+    def _donor_pack(self, edit: Edit) -> int:
+        assert edit.donor is not None
+        return self.pack_of[edit.donor]
 
     def applied(self, applied: Applied) -> Pending:
         """Return the edit that was applied, and sends the next ones."""

@@ -14,6 +14,9 @@ emulator frames of any member that trains). The kinds:
                     again, bit for bit
     applied         one `Applied`: the proof of a change, read back from optimiser, loss and environment
     actor_restart   actor, kind, cause
+    pack_lost       pack, kind, cause: a learner died or hangs and is replaced; members: frames_lost of each, and from:
+                    {checkpoint, member} (with `generation`, a remembered state) or {drawn: [member, generation]}. A
+                    `slot` for every holder follows. Decisions that were on their way are in force without `applied`
     lost            counts: of events by kind that were dropped while the disk was full; time, frames: of the first
     resume          config: of the run from here on; changed: {option: [old, new]}. The members go on as they were at
                     the event before; a `slot` for every holder and a `matchup` for every pack follow

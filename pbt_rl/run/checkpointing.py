@@ -19,7 +19,10 @@ from typing import Any
 from pbt_rl.population.population import Population
 from pbt_rl.record.append import reason
 from pbt_rl.record.checkpoint_writer import CheckpointWriter, WriteFailed, Written
+from pbt_rl.record.checkpoints import Checkpoint
 from pbt_rl.record.folder import RunFolder
+from pbt_rl.record.manifest import FILE, read_manifest
+from pbt_rl.run.comparisons import Comparisons
 from pbt_rl.run.fleet import Fleet
 from pbt_rl.run.recorder import Recorder
 from pbt_rl.run.resolved import ResolvedRun
@@ -27,13 +30,14 @@ from pbt_rl.wire.messages import BeginSnapshot, MemberStaged, SnapshotBegun, Sta
 from pbt_rl.wire.snapshot import MemberSnapshot
 
 CLOSE_SECONDS = 5.0
+POLL_SECONDS = 0.01
 
 
 class Checkpointing:
     """Orders checkpoints and brings the members from the learners to the writer. Use it from one thread.
 
     state: returns all that is saved besides the learners', as JSON types. Raises OSError if the record of the run
-    cannot be written.
+    cannot be written. comparisons: their origins are told what members can be restored from.
     """
 
     def __init__(
@@ -43,12 +47,16 @@ class Checkpointing:
         population: Population,
         recorder: Recorder,
         state: Callable[[Fleet], dict[str, Any]],
+        comparisons: Comparisons,
     ) -> None:
         config = resolved.config
         self._packs = len(resolved.plan.packs)
         self._every_seconds, self._every_frames = config.save_every_seconds, config.save_every_frames
         self._keep, self._folder = config.keep_checkpoints, folder
         self._population, self._recorder, self._state = population, recorder, state
+        self._comparisons = comparisons
+        self.newest: Checkpoint | None = None
+        """The last one that is whole, of those that this process has written."""
         self._writer: CheckpointWriter | None = None
         self._next_seconds = math.inf
         self._next_frames = self._following(population.least_frames)
@@ -106,6 +114,7 @@ class Checkpointing:
         self.start()
         self._number += 1
         self._begun = {}
+        self._comparisons.origins.begin()
         try:
             self._saved = self._state(fleet)
         except OSError as error:
@@ -153,12 +162,17 @@ class Checkpointing:
         while self._free:
             self._stage(fleet, *self._free.popleft())
         if self._writer is not None:
-            for result in self._writer.poll():
-                self._ended(result)
+            self._take_results(self._writer)
+
+    def _take_results(self, writer: CheckpointWriter) -> None:
+        for result in writer.poll():
+            self._ended(result)
 
     def _ended(self, result: Written | WriteFailed) -> None:
         self._in_progress = False
+        self._comparisons.origins.end(whole=isinstance(result, Written))
         if isinstance(result, Written):
+            self.newest = Checkpoint(result.path, read_manifest(result.path / FILE))
             self._recorder.checkpoint(result)
             self._failed = False
         elif not self._failed:
@@ -166,17 +180,26 @@ class Checkpointing:
             self._recorder.note(f"the run could not be saved: {result.reason}; training goes on")
 
     def abandon(self, reason: str) -> None:
-        """Give up the checkpoint in progress: a learner that took part in it is lost."""
+        """Give up the checkpoint in progress, since a learner is lost, and ask for another one.
+
+        Waits until nothing of it is written any more, CLOSE_SECONDS at most.
+        """
+        self._asked = self._asked or self._in_progress
         self._unasked, self._begun = {}, {}
         self._free.clear()
         self._number += 1
         self._in_progress = self._writer is not None and self._writer.busy
-        if self._writer is not None and self._in_progress:
-            self._writer.abandon(reason)
+        if self._writer is None or not self._in_progress:
+            self._comparisons.origins.end(whole=False)
+            return
+        self._writer.abandon(reason)
+        deadline = time.monotonic() + CLOSE_SECONDS
+        while self._in_progress and time.monotonic() < deadline:
+            time.sleep(POLL_SECONDS)
+            self._take_results(self._writer)
 
-    def close(self) -> None:
-        """End the writer."""
+    def close(self, *, at_once: bool = False) -> None:
+        """End the writer. at_once: what it is writing is given up."""
         if self._writer is not None:
-            self._writer.close(CLOSE_SECONDS)
-            for result in self._writer.poll():
-                self._ended(result)
+            self._writer.close(0.0 if at_once else CLOSE_SECONDS)
+            self._take_results(self._writer)

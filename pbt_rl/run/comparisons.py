@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from pbt_rl.pbt.changes import changes
 from pbt_rl.pbt.decisions import Controller
 from pbt_rl.population.dispatch import Dispatch
+from pbt_rl.population.origins import Origins
 from pbt_rl.population.population import Population
 from pbt_rl.population.slots import Slots
 from pbt_rl.run.fleet import Fleet
@@ -71,6 +72,8 @@ class Comparisons:
         self._population, self._controller, self._recorder = population, controller, recorder
         self._over = over
         self._fleet: Fleet | None = None
+        self.origins: Origins
+        """Known from `begin` on."""
         self.dispatch = Dispatch(population, resolved.plan.pack_of, self._send)
         searches = config.searches
         self.slots = Slots(
@@ -109,6 +112,7 @@ class Comparisons:
     def begin(self, fleet: Fleet) -> None:
         """Send decisions to this fleet from now on."""
         self._fleet = fleet
+        self.origins = Origins(self._population, self.dispatch.remembered)
 
     def go_on(self) -> None:
         """Tell the fleet of a resumed run what was decided before it: how far members may train.
@@ -136,6 +140,7 @@ class Comparisons:
             remembered = self._controller.remembers()
             if self._population.ratings is not None:
                 self._population.ratings.follow(made, remembered)
+            self.origins.follow(made, remembered)
             self.dispatch.enact(made, remembered)
             self.matchups.due = True
         self._change_slots()
@@ -153,6 +158,15 @@ class Comparisons:
         self._recorder.applied(proof, waited)
         if proof.donor is not None:
             self.replacement_times.note(proof.milliseconds)
+        self._change_slots()
+
+    def note_lost(self, pack: int, fill: Callable[[int], None]) -> None:
+        """Go on after a learner was replaced, which knows its members and who holds its slots. fill: see Dispatch."""
+        self.dispatch.lost(pack, fill)
+        self.dispatch.send_limits(pack)
+        for number, change in self.slots.start():
+            if number == pack:
+                self._recorder.slot_held(number, change)
         self._change_slots()
 
     def _change_slots(self) -> None:

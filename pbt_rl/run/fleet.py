@@ -1,44 +1,38 @@
 """The fleet: every process of a run, and the anonymous memory between them.
 
 It starts processes, notices how they end, replaces them, and passes all messages but failures on unread. In serial
-mode the same setups run inline (`InlineFleet`), turn by turn in the supervisor's process.
+mode the same setups run inline (`run.inline`), turn by turn in the supervisor's process.
 """
 
 from __future__ import annotations
 
 import contextlib
-import signal
-import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from multiprocessing.connection import Connection, Pipe, wait
+from multiprocessing.connection import wait
 from pathlib import Path
-from types import FrameType
-from typing import Any, Never, Protocol
+from typing import Any, Never, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pbt_rl.envs.base import EnvSetupError
-from pbt_rl.envs.traces import environment_traceback
-from pbt_rl.errors import RunFailed, environment_code
-from pbt_rl.learner.learner import Learner
 from pbt_rl.record.folder import RunFolder
 from pbt_rl.record.net_names import NetNames
+from pbt_rl.run.awake import AwakeClock
 from pbt_rl.run.memory import Matchups, Memory
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.stacks import StackDumps
 from pbt_rl.run.start import Start
-from pbt_rl.wire.actor import Actor
 from pbt_rl.wire.messages import FromLearner, LearnerReady, StopLearner, ToLearner
 from pbt_rl.wire.process import Child
 from pbt_rl.wire.snapshot import SnapshotMemory
 
 GRACE_SECONDS = 3.0
 """At the end learners stop and environments are closed within this time, all at once; then they are killed."""
-INSIST_SECONDS = 0.2
 HANG_CHECK_SECONDS = 1.0
+STARTS = 5
+"""So many times its timeout a learner may take to start: imports, compilation, a large pack."""
 
 LearnerChild = Child[ToLearner, FromLearner]
 ActorChild = Child[Never, Never]
@@ -54,11 +48,15 @@ class Received:
 
 
 @dataclass(frozen=True)
-class LearnerDied:
-    """A learner process has ended. text: the error that it sent, else how it ended."""
+class LearnerLost:
+    """A learner process has ended, or makes no progress any more.
+
+    text: the error that it sent, else how it ended or for how long it has hung.
+    """
 
     pack: int
     text: str
+    hung: bool = False
 
 
 @dataclass(frozen=True)
@@ -75,7 +73,7 @@ class ActorFailed:
     hung: bool = False
 
 
-Event = Received | LearnerDied | ActorFailed
+Event = Received | LearnerLost | ActorFailed
 
 
 class Fleet(Protocol):
@@ -89,6 +87,9 @@ class Fleet(Protocol):
 
     def restart_actor(self, actor: int) -> None:
         """Replace an actor that died or hangs."""
+
+    def silent_seconds(self, pack: int, /) -> float:
+        """Return for how long a learner has shown no sign of life."""
 
     def environment_seconds(self) -> float:
         """Return the CPU-seconds that all environments took, in total."""
@@ -113,8 +114,25 @@ class Fleet(Protocol):
     def save_units(self) -> list[Any]:
         """Return the states of all units, actor by actor; nothing if they cannot be saved."""
 
-    def close(self) -> None:
-        """End every process and release all memory."""
+    def close(self, *, at_once: bool = False) -> None:
+        """End every process and release all memory. at_once: learners get no time to end by themselves."""
+
+
+@runtime_checkable
+class ReplacesLearners(Fleet, Protocol):
+    """A fleet that goes on if it loses a learner."""
+
+    def fence(self, pack: int) -> None:
+        """Kill a learner and its actors: nothing that they do or have sent reaches anybody from now on."""
+
+    def replace_learner(self, pack: int, start: Start) -> None:
+        """Start a learner and its actors anew, once they are fenced. Raises ConfigError if members cannot be loaded."""
+
+    def write_exchange(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Put a member's state into the exchange memory, which no learner may be using."""
+
+    def drawn(self, member: int, generation: int) -> Mapping[str, NDArray[Any]]:
+        """Return the state that a member of this generation is given if its weights are drawn."""
 
 
 class ProcessFleet:
@@ -122,25 +140,31 @@ class ProcessFleet:
 
     def __init__(self, resolved: ResolvedRun, start: Start, matchups: Matchups = ()) -> None:
         self._memory = Memory(resolved, start, matchups)
-        self._logs = _log_folder(resolved)
+        self._logs = log_folder(resolved)
         self._stacks = StackDumps(self._logs, lambda: [*self._learners, *self._actors])
         self._timeout = resolved.config.actor_timeout_seconds
+        self._learner_timeout = resolved.config.learner_timeout_seconds
+        self._awake = AwakeClock()
         self._learners: list[LearnerChild] = []
         self._actors: list[ActorChild] = []
         self._hang_check = time.monotonic()
-        self._ready = 0
+        self._ready: set[int] = set()
+        """Packs whose learner has started."""
         try:
-            for number, setup in enumerate(self._memory.learners):
-                label = f"learner {number} ({setup.plan.device})"
-                log = self._log(f"learner_{number}")
-                self._learners.append(
-                    Child("pbt_rl.learner.learner", label, setup, setup.fds, log, self._stacks.fd)
-                )
+            for pack in range(len(self._memory.learners)):
+                self._learners.append(self._start_learner(pack))
             for index in range(len(self._memory.actors)):
                 self._actors.append(self._start_actor(index))
         except BaseException:
             self.close()
             raise
+
+    def _start_learner(self, pack: int) -> LearnerChild:
+        self._memory.heartbeats[pack].begin()
+        setup = self._memory.learners[pack]
+        label = f"learner {pack} ({setup.plan.device})"
+        log, stacks_fd = self._log(f"learner_{pack}"), self._stacks.fd
+        return Child("pbt_rl.learner.learner", label, setup, setup.fds, log, stacks_fd)
 
     def _start_actor(self, index: int) -> ActorChild:
         record = self._memory.actors[index]
@@ -154,45 +178,65 @@ class ProcessFleet:
 
     def events(self, patience_seconds: float) -> Iterator[Event]:
         """See Fleet. A death is reported after all messages that the process sent."""
-        children: list[LearnerChild | ActorChild] = [*self._learners, *self._actors]
+        self._awake.tick()
+        learners, actors = [*self._learners], [*self._actors]
+        children: list[LearnerChild | ActorChild] = [*learners, *actors]
         sources = {source: child for child in children for source in (child.connection, child.sentinel)}
         ready = set(wait(sources, patience_seconds))
-        for pack, learner in enumerate(self._learners):
-            if ready & {learner.connection, learner.sentinel}:
+        # Children, not descriptors: one that is started below may be given the numbers of one that has ended.
+        heard = {child for child in children if ready & {child.connection, child.sentinel}}
+        ended = {child for child in heard if child.sentinel in ready}
+        for pack, learner in enumerate(learners):
+            if learner in heard:
                 for message in learner.messages():
-                    self._note_ready(message)
+                    self._note_ready(pack, message)
                     yield Received(pack, message)
-                if learner.sentinel in ready:
-                    yield LearnerDied(pack, learner.ending().text)
-        for index, actor in enumerate(self._actors):
-            if ready & {actor.connection, actor.sentinel}:
+                if learner in ended:
+                    yield LearnerLost(pack, learner.ending().text)
+        for index, actor in enumerate(actors):
+            if actor in heard and actor is self._actors[index]:  # else it went with its learner
                 yield from actor.messages()
-                if actor.sentinel in ready:
+                if actor in ended:
                     ending = actor.ending()
                     yield ActorFailed(index, ending.text, user_error=ending.user_error)
+        self._awake.tick()
         if time.monotonic() - self._hang_check > HANG_CHECK_SECONDS:
             self._hang_check = time.monotonic()
+            yield from self._hung_learners()
             yield from self._hung_actors()
 
-    def _note_ready(self, message: FromLearner) -> None:
+    def _note_ready(self, pack: int, message: FromLearner) -> None:
         """Release what the learners started from once all of them have it."""
         if isinstance(message, LearnerReady):
-            self._ready += 1
-            if self._ready == len(self._learners):
+            self._ready.add(pack)
+            if len(self._ready) == len(self._learners):
                 self._memory.started()
+
+    def silent_seconds(self, pack: int) -> float:
+        """See Fleet. Time in which this process did not run does not count."""
+        return self._awake.of_last(self._memory.heartbeats[pack].silent_seconds)
+
+    def _hung_learners(self) -> Iterator[LearnerLost]:
+        for pack, learner in enumerate(self._learners):
+            seconds = self.silent_seconds(pack)
+            if seconds > self._learner_timeout * (1 if pack in self._ready else STARTS):
+                doing = "made no progress" if pack in self._ready else "was not ready"
+                limit = f"--learner-timeout-seconds {self._learner_timeout:g}"
+                yield LearnerLost(pack, f"{learner.label} {doing} for {seconds:.0f} s ({limit})", hung=True)
 
     def _hung_actors(self) -> Iterator[ActorFailed]:
         for index, record in enumerate(self._memory.actors):
             # It serves its units in turn: while one of them shows signs of life, the others wait.
-            seconds = min([box.seconds_silent() for box in record.boxes])
+            seconds = self._awake.of_last(min([box.seconds_silent() for box in record.boxes]))
             has_work = not all(box.learner_has_turn for box in record.boxes)
             if has_work and seconds > self._timeout:
                 text = f"actor {index} took no step for {seconds:.0f} s"
                 yield ActorFailed(index, text, hung=True)
 
     def send(self, pack: int, message: ToLearner) -> None:
-        """See Fleet."""
-        self._learners[pack].connection.send(message)
+        """See Fleet. One that has just ended hears nothing; its end is an event."""
+        with contextlib.suppress(OSError):
+            self._learners[pack].connection.send(message)
 
     def restart_actor(self, actor: int) -> None:
         """See Fleet. Its successor continues at the mailboxes' counters, with seeds of its own."""
@@ -202,6 +246,31 @@ class ProcessFleet:
         seeds = tuple((seed + record.restarts) % 2**32 for seed in record.setup.seeds)
         record.setup = replace(record.setup, seeds=seeds)
         self._actors[actor] = self._start_actor(actor)
+
+    def fence(self, pack: int) -> None:
+        """See Fleet."""
+        self._learners[pack].end(0)
+        for actor in self._actors_of(pack):
+            self._actors[actor].end(0)
+
+    def replace_learner(self, pack: int, start: Start) -> None:
+        """See Fleet. Mailboxes and shaping begin anew; matchups stay."""
+        self._memory.begin_anew(pack, start)
+        self._ready.discard(pack)
+        self._learners[pack] = self._start_learner(pack)
+        for actor in self._actors_of(pack):
+            self.restart_actor(actor)
+
+    def _actors_of(self, pack: int) -> list[int]:
+        return [index for index, record in enumerate(self._memory.actors) if record.pack == pack]
+
+    def write_exchange(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """See Fleet."""
+        self._memory.exchange.write(0, arrays)
+
+    def drawn(self, member: int, generation: int) -> Mapping[str, NDArray[Any]]:
+        """See Fleet."""
+        return self._memory.drawn(member, generation)
 
     def environment_seconds(self) -> float:
         """See Fleet."""
@@ -230,7 +299,7 @@ class ProcessFleet:
         """See Fleet. Environments go on while members are saved."""
         return []
 
-    def close(self) -> None:
+    def close(self, *, at_once: bool = False) -> None:
         """See Fleet. Learners stop and actors close their environments, at once and for a limited time."""
         children: list[LearnerChild | ActorChild] = [*self._learners, *self._actors]
         for learner in self._learners:
@@ -238,7 +307,7 @@ class ProcessFleet:
                 learner.connection.send(StopLearner())
         for actor in self._actors:
             actor.hang_up()
-        deadline = time.monotonic() + GRACE_SECONDS
+        deadline = time.monotonic() + (0.0 if at_once else GRACE_SECONDS)
         for child in children:
             if not child.wait(deadline):
                 child.kill()
@@ -249,114 +318,7 @@ class ProcessFleet:
         self._memory.close()
 
 
-class InlineFleet:
-    """Serial mode: actors and the learner take turns in this process; the same seed gives the same bits."""
-
-    def __init__(self, resolved: ResolvedRun, start: Start, matchups: Matchups = ()) -> None:
-        self._memory = Memory(resolved, start, matchups)
-        self._ours: Connection[ToLearner, FromLearner]
-        self._ours, theirs = Pipe()
-        self._learner = Learner(self._memory.learners[0], theirs)
-        self._memory.started()
-        self._env_id = resolved.config.env
-        with environment_code(self._env_id):
-            self._actors = [Actor(record.setup) for record in self._memory.actors]
-        self._stacks = StackDumps(_log_folder(resolved), list)
-
-    def events(self, patience_seconds: float) -> Iterator[Event]:
-        """See Fleet. Takes turns until the learner sends a message."""
-        deadline = time.monotonic() + patience_seconds
-        while not self._ours.poll() and time.monotonic() < deadline:
-            for actor in self._actors:
-                self._advance(actor)
-            self._learner.turn()
-        while self._ours.poll():
-            yield Received(0, self._ours.recv())
-
-    def _advance(self, actor: Actor) -> None:
-        try:
-            actor.turn()
-        except EnvSetupError:
-            raise
-        except (Exception, SystemExit) as error:
-            raise RunFailed(
-                f"{self._env_id} raised, and in serial mode it has no process that could be replaced (in the others "
-                f"an actor is restarted).\n{environment_traceback(error)}"
-            ) from error
-
-    def send(self, pack: int, message: ToLearner) -> None:
-        """See Fleet."""
-        assert pack == 0, "serial mode has one pack"
-        self._ours.send(message)
-
-    def restart_actor(self, actor: int) -> None:
-        """Fail: no event asks for it, since an environment that raises ends a serial run."""
-        raise AssertionError(actor)
-
-    def environment_seconds(self) -> float:
-        """See Fleet."""
-        return self._memory.environment_seconds()
-
-    def actions_given(self, actor: int) -> int:
-        """See Fleet."""
-        return self._memory.actions_given(actor)
-
-    def set_matchup(self, pack: int, row_UES: NDArray[np.int64]) -> int:
-        """See Fleet."""
-        return self._memory.set_matchup(pack, row_UES)
-
-    def staging(self, pack: int) -> SnapshotMemory:
-        """See Fleet."""
-        return self._memory.staging[pack]
-
-    @property
-    def names(self) -> NetNames:
-        """See Fleet."""
-        return self._memory.names
-
-    @property
-    def settled(self) -> bool:
-        """See Fleet."""
-        return self._learner.between_batches
-
-    def save_units(self) -> list[Any]:
-        """See Fleet."""
-        units = [actor.save() for actor in self._actors]
-        return [] if any(state is None for states in units for state in states) else units
-
-    def close(self) -> None:
-        """See Fleet. An environment that is not closed in time is left."""
-        try:
-            with _at_most(GRACE_SECONDS):
-                for actor in self._actors:
-                    actor.close()
-        except _OutOfTimeError:
-            print(f"pbt-rl: environments were not closed within {GRACE_SECONDS:.0f} s", file=sys.stderr)
-        self._stacks.close()
-        self._memory.close()
-
-
-class _OutOfTimeError(BaseException):
-    """Not an Exception: it is meant to pass through an environment's `close`."""
-
-
-@contextlib.contextmanager
-def _at_most(seconds: float) -> Iterator[None]:
-    """Raise _OutOfTimeError inside after this time, and again where it is caught there. Main thread only."""
-
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
-        raise _OutOfTimeError
-
-    handler = signal.signal(signal.SIGALRM, interrupt)
-    timer = signal.setitimer(signal.ITIMER_REAL, seconds, INSIST_SECONDS)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, *timer)
-        signal.signal(signal.SIGALRM, handler)
-
-
-def _log_folder(resolved: ResolvedRun) -> Path | None:
+def log_folder(resolved: ResolvedRun) -> Path | None:
     """Return where the processes of a run print to; None if it has no folder."""
     config = resolved.config
     return RunFolder(config.out / config.name).logs if config.name else None

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pbt_rl.learner.build import build_pack, net_names
+from pbt_rl.algos.pack import Pack
+from pbt_rl.learner.build import build_pack, fresh_arrays, net_names
 from pbt_rl.learner.learner import LearnerSetup
 from pbt_rl.pbt.hypers import SHAPING, Values
 from pbt_rl.plan import PackPlan
@@ -17,6 +19,7 @@ from pbt_rl.record.net_names import NetNames
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.start import Load, Start
 from pbt_rl.wire.actor import ActorSetup
+from pbt_rl.wire.heartbeat import Heartbeat
 from pbt_rl.wire.mailbox import ACTIONS, BUSY_NS, Mailbox
 from pbt_rl.wire.memory import anonymous_memory
 from pbt_rl.wire.snapshot import ArrayLayout, SnapshotHeader, SnapshotMemory, layout_of
@@ -38,6 +41,8 @@ class ActorRecord:
     setup: ActorSetup
     boxes: list[Mailbox]
     restarts: int = 0
+    given: int = 0
+    """Actions that its units were given by learners which are gone."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +50,7 @@ class PackMemory:
     """Descriptors that the learner of a pack shares with its actors."""
 
     shaping_fd: int
+    heartbeat_fd: int
     ready_fd: int
     matchup: MatchupTable | None
     """None if environments have one seat."""
@@ -61,8 +67,12 @@ class Memory:
         self.learners: list[LearnerSetup] = []
         packs = resolved.plan.packs
         self.layout, self.names = _member_layout(resolved, start.values[0])
-        self._exchange_fd = self._own(anonymous_memory(SnapshotMemory.size(self.layout, 1), "exchange"))
+        exchange_fd = self._own(anonymous_memory(SnapshotMemory.size(self.layout, 1), "exchange"))
+        self.exchange = SnapshotMemory(exchange_fd, self.layout, 1)
         self.staging: list[SnapshotMemory] = []
+        self.heartbeats: list[Heartbeat] = []
+        """Of the learner of each pack."""
+        self._renewals = 0
         self._packs = [
             self._pack_memory(number, matchups[number] if matchups else None) for number in range(len(packs))
         ]
@@ -72,7 +82,7 @@ class Memory:
             learner_seed, *actor_seeds = seeds.spawn(1 + pack.actors)
             actors = [self._actor(number, index, seed) for index, seed in enumerate(actor_seeds)]
             self.actors += actors
-            self.learners.append(self._learner(number, actors, learner_seed))
+            self.learners.append(self._learner(number, actors, learner_seed, start))
 
     def _own(self, fd: int) -> int:
         self._fds.append(fd)
@@ -88,11 +98,9 @@ class Memory:
         staging_fd = self._own(anonymous_memory(SnapshotMemory.size(self.layout, entries), "staging"))
         self.staging.append(SnapshotMemory(staging_fd, self.layout, entries))
         shaping_fd = self._own(anonymous_memory(ShapingTable.size(names, pack.slots), "shaping"))
-        shaping = ShapingTable.map(names, pack.slots, shaping_fd)
-        shaping.budget_frames[:] = self._resolved.config.train_for_frames
-        for slot, member in enumerate(self._start.holders[number]):
-            values = self._start.values[pack.members[0] if member is None else member]
-            shaping.write(slot, 0, {name: values[SHAPING + name] for name in names})
+        self._fill_shaping(number, shaping_fd, self._start)
+        heartbeat_fd = self._own(anonymous_memory(Heartbeat.SIZE, "heartbeat"))
+        self.heartbeats.append(Heartbeat(heartbeat_fd))
         matchup = None
         if row_UES is not None:
             units, environments, seats = row_UES.shape
@@ -101,7 +109,19 @@ class Memory:
                 shape, self._own(anonymous_memory(MatchupTable.size(shape), "matchup"))
             )
             matchup.write(row_UES)
-        return PackMemory(shaping_fd, self._eventfd(), matchup)
+        return PackMemory(shaping_fd, heartbeat_fd, self._eventfd(), matchup)
+
+    def _fill_shaping(self, number: int, fd: int, start: Start) -> None:
+        """Write the shaping of the members that hold a pack's slots at the start, under version 0."""
+        pack, names = self._resolved.plan.packs[number], tuple(self._resolved.spec.shaping)
+        shaping = ShapingTable.map(names, pack.slots, fd)
+        shaping.guard[:] = shaping.frames[:] = (
+            0  # a learner that was killed while it wrote has left an odd guard
+        )
+        shaping.budget_frames[:] = self._resolved.config.train_for_frames
+        for slot, member in enumerate(start.holders[number]):
+            values = start.values[pack.members[0] if member is None else member]
+            shaping.write(slot, 0, {name: values[SHAPING + name] for name in names})
 
     def _staging_entries(self, pack: PackPlan) -> int:
         """Return how many members can be on their way to a checkpoint at the same time.
@@ -141,10 +161,25 @@ class Memory:
         )
         return ActorRecord(number, setup, boxes)
 
+    def begin_anew(self, number: int, start: Start) -> None:
+        """Prepare a pack for a new learner and new actors, once those before are gone. Raises as loading members does.
+
+        start: as at the start of a run; of the members, only those of the pack are loaded.
+        """
+        self._renewals += 1
+        actors = [record for record in self.actors if record.pack == number]
+        for record in actors:
+            record.given += sum(int(box.header[ACTIONS]) for box in record.boxes)
+            for box in record.boxes:
+                box.begin_anew()
+        self._fill_shaping(number, self._packs[number].shaping_fd, start)
+        seed = np.random.SeedSequence([self._resolved.config.seed, start.resumes, self._renewals, number])
+        self.learners[number] = self._learner(number, actors, seed, start)
+
     def _learner(
-        self, number: int, actors: Sequence[ActorRecord], seed: np.random.SeedSequence
+        self, number: int, actors: Sequence[ActorRecord], seed: np.random.SeedSequence, start: Start
     ) -> LearnerSetup:
-        pack, shared, start = self._resolved.plan.packs[number], self._packs[number], self._start
+        pack, shared = self._resolved.plan.packs[number], self._packs[number]
         start_fd, headers = self._start_memory(start.of(pack.members))
         return LearnerSetup(
             config=self._resolved.config,
@@ -159,9 +194,10 @@ class Memory:
             ready_fd=shared.ready_fd,
             shaping_fd=shared.shaping_fd,
             layout=self.layout,
-            exchange_fd=self._exchange_fd,
+            exchange_fd=self.exchange.fd,
             staging_fd=self.staging[number].fd,
             staging_entries=self.staging[number].entries,
+            heartbeat_fd=shared.heartbeat_fd,
             start_fd=start_fd,
             start_headers=headers,
             continued=start.learners[number] if start.learners else None,
@@ -180,6 +216,13 @@ class Memory:
             headers.append(snapshot.header)
         return fd, tuple(headers)
 
+    def drawn(self, member: int, generation: int) -> dict[str, NDArray[Any]]:
+        """Return the weights that a member of this generation is given if they are drawn."""
+        config = self._resolved.config
+        return fresh_arrays(
+            _pack_of_one(self._resolved, self._start.values[0]), config.seed, member, generation
+        )
+
     def started(self) -> None:
         """Release what learners have started from; they hold it themselves until they have read it."""
         for fd in self._start_fds:
@@ -192,7 +235,8 @@ class Memory:
 
     def actions_given(self, actor: int) -> int:
         """Return how many actions an actor's units were given, in total."""
-        return sum(int(box.header[ACTIONS]) for box in self.actors[actor].boxes)
+        record = self.actors[actor]
+        return record.given + sum(int(box.header[ACTIONS]) for box in record.boxes)
 
     def set_matchup(self, pack: int, row_UES: NDArray[np.int64]) -> int:
         """See Fleet."""
@@ -210,8 +254,12 @@ class Memory:
 
 def _member_layout(resolved: ResolvedRun, values: Values) -> tuple[ArrayLayout, NetNames]:
     """Return how a member's arrays lie. A pack of one is built for it, which also finds a bad model early."""
-    plan = resolved.plan.packs[0]
-    alone = replace(plan, members=plan.members[:1], slots=1, device="cpu")
-    pack = build_pack(resolved.config, resolved.spec, alone, [values], 0)
+    pack = _pack_of_one(resolved, values)
     arrays = {name: x.numpy() for name, x in pack.export_member(0).items()}
     return layout_of(arrays), net_names(pack)
+
+
+def _pack_of_one(resolved: ResolvedRun, values: Values) -> Pack:
+    plan = resolved.plan.packs[0]
+    alone = replace(plan, members=plan.members[:1], slots=1, device="cpu")
+    return build_pack(resolved.config, resolved.spec, alone, [values], 0)

@@ -23,7 +23,7 @@ from pbt_rl.record.folder import RunFolder, to_json
 from pbt_rl.record.journal import Journal, cut_journal
 from pbt_rl.run.describe import describe_plan
 from pbt_rl.run.discards import discard_warning
-from pbt_rl.run.fleet import ActorFailed
+from pbt_rl.run.fleet import ActorFailed, LearnerLost
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.resuming import Continued
 from pbt_rl.wire.messages import Applied, SlotChange
@@ -138,6 +138,16 @@ class Recorder:
         self.note(f"actor {failed.actor} is restarted: {cause}")
         kind = "actor_hung" if failed.hung else "actor_died"
         self._write("actor_restart", actor=failed.actor, kind=kind, cause=failed.text)
+
+    def pack_lost(self, lost: LearnerLost, members: list[dict[str, Any]]) -> None:
+        """Record that a learner is replaced. members: of its pack, with the frames that each has lost."""
+        ids, frames = ", ".join(str(m["member"]) for m in members), sum(m["frames_lost"] for m in members)
+        self.note(f"{lost.text}; it is replaced, and members {ids} lose {frames:,} frames of training")
+        kind = "hung" if lost.hung else "died"
+        self._write("pack_lost", pack=lost.pack, kind=kind, cause=lost.text, members=members)
+        self._unwritten.update(
+            m["member"] for m in members
+        )  # decisions of theirs are settled without a proof
 
     def checkpoint(self, written: Written) -> None:
         """Record that the run was saved."""

@@ -12,9 +12,11 @@ from pbt_rl.envs.registry import EnvOptions, probe
 from pbt_rl.errors import ConfigError, environment_code
 from pbt_rl.learner.build import build_net
 from pbt_rl.pbt.decisions import Controller
-from pbt_rl.pbt.hypers import HyperSpec, hyper_table, shaping_table
+from pbt_rl.pbt.hypers import HyperSpec, Values, hyper_table, shaping_table
 from pbt_rl.pbt.tuning import chosen
 from pbt_rl.plan import Machine, Plan, make_plan
+from pbt_rl.population.population import Population
+from pbt_rl.population.ratings import Ratings
 from pbt_rl.run.controllers import build_controller
 
 
@@ -47,6 +49,20 @@ class ResolvedRun:
     def controller(self) -> Controller:
         """Build the controller of this run, unused."""
         return build_controller(self.config, self.table, self.config.seed)
+
+    def population(self, initial: list[Values]) -> Population:
+        """Build the population of this run, before any report. initial: the values of its members."""
+        config, spec = self.config, self.spec
+        return Population(
+            initial,
+            config.pbt.objective_episodes,
+            spec.frame_skip,
+            judged_by=config.matchup.objective,
+            ratings=Ratings(config.num_policies, config.matchup.elo_k) if spec.seats > 1 else None,
+            tasks=spec.tasks,
+            task_cap=spec.task_cap,
+            min_rounds=config.pbt.min_episodes,
+        )
 
 
 def value_table(config: Config, shaping: Mapping[str, float]) -> dict[str, HyperSpec]:

@@ -17,8 +17,9 @@ loop      consumes   events of the fleet: messages, deaths, hangs; signals
           produces   edits, one comparison at a time; slots that change hands; views about once per second
           waits for  the next event, at most a tenth of a second
 
-Of the work behind the arrows, `comparisons` has the decisions, `restarts` the actors, `checkpointing` what is saved,
-`resuming` what a run is continued from, and `recorder` all that is written and shown.
+Of the work behind the arrows, `comparisons` has the decisions, `restarts` the actors, `lost` the learners,
+`checkpointing` what is saved, `ending` the end, `resuming` what a run is continued from, and `recorder` all that is
+written and shown.
 """
 
 from __future__ import annotations
@@ -35,18 +36,19 @@ from pbt_rl.display.ranking import best_member
 from pbt_rl.display.view import RunView
 from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.errors import ConfigError, RunFailed
-from pbt_rl.pbt.hypers import Values
 from pbt_rl.plan import Machine
-from pbt_rl.population.population import Population
-from pbt_rl.population.ratings import Ratings
 from pbt_rl.record.append import reason
 from pbt_rl.record.claim import ClaimedRun, claim_run_folder
 from pbt_rl.run.checkpointing import Checkpointing
 from pbt_rl.run.comparisons import Comparisons
 from pbt_rl.run.controllers import resumed_controller
 from pbt_rl.run.discards import discarded_share
-from pbt_rl.run.fleet import ActorFailed, Event, Fleet, InlineFleet, LearnerDied, ProcessFleet, Received
+from pbt_rl.run.ending import PATIENCE_SECONDS, save_at_end
+from pbt_rl.run.fleet import ActorFailed, Event, Fleet, LearnerLost, ProcessFleet, Received, ReplacesLearners
+from pbt_rl.run.inline import InlineFleet
+from pbt_rl.run.insist import Presses, Watchdog
 from pbt_rl.run.limits import allow_open_files, descriptors_needed
+from pbt_rl.run.lost import LostLearners
 from pbt_rl.run.recorder import Recorder
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.restarts import ActorRestarts
@@ -61,15 +63,12 @@ from pbt_rl.wire.messages import (
     LearnerReport,
     MemberExported,
     MemberStaged,
-    PauseTraining,
     SlotChanged,
     SnapshotBegun,
 )
 
-PATIENCE_SECONDS = 0.1
 VIEW_SECONDS = 1.0
 PROGRESS_SECONDS = 10.0
-SAVE_SECONDS = 30.0
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -119,7 +118,7 @@ class Supervisor:
         self._claim, folder = claim, claim.folder
         state = None if continued is None else continued.state["run"]
         controller = resolved.controller()
-        self._population = _population(resolved, controller.initial(self._config.num_policies))
+        self._population = resolved.population(controller.initial(self._config.num_policies))
         if state is not None:
             with fitting_state(folder):
                 controller = resumed_controller(
@@ -134,11 +133,24 @@ class Supervisor:
             self._same_plan = state is None or restore_run_state(
                 state, controller, self._population, self._comparisons, self._throughput
             )
-        self._checkpoints = Checkpointing(resolved, folder, self._population, self._recorder, self._state)
+        self._checkpoints = Checkpointing(
+            resolved, folder, self._population, self._recorder, self._state, self._comparisons
+        )
         self._restarts = ActorRestarts(self._config, self._recorder)
+        self._lost = LostLearners(
+            resolved,
+            self._population,
+            self._comparisons,
+            self._checkpoints,
+            self._recorder,
+            lambda: self._throughput.training_seconds,
+        )
         self._controller = controller
-        self._learners_ready = 0
+        self._ready: set[int] = set()
+        """Packs whose learner has started."""
+        self._begun = False
         self._signal: int | None = None
+        self._presses = Presses()
         self._environment_seconds = 0.0
         self._closing = False
         self._next_view = 0.0
@@ -158,40 +170,52 @@ class Supervisor:
         except OSError as error:
             raise ConfigError(f"{self._claim.folder.path} cannot be written: {reason(error)}") from error
         previous = {number: signal.signal(number, self._note_signal) for number in (*SIGNALS, signal.SIGUSR1)}
+        try:
+            with Watchdog():
+                self._run()
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+        return 0 if self._signal is None else 128 + self._signal
+
+    def _run(self) -> None:
         fleet: Fleet | None = None
         failure: Exception | None = None
         ended = "failed"
         try:
             kind = InlineFleet if self._config.mode == "serial" else ProcessFleet
             self._comparisons.first_slots()
-            fleet = kind(self._resolved, self._start(), self._comparisons.first_matchups())
+            start = self._start()
+            self._lost.begin(start, continued=self._continued is not None)
+            fleet = kind(self._resolved, start, self._comparisons.first_matchups())
             self._comparisons.begin(fleet)
             ended = self._loop(fleet)
-            self._save_at_end(fleet)
+            unsaved = self._save_at_end(fleet)
+            if unsaved and self._signal is None:
+                failure = RunFailed(f"the run has ended ({ended}), and {unsaved}")
         except (RunFailed, EnvSetupError) as error:
-            failure = error
-            if fleet is not None and self._all_serve and isinstance(error, RunFailed):
+            ended, failure = "failed", error
+            saves = self._all_serve and not self._closing and isinstance(error, RunFailed)
+            if fleet is not None and saves:
                 self._save_at_end(fleet)
         finally:
-            self._checkpoints.close()
+            self._checkpoints.close(at_once=self._hurried)
             if fleet is not None:
-                fleet.close()
+                fleet.close(at_once=self._hurried)
             self._finish(ended)
-            for number, handler in previous.items():
-                signal.signal(number, handler)
         if failure is not None:
             raise failure
-        return 0 if self._signal is None else 128 + self._signal
 
     def _loop(self, fleet: Fleet) -> str:
         while True:
             for event in fleet.events(PATIENCE_SECONDS):
                 self._handle(fleet, event)
             ended = self._why_end()
-            if ended is not None and fleet.settled:
+            if ended is not None and (fleet.settled or self._hurried):
                 return ended
             self._checkpoints.step(fleet)
-            if self._checkpoints.due and fleet.settled and not self._comparisons.dispatch.busy:
+            idle = self._all_serve and fleet.settled and not self._comparisons.dispatch.busy
+            if self._checkpoints.due and idle:
                 self._checkpoints.begin(fleet)
             now = time.monotonic()
             if now >= self._next_view:
@@ -215,8 +239,15 @@ class Supervisor:
     def _note_signal(self, number: int, _frame: FrameType | None) -> None:
         if number == signal.SIGUSR1:  # what schedulers send before they end a job
             self._checkpoints.ask()
-        else:
-            self._signal = number
+            return
+        self._signal = self._signal or number
+        if number == signal.SIGINT:
+            self._presses.note()
+
+    @property
+    def _hurried(self) -> bool:
+        """Ctrl-C was pressed twice: nothing is waited for."""
+        return self._presses.count > 1
 
     # -- where it begins, what is saved ---------------------------------------------------------------------------
 
@@ -241,15 +272,16 @@ class Supervisor:
     @property
     def _all_serve(self) -> bool:
         """All learners are there."""
-        return self._learners_ready == len(self._resolved.plan.packs)
+        return len(self._ready) == len(self._resolved.plan.packs)
 
     # -- events -----------------------------------------------------------------------------------------------
 
     def _handle(self, fleet: Fleet, event: Event) -> None:
         match event:
-            case LearnerDied(_, text):
-                self._learners_ready -= 1
-                raise RunFailed(text)
+            case LearnerLost(pack):
+                self._ready.discard(pack)
+                assert isinstance(fleet, ReplacesLearners)
+                self._lost.replace(fleet, event)
             case ActorFailed():
                 self._restarts.replace(fleet, event)
             case Received(pack, message):
@@ -262,6 +294,7 @@ class Supervisor:
             case LearnerReport():
                 self._claim.started()
                 self._population.take(str(pack), message)
+                self._lost.note_report(pack, message)
                 self._throughput.note(self._population.frames, message.stage_seconds)
                 if not self._closing:
                     self._comparisons.note_report(pack)
@@ -277,14 +310,15 @@ class Supervisor:
             case MemberStaged():
                 self._checkpoints.note_staged(fleet, pack, message)
             case LearnerReady():
-                self._learners_ready += 1
-                if self._all_serve:
+                self._ready.add(pack)
+                if self._all_serve and not self._begun:
                     self._begin_to_train()
             case _:
                 assert_never(message)
 
     def _begin_to_train(self) -> None:
         """Every learner is there, and no frame was sampled yet."""
+        self._begun = True
         if self._continued is None:
             self._comparisons.observe()  # a search sets how far its members train first
         else:
@@ -312,6 +346,7 @@ class Supervisor:
             mutations=dispatch.mutations,
             actors=self._resolved.plan.actors,
             actors_restarted=self._restarts.count,
+            learners_replaced=self._lost.count,
             discarded_rollouts=population.discarded,
             lag_mean=population.lag_mean,
             lag_max=population.lag_max,
@@ -330,23 +365,25 @@ class Supervisor:
 
     # -- the end ----------------------------------------------------------------------------------------------
 
-    def _save_at_end(self, fleet: Fleet) -> None:
-        """Have all decisions applied and the run saved; nothing is trained meanwhile."""
+    def _save_at_end(self, fleet: Fleet) -> str:
+        """Have all decisions applied and the run saved; nothing is trained meanwhile. Return why it was not saved."""
         self._closing = True
-        for pack in range(len(self._resolved.plan.packs)):
-            fleet.send(pack, PauseTraining())
-        checkpoints, dispatch = self._checkpoints, self._comparisons.dispatch
-        checkpoints.ask()
-        deadline = time.monotonic() + SAVE_SECONDS
-        while (checkpoints.busy or dispatch.busy) and time.monotonic() < deadline:
-            for event in fleet.events(PATIENCE_SECONDS):
-                if not isinstance(event, ActorFailed):  # no actor is needed any more
-                    self._handle(fleet, event)
-            checkpoints.step(fleet)
-            if checkpoints.due and not dispatch.busy:
-                checkpoints.begin(fleet)
-        if checkpoints.busy:
-            self._recorder.note(f"the run was not saved within {SAVE_SECONDS:.0f} s")
+        if not self._begun:
+            return ""
+        reason = save_at_end(
+            fleet,
+            len(self._resolved.plan.packs),
+            self._ready,
+            self._checkpoints,
+            self._comparisons.dispatch,
+            self._handle,
+            lambda: self._hurried,
+        )
+        if not reason:
+            return ""
+        unsaved = f"was not saved at its end: {reason}. {self._lost.saved_text()}"
+        self._recorder.note(f"the run {unsaved}")
+        return unsaved
 
     def _finish(self, ended: str) -> None:
         self._recorder.finish(
@@ -357,17 +394,3 @@ class Supervisor:
             last_stage_seconds=self._throughput.last_stretch(),
             patient=lambda: self._signal is None and ended != "failed",
         )
-
-
-def _population(resolved: ResolvedRun, initial: list[Values]) -> Population:
-    config, spec = resolved.config, resolved.spec
-    return Population(
-        initial,
-        config.pbt.objective_episodes,
-        spec.frame_skip,
-        judged_by=config.matchup.objective,
-        ratings=Ratings(config.num_policies, config.matchup.elo_k) if spec.seats > 1 else None,
-        tasks=spec.tasks,
-        task_cap=spec.task_cap,
-        min_rounds=config.pbt.min_episodes,
-    )

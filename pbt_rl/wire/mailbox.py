@@ -118,6 +118,10 @@ class Mailbox:
             self.header[HEARTBEAT_NS] = time.monotonic_ns()
         return (time.monotonic_ns() - int(self.header[HEARTBEAT_NS])) / 1e9 - at_once * SECONDS_PER_ROW
 
+    def begin_anew(self) -> None:
+        """Supervisor: both sides are gone, and others begin: the actor has the turn, as in fresh memory."""
+        self.header[OBSERVATIONS] = self.header[ACTIONS] = 0
+
     def close(self) -> None:
         """Release descriptor and memory (the mapping goes when its last view does)."""
         if self.fd >= 0:

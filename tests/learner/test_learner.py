@@ -9,7 +9,7 @@ from pbt_rl.cli.train import parse_train
 from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec
 from pbt_rl.learner.build import packing_of
 from pbt_rl.plan import Machine
-from pbt_rl.run.fleet import InlineFleet
+from pbt_rl.run.inline import InlineFleet
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.start import Start
 

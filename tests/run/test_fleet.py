@@ -10,7 +10,7 @@ from pbt_rl.cli.train import parse_train
 from pbt_rl.envs.pulse import AT_ONCE, ROW
 from pbt_rl.plan import Machine
 from pbt_rl.run import fleet as module
-from pbt_rl.run.fleet import ActorFailed, LearnerDied, ProcessFleet, Received
+from pbt_rl.run.fleet import ActorFailed, LearnerLost, ProcessFleet, Received
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.start import Start
 from pbt_rl.wire import process
@@ -97,10 +97,10 @@ def test_messages_go_both_ways(start):
 def test_a_death_comes_after_all_messages_and_with_the_error_that_was_sent(start):
     fleet = start()
     fleet.send(0, ExportMember(1, 5))
-    assert until(fleet, LearnerDied) == [
+    assert until(fleet, LearnerLost) == [
         Received(0, LearnerReady()),
         Received(0, MemberExported(1)),
-        LearnerDied(0, "the learner of the test gives up"),
+        LearnerLost(0, "the learner of the test gives up"),
     ]
 
 

@@ -7,6 +7,7 @@ import signal
 import time
 from itertools import chain
 
+import numpy as np
 import pytest
 
 from pbt_rl.cli.train import parse_train
@@ -16,7 +17,7 @@ from pbt_rl.plan import Machine
 from pbt_rl.record.claim import claim_run_folder
 from pbt_rl.record.net_names import NetNames
 from pbt_rl.run import supervisor as module
-from pbt_rl.run.fleet import ActorFailed, LearnerDied, Received
+from pbt_rl.run.fleet import ActorFailed, LearnerLost, Received
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.supervisor import Supervisor
 from pbt_rl.wire.memory import anonymous_memory
@@ -58,7 +59,9 @@ class FakeFleet:
         self.script = iter(script)
         self.sent, self.answers, self.restarted = [], [], []
         self.answered = 1
-        self.closed = False
+        self.closed = self.at_once = False
+        self.silent = 0.0
+        self.fenced, self.began, self.exchanged = [], [], []
         layout = (("param", "<f4", (3,)), ("optimizer_steps", "<f8", ()), ("lr_factor", "<f4", ()))
         fd = anonymous_memory(SnapshotMemory.size(layout, 2), "staging")
         self._staging = SnapshotMemory(fd, layout, 2)
@@ -105,8 +108,25 @@ class FakeFleet:
     def actions_given(self, _actor):
         return self.answered
 
-    def close(self):
+    def silent_seconds(self, _pack):
+        return self.silent
+
+    def fence(self, pack):
+        self.fenced.append(pack)
+
+    def replace_learner(self, pack, start):
+        self.began.append((pack, [load(self.names) for load in start.of(range(4))]))
+        self.answers.append(READY)
+
+    def write_exchange(self, arrays):
+        self.exchanged.append(arrays)
+
+    def drawn(self, member, generation):
+        return {"param": np.full(3, 100.0 * member + generation, np.float32)}
+
+    def close(self, *, at_once=False):
         self.closed = True
+        self.at_once = at_once
 
 
 def proof(edit):
@@ -202,7 +222,7 @@ def test_a_signal_ends_the_run_in_order(start, tmp_path):
 
 
 def test_the_death_of_a_learner_fails_the_run(start, tmp_path):
-    fleet, run = start([[READY], [LearnerDied(0, "Traceback of the learner")]])
+    fleet, run = start([[READY], [LearnerLost(0, "Traceback of the learner")]])
     with pytest.raises(RunFailed, match="Traceback of the learner"):
         run()
     assert fleet.closed

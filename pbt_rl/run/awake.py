@@ -1,0 +1,35 @@
+"""The time in which this process itself ran: a supervisor that was stopped must not take everybody else for hung."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+
+GAP_SECONDS = 1.0
+"""A longer time between two ticks is one in which this process was stopped, or busy with something long."""
+GAPS_KEPT = 1000
+
+
+class AwakeClock:
+    """Tells how long ago a moment was, without the time between ticks that were far apart.
+
+    clock: seconds since any moment.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock, self._last = clock, clock()
+        self._gaps: deque[tuple[float, float]] = deque(maxlen=GAPS_KEPT)
+        """(begin, end)"""
+
+    def tick(self) -> None:
+        """Note that this process runs. To be called several times per second."""
+        now = self._clock()
+        if now - self._last > GAP_SECONDS:
+            self._gaps.append((self._last, now))
+        self._last = now
+
+    def of_last(self, seconds: float) -> float:
+        """Return for how many of the last seconds this process ran."""
+        moment = self._clock() - seconds
+        return seconds - sum(end - max(begin, moment) for begin, end in self._gaps if end > moment)

@@ -1,0 +1,53 @@
+"""The end of a run: all decisions are applied and the run is saved, as far as every learner answers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection
+
+from pbt_rl.population.dispatch import Dispatch
+from pbt_rl.run.checkpointing import Checkpointing
+from pbt_rl.run.fleet import ActorFailed, Event, Fleet, LearnerLost
+from pbt_rl.wire.messages import PauseTraining
+
+PATIENCE_SECONDS = 0.1
+SAVE_SECONDS = 30.0
+ANSWER_SECONDS = 8.0
+"""A learner that has started and gives no sign of life for this long is not waited for."""
+
+
+def save_at_end(
+    fleet: Fleet,
+    packs: int,
+    ready: Collection[int],
+    checkpoints: Checkpointing,
+    dispatch: Dispatch,
+    handle: Callable[[Fleet, Event], None],
+    hurried: Callable[[], bool],
+) -> str:
+    """Pause all learners and save the run; return why it was not saved, or nothing.
+
+    ready: packs whose learner has started. handle: takes the events of the fleet. hurried: whether nothing is to be
+    waited for.
+    """
+    for pack in range(packs):
+        fleet.send(pack, PauseTraining())
+    checkpoints.ask()
+    deadline = time.monotonic() + SAVE_SECONDS
+    while checkpoints.busy or dispatch.busy:
+        if hurried():
+            return "it was interrupted again"
+        if time.monotonic() >= deadline:
+            return f"it took more than {SAVE_SECONDS:.0f} s"
+        for event in fleet.events(PATIENCE_SECONDS):
+            if isinstance(event, LearnerLost):
+                return event.text
+            if not isinstance(event, ActorFailed):  # no actor is needed any more
+                handle(fleet, event)
+        silent = next((p for p in ready if fleet.silent_seconds(p) > ANSWER_SECONDS), None)
+        if silent is not None:
+            return f"learner {silent} does not answer"
+        checkpoints.step(fleet)
+        if checkpoints.due and not dispatch.busy:
+            checkpoints.begin(fleet)
+    return ""
