@@ -13,7 +13,7 @@ from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError, RunFailed
 from pbt_rl.given.tables import with_start_values
 from pbt_rl.options import as_type
-from pbt_rl.recipes import apply_recipe, environment_recipe
+from pbt_rl.recipes import algorithm_recipe, apply_recipe, environment_recipe
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,8 @@ def make_config(**options: Any) -> Config:
             raise ConfigError(f"{name} is no option of Config; `pbt-rl train --help-all` lists them")
         values[name] = _as_option(start, name, value)
     recipe = environment_recipe(env, values.get("env_option", ()))
-    config: Config = apply_recipe(start, recipe | values)
+    over = algorithm_recipe(str(values.get("algo", start.algo)), recipe)
+    config: Config = apply_recipe(start, {**recipe, **over, **values})
     return with_start_values(config)
 
 

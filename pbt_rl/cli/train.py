@@ -16,7 +16,7 @@ from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.errors import ConfigError
 from pbt_rl.given.tables import with_start_values
 from pbt_rl.options import option
-from pbt_rl.recipes import apply_recipe, environment_recipe, named
+from pbt_rl.recipes import algorithm_recipe, apply_recipe, environment_recipe, named
 
 PROG = "pbt-rl train"
 HELP = {"-h", "--help", "--help-all"}
@@ -53,7 +53,7 @@ def run(arguments: list[str]) -> int:
 def parse_train(arguments: list[str]) -> tuple[Config, bool]:
     """Return the config of `pbt-rl train ARGUMENTS` and whether only to show it.
 
-    The environment's recipe gives the defaults, a named recipe lies over it, and the command line wins.
+    The recipes of environment and algorithm give the defaults, a named one lies over them, and the command line wins.
     """
     refuse_renamed(arguments)
     if HELP & set(arguments):
@@ -79,8 +79,9 @@ def _defaults(arguments: list[str]) -> TrainCommand | None:
     if env is None:
         return None
     values = environment_recipe(str(env), tuple(values_of(arguments, "--env-option")))
+    algo = value_of(arguments, "--algo") or chosen.get("algo", Config.algo)
     start: Any = TrainCommand(env=str(env))
-    command: TrainCommand = apply_recipe(start, values | chosen)
+    command: TrainCommand = apply_recipe(start, {**values, **algorithm_recipe(str(algo), values), **chosen})
     return command
 
 
