@@ -227,6 +227,14 @@ def test_show_prints_config_and_plan_and_starts_nothing(pbt_rl, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_an_adapted_learning_rate_is_not_tuned(pbt_rl):
+    shown = "--env toy/identity --devices cpu --learner.lr-schedule kl-adaptive --show"
+    code, out, _ = pbt_rl("train", *shown.split())
+    assert code == 0
+    assert "note: --learner.lr-schedule kl-adaptive sets the learning rate in use" in out
+    assert "not tuned: learning_rate 0.002, gamma" in out
+
+
 MISTAKES = {
     "no environment": ([], "--env is missing"),
     "no family": (["--env", "CartPole-v1"], "write gym/CartPole-v1. "),
@@ -253,6 +261,10 @@ MISTAKES = {
     "a3c has no divergence": (
         ["--algo", "a3c", "--learner.lr-schedule", "kl-adaptive"],
         "--learner.lr-schedule kl-adaptive cannot be used: a3c measures no divergence",
+    ),
+    "a rate that is tuned and adapted": (
+        ["--learner.lr-schedule", "kl-adaptive", "--pbt.tune", "learning_rate"],
+        "--learner.lr-schedule kl-adaptive cannot be used: it undoes the learning rates that --pbt.tune learning_rate",
     ),
     "device not there": (["--devices", "cuda:99"], "'cuda:99' is not on this machine"),
     "no device": (["--devices", "tpu"], "'tpu' is not a device"),
