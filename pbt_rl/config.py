@@ -81,7 +81,8 @@ class LearnerConfig:
     normalize_observations: bool = False
     """Normalise float observations by running statistics, per policy."""
     lr_schedule: Literal["constant", "linear", "kl-adaptive"] = "constant"
-    """Factor on the learning rate, which PBT mutates without it. linear: falls to 0 at --train-for-frames."""
+    """Factor on the learning rate. linear: falls to 0 at --train-for-frames; PBT mutates the rate without it.
+    kl-adaptive: follows --learner.kl-target; the learning rate is then not tuned."""
     kl_target: float = option(0.01, above=0)
     """kl-adaptive: the factor is divided by 1.5 above twice this divergence and multiplied by 1.5 below half of it."""
     max_policy_lag: int = option(16, at_least=1)

@@ -77,6 +77,10 @@ def _notes(resolved: ResolvedRun) -> list[str]:
     config, notes = resolved.config, [*_lag_notes(resolved), *_idle_core_notes(resolved)]
     if resolved.spec.seats > 1:
         notes.append(_matchup_note(resolved))
+    if config.learner.lr_schedule == "kl-adaptive":
+        notes.append(
+            "note: --learner.lr-schedule kl-adaptive sets the learning rate in use, so learning_rate is not tuned"
+        )
     pbt = config.controller in ("pbt", "mf-pbt") and config.pbt.enabled and config.num_policies > 1
     first_round = max(config.pbt.start_frames, config.pbt.period_frames)
     if pbt and first_round >= config.train_for_frames:
