@@ -27,37 +27,19 @@ def strictly(path):
 
 def test_every_file_has_its_place():
     run = RunFolder(Path("runs/demo"))
-    files = [run.config, run.journal, run.summary, run.values(3), run.weights(3), run.weights(12, 500)]
+    files = [run.config, run.journal, run.summary, run.values(3), run.checkpoints]
     assert [str(path) for path in files] == [
         "runs/demo/config.json",
         "runs/demo/journal.jsonl",
         "runs/demo/summary.json",
         "runs/demo/policy_03.json",
-        "runs/demo/checkpoints/policy_03.safetensors",
-        "runs/demo/checkpoints/at_500/policy_12.safetensors",
+        "runs/demo/checkpoints",
     ]
     folders = [run.member_events(3), run.population_events]
     assert [str(path) for path in folders] == [
         "runs/demo/policy_03",
         "runs/demo/population",
     ]
-
-
-def test_saved_weights_are_found_by_member_and_frames(tmp_path):
-    run = RunFolder(tmp_path)
-    assert (run.saved_members(), run.snapshots()) == ([], [])
-    for path in (
-        run.weights(0),
-        run.weights(12),
-        run.weights(3),
-        run.weights(7, 90_000),
-        run.weights(1, 1_000),
-    ):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch()
-    assert run.saved_members() == [0, 3, 12]
-    assert run.saved_members(90_000) == [7]
-    assert run.snapshots() == [1_000, 90_000]
 
 
 def test_a_config_of_another_version_is_one_clear_error(tmp_path):
