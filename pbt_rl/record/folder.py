@@ -20,6 +20,7 @@ import dataclasses
 import json
 import math
 import os
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -29,6 +30,9 @@ from typing import Any
 from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.hypers import SHAPING, Values
+
+_DRAFT = re.compile(r"\.(config|summary|policy_\d+)\.json\.\d+")
+"""Name of a file that `write_whole` has not finished."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +106,15 @@ class RunFolder:
     def write_config(self, config: Config) -> None:
         """Write the config. Raises OSError."""
         write_whole(self.config, json.dumps(to_json(config), indent=2) + "\n")
+
+    def remove_drafts(self) -> None:
+        """Remove the files that a killed process had begun to write; only for the process that writes the run.
+
+        Raises OSError.
+        """
+        for path in self.path.iterdir():
+            if _DRAFT.fullmatch(path.name):
+                path.unlink(missing_ok=True)
 
     def write_summary(self, content: Mapping[str, Any]) -> None:
         """Write the result. NaN and infinities are written as null. Raises OSError."""

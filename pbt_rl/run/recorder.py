@@ -55,6 +55,7 @@ class Recorder:
         """
         config, folder = self._resolved.config, self._folder
         if continued is not None:
+            folder.remove_drafts()
             cut_journal(folder.journal, continued.record["journal"])
             folder.write_config(config)
             folder.summary.unlink(missing_ok=True)

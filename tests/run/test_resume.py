@@ -87,3 +87,11 @@ def test_a_serial_run_goes_on_as_if_it_had_not_stopped(tmp_path, more):
     assert decisions(parts) == decisions(whole)
     assert weights(parts) == weights(whole)
     assert [e for e in decisions(whole) if e["event"] == "applied"], "else the comparison says little"
+
+
+def test_what_a_kill_left_half_written_is_removed(tmp_path):
+    folder = run(tmp_path, "x", 300)
+    draft = folder / ".config.json.4711"
+    draft.touch()
+    run(tmp_path, "x", 400)
+    assert not draft.exists()
