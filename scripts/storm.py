@@ -36,6 +36,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,7 @@ import storm_checks as checks
 from storm_counting import INEXACT
 
 from pbt_rl.record.journal import read_journal
+from pbt_rl.record.lock import is_held
 
 ROOT = Path(__file__).resolve().parent.parent
 SAVE_SECONDS = 2.0
@@ -169,7 +171,7 @@ class Run:
     def _blows(self) -> Iterator[Blow]:
         """Draw the blows of one life; the last is one that may end it."""
         rng = self._rng
-        pause = lambda: rng.choice((0.0, 0.0, rng.uniform(0.1, 2.0), NEVER))  # noqa: E731
+        pause = partial(_draw_pause, rng)
         kept = ("actor", "actor", "keeper", "drawing") if self._mode != "serial" else ("drawing",)
         fatal = ("learner", "learner") if self._mode != "serial" else ()
         for _ in range(rng.randrange(6)):
@@ -222,7 +224,7 @@ class Run:
         left = checks.unmapped(checks.shared_memory() - self._memory)
         if left:
             raise Failed(f"in /dev/shm: {left}")
-        if self._folder.exists() and checks.is_held(self._folder):
+        if self._folder.exists() and is_held(self._folder):
             raise Failed("the folder is still locked")
         if code == -signal.SIGKILL:
             self._note_loss(ended_at)
@@ -403,6 +405,11 @@ class Run:
     def told(self) -> str:
         """Return the last that the run has said."""
         return "\n    ".join(["", *self._out.splitlines()[-25:]]) if (self._home / "out.txt").exists() else ""
+
+
+def _draw_pause(rng: random.Random) -> float:
+    """Draw what `Blow.seconds` is, without SIGTERM."""
+    return rng.choice((0.0, 0.0, rng.uniform(0.1, 2.0), NEVER))
 
 
 def _send(pids: Iterable[int], number: signal.Signals) -> None:

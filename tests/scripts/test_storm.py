@@ -19,6 +19,7 @@ from pbt_rl.display.events import EventFile  # noqa: E402
 from pbt_rl.envs.toy import Counting  # noqa: E402
 
 
+@pytest.mark.timeout(300)  # seconds on a machine of its own
 @pytest.mark.parametrize("mode", ["async", "serial"])
 def test_a_short_storm(mode, tmp_path, monkeypatch):
     monkeypatch.setattr(storm.tempfile, "mkdtemp", lambda prefix: str(make(tmp_path / prefix)))
