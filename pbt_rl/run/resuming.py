@@ -71,6 +71,12 @@ class Continued:
         )
 
 
+def may_resume(config: Config) -> bool:
+    """Return whether there is a run of this name that is not to be replaced."""
+    exists = config.name is not None and RunFolder(config.out / config.name).config.is_file()
+    return exists and not config.overwrite
+
+
 def find_continued(config: Config, folder: RunFolder, note: Callable[[str], None]) -> Continued | None:
     """Return what an existing run is continued from; None if it ended before it was saved for the first time.
 

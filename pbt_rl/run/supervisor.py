@@ -52,10 +52,11 @@ from pbt_rl.run.lost import LostLearners
 from pbt_rl.run.recorder import Recorder
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.restarts import ActorRestarts
-from pbt_rl.run.resuming import Continued, find_continued, fitting_state
+from pbt_rl.run.resuming import Continued, find_continued, fitting_state, may_resume
 from pbt_rl.run.start import Start
 from pbt_rl.run.state import controller_state, restore_run_state, run_state
 from pbt_rl.run.throughput import Throughput
+from pbt_rl.run.warm_start import WarmStart
 from pbt_rl.wire.messages import (
     Applied,
     FromLearner,
@@ -80,6 +81,8 @@ def train(config: Config) -> int:
     """
     resolved = ResolvedRun.resolve(config, Machine.here())
     resolved.controller().initial(config.num_policies)  # a wrong --pbt.tune shows before a folder is made
+    # Read before an old run of this name is set aside: it may be the one to begin from.
+    warm = None if may_resume(config) else WarmStart.find(resolved, _warn)
     allow_open_files(descriptors_needed(resolved.plan, config.num_policies, resolved.spec.seats))
     claim = claim_run_folder(config)
     _warn(*claim.notes)
@@ -90,7 +93,9 @@ def train(config: Config) -> int:
             _warn(f"{claim.folder.path} ended before it was saved for the first time: it begins anew")
             claim.release(failed=False)
             claim = claim_run_folder(replace(claim.config, overwrite=True))
-        supervisor = Supervisor(replace(resolved, config=claim.config), claim, continued)
+        if continued is None and warm is None:
+            warm = WarmStart.find(resolved, _warn)
+        supervisor = Supervisor(replace(resolved, config=claim.config), claim, continued, warm)
         if supervisor.over is None:
             code = supervisor.run()
         else:
@@ -111,9 +116,16 @@ def _warn(*texts: str) -> None:
 
 
 class Supervisor:
-    """One run. continued: an existing one goes on."""
+    """One run. continued: an existing one goes on. warm: members begin from what others have saved."""
 
-    def __init__(self, resolved: ResolvedRun, claim: ClaimedRun, continued: Continued | None = None) -> None:
+    def __init__(
+        self,
+        resolved: ResolvedRun,
+        claim: ClaimedRun,
+        continued: Continued | None = None,
+        warm: WarmStart | None = None,
+    ) -> None:
+        self._warm = warm
         self._resolved, self._config, self._continued = resolved, resolved.config, continued
         self._claim, folder = claim, claim.folder
         state = None if continued is None else continued.state["run"]
@@ -166,7 +178,7 @@ class Supervisor:
     def run(self) -> int:
         """Train until a budget is spent, a signal comes or something fails; leave nothing behind."""
         try:
-            self._recorder.start(self._continued)
+            self._recorder.start(self._continued, self._warm)
         except OSError as error:
             raise ConfigError(f"{self._claim.folder.path} cannot be written: {reason(error)}") from error
         previous = {number: signal.signal(number, self._note_signal) for number in (*SIGNALS, signal.SIGUSR1)}
@@ -254,7 +266,8 @@ class Supervisor:
     def _start(self) -> Start:
         """Return where the processes begin."""
         if self._continued is None:
-            return Start.fresh(self._resolved.plan, [member.values for member in self._population.members])
+            start = Start.fresh(self._resolved.plan, [member.values for member in self._population.members])
+            return start if self._warm is None else self._warm.start(start)
         return self._continued.start(
             self._population, self._comparisons.slots, self._resolved.plan, same_plan=self._same_plan
         )
