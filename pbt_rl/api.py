@@ -38,7 +38,7 @@ def train(config: Config | None = None, /, **options: Any) -> Result:
     elif options:
         raise ConfigError(f"train takes a Config or options, not both: {', '.join(options)}")
     from pbt_rl.record.folder import run_name  # noqa: PLC0415 - the supervisor imports torch
-    from pbt_rl.run.supervisor import train as supervise  # noqa: PLC0415
+    from pbt_rl.run.train import train as supervise  # noqa: PLC0415
 
     config = replace(config, name=run_name(config))
     code = supervise(config)

@@ -46,7 +46,7 @@ def run(arguments: list[str]) -> int:
     from pbt_rl.record.folder import to_json
     from pbt_rl.run.describe import describe_plan, describe_values
     from pbt_rl.run.resolved import ResolvedRun
-    from pbt_rl.run.supervisor import train
+    from pbt_rl.run.train import train
 
     if not show:
         return train(config)

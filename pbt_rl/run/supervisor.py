@@ -25,20 +25,16 @@ written and shown.
 from __future__ import annotations
 
 import signal
-import sys
 import time
-from dataclasses import replace
 from types import FrameType
 from typing import Any, assert_never
 
-from pbt_rl.config import Config
 from pbt_rl.display.ranking import best_member
 from pbt_rl.display.view import RunView
 from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.errors import ConfigError, RunFailed
-from pbt_rl.plan import Machine
 from pbt_rl.record.append import reason
-from pbt_rl.record.claim import ClaimedRun, claim_run_folder
+from pbt_rl.record.claim import ClaimedRun
 from pbt_rl.run.checkpointing import Checkpointing
 from pbt_rl.run.comparisons import Comparisons
 from pbt_rl.run.controllers import resumed_controller
@@ -47,12 +43,11 @@ from pbt_rl.run.ending import PATIENCE_SECONDS, save_at_end
 from pbt_rl.run.fleet import ActorFailed, Event, Fleet, LearnerLost, ProcessFleet, Received, ReplacesLearners
 from pbt_rl.run.inline import InlineFleet
 from pbt_rl.run.insist import Presses, Watchdog
-from pbt_rl.run.limits import allow_open_files, descriptors_needed
 from pbt_rl.run.lost import LostLearners
 from pbt_rl.run.recorder import Recorder
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.restarts import ActorRestarts
-from pbt_rl.run.resuming import Continued, find_continued, fitting_state, may_resume
+from pbt_rl.run.resuming import Continued, fitting_state
 from pbt_rl.run.start import Start
 from pbt_rl.run.state import controller_state, restore_run_state, run_state
 from pbt_rl.run.throughput import Throughput
@@ -71,48 +66,6 @@ from pbt_rl.wire.messages import (
 VIEW_SECONDS = 1.0
 PROGRESS_SECONDS = 10.0
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
-def train(config: Config) -> int:
-    """Train a population; return the exit code.
-
-    A run of the same name is continued from its last checkpoint. Raises ConfigError or EnvSetupError before anything is
-    started.
-    """
-    resolved = ResolvedRun.resolve(config, Machine.here())
-    resolved.controller().initial(config.num_policies)  # a wrong --pbt.tune shows before a folder is made
-    # Read before an old run of this name is set aside: it may be the one to begin from.
-    warm = None if may_resume(config) else WarmStart.find(resolved, _warn)
-    allow_open_files(descriptors_needed(resolved.plan, config.num_policies, resolved.spec.seats))
-    claim = claim_run_folder(config)
-    _warn(*claim.notes)
-    failed = True
-    try:
-        continued = find_continued(claim.config, claim.folder, _warn) if claim.existing else None
-        if claim.existing and continued is None:
-            _warn(f"{claim.folder.path} ended before it was saved for the first time: it begins anew")
-            claim.release(failed=False)
-            claim = claim_run_folder(replace(claim.config, overwrite=True))
-        if continued is None and warm is None:
-            warm = WarmStart.find(resolved, _warn)
-        supervisor = Supervisor(replace(resolved, config=claim.config), claim, continued, warm)
-        if supervisor.over is None:
-            code = supervisor.run()
-        else:
-            print(f"{claim.folder.path} has ended ({supervisor.over}): give it a larger budget to go on")
-            code = 0
-        failed = False
-    except RunFailed:  # after it had begun: what it left explains it
-        failed = False
-        raise
-    finally:
-        _warn(claim.release(failed=failed))
-    return code
-
-
-def _warn(*texts: str) -> None:
-    for text in filter(None, texts):
-        print(f"pbt-rl: {text}", file=sys.stderr)
 
 
 class Supervisor:

@@ -13,7 +13,7 @@ from pbt_rl.run import limits as module
 from pbt_rl.run.limits import COMFORTABLE, MAPPED, RESERVE, allow_open_files, descriptors_needed
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.start import Start
-from pbt_rl.run.supervisor import train
+from pbt_rl.run.train import train
 
 
 @pytest.fixture

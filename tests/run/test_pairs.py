@@ -12,7 +12,7 @@ from pbt_rl.api import make_config
 from pbt_rl.cli.train import parse_train
 from pbt_rl.envs.registry import FAMILIES, probe
 from pbt_rl.plan import Machine, make_plan
-from pbt_rl.run.supervisor import train
+from pbt_rl.run.train import train
 
 EXAMPLES = {
     "atari": ("atari/pong",),

@@ -11,7 +11,7 @@ from pbt_rl.errors import ConfigError
 from pbt_rl.record.checkpoints import Checkpoints
 from pbt_rl.record.journal import read_journal
 from pbt_rl.run.audit import audit
-from pbt_rl.run.supervisor import train
+from pbt_rl.run.train import train
 from tests.helpers import runs as helper
 
 SHARED = ("time", "milliseconds", "decision_to_applied_milliseconds")

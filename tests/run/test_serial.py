@@ -8,7 +8,7 @@ from safetensors.numpy import load_file
 from pbt_rl.cli.train import parse_train
 from pbt_rl.record.checkpoints import Checkpoints
 from pbt_rl.record.journal import read_journal
-from pbt_rl.run.supervisor import train
+from pbt_rl.run.train import train
 
 TIMES = ("time", "milliseconds", "decision_to_applied_milliseconds")
 

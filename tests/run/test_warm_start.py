@@ -20,7 +20,7 @@ from pbt_rl.plan import Machine, PackPlan
 from pbt_rl.record.journal import read_journal
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.start import Start
-from pbt_rl.run.supervisor import train
+from pbt_rl.run.train import train
 from pbt_rl.run.warm_start import WarmStart
 from tests.helpers.saved import save, write_run
 
