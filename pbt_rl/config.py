@@ -142,7 +142,7 @@ class Config:
     """Actor processes, planned from the machine's cores."""
     units_per_actor: int = option(2, at_least=1, may_change=True)
     """Vector environments per actor, which steps one while the others wait for actions."""
-    envs_per_unit: int = option(0, at_least=0, zero="planned", common=True, may_change=True)
+    envs_per_unit: int = option(0, at_least=0, zero="planned", may_change=True)
     """Environments of each policy in one unit (b)."""
     decorrelate_steps: int = option(0, at_least=0, zero="off")
     """Let each unit play random actions first, each for another number of steps below this, so that units do not run in
@@ -161,7 +161,7 @@ class Config:
     )
     """Save the whole run this often, under checkpoints/. `pbt-rl resume RUN` continues from the last checkpoint. A run
     is saved at its end in any case."""
-    save_every_frames: int = option(0, at_least=0, zero="never", common=True, may_change=True)
+    save_every_frames: int = option(0, at_least=0, zero="never", may_change=True)
     """Save the run, too, whenever every member has trained on this many more frames, and keep those checkpoints for
     ever, as checkpoints/at_FRAMES: `pbt-rl eval RUN --at FRAMES`."""
     keep_checkpoints: int = option(2, at_least=1, may_change=True)

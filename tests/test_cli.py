@@ -323,8 +323,8 @@ def test_commands(pbt_rl):
     assert pbt_rl()[0] == EXIT_USER_ERROR
     code, _, err = pbt_rl("trian")
     assert code == EXIT_USER_ERROR
-    assert "'trian' is no command: did you mean train? The commands are train, eval, audit, report" in err
-    assert "'zzz' is no command: use train, eval" in pbt_rl("zzz")[2]
+    assert "'trian' is no command: did you mean train? The commands are train, resume, eval, audit, report" in err
+    assert "'zzz' is no command: use train, resume, eval" in pbt_rl("zzz")[2]
 
 
 def test_version_and_help(pbt_rl, tmp_path):
@@ -366,9 +366,11 @@ def test_overwrite_replaces_a_run(pbt_rl, tmp_path):
     arguments += ("--train-for-frames", "100", "--actors", "1")
     assert pbt_rl("train", *arguments)[0] == 0
     (tmp_path / "runs" / "x" / "old").touch()
-    code, _, err = pbt_rl("train", *arguments)
+    code, _, err = pbt_rl("train", *arguments, "--resume", "no")
     assert code == EXIT_USER_ERROR
-    assert "exists already; choose another name or add --overwrite" in err
+    assert "exists already, and --resume no was given: choose another name, or --overwrite" in err
+    code, out, _ = pbt_rl("train", *arguments)
+    assert (code, "has ended (frames): give it a larger budget to go on" in out) == (0, True)
     assert pbt_rl("train", *arguments, "--overwrite")[0] == 0
     assert not (tmp_path / "runs" / "x" / "old").exists()
 
