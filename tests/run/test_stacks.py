@@ -12,15 +12,14 @@ from pbt_rl.run.stacks import StackDumps
 from pbt_rl.wire.process import STACKS_SIGNAL, Child
 
 CODE = """
-import ctypes, time
+import itertools
 from pbt_rl.wire.process import begin_child
 
 connection, setup = begin_child()
 
 def within_c():
     connection.send("ready")
-    while True:
-        ctypes.PyDLL(None).sleep(60)  # holds the interpreter
+    sum(itertools.repeat(1))  # does not come back to the interpreter
 
 if setup == "end":
     raise SystemExit(0)
