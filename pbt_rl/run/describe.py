@@ -6,6 +6,7 @@ import math
 
 from pbt_rl.plan import PackPlan
 from pbt_rl.plan.sizes import LAG_OF_QUEUE, Size
+from pbt_rl.run.estimate import memory_notes
 from pbt_rl.run.resolved import ResolvedRun
 
 NEARLY_ALL = 0.9
@@ -40,7 +41,10 @@ def describe_plan(resolved: ResolvedRun) -> list[str]:
 
 def _notes(resolved: ResolvedRun) -> list[str]:
     """Return hints at settings that defeat their purpose."""
-    config, notes = resolved.config, [*_lag_notes(resolved), *_idle_core_notes(resolved)]
+    config, notes = (
+        resolved.config,
+        [*_lag_notes(resolved), *_idle_core_notes(resolved), *memory_notes(resolved)],
+    )
     if resolved.spec.seats > 1:
         notes.append(_matchup_note(resolved))
     pbt = config.controller in ("pbt", "mf-pbt") and config.pbt.enabled and config.num_policies > 1

@@ -40,6 +40,7 @@ from pbt_rl.population.ratings import Ratings
 from pbt_rl.record.folder import RunFolder, create_run_folder
 from pbt_rl.run.comparisons import Comparisons
 from pbt_rl.run.discards import discarded_share
+from pbt_rl.run.estimate import check_memory
 from pbt_rl.run.fleet import ActorFailed, Event, Fleet, InlineFleet, LearnerDied, ProcessFleet, Received
 from pbt_rl.run.recorder import Recorder
 from pbt_rl.run.resolved import ResolvedRun
@@ -67,6 +68,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 def train(config: Config) -> int:
     """Train a population; return the exit code. Raises ConfigError or EnvSetupError before anything is started."""
     resolved = ResolvedRun.resolve(config, Machine.here())
+    check_memory(resolved)
     resolved.controller().initial(config.num_policies)  # a wrong --pbt.tune shows before a folder is made
     config, folder = create_run_folder(config)
     return Supervisor(replace(resolved, config=config), folder).run()
