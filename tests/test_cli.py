@@ -323,7 +323,10 @@ def test_commands(pbt_rl):
     assert pbt_rl()[0] == EXIT_USER_ERROR
     code, _, err = pbt_rl("trian")
     assert code == EXIT_USER_ERROR
-    assert "'trian' is no command: did you mean train? The commands are train, resume, eval, audit, report" in err
+    assert (
+        "'trian' is no command: did you mean train? The commands are train, resume, eval, audit, report"
+        in err
+    )
     assert "'zzz' is no command: use train, resume, eval" in pbt_rl("zzz")[2]
 
 

@@ -9,6 +9,7 @@ from pbt_rl.config import Config
 from pbt_rl.errors import RunFailed
 from pbt_rl.plan import Machine
 from pbt_rl.record.claim import claim_run_folder
+from pbt_rl.run.estimate import check_memory
 from pbt_rl.run.limits import allow_open_files, descriptors_needed
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.resuming import find_continued, may_resume
@@ -23,6 +24,7 @@ def train(config: Config) -> int:
     started.
     """
     resolved = ResolvedRun.resolve(config, Machine.here())
+    check_memory(resolved)
     resolved.controller().initial(config.num_policies)  # a wrong --pbt.tune shows before a folder is made
     # Read before an old run of this name is set aside: it may be the one to begin from.
     warm = None if may_resume(config) else WarmStart.find(resolved, _warn)
