@@ -15,13 +15,10 @@ _PACKAGE_FOLDER = Path(__file__).absolute().parent.parent.parent
 
 def working_directory_last() -> None:
     """Let Python find modules in the working directory after all others. `python -m` and `python -c` put it first."""
-    try:
-        here = str(Path.cwd())
-    except FileNotFoundError:  # it was removed
-        return
+    here = _working_directory()
     if not sys.flags.safe_path and sys.path[:1] in ([""], [here]):
         del sys.path[0]
-    if here not in sys.path:
+    if here and here not in sys.path:
         sys.path.append(here)
 
 
@@ -30,4 +27,11 @@ def interpreter_options() -> list[str]:
 
     Source code that is used from its own folder, uninstalled, can only be found there.
     """
-    return [] if Path.cwd() == _PACKAGE_FOLDER else ["-P"]
+    return [] if _working_directory() == str(_PACKAGE_FOLDER) else ["-P"]
+
+
+def _working_directory() -> str:
+    try:
+        return str(Path.cwd())
+    except FileNotFoundError:  # it was removed
+        return ""
