@@ -29,7 +29,7 @@ import sys
 import time
 from dataclasses import replace
 from types import FrameType
-from typing import Any, assert_never
+from typing import Any, assert_never, cast
 
 from pbt_rl.config import Config
 from pbt_rl.display.ranking import best_member
@@ -278,8 +278,7 @@ class Supervisor:
         match event:
             case LearnerLost(pack):
                 self._ready.discard(pack)
-                assert isinstance(fleet, ReplacesLearners)
-                self._lost.replace(fleet, event)
+                self._lost.replace(cast("ReplacesLearners", fleet), event)  # no other fleet loses a learner
             case ActorFailed():
                 self._restarts.replace(fleet, event)
             case Received(pack, message):
