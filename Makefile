@@ -1,4 +1,4 @@
-# make demo | test | test-all | check | bench | clean
+# make demo | test | test-all | check | bench | storm | clean
 #
 # Everything runs in .venv, made on first use and made again when pyproject.toml or constraints.txt change.
 # Another interpreter:        make test PYTHON=python3.12
@@ -13,7 +13,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-all check bench clean
+.PHONY: demo test test-all check bench storm clean
 .DEFAULT_GOAL := help
 
 .PHONY: help
@@ -41,6 +41,9 @@ check: $(READY)
 
 bench: $(READY)
 	$(BIN)/python scripts/bench.py --env atari/pong $(ARGS)
+
+storm: $(READY)
+	$(BIN)/python scripts/storm.py $(ARGS)
 
 # Leaves runs/ alone.
 clean:

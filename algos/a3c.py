@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor
 
@@ -48,11 +50,23 @@ def n_step_targets(
     return advantage + present.value, advantage / present.return_scale[:, None, None]
 
 
+def short_rollouts(env_recipe: Mapping[str, object]) -> Mapping[str, object]:
+    """Learn once from each rollout, of the paper's t_max; of 20 steps if a recurrent core has to remember something."""
+    steps = 5 if env_recipe.get("model.core", "none") == "none" else 20
+    return {
+        "learner.rollout": steps,
+        "hypers.unroll": steps,
+        "learner.minibatches": 1,
+        "learner.epochs": 1,
+    }
+
+
 A3C = Algorithm(
     loss=lambda samples, hypers, _settings: a3c_loss(samples, **hypers),
     targets=n_step_targets,
     optimizer=RMSPROP,
     loss_hypers=("value_coef", "entropy_coef"),
     statistics=COMMON_STATISTICS,
+    recipe=short_rollouts,
     learns_per_unit=True,
 )

@@ -70,6 +70,11 @@ def no_fixed_advantage(_samples: Samples, _hypers: Hypers, _settings: UpdateSett
     return None
 
 
+def no_recipe(_env_recipe: Mapping[str, object]) -> Mapping[str, object]:
+    """Learn with the environment's defaults."""
+    return {}
+
+
 @dataclass(frozen=True)
 class Algorithm:
     """One way to learn. Its functions are pure; `loss` must run under torch.func.vmap."""
@@ -85,6 +90,8 @@ class Algorithm:
     """Statistics that `loss` returns: name -> one line that explains it."""
     fixed_advantage: Callable[[Samples, Hypers, UpdateSettings], Tensor | None] = no_fixed_advantage
     """Advantages [G, T, B] that hold for all passes over a batch; None: `targets` is called for each minibatch."""
+    recipe: Callable[[Mapping[str, object]], Mapping[str, object]] = no_recipe
+    """The recipe of an environment (dotted option -> value), which is written for appo -> values that lie over it."""
     learns_per_unit: bool = False
     """Learn once from each full rollout of a unit, without waiting for a batch of several. If units are many, from
     as few together as keep rollouts young enough (pbt_rl/plan/sizes.py)."""

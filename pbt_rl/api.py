@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
-from functools import reduce
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError, RunFailed
 from pbt_rl.given.tables import with_start_values
-from pbt_rl.options import as_type
-from pbt_rl.recipes import apply_recipe, environment_recipe
+from pbt_rl.given.values import checked
+from pbt_rl.recipes import algorithm_recipe, apply_recipe, environment_recipe
 
 
 @dataclass(frozen=True)
@@ -40,7 +38,7 @@ def train(config: Config | None = None, /, **options: Any) -> Result:
     elif options:
         raise ConfigError(f"train takes a Config or options, not both: {', '.join(options)}")
     from pbt_rl.record.folder import run_name  # noqa: PLC0415 - the supervisor imports torch
-    from pbt_rl.run.supervisor import train as supervise  # noqa: PLC0415
+    from pbt_rl.run.train import train as supervise  # noqa: PLC0415
 
     config = replace(config, name=run_name(config))
     code = supervise(config)
@@ -55,44 +53,12 @@ def train(config: Config | None = None, /, **options: Any) -> Result:
 
 def make_config(**options: Any) -> Config:
     """Return the config of these options, over the recipe of the environment. Raises ConfigError or EnvSetupError."""
-    values = dict(_dotted(options))
+    values = checked(options)
     env = values.get("env")
-    if not isinstance(env, str):
+    if env is None:
         raise ConfigError("env is missing: give it as family/name, such as atari/pong, or module:factory")
     start = Config(env=env)
-    for name, value in list(values.items()):
-        if not _is_option(start, name):
-            raise ConfigError(f"{name} is no option of Config; `pbt-rl train --help-all` lists them")
-        values[name] = _as_option(start, name, value)
     recipe = environment_recipe(env, values.get("env_option", ()))
-    config: Config = apply_recipe(start, recipe | values)
+    over = algorithm_recipe(str(values.get("algo", start.algo)), recipe)
+    config: Config = apply_recipe(start, {**recipe, **over, **values})
     return with_start_values(config)
-
-
-def _dotted(options: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    found = []
-    for name, value in options.items():
-        if isinstance(value, Mapping):
-            found += [(f"{name}.{inner}", v) for inner, v in value.items()]
-        elif is_dataclass(value):  # all of a group of options, such as learner=LearnerConfig(...)
-            found += [(f"{name}.{f.name}", getattr(value, f.name)) for f in fields(value)]
-        else:
-            found.append((name, value))
-    return found
-
-
-def _as_option(config: Config, name: str, value: Any) -> Any:
-    *path, last = name.split(".")
-    holder = reduce(getattr, path, config)
-    try:
-        return as_type(get_type_hints(type(holder), include_extras=True)[last], value)
-    except ValueError as kind:
-        raise ConfigError(f"{name}={value!r} cannot be used: give {kind}") from None
-
-
-def _is_option(config: Config, name: str) -> bool:
-    *path, last = name.split(".")
-    holder: Any = config
-    for part in path:
-        holder = getattr(holder, part, None)
-    return is_dataclass(holder) and last in {f.name for f in fields(holder)}

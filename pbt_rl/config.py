@@ -81,7 +81,8 @@ class LearnerConfig:
     normalize_observations: bool = False
     """Normalise float observations by running statistics, per policy."""
     lr_schedule: Literal["constant", "linear", "kl-adaptive"] = "constant"
-    """Factor on the learning rate, which PBT mutates without it. linear: falls to 0 at --train-for-frames."""
+    """Factor on the learning rate. linear: falls to 0 at --train-for-frames; PBT mutates the rate without it.
+    kl-adaptive: follows --learner.kl-target; the learning rate is then not tuned."""
     kl_target: float = option(0.01, above=0)
     """kl-adaptive: the factor is divided by 1.5 above twice this divergence and multiplied by 1.5 below half of it."""
     max_policy_lag: int = option(16, at_least=1)
@@ -141,7 +142,7 @@ class Config:
     """Actor processes, planned from the machine's cores."""
     units_per_actor: int = option(2, at_least=1, may_change=True)
     """Vector environments per actor, which steps one while the others wait for actions."""
-    envs_per_unit: int = option(0, at_least=0, zero="planned", common=True, may_change=True)
+    envs_per_unit: int = option(0, at_least=0, zero="planned", may_change=True)
     """Environments of each policy in one unit (b)."""
     decorrelate_steps: int = option(0, at_least=0, zero="off")
     """Let each unit play random actions first, each for another number of steps below this, so that units do not run in
@@ -160,11 +161,19 @@ class Config:
     )
     """Save the whole run this often, under checkpoints/. `pbt-rl resume RUN` continues from the last checkpoint. A run
     is saved at its end in any case."""
-    save_every_frames: int = option(0, at_least=0, zero="never", common=True, may_change=True)
+    save_every_frames: int = option(0, at_least=0, zero="never", may_change=True)
     """Save the run, too, whenever every member has trained on this many more frames, and keep those checkpoints for
     ever, as checkpoints/at_FRAMES: `pbt-rl eval RUN --at FRAMES`."""
     keep_checkpoints: int = option(2, at_least=1, may_change=True)
     """Other checkpoints to keep: the newest ones."""
+    init_from: tyro.conf.UseAppendAction[tuple[str, ...]] = option(())
+    """Begin from what another run has learned: RUN[@FRAMES][:MEMBER] (default: the best member of its newest
+    checkpoint) or a member's .safetensors file. Once: all members begin there. Given --num-policies times: member i
+    begins at the i-th."""
+    init_parts: Literal["all", "weights", "weights+normalisers"] = "all"
+    """What of it. all: the optimiser's state too. Hypers are this run's own."""
+    init_strict: bool = True
+    """Refuse what does not fit this network. no: load what fits, such as all but the head for other actions."""
     slots: int = option(0, at_least=0, zero="all", common=True, may_change=True)
     """Policies on the devices at the same time. More members than this take turns, the least trained first; the
     others wait in host memory."""
@@ -200,6 +209,12 @@ class Config:
     def __post_init__(self) -> None:
         validate(self)
         keywords(self.env_option)
+        require(
+            len(self.init_from) in (0, 1, self.num_policies),
+            "init-from",
+            " ".join(self.init_from),
+            f"give one source for all, or one for each of the {self.num_policies} members",
+        )
         if ":" not in self.algo:  # a config may come from anybody: making it imports nothing that it names
             check_schedule_of_learning_rate(self)
 

@@ -1,6 +1,7 @@
 """Recipes: values of options for an environment, and published command lines by name (`--recipe NAME`).
 
-The environment's own recipe comes first, a named one over it, and the user's options win.
+The environment's own recipe comes first, the algorithm's values and then a named recipe over it, and the user's options
+win.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from pbt_rl.algos import registry as algorithms
 from pbt_rl.envs.registry import EnvOptions, keywords, recipe
 from pbt_rl.errors import ConfigError, environment_code
 
@@ -60,6 +62,19 @@ def environment_recipe(env: str, env_option: Iterable[str] = ()) -> dict[str, ob
     """Return the recipe of an environment. Raises EnvSetupError if the environment cannot be found or made."""
     with environment_code(env):
         return recipe(env, EnvOptions(keywords=keywords(env_option)))
+
+
+def algorithm_recipe(algo: str, env_recipe: Mapping[str, object]) -> Mapping[str, object]:
+    """Return what an algorithm lays over the recipe of an environment. Raises ConfigError if it cannot be loaded.
+
+    appo, for which those recipes are written, is not loaded for it: torch would come with it.
+    """
+    if algo == "appo" or not algorithms.is_known(algo):
+        return {}
+    try:
+        return algorithms.load(algo).recipe(env_recipe)
+    except ValueError as error:
+        raise ConfigError(f"--algo {algo} cannot be used: {error}") from error
 
 
 def apply_recipe(config: Any, values: Mapping[str, object]) -> Any:

@@ -23,7 +23,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "envs": frozenset(),
     "errors": frozenset({"envs"}),
     "options": frozenset({"errors"}),
-    "recipes": frozenset({"envs", "errors"}),
+    "recipes": frozenset({"algos", "envs", "errors"}),
     "pbt": frozenset({"errors", "options"}),
     "config": frozenset({"algos", "envs", "errors", "options", "pbt"}),
     "plan": frozenset({"algos", "config", "errors"}),

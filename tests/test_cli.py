@@ -227,6 +227,25 @@ def test_show_prints_config_and_plan_and_starts_nothing(pbt_rl, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("form", ["toml", "yaml", "json"])
+def test_show_prints_a_file_that_can_be_given_back(pbt_rl, tmp_path, form):
+    code, out, err = pbt_rl(
+        "train", "--env", "toy/shaped", "--seed=3", "--devices=cpu", "--show", "--format", form
+    )
+    assert (code, err) == (0, "")
+    (tmp_path / f"c.{form}").write_text(out)
+    assert pbt_rl("train", "--config", f"c.{form}", "--show", "--format", form)[1] == out
+    assert parse_train(["--config", f"c.{form}"])[0].seed == 3
+
+
+def test_an_adapted_learning_rate_is_not_tuned(pbt_rl):
+    shown = "--env toy/identity --devices cpu --learner.lr-schedule kl-adaptive --show"
+    code, out, _ = pbt_rl("train", *shown.split())
+    assert code == 0
+    assert "note: --learner.lr-schedule kl-adaptive sets the learning rate in use" in out
+    assert "not tuned: learning_rate 0.002, gamma" in out
+
+
 MISTAKES = {
     "no environment": ([], "--env is missing"),
     "no family": (["--env", "CartPole-v1"], "write gym/CartPole-v1. "),
@@ -254,6 +273,15 @@ MISTAKES = {
         ["--algo", "a3c", "--learner.lr-schedule", "kl-adaptive"],
         "--learner.lr-schedule kl-adaptive cannot be used: a3c measures no divergence",
     ),
+    "a rate that is tuned and adapted": (
+        ["--learner.lr-schedule", "kl-adaptive", "--pbt.tune", "learning_rate"],
+        "--learner.lr-schedule kl-adaptive cannot be used: it undoes the learning rates that --pbt.tune learning_rate",
+    ),
+    "a form without --show": (
+        ["--format", "toml"],
+        "--format toml cannot be used: it is for --show: add that",
+    ),
+    "no config file": (["--config", "no.toml"], "--config no.toml cannot be used: No such file or directory"),
     "device not there": (["--devices", "cuda:99"], "'cuda:99' is not on this machine"),
     "no device": (["--devices", "tpu"], "'tpu' is not a device"),
     "too many devices": (["--devices", "cpu,cpu", "--num-policies", "1"], "2 devices for 1 policies"),
@@ -295,8 +323,11 @@ def test_commands(pbt_rl):
     assert pbt_rl()[0] == EXIT_USER_ERROR
     code, _, err = pbt_rl("trian")
     assert code == EXIT_USER_ERROR
-    assert "'trian' is no command: did you mean train? The commands are train, eval, audit, report" in err
-    assert "'zzz' is no command: use train, eval" in pbt_rl("zzz")[2]
+    assert (
+        "'trian' is no command: did you mean train? The commands are train, resume, eval, audit, report"
+        in err
+    )
+    assert "'zzz' is no command: use train, resume, eval" in pbt_rl("zzz")[2]
 
 
 def test_version_and_help(pbt_rl, tmp_path):
@@ -338,9 +369,11 @@ def test_overwrite_replaces_a_run(pbt_rl, tmp_path):
     arguments += ("--train-for-frames", "100", "--actors", "1")
     assert pbt_rl("train", *arguments)[0] == 0
     (tmp_path / "runs" / "x" / "old").touch()
-    code, _, err = pbt_rl("train", *arguments)
+    code, _, err = pbt_rl("train", *arguments, "--resume", "no")
     assert code == EXIT_USER_ERROR
-    assert "exists already; choose another name or add --overwrite" in err
+    assert "exists already, and --resume no was given: choose another name, or --overwrite" in err
+    code, out, _ = pbt_rl("train", *arguments)
+    assert (code, "has ended (frames): give it a larger budget to go on" in out) == (0, True)
     assert pbt_rl("train", *arguments, "--overwrite")[0] == 0
     assert not (tmp_path / "runs" / "x" / "old").exists()
 

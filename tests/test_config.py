@@ -29,6 +29,7 @@ BOUNDS = {
     "decorrelate_steps": ([0], [-1]),
     "actor_timeout_seconds": ([0.001], [0.0]),
     "max_actor_restarts": ([0], [-1]),
+    "learner_timeout_seconds": ([0.001], [0.0]),
     "save_every_seconds": ([0.0], [-1.0]),
     "save_every_frames": ([0], [-1]),
     "keep_checkpoints": ([1], [0]),

@@ -8,8 +8,6 @@ import shutil
 import sys
 
 import pytest
-import torch
-from safetensors.torch import load_file, save_file
 
 from pbt_rl.config import Config, LearnerConfig, ModelConfig
 from pbt_rl.envs.base import EnvSetupError
@@ -26,10 +24,9 @@ from pbt_rl.plan import PackPlan
 from pbt_rl.play.against import evaluate_against, find_opponent
 from pbt_rl.play.evaluate import evaluate
 from pbt_rl.play.policy import load_policy
-from pbt_rl.play.saved import find_member
-from pbt_rl.record.checkpoint import save_member
-from pbt_rl.record.folder import RunFolder, config_from_json, to_json
+from pbt_rl.record.folder import config_from_json, to_json
 from pbt_rl.record.journal import read_journal
+from pbt_rl.record.saved import Source
 from pbt_rl.record.trust import Trust
 from pbt_rl.report.exports import files
 from pbt_rl.report.page import page
@@ -40,6 +37,7 @@ from pbt_rl.run.controllers import build_controller
 from pbt_rl.run.resolved import value_table
 from tests.helpers.journals import simulated, write
 from tests.helpers.mangle import mangled, replaced_by_no_file
+from tests.helpers.saved import save
 
 ENV = "toy/identity?length=5"
 OPTIONS = {
@@ -50,23 +48,22 @@ MEMBERS = 4
 MANGLES = 300
 
 
+def fresh_pack():
+    config = Config(ENV, num_policies=MEMBERS, **OPTIONS)
+    values = {name: hyper.default for name, hyper in hyper_table(config.hypers).items()}
+    plan = PackPlan("cpu", (1,), 1, 1, 1, 1, 1, 1)
+    return build_pack(config, probe(ENV, config.env_options), plan, [values], 5)
+
+
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory):
-    """A run with everything that the commands read: config, journal, summary, weights of member 1."""
+    """A run with everything that the commands read: config, journal, a checkpoint of member 1."""
     config = Config(ENV, num_policies=MEMBERS, **OPTIONS)
     controller = build_controller(config, value_table(config, {}), 0)
     events = simulated(controller, MEMBERS, MEMBERS, OPTIONS, chunk_frames=10_000, limit_frames=40_000)
     events[0]["config"]["env"] = ENV
     folder = write(tmp_path_factory.mktemp("strangers") / "run", events)
-    (folder / "summary.json").write_text(
-        json.dumps({"best_member": 1, "ended": "frames", "members": [{"id": 0}]})
-    )
-    spec, values = (
-        probe(ENV, config.env_options),
-        {n: h.default for n, h in hyper_table(config.hypers).items()},
-    )
-    pack = build_pack(config, spec, PackPlan("cpu", (1,), 1, 1, 1, 1, 1, 1), [values], 5)
-    save_member(RunFolder(folder).weights(1), pack.named_weights(0), pack.named_statistics(0), 1, {})
+    save(folder, fresh_pack(), {1: 0}, best=1)
     return folder
 
 
@@ -105,11 +102,11 @@ def evil(tmp_path, monkeypatch):
 
 
 def play(run):
-    evaluate(run, "best", 1, None, 0, greedy=False)
+    evaluate(Source(run), 1, None, 0, greedy=False)
 
 
 def meet(run):
-    evaluate_against(run, "best", "random", 2, 0, greedy=False)
+    evaluate_against(Source(run), "random", 2, 0, greedy=False)
 
 
 PLAYED = {
@@ -166,7 +163,7 @@ def test_other_commands_do_not_ask(run, evil, capsys):
 def test_what_the_user_trusts_or_names_too_is_imported(run, evil, capsys, trust):
     configure(run, "env", "evil:make")
     configure(run, "env_option", ["length=5"])
-    evaluate(run, "best", 1, None, 0, greedy=False, trust=trust)
+    evaluate(Source(run), 1, None, 0, greedy=False, trust=trust)
     assert "1 episodes of evil:make" in capsys.readouterr().out
     assert evil.exists()
     assert load_policy(run, trust=True).spec.env_id == "evil:make"
@@ -176,13 +173,13 @@ def test_another_name_is_not_followed_in_place_of_the_runs(run, evil):
     with pytest.raises(
         ConfigError, match=r"--env evil:make cannot be used: .*run was trained with toy/identity"
     ):
-        evaluate(run, "best", 1, None, 0, greedy=False, trust=Trust.of(False, {"env": ["evil:make"]}))
+        evaluate(Source(run), 1, None, 0, greedy=False, trust=Trust.of(False, {"env": ["evil:make"]}))
     configure(run, "env", "evil:make")
     configure(run, "model.encoder", "evil:net")
     with pytest.raises(
         ConfigError, match=r"names --model.encoder evil:net, which .* again: --model.encoder evil:net$"
     ):
-        evaluate(run, "best", 1, None, 0, greedy=False, trust=Trust.of(False, {"env": ["evil:make"]}))
+        evaluate(Source(run), 1, None, 0, greedy=False, trust=Trust.of(False, {"env": ["evil:make"]}))
     assert not evil.exists()
 
 
@@ -197,15 +194,13 @@ def test_a_config_imports_nothing_when_it_is_made(evil):
 
 @pytest.mark.parametrize("broken", [float("nan"), float("inf")])
 def test_weights_that_are_not_finite_are_refused(run, broken):
-    path = RunFolder(run).weights(1)
-    for name in ("net.", "stats."):
-        tensors = load_file(path)
-        chosen = next(n for n in tensors if n.startswith(name) and tensors[n].is_floating_point())
-        save_file({**tensors, chosen: torch.full_like(tensors[chosen], broken)}, path)
+    for array, said in (("param", "net.body"), ("return_square", "stats.return_square")):
+        pack = fresh_pack()
+        pack.state[array][:] = broken
+        save(run, pack, {1: 0}, best=1)
         for follow in (play, load_policy):
-            with pytest.raises(ConfigError, match=rf"holds numbers that are not finite .in {chosen}"):
+            with pytest.raises(ConfigError, match=rf"holds numbers that are not finite .in {said}"):
                 follow(run)
-        save_file(tensors, path)
 
 
 @pytest.mark.parametrize(
@@ -234,7 +229,9 @@ def follow_schedule(run):
 
 READERS = {
     "config.json": (load_policy, audit),
-    "summary.json": (lambda run: find_member(run, "best"),),
+    "checkpoints/at_1000/manifest.json": (load_policy,),
+    "checkpoints/at_1000/state.json": (load_policy,),
+    "checkpoints/at_1000/policy_01.safetensors": (load_policy,),
     "journal.jsonl": (audit, draw, follow_schedule),
 }
 

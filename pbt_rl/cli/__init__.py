@@ -17,6 +17,7 @@ USAGE = """usage: pbt-rl COMMAND [OPTIONS]
 
 commands:
   train --env atari/pong ...   train a population (train --help lists the usual options; --show prints the plan only)
+  resume RUN                   continue a run from its last checkpoint
   eval RUN                     play a trained member and print its score
   audit RUN                    decide a recorded run again and compare the decisions bit for bit
   report RUN                   draw ancestry, schedules, curves...: one HTML page, PNG, CSV, DOT, Newick
@@ -29,6 +30,7 @@ pbt-rl COMMAND --help lists the options of a command; pbt-rl --version prints th
 """
 COMMANDS = {
     "train": "pbt_rl.cli.train",
+    "resume": "pbt_rl.cli.resume",
     "eval": "pbt_rl.cli.evaluate",
     "audit": "pbt_rl.cli.audit",
     "report": "pbt_rl.cli.report",

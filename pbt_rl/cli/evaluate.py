@@ -11,6 +11,7 @@ import tyro
 from pbt_rl.cli.parse import parse
 from pbt_rl.errors import require
 from pbt_rl.options import option, validate
+from pbt_rl.record.saved import Source
 from pbt_rl.record.trust import Trust
 
 
@@ -21,7 +22,9 @@ class EvalCommand:
     run: tyro.conf.Positional[Path]
     """Folder of a run, such as runs/demo."""
     member: str = "best"
-    """`best`, or the id of a member whose weights were saved."""
+    """`best` (of that checkpoint), or the id of a member."""
+    at: int | None = None
+    """Frames of a checkpoint, RUN/checkpoints/at_FRAMES. None: the newest whole one; the run may still go on."""
     episodes: int = option(10, at_least=1)
     """Whole episodes to play."""
     video: Path | None = None
@@ -31,8 +34,8 @@ class EvalCommand:
     greedy: bool = False
     """Take the most probable action instead of sampling."""
     against: str = ""
-    """Play games against others, in every seat equally often, and print who won: `random`; the folder of a run, or
-    FOLDER@FRAMES for weights kept by --save-every-frames; or a policy of your own as module:factory."""
+    """Play games against others, in every seat equally often, and print who won: `random`; a member of a run as
+    RUN[@FRAMES][:MEMBER]; or a policy of your own as module:factory."""
 
     trust: bool = False
     """Import the modules that config.json names, and use its paths. They run as your own code does."""
@@ -44,6 +47,11 @@ class EvalCommand:
     """Algorithm of the run, likewise."""
     encoder: Annotated[str, tyro.conf.arg(name="model.encoder")] = ""
     """Encoder of the run, likewise."""
+
+    @property
+    def source(self) -> Source:
+        """Who plays."""
+        return Source(self.run, self.at, self.member)
 
     @property
     def trusted(self) -> Trust:
@@ -68,8 +76,7 @@ def run(arguments: list[str]) -> int:
         from pbt_rl.play.against import evaluate_against
 
         evaluate_against(
-            command.run,
-            command.member,
+            command.source,
             command.against,
             command.episodes,
             command.seed,
@@ -80,8 +87,7 @@ def run(arguments: list[str]) -> int:
     from pbt_rl.play.evaluate import evaluate
 
     evaluate(
-        command.run,
-        command.member,
+        command.source,
         command.episodes,
         command.video,
         command.seed,

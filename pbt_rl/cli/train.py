@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 from pbt_rl.cli.help import print_help
 from pbt_rl.cli.parse import parse, value_of, values_of
@@ -13,12 +14,14 @@ from pbt_rl.cli.renamed import refuse_renamed
 from pbt_rl.cli.words import understood
 from pbt_rl.config import Config
 from pbt_rl.envs.base import EnvSetupError
-from pbt_rl.errors import ConfigError
+from pbt_rl.errors import ConfigError, require
+from pbt_rl.given.files import read_config, written
 from pbt_rl.given.tables import with_start_values
 from pbt_rl.options import option
-from pbt_rl.recipes import apply_recipe, environment_recipe, named
+from pbt_rl.recipes import algorithm_recipe, apply_recipe, environment_recipe, named
 
 PROG = "pbt-rl train"
+Form = Literal["text", "toml", "yaml", "json"]
 HELP = {"-h", "--help", "--help-all"}
 
 
@@ -28,6 +31,10 @@ class TrainCommand(Config):
 
     show: bool = option(False, common=True)
     """Print the resolved config and the plan (actors, units, rows, devices, batch) and start nothing."""
+    format: Form = "text"
+    """With --show: print the config alone, as a file for --config."""
+    config: Path | None = option(None, common=True)
+    """File of options, FILE.toml, FILE.yaml or FILE.json, such as runs/NAME/config.json. The command line wins."""
     recipe: str = option("", common=True)
     """Options of a published command line, by name: `dmlab30-pbt` (Sample Factory's DMLab-30 with four agents)."""
 
@@ -39,21 +46,25 @@ def run(arguments: list[str]) -> int:
     from pbt_rl.record.folder import to_json
     from pbt_rl.run.describe import describe_plan, describe_values
     from pbt_rl.run.resolved import ResolvedRun
-    from pbt_rl.run.supervisor import train
+    from pbt_rl.run.train import train
 
     if not show:
         return train(config)
     resolved = ResolvedRun.resolve(config, Machine.here())
     initial = resolved.controller().initial(config.num_policies)
+    if show != "text":
+        print(written(to_json(config), show), end="")
+        return 0
     print(json.dumps(to_json(config), indent=2))
     print("\n".join([*describe_plan(resolved), *describe_values(resolved, initial[0])]))
     return 0
 
 
-def parse_train(arguments: list[str]) -> tuple[Config, bool]:
-    """Return the config of `pbt-rl train ARGUMENTS` and whether only to show it.
+def parse_train(arguments: list[str]) -> tuple[Config, Form | None]:
+    """Return the config of `pbt-rl train ARGUMENTS`, and the form in which only to show it, if so.
 
-    The environment's recipe gives the defaults, a named recipe lies over it, and the command line wins.
+    The recipes of environment and algorithm give the defaults, a named one lies over them, then a file,
+    and the command line wins.
     """
     refuse_renamed(arguments)
     if HELP & set(arguments):
@@ -67,21 +78,34 @@ def parse_train(arguments: list[str]) -> tuple[Config, bool]:
         )
     command = parse(TrainCommand, PROG, arguments, default)
     fields = {f.name: getattr(command, f.name) for f in dataclasses.fields(Config)}
-    return with_start_values(Config(**fields)), command.show
+    require(command.show or command.format == "text", "format", command.format, "it is for --show: add that")
+    return with_start_values(Config(**fields)), command.format if command.show else None
 
 
 def _defaults(arguments: list[str]) -> TrainCommand | None:
-    """Return the command with the values of the recipes; None if no environment is named."""
+    """Return the command with the values of the recipes and of a file; None if no environment is named."""
     name = value_of(arguments, "--recipe")
     chosen = dict(named(name)) if name is not None else {}
-    recipe_env = chosen.pop("env", None)
-    env = value_of(arguments, "--env") or recipe_env
+    file = value_of(arguments, "--config")
+    if file is not None:
+        chosen |= read_config(Path(file))
+    given_env = chosen.pop("env", None)
+    env = value_of(arguments, "--env") or given_env
     if env is None:
         return None
-    values = environment_recipe(str(env), tuple(values_of(arguments, "--env-option")))
+    typed = values_of(arguments, "--env-option")
+    kept = _without_keys(chosen.pop("env_option", ()), typed)
+    values = {**environment_recipe(str(env), (*kept, *typed)), "env_option": kept}
+    algo = value_of(arguments, "--algo") or chosen.get("algo", Config.algo)
     start: Any = TrainCommand(env=str(env))
-    command: TrainCommand = apply_recipe(start, values | chosen)
+    command: TrainCommand = apply_recipe(start, {**values, **algorithm_recipe(str(algo), values), **chosen})
     return command
+
+
+def _without_keys(pairs: Any, others: list[str]) -> tuple[str, ...]:
+    """Return the key=value pairs whose key no other pair has: tyro appends what is typed to what the file has."""
+    keys = {pair.partition("=")[0] for pair in others}
+    return tuple(pair for pair in pairs if pair.partition("=")[0] not in keys)
 
 
 def _help_defaults(arguments: list[str]) -> TrainCommand:

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+MEMORY_INFO = Path("/proc/meminfo")
+OWN_CGROUPS = Path("/proc/self/cgroup")
+CGROUPS = Path("/sys/fs/cgroup")
 NODES = Path("/sys/devices/system/node")
 PCI_DEVICES = Path("/sys/bus/pci/devices")
 
@@ -115,3 +118,53 @@ def _cpu_list(path: Path) -> set[int]:
     except (OSError, ValueError):
         return set()
     return cpus
+
+
+@dataclass(frozen=True)
+class HostMemory:
+    """Memory of the host, or of the cgroup that limits this process, in bytes."""
+
+    total: int
+    available: int
+    """Free, or taken by caches that give way."""
+
+
+def host_memory(info: Path = MEMORY_INFO, own: Path = OWN_CGROUPS, cgroups: Path = CGROUPS) -> HostMemory:
+    """Return what the machine has, and no more than the limits of all cgroups around this process (v2 and v1)."""
+    fields = dict(line.split(":", 1) for line in info.read_text().splitlines())
+    total, available = (int(fields[name].split()[0]) * 1024 for name in ("MemTotal", "MemAvailable"))
+    for folder in _memory_groups(own, cgroups):
+        for limit_file, usage_file, cache in (
+            ("memory.max", "memory.current", "inactive_file"),
+            ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+        ):
+            limit, usage = _number(folder / limit_file), _number(folder / usage_file)
+            if limit >= 0 and usage >= 0:
+                total = min(total, limit)
+                available = min(available, limit - usage + _cached(folder / "memory.stat", cache))
+    return HostMemory(total, max(0, available))
+
+
+def _memory_groups(own: Path, cgroups: Path) -> set[Path]:
+    """Return the folders of this process's memory cgroup and of those around it. In a container only the top exists."""
+    found = {cgroups, cgroups / "memory"}
+    try:
+        lines = own.read_text().splitlines()
+    except OSError:
+        return found
+    for _, controllers, path in (line.split(":", 2) for line in lines):
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        top = cgroups / "memory" if controllers else cgroups
+        here = Path(path.lstrip("/"))
+        found |= {top / part for part in (here, *here.parents)}
+    return found
+
+
+def _cached(stat: Path, name: str) -> int:
+    try:
+        return next(
+            (int(line.split()[1]) for line in stat.read_text().splitlines() if line.split()[0] == name), 0
+        )
+    except OSError:
+        return 0

@@ -13,7 +13,6 @@ import math
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import NormalDist, fmean
 from typing import Any, Protocol
 
@@ -34,8 +33,8 @@ from pbt_rl.envs.registry import make_unit, probe
 from pbt_rl.errors import ConfigError, environment_code
 from pbt_rl.play.evaluate import shares
 from pbt_rl.play.policy import Player, Policy
-from pbt_rl.play.saved import find_member, load_pack
-from pbt_rl.record.folder import RunFolder
+from pbt_rl.play.saved import load_pack, say
+from pbt_rl.record.saved import Source, find_saved
 from pbt_rl.record.trust import NO_TRUST, PLAY, Trust, read_config
 
 MAX_GAMES = 16
@@ -95,8 +94,7 @@ def wilson(successes: int, trials: int) -> tuple[float, float]:
 
 
 def evaluate_against(
-    run: Path,
-    member: str,
+    source: Source,
     against: str,
     games: int,
     seed: int,
@@ -106,29 +104,30 @@ def evaluate_against(
 ) -> None:
     """Play games and print who won. The number of games is rounded up so that every seat is played equally often.
 
-    against: `random`; the folder of a run, or FOLDER@FRAMES for its state at this number of frames
-    (--save-every-frames); or `module:factory`, called with the EnvSpec, that returns an `Act`. trust: what is imported
-    of what the runs name. Raises ConfigError if any of that is missing, and for an environment of one agent.
+    against: `random`; RUN[@FRAMES][:MEMBER], a member of a run (by default the best of its newest checkpoint); or
+    `module:factory`, called with the EnvSpec, that returns an `Act`. trust: what is imported of what the runs name.
+    Raises ConfigError if any of that is missing, and for an environment of one agent.
     """
     if games < 1:
         raise ConfigError(f"--episodes {games} cannot be used: give 1 or more")
     if seed < 0:
         raise ConfigError(f"--seed {seed} cannot be used: give 0 or more")
+    run = source.run
     config = read_config(run)
     trust.check_given(config, run)
     trust.check(config, PLAY, run)
-    number = find_member(run, member)
+    saved = find_saved(source, say)
     with environment_code(config.env):
         spec = probe(config.env, config.env_options)
     if spec.seats == 1:
         raise ConfigError(f"--against {against} cannot be used: {config.env} has one agent, and no opponents")
     total = -(-games // spec.seats) * spec.seats
     tables = min(total, -(-MAX_GAMES // spec.seats) * spec.seats)
-    pack = load_pack(config, spec, RunFolder(run).weights(number), seed)
+    pack = load_pack(config, spec, saved, seed)
     player = Player(Policy(pack, spec, seed, greedy=greedy))
     opponent, name = find_opponent(against, spec, seed + 1, greedy=greedy, trust=trust)
     how = "greedy" if greedy else "sampled"
-    print(f"member {number} of {run} against {name}: {total} games of {config.env}, {how} actions")
+    print(f"{saved} against {name}: {total} games of {config.env}, {how} actions")
     unit = make_unit(spec.env_id, tables * spec.seats, seed, config.env_options, default_shaping_source(spec))
     with closing(unit):
         print("\n".join(play_games(unit, player, opponent, shares(total, tables)).lines()))
@@ -220,20 +219,19 @@ def find_opponent(
     """Return (opponent, its name for people). Raises ConfigError if there is none."""
     if against == "random":
         return RandomPlayer(spec, seed), "random actions"
-    folder, at, frames = against.rpartition("@")
-    run = Path(folder if at else against)
-    if RunFolder(run).config.is_file():
-        config = read_config(run)
-        trust.check(config, PLAY, run)
+    source = Source.of(against)
+    if source is not None:
+        config = read_config(source.run)
+        trust.check(config, PLAY, source.run)
         with environment_code(config.env):
             theirs = probe(config.env, config.env_options)
         if (theirs.obs, theirs.action, theirs.seats) != (spec.obs, spec.action, spec.seats):
             raise ConfigError(
                 f"--against {against}: that run is on {config.env}, whose observations, actions or seats differ"
             )
-        path, who = _past(run, frames) if at else _present(run)
-        pack = load_pack(config, theirs, path, seed)
-        return Player(Policy(pack, theirs, seed, greedy=greedy)), who
+        saved = find_saved(source, say)
+        pack = load_pack(config, theirs, saved, seed)
+        return Player(Policy(pack, theirs, seed, greedy=greedy)), str(saved)
     if ":" in against:
         with environment_code(f"--against {against}"):
             act = find_factory(against)(spec)
@@ -244,20 +242,6 @@ def find_opponent(
             )
         return CustomPlayer(against, act, spec), against
     raise ConfigError(
-        f"--against {against!r} cannot be used: write random, the folder of a run (RUN or RUN@FRAMES), or "
+        f"--against {against!r} cannot be used: write random, a member of a run (RUN[@FRAMES][:MEMBER]), or "
         "module:factory"
     )
-
-
-def _present(run: Path) -> tuple[Path, str]:
-    number = find_member(run, "best")
-    return RunFolder(run).weights(number), f"member {number} of {run}"
-
-
-def _past(run: Path, frames: str) -> tuple[Path, str]:
-    kept = RunFolder(run).snapshots()
-    if not frames.isdigit() or int(frames) not in kept:
-        known = ", ".join(map(str, kept)) or "none (train with --save-every-frames)"
-        raise ConfigError(f"--against {run}@{frames}: nothing was kept at {frames} frames; kept: {known}")
-    member = RunFolder(run).saved_members(int(frames))[0]
-    return RunFolder(run).weights(member, int(frames)), f"member {member} of {run} at {int(frames):,} frames"

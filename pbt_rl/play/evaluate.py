@@ -25,9 +25,9 @@ from pbt_rl.envs.film import Camera
 from pbt_rl.envs.registry import evaluation_options, make_unit, probe
 from pbt_rl.errors import ConfigError, environment_code
 from pbt_rl.play.policy import Player, Policy
-from pbt_rl.play.saved import find_member, load_pack
+from pbt_rl.play.saved import load_pack, say
 from pbt_rl.play.video import Film, check_film, filmed_unit
-from pbt_rl.record.folder import RunFolder
+from pbt_rl.record.saved import Source, find_saved
 from pbt_rl.record.trust import NO_TRUST, PLAY, Trust, read_config
 
 MAX_ROWS = 8
@@ -46,8 +46,7 @@ class PlayedEpisode:
 
 
 def evaluate(
-    run: Path,
-    member: str,
+    source: Source,
     episodes: int,
     video: Path | None,
     seed: int,
@@ -55,12 +54,12 @@ def evaluate(
     greedy: bool,
     trust: Trust = NO_TRUST,
 ) -> None:
-    """Play whole episodes of a run's member and print their true objective.
+    """Play whole episodes of a member and print their true objective.
 
     The family chooses the options of evaluation (Atari: whole games, scored unclipped). In an environment with tasks,
     this many episodes of each are played. Reward shaping has its default values, so that members can be compared.
     trust: what is imported of what the run names. Raises ConfigError for a folder that is no run or not trusted, a
-    member without saved weights, less than one episode, and a video that cannot be made.
+    member or frames that were not saved, less than one episode, and a video that cannot be made.
     """
     if episodes < 1:
         raise ConfigError(f"--episodes {episodes} cannot be used: give 1 or more")
@@ -68,14 +67,15 @@ def evaluate(
         raise ConfigError(f"--seed {seed} cannot be used: give 0 or more")
     if video is not None:
         check_film(video)
+    run = source.run
     config = read_config(run)
     trust.check_given(config, run)
     trust.check(config, PLAY, run)
-    number = find_member(run, member)
+    saved = find_saved(source, say)
     with environment_code(config.env):
         options = evaluation_options(config.env, config.env_options)
         spec = probe(config.env, options)
-    pack = load_pack(config, spec, RunFolder(run).weights(number), seed)
+    pack = load_pack(config, spec, saved, seed)
     rows = -(-min(episodes, MAX_ROWS) // spec.seats) * spec.seats
     unit: Unit
     camera = None
@@ -86,7 +86,7 @@ def evaluate(
     film = Film(video, camera.frames_per_second) if video is not None and camera is not None else None
     how = "greedy" if greedy else "sampled"
     each = f" of each of {len(spec.tasks)} tasks" if spec.tasks else ""
-    print(f"member {number} of {run}: {episodes} episodes{each} of {config.env}, {how} actions")
+    print(f"{saved}: {episodes} episodes{each} of {config.env}, {how} actions")
     try:
         with closing(unit):
             player = Player(Policy(pack, spec, seed, greedy=greedy))

@@ -28,8 +28,8 @@ from pbt_rl.envs.registry import EnvOptions, evaluation_options, make_raw, probe
 from pbt_rl.envs.spaces import Leaf, action_decoder, leaves_of, read_rows, rows_decoder
 from pbt_rl.errors import ConfigError, environment_code
 from pbt_rl.learner.build import obs_layouts
-from pbt_rl.play.saved import find_member, load_pack
-from pbt_rl.record.folder import RunFolder
+from pbt_rl.play.saved import load_pack, say
+from pbt_rl.record.saved import BEST, Source, find_saved
 from pbt_rl.record.trust import PLAY, Trust, read_config
 
 
@@ -198,28 +198,29 @@ class Player:
 
 def load_policy(
     run: Path | str,
-    member: str | int = "best",
+    member: str | int = BEST,
     *,
+    at: int | None = None,
     greedy: bool = False,
     seed: int = 0,
     trust: bool = False,
 ) -> Policy:
     """Load a trained member of a run to play with it, on the CPU.
 
-    run: the run's folder. member: an id, or `best`. greedy: take the most probable action instead of sampling with
-    this seed. trust: import the modules that the run's config.json names, such as an environment of your own.
-    Raises ConfigError for a folder that is no run, for a member without saved weights, and for one that names modules
-    if it is not trusted.
+    run: the run's folder. member: an id, or `best`. at: frames of the checkpoint; None for the newest whole one.
+    greedy: take the most probable action instead of sampling with this seed. trust: import the modules that the run's
+    config.json names, such as an environment of your own. Raises ConfigError for a folder that is no run, for a member
+    or frames that were not saved, and for a run that names modules if it is not trusted.
     """
     folder = Path(run)
     config = read_config(folder)
     Trust(everything=trust).check(config, PLAY, folder)
-    number = find_member(folder, str(member))
+    saved = find_saved(Source(folder, at, str(member)), say)
     with environment_code(config.env):
         options = evaluation_options(config.env, config.env_options)
         spec = probe(config.env, options)
         interface = gymnasium_interface(spec, options) or unit_interface(spec)
-    pack = load_pack(config, spec, RunFolder(folder).weights(number), seed)
+    pack = load_pack(config, spec, saved, seed)
     return Policy(pack, spec, seed, greedy=greedy, interface=interface)
 
 

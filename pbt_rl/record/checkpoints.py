@@ -18,12 +18,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from numpy.typing import NDArray
+
 from pbt_rl.errors import CheckpointBroken, ConfigError
 from pbt_rl.record.headers import header_from_metadata
 from pbt_rl.record.manifest import FILE, STATE, Manifest, SavedFile, SavedMember, member_file, read_manifest
 from pbt_rl.record.net_names import NetNames, from_tensors
 from pbt_rl.record.tensors import unpack
-from pbt_rl.wire.snapshot import MemberSnapshot
+from pbt_rl.wire.snapshot import MemberSnapshot, SnapshotHeader
 
 FOLDER = re.compile(r"at_(\d+)(_\d+)?")
 PARTIAL = re.compile(r"at_\d+(_\d+)?\.partial")
@@ -83,6 +85,10 @@ class Checkpoint:
         """Read a member. Raises CheckpointBroken; ConfigError if it is of another network, naming the layers."""
         return self._load(member_file(member), names)
 
+    def tensors(self, member: int) -> tuple[dict[str, NDArray[Any]], SnapshotHeader]:
+        """Read a member by the names of its file, whatever its network. Raises as `load` does."""
+        return self._read(self._saved(member_file(member)))
+
     def load_remembered(self, member: int, generation: int, names: NetNames) -> MemberSnapshot:
         """Read a state that is remembered. Raises as `load` does."""
         return self._load(member_file(member, generation), names)
@@ -102,8 +108,11 @@ class Checkpoint:
             return False
 
     def _load(self, name: str, names: NetNames) -> MemberSnapshot:
-        path, saved = self.path / name, self._saved(name)
-        data = self._verified(saved)
+        tensors, header = self._read(self._saved(name))
+        return MemberSnapshot(header, from_tensors(self.path / name, tensors, names))
+
+    def _read(self, saved: SavedMember) -> tuple[dict[str, NDArray[Any]], SnapshotHeader]:
+        path, data = self.path / saved.file, self._verified(saved)
         try:
             tensors, metadata = unpack(data)
             header = header_from_metadata(metadata)
@@ -111,7 +120,7 @@ class Checkpoint:
             raise CheckpointBroken(f"{path} is damaged: {error}") from error
         if header is None or (header.member, header.generation) != (saved.member, saved.generation):
             raise CheckpointBroken(f"{path} is damaged: it does not hold the member that the manifest names")
-        return MemberSnapshot(header, from_tensors(path, tensors, names))
+        return tensors, header
 
     def _saved(self, name: str) -> SavedMember:
         for saved in (*self.manifest.members, *self.manifest.remembered):

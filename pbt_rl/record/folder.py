@@ -7,7 +7,7 @@ runs/NAME/
   policy_00.json   present hypers and shaping of member 0
   policy_00/       TensorBoard events of member 0
   population/      TensorBoard events of the population
-  checkpoints/     weights: policy_00.safetensors at the end, at_FRAMES/policy_00.safetensors during the run
+  checkpoints/     at_FRAMES/: the whole run then, policy_00.safetensors for each member, see `record.checkpoints`
   logs/            what actors, learners and environments print: actor_0.log, learner_0.log; stacks-TIME.txt
   report/          the output of `pbt-rl report`
   .lock            held while a process writes the run, see `record.lock`
@@ -20,8 +20,9 @@ import dataclasses
 import json
 import math
 import os
+import re
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -31,8 +32,8 @@ from pbt_rl.errors import ConfigError
 from pbt_rl.options import as_type
 from pbt_rl.pbt.hypers import SHAPING, Values
 
-MOST_DIGITS = 19
-"""Of a number in the name of a file."""
+_DRAFT = re.compile(r"\.(config|summary|policy_\d+)\.json\.\d+")
+"""Name of a file that `write_whole` has not finished."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class RunFolder:
 
     @property
     def checkpoints(self) -> Path:
-        """Folder of weights."""
+        """Folder of checkpoints, see `record.checkpoints`."""
         return self.path / "checkpoints"
 
     @property
@@ -79,20 +80,6 @@ class RunFolder:
         """Present hypers and shaping of a member."""
         return self.path / f"{_policy(member)}.json"
 
-    def weights(self, member: int, at_frames: int | None = None) -> Path:
-        """Weights of a member: those of the run's end, or those kept when each member had `at_frames` frames."""
-        folder = self.checkpoints if at_frames is None else self.checkpoints / f"at_{at_frames}"
-        return folder / f"{_policy(member)}.safetensors"
-
-    def saved_members(self, at_frames: int | None = None) -> list[int]:
-        """Ids of the members whose weights are there, in order."""
-        folder = self.weights(0, at_frames).parent
-        return _numbers(p.stem.removeprefix("policy_") for p in folder.glob("policy_*.safetensors"))
-
-    def snapshots(self) -> list[int]:
-        """Frames at which weights were kept during the run, in order."""
-        return _numbers(p.name.removeprefix("at_") for p in self.checkpoints.glob("at_*"))
-
     def write_values(self, member: int, generation: int, values: Values) -> None:
         """Write the present hypers and shaping of a member, for people. Raises OSError."""
         content = {
@@ -106,6 +93,15 @@ class RunFolder:
     def write_config(self, config: Config) -> None:
         """Write the config. Raises OSError."""
         write_whole(self.config, json.dumps(to_json(config), indent=2) + "\n")
+
+    def remove_drafts(self) -> None:
+        """Remove the files that a killed process had begun to write; only for the process that writes the run.
+
+        Raises OSError.
+        """
+        for path in self.path.iterdir():
+            if _DRAFT.fullmatch(path.name):
+                path.unlink(missing_ok=True)
 
     def write_summary(self, content: Mapping[str, Any]) -> None:
         """Write the result. NaN and infinities are written as null. Raises OSError."""
@@ -187,11 +183,6 @@ def _typed(hint: Any, value: object, name: str) -> Any:
 
 def _required(field: dataclasses.Field[Any]) -> bool:
     return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
-
-
-def _numbers(names: Iterable[str]) -> list[int]:
-    """Return the numbers among parts of file names, in order; other files may lie there too."""
-    return sorted(int(name) for name in names if name.isdecimal() and len(name) < MOST_DIGITS)
 
 
 def _policy(member: int) -> str:

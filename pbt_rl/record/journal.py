@@ -5,10 +5,11 @@ emulator frames of any member that trains). The kinds:
 
     start           config, seed, versions, git, spec; always the first
     initial         values: of the members at the start, in order of id
+    init            parts: of --init-parts; members: what each member began from, by --init-from
     slot            pack, slot, leaves, enters: one slot changes hands (null: no member)
     matchup         pack, matchup_version, slots: the member in each slot; games: [P, P], how often the policy of one
                     slot has a seat in the games of another
-    snapshot        member, at_frames: whose weights were kept under checkpoints/at_FRAMES
+    checkpoint      at_frames: of the folder under checkpoints/; number, members, bytes, seconds, kept
     progress        members: generation, frames, objective and episodes of each; about every ten seconds
     round           report: what the controller was passed; decisions: what it returned. `pbt-rl audit` decides it
                     again, bit for bit

@@ -85,8 +85,6 @@ class Fitted:
     """Names in the file."""
     skipped: tuple[str, ...]
     """Names that were asked for and not loaded, each with the reason."""
-    header: SnapshotHeader | None
-    """The file's, if it has one."""
 
 
 def to_tensors(arrays: Arrays, names: NetNames) -> dict[str, NDArray[Any]]:
@@ -125,8 +123,25 @@ def from_tensors(path: Path, tensors: Arrays, names: NetNames) -> dict[str, NDAr
     return arrays
 
 
+@dataclass(frozen=True)
+class Saved:
+    """What a file of a member, or one of weights alone, holds. path: for messages."""
+
+    path: Path
+    tensors: Arrays
+    header: SnapshotHeader | None
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Return the shape of each weight, by its name in the network."""
+        return {
+            name.removeprefix(WEIGHTS): array.shape
+            for name, array in self.tensors.items()
+            if name.startswith(WEIGHTS)
+        }
+
+
 def fit(
-    path: Path,
+    saved: Saved,
     names: NetNames,
     onto: Arrays,
     *,
@@ -134,41 +149,52 @@ def fit(
     optimizer: bool = True,
     normalisers: bool = True,
 ) -> Fitted:
-    """Lay a member's file, or one of weights alone, over copies of a member's arrays (fresh ones, say).
+    """Lay what was saved over copies of a member's arrays (fresh ones, say).
 
     strict: all that is asked for must be there and fit. Otherwise whatever fits by name, shape and dtype is loaded. The
     optimiser's state is loaded as a whole or not at all, as moments and step counts of two origins would be wrong for
     each other; so are the statistics of one observation.
 
-    Raises ConfigError if the file cannot be read or is damaged, or (strict) does not fit, with the layers.
+    Raises ConfigError with the layers if it (strict) does not fit, and for what is loaded and not finite.
     """
-    tensors, header = _read(path)
+    tensors = saved.tensors
     arrays = {name: array.copy() for name, array in onto.items()}
     targets = to_tensors(arrays, names)
     asked = (WEIGHTS, *([OPTIMIZER] if optimizer else []), *([NORMALISERS] if normalisers else []))
     found = _misfits(tensors, targets, asked)
     if strict and found:
-        raise ConfigError(_message(path, found))
+        raise ConfigError(_message(saved.path, found))
     spoilt = {_group(misfit.name) for misfit in found}
     fitting = {name for name in targets if name.startswith(asked)} & tensors.keys()
     loaded = sorted(name for name in fitting if _group(name) not in spoilt)
+    _check_finite(saved.path, {name: tensors[name] for name in loaded})
     for name in loaded:
         np.copyto(targets[name], tensors[name])
     reasons = {name: f"{name}: others of {_group(name)} do not fit" for name in fitting - set(loaded)}
     reasons |= {misfit.name: str(misfit) for misfit in found}
-    return Fitted(arrays, tuple(loaded), tuple(reasons[name] for name in sorted(reasons)), header)
+    return Fitted(arrays, tuple(loaded), tuple(reasons[name] for name in sorted(reasons)))
 
 
-def _read(path: Path) -> tuple[dict[str, NDArray[Any]], SnapshotHeader | None]:
+def read_saved(path: Path) -> Saved:
+    """Read a file. Raises ConfigError if it cannot be read or is damaged."""
     if not path.is_file():
         raise ConfigError(f"{path} is not a file: give a safetensors file of a member")
     try:
         tensors, metadata = unpack(path.read_bytes())
-        return tensors, header_from_metadata(metadata)
+        return Saved(path, tensors, header_from_metadata(metadata))
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
     except ValueError as error:
         raise CheckpointBroken(f"{path} cannot be used: {error}") from error
+
+
+def _check_finite(path: Path, tensors: Arrays) -> None:
+    broken = [name for name, array in tensors.items() if not np.isfinite(array).all()]
+    if broken:
+        raise ConfigError(
+            f"{path} holds numbers that are not finite (in {', '.join(broken)[:200]}): the member is broken and cannot "
+            "be used; choose another one"
+        )
 
 
 def _misfits(has: Arrays, wanted: Arrays, prefixes: tuple[str, ...]) -> list[Misfit]:

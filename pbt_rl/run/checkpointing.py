@@ -70,6 +70,8 @@ class Checkpointing:
         self._free: deque[tuple[int, int]] = deque()
         """(pack, entry of its staging memory) that the writer has done with; it appends from its thread."""
         self._failed = False
+        self.moved = 0
+        """Rises with every member that was brought to the writer or written."""
 
     def _following(self, frames: int) -> int:
         """Return the next frames at which a checkpoint is kept; 0 for never."""
@@ -152,6 +154,7 @@ class Checkpointing:
         """A member lies in the staging memory; its entry is used again once the member is written."""
         if self._writer is None or pack not in self._begun:
             return  # of a checkpoint that was given up
+        self.moved += 1
         arrays = fleet.staging(pack).views(message.entry)
         self._writer.add(
             MemberSnapshot(message.header, arrays), lambda: self._free.append((pack, message.entry))
@@ -160,6 +163,7 @@ class Checkpointing:
     def step(self, fleet: Fleet) -> None:
         """Go on with a checkpoint in progress."""
         while self._free:
+            self.moved += 1
             self._stage(fleet, *self._free.popleft())
         if self._writer is not None:
             self._take_results(self._writer)

@@ -25,6 +25,12 @@ def build_controller(config: Config, table: Mapping[str, HyperSpec], seed: int) 
     """
     entry, pbt = CONTROLLERS[config.controller], config.pbt
     tuned = chosen(table, pbt.tune, pbt.prior)
+    require(
+        config.learner.lr_schedule != "kl-adaptive" or not tuned["learning_rate"].tuned,
+        "learner.lr-schedule",
+        "kl-adaptive",
+        "it undoes the learning rates that --pbt.tune learning_rate draws: use constant or linear, or tune others",
+    )
     controller = entry.build(
         Ingredients(
             table=tuned,

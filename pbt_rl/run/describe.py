@@ -7,6 +7,7 @@ import math
 from pbt_rl.pbt.hypers import OFF, HyperSpec, Values
 from pbt_rl.plan import PackPlan
 from pbt_rl.plan.sizes import LAG_OF_QUEUE, Size
+from pbt_rl.run.estimate import memory_notes
 from pbt_rl.run.resolved import ResolvedRun
 
 NEARLY_ALL = 0.9
@@ -74,9 +75,16 @@ def _row(spec: HyperSpec, first: float) -> tuple[str, ...]:
 
 def _notes(resolved: ResolvedRun) -> list[str]:
     """Return hints at settings that defeat their purpose."""
-    config, notes = resolved.config, [*_lag_notes(resolved), *_idle_core_notes(resolved)]
+    config, notes = (
+        resolved.config,
+        [*_lag_notes(resolved), *_idle_core_notes(resolved), *memory_notes(resolved)],
+    )
     if resolved.spec.seats > 1:
         notes.append(_matchup_note(resolved))
+    if config.learner.lr_schedule == "kl-adaptive":
+        notes.append(
+            "note: --learner.lr-schedule kl-adaptive sets the learning rate in use, so learning_rate is not tuned"
+        )
     pbt = config.controller in ("pbt", "mf-pbt") and config.pbt.enabled and config.num_policies > 1
     first_round = max(config.pbt.start_frames, config.pbt.period_frames)
     if pbt and first_round >= config.train_for_frames:

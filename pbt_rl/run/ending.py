@@ -12,6 +12,7 @@ from pbt_rl.wire.messages import PauseTraining
 
 PATIENCE_SECONDS = 0.1
 SAVE_SECONDS = 30.0
+"""Without any progress for this long the run is not saved at its end. (40 members on a slow disk take minutes.)"""
 ANSWER_SECONDS = 8.0
 """A learner that has started and gives no sign of life for this long is not waited for."""
 
@@ -33,12 +34,14 @@ def save_at_end(
     for pack in range(packs):
         fleet.send(pack, PauseTraining())
     checkpoints.ask()
-    deadline = time.monotonic() + SAVE_SECONDS
+    moved, deadline = checkpoints.moved, time.monotonic() + SAVE_SECONDS
     while checkpoints.busy or dispatch.busy:
         if hurried():
             return "it was interrupted again"
+        if moved != checkpoints.moved:
+            moved, deadline = checkpoints.moved, time.monotonic() + SAVE_SECONDS
         if time.monotonic() >= deadline:
-            return f"it took more than {SAVE_SECONDS:.0f} s"
+            return f"nothing could be written for {SAVE_SECONDS:.0f} s"
         for event in fleet.events(PATIENCE_SECONDS):
             if isinstance(event, LearnerLost):
                 return event.text

@@ -21,14 +21,14 @@ PER_CHILD = 3
 def descriptors_needed(plan: Plan, members: int, seats: int) -> int:
     """Return how many files the supervisor holds open at most, besides those that are open now."""
     shared = 2  # exchange, stacks
-    record = members + 2  # TensorBoard files, journal
-    per_pack = 2 + MAPPED * (seats > 1)  # table of shaping, eventfd, table of matchups
-    per_pack += 2 * MAPPED  # members on their way to a checkpoint, and those to start from
-    actors = sum(
+    record = members + 6  # TensorBoard files; journal, locks, a checkpoint
+    per_pack = 2 + MAPPED * (1 + (seats > 1))  # table of shaping, eventfd; staging, table of matchups
+    continued = MAPPED * len(plan.packs)  # members to start from
+    units = sum(
         pack.actors * (1 + MAPPED * pack.units_per_actor) for pack in plan.packs
     )  # eventfds, mailboxes
     children = PER_CHILD * (sum(pack.actors for pack in plan.packs) + len(plan.packs))
-    return shared + record + per_pack * len(plan.packs) + actors + children + RESERVE
+    return shared + record + per_pack * len(plan.packs) + continued + units + children + RESERVE
 
 
 def allow_open_files(needed: int) -> None:

@@ -26,6 +26,7 @@ from pbt_rl.run.discards import discard_warning
 from pbt_rl.run.fleet import ActorFailed, LearnerLost
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.resuming import Continued
+from pbt_rl.run.warm_start import WarmStart
 from pbt_rl.wire.messages import Applied, SlotChange
 
 PROGRESS_FIELDS = ("member", "generation", "frames", "objective", "episodes")
@@ -47,7 +48,7 @@ class Recorder:
         self._unwritten: set[int] = set()
         """Members whose file of values is out of date."""
 
-    def start(self, continued: Continued | None = None) -> None:
+    def start(self, continued: Continued | None = None, warm: WarmStart | None = None) -> None:
         """Begin the record, or go on with that of a run that is continued; take over the terminal.
 
         The files of a continued run are cut where they were when it was saved. Raises OSError, as a run that cannot be
@@ -55,6 +56,7 @@ class Recorder:
         """
         config, folder = self._resolved.config, self._folder
         if continued is not None:
+            folder.remove_drafts()
             cut_journal(folder.journal, continued.record["journal"])
             folder.write_config(config)
             folder.summary.unlink(missing_ok=True)
@@ -71,6 +73,10 @@ class Recorder:
             self._journal.start(to_json(config), config.seed, self._resolved.spec)
             self._journal.initial([member.initial for member in self._population.members])
         self._terminal.start()
+        if continued is None and warm is not None:
+            self._write("init", parts=config.init_parts, members=warm.record())
+            for line in warm.described():
+                self.note(line)
         if continued is not None:
             self.note(continued.found())
             self._write("resume", config=to_json(config), changed=continued.changed)

@@ -76,6 +76,8 @@ def value_table(config: Config, shaping: Mapping[str, float]) -> dict[str, Hyper
         default=min(unroll.default, rollout),
         legal=(unroll.limits[0], rollout),
     )
+    if config.learner.lr_schedule == "kl-adaptive":  # its factor would undo what a controller changes
+        table["learning_rate"] = dataclasses.replace(table["learning_rate"], tuned=False)
     return table
 
 

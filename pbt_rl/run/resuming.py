@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -70,6 +71,12 @@ class Continued:
         )
 
 
+def may_resume(config: Config) -> bool:
+    """Return whether there is a run of this name that is not to be replaced."""
+    exists = config.name is not None and RunFolder(config.out / config.name).config.is_file()
+    return exists and not config.overwrite
+
+
 def find_continued(config: Config, folder: RunFolder, note: Callable[[str], None]) -> Continued | None:
     """Return what an existing run is continued from; None if it ended before it was saved for the first time.
 
@@ -91,6 +98,17 @@ def find_continued(config: Config, folder: RunFolder, note: Callable[[str], None
             )
         return None
     return Continued(checkpoint, checkpoint.state(), changed)
+
+
+@contextlib.contextmanager
+def fitting_state(folder: RunFolder) -> Iterator[None]:
+    """Turn the ValueError of a saved state that does not fit the options into the user's error."""
+    try:
+        yield
+    except ConfigError:
+        raise
+    except ValueError as error:
+        raise ConfigError(f"{folder.path} cannot be continued with these options: {error}") from error
 
 
 def changes_of(before: Config, now: Config, folder: RunFolder) -> Changed:

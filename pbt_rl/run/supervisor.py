@@ -25,20 +25,16 @@ written and shown.
 from __future__ import annotations
 
 import signal
-import sys
 import time
-from dataclasses import replace
 from types import FrameType
 from typing import Any, assert_never, cast
 
-from pbt_rl.config import Config
 from pbt_rl.display.ranking import best_member
 from pbt_rl.display.view import RunView
 from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.errors import ConfigError, RunFailed
-from pbt_rl.plan import Machine
 from pbt_rl.record.append import reason
-from pbt_rl.record.claim import ClaimedRun, claim_run_folder
+from pbt_rl.record.claim import ClaimedRun
 from pbt_rl.run.checkpointing import Checkpointing
 from pbt_rl.run.comparisons import Comparisons
 from pbt_rl.run.controllers import resumed_controller
@@ -47,15 +43,15 @@ from pbt_rl.run.ending import PATIENCE_SECONDS, save_at_end
 from pbt_rl.run.fleet import ActorFailed, Event, Fleet, LearnerLost, ProcessFleet, Received, ReplacesLearners
 from pbt_rl.run.inline import InlineFleet
 from pbt_rl.run.insist import Presses, Watchdog
-from pbt_rl.run.limits import allow_open_files, descriptors_needed
 from pbt_rl.run.lost import LostLearners
 from pbt_rl.run.recorder import Recorder
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.restarts import ActorRestarts
-from pbt_rl.run.resuming import Continued, find_continued
+from pbt_rl.run.resuming import Continued, fitting_state
 from pbt_rl.run.start import Start
 from pbt_rl.run.state import controller_state, restore_run_state, run_state
 from pbt_rl.run.throughput import Throughput
+from pbt_rl.run.warm_start import WarmStart
 from pbt_rl.wire.messages import (
     Applied,
     FromLearner,
@@ -72,65 +68,36 @@ PROGRESS_SECONDS = 10.0
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def train(config: Config) -> int:
-    """Train a population; return the exit code.
-
-    A run of the same name is continued from its last checkpoint. Raises ConfigError or EnvSetupError before anything is
-    started.
-    """
-    resolved = ResolvedRun.resolve(config, Machine.here())
-    resolved.controller().initial(config.num_policies)  # a wrong --pbt.tune shows before a folder is made
-    allow_open_files(descriptors_needed(resolved.plan, config.num_policies, resolved.spec.seats))
-    claim = claim_run_folder(config)
-    _warn(*claim.notes)
-    failed = True
-    try:
-        continued = find_continued(claim.config, claim.folder, _warn) if claim.existing else None
-        if claim.existing and continued is None:
-            _warn(f"{claim.folder.path} ended before it was saved for the first time: it begins anew")
-            claim.release(failed=False)
-            claim = claim_run_folder(replace(claim.config, overwrite=True))
-        supervisor = Supervisor(replace(resolved, config=claim.config), claim, continued)
-        if supervisor.over is None:
-            code = supervisor.run()
-        else:
-            print(f"{claim.folder.path} has ended ({supervisor.over}): give it a larger budget to go on")
-            code = 0
-        failed = False
-    except RunFailed:  # after it had begun: what it left explains it
-        failed = False
-        raise
-    finally:
-        _warn(claim.release(failed=failed))
-    return code
-
-
-def _warn(*texts: str) -> None:
-    for text in filter(None, texts):
-        print(f"pbt-rl: {text}", file=sys.stderr)
-
-
 class Supervisor:
-    """One run. continued: an existing one goes on."""
+    """One run. continued: an existing one goes on. warm: members begin from what others have saved."""
 
-    def __init__(self, resolved: ResolvedRun, claim: ClaimedRun, continued: Continued | None = None) -> None:
+    def __init__(
+        self,
+        resolved: ResolvedRun,
+        claim: ClaimedRun,
+        continued: Continued | None = None,
+        warm: WarmStart | None = None,
+    ) -> None:
+        self._warm = warm
         self._resolved, self._config, self._continued = resolved, resolved.config, continued
         self._claim, folder = claim, claim.folder
         state = None if continued is None else continued.state["run"]
         controller = resolved.controller()
         self._population = resolved.population(controller.initial(self._config.num_policies))
         if state is not None:
-            controller = resumed_controller(
-                self._config, resolved.table, self._config.seed, controller_state(state)
-            )
+            with fitting_state(folder):
+                controller = resumed_controller(
+                    self._config, resolved.table, self._config.seed, controller_state(state)
+                )
         self._recorder = Recorder(resolved, folder, self._population)
         self._comparisons = Comparisons(
             resolved, self._population, controller, self._recorder, lambda: self._why_end() is not None
         )
         self._throughput = Throughput()
-        self._same_plan = state is None or restore_run_state(
-            state, controller, self._population, self._comparisons, self._throughput
-        )
+        with fitting_state(folder):
+            self._same_plan = state is None or restore_run_state(
+                state, controller, self._population, self._comparisons, self._throughput
+            )
         self._checkpoints = Checkpointing(
             resolved, folder, self._population, self._recorder, self._state, self._comparisons
         )
@@ -163,11 +130,11 @@ class Supervisor:
 
     def run(self) -> int:
         """Train until a budget is spent, a signal comes or something fails; leave nothing behind."""
-        previous = {number: signal.signal(number, self._note_signal) for number in (*SIGNALS, signal.SIGUSR1)}
         try:
-            self._recorder.start(self._continued)
+            self._recorder.start(self._continued, self._warm)
         except OSError as error:
             raise ConfigError(f"{self._claim.folder.path} cannot be written: {reason(error)}") from error
+        previous = {number: signal.signal(number, self._note_signal) for number in (*SIGNALS, signal.SIGUSR1)}
         try:
             with Watchdog():
                 self._run()
@@ -252,7 +219,8 @@ class Supervisor:
     def _start(self) -> Start:
         """Return where the processes begin."""
         if self._continued is None:
-            return Start.fresh(self._resolved.plan, [member.values for member in self._population.members])
+            start = Start.fresh(self._resolved.plan, [member.values for member in self._population.members])
+            return start if self._warm is None else self._warm.start(start)
         return self._continued.start(
             self._population, self._comparisons.slots, self._resolved.plan, same_plan=self._same_plan
         )

@@ -132,7 +132,8 @@ class BoundedLog:
     def _open(self) -> None:
         with contextlib.suppress(FileExistsError):
             os.mkdir(os.path.dirname(self._path))
-        self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+        self._fd = os.open(self._path, flags, 0o666)
         began = f"--- {self._label}, {time.strftime('%Y-%m-%d %H:%M:%S')} ---\n".encode()
         self._size = os.fstat(self._fd).st_size + os.write(self._fd, began)
 

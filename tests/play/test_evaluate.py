@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -21,11 +22,13 @@ from pbt_rl.plan import PackPlan
 from pbt_rl.play import evaluate as module
 from pbt_rl.play.evaluate import evaluate, play, shares
 from pbt_rl.play.policy import Player, Policy, most_probable
-from pbt_rl.play.saved import find_member, load_pack
+from pbt_rl.play.saved import load_pack
 from pbt_rl.play.video import Film
-from pbt_rl.record.checkpoint import save_member
-from pbt_rl.record.folder import RunFolder, to_json
+from pbt_rl.record.checkpoints import Checkpoints
+from pbt_rl.record.folder import RunFolder
+from pbt_rl.record.saved import SavedPolicy, Source, find_saved
 from pbt_rl.record.trust import read_config
+from tests.helpers.saved import save, write_run
 
 MLP = ModelConfig(encoder="mlp", hidden=8, layers=1)
 VECTOR = EnvSpec("toy/vector", {"obs": ArraySpec((3,), "float32")}, ActionSpec(nvec=(4,)))
@@ -40,13 +43,10 @@ def trained_pack(config, spec, seed=5, members=(0, 1, 2)):
 @pytest.fixture
 def run(tmp_path):
     """A run on the identity toy that saved its member 1, the best."""
-    folder = tmp_path / "run"
-    folder.mkdir()
     config = Config(env="toy/identity?length=5", num_policies=3, model=MLP)
-    (folder / "config.json").write_text(json.dumps(to_json(config)))
-    (folder / "summary.json").write_text(json.dumps({"best_member": 1}))
+    folder = write_run(tmp_path / "run", config)
     pack = trained_pack(config, probe(config.env, EnvOptions()))
-    save_member(RunFolder(folder).weights(1), pack.named_weights(1), pack.named_statistics(1), 1, {})
+    save(folder, pack, {1: 1}, best=1)
     return folder
 
 
@@ -59,15 +59,17 @@ def scores(text):
 
 
 def test_prints_every_episode_and_their_mean(run, capsys):
-    evaluate(run, "best", 5, None, 3, greedy=False)
+    evaluate(Source(run), 5, None, 3, greedy=False)
     text = capsys.readouterr().out
     played = scores(text)
     assert len(played) == 5
-    assert text.startswith(f"member 1 of {run}: 5 episodes of toy/identity?length=5, sampled actions")
+    assert text.startswith(
+        f"member 1 of {run} at 1,000 frames: 5 episodes of toy/identity?length=5, sampled actions"
+    )
     assert f"mean {np.mean(played):.6g}, std {np.std(played):.4g}, min {min(played):g}" in text
-    evaluate(run, "1", 5, None, 3, greedy=False)
+    evaluate(Source(run, member="1"), 5, None, 3, greedy=False)
     assert scores(capsys.readouterr().out) == played, "the seed decides"
-    evaluate(run, "1", 5, None, 4, greedy=False)
+    evaluate(Source(run, member="1"), 5, None, 4, greedy=False)
     assert scores(capsys.readouterr().out) != played
 
 
@@ -83,10 +85,10 @@ def test_a_perfect_policy_gets_the_full_objective(run, capsys):
         encoder.weight[:4, :4] = torch.eye(4)
         net.heads.policy.weight[:4, :4] = torch.eye(4)
     pack.set_fresh(1, net)
-    save_member(RunFolder(run).weights(1), pack.named_weights(1), pack.named_statistics(1), 1, {})
-    evaluate(run, "best", 3, None, 0, greedy=True)
+    save(run, pack, {1: 1}, best=1, frames=2000)
+    evaluate(Source(run), 3, None, 0, greedy=True)
     assert scores(capsys.readouterr().out) == [5, 5, 5]
-    evaluate(run, "best", 3, None, 0, greedy=False)
+    evaluate(Source(run), 3, None, 0, greedy=False)
     assert scores(capsys.readouterr().out) != [5, 5, 5], "without --greedy it samples"
 
 
@@ -95,7 +97,9 @@ def test_a_perfect_policy_gets_the_full_objective(run, capsys):
     [
         ({"episodes": 0}, "--episodes 0"),
         ({"seed": -1}, "--seed -1"),
-        ({"member": "2"}, "--member 2: weights of member 2 were not saved; saved: 1"),
+        ({"member": "2"}, "member 2 is not in .*at_1000: it had never held a slot.*choose one of 1$"),
+        ({"member": "3"}, "member 3 is not in .*at_1000: there is no such member; choose one of 1$"),
+        ({"at": 20}, "has no checkpoint at 20 frames; there are: 1000"),
         ({"member": "worst"}, "--member 'worst'"),
         ({"member": "²"}, "--member '²'"),
         ({"run": Path("nowhere")}, "nowhere is not the folder of a run"),
@@ -106,15 +110,16 @@ def test_a_perfect_policy_gets_the_full_objective(run, capsys):
 )
 def test_bad_input_is_one_clear_error(run, arguments, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    given = {"run": run, "member": "best", "episodes": 1, "video": None, "seed": 0} | arguments
+    given = {"run": run, "at": None, "member": "best", "episodes": 1, "video": None, "seed": 0} | arguments
+    source = Source(given.pop("run"), given.pop("at"), given.pop("member"))
     with pytest.raises(ConfigError, match=message) as error:
-        evaluate(*given.values(), greedy=False)
+        evaluate(source, *given.values(), greedy=False)
     assert "\n" not in str(error.value)
     assert not list(tmp_path.glob("film*"))
 
 
 def break_weights(run):
-    RunFolder(run).weights(1).write_bytes(b"not tensors")
+    (RunFolder(run).checkpoints / "at_1000" / "policy_01.safetensors").write_bytes(b"not tensors")
 
 
 def other_network(run):
@@ -137,37 +142,90 @@ def config_is_no_json(run):
     (run / "config.json").write_text("{")
 
 
-def no_summary(run):
-    (run / "summary.json").unlink()
+def no_checkpoints(run):
+    shutil.rmtree(RunFolder(run).checkpoints)
+
+
+def best_is_a_text(run):
+    spec = probe("toy/identity?length=5", EnvOptions())
+    save(run, trained_pack(read_config(run), spec), {1: 1}, best="1")
 
 
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (break_weights, "policy_01.safetensors cannot be read"),
+        (
+            break_weights,
+            "none of its checkpoints is whole: .*policy_01.safetensors is damaged: it has 11 bytes",
+        ),
         (other_network, "does not fit the network"),
-        (other_normalisers, "it holds the normalisers .*, not .*obs_mean"),
+        (other_normalisers, r"does not fit the network of this run:\n  stats.obs_count.obs: has none"),
         (config_without_env, "config.json has no env"),
         (config_is_no_json, "config.json cannot be read"),
-        (no_summary, "--member best: .* has no summary.json.*saved: 1"),
+        (no_checkpoints, "run has no weights: it was never saved"),
+        (best_is_a_text, "best_member in its state.json is not the id of a member"),
     ],
 )
 def test_a_damaged_run_is_one_clear_error(run, damage, message):
     damage(run)
     with pytest.raises(ConfigError, match=message):
-        evaluate(run, "best", 1, None, 0, greedy=False)
+        evaluate(Source(run), 1, None, 0, greedy=False)
 
 
 def test_missing_video_package_is_named(run, monkeypatch):
     monkeypatch.setattr("pbt_rl.play.video.find_spec", lambda _name: None)
     with pytest.raises(ConfigError, match=r"imageio, imageio_ffmpeg: pip install 'pbt-rl\[video\]'"):
-        evaluate(run, "best", 1, Path("film.mp4"), 0, greedy=False)
+        evaluate(Source(run), 1, Path("film.mp4"), 0, greedy=False)
 
 
 def test_without_a_finished_episode_best_is_member_0(run):
-    (run / "summary.json").write_text(json.dumps({"best_member": None}))
-    RunFolder(run).weights(1).rename(RunFolder(run).weights(0))
-    assert find_member(run, "best") == 0
+    spec = probe("toy/identity?length=5", EnvOptions())
+    save(run, trained_pack(read_config(run), spec), {0: 0, 1: 1}, best=None, frames=2000)
+    assert find_saved(Source(run), print).member == 0
+
+
+def test_any_member_of_any_checkpoint_plays(run, capsys):
+    spec = probe("toy/identity?length=5", EnvOptions())
+    pack = trained_pack(read_config(run), spec, seed=6)
+    save(run, pack, {0: 0, 2: 2}, best=2, frames=2000)
+    found = [
+        find_saved(Source(run, at, member), print)
+        for at, member in ((None, "best"), (2000, "0"), (1000, "best"))
+    ]
+    assert [(one.member, one.checkpoint.frames) for one in found] == [(2, 2000), (0, 2000), (1, 1000)]
+    for one, weights in ((found[0], pack.named_weights(2)), (found[1], pack.named_weights(0))):
+        loaded = load_pack(read_config(run), spec, one, 0).named_weights(0)
+        assert all(torch.equal(loaded[name], weights[name]) for name in weights)
+    evaluate(Source(run, 2000, "0"), 1, None, 0, greedy=True)
+    assert capsys.readouterr().out.startswith(f"member 0 of {run} at 2,000 frames: ")
+
+
+def test_a_newer_checkpoint_that_is_not_whole_is_passed_over(run, capsys):
+    spec = probe("toy/identity?length=5", EnvOptions())
+    newer = save(run, trained_pack(read_config(run), spec), {0: 0, 1: 1}, best=0, frames=2000)
+    (newer / "policy_01.safetensors").unlink()
+    evaluate(Source(run), 1, None, 0, greedy=True)
+    said = capsys.readouterr()
+    assert "checkpoint at_2000 is passed over" in said.err
+    assert said.out.startswith(f"member 1 of {run} at 1,000 frames: ")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("run", (None, "best")),
+        ("run@300", (300, "best")),
+        ("run:2", (None, "2")),
+        ("run@300:2", (300, "2")),
+        ("run@300:best", (300, "best")),
+        ("run@x", None),
+        ("other", None),
+        ("run:factory", None),
+    ],
+)
+def test_a_member_of_a_run_as_a_text(run, text, said):
+    found = Source.of(str(run.parent / text))
+    assert found == (None if said is None else Source(run, *said))
 
 
 class UnevenUnit:
@@ -239,9 +297,10 @@ def test_saved_normalisers_are_those_that_act(tmp_path):
     trained.state["obs_mean.obs"][2] = torch.tensor([100.0, -50.0, 3.0])
     trained.state["obs_var.obs"][2] = torch.tensor([4.0, 9.0, 0.25])
     trained.publish((2,))
-    weights = RunFolder(tmp_path).weights(2)
-    save_member(weights, trained.named_weights(2), trained.named_statistics(2), 2, {})
-    pack = load_pack(config, VECTOR, weights, 0)
+    save(tmp_path, trained, {2: 2})
+    pack = load_pack(
+        config, VECTOR, SavedPolicy(tmp_path, Checkpoints(tmp_path / "checkpoints").at(1000), 2), 0
+    )
     obs = torch.tensor([[101.0, -51.0, 2.5]])
     empty, first = torch.zeros(1, 1, 0), torch.ones(1, 1, dtype=torch.bool)
     alone = pack.act({"obs": obs[None]}, empty, first)[0]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import gymnasium
 import numpy as np
 import pytest
@@ -18,23 +16,21 @@ from pbt_rl.pbt.hypers import hyper_table
 from pbt_rl.plan import PackPlan
 from pbt_rl.play.evaluate import evaluate
 from pbt_rl.play.policy import load_policy
-from pbt_rl.record.checkpoint import save_member
-from pbt_rl.record.folder import RunFolder, to_json
+from pbt_rl.record.saved import Source
+from tests.helpers.saved import save, write_run
 
 MLP = ModelConfig(encoder="mlp", hidden=8, layers=1)
 
 
 def saved_run(folder, config):
     """A run whose member 0, with fresh weights, is the best."""
-    folder.mkdir()
-    (folder / "config.json").write_text(json.dumps(to_json(config)))
-    (folder / "summary.json").write_text(json.dumps({"best_member": 0}))
+    write_run(folder, config)
     values = {name: hyper.default for name, hyper in hyper_table(config.hypers).items()}
     spec = probe(config.env, config.env_options)
     pack = build_pack(config, spec, PackPlan("cpu", (0,), 1, 1, 1, 1, 1, 1), [values], 5)
     head = pack.state["param"]
     head += 0.1 * torch.randn(head.shape, generator=torch.Generator().manual_seed(0))  # decided preferences
-    save_member(RunFolder(folder).weights(0), pack.named_weights(0), pack.named_statistics(0), 0, {})
+    save(folder, pack, {0: 0}, best=0)
     return folder
 
 
@@ -56,7 +52,7 @@ def seed_of_row_0(seed):
 )
 def test_plays_the_game_of_an_evaluation(tmp_path, capsys, env, model, greedy):
     run = saved_run(tmp_path / "run", Config(env=env, num_policies=1, model=model))
-    evaluate(run, "best", 1, None, 3, greedy=greedy)
+    evaluate(Source(run), 1, None, 3, greedy=greedy)
     expected = episode(capsys.readouterr().out)
 
     policy = load_policy(run, greedy=greedy, seed=3)
@@ -78,7 +74,7 @@ def test_plays_the_game_of_an_evaluation(tmp_path, capsys, env, model, greedy):
 def test_plays_the_game_of_an_evaluation_on_stacked_frames(tmp_path, capsys):
     model = ModelConfig(encoder="nature", hidden=16)
     run = saved_run(tmp_path / "run", Config(env="atari/breakout", num_policies=1, model=model))
-    evaluate(run, "best", 1, None, 7, greedy=False)
+    evaluate(Source(run), 1, None, 7, greedy=False)
     expected = episode(capsys.readouterr().out)
 
     policy = load_policy(run, seed=7)
@@ -162,7 +158,11 @@ def test_an_observation_that_does_not_fit_is_one_clear_error(tmp_path, obs, mess
 
 def test_a_member_that_was_not_saved_is_one_clear_error(tmp_path):
     run = saved_run(tmp_path / "run", Config(env="toy/identity", num_policies=1, model=MLP))
-    with pytest.raises(ConfigError, match="--member 1: weights of member 1 were not saved; saved: 0"):
+    with pytest.raises(
+        ConfigError, match=r"member 1 is not in .*at_1000: there is no such member; choose one of 0"
+    ):
         load_policy(run, 1)
+    with pytest.raises(ConfigError, match="has no checkpoint at 2000 frames; there are: 1000"):
+        load_policy(run, at=2000)
     with pytest.raises(ConfigError, match="is not the folder of a run"):
         load_policy(tmp_path / "nowhere")

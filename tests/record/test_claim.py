@@ -29,7 +29,7 @@ def old_run(out):
     """A run that has ended, with weights."""
     claim = claimed(out)
     claim.started()
-    weights = claim.folder.weights(0)
+    weights = claim.folder.checkpoints / "policy_00.safetensors"
     weights.parent.mkdir()
     weights.write_bytes(b"old")
     assert claim.release(failed=False) == ""
@@ -120,7 +120,7 @@ def test_a_replaced_run_is_kept_until_the_new_one_reports(tmp_path):
     claim.started()
     claim.release(failed=True)
     assert names(tmp_path) == ["demo"]
-    assert not claim.folder.weights(0).exists()
+    assert not claim.folder.checkpoints.exists()
 
 
 @pytest.mark.parametrize("failed", [True, False])

@@ -27,37 +27,19 @@ def strictly(path):
 
 def test_every_file_has_its_place():
     run = RunFolder(Path("runs/demo"))
-    files = [run.config, run.journal, run.summary, run.values(3), run.weights(3), run.weights(12, 500)]
+    files = [run.config, run.journal, run.summary, run.values(3), run.checkpoints]
     assert [str(path) for path in files] == [
         "runs/demo/config.json",
         "runs/demo/journal.jsonl",
         "runs/demo/summary.json",
         "runs/demo/policy_03.json",
-        "runs/demo/checkpoints/policy_03.safetensors",
-        "runs/demo/checkpoints/at_500/policy_12.safetensors",
+        "runs/demo/checkpoints",
     ]
     folders = [run.member_events(3), run.population_events]
     assert [str(path) for path in folders] == [
         "runs/demo/policy_03",
         "runs/demo/population",
     ]
-
-
-def test_saved_weights_are_found_by_member_and_frames(tmp_path):
-    run = RunFolder(tmp_path)
-    assert (run.saved_members(), run.snapshots()) == ([], [])
-    for path in (
-        run.weights(0),
-        run.weights(12),
-        run.weights(3),
-        run.weights(7, 90_000),
-        run.weights(1, 1_000),
-    ):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch()
-    assert run.saved_members() == [0, 3, 12]
-    assert run.saved_members(90_000) == [7]
-    assert run.snapshots() == [1_000, 90_000]
 
 
 def test_a_config_of_another_version_is_one_clear_error(tmp_path):
@@ -116,3 +98,25 @@ def test_a_summary_is_replaced_whole_or_not_at_all(tmp_path, monkeypatch):
         run.write_summary({"frames": 2})
     assert strictly(run.summary) == {"frames": 1}
     assert list(tmp_path.iterdir()) == [run.summary]
+
+
+def test_what_a_killed_process_had_begun_to_write_is_removed(tmp_path, monkeypatch):
+    run = RunFolder(tmp_path)
+    run.write_config(config(tmp_path))
+    run.values(3).touch()
+    others = (".lock", ".policy_00.json", ".notes.json.12")  # none of them is written in one piece by us
+    for name in others:
+        (tmp_path / name).touch()
+    monkeypatch.setattr(Path, "replace", lambda *_: killed())
+    monkeypatch.setattr(Path, "unlink", lambda *_, **__: None)
+    for write in (lambda: run.write_values(3, 1, {}), lambda: run.write_summary({})):
+        with pytest.raises(KeyboardInterrupt):
+            write()
+    monkeypatch.undo()
+    assert len(list(tmp_path.iterdir())) == 7
+    run.remove_drafts()
+    assert {path.name for path in tmp_path.iterdir()} == {"config.json", "policy_03.json", *others}
+
+
+def killed():
+    raise KeyboardInterrupt

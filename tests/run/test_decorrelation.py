@@ -8,7 +8,7 @@ from pbt_rl.cli.train import parse_train
 from pbt_rl.plan import Machine
 from pbt_rl.run.memory import Memory
 from pbt_rl.run.resolved import ResolvedRun
-from pbt_rl.run.supervisor import train
+from pbt_rl.run.train import train
 from pbt_rl.wire.actor import UNCOUNTED_VERSION, Actor
 
 OPTIONS = ("--num-policies=2", "--envs-per-unit=2", "--actors=2", "--devices=cpu")

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from pbt_rl.cli.train import parse_train
-from pbt_rl.run.supervisor import train
+from pbt_rl.run.train import train
 
 
 def objective(out, env, frames, **options):

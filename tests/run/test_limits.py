@@ -10,9 +10,10 @@ from pbt_rl.errors import ConfigError
 from pbt_rl.plan import Machine
 from pbt_rl.run import fleet
 from pbt_rl.run import limits as module
-from pbt_rl.run.limits import COMFORTABLE, RESERVE, allow_open_files, descriptors_needed
+from pbt_rl.run.limits import COMFORTABLE, MAPPED, RESERVE, allow_open_files, descriptors_needed
 from pbt_rl.run.resolved import ResolvedRun
-from pbt_rl.run.supervisor import train
+from pbt_rl.run.start import Start
+from pbt_rl.run.train import train
 
 
 @pytest.fixture
@@ -67,13 +68,13 @@ def test_a_fleet_opens_as_many_files_as_were_estimated(monkeypatch):
     config, _ = parse_train(["--env=toy/identity", *options])
     resolved = ResolvedRun.resolve(config, Machine(2, 0))
     before = open_files()
-    started = fleet.ProcessFleet(resolved, resolved.controller().initial(4))
+    started = fleet.ProcessFleet(resolved, Start.fresh(resolved.plan, resolved.controller().initial(4)))
     opened = open_files() - before
     started.close()
     del started  # and with it the maps
     assert open_files() == before
-    record = 4 + 2
-    assert opened == descriptors_needed(resolved.plan, 4, 1) - RESERVE - record
+    record, continued = 4 + 6, 2 * MAPPED
+    assert opened == descriptors_needed(resolved.plan, 4, 1) - RESERVE - record - continued
 
 
 def test_a_run_that_needs_too_many_starts_nothing(limit, tmp_path):

@@ -153,7 +153,7 @@ def pbt_rl(played, monkeypatch, capsys):
     return call
 
 
-@pytest.mark.parametrize("against", ["random", "runs/y", "runs/x@800", "lefty:first_allowed"])
+@pytest.mark.parametrize("against", ["random", "runs/y", "runs/x@800:1", "lefty:first_allowed"])
 def test_games_against_others(pbt_rl, played, against):
     (played / "lefty.py").write_text(
         "def first_allowed(spec):\n    return lambda obs, first: obs['action_mask'].argmax(1)[:, None]\n"
@@ -170,9 +170,13 @@ def test_games_against_others(pbt_rl, played, against):
     [
         (
             "nobody",
-            "'nobody' cannot be used: write random, the folder of a run (RUN or RUN@FRAMES), or module:factory",
+            "'nobody' cannot be used: write random, a member of a run (RUN[@FRAMES][:MEMBER]), or module:factory",
         ),
-        ("runs/x@7", "nothing was kept at 7 frames; kept: 800, 1600, 2400"),
+        ("runs/x@7", "has no checkpoint at 7 frames; there are: 800, 1600, 2400"),
+        (
+            "runs/x@800:9",
+            "member 9 is not in runs/x/checkpoints/at_800: there is no such member; choose one of 0, 1",
+        ),
         ("lefty2:wrong_shape", "returned an array of shape (8,): give [N, A] = (8, 1) actions"),
         ("lefty2:no_function", "returned int: return a function of (observations, first)"),
         ("lefty2:missing", "has no 'missing'"),

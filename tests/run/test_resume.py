@@ -1,13 +1,18 @@
 """A run that is continued: serial runs as if they had not stopped, others from their last checkpoint."""
 
+import json
 import signal
 
 import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from pbt_rl.cli.train import parse_train
+from pbt_rl.errors import ConfigError
 from pbt_rl.record.checkpoints import Checkpoints
 from pbt_rl.record.journal import read_journal
-from pbt_rl.run.supervisor import train
+from pbt_rl.run.audit import audit
+from pbt_rl.run.train import train
+from tests.helpers import runs as helper
 
 SHARED = ("time", "milliseconds", "decision_to_applied_milliseconds")
 SERIAL = {
@@ -87,3 +92,97 @@ def test_a_serial_run_goes_on_as_if_it_had_not_stopped(tmp_path, more):
     assert decisions(parts) == decisions(whole)
     assert weights(parts) == weights(whole)
     assert [e for e in decisions(whole) if e["event"] == "applied"], "else the comparison says little"
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory):
+    """An asynchronous run with members that take turns, killed with all its processes after some checkpoints."""
+    cwd = tmp_path_factory.mktemp("killed")
+    options = (
+        *helper.ENDLESS,
+        "--slots=2",
+        "--slot-frames=2000",
+        "--save-every-seconds=0.5",
+        "--devices=cpu",
+    )
+    run = helper.train(cwd, "toy/shaped", *options)
+    at = run.wait_for(helper.PROGRESS)
+    while len(list((run.folder / "checkpoints").glob("at_*[0-9]/manifest.json"))) < 2:
+        at = run.wait_for(helper.PROGRESS, after=at)
+    run.process.kill()
+    run.wait()
+    return run.cwd
+
+
+def points(folder):
+    """TensorBoard's steps of each member and of the population."""
+    accumulators = [EventAccumulator(str(path)) for path in sorted(folder.glob("p*/"))]
+    for accumulator in accumulators:
+        accumulator.Reload()
+    return [[e.step for e in a.Scalars(a.Tags()["scalars"][0])] for a in accumulators]
+
+
+def test_a_killed_run_goes_on_with_other_devices_actors_and_budget(killed):
+    newest = Checkpoints(killed / "runs" / "x" / "checkpoints").newest(print)
+    frames = max(member.frames for member in newest.members())
+    options = ("--devices=cpu,cpu", "--actors=3", f"--train-for-frames={frames + 4000}")
+    again = helper.start(killed, "resume", "runs/x", *options)
+    assert again.wait() == 0, again.err
+    assert "resumes runs/x/checkpoints/at_" in again.out
+    assert "--devices is cpu,cpu from now on (it was cpu)" in again.out
+    (resume,) = again.events("resume")
+    assert resume["changed"]["actors"] == [2, 3]
+    assert json.loads((again.folder / "config.json").read_text())["devices"] == "cpu,cpu"
+    assert again.summary["ended"] == "frames"
+    assert all(m["frames"] >= frames + 4000 for m in again.summary["members"])
+    generations = {}
+    for event in again.events("applied"):
+        if event["donor"] is not None or event["member"] not in generations:
+            assert event["generation"] >= generations.get(event["member"], 0), "none is applied twice"
+            generations[event["member"]] = event["generation"]
+    for steps in points(again.folder):
+        assert steps == sorted(steps), "none steps back"
+    assert audit(again.folder) == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--seed=1", "--hypers.gamma=0.5"), "--seed: 0 there, 1 now; --hypers.gamma: 0.99 there, 0.5 now"),
+        (("--resume=no",), "exists already, and --resume no was given"),
+        (("--pbt.exploit=t-test", "--pbt.no-enabled"), "cannot be continued"),
+    ],
+)
+def test_what_may_not_change_is_said_and_nothing_is_touched(killed, options, said):
+    folder = killed / "runs" / "x"
+
+    def written():
+        return {p: p.stat().st_mtime_ns for p in folder.rglob("*") if p.is_file() and p.name != ".lock"}
+
+    before = written()
+    with pytest.raises(ConfigError, match=said):
+        resume(killed, *options)
+    assert written() == before
+
+
+def resume(cwd, *options):
+    arguments = ["--env=toy/shaped", f"--out={cwd / 'runs'}", "--name=x", *helper.ENDLESS, "--slots=2"]
+    config, _ = parse_train([*arguments, "--no-figures", *options])
+    return train(config)
+
+
+def test_a_broken_checkpoint_is_passed_over_and_a_run_without_any_whole_one_is_refused(killed, capsys):
+    checkpoints = killed / "runs" / "x" / "checkpoints"
+    for path in checkpoints.glob("*/state.json"):
+        path.write_bytes(path.read_bytes()[:-7])
+    with pytest.raises(ConfigError, match="none of its checkpoints is whole"):
+        resume(killed)
+    assert "state.json" in capsys.readouterr().err
+
+
+def test_what_a_kill_left_half_written_is_removed(tmp_path):
+    folder = run(tmp_path, "x", 300)
+    draft = folder / ".config.json.4711"
+    draft.touch()
+    run(tmp_path, "x", 400)
+    assert not draft.exists()

@@ -135,12 +135,10 @@ def test_every_member_has_its_files(crossing):
         assert state["hypers"] == member["hypers"]
         assert state["shaping"] == member["shaping"]
         assert records(crossing.folder / name) > 2
+        assert any((crossing.folder / "checkpoints").glob(f"at_*/{name}.safetensors"))
     assert records(crossing.folder / "population") > 2
     (events,) = (crossing.folder / "population").iterdir()
     assert b"\x89PNG" in events.read_bytes(), "the population's figures"
-    best = crossing.summary["best_member"]
-    (weights,) = (crossing.folder / "checkpoints").glob("*.safetensors")
-    assert weights.name == f"policy_{best:02d}.safetensors"
 
 
 def records(folder):
@@ -244,7 +242,9 @@ def test_a_search_gives_each_free_place_to_the_next_and_ends_by_itself(search):
     assert min(frames) < 4000, "some were evicted"
     assert 6000 <= max(frames) < 12000, "some completed"
     best = search.summary["best_member"]
-    assert (search.folder / "checkpoints" / f"policy_{best:02d}.safetensors").is_file(), "parked as it was"
+    assert any((search.folder / "checkpoints").glob(f"at_*/policy_{best:02d}.safetensors")), (
+        "parked as it was"
+    )
     assert replays(search)
 
 

@@ -6,8 +6,9 @@ import pytest
 from safetensors.numpy import load_file
 
 from pbt_rl.cli.train import parse_train
+from pbt_rl.record.checkpoints import Checkpoints
 from pbt_rl.record.journal import read_journal
-from pbt_rl.run.supervisor import train
+from pbt_rl.run.train import train
 
 TIMES = ("time", "milliseconds", "decision_to_applied_milliseconds")
 
@@ -42,8 +43,8 @@ def runs(tmp_path_factory):
 
 
 def weights(folder):
-    (path,) = (folder / "checkpoints").glob("*.safetensors")
-    return path.name, path.read_bytes()
+    newest = Checkpoints(folder / "checkpoints").all()[-1].path
+    return {path.name: path.read_bytes() for path in newest.glob("*.safetensors")}
 
 
 def record(folder):
@@ -73,8 +74,10 @@ def test_members_were_replaced_meanwhile(runs):
 
 
 def test_weights_are_finite_and_belong_to_the_best(runs):
+    checkpoint = Checkpoints(runs[0] / "checkpoints").all()[-1]
     best = json.loads((runs[0] / "summary.json").read_text())["best_member"]
-    tensors = load_file(runs[0] / "checkpoints" / f"policy_{best:02d}.safetensors")
+    assert checkpoint.state()["best_member"] == best
+    tensors = load_file(checkpoint.file(best))
     assert tensors
     assert all((abs(t) < 1e6).all() for t in tensors.values())
 

@@ -1,0 +1,78 @@
+"""Values of options from outside of the command line, by dotted name: checked against the option's type."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from functools import cache
+from types import UnionType
+from typing import Any, get_args, get_type_hints
+
+from pbt_rl.config import Config
+from pbt_rl.errors import ConfigError
+from pbt_rl.given.names import unknown
+from pbt_rl.given.numbers import number, whole
+from pbt_rl.options import as_type
+
+
+def dotted(options: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """Return the options of nested mappings and groups by dotted name."""
+    found = []
+    for name, value in options.items():
+        if isinstance(value, Mapping):
+            found += [(f"{name}.{inner}", v) for inner, v in value.items()]
+        elif is_dataclass(value):  # all of a group of options, such as learner=LearnerConfig(...)
+            found += [(f"{name}.{f.name}", getattr(value, f.name)) for f in fields(value)]
+        else:
+            found.append((name, value))
+    return found
+
+
+def checked(options: Mapping[str, Any], *, texts: bool = False) -> dict[str, Any]:
+    """Return dotted name -> value in the type of its option of Config. Names may have `-` for `_`.
+
+    texts: numbers may be texts, as on the command line. Raises ConfigError for a name that is no option, and for a
+    value of another type.
+    """
+    known = _types()
+    values = {}
+    for given, value in dotted(options):
+        name = str(given).replace("-", "_")
+        if any(key.startswith(f"{name}.") for key in known):
+            raise ConfigError(f"{name}={value!r} cannot be used: give its options by name")
+        if name not in known:
+            spelt = [key.replace("_", "-") for key in known]
+            line = unknown(str(given), spelt, sign="").replace("-", "_")
+            raise ConfigError(f"{line}; `pbt-rl train --help-all` lists them")
+        hint, metadata = known[name]
+        try:
+            values[name] = as_type(hint, _number(hint, metadata, value) if texts else value)
+        except ValueError as kind:
+            raise ConfigError(f"{name}={value!r} cannot be used: give {kind}") from None
+    return values
+
+
+def _number(hint: Any, metadata: Mapping[str, Any], value: Any) -> Any:
+    """Read a text as a number where one is wanted. YAML reads 1e6 as a text, and off as false."""
+    if isinstance(hint, UnionType):
+        hint = get_args(hint)[0]
+    if "off" in metadata and (value is False or value == metadata["off"]):
+        return metadata["at_most"]
+    if hint not in (int, float) or not isinstance(value, str):
+        return value
+    return whole(value) if hint is int else number(value)
+
+
+@cache
+def _types() -> dict[str, tuple[Any, Mapping[str, Any]]]:
+    """Dotted name -> type and metadata, of every option of Config."""
+    return dict(_options(Config, ""))
+
+
+def _options(kind: type[Any], prefix: str) -> Iterator[tuple[str, tuple[Any, Mapping[str, Any]]]]:
+    hints = get_type_hints(kind, include_extras=True)
+    for f in fields(kind):
+        if isinstance(f.default_factory, type) and is_dataclass(f.default_factory):
+            yield from _options(f.default_factory, f"{prefix}{f.name}.")
+        else:
+            yield prefix + f.name, (hints[f.name], f.metadata)

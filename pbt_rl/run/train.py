@@ -1,0 +1,60 @@
+"""Starts a run, or continues it, in its folder."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+
+from pbt_rl.config import Config
+from pbt_rl.errors import RunFailed
+from pbt_rl.plan import Machine
+from pbt_rl.record.claim import claim_run_folder
+from pbt_rl.run.estimate import check_memory
+from pbt_rl.run.limits import allow_open_files, descriptors_needed
+from pbt_rl.run.resolved import ResolvedRun
+from pbt_rl.run.resuming import find_continued, may_resume
+from pbt_rl.run.supervisor import Supervisor
+from pbt_rl.run.warm_start import WarmStart
+
+
+def train(config: Config) -> int:
+    """Train a population; return the exit code.
+
+    A run of the same name is continued from its last checkpoint. Raises ConfigError or EnvSetupError before anything is
+    started.
+    """
+    resolved = ResolvedRun.resolve(config, Machine.here())
+    check_memory(resolved)
+    resolved.controller().initial(config.num_policies)  # a wrong --pbt.tune shows before a folder is made
+    # Read before an old run of this name is set aside: it may be the one to begin from.
+    warm = None if may_resume(config) else WarmStart.find(resolved, _warn)
+    allow_open_files(descriptors_needed(resolved.plan, config.num_policies, resolved.spec.seats))
+    claim = claim_run_folder(config)
+    _warn(*claim.notes)
+    failed = True
+    try:
+        continued = find_continued(claim.config, claim.folder, _warn) if claim.existing else None
+        if claim.existing and continued is None:
+            _warn(f"{claim.folder.path} ended before it was saved for the first time: it begins anew")
+            claim.release(failed=False)
+            claim = claim_run_folder(replace(claim.config, overwrite=True))
+        if continued is None and warm is None:
+            warm = WarmStart.find(resolved, _warn)
+        supervisor = Supervisor(replace(resolved, config=claim.config), claim, continued, warm)
+        if supervisor.over is None:
+            code = supervisor.run()
+        else:
+            print(f"{claim.folder.path} has ended ({supervisor.over}): give it a larger budget to go on")
+            code = 0
+        failed = False
+    except RunFailed:  # after it had begun: what it left explains it
+        failed = False
+        raise
+    finally:
+        _warn(claim.release(failed=failed))
+    return code
+
+
+def _warn(*texts: str) -> None:
+    for text in filter(None, texts):
+        print(f"pbt-rl: {text}", file=sys.stderr)

@@ -1,0 +1,478 @@
+"""Runs of every mode, killed at random moments and resumed: nothing may hang, be left behind, be lost or stand twice.
+
+    python scripts/storm.py --kills 200              # some seconds per blow on a quiet machine
+    python scripts/storm.py --kills 1 --seed 17      # the run that a failure names, again
+
+A run (its seed draws mode, environment, controller and devices) lives several times. In each life some processes get
+blows at random moments: during start, training, a checkpoint, a replacement, the end. The last blow of a life ends it,
+and the next life resumes the run with the same command; the last life ends by SIGTERM.
+
+    victim       SIGKILL              SIGSTOP, SIGCONT later   SIGSTOP for ever             SIGTERM
+    actor        the run goes on      the run goes on          restarted, the run goes on
+    drawing      the run goes on      the run goes on          the run goes on
+    keeper       as its child's end
+    learner      exit code 1, or it is replaced and the run goes on
+    supervisor   ends the run         the run goes on          all is killed later          saves and ends
+    everything   ends the run
+
+Checked after every life: no process, no shared memory, no lock is left; training resumed where the newest checkpoint
+stood, which was at most `--save-every-seconds` old at the blow (and SLACK_SECONDS, for a machine under load). Checked
+of every run: each step of toy/counting that was learned from (storm_counting.py), journal, curves, audit, files, and
+that a member of the newest checkpoint plays. Prints a table; exit code 1 if anything failed, with the seeds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import storm_checks as checks
+from storm_counting import INEXACT
+
+from pbt_rl.record.journal import read_journal
+from pbt_rl.record.lock import is_held
+
+ROOT = Path(__file__).resolve().parent.parent
+SAVE_SECONDS = 2.0
+SLACK_SECONDS = 6.0
+DEADLINE_SECONDS = 120.0
+"""For whatever should happen on its own: a resume, a checkpoint, an end."""
+CLEAN_SECONDS = 5.0
+"""Until every process of a run that has ended is gone."""
+ACTOR_TIMEOUT_SECONDS = 10.0
+STOPPED_SECONDS = 10.0
+"""After which nothing is expected of a run whose learner or supervisor stands still."""
+MOMENTS = ("start", "training", "checkpoint", "replacement", "end")
+NEVER, TERM = float("inf"), -1.0
+POLL_SECONDS, FAST_POLL_SECONDS = 0.05, 0.001
+
+COUNTING = ("--env=toy/counting", "--algo=storm_counting:EXACT")
+ENVIRONMENTS = (COUNTING, COUNTING, ("--env=toy/shaped",), ("--env=gym/CartPole-v1",))
+CONTROLLERS = (
+    ("--controller=pbt", "--pbt.min-episodes=1", "--pbt.start-frames=500", "--pbt.period-frames=500"),
+    ("--controller=hypertrick", "--search.phases=40", "--search.phase-frames=2000"),
+    ("--controller=hyperband", "--num-policies=6", "--search.resource=9", "--search.phase-frames=4000"),
+)
+LAYOUTS = ((), ("--slots=2", "--slot-frames=1500"), ("--devices=cpu,cpu",))
+COMMON = ("--num-policies=4", "--actors=2", "--learner.batch=128", "--train-for-frames=100000000")
+
+
+@dataclass(frozen=True)
+class Blow:
+    """What is done to which process, and when."""
+
+    moment: str
+    victim: str
+    seconds: float
+    """Of SIGSTOP until SIGCONT; 0: SIGKILL; infinite: for ever; negative: SIGTERM."""
+
+    @property
+    def name(self) -> str:
+        """Column of the table."""
+        return {0.0: "SIGKILL", NEVER: "SIGSTOP", TERM: "SIGTERM"}.get(self.seconds, "SIGSTOP, SIGCONT")
+
+
+class Failed(Exception):  # noqa: N818 - reads as what happened
+    """Something that must hold did not."""
+
+
+@dataclass
+class Tally:
+    """What happened in all runs."""
+
+    blows: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """(victim, what it got) -> how often."""
+    moments: Counter[str] = field(default_factory=Counter)
+    ends: Counter[str] = field(default_factory=Counter)
+    resumes: int = 0
+    anew: int = 0
+    """Runs that had no checkpoint yet when they were killed."""
+    worst_loss_seconds: float = 0.0
+    losses: int = 0
+    failures: list[str] = field(default_factory=list)
+    runs: Counter[str] = field(default_factory=Counter)
+
+    def show(self) -> str:
+        """Return the tables of blows, and what was seen."""
+        columns = ("SIGKILL", "SIGSTOP, SIGCONT", "SIGSTOP", "SIGTERM")
+        victims = sorted({victim for victim, _ in self.blows})
+        lines = [f"{'victim':12}" + "".join(f"{column:>18}" for column in columns)]
+        lines += [
+            f"{victim:12}" + "".join(f"{self.blows[victim, column]:18}" for column in columns)
+            for victim in victims
+        ]
+        for name, counts in (("moments", self.moments), ("ends", self.ends), ("runs", self.runs)):
+            lines.append(f"{name}: " + ", ".join(f"{what} {n}" for what, n in sorted(counts.items())))
+        lines.append(
+            f"{self.blows.total()} blows, {self.resumes} resumes, {self.anew} begun anew; worst loss "
+            f"{self.worst_loss_seconds:.1f} s of {self.losses} (saved every {SAVE_SECONDS:.0f} s); "
+            f"{len(self.failures)} failures"
+        )
+        return "\n".join([*lines, *self.failures])
+
+
+class Run:
+    """One run through all its lives."""
+
+    def __init__(self, seed: int, home: Path, tally: Tally, mode: str, *, play: bool) -> None:
+        self._tally, self._play = tally, play
+        self._rng = rng = random.Random(seed)
+        drawn = rng.choice(("async", "async", "sync", "serial"))
+        self._mode = mode or drawn
+        environment = rng.choice(ENVIRONMENTS)
+        controller = rng.choice(CONTROLLERS)
+        layout = rng.choice(LAYOUTS[:2] if self._mode == "serial" else LAYOUTS)
+        self.about = " ".join([self._mode, *environment[:1], *controller[:1], *layout[:1]])
+        self._folder = home / "runs" / "x"
+        self._home, self._mark = home, f"{os.getpid()}-{seed}"
+        self._command = [sys.executable, "-m", "pbt_rl.cli", "train", "--name=x", f"--mode={self._mode}"]
+        self._command += [f"--seed={seed}", f"--save-every-seconds={SAVE_SECONDS}", *COMMON, *environment]
+        self._command += [f"--actor-timeout-seconds={ACTOR_TIMEOUT_SECONDS}", "--max-actor-restarts=1000"]
+        self._command += [*controller, *layout, *(() if rng.random() < 0.5 else ("--no-figures",))]
+        self._process: subprocess.Popen[bytes]
+        self._frozen_at = 0.0
+        """When the first process of this life was stopped, since the newest checkpoint."""
+        self._learner_hit = False
+
+    # -- lives --------------------------------------------------------------------------------------------------
+
+    def live(self, lives: int, kills_left: Callable[[], int]) -> None:
+        """Live so many times and once more, and check it all. Raises Failed."""
+        self._memory = checks.shared_memory()
+        try:
+            for _ in range(lives):
+                if kills_left() <= 0:
+                    break
+                self._start()
+                for blow in self._blows():
+                    if kills_left() <= 0 or self._over():
+                        break
+                    self._strike(blow)
+                self._end_life()
+            self._last_life()
+        finally:
+            _send(checks.processes(self._mark), signal.SIGKILL)
+        self._check_record()
+
+    def _blows(self) -> Iterator[Blow]:
+        """Draw the blows of one life; the last is one that may end it."""
+        rng = self._rng
+        pause = partial(_draw_pause, rng)
+        kept = ("actor", "actor", "keeper", "drawing") if self._mode != "serial" else ("drawing",)
+        fatal = ("learner", "learner") if self._mode != "serial" else ()
+        for _ in range(rng.randrange(6)):
+            victim = rng.choice(kept)
+            yield Blow(rng.choice(MOMENTS[:4]), victim, 0.0 if victim == "keeper" else pause())
+        victim = rng.choice((*fatal, "supervisor", "supervisor", "everything"))
+        seconds = 0.0 if victim == "everything" else pause()
+        if victim == "supervisor" and rng.random() < 0.25:
+            seconds = TERM
+        yield Blow(rng.choice(MOMENTS), victim, seconds)
+
+    def _start(self) -> None:
+        self._before = checks.newest_checkpoint(self._folder) if self._folder.exists() else None
+        self._frozen_at = 0.0
+        self._learner_hit = self._checked_start = self._asked_to_end = False
+        self._had_events = bool(self._events())
+        self._started_at = time.time()
+        with (self._home / "out.txt").open("wb") as out:
+            self._process = subprocess.Popen(
+                self._command,
+                cwd=self._home,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                env=os.environ
+                | {
+                    checks.MARK: self._mark,
+                    "PYTHONPATH": f"{ROOT}:{ROOT / 'scripts'}",
+                    "OMP_NUM_THREADS": "1",
+                },
+            )
+
+    def _end_life(self) -> None:
+        """Bring a life to its end; check what it left, and what would be lost."""
+        if not self._over():
+            self._ask_to_end()
+            self._wait("an end after SIGTERM", self._over, DEADLINE_SECONDS)
+        ended_at = self._frozen_at or time.time()
+        code = self._process.returncode
+        self._tally.ends[str(code)] += 1
+        expected = {0, 128 + signal.SIGTERM, -signal.SIGKILL}
+        if not self._out:  # it did not come so far as to handle signals
+            expected.add(-signal.SIGTERM)
+        if code not in expected and not (code == 1 and self._learner_hit):
+            raise Failed(f"exit code {code}")
+        if INEXACT in self._out or ("Traceback" in self._out and not self._learner_hit):
+            raise Failed("an error")
+        self._wait("an end of its processes", lambda: not checks.processes(self._mark), CLEAN_SECONDS)
+        left = checks.unmapped(checks.shared_memory() - self._memory)
+        if left:
+            raise Failed(f"in /dev/shm: {left}")
+        if self._folder.exists() and is_held(self._folder):
+            raise Failed("the folder is still locked")
+        if code == -signal.SIGKILL:
+            self._note_loss(ended_at)
+
+    def _note_loss(self, ended_at: float) -> None:
+        """Compare the end with the newest checkpoint, or with the first thing that happened in this life."""
+        events = [e for e in self._events() if e["event"] in ("round", "applied", "progress", "checkpoint")]
+        began = [e["time"] for e in events if e["time"] > self._started_at]
+        newest = checks.newest_checkpoint(self._folder) if self._folder.exists() else None
+        saved = [] if newest is None else [checks.state_time(newest)]
+        since = max([*began[:1], *(time for time in saved if time > self._started_at)], default=None)
+        if since is None:
+            return
+        loss = ended_at - since
+        self._tally.losses += 1
+        self._tally.worst_loss_seconds = max(self._tally.worst_loss_seconds, loss)
+        if loss > SAVE_SECONDS + SLACK_SECONDS:
+            raise Failed(f"{loss:.1f} s are lost")
+
+    def _last_life(self) -> None:
+        self._start()
+        self._await_training()
+        self._await_checkpoint()
+        self._end_life()
+
+    # -- blows --------------------------------------------------------------------------------------------------
+
+    def _strike(self, blow: Blow) -> None:
+        if not self._await_moment(blow.moment):
+            return
+        processes = checks.processes(self._mark)
+        mine = [pid for pid, line in processes.items() if blow.victim in (checks.kind(line), "everything")]
+        if not mine:
+            return
+        victims = mine if blow.victim == "everything" else [self._rng.choice(mine)]
+        self._tally.blows[blow.victim, blow.name] += 1
+        self._tally.moments[blow.moment] += 1
+        self._learner_hit |= blow.victim in ("learner", "keeper")
+        number = {0.0: signal.SIGKILL, TERM: signal.SIGTERM}.get(blow.seconds, signal.SIGSTOP)
+        if number == signal.SIGSTOP and blow.victim in ("learner", "supervisor"):
+            self._frozen_at = self._frozen_at or time.time()
+        if number == signal.SIGTERM:
+            self._ask_to_end()
+        else:
+            _send(victims, number)
+        if 0 < blow.seconds < NEVER:
+            time.sleep(blow.seconds)
+            _send(victims, signal.SIGCONT)
+        if blow.moment == "end" and 0 < blow.seconds < NEVER:
+            self._frozen_at = 0.0
+        self._wait_out(blow, victims)
+
+    def _wait_out(self, blow: Blow, victims: list[int]) -> None:
+        """Wait for the end of a run that a blow may have ended, or that it goes on."""
+        if blow.victim == "supervisor" and blow.seconds == NEVER:
+            time.sleep(self._rng.uniform(0, 1))
+            _send(victims, signal.SIGKILL)
+        if blow.victim in ("supervisor", "everything") and blow.seconds in {0.0, NEVER}:
+            self._wait("an end after SIGKILL", self._over, CLEAN_SECONDS)
+        elif blow.seconds == TERM:
+            self._wait("an end after SIGTERM", self._over, DEADLINE_SECONDS)
+        elif blow.victim == "learner" and blow.seconds == NEVER:
+            time.sleep(STOPPED_SECONDS)
+        elif blow.moment != "end":
+            if 0 < blow.seconds < NEVER and blow.victim != "learner":
+                self._frozen_at = 0.0
+            self._await_checkpoint()
+
+    # -- moments ------------------------------------------------------------------------------------------------
+
+    def _await_moment(self, moment: str) -> bool:
+        """Wait for a moment; return whether the run still lives then."""
+        if moment == "start":
+            time.sleep(self._rng.uniform(0, 6) if time.time() - self._started_at < 1 else 0)
+        else:
+            self._await_training()
+        match moment:
+            case "training":
+                time.sleep(self._rng.uniform(0, SAVE_SECONDS))
+            case "checkpoint":
+                folder = self._folder / "checkpoints"
+                self._watch_for(lambda: any(folder.glob("*.partial")), 4 * SAVE_SECONDS)
+                time.sleep(self._rng.uniform(0, 0.05))
+            case "replacement":
+                journal = self._folder / "journal.jsonl"
+                size = journal.stat().st_size
+                decided = lambda: b'"event": "round"' in _tail(journal, size)  # noqa: E731
+                self._watch_for(decided, 2 * SAVE_SECONDS)
+                time.sleep(self._rng.uniform(0, 0.05))
+            case "end":
+                self._ask_to_end()
+                time.sleep(self._rng.uniform(0, 0.7))
+        return not self._over()
+
+    def _ask_to_end(self) -> None:
+        """Send SIGTERM once: a second one may come when the process has given up its handlers."""
+        if not self._asked_to_end:
+            self._asked_to_end = True
+            self._process.terminate()
+
+    def _await_training(self) -> None:
+        """Wait until this life has trained, and check that it began where the newest checkpoint stood."""
+        if self._checked_start or self._over():
+            return
+        self._wait("training", lambda: self._over() or self._has_trained(), DEADLINE_SECONDS)
+        if not self._has_trained():
+            return
+        self._checked_start = True
+        resumed = [e for e in self._events() if e["event"] == "resume" and e["time"] > self._started_at]
+        if self._before is None:
+            self._tally.anew += self._had_events
+            return
+        if not resumed:
+            raise Failed("it was not resumed")
+        self._tally.resumes += 1
+        if resumed[0]["frames"] < self._before.frames:
+            raise Failed(f"it resumed at {resumed[0]['frames']} frames, saved were {self._before.frames}")
+
+    def _has_trained(self) -> bool:
+        newest = checks.newest_checkpoint(self._folder) if self._folder.exists() else None
+        return newest is not None and newest.time > self._started_at
+
+    def _await_checkpoint(self) -> None:
+        """Wait for one that begins after now, which shows that the run goes on; or for the run's end."""
+        now = time.time()
+        self._wait("a checkpoint", lambda: self._over() or self._saved_since(now), DEADLINE_SECONDS)
+
+    def _saved_since(self, begin: float) -> bool:
+        newest = checks.newest_checkpoint(self._folder) if self._folder.exists() else None
+        return newest is not None and checks.state_time(newest) > begin
+
+    def _wait(self, what: str, happened: Callable[[], bool], seconds: float) -> None:
+        if not _within(seconds, happened):
+            left = {pid: checks.kind(line) for pid, line in checks.processes(self._mark).items()}
+            raise Failed(f"hang: no {what} within {seconds:.0f} s; processes {left}")
+
+    def _watch_for(self, happened: Callable[[], bool], seconds: float) -> None:
+        """Notice at once what happens, if it does while the run lives."""
+        _within(seconds, lambda: self._over() or happened(), FAST_POLL_SECONDS)
+
+    def _over(self) -> bool:
+        return self._process.poll() is not None
+
+    @property
+    def _out(self) -> str:
+        return (self._home / "out.txt").read_text(errors="replace")
+
+    def _events(self) -> list[dict[str, Any]]:
+        try:
+            return read_journal(self._folder / "journal.jsonl")
+        except FileNotFoundError:
+            return []
+
+    # -- the whole run --------------------------------------------------------------------------------------------
+
+    def _check_record(self) -> None:
+        """Check what the run has left. Raises Failed."""
+        folder = self._folder
+        reasons = checks.left_files(folder) + checks.journal_reasons(folder)
+        reasons += checks.audit_reasons(folder) + checks.curve_reasons(folder) + checks.broken(folder)
+        if self._play:
+            reasons += self._play_reasons()
+        if reasons:
+            raise Failed("; ".join(reasons))
+
+    def _play_reasons(self) -> list[str]:
+        played = subprocess.run(
+            [sys.executable, "-m", "pbt_rl.cli", "eval", str(self._folder), "--episodes=1"],
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_SECONDS,
+            check=False,
+        )
+        return [f"eval: {played.stderr}"] if played.returncode else []
+
+    def told(self) -> str:
+        """Return the last that the run has said."""
+        return "\n    ".join(["", *self._out.splitlines()[-25:]]) if (self._home / "out.txt").exists() else ""
+
+
+def _draw_pause(rng: random.Random) -> float:
+    """Draw what `Blow.seconds` is, without SIGTERM."""
+    return rng.choice((0.0, 0.0, rng.uniform(0.1, 2.0), NEVER))
+
+
+def _send(pids: Iterable[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def _within(seconds: float, happened: Callable[[], bool], poll_seconds: float = POLL_SECONDS) -> bool:
+    deadline = time.monotonic() + seconds
+    while not happened():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(poll_seconds)
+    return True
+
+
+def _tail(path: Path, begin: int) -> bytes:
+    with path.open("rb") as file:
+        file.seek(begin)
+        return file.read()
+
+
+def storm(kills: int, seed: int, lives: int, seconds: float, mode: str = "", *, play: bool = True) -> Tally:
+    """Make runs, one after the other, until so many blows were struck or the time is over; return what happened.
+
+    play: a member of each, by `pbt-rl eval`. A run that fails leaves its folder.
+    """
+    tally = Tally()
+    deadline = time.monotonic() + seconds
+    while tally.blows.total() < kills and time.monotonic() < deadline:
+        folder = Path(tempfile.mkdtemp(prefix=f"storm-{seed}-"))
+        run = Run(seed, folder, tally, mode, play=play)
+        print(f"seed {seed}: {run.about} ({tally.blows.total()} blows until now)", flush=True)
+        tally.runs[run.about] += 1
+        left = lambda: kills - tally.blows.total() if time.monotonic() < deadline else 0  # noqa: E731
+        try:
+            run.live(lives, left)
+        except Failed as failed:
+            tally.failures.append(f"seed {seed} ({run.about}, {folder}): {failed}{run.told()}")
+            print(f"FAILED {tally.failures[-1]}", flush=True)
+        else:
+            shutil.rmtree(folder)
+        seed += 1
+    return tally
+
+
+def main() -> int:
+    """Run the storm; return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--kills", type=int, default=200, help="blows in all")
+    parser.add_argument("--seed", type=int, default=0, help="of the first run; each has the next one")
+    parser.add_argument("--lives", type=int, default=4, help="of each run, besides the last")
+    parser.add_argument("--minutes", type=float, default=60.0, help="begin no run later than this")
+    parser.add_argument("--mode", choices=("async", "sync", "serial"), default="", help="of all runs")
+    parser.add_argument("--no-play", action="store_true", help="leave out `pbt-rl eval`")
+    given = parser.parse_args()
+    tally = storm(
+        given.kills, given.seed, given.lives, 60 * given.minutes, given.mode, play=not given.no_play
+    )
+    print(tally.show())
+    return 1 if tally.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,215 @@
+"""What must hold of a run and of the machine after each blow of `scripts/storm.py`; checks return complaints."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tensorboardX.proto.event_pb2 import Event
+
+from pbt_rl.errors import CheckpointBroken, ConfigError
+from pbt_rl.record.checkpoints import Checkpoint, Checkpoints
+from pbt_rl.record.journal import read_journal
+from pbt_rl.record.lock import is_held
+from pbt_rl.run.audit import audit
+
+MARK = "PBT_RL_STORM"
+"""In the environment of every process of a run."""
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - this very folder
+KNOWN = re.compile(
+    r"(config|summary)\.json|journal\.jsonl|\.lock|checkpoints|population|logs|policy_\d+(\.json)?"
+    r"|(checkpoints/)policy_\d+\.safetensors|checkpoints/at_\d+(_\d+)?"
+)
+CHANGES = frozenset({"replace", "mutate", "restart"})
+"""Decisions that give a member a new generation."""
+HEADER_BYTES, CHECKSUM_BYTES = 12, 4
+"""Of a record of TensorBoard."""
+
+
+def processes(mark: str) -> dict[int, list[str]]:
+    """Return the command lines of a run's processes; a zombie's is empty and does not count."""
+    found = {}
+    wanted = f"{MARK}={mark}".encode()
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if wanted in (folder / "environ").read_bytes().split(b"\0"):
+                found[int(folder.name)] = (folder / "cmdline").read_bytes().decode().split("\0")
+        except OSError:  # it has just ended, or belongs to another user
+            continue
+    return {pid: line for pid, line in found.items() if any(line)}
+
+
+def kind(command: list[str]) -> str:
+    """Return which process of a run this is: supervisor, actor, learner, drawing, keeper or other."""
+    if any(part.endswith("keeper.py") for part in command):
+        return "keeper"
+    modules = {"pbt_rl.wire.actor": "actor", "pbt_rl.learner.learner": "learner"}
+    modules |= {"pbt_rl.report.images": "drawing", "pbt_rl.cli": "supervisor"}
+    return next((modules[part] for part in command if part in modules), "other")
+
+
+def shared_memory() -> set[str]:
+    """Return what lies in shared memory now."""
+    return {entry.name for entry in os.scandir(SHARED_MEMORY)}
+
+
+def unmapped(names: set[str]) -> set[str]:
+    """Return which of these lie in shared memory and no process maps: what other programs use meanwhile is theirs."""
+    used = set()
+    for path in Path("/proc").glob("[0-9]*/maps"):
+        with contextlib.suppress(OSError):  # gone meanwhile, or another user's
+            used |= {int(line.split()[4]) for line in path.read_text(errors="replace").splitlines()}
+    return {e.name for e in os.scandir(SHARED_MEMORY) if e.name in names and e.inode() not in used}
+
+
+def left_files(folder: Path) -> list[str]:
+    """Complain of files that no reader knows, in the folder of a run that has ended and beside it."""
+    inside = [*folder.iterdir(), *(folder / "checkpoints").glob("*")]
+    names = [str(path.relative_to(folder)) for path in inside]
+    left = [name for name in names if not KNOWN.fullmatch(name)]
+    left += [path.name for path in folder.parent.iterdir() if path.name.startswith(".")]
+    reasons = [f"left: {name}" for name in sorted(left)]
+    return reasons + (["the folder is still locked"] if is_held(folder) else [])
+
+
+def newest_checkpoint(folder: Path) -> Checkpoint | None:
+    """Return the newest checkpoint that has a manifest."""
+    every = Checkpoints(folder / "checkpoints").all()
+    return every[-1] if every else None
+
+
+def state_time(checkpoint: Checkpoint) -> float:
+    """Return when the state of the run was taken: its file is the first that is written."""
+    return (checkpoint.path / "state.json").stat().st_mtime
+
+
+def broken(folder: Path) -> list[str]:
+    """Complain of a newest checkpoint that is not what was written."""
+    newest = newest_checkpoint(folder)
+    if newest is None:
+        return ["no checkpoint is left"]
+    try:
+        newest.verify()
+    except CheckpointBroken as error:
+        return [str(error)]
+    return []
+
+
+# -- the journal --------------------------------------------------------------------------------------------
+
+
+def journal_reasons(folder: Path) -> list[str]:
+    """Complain of a journal whose events stand twice, step back or do not follow on one another."""
+    events = read_journal(folder / "journal.jsonl")
+    reasons = [f"{n} journal lines say {line[:200]}" for line, n in _repeated(events).items()]
+    kinds = [event["event"] for event in events]
+    if kinds[:2] != ["start", "initial"] or kinds.count("start") != 1:
+        reasons.append(f"the journal begins with {kinds[:3]}")
+    reasons += _steps_back(events) + _generation_gaps(events) + _undecided(events)
+    return reasons
+
+
+def _repeated(events: list[dict[str, Any]]) -> dict[str, int]:
+    counts = Counter(json.dumps(event, sort_keys=True) for event in events)
+    return {line: count for line, count in counts.items() if count > 1}
+
+
+def _steps_back(events: list[dict[str, Any]]) -> list[str]:
+    reasons = []
+    frames: dict[int, int] = {}
+    clock = -1.0
+    for number, event in enumerate(events, start=1):
+        if event["time"] < clock:
+            reasons.append(
+                f"journal line {number} is {clock - event['time']:.3f} s older than the one before"
+            )
+        clock = event["time"]
+        told = {"progress": event.get("members", []), "round": event.get("report", {}).get("members", [])}
+        for member in told.get(event["event"], []):
+            if member["frames"] < frames.get(member["member"], 0):
+                reasons.append(f"journal line {number}: frames of member {member['member']} step back")
+            frames[member["member"]] = member["frames"]
+    return reasons
+
+
+def _generation_gaps(events: list[dict[str, Any]]) -> list[str]:
+    """Complain unless each member's proofs have the generations 1, 2, 3...; parked members prove an edit twice."""
+    seen: defaultdict[int, list[int]] = defaultdict(list)
+    for event in events:
+        if event["event"] == "applied" and seen[event["member"]][-1:] != [event["generation"]]:
+            seen[event["member"]].append(event["generation"])
+    return [
+        f"generations of member {member} are {numbers}"
+        for member, numbers in sorted(seen.items())
+        if numbers != list(range(1, len(numbers) + 1))
+    ]
+
+
+def _undecided(events: list[dict[str, Any]]) -> list[str]:
+    """Complain of decisions that were applied without having been made, or twice."""
+    made: Counter[int] = Counter()
+    applied: defaultdict[int, set[int]] = defaultdict(set)
+    for event in events:
+        if event["event"] == "round":
+            made.update(d["member"] for d in event["decisions"] if d["decision"] in CHANGES)
+        elif event["event"] == "applied":
+            applied[event["member"]].add(event["generation"])
+    return [
+        f"member {member}: {made[member]} changes were decided, {len(done)} applied"
+        for member, done in sorted(applied.items())
+        if len(done) > made[member]
+    ]
+
+
+def audit_reasons(folder: Path) -> list[str]:
+    """Complain if the controller decides anything else when it is asked again."""
+    told = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(told):
+            code = audit(folder)
+    except ConfigError as error:
+        return [f"audit: {error}"]
+    return [f"audit: {told.getvalue()}"] if code else []
+
+
+# -- TensorBoard ----------------------------------------------------------------------------------------------
+
+
+def curve_reasons(folder: Path) -> list[str]:
+    """Complain of curves with a step back, or with one step on both sides of a resume."""
+    resumes = [e["time"] for e in read_journal(folder / "journal.jsonl") if e["event"] == "resume"]
+    reasons = []
+    for events in sorted({path.parent for path in folder.glob("*/events.out.tfevents.*")}):
+        files = sorted(events.glob("events.out.tfevents.*"))
+        if len(files) > 1:
+            reasons.append(f"{events.name} has {len(files)} event files")
+        reached: dict[str, tuple[int, float]] = {}
+        for event in (event for file in files for event in _curve_events(file)):
+            for value in event.summary.value:
+                if not value.HasField("simple_value"):
+                    continue
+                step, clock = reached.get(value.tag, (-1, 0.0))
+                resumed = any(clock < time <= event.wall_time for time in resumes)
+                if event.step < step or (event.step == step and resumed):
+                    reasons.append(f"{events.name}: {value.tag} goes from step {step} to {event.step}")
+                reached[value.tag] = (event.step, event.wall_time)
+    return reasons[:5]
+
+
+def _curve_events(path: Path) -> Iterator[Any]:
+    content = path.read_bytes()
+    at = 0
+    while at + HEADER_BYTES <= len(content):
+        size = int.from_bytes(content[at : at + 8], "little")
+        begin = at + HEADER_BYTES
+        at = begin + size + CHECKSUM_BYTES
+        event = Event()
+        event.ParseFromString(content[begin : begin + size])
+        yield event

@@ -1,0 +1,102 @@
+"""Memory of a run, known before it starts."""
+
+import numpy as np
+import pytest
+
+from pbt_rl.errors import ConfigError
+from pbt_rl.learner.learner import Learner
+from pbt_rl.plan import HostMemory, Machine
+from pbt_rl.run.describe import describe_plan
+from pbt_rl.run.estimate import GIB, MIB, SUPERVISOR_BYTES, check_memory, estimate, memory_notes, rollouts_of
+from pbt_rl.run.memory import Memory
+from tests.helpers.plans import resolved
+
+MACHINE = Machine(2, 0)
+
+
+@pytest.mark.parametrize(
+    "options", [(), ("--mode=sync",), ("--model.core=gru", "--algo=a3c"), ("--slots=2",)], ids=str
+)
+def test_the_large_parts_are_what_a_learner_allocates(options):
+    run = resolved("toy/identity", "--num-policies=3", "--model.encoder=mlp", *options, machine=MACHINE)
+    memory = Memory(run, run.controller().initial(3))
+    learner = Learner(memory.learners[0], _Silent())
+    (pack,), plan = estimate(run).packs, run.plan.packs[0]
+
+    rollouts = [unit.rollout for unit in learner.sampler.units]
+    while len(learner.shared.free):
+        rollouts.append(learner.shared.free.take())
+    assert len(rollouts) == rollouts_of(run.config, plan)
+    arrays = [x for r in rollouts for x in (*r.obs.values(), *vars(r).values()) if hasattr(x, "nbytes")]
+    counts = sum(r.updates.nbytes + r.weights_epoch.nbytes for r in rollouts)
+    assert sum(x.nbytes for x in arrays) - counts == pack.rollouts
+
+    weights = learner.pack.weights
+    masters = {id(x): x for x in (weights.working, weights.grad, weights.working_grad, weights.serving)}
+    masters |= {id(x): x for x in learner.pack.state.values()} | {
+        id(weights.serving_heads): weights.serving_heads
+    }
+    assert sum(x.nbytes for x in masters.values()) == pytest.approx(pack.weights, rel=0.05)
+    assert pack.parked == pytest.approx(learner.pack.member_bytes() * (3 - plan.slots), rel=0.05)
+    boxes = [box for record in memory.actors for box in record.boxes]
+    assert sum(len(box.memory) for box in boxes) == pytest.approx(pack.mailboxes, rel=0.3)
+    memory.close()
+
+
+class _Silent:
+    def send(self, _message):
+        pass
+
+
+def test_policies_of_atari_are_estimated_as_they_were_measured():
+    """PSS of a learner after three batches: 501 MiB with one policy, 861 with four; RSS in a run of forty: 5.4 GB."""
+    for policies, measured in ((1, 501), (4, 861), (40, 5150)):
+        run = resolved(
+            "atari/pong", f"--num-policies={policies}", "--learner.precision=bf16", machine=MACHINE
+        )
+        needed = estimate(run)
+        pack = needed.packs[0]
+        learner = needed.host - pack.actors - pack.environments - pack.mailboxes - SUPERVISOR_BYTES
+        assert learner / MIB == pytest.approx(measured, rel=0.3)
+
+
+def test_more_policies_than_fit_are_refused_with_what_fits():
+    run = resolved("atari/pong", "--num-policies=500", machine=MACHINE)
+    with pytest.raises(
+        ConfigError, match=r"cannot fit into memory: it needs [0-9.]+ GiB of 23.0 GiB"
+    ) as error:
+        check_memory(run, HostMemory(23 * GIB, 22 * GIB))
+    slots = int(str(error.value).split("--slots ")[1].split(")")[0])
+    fits = resolved("atari/pong", "--num-policies=500", f"--slots={slots}", machine=MACHINE)
+    check_memory(fits, HostMemory(23 * GIB, 22 * GIB))
+
+
+def test_more_environments_than_fit_are_refused_with_the_option():
+    run = resolved("atari/pong", "--num-policies=4", "--envs-per-unit=100000", machine=MACHINE)
+    with pytest.raises(ConfigError, match="--envs-per-unit, now 100000"):
+        check_memory(run, HostMemory(23 * GIB, 22 * GIB))
+
+
+def test_a_run_that_is_near_what_is_there_is_warned_about_only():
+    run = resolved("atari/pong", "--num-policies=16", machine=MACHINE)
+    check_memory(run, HostMemory(4 * GIB, GIB))
+    (text,) = memory_notes(run, HostMemory(4 * GIB, GIB))
+    assert text.startswith("warning: this run needs about ")
+    assert "1.0 GiB are available (rollouts" in text
+    assert memory_notes(run, HostMemory(32 * GIB, 30 * GIB)) == []
+
+
+def test_memory_of_a_device_is_counted_apart(monkeypatch):
+    monkeypatch.setattr("pbt_rl.run.estimate._device_bytes", lambda _device: 2 * GIB)
+    run = resolved("atari/pong", "--num-policies=40", "--learner.precision=bf16", machine=Machine(16, 1))
+    needed = estimate(run)
+    assert needed.devices["cuda:0"] > 5 * GIB
+    assert needed.certain < GIB
+    (text,) = memory_notes(run, HostMemory(128 * GIB, 120 * GIB))
+    assert "on cuda:0, which has 2.0 GiB" in text
+
+
+def test_the_plan_shows_it(monkeypatch):
+    monkeypatch.setattr("pbt_rl.run.estimate.host_memory", lambda: HostMemory(GIB, GIB // 8))
+    assert "of memory" in "\n".join(describe_plan(resolved("gym/CartPole-v1", machine=MACHINE)))
+    assert np.isfinite(estimate(resolved("gym/CartPole-v1", machine=MACHINE)).host)

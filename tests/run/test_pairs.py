@@ -1,0 +1,87 @@
+"""Every pair of family and algorithm starts with its own defaults, in every mode."""
+
+import itertools
+import json
+
+import pytest
+
+from pbt_rl.algos import registry as algorithms
+from pbt_rl.algos.a3c import A3C
+from pbt_rl.algos.appo import APPO
+from pbt_rl.api import make_config
+from pbt_rl.cli.train import parse_train
+from pbt_rl.envs.registry import FAMILIES, probe
+from pbt_rl.plan import Machine, make_plan
+from pbt_rl.run.train import train
+
+EXAMPLES = {
+    "atari": ("atari/pong",),
+    "gym": ("gym/CartPole-v1", "gym/Pendulum-v1"),
+    "toy": ("toy/identity",),
+    "pettingzoo": ("pettingzoo/classic/tictactoe_v3",),
+}
+MODES = ("async", "sync", "serial")
+HERE = {
+    name: EXAMPLES.get(name, (family.example,)) for name, family in FAMILIES.items() if not family.missing
+}
+
+
+@pytest.mark.parametrize("env", [env for envs in HERE.values() for env in envs])
+def test_every_pair_can_be_planned_with_its_defaults(env):
+    spec = None
+    for algo, mode, members in itertools.product(algorithms.names(), MODES, (1, 4, 20)):
+        config, _ = parse_train(
+            [f"--env={env}", f"--algo={algo}", f"--mode={mode}", f"--num-policies={members}"]
+        )
+        spec = spec or probe(config.env, config.env_options)
+        for machine in (Machine(2, 0), Machine(64, 1)):
+            (pack,) = make_plan(config, machine, spec.seats).packs
+            assert config.learner.minibatches <= pack.units_per_batch * pack.envs_per_policy
+
+
+def started(out, env, algo, mode):
+    words = {
+        "num-policies": 2,
+        "actors": 1,
+        "train-for-frames": 700,
+        "name": "x",
+        "out": out,
+        "devices": "cpu",
+    }
+    words |= {"env": env, "algo": algo, "mode": mode, "no-figures": "true", "pbt.start-frames": 200}
+    config, _ = parse_train([f"--{name}={value}" for name, value in words.items()])
+    assert train(config) == 0
+    return json.loads((out / "x" / "summary.json").read_text())["ended"]
+
+
+def test_a_pair_trains(tmp_path):
+    assert started(tmp_path, "gym/Pendulum-v1", "a3c", "serial") == "frames"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("algo", algorithms.names())
+@pytest.mark.parametrize("env", [envs[0] for envs in HERE.values()])
+def test_every_pair_trains(tmp_path, env, algo, mode):
+    assert started(tmp_path, env, algo, mode) == "frames"
+
+
+def test_an_algorithm_lies_over_the_environment_and_the_user_over_both():
+    config, _ = parse_train(["--env=atari/pong", "--algo=a3c", "--learner.rollout=7"])
+    learner = config.learner
+    assert (learner.minibatches, learner.epochs, config.hypers.unroll, learner.rollout) == (1, 1, 5, 7)
+    assert config.model.encoder == "nature"
+    assert config == make_config(env="atari/pong", algo="a3c", learner={"rollout": 7})
+    assert parse_train(["--env=atari/pong"])[0].learner.minibatches == 16
+    assert A3C.recipe({"model.core": "lstm"})["learner.rollout"] == 20
+    assert APPO.recipe({}) == {}  # it is not even loaded for it
+
+
+def test_the_recipe_of_an_algorithm_of_ones_own(tmp_path, monkeypatch):
+    (tmp_path / "mine_with_recipe.py").write_text(
+        "import dataclasses\nfrom pbt_rl.algos.appo import APPO\n"
+        "MINE = dataclasses.replace(APPO, recipe=lambda env: {'learner.epochs': 1 + env['learner.epochs']})\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    config, _ = parse_train(["--env=gym/CartPole-v1", "--algo=mine_with_recipe:MINE"])
+    assert config.learner.epochs == 5
