@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from multiprocessing.connection import wait
 from pathlib import Path
-from typing import Any, Never, Protocol, runtime_checkable
+from typing import Any, Never, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -118,7 +118,6 @@ class Fleet(Protocol):
         """End every process and release all memory. at_once: learners get no time to end by themselves."""
 
 
-@runtime_checkable
 class ReplacesLearners(Fleet, Protocol):
     """A fleet that goes on if it loses a learner."""
 

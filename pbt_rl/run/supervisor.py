@@ -27,7 +27,7 @@ from __future__ import annotations
 import signal
 import time
 from types import FrameType
-from typing import Any, assert_never
+from typing import Any, assert_never, cast
 
 from pbt_rl.display.ranking import best_member
 from pbt_rl.display.view import RunView
@@ -246,8 +246,7 @@ class Supervisor:
         match event:
             case LearnerLost(pack):
                 self._ready.discard(pack)
-                assert isinstance(fleet, ReplacesLearners)
-                self._lost.replace(fleet, event)
+                self._lost.replace(cast("ReplacesLearners", fleet), event)  # no other fleet loses a learner
             case ActorFailed():
                 self._restarts.replace(fleet, event)
             case Received(pack, message):

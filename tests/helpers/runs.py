@@ -50,7 +50,8 @@ class Run:
         return [
             c
             for c in sorted(children, key=lambda c: c.ppid())  # their keepers start in order
-            if c.cmdline()[1:2] == ["-m"] and c.cmdline()[2].endswith(f".{module}")
+            if not any(part.endswith("keeper.py") for part in c.cmdline())
+            and any(part.startswith("pbt_rl.") and part.endswith(f".{module}") for part in c.cmdline())
         ]
 
     def wait_for(self, text, seconds=90, after=0):
@@ -62,6 +63,14 @@ class Run:
             assert time.monotonic() < deadline, f"no {text!r} within {seconds} s:\n{self.out}\n{self.err}"
             time.sleep(0.05)
         return at + len(text)
+
+    def wait_for_event(self, kind, seconds=90):
+        """Wait until the journal has an event."""
+        deadline = time.monotonic() + seconds
+        while f'"event": "{kind}"' not in (self.folder / "journal.jsonl").read_text():
+            assert self.process.poll() is None, f"ended before {kind!r}:\n{self.out}\n{self.err}"
+            assert time.monotonic() < deadline, f"no {kind!r} within {seconds} s:\n{self.out}\n{self.err}"
+            time.sleep(0.05)
 
     def wait(self, seconds=90):
         """Exit code."""

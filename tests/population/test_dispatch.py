@@ -41,6 +41,10 @@ class Desk:
         sent, self.sent[:] = [*self.sent], []
         return sent
 
+    def lost(self, pack: int) -> list[tuple]:
+        self.dispatch.lost(pack, lambda member: self.sent.append(("filled", member)))
+        return self.take()
+
     def applied(self, member: int) -> list[tuple]:
         self.dispatch.applied(Applied(member, None, 1, 0.0, {}, {}, {}, donor_unchanged=True))
         return self.take()
@@ -150,3 +154,53 @@ def test_what_the_controller_remembers_is_kept_before_and_dropped_after(desk):
     assert desk.take() == [(1, edit(3, "import", 2, 0))]
     assert desk.applied(3) == [(0, ForgetMember(2, 0))]
     assert not desk.dispatch.busy
+
+
+def test_edits_of_a_lost_pack_are_settled_without_a_proof(desk):
+    desk.enact(Mutate(0, VALUES, ""), replace(2, 0), Mutate(1, VALUES, ""), remembered=[(0, 0), (1, 0)])
+    assert desk.lost(0) == []
+    assert desk.dispatch.busy, "member 1 of the other pack"
+    assert desk.applied(1) == []
+    assert not desk.dispatch.busy
+    assert [m.generation for m in desk.population.members] == [1, 1, 1, 0]
+
+
+def test_a_donor_that_is_lost_is_put_into_the_exchange_for_the_others(desk):
+    """1 and 3 wait for the weights of 0 and 2, of pack 0; 2 for those of 1."""
+    assert desk.enact(replace(1, 0), replace(2, 1), replace(3, 2)) == [
+        *((m % 2, RememberMember(m, BORROWED)) for m in (1, 2)),
+        (0, ExportMember(0, None)),
+    ]
+    assert desk.lost(0) == [("filled", 1), (1, edit(1, "import", 0, None))]
+    assert desk.applied(1) == [("filled", 3), (1, edit(3, "import", 2, BORROWED))]
+    assert desk.applied(3) == [(1, ForgetMember(1, BORROWED))], "none to the new learner of pack 0"
+    assert not desk.dispatch.busy
+
+
+def test_what_was_exported_before_its_learner_was_lost_goes_on(desk):
+    desk.enact(replace(1, 0))
+    desk.dispatch.exported(0)
+    desk.take()
+    assert desk.lost(0) == []
+    assert desk.applied(1) == []
+
+
+def test_the_exchange_stays_taken_while_a_donor_is_exported_for_a_lost_member(desk):
+    desk.enact(replace(0, 1), replace(3, 2))
+    assert desk.lost(0) == [], "member 1 is still being written there"
+    desk.dispatch.exported(1)
+    assert desk.take() == [("filled", 3), (1, edit(3, "import", 2, None))]
+
+
+def test_an_export_ends_with_its_own_learner(desk):
+    desk.enact(replace(0, 1), replace(3, 2))
+    desk.lost(0)
+    assert desk.lost(1) == []
+    assert not desk.dispatch.busy
+    assert desk.enact(replace(0, 1)) == [(1, ExportMember(1, None))]
+
+
+def test_a_new_learner_is_told_the_limits_of_its_members(desk):
+    desk.enact(Continue(0, "", until_frames=50), Continue(1, "", until_frames=70))
+    desk.dispatch.send_limits(1)
+    assert desk.take() == [(1, TrainUntil(1, 70))]

@@ -2,13 +2,15 @@
 
 import os
 import signal
+import subprocess
+import sys
 import time
 
 import psutil
 import pytest
 
 from tests.helpers.disks import fill, small_disk
-from tests.helpers.runs import BUSY, ENDLESS, PROGRESS, train
+from tests.helpers.runs import BUSY, ENDLESS, ENVIRONMENT, PROGRESS, train
 
 ENCODER = """
 import torch
@@ -141,14 +143,74 @@ def test_a_full_disk_at_the_start_is_one_clear_error(tmp_path):
         assert [path.name for path in disk.iterdir()] == ["fill"]
 
 
-def test_a_killed_learner_ends_the_run_within_seconds(tmp_path):
+def test_a_killed_learner_is_replaced_and_one_that_is_killed_at_once_ends_the_run(tmp_path):
+    run = train(tmp_path, "toy/identity", *ENDLESS, "--save-every-seconds=1")
+    run.wait_for(PROGRESS, after=run.wait_for(PROGRESS))
+    run.wait_for_event("checkpoint")
+    (learner,) = run.children("learner")
+    actors = run.children("actor")
+    learner.send_signal(signal.SIGKILL)
+    at = run.wait_for("learner 0 (cpu) was killed by SIGKILL; it is replaced, and members 0, 1, 2, 3 lose")
+    (event,) = run.events("pack_lost")
+    assert [m["from"]["checkpoint"][:3] for m in event["members"]] == ["at_"] * 4
+    run.wait_for(PROGRESS, after=at)
+    assert not set(actors) & set(run.children("actor"))
+    assert run.folder.joinpath("journal.jsonl").read_text().count('"actor_restart"') == 0
+    (learner,) = run.children("learner")
+    learner.send_signal(signal.SIGSTOP)
+    assert run.end(signal.SIGINT, 30) == 128 + signal.SIGINT
+    assert "the run was not saved at its end: learner 0 does not answer. It can be resumed from" in run.out
+    assert (run.summary["learners_replaced"], run.summary["ended"]) == (1, "interrupted by SIGINT")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "options",
+    [(), ("--mode=sync",), ("--devices=cpu,cpu",), ("--slots=2", "--slot-frames=500")],
+    ids=["async", "sync", "packs", "turns"],
+)
+def test_a_learner_that_hangs_is_replaced_and_so_is_another(tmp_path, options):
+    run = train(
+        tmp_path, "toy/identity", *ENDLESS, "--save-every-seconds=1", "--learner-timeout-seconds=5", *options
+    )
+    at = run.wait_for(PROGRESS)
+    run.wait_for_event("checkpoint")
+    for number, stop in enumerate((signal.SIGSTOP, signal.SIGKILL), start=1):
+        at = run.wait_for(PROGRESS, after=run.wait_for(PROGRESS, after=at))
+        time.sleep(2.0)  # it has trained
+        learner = run.children("learner")[-1]
+        learner.send_signal(stop)
+        at = run.wait_for("it is replaced, and members", after=at)
+        assert not learner.is_running()
+        assert len(run.events("pack_lost")) == number
+    run.wait_for(PROGRESS, after=at)
+    assert run.end(signal.SIGTERM, 60) == 128 + signal.SIGTERM
+    assert [e["kind"] for e in run.events("pack_lost")] == ["hung", "died"]
+    assert run.summary["learners_replaced"] == 2
+    frames = [event["frames"] for event in run.journal]
+    assert frames == sorted(frames), "the clock never steps back"
+    audit = subprocess.run(
+        [sys.executable, "-m", "pbt_rl.cli", "audit", run.folder],
+        env=os.environ | ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "agree bit for bit" in audit.stdout, audit.stderr
+
+
+def test_two_presses_of_ctrl_c_end_a_run_whose_processes_hang(tmp_path):
     run = train(tmp_path, "toy/identity", *ENDLESS)
     run.wait_for(PROGRESS)
-    (learner,) = run.children("learner")
-    learner.send_signal(signal.SIGKILL)
-    assert run.wait(8) == 1
-    assert run.err == "pbt-rl: learner 0 (cpu) was killed by SIGKILL\n"
-    assert run.summary["ended"] == "failed"
+    children = run.children("learner") + run.children("actor")
+    for child in children:
+        child.send_signal(signal.SIGSTOP)
+    os.killpg(run.process.pid, signal.SIGINT)
+    time.sleep(0.5)
+    began = time.monotonic()
+    assert run.end(signal.SIGINT, 15) == 128 + signal.SIGINT
+    assert time.monotonic() - began < 10, "5 s, and as much for a machine that is busy"
+    assert not [child for child in children if child.is_running()]
 
 
 @pytest.mark.parametrize("mode", ["async", "sync"])

@@ -1,6 +1,7 @@
 """The fleet of processes: its events, replacements, the hang check and the end, with tiny children of its own."""
 
 import os
+import re
 import signal
 import time
 
@@ -14,6 +15,7 @@ from pbt_rl.run.fleet import ActorFailed, LearnerLost, ProcessFleet, Received
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.start import Start
 from pbt_rl.wire import process
+from pbt_rl.wire.heartbeat import MAIN_NS, TRAINER_NS
 from pbt_rl.wire.mailbox import ACTIONS, HEARTBEAT_NS, OBSERVATIONS
 from pbt_rl.wire.messages import ExportMember, LearnerReady, MemberExported
 
@@ -187,3 +189,60 @@ def test_close_kills_who_does_not_end(start, monkeypatch):
     fleet.close()
     assert time.monotonic() - began < 5
     assert [actor.exit_code() for actor in actors] == [-signal.SIGKILL] * 2
+
+
+def test_a_learner_without_a_sign_of_life_is_lost_and_may_take_longer_to_start(start, monkeypatch):
+    monkeypatch.setattr(module, "HANG_CHECK_SECONDS", 0.0)
+    fleet = start("toy/identity", "--learner-timeout-seconds=50")
+    heart = fleet._memory.heartbeats[0]
+    heart._cells[MAIN_NS] -= int(60e9)
+    assert LearnerLost not in map(type, fleet.events(0.0)), "it may not have started yet"
+    until(fleet, Received)
+    (hung,) = fleet.events(0.0)
+    assert (hung.pack, hung.hung) == (0, True)
+    assert re.fullmatch(
+        r"learner 0 \(cpu\) made no progress for \d+ s \(--learner-timeout-seconds 50\)", hung.text
+    )
+    heart.beat_main()
+    heart.beat_trainer(True)
+    assert list(fleet.events(0.0)) == []
+    heart._cells[TRAINER_NS] -= int(60e9)
+    assert [event.hung for event in fleet.events(0.0)] == [True], "its trainer alone"
+
+
+def test_nobody_hung_while_the_supervisor_itself_was_stopped(start, monkeypatch):
+    monkeypatch.setattr(module, "HANG_CHECK_SECONDS", 0.0)
+    fleet = start("toy/identity", "--learner-timeout-seconds=50", "--actor-timeout-seconds=50")
+    until(fleet, Received)
+    fleet._memory.heartbeats[0]._cells[MAIN_NS] -= int(60e9)
+    for record in fleet._memory.actors:
+        for box in record.boxes:
+            box.header[HEARTBEAT_NS] -= int(60e9)
+    fleet._awake._last -= 60.0
+    assert list(fleet.events(0.0)) == []
+
+
+def test_a_lost_learner_is_replaced_with_its_actors(start):
+    fleet = start()
+    until(fleet, Received)
+    old = [*fleet._learners, *fleet._actors]
+    seeds = [record.setup.seeds for record in fleet._memory.actors]
+    fleet.send(0, ExportMember(1, None))
+    os.kill(old[0].pid, signal.SIGSTOP)
+    fleet.fence(0)
+    assert all(child.exit_code() is not None for child in old)
+    fleet.replace_learner(0, Start.fresh(fleet._memory._resolved.plan, fleet._memory._start.values))
+    assert until(fleet, Received) == [Received(0, LearnerReady())], "nothing of the old one"
+    assert not set(old) & {*fleet._learners, *fleet._actors}
+    assert all(child.exit_code() is None for child in [*fleet._learners, *fleet._actors])
+    assert [record.setup.seeds for record in fleet._memory.actors] != seeds
+
+
+def test_a_learner_that_has_just_died_can_be_sent_to(start):
+    fleet = start()
+    until(fleet, Received)
+    os.kill(fleet._learners[0].pid, signal.SIGKILL)
+    fleet._learners[0].wait(time.monotonic() + 30)
+    fleet.send(0, ExportMember(1, None))
+    (lost,) = until(fleet, LearnerLost)
+    assert (lost.pack, lost.hung) == (0, False)

@@ -12,7 +12,7 @@ from pbt_rl.plan import Machine
 from pbt_rl.run.memory import Memory
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.start import Start
-from pbt_rl.wire.mailbox import ACTIONS, BUSY_NS
+from pbt_rl.wire.mailbox import ACTIONS, BUSY_NS, OBSERVATIONS
 from pbt_rl.wire.tables import MatchupTable, ShapingTable
 
 OPTIONS = ("--num-policies=4", "--actors=4", "--envs-per-unit=2", "--devices=cpu,cpu", "--units-per-actor=3")
@@ -115,8 +115,30 @@ def test_nothing_stays_open(resolved):
 def test_actors_know_the_cores_that_they_stay_on(resolved):
     first, second = resolved.plan.packs
     packs = (replace(first, cores=(0, 1)), second)
-    memory = Memory(
-        replace(resolved, plan=replace(resolved.plan, packs=packs)), resolved.controller().initial(4)
-    )
+    memory = Memory(replace(resolved, plan=replace(resolved.plan, packs=packs)), fresh(resolved))
     assert [record.setup.cores for record in memory.actors] == [(0, 1), (0, 1), (), ()]
     memory.close()
+
+
+def test_a_pack_begins_anew_and_the_others_notice_nothing(memory, resolved):
+    names = tuple(resolved.spec.shaping)
+    before = list(memory.learners)
+    for record in memory.actors:
+        for box in record.boxes:
+            box.header[OBSERVATIONS], box.header[ACTIONS], box.header[BUSY_NS] = 8, 7, 5
+    tables = [ShapingTable.map(names, setup.plan.slots, setup.shaping_fd) for setup in memory.learners]
+    for table in tables:
+        table.write(0, 9, dict.fromkeys(names, 3.5))
+        table.guard[0] += 1  # as a learner leaves it that is killed while it writes
+    start = fresh(resolved)
+    memory.begin_anew(1, start)
+    assert memory.learners[0] is before[0]
+    assert memory.learners[1].seed != before[1].seed
+    assert memory.learners[1].fds == before[1].fds
+    first_member = before[1].plan.members[0]
+    assert tables[1].read(0) == (0, {name: start.values[first_member][SHAPING + name] for name in names})
+    assert tables[0].guard[0] % 2 == 1
+    for record in memory.actors:
+        counters = [box.header[[OBSERVATIONS, ACTIONS, BUSY_NS]].tolist() for box in record.boxes]
+        assert counters == [[0, 0, 5] if record.pack else [8, 7, 5]] * 3
+    assert [memory.actions_given(actor) for actor in range(4)] == [21] * 4

@@ -135,7 +135,7 @@ def proof(edit):
 
 def report(frames, *, best=3):
     """All members have these frames and an episode each; `best` has the highest objective."""
-    members = [MemberStats(m, frames, frames, 1) for m in range(4)]
+    members = [MemberStats(m, frames, frames, frames // 10) for m in range(4)]
     episodes = [Episode(m, 0, 1.0 if m == best else m / 10, 0.0, 0.0, 5) for m in range(4)]
     return Received(0, LearnerReport("cpu", members, episodes, {}, 0, 0))
 
@@ -221,13 +221,120 @@ def test_a_signal_ends_the_run_in_order(start, tmp_path):
     assert events(tmp_path)[-1]["ended"] == "interrupted by SIGTERM"
 
 
-def test_the_death_of_a_learner_fails_the_run(start, tmp_path):
-    fleet, run = start([[READY], [LearnerLost(0, "Traceback of the learner")]])
-    with pytest.raises(RunFailed, match="Traceback of the learner"):
+LOST = LearnerLost(0, "learner 0 (cpu) was killed by SIGKILL")
+
+
+def test_a_lost_learner_is_replaced_and_its_members_go_on_from_the_checkpoint(start, tmp_path, capsys):
+    script = chain(
+        [[READY], [report(400)], [report(900)]],
+        until(tmp_path, "at_800"),
+        [[report(1000)], [], [report(1500)], [LOST], [], [report(1600)], [report(3000)]],
+    )
+    fleet, run = start(script, "--save-every-frames=400")
+    assert run() == 0
+    assert fleet.fenced == [0]
+    ((pack, members),) = fleet.began
+    assert pack == 0
+    (lost,) = events(tmp_path, "pack_lost")
+    assert (lost["kind"], lost["cause"], lost["frames"]) == ("died", LOST.text, 1500)
+    copied = {e["member"]: e["donor"] for e in events(tmp_path, "applied") if e["frames"] == 1000}
+    assert copied
+    present, remembered = members[:4], members[4:]
+    for entry, snapshot in zip(lost["members"], present, strict=True):
+        member = snapshot.header.member
+        donor = copied.get(member, member)
+        assert entry == {
+            "member": member,
+            "frames_lost": 600,
+            "from": {"checkpoint": "at_800", "member": donor},
+        }
+        assert snapshot.arrays["param"].tolist() == [donor] * 3, "never its own weights of before"
+        assert (snapshot.header.frames, snapshot.header.generation) == (1500, int(member in copied))
+    assert all(kept.header.remembered for kept in remembered)
+    assert [k.arrays["param"].tolist() for k in remembered] == [[k.header.member] * 3 for k in remembered]
+    kinds = [event["event"] for event in events(tmp_path)]
+    assert kinds[kinds.index("pack_lost") + 1 :][:4] == ["slot"] * 4
+    assert json.loads((tmp_path / "x" / "summary.json").read_text())["learners_replaced"] == 1
+    assert (
+        "killed by SIGKILL; it is replaced, and members 0, 1, 2, 3 lose 2,400 frames"
+        in capsys.readouterr().out
+    )
+
+
+def test_edits_on_their_way_to_a_lost_learner_are_part_of_what_its_successor_begins_with(start, tmp_path):
+    def lose(fleet):
+        fleet.answers.clear()  # no edit was applied
+
+    script = [
+        [READY],
+        [report(400)],
+        [report(1000), lambda: lose(fleet), LOST],
+        [report(1100)],
+        [report(3000)],
+    ]
+    fleet, run = start(script)
+    assert run() == 0
+    decided = {
+        d["member"]: d for d in events(tmp_path, "round")[0]["decisions"] if d["decision"] == "replace"
+    }
+    assert decided
+    ((_, members),) = fleet.began
+    for member, decision in decided.items():
+        assert members[member].arrays["param"].tolist() == [100.0 * decision["donor"]] * 3, (
+            "drawn, as never saved"
+        )
+        assert members[member].header.generation == 1
+        assert members[member].header.values == decision["values"]
+    assert not [e for e in events(tmp_path, "applied") if e["frames"] == 1000]
+    assert [e["frames"] for e in events(tmp_path, "round")] == [1000, 3000], "the run goes on to compare"
+
+
+@pytest.mark.parametrize(
+    ("script", "options", "why"),
+    [
+        ([[READY], [LOST]], (), "this learner had not trained yet"),
+        ([[READY], [report(100)], [report(200)], [LOST]], ("--save-every-seconds=0",), "never saved"),
+        (
+            [[READY], [report(100)], [report(200)], [LOST], [report(300)], [LOST]],
+            (),
+            "this learner had not trained yet",
+        ),
+        (
+            [[READY], *[[report(100 * n), report(100 * n + 50), LOST] for n in range(1, 4)]],
+            (),
+            "2 learners were replaced within an hour before",
+        ),
+    ],
+    ids=["at once", "never saved", "again at once", "too often"],
+)
+def test_a_learner_that_cannot_be_helped_ends_the_run(start, tmp_path, script, options, why):
+    fleet, run = start(script, *options)
+    with pytest.raises(RunFailed, match="was killed by SIGKILL\n.*" + why):
         run()
     assert fleet.closed
     assert events(tmp_path)[-1]["ended"] == "failed"
+
+
+def test_a_learner_that_does_not_answer_at_the_end_is_not_waited_for(start, tmp_path):
+    fleet, run = start([[READY], [lambda: setattr(fleet, "silent", 60.0), report(3000)]])
+    fleet.send = lambda *_: None
+    began = time.monotonic()
+    with pytest.raises(RunFailed, match="learner 0 does not answer"):
+        run()
+    assert time.monotonic() - began < 20
     assert saved(tmp_path) == []
+
+
+def test_a_second_ctrl_c_saves_nothing_and_gives_learners_no_time(start, tmp_path):
+    def press():
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.15)
+
+    fleet, run = start([[READY], [press, press, report(500)]])
+    assert run() == 128 + signal.SIGINT
+    assert fleet.at_once
+    assert saved(tmp_path) == []
+    assert events(tmp_path)[-1]["ended"] == "interrupted by SIGINT"
 
 
 def test_actors_are_restarted_until_it_happens_too_often(start, tmp_path, capsys):
