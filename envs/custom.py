@@ -24,7 +24,8 @@ from gymnasium.vector import VectorEnv
 from . import time_limit as time_limits
 from .base import EnvSetupError, EnvSpec, ShapingSource, Unit
 from .family import keywords_backend
-from .gym import GymUnit, describe, recipe
+from .gym import GymUnit, describe
+from .gym_recipes import recipe
 from .multi_agent import MultiAgentUnit
 from .pettingzoo.agents import MultiAgentEnv, is_multi_agent
 from .pettingzoo.tables import table_of

@@ -32,6 +32,7 @@ from .base import (
 from .episodes import EpisodeBook
 from .family import EnvOptions, keywords_backend
 from .film import Picture
+from .gym_recipes import recipe
 from .pulse import ROW, beating, pulse_of
 from .shaping import default_shaping, find_interface, find_training_info, frames_per_step, unflatten
 from .spaces import (
@@ -302,54 +303,6 @@ def make_unit(
 ) -> GymUnit:
     """Make R environments by Gymnasium id."""
     return GymUnit(f"gym/{gym_id}", maker(gym_id, keywords), rows, seed, shaping)
-
-
-def recipe(spec: EnvSpec) -> dict[str, object]:
-    """Defaults of a run, by what is acted and seen: images, continuous control, or short vectors."""
-    if any(array.dtype == "uint8" and len(array.shape) >= 2 for array in spec.obs.values()):
-        return {"model.encoder": "auto", "learner.rollout": 32, "learner.batch": 1024, "hypers.unroll": 32}
-    return _CONTINUOUS if spec.action.low else _DISCRETE
-
-
-_DISCRETE: dict[str, object] = {
-    "model.encoder": "mlp",
-    "model.hidden": 64,
-    "model.layers": 2,
-    "learner.rollout": 32,
-    "learner.batch": 1024,
-    "learner.minibatches": 4,
-    "learner.epochs": 4,
-    "hypers.unroll": 32,
-    "learner.lr_schedule": "linear",  # with a constant rate, members that had reached the top fell again
-    "hypers.learning_rate": 1e-3,
-    "hypers.entropy_coef": 0.005,
-    "hypers.clip_ratio": 0.2,
-    "hypers.gamma": 0.98,
-    "hypers.gae_lambda": 0.8,
-    "train_for_frames": 500_000,
-    "pbt.period_frames": 50_000,
-    "pbt.start_frames": 100_000,
-}
-
-_CONTINUOUS: dict[str, object] = {
-    "model.encoder": "mlp",
-    "model.hidden": 64,
-    "model.layers": 2,
-    "learner.rollout": 64,
-    "learner.batch": 2048,
-    "learner.minibatches": 8,
-    "learner.epochs": 8,
-    "learner.normalize_observations": True,
-    "hypers.unroll": 64,
-    "hypers.learning_rate": 3e-4,
-    "hypers.entropy_coef": 1e-4,
-    "hypers.clip_ratio": 0.2,
-    "hypers.gamma": 0.99,
-    "hypers.gae_lambda": 0.95,
-    "train_for_frames": 2_000_000,
-    "pbt.period_frames": 200_000,
-    "pbt.start_frames": 400_000,
-}
 
 
 # -- films ---------------------------------------------------------------------------------------------------

@@ -36,9 +36,21 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "report": frozenset({"display", "errors", "pbt", "record", "wire"}),
     "tune": frozenset({"errors", "pbt", "population", "record", "wire"}),
     "run": frozenset(
-        {"config", "display", "envs", "errors", "learner", "pbt", "plan", "population", "record", "wire"}
+        {
+            "algos",
+            "config",
+            "display",
+            "envs",
+            "errors",
+            "learner",
+            "options",
+            "pbt",
+            "plan",
+            "population",
+            "record",
+            "wire",
+        }
     ),
-    "given": frozenset({"config", "envs", "errors", "options", "recipes"}),
     "cli": frozenset(
         {
             "config",

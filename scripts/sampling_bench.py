@@ -42,6 +42,7 @@ from pbt_rl.plan import Machine
 from pbt_rl.recipes import apply_recipe
 from pbt_rl.run.memory import Memory
 from pbt_rl.run.resolved import ResolvedRun
+from pbt_rl.run.start import Start
 from pbt_rl.wire.mailbox import STEPS, Mailbox
 from pbt_rl.wire.polling import AdaptivePoller
 from pbt_rl.wire.process import CHILD_ENVIRONMENT, Child
@@ -194,8 +195,7 @@ def _engine(unit: Any, spec: EnvSpec, rows: int) -> tuple[Callable[[int], int], 
 def sampled(env: str, seconds: float) -> tuple[float, float]:
     """Return (steps/s through the sampler, steps per CPU-second of the actor and its engines)."""
     resolved = resolve_run(env)
-    values = resolved.controller().initial(1)
-    memory = Memory(resolved, values)
+    memory = Memory(resolved, Start.fresh(resolved.plan, resolved.controller().initial(1)))
     with closing(memory):
         (record,), learner = memory.actors, memory.learners[0]
         setup = record.setup
@@ -208,7 +208,7 @@ def sampled(env: str, seconds: float) -> tuple[float, float]:
             policy: Any = RandomPolicy(resolved.spec)
             distribution = make_distribution(resolved.spec.action.nvec, len(resolved.spec.action.low))
             length = resolved.config.learner.rollout
-            shared = SharedState.new((0,), 1)
+            shared = SharedState.new((0,), (0,))
             sampler = Sampler(
                 policy, shared, resolved.spec, boxes, distribution, length, 4, 0, on_policy=False
             )

@@ -25,8 +25,7 @@ import envpool
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import atari
-from .. import gym as gymnasium_env
+from .. import atari, gym_recipes
 from ..atari import AtariOptions, AtariScoring
 from ..base import LARGEST_REWARD, EnvSetupError, EnvSpec, ShapingSource, StepArrays
 from ..episodes import EpisodeBook, write_reset
@@ -50,7 +49,7 @@ def recipe(name: str, options: AtariOptions, keywords: Mapping[str, Any]) -> dic
     task = describe(name, options, keywords)
     if task.is_atari:
         return atari.recipe()
-    found = gymnasium_env.recipe(task.spec)
+    found = gym_recipes.recipe(task.spec)
     if found["model.encoder"] == "mlp":  # the scales of EnvPool's observations differ by orders of magnitude
         found = {**found, "learner.normalize_observations": True}
     return found
