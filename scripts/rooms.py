@@ -51,6 +51,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
             "wire",
         }
     ),
+    "given": frozenset({"config", "envs", "errors", "options", "recipes"}),
     "cli": frozenset(
         {
             "config",

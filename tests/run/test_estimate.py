@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 from pbt_rl.errors import ConfigError
+from pbt_rl.learner.estimate import rollouts_of
 from pbt_rl.learner.learner import Learner
 from pbt_rl.plan import HostMemory, Machine
 from pbt_rl.run.describe import describe_plan
-from pbt_rl.run.estimate import GIB, MIB, SUPERVISOR_BYTES, check_memory, estimate, memory_notes, rollouts_of
+from pbt_rl.run.estimate import GIB, MIB, SUPERVISOR_BYTES, check_memory, estimate, memory_notes
 from pbt_rl.run.memory import Memory
 from tests.helpers.plans import resolved
 

@@ -50,7 +50,7 @@ def weights(folder):
 def record(folder):
     """The journal after its first event, without times and without what is written by the clock."""
     _, *events = read_journal(folder / "journal.jsonl")
-    kept = [event for event in events if event["event"] != "progress"]
+    kept = [event for event in events if event["event"] not in ("progress", "checkpoint")]
     return [{k: v for k, v in event.items() if k not in TIMES} for event in [*kept, events[-2]]]
 
 

@@ -1,0 +1,137 @@
+"""The memory of one learner and its actors, by the shapes of what they allocate.
+
+Exact are the large parts: rollouts, the copies of the weights, mailboxes. What an interpreter or an emulator takes
+besides was measured, and is named here. Of a user's environment nothing is known.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from pbt_rl.algos.fields import FIELDS
+from pbt_rl.algos.models import PolicyNet
+from pbt_rl.config import Config
+from pbt_rl.envs.base import EnvSpec, step_array_specs
+from pbt_rl.learner.build import build_net, compute_dtype, obs_layouts, packing_of
+from pbt_rl.plan import PackPlan
+
+ACTOR_BYTES = 45 * 2**20
+"""An actor without environments."""
+ENVIRONMENT_BYTES: Mapping[str, int] = {"atari": 840 * 1024}
+"""Of one environment of a family, where it was measured to be large."""
+SMALL_ENVIRONMENT_BYTES = 4096
+"""Of one environment of any other: CartPole's. A large one of a user's own is not foreseen."""
+
+
+@dataclass(frozen=True)
+class PackBytes:
+    """Memory of one learner and its actors."""
+
+    rollouts: int
+    weights: int
+    """All copies, gradients and moments of the policies that hold slots."""
+    update: int
+    """What one optimiser step takes for a while: its samples and what is kept for the backward pass."""
+    state: int
+    """Of one member that waits in the host's memory."""
+    parked: int
+    """Of all that wait at the start."""
+    mailboxes: int
+    environments: int
+    """As far as those are known."""
+    actors: int
+    """Without their environments."""
+
+    @property
+    def of_slots(self) -> int:
+        """Return the bytes that are proportional to the number of slots."""
+        return self.rollouts + self.weights + self.mailboxes + self.environments
+
+
+def pack_bytes(config: Config, spec: EnvSpec, plan: PackPlan) -> PackBytes:
+    """Return what the learner and the actors of a pack allocate."""
+    net = build_net(spec, config.model)
+    dtype = compute_dtype(config.learner.precision, torch.device(plan.device), spec)
+    numbers = sum(p.numel() for p in net.parameters())
+    moments = len(config.algorithm.optimizer.moments)
+    state = 4 * numbers * (1 + moments)
+    # Beside the state: float32 gradients; in a smaller dtype working weights with gradients, and serving weights.
+    copies = 4 * numbers + (4 * numbers if dtype == torch.float32 else 3 * dtype.itemsize * numbers)
+    environments = plan.units * plan.rows // spec.seats
+    family = config.env.partition("/")[0]
+    return PackBytes(
+        rollouts=rollouts_of(config, plan)
+        * _rollout_bytes(spec, config.learner.rollout, plan.rows, net.state_size),
+        weights=plan.slots * (state + copies),
+        update=_update_bytes(config, spec, plan, net, dtype),
+        state=state,
+        parked=(len(plan.members) - plan.slots) * state,
+        mailboxes=plan.units * plan.rows * _step_bytes(spec),
+        environments=environments * ENVIRONMENT_BYTES.get(family, SMALL_ENVIRONMENT_BYTES),
+        actors=plan.actors * ACTOR_BYTES,
+    )
+
+
+def rollouts_of(config: Config, plan: PackPlan) -> int:
+    """Return how many rollout buffers a learner makes."""
+    return plan.units + (2 * plan.units_per_batch if config.mode == "async" else 0)
+
+
+def _rollout_bytes(spec: EnvSpec, steps: int, rows: int, state_size: int) -> int:
+    sizes = {"action": spec.action.components, "state": state_size}
+    total = rows * (steps + 1) * _stored_bytes(spec)
+    for field in FIELDS.values():
+        width = 1 if field.dtype == "bool" else 4
+        total += width * math.prod(field.shape(steps, rows, sizes))
+    return total
+
+
+def _step_bytes(spec: EnvSpec) -> int:
+    """Return the size of one row's step in a mailbox."""
+    arrays = step_array_specs(spec).values()
+    return (
+        sum(np.dtype(array.dtype).itemsize * math.prod(array.shape) for array in arrays)
+        + 4 * spec.action.components
+    )
+
+
+def _stored_bytes(spec: EnvSpec) -> int:
+    """Return the size of one row's observation on the device."""
+    stored = [layout.stored for layout in obs_layouts(spec).values()]
+    return sum(dtype.itemsize * math.prod(shape) for dtype, shape in stored)
+
+
+def _update_bytes(config: Config, spec: EnvSpec, plan: PackPlan, net: PolicyNet, dtype: torch.dtype) -> int:
+    """Return what one optimiser step takes: the batch's observations, the minibatch's, and what backward needs."""
+    together = plan.slots if packing_of(config, torch.device(plan.device), spec, plan.slots) == "vmap" else 1
+    batch = plan.batch_rows * config.learner.rollout
+    parts = 1 if config.algorithm.learns_per_unit else config.learner.minibatches
+    stored = _stored_bytes(spec)
+    kept = _kept_for_backward(spec, net, dtype)
+    copies = 2 if parts > 1 else 1
+    return together * batch * (stored * copies + (stored + kept) // parts)
+
+
+def _kept_for_backward(spec: EnvSpec, net: PolicyNet, dtype: torch.dtype) -> int:
+    """Return the bytes per sample that autograd keeps, found by a forward pass of two samples."""
+    weights = {p.data_ptr() for p in net.parameters()}
+    kept: dict[int, int] = {}
+
+    def keep(x: torch.Tensor) -> torch.Tensor:
+        if x.data_ptr() not in weights:
+            kept[x.data_ptr()] = x.numel() * (dtype.itemsize if x.is_floating_point() else x.element_size())
+        return x
+
+    samples = 2
+    obs = {
+        name: torch.zeros((1, samples, *shape), dtype=getattr(torch, kind))
+        for name, (shape, kind) in ((n, layout.seen) for n, layout in obs_layouts(spec).items())
+    }
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
+        net(obs, torch.zeros(samples, net.state_size), torch.zeros((1, samples), dtype=torch.bool))
+    return sum(kept.values()) // samples
