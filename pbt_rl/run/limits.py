@@ -20,9 +20,9 @@ PER_CHILD = 3
 
 def descriptors_needed(plan: Plan, members: int, seats: int) -> int:
     """Return how many files the supervisor holds open at most, besides those that are open now."""
-    shared = 2  # exchange, stacks
+    shared = MAPPED + 1  # exchange, stacks
     record = members + 6  # TensorBoard files; journal, locks, a checkpoint
-    per_pack = 2 + MAPPED * (1 + (seats > 1))  # table of shaping, eventfd; staging, table of matchups
+    per_pack = 2 + MAPPED * (2 + (seats > 1))  # shaping, eventfd; staging, heartbeat, table of matchups
     continued = MAPPED * len(plan.packs)  # members to start from
     units = sum(
         pack.actors * (1 + MAPPED * pack.units_per_actor) for pack in plan.packs

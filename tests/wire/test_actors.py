@@ -18,6 +18,7 @@ from pbt_rl.learner.learner import Learner
 from pbt_rl.plan import Machine
 from pbt_rl.run.memory import Memory
 from pbt_rl.run.resolved import ResolvedRun
+from pbt_rl.run.start import Start
 from pbt_rl.wire.mailbox import ACTIONS, OBSERVATIONS
 from pbt_rl.wire.messages import SlotChange
 from pbt_rl.wire.process import Child
@@ -30,7 +31,7 @@ class Actors:
         config, _ = parse_train([*arguments, "--devices=cpu"])
         facts = ResolvedRun.resolve(config, Machine(2, 0))
         values = facts.controller().initial(config.num_policies)
-        self.memory = Memory(facts, values)
+        self.memory = Memory(facts, Start.fresh(facts.plan, values))
         self.children = [self.start(i) for i in range(len(self.memory.actors))]
 
     def start(self, index):
