@@ -25,7 +25,7 @@ from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.stacks import StackDumps
 from pbt_rl.run.start import Start
 from pbt_rl.wire.actor import Actor
-from pbt_rl.wire.messages import FromLearner, ToLearner
+from pbt_rl.wire.messages import FromLearner, PauseTraining, ToLearner
 from pbt_rl.wire.snapshot import SnapshotMemory
 
 INSIST_SECONDS = 0.2
@@ -41,6 +41,7 @@ class InlineFleet:
         self._learner = Learner(self._memory.learners[0], theirs)
         self._memory.started()
         self._env_id = resolved.config.env
+        self._paused = False
         with environment_code(self._env_id):
             self._actors = [Actor(record.setup) for record in self._memory.actors]
         self._stacks = StackDumps(log_folder(resolved), list)
@@ -49,7 +50,7 @@ class InlineFleet:
         """See Fleet. Takes turns until the learner sends a message."""
         deadline = time.monotonic() + patience_seconds
         while not self._ours.poll() and time.monotonic() < deadline:
-            for actor in self._actors:
+            for actor in () if self._paused else self._actors:
                 self._advance(actor)
             self._learner.turn()
         while self._ours.poll():
@@ -69,6 +70,7 @@ class InlineFleet:
     def send(self, pack: int, message: ToLearner) -> None:
         """See Fleet."""
         assert pack == 0, "serial mode has one pack"
+        self._paused = self._paused or isinstance(message, PauseTraining)
         self._ours.send(message)
 
     def restart_actor(self, actor: int) -> None:
