@@ -115,9 +115,8 @@ class Memory:
         """Write the shaping of the members that hold a pack's slots at the start, under version 0."""
         pack, names = self._resolved.plan.packs[number], tuple(self._resolved.spec.shaping)
         shaping = ShapingTable.map(names, pack.slots, fd)
-        shaping.guard[:] = shaping.frames[:] = (
-            0  # a learner that was killed while it wrote has left an odd guard
-        )
+        # A learner that was killed while it wrote has left an odd guard.
+        shaping.guard[:] = shaping.frames[:] = 0
         shaping.budget_frames[:] = self._resolved.config.train_for_frames
         for slot, member in enumerate(start.holders[number]):
             values = start.values[pack.members[0] if member is None else member]

@@ -38,6 +38,7 @@ def test_the_summary_holds_everything_that_scripts_read():
         "policy_lag": {"mean": 1.25, "max": 6},
         "discarded_rollouts": 4,
         "actors_restarted": 1,
+        "learners_replaced": 1,
         "ended": "frames",
         "discarded_share": 0.0,
         "warnings": [],

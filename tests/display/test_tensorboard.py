@@ -73,6 +73,7 @@ def test_each_policy_and_the_population_have_a_folder_with_their_numbers(tmp_pat
             "throughput/frames_per_second": 800.0,
             "throughput/waiting_threads": 0.6,
             "throughput/actors_restarted": 1,
+            "throughput/learners_replaced": 1,
             "throughput/discarded_rollouts": 4,
             "throughput/lag_mean": 1.25,
             "throughput/lag_max": 6,

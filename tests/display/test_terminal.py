@@ -68,7 +68,7 @@ def test_a_stopped_member_is_marked():
 
 def test_the_footer_counts():
     assert footer_lines(view()) == [
-        "replacements 3 | mutations 5 | actors 2 (1 restarted)",
+        "replacements 3 | mutations 5 | actors 2 (1 restarted), learners replaced 1",
         "policy lag 1.2, max 6 | discarded rollouts 4",
         "CPU: environment 75% | learning 25%",
     ]

@@ -47,6 +47,7 @@ def view(*members: MemberView, **changes: Any) -> RunView:
         mutations=5,
         actors=2,
         actors_restarted=1,
+        learners_replaced=1,
         discarded_rollouts=4,
         lag_mean=1.25,
         lag_max=6,

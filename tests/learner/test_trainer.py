@@ -154,3 +154,17 @@ def test_the_schedule_multiplies_the_mutated_base_rate():
         own = VALUES["learning_rate"]
         assert rates == pytest.approx([own / 4, 1e-3 / 4, own / 4])
         assert stand.bench.shared.learning.take_means(0) == {}
+
+
+def test_a_sign_of_life_at_every_step_and_command_and_none_is_due_after(stand):
+    signs = []
+    stand.trainer._beat = signs.append
+    stand.learn()
+    assert signs == [True] * (len(signs) - 1) + [False]
+    assert len(signs) >= 3, "begin, a step or more, end"
+    signs.clear()
+    stand.trainer.commands.append(lambda: signs.append("done"))
+    stand.trainer.run_commands()
+    assert signs == [True, "done", False]
+    stand.trainer.run_commands()
+    assert len(signs) == 3, "nothing to do"

@@ -102,6 +102,7 @@ def test_the_summary_says_what_the_run_came_to(crossing):
         "policy_lag",
         "discarded_rollouts",
         "actors_restarted",
+        "learners_replaced",
         "ended",
     }
     assert summary["ended"] == "frames"
