@@ -95,7 +95,7 @@ def test_no_objective_before_every_task_has_an_episode():
 
 
 def view(p):
-    return RunView("e", "n", 1.0, 0, 0, 0.0, None, p.views(), 0, 0, 1, 0, 0, 0.0, 0, {})
+    return RunView("e", "n", 1.0, 0, 0, 0.0, None, p.views(), 0, 0, 1, 0, 0, 0.0, 0, 0, {})
 
 
 def test_displays_show_every_task():
