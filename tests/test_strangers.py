@@ -81,6 +81,9 @@ def configure(run, name, value):
         holder = holder[part]
     holder[last] = value
     (run / "config.json").write_text(json.dumps(config))
+    lines = (run / "journal.jsonl").read_text().splitlines()  # an audit takes the config from there
+    start = json.loads(lines[0]) | {"config": config}
+    (run / "journal.jsonl").write_text("\n".join([json.dumps(start), *lines[1:]]) + "\n")
 
 
 # -- modules ------------------------------------------------------------------------------------------------
@@ -274,7 +277,7 @@ def works(read, run, what):
 
 
 DAMAGES = [
-    ("num_policies", 10**9, r"config.json has 1000000000 members, its journal 4", audit),
+    ("num_policies", 10**9, "was started with 1000000000 members, and has values of 4", audit),
     (
         "num_policies",
         10**30,

@@ -101,8 +101,10 @@ def test_the_summary_says_what_the_run_came_to(crossing):
         "replacement_milliseconds",
         "policy_lag",
         "discarded_rollouts",
+        "discarded_share",
         "actors_restarted",
         "learners_replaced",
+        "warnings",
         "ended",
     }
     assert summary["ended"] == "frames"
