@@ -142,8 +142,8 @@ class Fleet:
 
     slot_changed = slot_held
 
-    def applied(self, proof, values, _waited):
-        self.log.append((proof, values))
+    def applied(self, proof, _waited):
+        self.log.append(proof)
 
     def matchup(self, *_):
         pass
