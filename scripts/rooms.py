@@ -37,7 +37,6 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "tune": frozenset({"errors", "pbt", "population", "record", "wire"}),
     "run": frozenset(
         {
-            "algos",
             "config",
             "display",
             "envs",

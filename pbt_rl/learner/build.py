@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -118,6 +119,12 @@ def build_pack(
         normalized_obs=normalized_obs(spec) if config.learner.normalize_observations else {},
         normalize_returns=config.learner.normalize_returns,
     )
+
+
+def lone_pack(config: Config, spec: EnvSpec, plan: PackPlan, values: Values) -> Pack:
+    """Make a pack of one policy on the CPU, with the network of a plan's."""
+    alone = replace(plan, members=plan.members[:1], slots=1, device="cpu")
+    return build_pack(config, spec, alone, [values], 0)
 
 
 def net_names(pack: Pack) -> NetNames:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pbt_rl.algos.pack import Pack
-from pbt_rl.learner.build import build_pack, fresh_arrays, net_names
+from pbt_rl.learner.build import fresh_arrays, lone_pack, net_names
 from pbt_rl.learner.learner import LearnerSetup
 from pbt_rl.pbt.hypers import SHAPING, Values
 from pbt_rl.plan import PackPlan
@@ -217,10 +216,9 @@ class Memory:
 
     def drawn(self, member: int, generation: int) -> dict[str, NDArray[Any]]:
         """Return the weights that a member of this generation is given if they are drawn."""
-        config = self._resolved.config
-        return fresh_arrays(
-            _pack_of_one(self._resolved, self._start.values[0]), config.seed, member, generation
-        )
+        resolved = self._resolved
+        pack = lone_pack(resolved.config, resolved.spec, resolved.plan.packs[0], self._start.values[0])
+        return fresh_arrays(pack, resolved.config.seed, member, generation)
 
     def started(self) -> None:
         """Release what learners have started from; they hold it themselves until they have read it."""
@@ -253,12 +251,6 @@ class Memory:
 
 def _member_layout(resolved: ResolvedRun, values: Values) -> tuple[ArrayLayout, NetNames]:
     """Return how a member's arrays lie. A pack of one is built for it, which also finds a bad model early."""
-    pack = _pack_of_one(resolved, values)
+    pack = lone_pack(resolved.config, resolved.spec, resolved.plan.packs[0], values)
     arrays = {name: x.numpy() for name, x in pack.export_member(0).items()}
     return layout_of(arrays), net_names(pack)
-
-
-def _pack_of_one(resolved: ResolvedRun, values: Values) -> Pack:
-    plan = resolved.plan.packs[0]
-    alone = replace(plan, members=plan.members[:1], slots=1, device="cpu")
-    return build_pack(resolved.config, resolved.spec, alone, [values], 0)
