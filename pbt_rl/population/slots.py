@@ -36,6 +36,8 @@ class Slots:
     population: Population = field(metadata=SHARED)
     slot_frames: int | None
     budget_frames: int | None
+    held_back: bool = field(default=False, init=False)
+    """Slots kept their holders because the run was about to end: they may have to change hands if it goes on."""
     _assigners: tuple[SlotAssigner, ...] = field(init=False)
     _idle_reports: list[int] = field(default_factory=list, init=False, metadata=TRANSIENT)
     """Reports of each pack's learner since a member could train."""

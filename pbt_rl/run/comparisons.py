@@ -121,7 +121,8 @@ class Comparisons:
         has left its slots and matchups as they were, so they change now if they should.
         """
         self.dispatch.send_limits()
-        self._change_slots()
+        if self.slots.held_back:
+            self._change_slots()
 
     def _send(self, pack: int, message: ToLearner) -> None:
         assert self._fleet is not None
@@ -171,7 +172,10 @@ class Comparisons:
 
     def _change_slots(self) -> None:
         """Let slots change hands once all decisions are applied, so that members enter as they were decided to be."""
-        if self.dispatch.busy or self._over():
+        if self.dispatch.busy:
+            return
+        self.slots.held_back = self._over()
+        if self.slots.held_back:
             return
         for pack, change in self.slots.assign():
             self._send(pack, change)
