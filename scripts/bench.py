@@ -152,9 +152,10 @@ def _idle_learner(resolved: Any) -> Any:
 
     from pbt_rl.learner.learner import Learner  # noqa: PLC0415
     from pbt_rl.run.memory import Memory  # noqa: PLC0415
+    from pbt_rl.run.start import Start  # noqa: PLC0415
 
     values = resolved.controller().initial(resolved.config.num_policies)
-    memory = Memory(resolved, values)
+    memory = Memory(resolved, Start.fresh(resolved.plan, values))
     for record in memory.actors:
         for box in record.boxes:
             arrays = [*box.step.obs.values(), *vars(box.step).values()]

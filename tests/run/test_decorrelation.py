@@ -8,6 +8,7 @@ from pbt_rl.cli.train import parse_train
 from pbt_rl.plan import Machine
 from pbt_rl.run.memory import Memory
 from pbt_rl.run.resolved import ResolvedRun
+from pbt_rl.run.start import Start
 from pbt_rl.run.train import train
 from pbt_rl.wire.actor import UNCOUNTED_VERSION, Actor
 
@@ -17,7 +18,7 @@ OPTIONS = ("--num-policies=2", "--envs-per-unit=2", "--actors=2", "--devices=cpu
 def start(env, steps):
     config, _ = parse_train([f"--env={env}", f"--decorrelate-steps={steps}", *OPTIONS])
     facts = ResolvedRun.resolve(config, Machine(2, 0))
-    memory = Memory(facts, facts.controller().initial(2))
+    memory = Memory(facts, Start.fresh(facts.plan, facts.controller().initial(2)))
     actors = [Actor(record.setup) for record in memory.actors]
     for actor in actors:
         assert actor.turn()

@@ -10,6 +10,7 @@ from pbt_rl.plan import HostMemory, Machine
 from pbt_rl.run.describe import describe_plan
 from pbt_rl.run.estimate import GIB, MIB, SUPERVISOR_BYTES, check_memory, estimate, memory_notes
 from pbt_rl.run.memory import Memory
+from pbt_rl.run.start import Start
 from tests.helpers.plans import resolved
 
 MACHINE = Machine(2, 0)
@@ -20,7 +21,7 @@ MACHINE = Machine(2, 0)
 )
 def test_the_large_parts_are_what_a_learner_allocates(options):
     run = resolved("toy/identity", "--num-policies=3", "--model.encoder=mlp", *options, machine=MACHINE)
-    memory = Memory(run, run.controller().initial(3))
+    memory = Memory(run, Start.fresh(run.plan, run.controller().initial(3)))
     learner = Learner(memory.learners[0], _Silent())
     (pack,), plan = estimate(run).packs, run.plan.packs[0]
 
