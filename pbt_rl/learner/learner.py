@@ -222,7 +222,9 @@ class Learner:
             if self.turn():
                 continue
             began = time.monotonic()
-            patience = max(0.0, self._next_report - began)
+            patience = self._next_report - began
+            if patience <= 0:  # on-policy, reports come after batches only
+                patience = REPORT_SECONDS
             for fd in listener.wait(patience * 1000, awake=not self.trainer.learning):
                 if fd == self._setup.ready_fd:
                     os.eventfd_read(fd)

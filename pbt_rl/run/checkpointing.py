@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from pbt_rl.errors import CheckpointBroken
 from pbt_rl.population.population import Population
 from pbt_rl.record.append import reason
 from pbt_rl.record.checkpoint_writer import CheckpointWriter, WriteFailed, Written
@@ -174,9 +175,13 @@ class Checkpointing:
 
     def _ended(self, result: Written | WriteFailed) -> None:
         self._in_progress = False
+        if isinstance(result, Written):
+            try:
+                self.newest = Checkpoint(result.path, read_manifest(result.path / FILE))
+            except CheckpointBroken as error:  # somebody has removed it at once
+                result = WriteFailed(result.frames, str(error))
         self._comparisons.origins.end(whole=isinstance(result, Written))
         if isinstance(result, Written):
-            self.newest = Checkpoint(result.path, read_manifest(result.path / FILE))
             self._recorder.checkpoint(result)
             self._failed = False
         elif not self._failed:

@@ -134,11 +134,39 @@ class ReplacesLearners(Fleet, Protocol):
         """Return the state that a member of this generation is given if its weights are drawn."""
 
 
-class ProcessFleet:
-    """Actors and learners as processes."""
+class LocalFleet:
+    """What the fleets of this machine answer from the memory that they share with their learners and actors."""
 
     def __init__(self, resolved: ResolvedRun, start: Start, matchups: Matchups = ()) -> None:
         self._memory = Memory(resolved, start, matchups)
+
+    def environment_seconds(self) -> float:
+        """See Fleet."""
+        return self._memory.environment_seconds()
+
+    def actions_given(self, actor: int) -> int:
+        """See Fleet."""
+        return self._memory.actions_given(actor)
+
+    def set_matchup(self, pack: int, row_UES: NDArray[np.int64]) -> int:
+        """See Fleet."""
+        return self._memory.set_matchup(pack, row_UES)
+
+    def staging(self, pack: int) -> SnapshotMemory:
+        """See Fleet."""
+        return self._memory.staging[pack]
+
+    @property
+    def names(self) -> NetNames:
+        """See Fleet."""
+        return self._memory.names
+
+
+class ProcessFleet(LocalFleet):
+    """Actors and learners as processes."""
+
+    def __init__(self, resolved: ResolvedRun, start: Start, matchups: Matchups = ()) -> None:
+        super().__init__(resolved, start, matchups)
         self._logs = log_folder(resolved)
         self._stacks = StackDumps(self._logs, lambda: [*self._learners, *self._actors])
         self._timeout = resolved.config.actor_timeout_seconds
@@ -270,27 +298,6 @@ class ProcessFleet:
     def drawn(self, member: int, generation: int) -> Mapping[str, NDArray[Any]]:
         """See Fleet."""
         return self._memory.drawn(member, generation)
-
-    def environment_seconds(self) -> float:
-        """See Fleet."""
-        return self._memory.environment_seconds()
-
-    def actions_given(self, actor: int) -> int:
-        """See Fleet."""
-        return self._memory.actions_given(actor)
-
-    def set_matchup(self, pack: int, row_UES: NDArray[np.int64]) -> int:
-        """See Fleet."""
-        return self._memory.set_matchup(pack, row_UES)
-
-    def staging(self, pack: int) -> SnapshotMemory:
-        """See Fleet."""
-        return self._memory.staging[pack]
-
-    @property
-    def names(self) -> NetNames:
-        """See Fleet."""
-        return self._memory.names
 
     settled = True
 

@@ -11,31 +11,26 @@ from multiprocessing.connection import Connection, Pipe
 from types import FrameType
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.envs.traces import environment_traceback
 from pbt_rl.errors import RunFailed, environment_code
 from pbt_rl.learner.learner import Learner
-from pbt_rl.record.net_names import NetNames
-from pbt_rl.run.fleet import GRACE_SECONDS, Event, Received, log_folder
-from pbt_rl.run.memory import Matchups, Memory
+from pbt_rl.run.fleet import GRACE_SECONDS, Event, LocalFleet, Received, log_folder
+from pbt_rl.run.memory import Matchups
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.stacks import StackDumps
 from pbt_rl.run.start import Start
 from pbt_rl.wire.actor import Actor
 from pbt_rl.wire.messages import FromLearner, PauseTraining, ToLearner
-from pbt_rl.wire.snapshot import SnapshotMemory
 
 INSIST_SECONDS = 0.2
 
 
-class InlineFleet:
+class InlineFleet(LocalFleet):
     """Serial mode: actors and the learner take turns in this process; the same seed gives the same bits."""
 
     def __init__(self, resolved: ResolvedRun, start: Start, matchups: Matchups = ()) -> None:
-        self._memory = Memory(resolved, start, matchups)
+        super().__init__(resolved, start, matchups)
         self._ours: Connection[ToLearner, FromLearner]
         self._ours, theirs = Pipe()
         self._learner = Learner(self._memory.learners[0], theirs)
@@ -80,27 +75,6 @@ class InlineFleet:
     def silent_seconds(self, _pack: int) -> float:
         """Return 0: the learner runs in this process."""
         return 0.0
-
-    def environment_seconds(self) -> float:
-        """See Fleet."""
-        return self._memory.environment_seconds()
-
-    def actions_given(self, actor: int) -> int:
-        """See Fleet."""
-        return self._memory.actions_given(actor)
-
-    def set_matchup(self, pack: int, row_UES: NDArray[np.int64]) -> int:
-        """See Fleet."""
-        return self._memory.set_matchup(pack, row_UES)
-
-    def staging(self, pack: int) -> SnapshotMemory:
-        """See Fleet."""
-        return self._memory.staging[pack]
-
-    @property
-    def names(self) -> NetNames:
-        """See Fleet."""
-        return self._memory.names
 
     @property
     def settled(self) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -23,6 +22,8 @@ from pbt_rl.run.start import Load, Start
 
 Changed = dict[str, tuple[Any, Any]]
 """Option -> (value until now, value from now on)."""
+OF_THE_COMMAND = frozenset({"name", "out", "overwrite", "resume"})
+"""Options that say which run is meant and what to do with it: to give others changes nothing in the run."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,7 @@ def changes_of(before: Config, now: Config, folder: RunFolder) -> Changed:
     differing: Changed = {}
     fixed = []
     for (name, metadata, old), (_, _, new) in zip(walk(before), walk(now), strict=True):
-        if old != new:
+        if old != new and name not in OF_THE_COMMAND:
             differing[name] = (old, new)
             if "may_change" not in metadata:
                 fixed.append(f"--{name}: {_text(old)} there, {_text(new)} now")
@@ -137,8 +138,3 @@ def _ago(seconds: float) -> str:
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {unit}"
     return f"{max(seconds, 0):.0f} s"
-
-
-def without_commands(config: Config) -> Config:
-    """Return a config as it is recorded: what only this start was told is left out."""
-    return dataclasses.replace(config, overwrite=False, resume=True)

@@ -24,6 +24,7 @@ written and shown.
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import time
 from types import FrameType
@@ -164,10 +165,11 @@ class Supervisor:
             if fleet is not None and saves:
                 self._save_at_end(fleet)
         finally:
-            self._checkpoints.close(at_once=self._hurried)
-            if fleet is not None:
-                fleet.close(at_once=self._hurried)
-            self._finish(ended)
+            with contextlib.ExitStack() as end:  # each whatever becomes of the others, the last one first
+                end.callback(self._finish, ended)
+                if fleet is not None:
+                    end.callback(fleet.close, at_once=self._hurried)
+                end.callback(self._checkpoints.close, at_once=self._hurried)
         if failure is not None:
             raise failure
 
