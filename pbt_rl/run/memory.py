@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pbt_rl.learner.build import fresh_arrays, lone_pack, net_names
-from pbt_rl.learner.learner import LearnerSetup
+from pbt_rl.learner.setup import LearnerSetup
 from pbt_rl.pbt.hypers import SHAPING, Values
 from pbt_rl.plan import PackPlan
 from pbt_rl.record.net_names import NetNames
