@@ -35,7 +35,7 @@ class CheckCommand:
     seed: int = option(0, at_least=0)
     """Seed of the environment."""
     timeout_seconds: float = option(30.0, above=0)
-    """A step or reset that takes longer is reported as hung. DeepMind Lab may compile maps for 20 s and more: give 120."""
+    """A step or reset that takes longer is reported as hung. DeepMind Lab compiles maps for 20 s and more: give 120."""
     dmlab: DmlabOptions = field(default_factory=DmlabOptions)
 
     def __post_init__(self) -> None:

@@ -273,8 +273,8 @@ def test_possibly_intended_findings_are_notes(found, kind, said):
 
 
 def test_a_step_that_hangs_is_a_mistake(found):
-    assert found(Hangs, timeout=0.3).mistakes == [
-        "at step 7: it hangs: a step took more than 0.3 s (--timeout-seconds)"
+    assert found(Hangs, timeout=1.5).mistakes == [
+        "at step 7: it hangs: a step took more than 1.5 s (--timeout-seconds)"
     ]
 
 
