@@ -320,8 +320,8 @@ class Run:
 
     def _play_reasons(self) -> list[str]:
         played = subprocess.run(
-            [sys.executable, "-m", "pbt_rl.cli", "eval", str(self._folder), "--episodes=1"],
-            env=os.environ | {"PYTHONPATH": str(ROOT)},
+            [sys.executable, "-m", "pbt_rl.cli", "eval", str(self._folder), "--episodes=1", "--trust"],
+            env=os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'scripts'}"},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

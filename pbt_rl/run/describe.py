@@ -168,10 +168,11 @@ def _crowd_notes(resolved: ResolvedRun) -> list[str]:
     plan, envs = resolved.plan, max(pack.envs_per_policy for pack in resolved.plan.packs)
     if plan.environments <= MANY_PER_CORE * plan.cpus:
         return []
-    return [
-        f"warning: {plan.environments:,} environments on {plan.cpus} cores: making them takes long, and each is stepped "
-        f"rarely; use fewer (--envs-per-unit, now {envs}) or fewer --num-policies"
-    ]
+    text = (
+        f"warning: {plan.environments:,} environments on {plan.cpus} cores: making them takes long, and each is "
+        f"stepped rarely; use fewer (--envs-per-unit, now {envs}) or fewer --num-policies"
+    )
+    return [text]
 
 
 def _matchup_note(resolved: ResolvedRun) -> str:
