@@ -48,8 +48,8 @@ ROOT = Path(__file__).resolve().parent.parent
 SLACK_SECONDS = 6.0
 DEADLINE_SECONDS = 120.0
 """For whatever should happen on its own: a resume, a checkpoint, an end."""
-CLEAN_SECONDS = 5.0
-"""Until every process of a run that has ended is gone."""
+CLEAN_SECONDS = 5.0 + 15.0
+"""Until every process of a run that has ended is gone; and for a slow disk: none ends in the middle of an fsync."""
 TIMEOUT_SECONDS = 10.0
 """For which an actor or a learner may hang."""
 POLL_SECONDS, FAST_POLL_SECONDS = 0.05, 0.001
