@@ -384,6 +384,7 @@ def main() -> int:
     parser.add_argument("--mode", choices=("async", "sync", "serial"), default="", help="of all runs")
     parser.add_argument("--no-play", action="store_true", help="leave out `pbt-rl eval`")
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # its run ends with it
     tally = storm(
         given.kills, given.seed, given.lives, 60 * given.minutes, given.mode, play=not given.no_play
     )
