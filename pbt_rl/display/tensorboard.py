@@ -245,6 +245,7 @@ def member_scalars(member: MemberView) -> Scalars:
 def population_scalars(view: RunView, stage_seconds: Mapping[str, float], elapsed_seconds: float) -> Scalars:
     """Return tag -> value of the population. stage_seconds: busy thread-seconds during `elapsed_seconds`."""
     scalars: Scalars = {shown.tag: value for shown, value in run_statistics(view).values() if shown.tag}
+    scalars |= view.own
     if elapsed_seconds > 0 and WAITING in stage_seconds:
         scalars["throughput/waiting_threads"] = stage_seconds[WAITING] / elapsed_seconds
     for stage, share in busy_shares(stage_seconds).items():
