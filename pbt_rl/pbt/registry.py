@@ -22,7 +22,6 @@ from pbt_rl.pbt.search.hypertrick import HyperTrick, SuccessiveHalving
 from pbt_rl.pbt.search.options import ScheduleConfig, SearchConfig
 from pbt_rl.pbt.search.random_search import RandomSearch
 
-
 PATIENCE_PERIODS = 10
 
 

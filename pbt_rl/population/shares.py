@@ -18,8 +18,8 @@ class EqualShares:
     """The episodes of one generation of a member, held back until they count.
 
     environments: of the member. rounds: episodes of each that count in equal shares. patience_frames: after this many
-    frames of the member since the change nobody is waited for: what has ended counts, also if an environment still plays
-    the episode that it began with.
+    frames of the member since the change nobody is waited for: what has ended counts, even if an environment still
+    plays its first episode.
     """
 
     environments: int

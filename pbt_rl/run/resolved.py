@@ -64,7 +64,9 @@ class ResolvedRun:
             task_cap=spec.task_cap,
             min_rounds=config.pbt.min_episodes,
             environments=self.plan.environments_of,
-            patience_frames=patience_frames(config.controller, config.pbt, config.search, config.train_for_frames),
+            patience_frames=patience_frames(
+                config.controller, config.pbt, config.search, config.train_for_frames
+            ),
         )
 
 

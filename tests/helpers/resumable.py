@@ -80,7 +80,9 @@ class Learner:
         if rng.random() < self.broken:
             score = rng.choice((math.nan, math.inf))
         return [
-            Episode(held.enters, held.generation, score + task, score, -score, 7, {"won": 0.5}, task, environment)
+            Episode(
+                held.enters, held.generation, score + task, score, -score, 7, {"won": 0.5}, task, environment
+            )
             for task in range(self.tasks)
             for environment in (rng.randrange(self.environments), rng.randrange(self.environments))
         ]

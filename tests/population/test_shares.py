@@ -22,8 +22,12 @@ def test_nothing_counts_before_every_environment_has_ended_an_episode():
     assert [shares.end_episode(e, judged(x)) for e, x in ((1, 1.0), (1, 2.0), (1, 3.0), (0, 4.0))] == [[]] * 4
     assert objectives(shares.end_episode(2, judged(5.0))) == [4.0, 1.0, 5.0], "the first of each, in order"
     assert shares.end_episode(2, judged(6.0)) == []
-    assert objectives(shares.end_episode(0, judged(7.0))) == [7.0, 2.0, 6.0], "the third of 1 was one too many"
-    assert objectives(shares.end_episode(1, judged(8.0))) == [8.0], "the window was filled evenly: the newest count"
+    assert objectives(shares.end_episode(0, judged(7.0))) == [7.0, 2.0, 6.0], (
+        "the third of 1 was one too many"
+    )
+    assert objectives(shares.end_episode(1, judged(8.0))) == [8.0], (
+        "the window was filled evenly: the newest count"
+    )
     shares.begin(0)
     assert shares.end_episode(1, judged(9.0)) == []
 
@@ -74,7 +78,7 @@ def test_on_a_plan_with_fewer_environments_the_others_are_not_waited_for():
 
 
 def test_short_episodes_count_no_more_than_long_ones():
-    """Half of the episodes last 20 steps and are worth 20, half last 500: the mean is 260 at whatever step one looks."""
+    """Half of the episodes last 20 steps and are worth 20, half last 500: the mean is 260 whenever one looks."""
     estimates: dict[int, list[float]] = {60: [], 300: [], 1100: [], 2500: []}
     for seed in range(300):
         rng = Random(seed)
