@@ -106,7 +106,7 @@ class Trainer:
         began = time.thread_time()
         with updater.changing:
             usable_PK = self._usable(rollouts)
-            updater.current.begin(usable_PK.any(1))
+            updater.current.begin(np.any(usable_PK, axis=1))
         batch = make_batch(rollouts, self._pack.num_policies, usable_PK, self._pack.device)
         for slots in updater.update(batch, generator=self.generator, learning_rate_factor=self._schedule()):
             self._beat(True)
