@@ -1,4 +1,4 @@
-# make demo | test | test-long | test-all | check | bench | storm | clean
+# make demo | test | test-long | test-nodes | test-all | check | bench | storm | clean
 #
 # Everything runs in .venv, made on first use and made again when pyproject.toml or constraints.txt change.
 # Another interpreter:        make test PYTHON=python3.12
@@ -12,8 +12,9 @@ ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+NODES := .venv-nodes
 
-.PHONY: demo test test-long test-all check bench storm clean
+.PHONY: demo test test-long test-nodes test-all check bench storm clean
 .DEFAULT_GOAL := help
 
 .PHONY: help
@@ -31,10 +32,14 @@ demo: $(READY)
 	@echo "Play the best member:  $(BIN)/pbt-rl eval runs/demo --video demo.mp4"
 
 test: $(READY)
-	$(BIN)/python -m pytest -m "not slow and not long" $(ARGS)
+	$(BIN)/python -m pytest -m "not slow and not long and not nodes" $(ARGS)
 
 test-long: $(READY)
-	$(BIN)/python -m pytest -m "long and not slow" $(ARGS)
+	$(BIN)/python -m pytest -m "long and not slow and not nodes" $(ARGS)
+
+# Over a cluster of Ray on this machine. Ray (about 300 MB) is installed beside .venv, whose packages it sees.
+test-nodes: $(NODES)/.ready
+	$(NODES)/bin/python -m pytest -m nodes -rs tests/nodes $(ARGS)
 
 test-all: $(READY)
 	$(BIN)/python -m pytest $(ARGS)
@@ -50,7 +55,7 @@ storm: $(READY)
 
 # Leaves runs/ alone.
 clean:
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(NODES) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find algos envs pbt_rl scripts tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(READY): pyproject.toml constraints.txt
@@ -65,4 +70,11 @@ $(READY): pyproject.toml constraints.txt
 		"Name one: make PYTHON=/path/to/python3.11" >&2; exit 1
 	$(BIN)/python -m pip install --quiet -c constraints.txt $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) torch
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	@touch $@
+
+$(NODES)/.ready: $(READY)
+	$(BIN)/python -m venv --clear $(NODES)
+	$(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))" \
+		> "$$($(NODES)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/main.pth"
+	$(NODES)/bin/python -m pip install --quiet -c constraints.txt 'ray>=2.50'
 	@touch $@

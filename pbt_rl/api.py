@@ -116,8 +116,8 @@ def train(
         config = make_config(**options)
     elif options:
         raise ConfigError(f"train takes a Config or options, not both: {', '.join(options)}")
+    from pbt_rl.nodes.train import train as supervise  # noqa: PLC0415
     from pbt_rl.run.callbacks import Callbacks  # noqa: PLC0415 - the supervisor imports torch
-    from pbt_rl.run.train import train as supervise  # noqa: PLC0415
 
     config = replace(config, name=run_name(config))
     code = supervise(config, Callbacks(on_report, on_decision, on_checkpoint))

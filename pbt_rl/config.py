@@ -117,6 +117,17 @@ class Config:
     bit-reproducible under --seed."""
     devices: str = option("auto", common=True, may_change=True)
     """Devices, one learner process each: auto, or a comma-separated list such as `cpu,cpu` or `cuda:0,cuda:1`."""
+    nodes: str = option(
+        "",
+        test=lambda text: re.fullmatch(r"(ray(:\S+)?)?", text) is not None,
+        remedy="`ray` for a cluster of this machine alone, or `ray:ADDRESS`",
+        may_change=True,
+    )
+    """Train over the nodes of a Ray cluster, one pack per GPU or per node without one: `ray:auto`, `ray:HOST:PORT`, or
+    `ray`, which starts a cluster of this machine alone. Needs pip install 'pbt-rl[ray]'. docs/nodes.md."""
+    copy_seconds: float = option(30.0, above=0, may_change=True)
+    """With --nodes: this process has copies of all members that are at most this old; if a node is lost, its members go
+    on from there."""
     seed: int = option(0, at_least=0, common=True)
     """Seed of weights, actions, environments and controller."""
     name: str | None = option(
@@ -223,6 +234,12 @@ class Config:
     def __post_init__(self) -> None:
         validate(self)
         keywords(self.env_option)
+        require(
+            not (self.nodes and self.mode == "serial"),
+            "mode",
+            self.mode,
+            "with --nodes use sync or async: serial is one process",
+        )
         require(
             len(self.init_from) in (0, 1, self.num_policies),
             "init-from",

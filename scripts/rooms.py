@@ -64,6 +64,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
             "wire",
         }
     ),
+    "nodes": frozenset({"config", "envs", "errors", "learner", "pbt", "plan", "record", "run", "wire"}),
     "given": frozenset({"config", "envs", "errors", "options", "recipes"}),
     "cli": frozenset(
         {
@@ -73,6 +74,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
             "errors",
             "export",
             "given",
+            "nodes",
             "options",
             "pbt",
             "plan",
@@ -86,7 +88,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "__main__": frozenset({"cli"}),
     # `pbt_rl/__init__.py`, the names for users.
     "api": frozenset(
-        {"config", "envs", "errors", "given", "options", "play", "recipes", "record", "run", "tune"}
+        {"config", "envs", "errors", "given", "nodes", "options", "play", "recipes", "record", "run", "tune"}
     ),
 }
 WITHOUT_TORCH = frozenset({"envs", "errors", "options", "pbt", "wire", "population", "tune", "report"})

@@ -41,7 +41,7 @@ def run(arguments: list[str]) -> int:
     if arguments[0].startswith("-"):
         raise ConfigError(f"the folder of a run comes first, not {arguments[0]}: {PROG} [OPTIONS]")
     config = parse_resume(Path(os.path.normpath(arguments[0])), arguments[1:])
-    from pbt_rl.run.train import train
+    from pbt_rl.nodes.train import train
 
     return train(config)
 

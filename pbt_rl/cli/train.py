@@ -42,15 +42,13 @@ class TrainCommand(Config):
 def run(arguments: list[str]) -> int:
     """Train, or with --show print what would be trained."""
     config, show = parse_train(arguments)
-    from pbt_rl.plan import Machine
+    from pbt_rl.nodes.train import resolve, train
     from pbt_rl.record.folder import to_json
     from pbt_rl.run.describe import describe_plan, describe_values
-    from pbt_rl.run.resolved import ResolvedRun
-    from pbt_rl.run.train import train
 
     if not show:
         return train(config)
-    resolved = ResolvedRun.resolve(config, Machine.here())
+    resolved = resolve(config)
     initial = resolved.controller().initial(config.num_policies)
     if show != "text":
         print(written(to_json(config), show), end="")

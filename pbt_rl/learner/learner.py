@@ -31,6 +31,7 @@ from pbt_rl.learner.trainer import Trainer
 from pbt_rl.wire.heartbeat import Heartbeat
 from pbt_rl.wire.mailbox import Mailbox
 from pbt_rl.wire.messages import (
+    AdmitMember,
     BeginSnapshot,
     ChildFailed,
     Edit,
@@ -40,9 +41,11 @@ from pbt_rl.wire.messages import (
     LearnerReady,
     LearnerReport,
     MemberExported,
+    MemberReleased,
     MemberStaged,
     MemberStats,
     PauseTraining,
+    ReleaseMember,
     RememberMember,
     SlotChange,
     SlotChanged,
@@ -59,7 +62,17 @@ from pbt_rl.wire.tables import ShapingTable
 
 REPORT_SECONDS = 0.5
 SWITCH_SECONDS = 1e-4
-Command = Edit | SlotChange | ExportMember | RememberMember | ForgetMember | BeginSnapshot | StageMember
+Command = (
+    Edit
+    | SlotChange
+    | ExportMember
+    | RememberMember
+    | ForgetMember
+    | ReleaseMember
+    | AdmitMember
+    | BeginSnapshot
+    | StageMember
+)
 
 
 class Learner:
@@ -75,7 +88,7 @@ class Learner:
         self._on_policy = config.mode != "async"
         torch.set_num_threads(plan.threads if self._on_policy else max(1, plan.threads // 3))
         values = dict(zip(plan.members, setup.values, strict=True))
-        in_slots = [values[plan.members[0] if member is None else member] for member in setup.holders]
+        in_slots = [setup.unheld_values if member is None else values[member] for member in setup.holders]
         self.pack = build_pack(config, spec, plan, in_slots, config.seed, setup.holders)
         self.pack.idle[:] = [member is None for member in setup.holders]
         boxes = [
@@ -88,7 +101,7 @@ class Learner:
         settings = update_settings(config, spec)
         shaping = ShapingTable.map(tuple(spec.shaping), plan.slots, setup.shaping_fd)
         generations = dict(zip(plan.members, setup.generations, strict=True))
-        self.shared = SharedState.new(plan.members, setup.holders, generations)
+        self.shared = SharedState.new((*plan.members, *setup.elsewhere), setup.holders, generations)
         self.sampler = Sampler(
             self.pack,
             self.shared,
@@ -250,7 +263,7 @@ class Learner:
                 self.trainer.stopping = True
                 self.stopped = True
             case TrainUntil(member, frames):
-                index = self._setup.plan.members.index(member)
+                index = self.shared.members.index(member)
                 self._limits[index] = -(-frames // self._setup.spec.frame_skip)
             case PauseTraining():
                 self.paused = self.trainer.paused = True
@@ -273,6 +286,10 @@ class Learner:
                 members.remember(member, generation)
             case ForgetMember(member, generation):
                 members.forget(member, generation)
+            case ReleaseMember(member):
+                self._send(MemberReleased(members.release(member)))
+            case AdmitMember():
+                members.admit(command)
             case BeginSnapshot(number):
                 continued = self._continuation.save(
                     units=self._setup.config.mode == "serial" and self.between_batches
@@ -299,6 +316,7 @@ class Learner:
         self._next_report = time.monotonic() + REPORT_SECONDS
         plan, sampling, learning = self._setup.plan, self.shared.sampling, self.shared.learning
         episodes, games = sampling.take()
+        generations = self.trainer.members.generations.copy()  # the trainer may admit a member meanwhile
         with learning.lock:
             members = [
                 MemberStats(
@@ -307,10 +325,11 @@ class Learner:
                     frames=int(sampling.steps[i]) * self._setup.spec.frame_skip,
                     updates=learning.updates[i],
                     values=learning.take_means(i),
-                    generation=self.trainer.members.generations[member],
+                    generation=generations[member],
                     broken=learning.take_broken(i),
                 )
-                for i, member in enumerate(plan.members)
+                for i, member in enumerate(self.shared.members)
+                if member in generations
             ]
             totals = {
                 "inference": sampling.inference_seconds,

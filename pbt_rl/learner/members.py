@@ -26,7 +26,7 @@ from pbt_rl.algos.update import CurrentSlots
 from pbt_rl.learner.build import fresh_arrays
 from pbt_rl.learner.shared import SharedState
 from pbt_rl.pbt.hypers import SHAPING, Values
-from pbt_rl.wire.messages import Applied, Edit, SlotChange
+from pbt_rl.wire.messages import AdmitMember, Applied, Edit, SlotChange
 from pbt_rl.wire.snapshot import MemberSnapshot, SnapshotHeader, SnapshotMemory
 from pbt_rl.wire.tables import ShapingTable
 
@@ -39,7 +39,8 @@ StateOf = tuple[int, int | None]
 class PackMembers:
     """Members of one pack.
 
-    values, generations: of all of them at the start, in order. exchange: memory for one member between packs.
+    values, generations: of the first of `shared.members`, which belong to the pack at the start; the others may be
+    admitted. exchange: memory for one member between packs.
     staging: memory for members on their way to a checkpoint. frame_skip: emulator frames of a step.
     """
 
@@ -59,8 +60,10 @@ class PackMembers:
         self._shaping, self._exchange, self._staging = shaping, exchange, staging
         self._seed, self._frame_skip = seed, frame_skip
         self.current = CurrentSlots(pack.num_policies, pack.device)
-        self.generations = dict(zip(shared.members, generations, strict=True))
-        self._values = dict(zip(shared.members, values, strict=True))
+        here = shared.members[: len(values)]
+        self.generations = dict(zip(here, generations, strict=True))
+        """Of every member that belongs to the pack now."""
+        self._values = dict(zip(here, values, strict=True))
         self._parked: dict[int, Arrays] = {}
         self._remembered: dict[tuple[int, int], MemberSnapshot] = {}
         self.unproven: set[int] = set()
@@ -89,7 +92,10 @@ class PackMembers:
         return MemberSnapshot(self._header(member), arrays)
 
     def restore(self, snapshots: Iterable[MemberSnapshot]) -> None:
-        """Continue from these, at the start: into the slots that members hold, else parked or remembered."""
+        """Continue from these: into the slots that members hold, else parked or remembered.
+
+        A member that holds a slot has not acted yet.
+        """
         for snapshot in snapshots:
             header = snapshot.header
             if header.remembered:
@@ -144,7 +150,7 @@ class PackMembers:
         Members that never held a slot have no state yet: their weights are drawn when they first do.
         """
         self._to_stage = {}
-        for member in self._shared.members:
+        for member in self.generations:
             resident = self.slot_of(member) is not None
             if resident or member in self._parked:
                 self._to_stage[member, None] = None if resident else self.snapshot(member)
@@ -169,7 +175,7 @@ class PackMembers:
         """Change a member, and read back the values that are in force."""
         self._keep_for_checkpoint(edit.member)
         began = time.perf_counter()
-        donor = edit.donor if edit.donor in self._shared.members else None
+        donor = edit.donor if edit.donor in self.generations else None
         before = self._fingerprint(donor, edit.donor_generation)
         slot = self.slot_of(edit.member)
         self.generations[edit.member], self._values[edit.member] = edit.generation, edit.values
@@ -276,6 +282,26 @@ class PackMembers:
         return self._proof(slot, change.enters, None, began, donor_unchanged=True)
 
     # -- between packs --------------------------------------------------------------------------------------
+
+    def release(self, member: int) -> AdmitMember:
+        """Let a parked member go; return what another pack admits it with."""
+        assert self.slot_of(member) is None, f"member {member} holds a slot"
+        snapshots = [self.snapshot(member)] if member in self._parked else []
+        snapshots += [self._remembered.pop(key) for key in [*self._remembered] if key[0] == member]
+        self._parked.pop(member, None)
+        unproven = member in self.unproven
+        self.unproven.discard(member)
+        return AdmitMember(
+            member, self.generations.pop(member), self._values.pop(member), tuple(snapshots), unproven
+        )
+
+    def admit(self, admission: AdmitMember) -> None:
+        """Take in a member, parked."""
+        member = admission.member
+        self.generations[member], self._values[member] = admission.generation, admission.values
+        self.restore(admission.snapshots)
+        if admission.unproven:
+            self.unproven.add(member)
 
     def write_exchange(self, member: int, generation: int | None = None) -> SnapshotHeader:
         """Put a member into the exchange memory."""

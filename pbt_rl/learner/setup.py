@@ -24,6 +24,8 @@ class LearnerSetup:
     values: list[Values]
     """Of all members of this pack at the start, in order, and..."""
     generations: list[int]
+    unheld_values: Values
+    """What a slot without a member is built with; nothing reads it."""
     holders: tuple[int | None, ...]
     """Member of each slot at the start."""
     mailbox_fds: tuple[int, ...]
@@ -41,6 +43,8 @@ class LearnerSetup:
     start_fd: int = -1
     """Members to start from, or -1: their arrays lie in this memory, entry by entry as the headers say."""
     start_headers: tuple[SnapshotHeader, ...] = ()
+    elsewhere: tuple[int, ...] = ()
+    """Members of other packs, which may be admitted later."""
     continued: Mapping[str, Any] | None = None
     """What SnapshotBegun said of this learner, to continue from."""
 

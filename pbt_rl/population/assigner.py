@@ -106,6 +106,16 @@ class SlotAssigner:
                 handovers.append(self._give(slot, waiting.popleft()))
         return sorted(handovers, key=lambda handover: handover.slot)
 
+    @property
+    def free(self) -> int:
+        """Slots without a holder."""
+        return self._holders.count(None)
+
+    def vacate(self) -> None:
+        """Let nobody hold a slot any more: the pack has lost its members."""
+        self._holders = [None] * self._slots
+        self._entered_frames = [0] * self._slots
+
     def _give(self, slot: int, candidate: Candidate | None) -> Handover:
         handover = Handover(slot, self._holders[slot], candidate.member if candidate else None)
         self._holders[slot] = handover.enters

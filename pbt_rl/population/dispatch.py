@@ -12,10 +12,12 @@ from pbt_rl.pbt.decisions import StateKey
 from pbt_rl.pbt.state import SHARED, TRANSIENT
 from pbt_rl.population.population import Population
 from pbt_rl.wire.messages import (
+    AdmitMember,
     Applied,
     Edit,
     ExportMember,
     ForgetMember,
+    ReleaseMember,
     RememberMember,
     ToLearner,
     TrainUntil,
@@ -62,17 +64,19 @@ class Dispatch:
     _sent: dict[int, Pending] = field(default_factory=dict, init=False, metadata=TRANSIENT)
     _void_export: int | None = field(default=None, init=False, metadata=TRANSIENT)
     """A donor that is being exported for nobody any more: until that is done, the exchange memory is taken."""
+    _journeys: dict[int, int] = field(default_factory=dict, init=False, metadata=TRANSIENT)
+    """Member that its pack was asked to release -> the pack that it moves to."""
 
     @property
     def busy(self) -> bool:
-        """Some message waits, or some edit is not applied yet."""
-        return bool(self._queue or self._sent)
+        """Some message waits, or some edit is not applied yet, or some member is on its way to another pack."""
+        return bool(self._queue or self._sent or self._journeys)
 
     def send_limits(self, pack: int | None = None) -> None:
         """Tell new learners, or that of one pack, how far the members may train."""
         for member in self.population.members:
-            if member.until_frames is not None and pack in (None, self.pack_of[member.id]):
-                self.send(self.pack_of[member.id], TrainUntil(member.id, member.until_frames))
+            if pack in (None, self.pack_of[member.id]):
+                self.send_limit(member.id)
 
     def restored(self) -> None:
         """Check that the remembered states are of members that there are. Raises ValueError."""
@@ -170,6 +174,8 @@ class Dispatch:
         """
         if self._void_export is not None and self.pack_of[self._void_export] == pack:
             self._void_export = None
+        # A member that was to leave the lost pack stays; it is restored with the others.
+        self._journeys = {member: to for member, to in self._journeys.items() if self.pack_of[member] != pack}
         for member, pending in list(self._sent.items()):
             donor = pending.edit.donor if pending.crosses and not pending.exported else None
             if self.pack_of[member] == pack:
@@ -185,6 +191,23 @@ class Dispatch:
                 item.fill = fill
             self._queue.append(item)
         self._send_next()
+
+    # -- members that move --------------------------------------------------------------------------------------
+
+    def move(self, member: int, pack: int) -> None:
+        """Begin to move a parked member to another pack. Nothing else may be on its way."""
+        self._journeys[member] = pack
+        self.send(self.pack_of[member], ReleaseMember(member))
+
+    def released(self, admission: AdmitMember) -> tuple[int, int]:
+        """Note that a member has left its pack; return (it, the pack that it was to move to)."""
+        return admission.member, self._journeys.pop(admission.member)
+
+    def send_limit(self, member: int) -> None:
+        """Tell the learner of a member how far it may train."""
+        until = self.population.members[member].until_frames
+        if until is not None:
+            self.send(self.pack_of[member], TrainUntil(member, until))
 
     def _donor_pack(self, edit: Edit) -> int:
         assert edit.donor is not None

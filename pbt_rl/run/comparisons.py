@@ -29,7 +29,7 @@ from pbt_rl.run.fleet import Fleet
 from pbt_rl.run.matchups import RunMatchups
 from pbt_rl.run.recorder import Recorder
 from pbt_rl.run.resolved import ResolvedRun
-from pbt_rl.wire.messages import Applied, SlotChange, ToLearner
+from pbt_rl.wire.messages import AdmitMember, Applied, SlotChange, ToLearner
 
 REPLACEMENT_TIMES = 1000
 """So many times are kept: a run of a month makes hundreds of thousands of replacements."""
@@ -74,14 +74,15 @@ class Comparisons:
         self._fleet: Fleet | None = None
         self.origins: Origins
         """Known from `begin` on."""
-        self.dispatch = Dispatch(population, resolved.plan.pack_of, self._send)
         searches = config.searches
         self.slots = Slots(
             resolved.plan.packs,
             population,
             None if searches else config.slot_frames,
             None if searches else config.train_for_frames,
+            travel=bool(config.nodes),
         )
+        self.dispatch = Dispatch(population, self.slots.membership.pack_of, self._send)
         self.matchups = RunMatchups(resolved, self.slots, population.ratings)
         self.replacement_times = ReplacementTimes()
 
@@ -122,7 +123,7 @@ class Comparisons:
         """
         self.dispatch.send_limits()
         if self.slots.held_back:
-            self._change_slots()
+            self.change_slots()
 
     def _send(self, pack: int, message: ToLearner) -> None:
         assert self._fleet is not None
@@ -144,7 +145,7 @@ class Comparisons:
             self.origins.follow(made, remembered)
             self.dispatch.enact(made, remembered)
             self.matchups.due = True
-        self._change_slots()
+        self.change_slots()
 
     def note_report(self, pack: int) -> None:
         """Compare after a learner's report, unless decisions are still on their way."""
@@ -159,7 +160,7 @@ class Comparisons:
         self._recorder.applied(proof, waited)
         if proof.donor is not None:
             self.replacement_times.note(proof.milliseconds)
-        self._change_slots()
+        self.change_slots()
 
     def note_lost(self, pack: int, fill: Callable[[int], None]) -> None:
         """Go on after a learner was replaced, which knows its members and who holds its slots. fill: see Dispatch."""
@@ -168,9 +169,28 @@ class Comparisons:
         for number, change in self.slots.start():
             if number == pack:
                 self._recorder.slot_held(number, change)
-        self._change_slots()
+        self.change_slots()
 
-    def _change_slots(self) -> None:
+    def note_released(self, admission: AdmitMember) -> None:
+        """Let a member that has left its pack enter another one; the pack that it left, if that one is gone."""
+        member, pack = self.dispatch.released(admission)
+        if pack in self.slots.serving:
+            self.slots.membership.move(member, pack)
+        self.admit_all([admission])
+
+    def admit_all(self, admissions: Sequence[AdmitMember]) -> None:
+        """Have members taken in by the packs that they belong to now, and let them enter free slots."""
+        for admission in admissions:
+            self._admit(admission)
+        self.change_slots()
+
+    def _admit(self, admission: AdmitMember) -> None:
+        pack = self.dispatch.pack_of[admission.member]
+        self._send(pack, admission)
+        self.dispatch.send_limit(admission.member)
+        self._recorder.moved(admission.member, pack)
+
+    def change_slots(self) -> None:
         """Let slots change hands once all decisions are applied, so that members enter as they were decided to be."""
         if self.dispatch.busy:
             return
@@ -180,6 +200,8 @@ class Comparisons:
         for pack, change in self.slots.assign():
             self._send(pack, change)
             self._recorder.slot_changed(pack, change)
+        for member, pack in self.slots.journeys():
+            self.dispatch.move(member, pack)
         if self.matchups.due and self._fleet is not None:
             for pack, row_UES in enumerate(self.matchups.make_again()):
                 self._record_matchup(pack, self._fleet.set_matchup(pack, row_UES), row_UES)

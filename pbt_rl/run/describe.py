@@ -79,13 +79,10 @@ def _notes(resolved: ResolvedRun) -> list[str]:
     """Return hints at settings that defeat their purpose."""
     config, notes = (
         resolved.config,
-        [
-            *_lag_notes(resolved),
-            *_idle_core_notes(resolved),
-            *_crowd_notes(resolved),
-            *memory_notes(resolved),
-        ],
+        [*_lag_notes(resolved), *_idle_core_notes(resolved), *_crowd_notes(resolved)],
     )
+    if not config.nodes:  # else the memory is that of other machines
+        notes += memory_notes(resolved)
     if resolved.spec.seats > 1:
         notes.append(_matchup_note(resolved))
     if config.learner.lr_schedule == "kl-adaptive":

@@ -24,12 +24,13 @@ def save_at_end(
     checkpoints: Checkpointing,
     dispatch: Dispatch,
     handle: Callable[[Fleet, Event], None],
+    begin: Callable[[Fleet], None],
     hurried: Callable[[], bool],
 ) -> str:
     """Pause all learners and save the run; return why it was not saved, or nothing.
 
-    ready: packs whose learner has started. handle: takes the events of the fleet. hurried: whether nothing is to be
-    waited for.
+    ready: packs whose learner has started. handle: takes the events of the fleet. begin: begins a checkpoint. hurried:
+    whether nothing is to be waited for.
     """
     for pack in range(packs):
         fleet.send(pack, PauseTraining())
@@ -52,5 +53,5 @@ def save_at_end(
             return f"learner {silent} does not answer"
         checkpoints.step(fleet)
         if checkpoints.due and not dispatch.busy:
-            checkpoints.begin(fleet)
+            begin(fleet)
     return ""

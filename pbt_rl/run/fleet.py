@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -51,12 +51,14 @@ class Received:
 class LearnerLost:
     """A learner process has ended, or makes no progress any more.
 
-    text: the error that it sent, else how it ended or for how long it has hung.
+    text: the error that it sent, else how it ended or for how long it has hung. machine_lost: with its machine, so that
+    nothing is wrong with the learner.
     """
 
     pack: int
     text: str
     hung: bool = False
+    machine_lost: bool = False
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,32 @@ class ActorFailed:
     hung: bool = False
 
 
-Event = Received | LearnerLost | ActorFailed
+@dataclass(frozen=True)
+class MachineLeaving:
+    """The machine of a pack will be taken away soon; `lost` is what will be said then."""
+
+    lost: LearnerLost
+
+
+@dataclass(frozen=True)
+class Notice:
+    """Something that a user may want to know."""
+
+    text: str
+
+
+Event = Received | LearnerLost | ActorFailed | MachineLeaving | Notice
+
+
+class Staging(Protocol):
+    """Memory in which learners lay members for a checkpoint."""
+
+    @property
+    def entries(self) -> int:
+        """How many members it can hold."""
+
+    def views(self, entry: int) -> Mapping[str, NDArray[Any]]:
+        """Return the arrays of one entry, which stay as they are until it is used again."""
 
 
 class Fleet(Protocol):
@@ -100,7 +127,7 @@ class Fleet(Protocol):
     def set_matchup(self, pack: int, row_UES: NDArray[np.int64]) -> int:
         """Seat these rows, [U, E, S], in a pack's environments; returns the version of the matchup."""
 
-    def staging(self, pack: int) -> SnapshotMemory:
+    def staging(self, pack: int) -> Staging:
         """Return the memory in which a learner lays members for a checkpoint."""
 
     @property
@@ -125,13 +152,22 @@ class ReplacesLearners(Fleet, Protocol):
         """Kill a learner and its actors: nothing that they do or have sent reaches anybody from now on."""
 
     def replace_learner(self, pack: int, start: Start) -> None:
-        """Start a learner and its actors anew, once they are fenced. Raises ConfigError if members cannot be loaded."""
+        """Start a learner and its actors anew, once they are fenced. Raises ConfigError if members cannot be loaded.
+
+        If there is no machine for them, they start when there is one.
+        """
+
+    def waits(self, pack: int, /) -> bool:
+        """Return whether there is no machine for a pack now."""
 
     def write_exchange(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Put a member's state into the exchange memory, which no learner may be using."""
 
     def drawn(self, member: int, generation: int) -> Mapping[str, NDArray[Any]]:
         """Return the state that a member of this generation is given if its weights are drawn."""
+
+
+StartsFleet = Callable[[ResolvedRun, Start, Matchups], Fleet]
 
 
 class LocalFleet:
@@ -288,12 +324,24 @@ class ProcessFleet(LocalFleet):
         for actor in self._actors_of(pack):
             self.restart_actor(actor)
 
+    def waits(self, _pack: int) -> bool:
+        """See Fleet. This machine is always there."""
+        return False
+
     def _actors_of(self, pack: int) -> list[int]:
         return [index for index, record in enumerate(self._memory.actors) if record.pack == pack]
 
     def write_exchange(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """See Fleet."""
         self._memory.exchange.write(0, arrays)
+
+    def read_exchange(self) -> Mapping[str, NDArray[Any]]:
+        """Return the member's state that lies in the exchange memory."""
+        return self._memory.exchange.read(0)
+
+    def read_staged(self, entry: int) -> Mapping[str, NDArray[Any]]:
+        """Return the member's state that lies in an entry of the first learner's staging memory."""
+        return self._memory.staging[0].read(entry)
 
     def drawn(self, member: int, generation: int) -> Mapping[str, NDArray[Any]]:
         """See Fleet."""

@@ -65,7 +65,7 @@ class Memory:
         self.actors: list[ActorRecord] = []
         self.learners: list[LearnerSetup] = []
         packs = resolved.plan.packs
-        self.layout, self.names = _member_layout(resolved, start.values[0])
+        self.layout, self.names = member_layout(resolved, start.values[0])
         exchange_fd = self._own(anonymous_memory(SnapshotMemory.size(self.layout, 1), "exchange"))
         self.exchange = SnapshotMemory(exchange_fd, self.layout, 1)
         self.staging: list[SnapshotMemory] = []
@@ -76,7 +76,11 @@ class Memory:
             self._pack_memory(number, matchups[number] if matchups else None) for number in range(len(packs))
         ]
         config = resolved.config
-        seeds = np.random.SeedSequence([config.seed, start.resumes] if start.resumes else config.seed)
+        counts = (
+            [start.resumes, start.renewals] if start.renewals else [start.resumes] if start.resumes else []
+        )
+        seeds = np.random.SeedSequence([config.seed, *counts] if counts else config.seed)
+        seeds.spawn(start.seeds_before)
         for number, pack in enumerate(packs):
             learner_seed, *actor_seeds = seeds.spawn(1 + pack.actors)
             actors = [self._actor(number, index, seed) for index, seed in enumerate(actor_seeds)]
@@ -118,7 +122,7 @@ class Memory:
         shaping.guard[:] = shaping.frames[:] = 0
         shaping.budget_frames[:] = self._resolved.config.train_for_frames
         for slot, member in enumerate(start.holders[number]):
-            values = start.values[pack.members[0] if member is None else member]
+            values = start.values[0 if member is None else member]
             shaping.write(slot, 0, {name: values[SHAPING + name] for name in names})
 
     def _staging_entries(self, pack: PackPlan) -> int:
@@ -128,7 +132,7 @@ class Memory:
         """
         if self._resolved.config.mode == "serial":
             return 2 * len(pack.members)  # remembered states, too
-        return max(1, min(len(pack.members), STAGING_BYTES // SnapshotMemory.size(self.layout, 1)))
+        return staging_entries(pack, self.layout)
 
     def _actor(self, number: int, index: int, seed: np.random.SeedSequence) -> ActorRecord:
         """Make the mailboxes of an actor. number, index: of the pack, and of the actor among the pack's."""
@@ -186,6 +190,7 @@ class Memory:
             seed=int(seed.generate_state(1)[0]),
             values=[start.values[member] for member in pack.members],
             generations=[start.generations[member] for member in pack.members],
+            unheld_values=start.values[0],
             holders=tuple(start.holders[number]),
             mailbox_fds=tuple(fd for actor in actors for fd in actor.setup.mailbox_fds),
             wake_fds=tuple(actor.setup.wake_fd for actor in actors for _ in actor.boxes),
@@ -198,7 +203,8 @@ class Memory:
             heartbeat_fd=shared.heartbeat_fd,
             start_fd=start_fd,
             start_headers=headers,
-            continued=start.learners[number] if start.learners else None,
+            elsewhere=tuple(start.elsewhere),
+            continued=(start.learners[number] or None) if start.learners else None,
         )
 
     def _start_memory(self, load: Sequence[Load]) -> tuple[int, tuple[SnapshotHeader, ...]]:
@@ -249,7 +255,12 @@ class Memory:
         self._fds.clear()
 
 
-def _member_layout(resolved: ResolvedRun, values: Values) -> tuple[ArrayLayout, NetNames]:
+def staging_entries(pack: PackPlan, layout: ArrayLayout) -> int:
+    """Return how many members of a pack can be on their way to a checkpoint at the same time, whoever belongs to it."""
+    return max(1, min(pack.slots, STAGING_BYTES // SnapshotMemory.size(layout, 1)))
+
+
+def member_layout(resolved: ResolvedRun, values: Values) -> tuple[ArrayLayout, NetNames]:
     """Return how a member's arrays lie. A pack of one is built for it, which also finds a bad model early."""
     pack = lone_pack(resolved.config, resolved.spec, resolved.plan.packs[0], values)
     arrays = {name: x.numpy() for name, x in pack.export_member(0).items()}

@@ -145,6 +145,11 @@ class Recorder:
         self.slot_held(pack, change)
         self.note(slot_text(pack, change))
 
+    def moved(self, member: int, pack: int) -> None:
+        """Record that a member belongs to another pack from now on."""
+        self._write("moved", member=member, pack=pack)
+        self.note(f"member {member} moves to learner {pack}")
+
     def matchup(
         self, pack: int, matchup_version: int, row_UES: NDArray[np.int64], holders: Sequence[int | None]
     ) -> None:
@@ -167,8 +172,9 @@ class Recorder:
     def pack_lost(self, lost: LearnerLost, members: list[dict[str, Any]]) -> None:
         """Record that a learner is replaced. members: of its pack, with the frames that each has lost."""
         ids, frames = ", ".join(str(m["member"]) for m in members), sum(m["frames_lost"] for m in members)
-        self.note(f"{lost.text}; it is replaced, and members {ids} lose {frames:,} frames of training")
-        kind = "hung" if lost.hung else "died"
+        what = f"members {ids} lose {frames:,} frames of training" if members else "it had no members"
+        self.note(f"{lost.text}; it is replaced, and {what}")
+        kind = "machine" if lost.machine_lost else "hung" if lost.hung else "died"
         self._write("pack_lost", pack=lost.pack, kind=kind, cause=lost.text, members=members)
         self._unwritten.update(
             m["member"] for m in members

@@ -32,6 +32,12 @@ class Start:
     """State of the environments of every unit, actor by actor; none if they cannot be saved."""
     resumes: int = 0
     """How often the run was resumed: the seeds of processes differ each time."""
+    elsewhere: Sequence[int] = ()
+    """Members of packs on other machines, which may move here."""
+    renewals: int = 0
+    """How often the processes were started anew on another machine: their seeds differ each time."""
+    seeds_before: int = 0
+    """Seeds that the processes of packs on other machines take before those of this one."""
 
     @classmethod
     def fresh(cls, plan: Plan, values: Sequence[Values]) -> Start:

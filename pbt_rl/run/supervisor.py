@@ -42,7 +42,18 @@ from pbt_rl.run.comparisons import Comparisons
 from pbt_rl.run.controllers import resumed_controller
 from pbt_rl.run.discards import discarded_share
 from pbt_rl.run.ending import PATIENCE_SECONDS, save_at_end
-from pbt_rl.run.fleet import ActorFailed, Event, Fleet, LearnerLost, ProcessFleet, Received, ReplacesLearners
+from pbt_rl.run.fleet import (
+    ActorFailed,
+    Event,
+    Fleet,
+    LearnerLost,
+    MachineLeaving,
+    Notice,
+    ProcessFleet,
+    Received,
+    ReplacesLearners,
+    StartsFleet,
+)
 from pbt_rl.run.handlers import handling, in_main_thread
 from pbt_rl.run.inline import InlineFleet
 from pbt_rl.run.insist import Presses, Watchdog
@@ -61,6 +72,7 @@ from pbt_rl.wire.messages import (
     LearnerReady,
     LearnerReport,
     MemberExported,
+    MemberReleased,
     MemberStaged,
     SlotChanged,
     SnapshotBegun,
@@ -74,7 +86,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 class Supervisor:
     """One run. continued: an existing one goes on. warm: members begin from what others have saved.
 
-    callbacks: a user's functions.
+    callbacks: a user's functions. fleet: starts the processes; on this machine, if left out.
     """
 
     def __init__(
@@ -84,9 +96,11 @@ class Supervisor:
         continued: Continued | None = None,
         warm: WarmStart | None = None,
         callbacks: Callbacks | None = None,
+        fleet: StartsFleet | None = None,
     ) -> None:
         self._warm = warm
         self._callbacks = callbacks or Callbacks()
+        self._starts_fleet = fleet or (InlineFleet if resolved.config.mode == "serial" else ProcessFleet)
         self._resolved, self._config, self._continued = resolved, resolved.config, continued
         self._claim, folder = claim, claim.folder
         state = None if continued is None else continued.state["run"]
@@ -119,8 +133,6 @@ class Supervisor:
             lambda: self._throughput.training_seconds,
         )
         self._controller = controller
-        self._ready: set[int] = set()
-        """Packs whose learner has started."""
         self._begun = False
         self._signal: int | None = None
         self._presses = Presses()
@@ -152,11 +164,10 @@ class Supervisor:
         failure: Exception | None = None
         ended = "failed"
         try:
-            kind = InlineFleet if self._config.mode == "serial" else ProcessFleet
             self._comparisons.first_slots()
             start = self._start()
             self._lost.begin(start, continued=self._continued is not None)
-            fleet = kind(self._resolved, start, self._comparisons.first_matchups())
+            fleet = self._starts_fleet(self._resolved, start, self._comparisons.first_matchups())
             self._comparisons.begin(fleet)
             ended = self._loop(fleet)
             unsaved = self._save_at_end(fleet)
@@ -164,7 +175,7 @@ class Supervisor:
                 failure = RunFailed(f"the run has ended ({ended}), and {unsaved}")
         except (RunFailed, EnvSetupError) as error:
             ended, failure = "failed", error
-            saves = self._all_serve and not self._closing and isinstance(error, RunFailed)
+            saves = self._may_save and not self._closing and isinstance(error, RunFailed)
             if fleet is not None and saves:
                 self._save_at_end(fleet)
         finally:
@@ -184,9 +195,11 @@ class Supervisor:
             if ended is not None and (fleet.settled or self._hurried):
                 return ended
             self._checkpoints.step(fleet)
-            idle = self._all_serve and fleet.settled and not self._comparisons.dispatch.busy
+            if self._config.nodes:
+                self._lost.step(cast("ReplacesLearners", fleet))
+            idle = self._may_save and fleet.settled and not self._comparisons.dispatch.busy
             if self._checkpoints.due and idle:
-                self._checkpoints.begin(fleet)
+                self._begin_checkpoint(fleet)
             now = time.monotonic()
             if now >= self._next_view:
                 self._next_view = now + VIEW_SECONDS
@@ -245,9 +258,25 @@ class Supervisor:
         }
 
     @property
+    def _ready(self) -> set[int]:
+        """Packs whose learner has started."""
+        return self._comparisons.slots.serving
+
+    @property
     def _all_serve(self) -> bool:
         """All learners are there."""
         return len(self._ready) == len(self._resolved.plan.packs)
+
+    @property
+    def _may_save(self) -> bool:
+        """No learner is missed: over several machines the states of its members are here."""
+        return self._begun if self._config.nodes else self._all_serve
+
+    def _begin_checkpoint(self, fleet: Fleet) -> None:
+        packs = {*range(len(self._resolved.plan.packs))}
+        absent = packs - self._ready if self._config.nodes else set()
+        states = self._lost.absent_states(cast("ReplacesLearners", fleet), absent) if absent else ()
+        self._checkpoints.begin(fleet, packs - absent, states)
 
     # -- events -----------------------------------------------------------------------------------------------
 
@@ -258,6 +287,10 @@ class Supervisor:
                 self._lost.replace(cast("ReplacesLearners", fleet), event)  # no other fleet loses a learner
             case ActorFailed():
                 self._restarts.replace(fleet, event)
+            case MachineLeaving(lost):
+                self._lost.leave(lost)
+            case Notice(text):
+                self._recorder.note(text)
             case Received(pack, message):
                 self._receive(fleet, pack, message)
             case _:
@@ -279,6 +312,8 @@ class Supervisor:
                     self._recorder.applied_on_entry(proof)
             case MemberExported(header):
                 self._comparisons.dispatch.exported(header.member)
+            case MemberReleased(admission):
+                self._comparisons.note_released(admission)
             case SnapshotBegun():
                 self._checkpoints.note_begun(fleet, pack, message)
             case MemberStaged():
@@ -287,6 +322,8 @@ class Supervisor:
                 self._ready.add(pack)
                 if self._all_serve and not self._begun:
                     self._begin_to_train()
+                elif self._begun and self._config.nodes:
+                    self._lost.found(cast("ReplacesLearners", fleet))
             case _:
                 assert_never(message)
 
@@ -314,7 +351,7 @@ class Supervisor:
             frames=population.frames,
             steps=population.steps,
             frames_per_second=rate,
-            seconds_left=self._seconds_left(rate),
+            seconds_left=self._throughput.seconds_left(self._config, population, rate),
             members=population.views(),
             replacements=dispatch.replacements,
             mutations=dispatch.mutations,
@@ -328,14 +365,6 @@ class Supervisor:
             seats=self._resolved.spec.seats,
             discarded_share=discarded_share(self._resolved, population.discarded, population.steps),
         )
-
-    def _seconds_left(self, rate: float) -> float | None:
-        left = []
-        if rate > 0 and not self._config.searches:  # how many members a search will stop is unknown
-            left.append(self._population.missing_frames(self._config.train_for_frames) / rate)
-        if self._config.train_for_seconds > 0:
-            left.append(max(0.0, self._config.train_for_seconds - self._throughput.training_seconds))
-        return min(left, default=None)
 
     # -- the end ----------------------------------------------------------------------------------------------
 
@@ -351,6 +380,7 @@ class Supervisor:
             self._checkpoints,
             self._comparisons.dispatch,
             self._handle,
+            self._begin_checkpoint,
             lambda: self._hurried,
         )
         if not reason:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from typing import Protocol
 
 from pbt_rl.config import Config
 from pbt_rl.display.tracking import check_trackers
@@ -12,26 +13,40 @@ from pbt_rl.plan import Machine
 from pbt_rl.record.claim import claim_run_folder
 from pbt_rl.run.callbacks import Callbacks
 from pbt_rl.run.estimate import check_memory
+from pbt_rl.run.fleet import Fleet
 from pbt_rl.run.limits import allow_open_files, descriptors_needed
+from pbt_rl.run.memory import Matchups
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.resuming import find_continued, may_resume
+from pbt_rl.run.start import Start
 from pbt_rl.run.supervisor import Supervisor
 from pbt_rl.run.warm_start import WarmStart
 
 
-def train(config: Config, callbacks: Callbacks | None = None) -> int:
-    """Train a population; return the exit code.
+class Cluster(Protocol):
+    """Other machines, on which learners and actors run."""
+
+    def resolve(self, config: Config) -> ResolvedRun:
+        """Plan a run. Raises as `ResolvedRun.resolve`."""
+
+    def fleet(self, resolved: ResolvedRun, start: Start, matchups: Matchups) -> Fleet:
+        """Start its processes."""
+
+
+def train(config: Config, callbacks: Callbacks | None = None, cluster: Cluster | None = None) -> int:
+    """Train a population; return the exit code. cluster: where its processes run; None for this machine.
 
     A run of the same name is continued from its last checkpoint. Raises ConfigError or EnvSetupError before anything is
     started, and what a callback has raised, once the run has ended.
     """
-    resolved = ResolvedRun.resolve(config, Machine.here())
-    check_memory(resolved)
+    resolved = ResolvedRun.resolve(config, Machine.here()) if cluster is None else cluster.resolve(config)
+    here = resolved if cluster is None else replace(resolved, plan=replace(resolved.plan, packs=()))
+    check_memory(here)
     check_trackers(config.track)
     resolved.controller().initial(config.num_policies)  # a wrong --pbt.tune shows before a folder is made
     # Read before an old run of this name is set aside: it may be the one to begin from.
     warm = None if may_resume(config) else WarmStart.find(resolved, _warn)
-    allow_open_files(descriptors_needed(resolved.plan, config.num_policies, resolved.spec.seats))
+    allow_open_files(descriptors_needed(here.plan, config.num_policies, resolved.spec.seats))
     claim = claim_run_folder(config)
     _warn(*claim.notes)
     failed = True
@@ -43,7 +58,9 @@ def train(config: Config, callbacks: Callbacks | None = None) -> int:
             claim = claim_run_folder(replace(claim.config, overwrite=True))
         if continued is None and warm is None:
             warm = WarmStart.find(resolved, _warn)
-        supervisor = Supervisor(replace(resolved, config=claim.config), claim, continued, warm, callbacks)
+        fleet = None if cluster is None else cluster.fleet
+        run = replace(resolved, config=claim.config)
+        supervisor = Supervisor(run, claim, continued, warm, callbacks, fleet)
         if supervisor.over is None:
             code = supervisor.run()
         else:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from pbt_rl.pbt.hypers import Values
-from pbt_rl.wire.snapshot import SnapshotHeader
+from pbt_rl.wire.snapshot import MemberSnapshot, SnapshotHeader
 
 # -- parts of reports -----------------------------------------------------------------------------------------
 
@@ -132,6 +132,28 @@ class ForgetMember:
 
 
 @dataclass(frozen=True)
+class ReleaseMember:
+    """Let a parked member go, with its remembered states. Answered by MemberReleased."""
+
+    member: int
+
+
+@dataclass(frozen=True)
+class AdmitMember:
+    """Take in a member of another pack, parked.
+
+    snapshots: its state, unless it never held a slot, and its remembered states. unproven: it has a change that is not
+    in force anywhere yet.
+    """
+
+    member: int
+    generation: int
+    values: Values
+    snapshots: tuple[MemberSnapshot, ...] = ()
+    unproven: bool = False
+
+
+@dataclass(frozen=True)
 class BeginSnapshot:
     """Keep all members of the pack and all remembered states as they are now, to be staged. Answered by SnapshotBegun.
 
@@ -174,6 +196,8 @@ ToLearner = (
     | ExportMember
     | RememberMember
     | ForgetMember
+    | ReleaseMember
+    | AdmitMember
     | BeginSnapshot
     | StageMember
     | TrainUntil
@@ -244,6 +268,13 @@ class MemberExported:
 
 
 @dataclass(frozen=True)
+class MemberReleased:
+    """A member has left the pack. admission: what another pack takes it in with."""
+
+    admission: AdmitMember
+
+
+@dataclass(frozen=True)
 class SnapshotBegun:
     """What BeginSnapshot kept.
 
@@ -264,7 +295,14 @@ class MemberStaged:
 
 
 FromLearner = (
-    LearnerReady | LearnerReport | Applied | SlotChanged | MemberExported | SnapshotBegun | MemberStaged
+    LearnerReady
+    | LearnerReport
+    | Applied
+    | SlotChanged
+    | MemberExported
+    | MemberReleased
+    | SnapshotBegun
+    | MemberStaged
 )
 
 

@@ -263,3 +263,42 @@ def test_a_member_whose_gradients_are_not_finite_is_broken_until_it_gets_other_w
     stand.learn()
     stand.learn()
     assert broken() == [False, False, None, None]
+
+
+# -- members of other packs -----------------------------------------------------------------------------------
+
+
+def test_a_member_that_leaves_and_comes_back_has_lost_nothing(stand):
+    members, shared = stand.trainer.members, stand.bench.shared
+    change_slot(stand, 0, 9)
+    edit(stand, 4, generation=3, gamma=0.8)
+    members.remember(4, 2)
+    before, past, header = state(stand, 4), state(stand, 4, 2), members.snapshot(4).header
+    admission = members.release(4)
+    assert (admission.member, admission.generation, admission.values["gamma"]) == (4, 3, 0.8)
+    assert admission.unproven
+    assert 4 not in members.generations
+    assert 4 not in members.unproven
+    index = shared.members.index(4)
+    shared.sampling.steps[index] = shared.learning.steps[index] = 0
+    members.admit(admission)
+    assert same(state(stand, 4), before)
+    assert same(state(stand, 4, 2), past)
+    assert members.snapshot(4).header == header
+    assert change_slot(stand, 0, 4, generation=3).generation == 3, "its values are proven as it takes a slot"
+    assert same(state(stand, 4), before)
+
+
+def test_a_member_that_never_held_a_slot_moves_without_a_state(stand):
+    admission = stand.trainer.members.release(11)
+    assert admission.snapshots == ()
+    stand.trainer.members.admit(admission)
+    assert 11 in stand.trainer.members.generations
+
+
+def test_a_released_member_is_not_saved_with_the_pack(stand):
+    members = stand.trainer.members
+    change_slot(stand, 0, 9)
+    assert members.begin_snapshot() == 3
+    members.release(4)
+    assert members.begin_snapshot() == 2

@@ -8,10 +8,12 @@ from pbt_rl.pbt.state import restore_state, save_state
 from pbt_rl.population.dispatch import BORROWED, Dispatch
 from pbt_rl.population.population import Population
 from pbt_rl.wire.messages import (
+    AdmitMember,
     Applied,
     Edit,
     ExportMember,
     ForgetMember,
+    ReleaseMember,
     RememberMember,
     TrainUntil,
 )
@@ -204,3 +206,24 @@ def test_a_new_learner_is_told_the_limits_of_its_members(desk):
     desk.enact(Continue(0, "", until_frames=50), Continue(1, "", until_frames=70))
     desk.dispatch.send_limits(1)
     assert desk.take() == [(1, TrainUntil(1, 70))]
+
+
+# -- members that move ---------------------------------------------------------------------------------------
+
+
+def test_a_member_on_its_way_to_another_pack_keeps_decisions_waiting(desk):
+    desk.dispatch.move(2, 1)
+    assert desk.take() == [(0, ReleaseMember(2))]
+    assert desk.dispatch.busy
+    assert desk.dispatch.released(AdmitMember(2, 0, VALUES)) == (2, 1)
+    assert not desk.dispatch.busy
+
+
+def test_a_member_whose_pack_is_lost_before_it_left_stays(desk):
+    desk.dispatch.move(2, 1)
+    desk.dispatch.move(1, 0)
+    desk.take()
+    desk.lost(0)
+    assert desk.dispatch.busy, "the other one is still on its way"
+    assert desk.dispatch.released(AdmitMember(1, 0, VALUES)) == (1, 0)
+    assert not desk.dispatch.busy

@@ -1,0 +1,335 @@
+"""The fleet over a cluster: every pack is a `Station`, reached by turns.
+
+    who               consumes                     produces                  waits for        is woken by
+    supervisor        answers, states of nodes     turns with their orders   any answer       a host
+    host of a pack    turns                        answers with events       its learner, at most the patience of a turn
+
+One turn per host is in flight. That is order, back pressure and sign of life in one. What is lost on the way is asked
+for again under its number; a host that cannot be reached for UNREACHABLE_SECONDS is dead.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pbt_rl.learner.build import fresh_arrays, lone_pack
+from pbt_rl.nodes.engine import Engine, HostDied, HostFailed, HostUnavailable, Node
+from pbt_rl.nodes.messages import Arrays, Heard, HostSetup, RestartActor, Send, SetMatchup
+from pbt_rl.nodes.plan import free_places, places_of
+from pbt_rl.nodes.station import Staged, Station
+from pbt_rl.record.net_names import NetNames
+from pbt_rl.run.awake import AwakeClock
+from pbt_rl.run.fleet import (
+    GRACE_SECONDS,
+    STARTS,
+    ActorFailed,
+    Event,
+    LearnerLost,
+    MachineLeaving,
+    Notice,
+    Received,
+)
+from pbt_rl.run.memory import Matchups, member_layout, staging_entries
+from pbt_rl.run.resolved import ResolvedRun
+from pbt_rl.run.start import Load, Start
+from pbt_rl.wire.messages import Edit, LearnerReady, MemberExported, MemberStaged, ToLearner
+from pbt_rl.wire.snapshot import MemberSnapshot
+
+UNREACHABLE_SECONDS = 30.0
+DEATH_SECONDS = 30.0
+"""So long the cluster may take to say whether a dead host's node is dead too."""
+NODES_SECONDS = 1.0
+"""Between two looks at the nodes."""
+PATIENCE_SECONDS = 0.05
+"""Of a turn at least: a decision waits for the end of the turn in flight."""
+TURNS_PER_SECOND = 500
+"""Of all hosts together at most, while nothing happens."""
+MOST_ENTRIES = 2
+"""Members of a pack on their way to a checkpoint or a copy at the same time."""
+
+
+class NodeFleet:
+    """Packs on the nodes of a cluster. Use it from one thread."""
+
+    def __init__(self, engine: Engine, resolved: ResolvedRun, start: Start, matchups: Matchups = ()) -> None:
+        self._engine, self._resolved = engine, resolved
+        self._layout, self._names = member_layout(resolved, start.values[0])
+        self._draws_from = lone_pack(resolved.config, resolved.spec, resolved.plan.packs[0], start.values[0])
+        self._awake = AwakeClock()
+        self._exchange: Arrays | None = None
+        self._next_look = 0.0
+        self._nodes: Mapping[str, Node] = {}
+        self._shunned = ""
+        """The node that failed last."""
+        self._gone: set[str] = set()
+        """Nodes that are dead, which the cluster may list for some seconds more."""
+        packs = resolved.plan.packs
+        self._first_actor = [sum(pack.actors for pack in packs[:number]) for number in range(len(packs))]
+        self._patience = max(PATIENCE_SECONDS, len(packs) / TURNS_PER_SECOND)
+        self._stations = [
+            Station(
+                number,
+                Staged(min(MOST_ENTRIES, staging_entries(pack, self._layout))),
+                replace(
+                    start,
+                    sources=[one for one in start.sources if one[0] in pack.members],
+                    learners=start.learners[number : number + 1],
+                ),
+                matchups[number] if matchups else None,
+            )
+            for number, pack in enumerate(packs)
+        ]
+        self._members = [pack.members for pack in packs]
+        self._notices: list[Notice] = []
+        self._place_all()
+
+    # -- places ---------------------------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        """Ask the cluster for its nodes."""
+        self._next_look = time.monotonic() + NODES_SECONDS
+        self._nodes = {key: node for key, node in self._engine.nodes().items() if key not in self._gone}
+
+    def _place_all(self) -> None:
+        """Start hosts for packs that wait, as far as there are places."""
+        self._look()
+        for station in self._stations:
+            if station.host is None:
+                self._place(station)
+
+    def _place(self, station: Station) -> None:
+        taken = [one.place for one in self._stations if one.place is not None]
+        free = free_places(places_of(self._nodes, self._resolved.config.devices), taken, self._shunned)
+        if free:
+            place = free[0]
+            station.begin(self._engine, place, self._setup(station))
+            self._notices.append(Notice(f"learner {station.number} starts on {self._nodes[place.node].name}"))
+
+    def _setup(self, station: Station) -> HostSetup:
+        number, start = station.number, station.start
+        packs, everyone = self._resolved.plan.packs, range(len(start.values))
+        members = self._members[number]
+        plan = replace(self._resolved.plan, packs=(replace(packs[number], members=members),))
+        return HostSetup(
+            replace(self._resolved, plan=plan),
+            tuple(start.values),
+            tuple(start.generations),
+            tuple(start.holders[number]),
+            tuple(load(self._names) for _, load in start.sources),
+            tuple(member for member in everyone if member not in members),
+            start.learners[0] if start.learners else {},
+            () if station.rows is None else (station.rows,),
+            start.resumes,
+            station.incarnation,
+            sum(1 + pack.actors for pack in packs[:number]),
+            Path.cwd(),
+        )
+
+    # -- events ---------------------------------------------------------------------------------------------
+
+    def events(self, patience_seconds: float) -> Iterator[Event]:
+        """See Fleet."""
+        self._awake.tick()
+        if time.monotonic() >= self._next_look:
+            yield from self._see_nodes()
+        while self._notices:
+            yield self._notices.pop(0)
+        for station in self._stations:
+            station.issue(self._engine, self._patience)
+        calls = {station.call: station for station in self._stations if station.call is not None}
+        for call in self._engine.wait(calls, patience_seconds):
+            station = calls[call]
+            if station.call is call:  # else it was fenced meanwhile
+                yield from self._take(station)
+        self._awake.tick()
+        yield from self._overdue()
+
+    def _see_nodes(self) -> Iterator[Event]:
+        self._place_all()
+        for station in self._stations:
+            if station.place is None:
+                continue
+            node = self._nodes.get(station.place.node)
+            if node is None:
+                yield self._lost(station, "is gone")
+            elif node.leaving and not station.leaving:
+                station.leaving = True
+                yield MachineLeaving(self._lost(station, "is being taken away"))
+
+    def _lost(self, station: Station, how: str) -> LearnerLost:
+        """Return the event that a pack has lost its node."""
+        assert station.place is not None
+        self._shunned = station.place.node
+        return LearnerLost(
+            station.number,
+            f"the node of learner {station.number} ({self._shunned[:8]}) {how}",
+            machine_lost=True,
+        )
+
+    def _take(self, station: Station) -> Iterator[Event]:
+        """Take the answer to a turn."""
+        incarnation = station.incarnation
+        try:
+            answer = self._engine.result(station.call)
+        except HostUnavailable:
+            station.unreachable()
+            return
+        except HostDied as error:
+            station.unreachable()
+            station.died = str(error) or "died"
+            if error.node_gone:
+                self._gone.add(station.place.node if station.place else "")
+                yield self._lost(station, f"is gone: {station.died}")
+            return
+        except HostFailed as error:
+            station.unreachable()
+            station.died = str(error)
+            yield LearnerLost(station.number, f"the host of learner {station.number} has failed: {error}")
+            return
+        station.answered(answer)
+        for heard in () if answer is None else answer.heard:
+            if station.incarnation == incarnation:
+                yield self._event(station, heard)
+
+    def _event(self, station: Station, heard: Heard) -> Event:
+        number, event = station.number, heard.event
+        match event:
+            case ActorFailed(actor):
+                station.given[actor] = heard.actions_given
+                return replace(event, actor=self._first_actor[number] + actor)
+            case LearnerLost():
+                return replace(event, pack=number)
+        if isinstance(event.message, MemberExported):
+            self._exchange = _own(heard.arrays)
+        elif isinstance(event.message, MemberStaged):
+            station.staged.put(event.message.entry, _own(heard.arrays))
+        elif isinstance(event.message, LearnerReady):
+            station.ready = True
+            station.start = replace(station.start, sources=())  # its members may take much memory
+        return Received(number, event.message)
+
+    def _overdue(self) -> Iterator[Event]:
+        """Yield the loss of hosts that cannot be reached, or give no answer, for too long."""
+        now = time.monotonic()
+        for station in self._stations:
+            if station.host is None:
+                continue
+            limit = self._resolved.config.learner_timeout_seconds * (1 if station.ready else STARTS)
+            if station.unavailable_at is not None:
+                seconds = self._awake.of_last(now - station.unavailable_at)
+                if station.died and station.place is not None and station.place.node not in self._nodes:
+                    yield self._lost(station, f"is gone: {station.died}")
+                elif station.died and seconds > DEATH_SECONDS:
+                    text = f"the host of learner {station.number} has died: {station.died}"
+                    yield LearnerLost(station.number, text)
+                elif not station.died and seconds > UNREACHABLE_SECONDS:
+                    yield self._lost(station, f"could not be reached for {seconds:.0f} s")
+            elif (seconds := self._awake.of_last(now - station.heard_at)) > limit:
+                yield self._lost(station, f"gave no answer for {seconds:.0f} s")
+
+    # -- what the supervisor asks ---------------------------------------------------------------------------
+
+    def send(self, pack: int, message: ToLearner) -> None:
+        """See Fleet."""
+        crosses = isinstance(message, Edit) and message.weights == "import"
+        self._stations[pack].orders.append(Send(message, self._exchange if crosses else None))
+
+    def restart_actor(self, actor: int) -> None:
+        """See Fleet."""
+        station, local = self._station_of(actor)
+        station.orders.append(RestartActor(local))
+
+    def actions_given(self, actor: int) -> int:
+        """See Fleet. As of its last failure."""
+        station, local = self._station_of(actor)
+        return station.given.get(local, 0)
+
+    def _station_of(self, actor: int) -> tuple[Station, int]:
+        number = max(number for number, first in enumerate(self._first_actor) if first <= actor)
+        return self._stations[number], actor - self._first_actor[number]
+
+    def silent_seconds(self, pack: int) -> float:
+        """See Fleet."""
+        station = self._stations[pack]
+        return station.silent + self._awake.of_last(time.monotonic() - station.heard_at)
+
+    def environment_seconds(self) -> float:
+        """See Fleet."""
+        return sum(station.environment_seconds for station in self._stations)
+
+    def set_matchup(self, pack: int, row_UES: NDArray[np.int64]) -> int:
+        """See Fleet."""
+        station = self._stations[pack]
+        station.rows = row_UES
+        station.orders.append(SetMatchup(row_UES))
+        station.matchup_version += 1
+        return station.matchup_version
+
+    def staging(self, pack: int) -> Staged:
+        """See Fleet."""
+        return self._stations[pack].staged
+
+    @property
+    def names(self) -> NetNames:
+        """See Fleet."""
+        return self._names
+
+    settled = True
+
+    def save_units(self) -> list[Any]:
+        """See Fleet. Environments go on while members are saved."""
+        return []
+
+    # -- loss -----------------------------------------------------------------------------------------------
+
+    def fence(self, pack: int) -> None:
+        """See Fleet."""
+        self._stations[pack].fence(self._engine)
+
+    def replace_learner(self, pack: int, start: Start) -> None:
+        """See Fleet. The members of `start` are those of the pack."""
+        station = self._stations[pack]
+        station.orders.clear()
+        self._members[pack] = tuple(sorted({member for member, _ in start.sources}))
+        station.start = replace(start, sources=[(m, _loaded(load(self._names))) for m, load in start.sources])
+        self._look()
+        self._place(station)
+        if station.host is None:
+            self._notices.append(Notice(f"learner {pack} waits for a node"))
+
+    def waits(self, pack: int) -> bool:
+        """See Fleet."""
+        return self._stations[pack].host is None
+
+    def write_exchange(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """See Fleet."""
+        self._exchange = arrays
+
+    def drawn(self, member: int, generation: int) -> Mapping[str, NDArray[Any]]:
+        """See Fleet."""
+        return fresh_arrays(self._draws_from, self._resolved.config.seed, member, generation)
+
+    def close(self, *, at_once: bool = False) -> None:
+        """See Fleet."""
+        hosts = [station.host for station in self._stations if station.host is not None]
+        self._engine.end(hosts, 0.0 if at_once else 2 * GRACE_SECONDS)
+
+
+def _own(arrays: Arrays | None) -> Arrays:
+    """Return copies in memory of this process: what the cluster has delivered may lie in its object store."""
+    assert arrays is not None
+    return {name: array.copy() for name, array in arrays.items()}
+
+
+def _loaded(snapshot: MemberSnapshot) -> Load:
+    def load(_names: NetNames) -> MemberSnapshot:
+        return snapshot
+
+    return load

@@ -1,0 +1,64 @@
+"""From the nodes of a cluster to places for packs, and to a plan. Pure.
+
+The cores of a pack are those of the smallest place: it may have to go on in any of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from pbt_rl.config import Config
+from pbt_rl.errors import ConfigError
+from pbt_rl.nodes.engine import Node, Place
+from pbt_rl.plan import Machine
+from pbt_rl.run.resolved import ResolvedRun
+
+
+def places_of(nodes: Mapping[str, Node], devices: str) -> list[Place]:
+    """Return where packs may run: on GPUs if there are any, else on nodes with a core; not on nodes that leave.
+
+    devices: `auto`, or a list of `cpu` or of `cuda`, one per pack. Raises ConfigError.
+    """
+    kinds = {kind.strip() for kind in devices.split(",")}
+    if not kinds <= {"auto"} and not kinds <= {"cpu"} and not kinds <= {"cuda"}:
+        raise ConfigError(
+            f"--devices {devices} cannot be used with --nodes: give auto, or cpu or cuda once per pack, such as cpu,cpu"
+        )
+    staying = {key: node for key, node in sorted(nodes.items()) if not node.leaving}
+    gpus = "cuda" in kinds or ("auto" in kinds and any(node.gpus for node in staying.values()))
+    places = []
+    for key, node in staying.items():
+        count = node.gpus if gpus else int(node.cpus >= 1)
+        places += [Place(key, i, max(1.0, node.cpus // max(1, count)), gpus) for i in range(count)]
+    return places
+
+
+def cluster_run(config: Config, nodes: Mapping[str, Node]) -> ResolvedRun:
+    """Plan a run over a cluster. Raises ConfigError, also if there is no place, and as `ResolvedRun.resolve`."""
+    places = places_of(nodes, config.devices)
+    slots = min(config.slots or config.num_policies, config.num_policies)
+    wanted = min(len(places), slots) if config.devices == "auto" else len(config.devices.split(","))
+    if not places or wanted > len(places):
+        kind = "GPU" if "cuda" in config.devices else "node with a core"
+        raise ConfigError(
+            f"--nodes {config.nodes}: the cluster has {len(places)} places for packs (one per {kind}), and "
+            f"--devices {config.devices} asks for {max(1, wanted)}: add nodes, or ask for fewer"
+        )
+    gpu = places[0].gpu
+    machine = Machine(int(min(place.cpus for place in places)) * wanted, wanted if gpu else 0)
+    names = [f"cuda:{i}" if gpu else "cpu" for i in range(wanted)]
+    resolved = ResolvedRun.resolve(replace(config, devices=",".join(names)), machine)
+    device = "cuda:0" if gpu else "cpu"  # a host sees its own GPU alone
+    packs = tuple(replace(pack, device=device) for pack in resolved.plan.packs)
+    return replace(resolved, config=config, plan=replace(resolved.plan, packs=packs))
+
+
+def free_places(places: Sequence[Place], taken: Sequence[Place], shunned: str) -> list[Place]:
+    """Return the places that no pack has, those on nodes with the fewest packs first. shunned: a node for the last."""
+    used = {(place.node, place.index) for place in taken}
+    load = {place.node: 0 for place in places}
+    for place in taken:
+        load[place.node] = load.get(place.node, 0) + 1
+    free = [place for place in places if (place.node, place.index) not in used]
+    return sorted(free, key=lambda place: (place.node == shunned, load[place.node]))

@@ -1,0 +1,108 @@
+"""A cluster by Ray: hosts are its actors, calls are its tasks, states travel by its object store.
+
+A call and its result belong to the process that asked, which copies the result before the node can take it along.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import ray
+from ray import exceptions
+from ray._private import state as ray_state
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from pbt_rl.envs.base import EnvSetupError
+from pbt_rl.errors import ConfigError
+from pbt_rl.nodes.engine import HostDied, HostFailed, HostUnavailable, Node, Place
+from pbt_rl.nodes.host import PackHost
+from pbt_rl.nodes.messages import Turn
+
+NODE_DIED = "its node has died"
+"""In Ray's message about an actor that went with its node."""
+
+
+class RayEngine:
+    """A cluster of Ray. address: of a running one, or None to start one on this machine, which ends with `close`.
+
+    If this process is connected to one already, that is used, and stays connected. Raises ConfigError if there is none
+    at the address.
+    """
+
+    def __init__(self, address: str | None) -> None:
+        self._own = not ray.is_initialized()
+        if self._own:
+            try:
+                ray.init(address or "local", logging_level="CRITICAL", log_to_driver=False)
+            except (ConnectionError, ValueError, RuntimeError) as error:
+                raise ConfigError(
+                    f"--nodes ray{f':{address}' if address else ''}: no cluster of Ray could be reached: {error}"
+                ) from error
+        self._host = ray.remote(max_restarts=0, max_task_retries=0)(PackHost)
+
+    def nodes(self) -> Mapping[str, Node]:
+        """See Engine."""
+        leaving = ray_state.state.get_draining_nodes()
+        found = {}
+        for node in ray.nodes():
+            if node["Alive"]:
+                has, key = node["Resources"], node["NodeID"]
+                name = f"{node['NodeManagerHostname']} ({key[:8]})"
+                found[key] = Node(name, has.get("CPU", 0.0), int(has.get("GPU", 0)), key in leaving)
+        return found
+
+    def start(self, place: Place) -> Any:
+        """See Engine."""
+        return self._host.options(
+            num_cpus=place.cpus,
+            num_gpus=1 if place.gpu else 0,
+            scheduling_strategy=NodeAffinitySchedulingStrategy(place.node, soft=False),
+        ).remote()
+
+    def call(self, host: Any, turn: Turn) -> Any:
+        """See Engine."""
+        return host.turn.remote(turn)
+
+    def wait(self, calls: Collection[Any], patience_seconds: float) -> list[Any]:
+        """See Engine."""
+        if not calls:
+            time.sleep(patience_seconds)
+            return []
+        asked = [*calls]
+        ready: list[Any] = ray.wait(asked, num_returns=1, timeout=patience_seconds)[0]
+        if ready:
+            ready = ray.wait(asked, num_returns=len(asked), timeout=0)[0]
+        return ready
+
+    def result(self, call: Any) -> Any:
+        """See Engine."""
+        try:
+            return ray.get(call)
+        except exceptions.RayTaskError as error:
+            cause = error.cause
+            text = str(cause) if isinstance(cause, ConfigError | EnvSetupError) else str(error)
+            raise HostFailed(text, user_error=isinstance(cause, ConfigError | EnvSetupError)) from error
+        except (exceptions.ActorUnavailableError, exceptions.ObjectLostError) as error:
+            raise HostUnavailable(str(error)) from error
+        except (exceptions.RayActorError, exceptions.ActorUnschedulableError) as error:
+            text = " ".join(line.strip() for line in str(error).splitlines())
+            gone = getattr(error, "preempted", False) or NODE_DIED in text
+            raise HostDied(text, node_gone=gone) from error
+
+    def end(self, hosts: Collection[Any], patience_seconds: float) -> None:
+        """See Engine."""
+        if patience_seconds > 0 and hosts:
+            ray.wait(
+                [host.close.remote() for host in hosts], num_returns=len(hosts), timeout=patience_seconds
+            )
+        for host in hosts:
+            with contextlib.suppress(exceptions.RayError):
+                ray.kill(host)
+
+    def close(self) -> None:
+        """See Engine."""
+        if self._own:
+            ray.shutdown()

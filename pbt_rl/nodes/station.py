@@ -1,0 +1,129 @@
+"""One pack, seen from the supervisor: where it runs, its turn in flight, and the orders that wait for the next one.
+
+    waiting    no place for it                     -> place() ->
+    starting   its host starts the processes       -> LearnerReady ->
+    serving    one turn is always in flight        -> fence() -> waiting
+
+A host that was fenced is never heard again: its calls are forgotten with it.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pbt_rl.nodes.engine import Engine, Place
+from pbt_rl.nodes.messages import Answer, Arrays, HostSetup, Order, Turn
+from pbt_rl.run.start import Start
+
+RETRY_SECONDS = 0.5
+"""Between two tries of a turn that a host could not be reached for."""
+
+
+@dataclass
+class Staged:
+    """Members that a host has sent for a checkpoint: see `run.fleet.Staging`."""
+
+    entries: int
+    _arrays: dict[int, Arrays] = field(default_factory=dict)
+
+    def views(self, entry: int) -> Arrays:
+        """Return the arrays of an entry."""
+        return self._arrays[entry]
+
+    def put(self, entry: int, arrays: Arrays) -> None:
+        """Put arrays into an entry."""
+        self._arrays[entry] = arrays
+
+
+@dataclass(eq=False)
+class Station:
+    """A pack in a cluster."""
+
+    number: int
+    staged: Staged
+    start: Start
+    """Where its processes begin when there is a place."""
+    rows: NDArray[np.int64] | None
+    """Its matchups, [U, E, S]."""
+    matchup_version: int = 1
+    incarnation: int = 0
+    """Hosts that it had before."""
+    place: Place | None = None
+    host: Any = None
+    call: Any = None
+    """In flight."""
+    ready: bool = False
+    """Its learner has started."""
+    leaving: bool = False
+    """It was said that its node will be taken away."""
+    orders: list[Order] = field(default_factory=list)
+    given: dict[int, int] = field(default_factory=dict)
+    """Actor that failed -> actions that its units were given."""
+    heard_at: float = 0.0
+    """`time.monotonic()` of the last answer."""
+    silent: float = 0.0
+    """Seconds for which the learner had given no sign by then."""
+    unavailable_at: float | None = None
+    """Since when the host cannot be reached."""
+    retry_at: float = 0.0
+    died: str = ""
+    """How the host died, as long as it is not known whether its node did, since `unavailable_at`."""
+    _turn: Turn | None = None
+    _number: int = 0
+    _seconds_before: float = 0.0
+    _seconds: float = 0.0
+
+    @property
+    def environment_seconds(self) -> float:
+        """CPU-seconds of its environments, of all incarnations."""
+        return self._seconds_before + self._seconds
+
+    def begin(self, engine: Engine, place: Place, setup: HostSetup) -> None:
+        """Start a host in a place."""
+        assert self.host is None, f"pack {self.number} has a host"
+        self.place, self.host = place, engine.start(place)
+        self.heard_at = time.monotonic()
+        self._turn, self._number = Turn(0, setup=setup), 0
+        self.call = engine.call(self.host, self._turn)
+
+    def fence(self, engine: Engine) -> None:
+        """Kill the host and forget what it was asked."""
+        if self.host is not None:
+            engine.end([self.host], 0.0)
+            self.incarnation += 1
+        self.place = self.host = self.call = self._turn = None
+        self.ready = self.leaving = False
+        self.unavailable_at, self.died = None, ""
+        self._seconds_before, self._seconds = self.environment_seconds, 0.0
+        self.orders.clear()
+        self.given.clear()
+
+    def issue(self, engine: Engine, patience_seconds: float) -> None:
+        """Send the next turn, or the last one again, unless one is in flight."""
+        if self.host is None or self.call is not None or self.died:
+            return
+        if self._turn is None:
+            self._number += 1
+            self._turn = Turn(self._number, tuple(self.orders), patience_seconds)
+            self.orders.clear()
+        elif time.monotonic() < self.retry_at:
+            return
+        self.call = engine.call(self.host, self._turn)
+
+    def answered(self, answer: Answer | None) -> None:
+        """Note that the turn in flight has come back."""
+        self.call = self._turn = None
+        self.heard_at, self.unavailable_at = time.monotonic(), None
+        if answer is not None:
+            self._seconds, self.silent = answer.environment_seconds, answer.silent_seconds
+
+    def unreachable(self) -> None:
+        """Note that the turn in flight did not reach the host, or its answer did not come back."""
+        now = time.monotonic()
+        self.call, self.retry_at = None, now + RETRY_SECONDS
+        self.unavailable_at = self.unavailable_at or now

@@ -1,0 +1,79 @@
+"""A cluster without processes: nodes come and go as a test says, hosts answer what it has put into them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pbt_rl.cli.train import parse_train
+from pbt_rl.nodes.engine import Node
+from pbt_rl.nodes.fleet import NodeFleet
+from pbt_rl.nodes.messages import Answer
+from pbt_rl.nodes.plan import cluster_run
+from pbt_rl.run.start import Start
+
+
+@dataclass(eq=False)
+class FakeHost:
+    """What a host was asked, and what it answers next: a list of Heard, or an exception."""
+
+    place: object
+    turns: list = field(default_factory=list)
+    answers: list = field(default_factory=list)
+    ended: bool = False
+
+
+@dataclass
+class FakeEngine:
+    """See Engine."""
+
+    alive: dict[str, Node] = field(default_factory=dict)
+    hosts: list[FakeHost] = field(default_factory=list)
+    silent: set = field(default_factory=set)
+    """Hosts whose calls never end."""
+
+    @classmethod
+    def of(cls, *names: str, cpus=2.0, gpus=0) -> FakeEngine:
+        return cls({name: Node(name, cpus, gpus) for name in names})
+
+    def nodes(self):
+        return dict(self.alive)
+
+    def start(self, place):
+        self.hosts.append(FakeHost(place))
+        return self.hosts[-1]
+
+    def call(self, host, turn):
+        host.turns.append(turn)
+        return (host, turn.number, len(host.turns))
+
+    def wait(self, calls, _patience_seconds):
+        return [call for call in calls if call[0] not in self.silent]
+
+    def result(self, call):
+        host, number, _ = call
+        if number == 0:
+            return None
+        given = host.answers.pop(0) if host.answers else []
+        if isinstance(given, Exception):
+            raise given
+        return Answer(tuple(given), 1.0, 0.0)
+
+    def end(self, hosts, _patience_seconds):
+        for host in hosts:
+            host.ended = True
+
+    def close(self):
+        pass
+
+    def on(self, node: str) -> FakeHost:
+        """Return the last host of a node."""
+        return next(host for host in reversed(self.hosts) if host.place.node == node)
+
+
+def make_fleet(engine: FakeEngine, *options: str) -> NodeFleet:
+    config, _ = parse_train(
+        ["--env=toy/shaped", "--num-policies=4", "--nodes=ray", "--devices=cpu,cpu", "--actors=2", *options]
+    )
+    resolved = cluster_run(config, engine.nodes())
+    start = Start.fresh(resolved.plan, resolved.controller().initial(4))
+    return NodeFleet(engine, resolved, start)

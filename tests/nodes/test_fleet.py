@@ -1,0 +1,225 @@
+"""The fleet over a cluster, with hosts that answer what a test says."""
+
+import time
+
+import numpy as np
+import pytest
+
+from pbt_rl.nodes import fleet as module
+from pbt_rl.nodes.engine import HostDied, HostFailed, HostUnavailable, Node
+from pbt_rl.nodes.messages import Heard, RestartActor, Send
+from pbt_rl.run.fleet import ActorFailed, LearnerLost, MachineLeaving, Notice, Received
+from pbt_rl.run.start import Start
+from pbt_rl.wire.messages import Edit, ExportMember, LearnerReady, MemberExported, MemberStaged, PauseTraining
+from pbt_rl.wire.snapshot import SnapshotHeader
+from tests.nodes.fakes import FakeEngine, make_fleet
+
+HEADER = SnapshotHeader(1, 0, {}, 0, 0, 0, 0)
+
+
+@pytest.fixture
+def engine():
+    return FakeEngine.of("a", "b")
+
+
+def happened(fleet, rounds=1):
+    """Return what happened in some rounds, without notices."""
+    found = [event for _ in range(rounds) for event in fleet.events(0.0)]
+    return [event for event in found if not isinstance(event, Notice)]
+
+
+def orders(host):
+    return [order for turn in host.turns for order in turn.orders]
+
+
+def test_each_pack_runs_on_a_node_with_its_own_members(engine):
+    make_fleet(engine)
+    assert [host.place.node for host in engine.hosts] == ["a", "b"]
+    setups = [host.turns[0].setup for host in engine.hosts]
+    assert [setup.resolved.plan.packs[0].members for setup in setups] == [(0, 2), (1, 3)]
+    assert [setup.elsewhere for setup in setups] == [(1, 3), (0, 2)]
+    actors = setups[0].resolved.plan.packs[0].actors
+    assert [setup.seeds_before for setup in setups] == [0, 1 + actors], "as on one machine"
+
+
+def test_events_carry_the_numbers_of_the_run(engine):
+    fleet = make_fleet(engine)
+    engine.on("b").answers = [[Heard(Received(0, LearnerReady())), Heard(ActorFailed(0, "oh"), None, 7)]]
+    first_of_b = engine.on("a").turns[0].setup.resolved.plan.packs[0].actors
+    assert happened(fleet, 2) == [Received(1, LearnerReady()), ActorFailed(first_of_b, "oh")]
+    assert fleet.actions_given(first_of_b) == 7
+    fleet.restart_actor(first_of_b)
+    happened(fleet)
+    assert orders(engine.on("b")) == [RestartActor(0)]
+    assert orders(engine.on("a")) == []
+
+
+def test_an_exported_member_goes_with_the_edit_that_imports_it(engine):
+    fleet = make_fleet(engine)
+    arrays = {"param": np.arange(3.0)}
+    fleet.send(0, ExportMember(1, None))
+    engine.on("a").answers = [[Heard(Received(0, MemberExported(HEADER)), arrays)]]
+    happened(fleet, 2)
+    arrays["param"][:] = 0  # the memory of the cluster goes away
+    edit = Edit(1, 1, "import", 0, {})
+    fleet.send(1, edit)
+    fleet.send(1, Edit(1, 2, "keep", None, {}))
+    happened(fleet)
+    sent, other = orders(engine.on("b"))
+    assert sent.message == edit
+    assert sent.exchange["param"].tolist() == [0.0, 1.0, 2.0]
+    assert other.exchange is None
+
+
+def test_a_staged_member_is_kept_until_its_entry_is_used_again(engine):
+    fleet = make_fleet(engine)
+    heard = [Heard(Received(0, MemberStaged(0, HEADER)), {"param": np.array([float(i)])}) for i in range(2)]
+    engine.on("b").answers = [[heard[0]], [heard[1]]]
+    happened(fleet, 2)
+    kept = fleet.staging(1).views(0)
+    happened(fleet)
+    assert (kept["param"], fleet.staging(1).views(0)["param"]) == ([0.0], [1.0])
+
+
+def test_a_turn_that_did_not_arrive_is_sent_again_under_its_number(engine, monkeypatch):
+    monkeypatch.setattr("pbt_rl.nodes.station.RETRY_SECONDS", 0.0)
+    fleet = make_fleet(engine)
+    host = engine.on("a")
+    host.answers = [HostUnavailable("a link is down"), [Heard(Received(0, LearnerReady()))]]
+    happened(fleet)
+    fleet.send(0, PauseTraining())
+    assert happened(fleet) == [], "not lost"
+    fleet.send(0, ExportMember(0, None))
+    assert happened(fleet) == [Received(0, LearnerReady())]
+    happened(fleet)
+    numbers = [(turn.number, [order.message for order in turn.orders]) for turn in host.turns]
+    assert numbers == [
+        (0, []),
+        (1, [PauseTraining()]),
+        (1, [PauseTraining()]),
+        (2, [ExportMember(0, None)]),
+    ]
+
+
+def test_a_host_that_cannot_be_reached_for_long_is_lost_with_its_node(engine, monkeypatch):
+    monkeypatch.setattr("pbt_rl.nodes.station.RETRY_SECONDS", 0.0)
+    fleet = make_fleet(engine)
+    engine.on("a").answers = [HostUnavailable("a link is down")] * 5
+    assert happened(fleet, 3) == []
+    monkeypatch.setattr(module, "UNREACHABLE_SECONDS", 0.0)
+    [lost] = happened(fleet)
+    assert (lost.pack, lost.machine_lost) == (0, True)
+    assert "could not be reached" in lost.text
+
+
+def test_a_host_that_gives_no_answer_is_lost(engine):
+    fleet = make_fleet(engine, "--learner-timeout-seconds=0.001")
+    engine.on("b").answers = [[Heard(Received(0, LearnerReady()))]]
+    happened(fleet, 2)
+    engine.silent.add(engine.on("b"))
+    happened(fleet)
+    time.sleep(0.01)
+    lost = next(event for event in happened(fleet) if event.pack == 1)
+    assert "gave no answer" in lost.text
+    assert lost.machine_lost
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_host_that_dies_with_its_node_is_no_fault_of_the_learner(engine, known, monkeypatch):
+    monkeypatch.setattr(module, "NODES_SECONDS", 0.0)
+    fleet = make_fleet(engine)
+    happened(fleet)
+    engine.on("a").answers = [HostDied("it went away", node_gone=known)]
+    found = happened(fleet)
+    if not known:
+        assert found == [], "the cluster may need some seconds to notice"
+        del engine.alive["a"]
+        found = happened(fleet)
+    assert [(lost.pack, lost.machine_lost) for lost in found[:1]] == [(0, True)]
+    fleet.fence(0)
+    restart(fleet, 0)
+    assert fleet.waits(0), "even if the cluster still lists the node"
+
+
+def test_a_host_that_dies_alone_counts_as_its_learner(engine, monkeypatch):
+    monkeypatch.setattr(module, "DEATH_SECONDS", 0.0)
+    fleet = make_fleet(engine)
+    happened(fleet)
+    engine.on("a").answers = [HostDied("out of memory")]
+    [lost] = happened(fleet)
+    assert not lost.machine_lost
+    assert "out of memory" in lost.text
+
+
+def test_the_error_of_a_host_is_that_of_its_learner(engine):
+    fleet = make_fleet(engine)
+    happened(fleet)
+    engine.on("b").answers = [HostFailed("no such environment", user_error=True)]
+    [lost] = happened(fleet)
+    assert (lost.pack, lost.machine_lost) == (1, False)
+    assert "no such environment" in lost.text
+
+
+def restart(fleet, pack, *members):
+    start = Start([{"learning_rate": 0.1}] * 4, [0] * 4, [(None, None)] * 2)
+    fleet.replace_learner(pack, start)
+
+
+def test_nothing_is_heard_of_a_fenced_host(engine):
+    fleet = make_fleet(engine)
+    happened(fleet)
+    old = engine.on("a")
+    old.answers = [[Heard(Received(0, LearnerReady())), Heard(Received(0, MemberExported(HEADER)), {})]]
+    seen = []
+    for event in fleet.events(0.0):
+        if isinstance(event, Received):
+            seen.append(event)
+            fleet.fence(0)  # while the rest of its answer is still to come
+            fleet.send(0, PauseTraining())
+            restart(fleet, 0)
+    assert seen == [Received(0, LearnerReady())]
+    assert old.ended
+    new = engine.on("a")
+    assert new is not old
+    happened(fleet)
+    assert (new.turns[0].setup.renewals, [turn.number for turn in new.turns]) == (1, [0])
+    assert orders(new) == [], "what was sent before belongs to the old one"
+
+
+def test_a_pack_goes_to_a_spare_node_else_waits_for_one(engine, monkeypatch):
+    monkeypatch.setattr(module, "NODES_SECONDS", 0.0)
+    fleet = make_fleet(engine)
+    happened(fleet)
+    del engine.alive["a"]
+    lost = [event for event in fleet.events(0.0) if isinstance(event, LearnerLost)]
+    assert lost[0].machine_lost
+    fleet.fence(0)
+    restart(fleet, 0)
+    assert fleet.waits(0)
+    assert not fleet.waits(1)
+    fleet.send(0, PauseTraining())
+    engine.alive["c"] = Node("c", 2.0, 0)
+    notices = [event.text for _ in range(3) for event in fleet.events(0.0) if isinstance(event, Notice)]
+    assert notices == ["learner 0 waits for a node", "learner 0 starts on c"]
+    assert not fleet.waits(0)
+    assert orders(engine.on("c")) == [Send(PauseTraining())], "what was sent meanwhile is not lost"
+
+
+def test_a_node_that_will_be_taken_away_is_announced_once_and_not_used_again(engine, monkeypatch):
+    monkeypatch.setattr(module, "NODES_SECONDS", 0.0)
+    fleet = make_fleet(engine)
+    engine.alive["a"] = Node("a", 2.0, 0, leaving=True)
+    found = [event for event in happened(fleet, 3) if isinstance(event, MachineLeaving)]
+    assert [event.lost.pack for event in found] == [0]
+    fleet.fence(0)
+    restart(fleet, 0)
+    assert fleet.waits(0)
+
+
+def test_matchups_outlive_a_node(engine):
+    fleet = make_fleet(engine)
+    rows = np.zeros((1, 1, 1), np.int64)
+    assert [fleet.set_matchup(0, rows), fleet.set_matchup(0, rows)] == [2, 3]
+    fleet.fence(0)
+    restart(fleet, 0)
+    assert engine.on("a").turns[0].setup.matchups[0] is rows

@@ -1,0 +1,34 @@
+"""Without --nodes nothing of Ray is loaded; without Ray --nodes is one clear error."""
+
+import subprocess
+import sys
+
+import pytest
+
+from pbt_rl.cli.train import parse_train
+from pbt_rl.errors import ConfigError
+from pbt_rl.nodes.train import train
+
+LOADED = """
+import sys
+import pbt_rl.nodes.train, pbt_rl.run.train, pbt_rl.cli.train
+sys.exit("ray" in sys.modules)
+"""
+
+
+def test_a_run_on_one_machine_imports_no_ray():
+    assert subprocess.run([sys.executable, "-c", LOADED], check=False).returncode == 0
+
+
+def test_without_ray_the_error_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    monkeypatch.delitem(sys.modules, "pbt_rl.nodes.ray_engine", raising=False)
+    config, _ = parse_train(["--env=toy/shaped", "--nodes=ray:auto"])
+    with pytest.raises(ConfigError, match=r"--nodes ray:auto needs Ray.*pip install 'pbt-rl\[ray\]'"):
+        train(config)
+
+
+@pytest.mark.parametrize("options", [["--nodes=slurm"], ["--nodes=ray", "--mode=serial"]])
+def test_what_cannot_be_is_an_error(options):
+    with pytest.raises(ConfigError, match="nodes"):
+        parse_train(["--env=toy/shaped", *options])
