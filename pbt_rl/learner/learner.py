@@ -9,7 +9,6 @@ supervisor's own, which calls `turn`.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import sys
 import threading
@@ -23,6 +22,7 @@ import torch
 from pbt_rl.errors import ConfigError
 from pbt_rl.learner.build import build_pack, update_settings
 from pbt_rl.learner.continuation import Continuation
+from pbt_rl.learner.gpu import out_of_memory, page_lock, prepare
 from pbt_rl.learner.members import PackMembers
 from pbt_rl.learner.sampler import Sampler
 from pbt_rl.learner.setup import LearnerSetup
@@ -74,6 +74,7 @@ class Learner:
         config, spec, plan = setup.config, setup.spec, setup.plan
         self._on_policy = config.mode != "async"
         torch.set_num_threads(plan.threads if self._on_policy else max(1, plan.threads // 3))
+        prepare(torch.device(plan.device), reproducible=config.mode == "serial")
         values = dict(zip(plan.members, setup.values, strict=True))
         in_slots = [values[plan.members[0] if member is None else member] for member in setup.holders]
         self.pack = build_pack(config, spec, plan, in_slots, config.seed, setup.holders)
@@ -82,9 +83,9 @@ class Learner:
             (Mailbox(spec, plan.rows, fd), wake)
             for fd, wake in zip(setup.mailbox_fds, setup.wake_fds, strict=True)
         ]
-        if self.pack.device.type == "cuda":
-            for box, _ in boxes:
-                _pin(box)
+        locked = [page_lock(box.memory) for box, _ in boxes] if self.pack.device.type == "cuda" else []
+        if not all(locked):
+            print("CUDA cannot lock the mailboxes' memory: copies to the GPU are staged, which is slower")
         settings = update_settings(config, spec)
         shaping = ShapingTable.map(tuple(spec.shaping), plan.slots, setup.shaping_fd)
         generations = dict(zip(plan.members, setup.generations, strict=True))
@@ -238,6 +239,9 @@ class Learner:
                     self.trainer.run(lambda: os.eventfd_write(ready_fd, 1))
             else:
                 self.trainer.run(lambda: os.eventfd_write(ready_fd, 1))
+        except torch.OutOfMemoryError as error:
+            self._send(ChildFailed(out_of_memory(self.pack.device, error), user_error=True))
+            os._exit(1)
         except Exception:  # noqa: BLE001 - the parent shows it and ends the run
             self._send(ChildFailed(traceback.format_exc(), user_error=False))
             os._exit(1)
@@ -317,17 +321,13 @@ class Learner:
                 "learning": learning.learning_seconds,
                 "waiting": self._waiting_seconds,
             }
+            if learning.gpu_seconds is not None:
+                totals["learning on the GPU"] = learning.gpu_seconds
             lag_max, discarded = learning.lag_max, learning.discarded
         stage_seconds = {k: v - self._reported.get(k, 0.0) for k, v in totals.items()}
         self._reported = totals
         report = LearnerReport(plan.device, members, episodes, stage_seconds, lag_max, discarded, games)
         self._send(report)
-
-
-def _pin(box: Mailbox) -> None:
-    """Register a mailbox with CUDA as page-locked memory, so that copies from it need no staging."""
-    address = ctypes.addressof(ctypes.c_char.from_buffer(box.memory))
-    torch.cuda.cudart().cudaHostRegister(address, len(box.memory), 0)
 
 
 def main() -> None:
@@ -339,6 +339,9 @@ def main() -> None:
         Learner(setup, connection).run()
     except ConfigError as error:
         send_failure(connection, str(error), user_error=True)
+        sys.exit(1)
+    except torch.OutOfMemoryError as error:
+        send_failure(connection, out_of_memory(torch.device(setup.plan.device), error), user_error=True)
         sys.exit(1)
     except Exception:  # noqa: BLE001 - shown by the parent
         send_failure(connection, traceback.format_exc(), user_error=False)

@@ -118,6 +118,8 @@ class LearningCounts:
     discarded: int = 0
     """Rollouts (of one policy) thrown away in total."""
     learning_seconds: float = 0.0
+    gpu_seconds: float | None = None
+    """From the beginning of updates to their end on a GPU; None without one."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     @classmethod

@@ -27,6 +27,7 @@ from pbt_rl.algos.pack import Pack
 from pbt_rl.algos.rollout import Rollout
 from pbt_rl.algos.steps import recorder_of
 from pbt_rl.algos.update import Updater
+from pbt_rl.learner.gpu import Stopwatch
 from pbt_rl.learner.members import PackMembers
 from pbt_rl.learner.shared import SharedState
 from pbt_rl.wire.messages import Applied, Edit, SlotChange
@@ -55,6 +56,7 @@ class Trainer:
         self._units_per_batch, self._max_lag, self._schedule = units_per_batch, max_policy_lag, schedule
         self.members, self._beat = members, beat
         self._updater = Updater(pack, settings, members.current, recorder_of(pack.device))
+        self._stopwatch = Stopwatch(pack.device)
         self.generator = torch.Generator().manual_seed(seed)
         self.commands: deque[Callable[[], None]] = deque()
         self.wake = threading.Condition()
@@ -104,6 +106,7 @@ class Trainer:
         shared, updater = self._shared, self._updater
         rollouts = [shared.full.popleft() for _ in range(self._units_per_batch)]
         began = time.thread_time()
+        self._stopwatch.begin()
         with updater.changing:
             usable_PK = self._usable(rollouts)
             updater.current.begin(np.any(usable_PK, axis=1))
@@ -113,10 +116,14 @@ class Trainer:
             with updater.changing:
                 self._pack.publish(slots)
             self.run_commands()
+        self._stopwatch.end()
         with updater.changing:
             self._note_steps()
             self._count(batch.valid.sum((1, 2)).cpu().tolist())
         shared.learning.learning_seconds += time.thread_time() - began
+        seconds = self._stopwatch.seconds()
+        if seconds is not None:
+            shared.learning.gpu_seconds = (shared.learning.gpu_seconds or 0.0) + seconds
         for rollout in rollouts:
             shared.free.give(rollout)
         self.learning = False
