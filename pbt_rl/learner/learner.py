@@ -3,6 +3,8 @@
     main thread      sampler, messages, reports        waits for the actors' eventfd or the supervisor's socket
     trainer thread   learning and edits (async only)   waits for full rollouts or an edit
 
+Where edits need not wait for an optimiser step to end, the main thread carries them out (`Trainer.editable_meanwhile`).
+
 In the sync modes there is one thread: sample a batch, learn, resume. In serial mode that thread is the
 supervisor's own, which calls `turn`.
 """
@@ -129,6 +131,8 @@ class Learner:
         self._learned = setup.continued is not None and self._continuation.restore(setup.continued)
         """On-policy: a batch was learned from, and the units that filled it have not been answered yet."""
         self._threads = plan.threads
+        self._edits_itself = not self._on_policy and self.trainer.editable_meanwhile
+        """The main thread carries edits out, instead of waiting for the trainer's step."""
         self._next_report = time.monotonic()
         self._waiting_seconds = 0.0
         self._reported: dict[str, float] = {}
@@ -260,11 +264,14 @@ class Learner:
                 self.paused = self.trainer.paused = True
             case command:
                 self.trainer.commands.append(lambda: self._carry_out(command))
-                with self.trainer.wake:
-                    self.trainer.wake.notify()
+                if self._edits_itself and isinstance(command, Edit | SlotChange):
+                    self.trainer.run_commands_meanwhile()
+                else:
+                    with self.trainer.wake:
+                        self.trainer.wake.notify()
 
     def _carry_out(self, command: Command) -> None:
-        """Called by the thread that learns, between two optimiser steps."""
+        """Called by the thread that learns, between two optimiser steps, or by the main thread (`_handle`)."""
         members = self.trainer.members
         match command:
             case Edit():
