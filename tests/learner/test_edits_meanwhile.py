@@ -25,11 +25,15 @@ def edit_in_step(driven, monkeypatch, edited, donor, in_step_of, weights="copy")
 
     Returns the proof and the states right after it.
     """
-    learner, found = driven.learner, []
-    loss = update._loss
+    learner, found, present = driven.learner, [], []
+    loss, backward = update._loss, torch.Tensor.backward
 
-    def interrupted(group, *arguments):
-        if group.slots == (in_step_of,) and not found:
+    def noted(group, *arguments):
+        present[:] = group.slots
+        return loss(group, *arguments)
+
+    def interrupted(total):
+        if present == [in_step_of] and not found:
             command = Edit(edited, 1, weights, donor, driven.values | CHANGED)
             learner.trainer.commands.append(lambda: found.append(learner.trainer.apply(command)))
             thread = threading.Thread(target=learner.trainer.run_commands_meanwhile)
@@ -37,9 +41,10 @@ def edit_in_step(driven, monkeypatch, edited, donor, in_step_of, weights="copy")
             thread.join(20)
             assert found, "the edit waited for the step"
             found.append([driven.state(p) for p in range(3)])
-        return loss(group, *arguments)
+        backward(total)
 
-    monkeypatch.setattr(update, "_loss", interrupted)
+    monkeypatch.setattr(update, "_loss", noted)
+    monkeypatch.setattr(torch.Tensor, "backward", interrupted)
     learner.trainer.learn()
     return found
 
