@@ -79,6 +79,8 @@ def test_memory_that_cannot_be_locked_is_noticed_and_leaves_no_error_behind(cuda
             return code
 
     monkeypatch.setattr(torch.cuda, "cudart", Runtime)
-    cuda["ones"] = RuntimeError("CUDA error: operation not supported")
     assert gpu.page_lock(mmap.mmap(-1, 4096)) is locked
+    assert ("ones" in cuda) is not locked, "a launch, which takes the error away..."
+    cuda["ones"] = RuntimeError("CUDA error: operation not supported")
+    assert gpu.page_lock(mmap.mmap(-1, 4096)) is locked, "...by raising it"
     assert gpu.Stopwatch(torch.device("cpu")).seconds() is None
