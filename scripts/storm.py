@@ -48,8 +48,8 @@ ROOT = Path(__file__).resolve().parent.parent
 SLACK_SECONDS = 6.0
 DEADLINE_SECONDS = 120.0
 """For whatever should happen on its own: a resume, a checkpoint, an end."""
-CLEAN_SECONDS = 5.0
-"""Until every process of a run that has ended is gone."""
+CLEAN_SECONDS = 5.0 + 15.0
+"""Until every process of a run that has ended is gone; and for a slow disk: none ends in the middle of an fsync."""
 TIMEOUT_SECONDS = 10.0
 """For which an actor or a learner may hang."""
 POLL_SECONDS, FAST_POLL_SECONDS = 0.05, 0.001
@@ -320,8 +320,8 @@ class Run:
 
     def _play_reasons(self) -> list[str]:
         played = subprocess.run(
-            [sys.executable, "-m", "pbt_rl.cli", "eval", str(self._folder), "--episodes=1"],
-            env=os.environ | {"PYTHONPATH": str(ROOT)},
+            [sys.executable, "-m", "pbt_rl.cli", "eval", str(self._folder), "--episodes=1", "--trust"],
+            env=os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'scripts'}"},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -384,6 +384,7 @@ def main() -> int:
     parser.add_argument("--mode", choices=("async", "sync", "serial"), default="", help="of all runs")
     parser.add_argument("--no-play", action="store_true", help="leave out `pbt-rl eval`")
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # its run ends with it
     tally = storm(
         given.kills, given.seed, given.lives, 60 * given.minutes, given.mode, play=not given.no_play
     )

@@ -223,6 +223,13 @@ class Population:
         """Frames until every member that was not stopped has its budget."""
         return sum(max(0, budget_frames - m.frames) for m in self.members if not m.stopped)
 
+    def has_reached(self, target: float | None) -> bool:
+        """Whether the objective of a member, over a full window, is the target or more. None: no target."""
+        if target is None:
+            return False
+        known = [m.objective for m in self.members if m.objectives.full]
+        return any(objective is not None and objective >= target for objective in known)
+
     @property
     def lag_mean(self) -> float:
         """Mean policy lag of all reports, in updates."""
