@@ -302,7 +302,7 @@ def plus_minus(values: tuple[float, float]) -> str:
 
 SECTIONS: dict[str, Section] = {
     "RL1": (
-        f"CartPole, {SEEDS['RL1']} seeds: PBT against random, {MEMBERS} members x {FRAMES:,} frames, {GAMES} fresh games",
+        f"CartPole, {SEEDS['RL1']} seeds: PBT, random; {MEMBERS} members x {FRAMES:,} frames; {GAMES} fresh games each",
         pbt_against_random,
     ),
     "RL2": (f"CartPole, {SEEDS['RL2']} seeds: HyperTrick against Hyperband", hypertrick_against_hyperband),
