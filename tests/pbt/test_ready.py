@@ -54,7 +54,9 @@ def test_less_than_half_of_the_members_are_not_compared_for_a_period():
     assert save_state(rule) == before
     assert [m.member for m in rule.next_round(population(199, 9, 9, 9, 0, 0)).members] == [0, 1, 2]
     assert rule.next_round(population(398, 9, 9, 0, 0, 0)) is None
-    assert [m.member for m in rule.next_round(population(399, 9, 9, 0, 0, 0)).members] == [0, 1], "long enough"
+    assert [m.member for m in rule.next_round(population(399, 9, 9, 0, 0, 0)).members] == [0, 1], (
+        "long enough"
+    )
 
 
 def test_with_fewer_than_two_ready_the_comparison_stays_due_and_says_so():
