@@ -89,6 +89,11 @@ class Checkpointing:
         """Have the run saved soon, due or not."""
         self._asked = True
 
+    def ask_last(self) -> None:
+        """Have the run saved once more, and never again: by the clock the next one may be due when one is written."""
+        self._every_seconds, self._next_seconds = 0.0, math.inf
+        self.ask()
+
     @property
     def due(self) -> bool:
         """Whether a checkpoint should begin as soon as it can."""
