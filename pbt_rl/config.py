@@ -195,8 +195,8 @@ class Config:
     """Emulator frames of one turn, if members take turns and nothing else ends a turn."""
     controller: str = option("pbt", choices=lambda: tuple(CONTROLLERS), common=True)
     """`pbt`: population-based training. `mf-pbt`: its multi-frequency form. `hypertrick`, `successive-halving`,
-    `hyperband`, `random`: searches over configurations that stop the bad ones (--search). `schedule`: follow the
-    schedule of a recorded run (--schedule)."""
+    `hyperband`, `asha`, `random`: searches over configurations that stop the bad ones (--search). `schedule`: follow
+    the schedule of a recorded run (--schedule)."""
     pbt: PbtConfig = field(default_factory=PbtConfig, metadata={"choices_within": RULES, "may_change": True})
     search: SearchConfig = field(default_factory=SearchConfig)
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)

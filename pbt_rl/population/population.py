@@ -163,7 +163,8 @@ class Population:
 
     def _shares(self, member: int, window: int) -> EqualShares:
         environments = 1 if self.environments is None else self.environments[member]
-        return EqualShares(environments, -(-window // environments), self.patience_frames)
+        episodes = window * (len(self.tasks) or 1)
+        return EqualShares(environments, -(-episodes // environments), self.patience_frames)
 
     def learner_began(self, pack: str) -> None:
         """Note that another learner took over a pack, under the same name: it counts from 0."""

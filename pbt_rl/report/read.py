@@ -226,7 +226,7 @@ class History:
     def full_frames(self) -> int | None:
         """Return the frames of a configuration that is never stopped."""
         options = self.options
-        units = options.resource if options.controller == "hyperband" else options.phases
+        units = options.resource if options.controller in ("hyperband", "asha") else options.phases
         return options.phase_frames * units if options.phase_frames and units else options.train_for_frames
 
 

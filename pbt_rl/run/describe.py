@@ -88,6 +88,12 @@ def _notes(resolved: ResolvedRun) -> list[str]:
     )
     if resolved.spec.seats > 1:
         notes.append(_matchup_note(resolved))
+    unroll, rollout = resolved.tuned_table()["unroll"], config.learner.rollout
+    if unroll.default < rollout and not unroll.tuned:
+        notes.append(
+            f"note: returns look {unroll.default:.0f} steps ahead (--hypers.unroll), although a rollout has {rollout} "
+            f"(--learner.rollout): for longer ones give --hypers.unroll {rollout}, too"
+        )
     if config.learner.lr_schedule == "kl-adaptive":
         notes.append(
             "note: --learner.lr-schedule kl-adaptive sets the learning rate in use, so learning_rate is not tuned"

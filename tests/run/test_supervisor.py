@@ -133,10 +133,18 @@ def proof(edit):
     return Applied(edit.member, edit.donor, edit.generation, 2.5, {}, {}, {}, donor_unchanged=True)
 
 
+ENVIRONMENTS = 32
+"""Of each member: 2 actors with 2 units of 8 rows of it."""
+
+
 def report(frames, *, best=3):
-    """All members have these frames and an episode each; `best` has the highest objective."""
+    """All members have these frames and an episode of each environment; `best` has the highest objective."""
     members = [MemberStats(m, frames, frames, frames // 10) for m in range(4)]
-    episodes = [Episode(m, 0, 1.0 if m == best else m / 10, 0.0, 0.0, 5) for m in range(4)]
+    episodes = [
+        Episode(m, 0, 1.0 if m == best else m / 10, 0.0, 0.0, 5, environment=environment)
+        for m in range(4)
+        for environment in range(ENVIRONMENTS)
+    ]
     return Received(0, LearnerReport("cpu", members, episodes, {}, 0, 0))
 
 
