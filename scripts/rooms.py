@@ -34,6 +34,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "learner": frozenset({"algos", "config", "envs", "errors", "pbt", "plan", "record", "wire"}),
     "play": frozenset({"algos", "config", "envs", "errors", "learner", "pbt", "plan", "record"}),
     "report": frozenset({"display", "errors", "pbt", "record", "wire"}),
+    "watch": frozenset({"display", "errors", "pbt", "record", "report"}),
     "tune": frozenset({"errors", "pbt", "population", "record", "wire"}),
     "run": frozenset(
         {
@@ -66,6 +67,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
             "record",
             "report",
             "run",
+            "watch",
         }
     ),
     "__main__": frozenset({"cli"}),

@@ -17,6 +17,8 @@ from pbt_rl.pbt.hypers import SHAPING
 GAP = "  "
 SEPARATOR = " | "
 UNKNOWN = "-"
+YOUNG = "~"
+"""Before an objective whose window holds only the shortest episodes since the member's change."""
 
 
 @dataclass(frozen=True)
@@ -32,9 +34,14 @@ def _stat(name: str) -> Callable[[MemberView], str]:
     return lambda member: number(member.stats.get(name))
 
 
+def _objective(member: MemberView) -> str:
+    known = known_objective(member)
+    return number(known) if member.complete or known is None else YOUNG + number(known)
+
+
 COLUMNS = (
     Column("member", lambda m: str(m.member)),
-    Column("objective", lambda m: number(known_objective(m))),
+    Column("objective", _objective),
     Column("episodes", lambda m: count(m.episodes)),
     Column("return", _stat("raw_return"), wide=True),
     Column("length", _stat("length_steps"), wide=True),

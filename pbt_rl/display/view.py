@@ -54,6 +54,8 @@ class MemberView:
     stopped: bool = False
     parked: bool = False
     """It waits for a slot or for a decision, and may train again."""
+    complete: bool = True
+    """Every environment has ended an episode since the last change. Before, the means are of the shortest ones."""
     tasks: dict[str, TaskView | None] = field(default_factory=dict)
     """Every task by name, None for a task without an episode; empty if there are no tasks."""
 

@@ -39,6 +39,11 @@ class PackPlan:
         return self.slots * self.envs_per_policy
 
     @property
+    def rows_per_policy(self) -> int:
+        """Rows of each slot, in all units."""
+        return self.units * self.envs_per_policy
+
+    @property
     def batch_rows(self) -> int:
         """Rows of each policy in a batch, one rollout each."""
         return self.units_per_batch * self.envs_per_policy

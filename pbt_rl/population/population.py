@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import InitVar, dataclass, field
 from typing import Literal
 
@@ -31,6 +32,8 @@ class Member(MemberRecord):
 
     tasks: tuple[str, ...] = ()
     judged_by: Judge = "return"
+    rows: int = 1
+    """Environments that play the member's episodes."""
     parked: bool = False
     """The member holds no slot (`Slots` keeps it up to date)."""
     initial: Values = field(init=False)
@@ -39,6 +42,8 @@ class Member(MemberRecord):
     """Over all generations."""
     recent: deque[Episode] = field(init=False)
     stats: dict[str, float] = field(default_factory=dict, init=False)
+    rows_done: dict[int, int] = field(default_factory=dict, init=False)
+    """Rows that have ended an episode of the present generation -> its length in steps."""
     scores: deque[float] = field(init=False)
     """Of the last games against other members in the present generation."""
 
@@ -52,6 +57,7 @@ class Member(MemberRecord):
         super().apply(change)
         if change.values is not None:
             self.recent.clear()
+            self.rows_done.clear()
             self.scores.clear()
             self.broken = False
 
@@ -67,6 +73,7 @@ class Member(MemberRecord):
         self.episodes += 1
         if episode.generation == self.generation:
             self.recent.append(episode)
+            self.rows_done.setdefault(episode.row, episode.length_steps)
             if self.judged_by == "return":
                 self.note_objective(episode.objective, episode.raw_return, episode.task)
 
@@ -75,6 +82,15 @@ class Member(MemberRecord):
         self.scores.append(score)
         if self.judged_by != "return":
             self.note_objective(score if self.judged_by == "win-rate" else elo)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every row has ended an episode that it began in this generation.
+
+        Until then the window holds the shortest of the episodes that began since the change: where good ones are long,
+        the failures.
+        """
+        return self.judged_by != "return" or len(self.rows_done) >= self.rows
 
     def view(self) -> MemberView:
         """Return what the displays show of the member."""
@@ -101,6 +117,7 @@ class Member(MemberRecord):
             stats=stats,
             stopped=self.stopped,
             parked=self.parked,
+            complete=self.complete,
             tasks={name: None if known is None else TaskView(*known) for name, known in seen.items()},
         )
 
@@ -122,6 +139,8 @@ class Population:
     tasks: tuple[str, ...] = field(default=(), kw_only=True)
     task_cap: float | None = field(default=None, kw_only=True)
     min_rounds: int = field(default=1, kw_only=True)
+    rows: Sequence[int] = field(default=(), kw_only=True)
+    """Environments that play the episodes of each member; by default one."""
     members: tuple[Member, ...] = field(init=False)
     lag_max: int = field(default=0, init=False)
     discarded: int = field(default=0, init=False)
@@ -142,6 +161,7 @@ class Population:
                 ObjectiveWindow(len(self.tasks) or 1, rounds, self.task_cap),
                 tasks=self.tasks,
                 judged_by=self.judged_by,
+                rows=self.rows[i] if self.rows else 1,
             )
             for i, v in enumerate(values)
         )

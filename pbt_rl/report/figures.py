@@ -59,7 +59,7 @@ def objective(history: History) -> Drawn:
 
 
 def _known(points: Sequence[Point]) -> list[Point]:
-    return [p for p in points if p.objective is not None]
+    return [p for p in points if p.drawn is not None]
 
 
 def _top_mean(curves: Sequence[Sequence[Point]], count: int) -> tuple[np.ndarray, np.ndarray]:
@@ -121,7 +121,7 @@ def schedules(history: History) -> Drawn:
 def spread(history: History) -> Drawn:
     """Draw the spread of objectives and of values, and the number of founders with descendants."""
     seen = [
-        (m, [p.objective for p in m.points if p.member in m.present and p.objective is not None])
+        (m, [p.drawn for p in m.points if p.member in m.present and p.drawn is not None])
         for m in history.moments
     ]
     seen = [(m, objectives) for m, objectives in seen if objectives]

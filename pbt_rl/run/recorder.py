@@ -31,7 +31,7 @@ from pbt_rl.run.resuming import Continued
 from pbt_rl.run.warm_start import WarmStart
 from pbt_rl.wire.messages import Applied, SlotChange
 
-PROGRESS_FIELDS = ("member", "generation", "frames", "objective", "episodes")
+PROGRESS_FIELDS = ("member", "generation", "frames", "objective", "episodes", "complete")
 
 
 class Recorder:
@@ -48,6 +48,7 @@ class Recorder:
         self._journal: Journal
         self._tensorboard: TensorBoard
         self._outage = Outage(f"small files of {folder.path}", self._terminal.event)
+        self._busy_threads: dict[str, float] = {}
         self._unwritten: set[int] = set()
         """Members whose file of values is out of date."""
 
@@ -117,7 +118,8 @@ class Recorder:
 
     def decided(self, report: PopulationReport, decisions: list[Decision]) -> None:
         """Record a comparison: what the controller saw and decided."""
-        self._journal.round(report, decisions)
+        incomplete = [member.id for member in self._population.members if not member.complete]
+        self._journal.round(report, decisions, incomplete)
         self._tensorboard.request_figures()
 
     def applied(self, proof: Applied, waited_milliseconds: float) -> None:
@@ -177,11 +179,13 @@ class Recorder:
     def progress(self) -> None:
         """Record how far every member is: curves and occupancy of slots are drawn from it."""
         views = self._population.views()
-        self._write("progress", members=[{name: getattr(v, name) for name in PROGRESS_FIELDS} for v in views])
+        members = [{name: getattr(v, name) for name in PROGRESS_FIELDS} for v in views]
+        self._write("progress", members=members, busy_threads=self._busy_threads)
         self._write_small_files()
 
     def show(self, view: RunView) -> None:
         """Show the population as it is now."""
+        self._busy_threads = view.busy_threads
         self._terminal.update(view)
         self._tensorboard.update(view)
         self._trackers.update(view)

@@ -62,6 +62,7 @@ class ResolvedRun:
             tasks=spec.tasks,
             task_cap=spec.task_cap,
             min_rounds=config.pbt.min_episodes,
+            rows=[self.plan.packs[pack].rows_per_policy for _, pack in sorted(self.plan.pack_of.items())],
         )
 
 

@@ -36,6 +36,8 @@ class Episode:
     extra: dict[str, float] = field(default_factory=dict)
     """`info["episode_extra_stats"]`."""
     task: int = 0
+    row: int = 0
+    """Number of the environment's row among those of the member's slot."""
 
 
 @dataclass(frozen=True)
