@@ -20,7 +20,8 @@ commands:
   resume RUN                   continue a run from its last checkpoint
   eval RUN                     play a trained member and print its score
   audit RUN                    decide a recorded run again and compare the decisions bit for bit
-  report RUN                   draw ancestry, schedules, curves...: one HTML page, PNG, CSV, DOT, Newick
+  report RUN...                draw ancestry, schedules, curves...: one HTML page, PNG, CSV, DOT, Newick; of several
+                               runs, one page that compares them
   watch RUN                    show a run in the browser as it goes on (or when it is over)
   runs [DIR]                   list the runs in a folder (default: runs): env, members, frames, best, state, age
   envs                         list the environments, what is missing and how to install it

@@ -179,6 +179,10 @@ class RunView:
     busy_threads: dict[str, float]
     """Busy threads by stage, mean over the last minute, of all processes (`environment`: those of the actors). Empty in
     the first seconds."""
+    seconds_left_at_most: bool = False
+    """`seconds_left` is an upper bound, as a search may give members up."""
+    comparison_in_seconds: float | None = None
+    """Until the next comparison is due; 0 if it waits for episodes; None if unknown, or if there is none."""
     seats: int = 1
     """Of one environment; above 1, members play games."""
     discarded_share: float = field(default=0.0, metadata=Statistic(key="discarded_share").metadata)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from pbt_rl.display.words import in_words
 from pbt_rl.pbt.decisions import StateKey
 from pbt_rl.report.read import History
 
@@ -22,7 +23,7 @@ def files(history: History) -> dict[str, str]:
         "slots.csv": [asdict(turn) for turn in history.turns],
         "phases.csv": [asdict(phase) for phase in history.phases],
     }
-    texts = {name: _csv(records) for name, records in tables.items() if records}
+    texts = {name: table_text(records) for name, records in tables.items() if records}
     return texts | {"lineage.dot": dot(history), "lineage.nwk": newick(history)}
 
 
@@ -33,7 +34,7 @@ def label(key: StateKey) -> str:
 
 def members(history: History) -> list[dict[str, Any]]:
     """Return one record per member, in its last known state."""
-    stopped = {t.decision.member: t.decision.reason for t in history.decisions if t.change.stopped}
+    stopped = {t.decision.member: in_words(t.decision.reason) for t in history.decisions if t.change.stopped}
     records = []
     for member, node in history.last.items():
         points = history.curves[member]
@@ -120,7 +121,8 @@ def newick(history: History) -> str:
     return "".join(f"{text};\n" for text in reversed(texts.values()))
 
 
-def _csv(records: Sequence[dict[str, Any]]) -> str:
+def table_text(records: Sequence[dict[str, Any]]) -> str:
+    """Return records as CSV; a column for every name that any of them has."""
     columns = dict.fromkeys(name for record in records for name in record)
     file = io.StringIO()
     writer = csv.DictWriter(file, list(columns), lineterminator="\n")

@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 
 from pbt_rl.display.summary import summary
 from pbt_rl.display.tensorboard import TensorBoard
-from pbt_rl.display.terminal import Terminal, applied_text, print_leaderboard, slot_text
+from pbt_rl.display.terminal import Terminal, applied_text, next_commands, print_leaderboard, slot_text
 from pbt_rl.display.trackers.base import TrackedRun
 from pbt_rl.display.tracking import Trackers
 from pbt_rl.display.view import RunView
+from pbt_rl.pbt.changes import changes
 from pbt_rl.pbt.decisions import Decision, PopulationReport
 from pbt_rl.population.matchmaking import games_between
 from pbt_rl.population.population import Population
@@ -26,11 +27,14 @@ from pbt_rl.record.journal import Journal, as_json_types, cut_journal
 from pbt_rl.run.describe import describe_plan
 from pbt_rl.run.discards import discard_warning
 from pbt_rl.run.fleet import ActorFailed, LearnerLost
+from pbt_rl.run.outlook import late_comparison_warning
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.resuming import Continued
 from pbt_rl.run.warm_start import WarmStart
 from pbt_rl.wire.messages import Applied, SlotChange
 
+STEADY_SECONDS = 30.0
+"""Before, the speed of a run says little about hours."""
 PROGRESS_FIELDS = ("member", "generation", "frames", "objective", "episodes", "complete")
 
 
@@ -47,8 +51,11 @@ class Recorder:
         self._trackers: Trackers
         self._journal: Journal
         self._tensorboard: TensorBoard
+        self._said_late = False
         self._outage = Outage(f"small files of {folder.path}", self._terminal.event)
         self._busy_threads: dict[str, float] = {}
+        self._decided: dict[int, tuple[str, bool]] = {}
+        """Reason of the last decision on each member, and whether it is a restart."""
         self._unwritten: set[int] = set()
         """Members whose file of values is out of date."""
 
@@ -120,12 +127,17 @@ class Recorder:
         """Record a comparison: what the controller saw and decided."""
         incomplete = [member.id for member in self._population.members if not member.complete]
         self._journal.round(report, decisions, incomplete)
+        made = changes(decisions, self._population.generations)
+        self._decided = {
+            d.member: (d.reason, c.decision == "restart") for d, c in zip(decisions, made, strict=True)
+        }
         self._tensorboard.request_figures()
 
     def applied(self, proof: Applied, waited_milliseconds: float) -> None:
         """Record that a decision is in force. waited_milliseconds: since the controller decided."""
         self._write("applied", **asdict(proof), decision_to_applied_milliseconds=waited_milliseconds)
-        self.note(applied_text(proof))
+        reason, restart = self._decided.get(proof.member, ("", False))
+        self.note(applied_text(proof, reason, restart=restart))
         self._unwritten.add(proof.member)
         self._write_small_files()
 
@@ -197,6 +209,12 @@ class Recorder:
         if warning is not None and not self._warnings:
             self._warnings.append(warning)
             self.note(warning)
+        late = late_comparison_warning(
+            self._resolved.config, view.comparison_in_seconds, self._population.least_frames
+        )
+        if late is not None and not self._said_late and view.seconds >= STEADY_SECONDS:
+            self._said_late = True
+            self.note(late)
 
     def _write_small_files(self, *, last: bool = False) -> None:
         """Write the values of the members that have changed, and the config if somebody removed the folder."""
@@ -246,6 +264,8 @@ class Recorder:
         self._write("end", ended=ended)
         self._journal.close()
         print_leaderboard(view, plain=self._terminal.plain)
+        for line in next_commands(self._folder.path):
+            self.note(line)
         self._trackers.update(view)
         self._trackers.finish(ended, patient=patient())
         self._tensorboard.update(view)

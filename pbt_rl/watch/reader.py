@@ -75,6 +75,10 @@ class Reader:
                     self._position, self._lines, self._events, self._state = 0, 0, [], {}
                 journal.seek(self._position)
                 data = journal.read()
+        except (FileNotFoundError, NotADirectoryError):
+            raise ConfigError(
+                f"{self._folder.path} is not the folder of a run: it has no {path.name}"
+            ) from None
         except OSError as error:
             raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
         whole = data[: data.rfind(b"\n") + 1]

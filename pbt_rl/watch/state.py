@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pbt_rl.display.ranking import busy_shares
+from pbt_rl.display.words import in_words
 from pbt_rl.pbt.changes import DecisionName
 from pbt_rl.pbt.events import Event, Progress
 from pbt_rl.report.lanes import Layout, ancestors
@@ -144,7 +145,7 @@ def _decisions(history: History) -> list[State]:
             "decision": taken.change.decision,
             "donor": getattr(taken.decision, "donor", None),
             "objective": taken.objective,
-            "reason": taken.decision.reason,
+            "reason": in_words(taken.decision.reason),
         }
         for taken in changed[: -MOST_DECISIONS - 1 : -1]
     ]
