@@ -150,6 +150,8 @@ class Config:
     """Stop when every member has trained on this many emulator frames."""
     train_for_seconds: float = option(0.0, at_least=0, zero="no limit", common=True, may_change=True)
     """Stop after this many seconds."""
+    stop_at_objective: float | None = option(None, may_change=True)
+    """Stop when a member's objective, over a full window of --pbt.objective-episodes, is this or more. None: never."""
     actors: int = option(0, at_least=0, zero="planned", common=True, may_change=True)
     """Actor processes, planned from the machine's cores."""
     units_per_actor: int = option(2, at_least=1, may_change=True)

@@ -35,6 +35,20 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "play": frozenset({"algos", "config", "envs", "errors", "learner", "pbt", "plan", "record"}),
     "report": frozenset({"display", "errors", "pbt", "record", "wire"}),
     "watch": frozenset({"display", "errors", "pbt", "record", "report"}),
+    "export": frozenset(
+        {
+            "algos",
+            "config",
+            "envs",
+            "errors",
+            "learner",
+            "pbt",
+            "play",
+            "record",
+            "report",
+            "wire",
+        }
+    ),
     "tune": frozenset({"errors", "pbt", "population", "record", "wire"}),
     "run": frozenset(
         {
@@ -58,6 +72,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
             "display",
             "envs",
             "errors",
+            "export",
             "given",
             "options",
             "pbt",

@@ -23,6 +23,7 @@ commands:
   report RUN...                draw ancestry, schedules, curves...: one HTML page, PNG, CSV, DOT, Newick; of several
                                runs, one page that compares them
   watch RUN                    show a run in the browser as it goes on (or when it is over)
+  export RUN --format onnx     write a trained member (onnx, torchscript, safetensors) or the trials (optuna) for others
   runs [DIR]                   list the runs in a folder (default: runs): env, members, frames, best, state, age
   envs                         list the environments, what is missing and how to install it
   envs check ENV               step an environment and report its mistakes
@@ -37,6 +38,7 @@ COMMANDS = {
     "audit": "pbt_rl.cli.audit",
     "report": "pbt_rl.cli.report",
     "watch": "pbt_rl.cli.watch",
+    "export": "pbt_rl.cli.export",
     "runs": "pbt_rl.cli.runs",
     "envs": "pbt_rl.cli.envs",
     "dmlab-cache": "pbt_rl.cli.dmlab_cache",

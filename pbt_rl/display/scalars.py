@@ -45,6 +45,7 @@ def member_scalars(member: MemberView) -> Scalars:
 def population_scalars(view: RunView) -> Scalars:
     """Return tag -> value of the population."""
     scalars: Scalars = {shown.tag: value for shown, value in run_statistics(view).values() if shown.tag}
+    scalars |= view.own
     if WAITING in view.busy_threads:
         scalars["throughput/waiting_threads"] = view.busy_threads[WAITING]
     for stage, share in busy_shares(view.busy_threads).items():

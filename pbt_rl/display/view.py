@@ -187,6 +187,8 @@ class RunView:
     """Of one environment; above 1, members play games."""
     discarded_share: float = field(default=0.0, metadata=Statistic(key="discarded_share").metadata)
     """Of all rollouts so far."""
+    own: dict[str, float] = field(default_factory=dict)
+    """Metrics of the user's own, `stats/NAME`; those of members are among their statistics."""
 
 
 def run_statistics(view: RunView) -> dict[str, tuple[Statistic, Any]]:

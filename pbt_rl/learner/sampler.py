@@ -35,6 +35,7 @@ class ServedUnit:
     """The learner's side of a unit: its mailbox and the rollout that it fills."""
 
     number: int
+    """Among those of the pack."""
     box: Mailbox
     wake_fd: int
     rollout: Rollout
@@ -191,7 +192,7 @@ class Sampler:
                 length_steps=int(step.length[row]),
                 extra=read_stats(step, row),
                 task=0 if step.task is None else int(step.task[row]),
-                row=unit.number * self._envs + row % self._envs,
+                environment=unit.number * self._envs + row % self._envs,
             )
         games = [] if step.seat is None else self._games(rows, step.seat, episodes)
         shared.sampling.note(episodes.values(), games)

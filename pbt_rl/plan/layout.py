@@ -39,11 +39,6 @@ class PackPlan:
         return self.slots * self.envs_per_policy
 
     @property
-    def rows_per_policy(self) -> int:
-        """Rows of each slot, in all units."""
-        return self.units * self.envs_per_policy
-
-    @property
     def batch_rows(self) -> int:
         """Rows of each policy in a batch, one rollout each."""
         return self.units_per_batch * self.envs_per_policy
@@ -68,6 +63,11 @@ class Plan:
     def pack_of(self) -> dict[int, int]:
         """Member -> number of its pack."""
         return {member: number for number, pack in enumerate(self.packs) for member in pack.members}
+
+    @property
+    def environments_of(self) -> dict[int, int]:
+        """Member -> number of environments that it plays in while it holds a slot."""
+        return {m: pack.units * pack.envs_per_policy for pack in self.packs for m in pack.members}
 
     @property
     def actors(self) -> int:

@@ -24,6 +24,7 @@ from pbt_rl.record.append import Outage, reason
 from pbt_rl.record.checkpoint_writer import Written
 from pbt_rl.record.folder import RunFolder, to_json
 from pbt_rl.record.journal import Journal, as_json_types, cut_journal
+from pbt_rl.run.callbacks import Callbacks
 from pbt_rl.run.describe import describe_plan
 from pbt_rl.run.discards import discard_warning
 from pbt_rl.run.fleet import ActorFailed, LearnerLost
@@ -41,11 +42,14 @@ PROGRESS_FIELDS = ("member", "generation", "frames", "objective", "episodes", "c
 class Recorder:
     """Writes down what happens in a run; it decides nothing. Use it from one thread.
 
-    Every journal line carries the population's clock.
+    Every journal line carries the population's clock. callbacks: are told what is recorded.
     """
 
-    def __init__(self, resolved: ResolvedRun, folder: RunFolder, population: Population) -> None:
+    def __init__(
+        self, resolved: ResolvedRun, folder: RunFolder, population: Population, callbacks: Callbacks
+    ) -> None:
         self._resolved, self._folder, self._population = resolved, folder, population
+        self._callbacks = callbacks
         self._warnings: list[str] = []
         self._terminal = Terminal([*describe_plan(resolved), f"run folder: {folder.path}"])
         self._trackers: Trackers
@@ -132,6 +136,7 @@ class Recorder:
             d.member: (d.reason, c.decision == "restart") for d, c in zip(decisions, made, strict=True)
         }
         self._tensorboard.request_figures()
+        self._callbacks.decided(report, decisions)
 
     def applied(self, proof: Applied, waited_milliseconds: float) -> None:
         """Record that a decision is in force. waited_milliseconds: since the controller decided."""
@@ -187,6 +192,7 @@ class Recorder:
         """Record that the run was saved."""
         facts = {name: getattr(written, name) for name in ("number", "members", "bytes", "seconds", "kept")}
         self._write("checkpoint", at_frames=written.frames, **facts)
+        self._callbacks.saved(written)
 
     def progress(self) -> None:
         """Record how far every member is: curves and occupancy of slots are drawn from it."""
@@ -197,6 +203,7 @@ class Recorder:
 
     def show(self, view: RunView) -> None:
         """Show the population as it is now."""
+        view = self._callbacks.report(view)
         self._busy_threads = view.busy_threads
         self._terminal.update(view)
         self._tensorboard.update(view)
@@ -246,6 +253,7 @@ class Recorder:
     ) -> None:
         """Write the result and release everything. patient: whether to wait for figures and trackers, for seconds."""
         self._terminal.stop()
+        view = self._callbacks.report(view)
         self._warn(view)
         self._unwritten.update(member.id for member in self._population.members)
         self._write_small_files(last=True)

@@ -10,6 +10,7 @@ from pbt_rl.display.tracking import check_trackers
 from pbt_rl.errors import RunFailed
 from pbt_rl.plan import Machine
 from pbt_rl.record.claim import claim_run_folder
+from pbt_rl.run.callbacks import Callbacks
 from pbt_rl.run.estimate import check_memory
 from pbt_rl.run.limits import allow_open_files, descriptors_needed
 from pbt_rl.run.resolved import ResolvedRun
@@ -18,11 +19,11 @@ from pbt_rl.run.supervisor import Supervisor
 from pbt_rl.run.warm_start import WarmStart
 
 
-def train(config: Config) -> int:
+def train(config: Config, callbacks: Callbacks | None = None) -> int:
     """Train a population; return the exit code.
 
     A run of the same name is continued from its last checkpoint. Raises ConfigError or EnvSetupError before anything is
-    started.
+    started, and what a callback has raised, once the run has ended.
     """
     resolved = ResolvedRun.resolve(config, Machine.here())
     check_memory(resolved)
@@ -42,7 +43,7 @@ def train(config: Config) -> int:
             claim = claim_run_folder(replace(claim.config, overwrite=True))
         if continued is None and warm is None:
             warm = WarmStart.find(resolved, _warn)
-        supervisor = Supervisor(replace(resolved, config=claim.config), claim, continued, warm)
+        supervisor = Supervisor(replace(resolved, config=claim.config), claim, continued, warm, callbacks)
         if supervisor.over is None:
             code = supervisor.run()
         else:
@@ -54,6 +55,8 @@ def train(config: Config) -> int:
         raise
     finally:
         _warn(claim.release(failed=failed))
+    if callbacks is not None and callbacks.error is not None:
+        raise callbacks.error
     return code
 
 

@@ -9,14 +9,14 @@ from pbt_rl.display.scalars import member_scalars, population_scalars
 from pbt_rl.pbt.changes import Change
 from pbt_rl.pbt.state import restore_state, save_state
 from pbt_rl.population.population import Population
-from pbt_rl.wire.messages import Episode, LearnerReport
+from pbt_rl.wire.messages import Episode, LearnerReport, MemberStats
 from tests.helpers.views import view
 
 ROWS = 16
 
 
 def population():
-    return Population([{"a": 1.0}] * 2, 20, 1, rows=[ROWS, 1])
+    return Population([{"a": 1.0}] * 2, 20, 1, environments={0: ROWS, 1: 1}, patience_frames=100)
 
 
 def report(*episodes):
@@ -24,7 +24,7 @@ def report(*episodes):
 
 
 def episode(row, length, generation=0, member=0):
-    return Episode(member, generation, float(length), float(length), float(length), length, row=row)
+    return Episode(member, generation, float(length), float(length), float(length), length, environment=row)
 
 
 def test_a_curve_does_not_dive_after_a_replacement():
@@ -35,8 +35,8 @@ def test_a_curve_does_not_dive_after_a_replacement():
     for _, row, length in ends:
         p.take("a", report(episode(row, length)))
         shown = p.views()[0]
-        raw.append(shown.objective)
-        drawn.append(member_scalars(shown).get("episodes/objective"))
+        raw.append(shown.stats["raw_return"])
+        drawn.append(member_scalars(shown).get("episodes/raw_return"))
     assert raw[0] < 60, "the shortest one first"
     assert drawn[:-1] == [None] * (ROWS - 1)
     assert drawn[-1] == pytest.approx(255, rel=0.3)
@@ -63,8 +63,10 @@ def test_it_is_saved_with_the_run():
 
 
 def test_what_is_incomplete_is_marked_and_left_out():
+    """After `patience_frames` a member is judged by what has ended; its curve waits all the same."""
     p = population()
     p.take("a", report(episode(0, 7), episode(0, 9, member=1)))
+    p.take("a", LearnerReport("cpu", [MemberStats(0, 200, 200, 1)], [], {}, 0, 0))
     shown = view(*p.views())
     assert [line.split()[2] for line in table_lines(shown, 80)[1:]] == ["9.00", "~7.00"]
     assert population_scalars(shown)["episodes/objective_mean"] == 9.0
