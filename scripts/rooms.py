@@ -91,7 +91,9 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
         {"config", "envs", "errors", "given", "options", "play", "recipes", "record", "run", "tune"}
     ),
 }
-WITHOUT_TORCH = frozenset({"envs", "errors", "options", "pbt", "wire", "population", "tune", "report"})
+WITHOUT_TORCH = frozenset(
+    {"envs", "errors", "options", "pbt", "wire", "population", "tune", "report", "watch"}
+)
 PURE = frozenset({"pbt"})
 IMPURE_MODULES = frozenset(
     {

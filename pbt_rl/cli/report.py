@@ -35,8 +35,6 @@ def run(arguments: list[str]) -> int:
     missing = [package for module, package in PACKAGES.items() if find_spec(module) is None]
     if missing:
         raise ConfigError(f'pbt-rl report needs {" and ".join(missing)}: pip install "pbt-rl[report]"')
-    if not command.runs:
-        raise ConfigError("which run? Give its folder, such as pbt-rl report runs/demo")
     for path in _write(command):
         print(path)
     return 0

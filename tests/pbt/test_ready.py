@@ -53,7 +53,7 @@ def test_with_fewer_than_two_ready_the_comparison_stays_due_and_says_so():
     assert save_state(rule) == before
     late = rule.next_round(population(150, 9, 5, 4))
     assert late.number == 1
-    assert late.note == "compared at 150 frames, due at 100; without 2: fewer than 5 episodes"
+    assert late.note == "compared at 150 frames, due at 100; without 2: fewer than 5 episodes that count"
     assert rule.next_round(population(249, 9, 9, 9)) is None
     assert rule.next_round(population(250, 9, 9, 9)).note == ""
 
