@@ -49,6 +49,7 @@ class Terminal:
         self.plain = not is_live_terminal(self._console) if plain is None else plain
         self._live: Live | None = None
         self._next_plain_seconds = -math.inf
+        self._shown: Leaderboard | None = None
         self._drawn: list[int] = []
         """Lengths of the lines of the last table."""
         self._drawn_width = 0
@@ -66,28 +67,39 @@ class Terminal:
         """Show the view (plain: if ten seconds have passed since the last line)."""
         if self._live is not None:
             max_members = max(1, self._console.height - _LINES_AROUND_MEMBERS)
-            shown = Leaderboard(view, max_members)
-            self._follow_resize(self._live, shown)
-            self._live.update(shown, refresh=True)
+            self._follow_resize(self._live)
+            self._shown = Leaderboard(view, max_members)
+            self._live.update(self._shown, refresh=True)
+            self._note_drawn()
         elif self.plain and view.seconds >= self._next_plain_seconds:
             self._next_plain_seconds = view.seconds + PLAIN_GAP_SECONDS
             self.event(plain_line(view))
 
-    def _follow_resize(self, live: Live, shown: Leaderboard) -> None:
-        """Tell rich how many lines the last table fills: a terminal that became narrower has wrapped its lines."""
+    def _follow_resize(self, live: Live) -> None:
+        """Tell rich how many lines the last table fills: a terminal that became narrower has wrapped its lines.
+
+        To be called before anything is printed, as rich erases the table first.
+        """
         width = self._console.width
         if width < self._drawn_width:
             lines = sum(max(1, math.ceil(length / width)) for length in self._drawn)
             live._live_render._shape = (width, lines)  # noqa: SLF001 - there is no other way
-        self._drawn_width = width
-        self._drawn = [text.cell_len for text in shown.lines(width)]
+
+    def _note_drawn(self) -> None:
+        """Note how the table lies on the screen now."""
+        self._drawn_width = self._console.width
+        lines = [] if self._shown is None else self._shown.lines(self._drawn_width)
+        self._drawn = [text.cell_len for text in lines]
 
     def event(self, text: str) -> None:
         """Print a line (or a traceback), above the table if there is one."""
         if self.plain:
             _print_plain(text)
         else:
+            if self._live is not None:
+                self._follow_resize(self._live)
             self._console.print(Text(text))
+            self._note_drawn()
 
     def stop(self) -> None:
         """Release the terminal. May be called twice."""

@@ -189,7 +189,8 @@ def test_the_live_picture_fits_its_width_and_height(width):
     assert len(lines) <= 23
 
 
-def test_a_terminal_that_became_narrower_is_cleaned_up():
+@pytest.mark.parametrize("event", [False, True])
+def test_a_terminal_that_became_narrower_is_cleaned_up(event):
     """The cursor goes up by the lines that the old table fills now, wrapped, and everything below is erased."""
     console = terminal(100, 40)
     display = Terminal([], plain=False, console=console)
@@ -198,7 +199,10 @@ def test_a_terminal_that_became_narrower_is_cleaned_up():
     before = [line.cell_len for line in Leaderboard(view(*population(4))).lines(100)]
     console.width = 50
     at = len(console.file.getvalue())
-    display.update(view(*population(4)))
+    if event:
+        display.event("a replacement")
+    else:
+        display.update(view(*population(4)))
     moved = console.file.getvalue()[at:]
     display.stop()
     wrapped = sum(-(-length // 50) for length in before)
