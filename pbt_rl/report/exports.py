@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from pbt_rl.display.words import in_words
 from pbt_rl.pbt.decisions import StateKey
 from pbt_rl.report.read import History
 
@@ -34,7 +33,7 @@ def label(key: StateKey) -> str:
 
 def members(history: History) -> list[dict[str, Any]]:
     """Return one record per member, in its last known state."""
-    stopped = {t.decision.member: in_words(t.decision.reason) for t in history.decisions if t.change.stopped}
+    stopped = {t.decision.member: t.decision.reason for t in history.decisions if t.change.stopped}
     records = []
     for member, node in history.last.items():
         points = history.curves[member]

@@ -35,7 +35,8 @@ def objective(history: History) -> Drawn:
     """Draw every member's objective, faint, and the mean of the best fifth at each number of frames, thick."""
     curves = drawn_curves(history)
     if not curves:
-        return "No window of episodes is complete yet."
+        counted = any(p.objective is not None for points in history.curves.values() for p in points)
+        return "No window of episodes is complete yet." if counted else "No episode has counted yet."
     figure = new_figure(3.6)
     axes = figure.subplots()
     for member, points in curves.items():

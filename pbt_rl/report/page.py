@@ -152,7 +152,7 @@ def _members(history: History) -> str:
 
 def _cell(name: str, value: object) -> str:
     if isinstance(value, str):
-        return f'<td class="text">{escape(value)}</td>'
+        return f'<td class="text">{escape(in_words(value))}</td>'
     if value is None:
         return '<td class="number">-</td>'
     assert isinstance(value, int | float)
