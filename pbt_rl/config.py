@@ -141,7 +141,6 @@ class Config:
             all(name in TRACKERS or names_object(name) for name in names) and len(set(names)) == len(names)
         ),
         remedy=f"{', '.join(TRACKERS)} or module:Class, each once",
-        common=True,
         may_change=True,
     )
     """Write the curves elsewhere too: csv (tables in the run's folder), wandb, mlflow, or your own module:Class. May be

@@ -34,6 +34,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "learner": frozenset({"algos", "config", "envs", "errors", "pbt", "plan", "record", "wire"}),
     "play": frozenset({"algos", "config", "envs", "errors", "learner", "pbt", "plan", "record"}),
     "report": frozenset({"display", "errors", "pbt", "record", "wire"}),
+    "watch": frozenset({"display", "errors", "pbt", "record", "report"}),
     "export": frozenset(
         {
             "algos",
@@ -81,6 +82,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
             "record",
             "report",
             "run",
+            "watch",
         }
     ),
     "__main__": frozenset({"cli"}),
@@ -89,7 +91,9 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
         {"config", "envs", "errors", "given", "options", "play", "recipes", "record", "run", "tune"}
     ),
 }
-WITHOUT_TORCH = frozenset({"envs", "errors", "options", "pbt", "wire", "population", "tune", "report"})
+WITHOUT_TORCH = frozenset(
+    {"envs", "errors", "options", "pbt", "wire", "population", "tune", "report", "watch"}
+)
 PURE = frozenset({"pbt"})
 IMPURE_MODULES = frozenset(
     {

@@ -17,6 +17,8 @@ from pbt_rl.pbt.hypers import SHAPING
 GAP = "  "
 SEPARATOR = " | "
 UNKNOWN = "-"
+YOUNG = "~"
+"""Before an objective whose window holds only the shortest episodes since the member's change."""
 
 
 @dataclass(frozen=True)
@@ -32,9 +34,14 @@ def _stat(name: str) -> Callable[[MemberView], str]:
     return lambda member: number(member.stats.get(name))
 
 
+def _objective(member: MemberView) -> str:
+    known = known_objective(member)
+    return number(known) if member.complete or known is None else YOUNG + number(known)
+
+
 COLUMNS = (
     Column("member", lambda m: str(m.member)),
-    Column("objective", lambda m: number(known_objective(m))),
+    Column("objective", _objective),
     Column("episodes", lambda m: count(m.episodes)),
     Column("return", _stat("raw_return"), wide=True),
     Column("length", _stat("length_steps"), wide=True),
@@ -95,7 +102,17 @@ def progress(view: RunView) -> list[str]:
 
 def time_left(view: RunView) -> list[str]:
     """Return the time left as text; nothing if it is unknown."""
-    return [] if view.seconds_left is None else [f"{clock(view.seconds_left)} left"]
+    bound = "at most " if view.seconds_left_at_most else ""
+    return [] if view.seconds_left is None else [f"{bound}{clock(view.seconds_left)} left"]
+
+
+def next_comparison(view: RunView) -> list[str]:
+    """Return when members are compared next as text; nothing if it is unknown."""
+    if view.comparison_in_seconds is None:
+        return []
+    if view.comparison_in_seconds == 0:
+        return ["next comparison waits for episodes"]
+    return [f"next comparison in {clock(view.comparison_in_seconds)}"]
 
 
 def footer_lines(view: RunView) -> list[str]:
@@ -104,6 +121,7 @@ def footer_lines(view: RunView) -> list[str]:
     for shown, _ in run_statistics(view).values():
         if shown.text is not None:
             lines[shown.footer_line].append(shown.text(view))
+    lines[0] += next_comparison(view)
     shares = sorted(busy_shares(view.busy_threads).items(), key=lambda item: -item[1])
     cpu = ["CPU: " + SEPARATOR.join(f"{stage} {share:.0%}" for stage, share in shares)] if shares else []
     return [*(SEPARATOR.join(texts) for texts in lines.values()), *cpu]

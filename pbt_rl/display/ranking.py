@@ -40,6 +40,11 @@ def known_objective(member: MemberView) -> float | None:
     return None if objective is None or not math.isfinite(objective) else objective
 
 
+def drawn_objective(member: MemberView) -> float | None:
+    """Return the objective for a curve: None while its window holds only the shortest episodes since a change."""
+    return known_objective(member) if member.complete else None
+
+
 def ranked(members: Sequence[MemberView]) -> list[MemberView]:
     """Return the best first, then members without an objective, then stopped ones; ties by id."""
 

@@ -54,6 +54,8 @@ class MemberView:
     stopped: bool = False
     parked: bool = False
     """It waits for a slot or for a decision, and may train again."""
+    complete: bool = True
+    """Every environment has ended an episode since the last change. Before, the means are of the shortest ones."""
     tasks: dict[str, TaskView | None] = field(default_factory=dict)
     """Every task by name, None for a task without an episode; empty if there are no tasks."""
 
@@ -177,6 +179,10 @@ class RunView:
     busy_threads: dict[str, float]
     """Busy threads by stage, mean over the last minute, of all processes (`environment`: those of the actors). Empty in
     the first seconds."""
+    seconds_left_at_most: bool = False
+    """`seconds_left` is an upper bound, as a search may give members up."""
+    comparison_in_seconds: float | None = None
+    """Until the next comparison is due; 0 if it waits for episodes; None if unknown, or if there is none."""
     seats: int = 1
     """Of one environment; above 1, members play games."""
     discarded_share: float = field(default=0.0, metadata=Statistic(key="discarded_share").metadata)

@@ -109,6 +109,10 @@ class PbtController:
             self.explore.after(report.members, changed)
         return made
 
+    def frames_left(self, report: PopulationReport) -> int:
+        """Return the frames of each member until the next comparison is due; 0 if it waits for episodes."""
+        return self.ready.frames_left(report)
+
     def _compare(self, report: PopulationReport) -> list[Decision]:
         ready = save_state(self.ready)
         comparison = self.ready.next_round(report)

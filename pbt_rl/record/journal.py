@@ -10,9 +10,10 @@ emulator frames of any member that trains). The kinds:
     matchup         pack, matchup_version, slots: the member in each slot; games: [P, P], how often the policy of one
                     slot has a seat in the games of another
     checkpoint      at_frames: of the folder under checkpoints/; number, members, bytes, seconds, kept
-    progress        members: generation, frames, objective and episodes of each; about every ten seconds
+    progress        members: generation, frames, objective and episodes of each, and whether its window is complete;
+                    busy_threads: {stage: mean over the last minute}; about every ten seconds
     round           report: what the controller was passed; decisions: what it returned. `pbt-rl audit` decides it
-                    again, bit for bit
+                    again, bit for bit. incomplete: members whose window holds only the shortest episodes since a change
     applied         one `Applied`: the proof of a change, read back from optimiser, loss and environment
     actor_restart   actor, kind, cause
     pack_lost       pack, kind, cause: a learner died or hangs and is replaced; members: frames_lost of each, and from:
@@ -41,7 +42,7 @@ import subprocess
 import time
 import warnings
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from importlib import metadata
 from pathlib import Path
@@ -125,9 +126,12 @@ class Journal:
         """Write the members' values at the start. Raises OSError."""
         self.write_now("initial", 0, values=values)
 
-    def round(self, report: PopulationReport, decisions: list[Decision]) -> None:
+    def round(
+        self, report: PopulationReport, decisions: list[Decision], incomplete: Sequence[int] = ()
+    ) -> None:
         """Write what a controller was passed and the decisions that it returned, if there are any."""
-        self.write("round", report.frames, report=report, decisions=[decision_to_dict(d) for d in decisions])
+        made = [decision_to_dict(d) for d in decisions]
+        self.write("round", report.frames, report=report, decisions=made, incomplete=incomplete)
 
     def close(self) -> None:
         """Try for the last time to write what waits, and close the file. Safe to call twice."""

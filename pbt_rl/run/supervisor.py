@@ -47,6 +47,7 @@ from pbt_rl.run.handlers import handling, in_main_thread
 from pbt_rl.run.inline import InlineFleet
 from pbt_rl.run.insist import Presses, Watchdog
 from pbt_rl.run.lost import LostLearners
+from pbt_rl.run.outlook import seconds_to_comparison, seconds_to_end
 from pbt_rl.run.recorder import Recorder
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.restarts import ActorRestarts
@@ -314,7 +315,9 @@ class Supervisor:
             frames=population.frames,
             steps=population.steps,
             frames_per_second=rate,
-            seconds_left=self._seconds_left(rate),
+            seconds_left=seconds_to_end(self._config, population, rate, self._throughput.training_seconds),
+            seconds_left_at_most=self._config.searches,
+            comparison_in_seconds=seconds_to_comparison(self._controller, population, rate),
             members=population.views(),
             replacements=dispatch.replacements,
             mutations=dispatch.mutations,
@@ -328,14 +331,6 @@ class Supervisor:
             seats=self._resolved.spec.seats,
             discarded_share=discarded_share(self._resolved, population.discarded, population.steps),
         )
-
-    def _seconds_left(self, rate: float) -> float | None:
-        left = []
-        if rate > 0 and not self._config.searches:  # how many members a search will stop is unknown
-            left.append(self._population.missing_frames(self._config.train_for_frames) / rate)
-        if self._config.train_for_seconds > 0:
-            left.append(max(0.0, self._config.train_for_seconds - self._throughput.training_seconds))
-        return min(left, default=None)
 
     # -- the end ----------------------------------------------------------------------------------------------
 

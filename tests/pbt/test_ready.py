@@ -187,3 +187,17 @@ def test_ten_thousand_members(name):
     rule = RULES[name](100, 0, 1)
     held = rule.next_round(report(200, [member(i, frames=200) for i in range(10_000)]))
     assert len(held.members) == 10_000
+
+
+@pytest.mark.parametrize(
+    ("rule", "frames", "left"),
+    [
+        (Synchronous(100, 250, 1), (30, 90), 220),
+        (Asynchronous(100, 250, 1), (30, 90), 160),
+        (PartiallySynchronous(100, 250, 1, fraction=0.5), (30, 90, 240, 200), 50),
+        (Synchronous(100, 0, 1), (130, 190), 0),
+    ],
+)
+def test_how_far_the_next_comparison_is(rule, frames, left):
+    members = [member(i, frames=f) for i, f in enumerate(frames)]
+    assert rule.frames_left(report(min(frames), members)) == left

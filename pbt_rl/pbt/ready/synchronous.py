@@ -53,6 +53,10 @@ class Synchronous:
         self._due_frames = report.frames + self._period()
         return Round(self._held, ready, note)
 
+    def frames_left(self, report: PopulationReport) -> int:
+        """Return the frames of the slowest member until then."""
+        return max(0, self._due_frames - report.frames)
+
     def _period(self) -> int:
         return grown(self.period_frames, self.growth, self._held)
 
