@@ -213,10 +213,11 @@ class Recorder:
         replacement_milliseconds: Sequence[float],
         last_stage_seconds: dict[str, float],
         patient: Callable[[], bool],
+        saved_at_frames: int | None,
     ) -> None:
         """Write the result and release everything. patient: whether to wait for the last figures, which take seconds.
 
-        last_stage_seconds: over the last minute, for the final leaderboard.
+        last_stage_seconds: over the last minute, for the final leaderboard. saved_at_frames: of the last checkpoint.
         """
         self._terminal.stop()
         view = self._callbacks.report(view)
@@ -229,12 +230,16 @@ class Recorder:
             replacement_milliseconds=replacement_milliseconds,
             ended=ended,
             warnings=self._warnings,
+            saved_at_frames=saved_at_frames,
         )
         try:
             self._folder.write_summary(result)
         except OSError as error:
             self.note(f"{self._folder.summary} was not written: {reason(error)}")
         self.progress()
+        judged = [asdict(m.final) | {"member": m.member} for m in view.members if m.final is not None]
+        if judged:
+            self._write("final", members=judged)
         self._write("end", ended=ended)
         self._journal.close()
         print_leaderboard(replace(view, stage_seconds=last_stage_seconds), plain=self._terminal.plain)
