@@ -86,9 +86,9 @@ def _checkpoint(source: Source, note: Callable[[str], None]) -> Checkpoint:
 
 
 def _best(run: Path, checkpoint: Checkpoint, saved: list[int]) -> int:
-    best = _named_best(run, checkpoint)
-    if best in saved:
-        return best
+    named = _named_best(run, checkpoint)
+    if named in saved:
+        return int(named)
     best = checkpoint.state().get("best_member")
     if best is None:  # no episode had finished
         return saved[0]
