@@ -185,8 +185,9 @@ class RunView:
             ),
         ).metadata
     )
-    stage_seconds: dict[str, float]
-    """Busy seconds by stage since the last view, summed over processes (`environment`: those of the actors)."""
+    busy_threads: dict[str, float]
+    """Busy threads by stage, mean over the last minute, of all processes (`environment`: those of the actors). Empty in
+    the first seconds."""
     seats: int = 1
     """Of one environment; above 1, members play games."""
     discarded_share: float = field(default=0.0, metadata=Statistic(key="discarded_share").metadata)

@@ -140,7 +140,7 @@ class Supervisor:
     def run(self) -> int:
         """Train until a budget is spent, a signal comes or something fails; leave nothing behind."""
         try:
-            self._recorder.start(self._continued, self._warm)
+            self._recorder.start(self._continued, self._warm, self._throughput.spent.seconds)
         except OSError as error:
             raise ConfigError(f"{self._claim.folder.path} cannot be written: {reason(error)}") from error
         watchdog = Watchdog() if in_main_thread() else contextlib.nullcontext()
@@ -325,7 +325,7 @@ class Supervisor:
             discarded_rollouts=population.discarded,
             lag_mean=population.lag_mean,
             lag_max=population.lag_max,
-            stage_seconds=self._throughput.take_stages(spent),
+            busy_threads=self._throughput.busy_threads(spent),
             seats=self._resolved.spec.seats,
             discarded_share=discarded_share(self._resolved, population.discarded, population.steps),
         )
@@ -374,7 +374,6 @@ class Supervisor:
             ended=ended,
             frames_per_second_steady=self._throughput.steady_rate(),
             replacement_milliseconds=self._comparisons.replacement_milliseconds,
-            last_stage_seconds=self._throughput.last_stretch(),
             patient=lambda: self._signal is None and ended != "failed",
             saved_at_frames=None if saved is None else saved.frames,
         )

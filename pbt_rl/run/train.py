@@ -6,6 +6,7 @@ import sys
 from dataclasses import replace
 
 from pbt_rl.config import Config
+from pbt_rl.display.tracking import check_trackers
 from pbt_rl.errors import RunFailed
 from pbt_rl.plan import Machine
 from pbt_rl.record.claim import claim_run_folder
@@ -26,6 +27,7 @@ def train(config: Config, callbacks: Callbacks | None = None) -> int:
     """
     resolved = ResolvedRun.resolve(config, Machine.here())
     check_memory(resolved)
+    check_trackers(config.track)
     resolved.controller().initial(config.num_policies)  # a wrong --pbt.tune shows before a folder is made
     # Read before an old run of this name is set aside: it may be the one to begin from.
     warm = None if may_resume(config) else WarmStart.find(resolved, _warn)
