@@ -43,12 +43,14 @@ def final_seconds(config: Config, spec: EnvSpec, trained_seconds: float) -> floa
     """Return how long final games may take; 0 if there are to be none.
 
     None in games of several agents, where a score means little without its opponents, and with tasks, where it takes an
-    episode of each.
+    episode of each. In `serial` mode none unless asked for: how many end in time differs from run to run.
     """
     if config.final_episodes == 0 or spec.seats > 1 or spec.tasks:
         return 0.0
     if config.final_episodes is not None:
         return ASKED_SECONDS
+    if config.mode == "serial":
+        return 0.0
     seconds = min(MOST_SECONDS, SHARE * trained_seconds)
     return seconds if seconds >= LEAST_SECONDS else 0.0
 

@@ -32,13 +32,16 @@ SPEC = EnvSpec("toy/x", {"obs": ArraySpec((1,), "float32")}, ActionSpec(nvec=(2,
         (None, {}, 59, 0),
         (0, {}, 7200, 0),
         (5, {}, 1, ASKED_SECONDS),
+        (None, {"mode": "serial"}, 7200, 0),
+        (5, {"mode": "serial"}, 1, ASKED_SECONDS),
         (5, {"seats": 2}, 7200, 0),
         (5, {"tasks": ("a", "b")}, 7200, 0),
     ],
 )
 def test_they_take_a_tenth_of_the_time_unless_their_number_is_given(asked, changes, trained, seconds):
-    config = Config(env="toy/identity", final_episodes=asked)
-    assert final_seconds(config, replace(SPEC, **changes), trained) == seconds
+    config = Config(env="toy/identity", mode=changes.get("mode", "async"), final_episodes=asked)
+    spec = replace(SPEC, **{name: value for name, value in changes.items() if name != "mode"})
+    assert final_seconds(config, spec, trained) == seconds
 
 
 class Uneven:
