@@ -10,6 +10,7 @@ import pytest
 import pbt_rl
 from pbt_rl.errors import ConfigError
 from pbt_rl.pbt import HyperSpec, StaticController
+from pbt_rl.record.journal import read_journal
 from pbt_rl.tune import audit, run
 from pbt_rl.tune.progress import MemberProgress, Progress, Screen
 from pbt_rl.tune.space import table_of
@@ -133,6 +134,8 @@ def test_a_folder_goes_on_as_if_nothing_had_happened(tmp_path):
     went_on = run(Chosen, SPACE, **options, folder=tmp_path / "cut")
     assert outcomes(went_on) == outcomes(whole)
     assert went_on.rows() == whole.rows()
+    ends = [e for e in read_journal(tmp_path / "cut" / "journal.jsonl") if e["event"] == "end"]
+    assert [e["ended"] for e in ends] == ["frames"], "the end where it was cut off is cut from the record"
     assert audit(tmp_path / "cut", SPACE) == []
     again = run(Chosen, SPACE, **options, folder=tmp_path / "cut")
     assert outcomes(again) == outcomes(whole), "nothing is left to do"
