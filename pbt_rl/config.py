@@ -151,6 +151,10 @@ class Config:
     """Stop after this many seconds."""
     stop_at_objective: float | None = option(None, may_change=True)
     """Stop when a member's objective, over a full window of --pbt.objective-episodes, is this or more. None: never."""
+    final_episodes: int | None = option(None, at_least=0, zero="none", may_change=True)
+    """Fresh episodes that the first four members play at the end, as `pbt-rl eval` plays them; the best one of these
+    is named the best. None: 20, within a tenth of the time trained and a minute, so none in a short run; none
+    in serial mode."""
     actors: int = option(0, at_least=0, zero="planned", common=True, may_change=True)
     """Actor processes, planned from the machine's cores."""
     units_per_actor: int = option(2, at_least=1, may_change=True)

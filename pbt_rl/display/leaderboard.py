@@ -54,6 +54,8 @@ MATCHUP_COLUMNS = (Column("elo", _stat("elo")), Column("wins", _stat("win_rate")
 """Shown only if members play games: the rating, and the share of the last games that was won."""
 STATUS = Column("status", lambda m: m.status)
 """Shown only if a member has one."""
+FINAL = Column("final", lambda m: number(None if m.final is None else m.final.mean))
+"""Shown only after final games: their mean objective."""
 VALUES_TITLE = "values (start→now)"
 WIDE_COLUMNS = 110
 """Width of a terminal, in characters, from which on the wide columns are shown."""
@@ -72,6 +74,8 @@ def table_lines(view: RunView, width: int, max_members: int | None = None) -> li
     columns = [column for column in COLUMNS if not column.wide or width >= WIDE_COLUMNS]
     if view.seats > 1:
         columns[2:2] = MATCHUP_COLUMNS
+    if any(member.final for member in view.members):
+        columns.insert(1, FINAL)
     if any(member.status for member in view.members):
         columns.append(STATUS)
     table = [["#", *(column.title for column in columns)]]

@@ -46,11 +46,17 @@ def drawn_objective(member: MemberView) -> float | None:
 
 
 def ranked(members: Sequence[MemberView]) -> list[MemberView]:
-    """Return the best first, then members without an objective, then stopped ones; ties by id."""
+    """Return the best first, then members without an objective, then stopped ones; ties by id.
 
-    def key(member: MemberView) -> tuple[bool, bool, float, int]:
+    Members that have played final games come before all others, by these.
+    """
+
+    def key(member: MemberView) -> tuple[bool, bool, bool, float, int]:
+        final = member.final
+        if final is not None:
+            return False, False, False, -final.mean, member.member
         objective = known_objective(member)
-        return member.stopped, objective is None, -(objective or 0.0), member.member
+        return True, member.stopped, objective is None, -(objective or 0.0), member.member
 
     return sorted(members, key=key)
 
@@ -58,8 +64,11 @@ def ranked(members: Sequence[MemberView]) -> list[MemberView]:
 def best_member(members: Sequence[MemberView]) -> int | None:
     """Return the id of the member with the highest objective, stopped or not; ties go to the lower id.
 
-    None while no member has an objective.
+    After final games it is the best one of those. None while no member has an objective.
     """
+    final = [(-m.final.mean, m.member) for m in members if m.final is not None]
+    if final:
+        return min(final)[1]
     known = [(-objective, m.member) for m in members if (objective := known_objective(m)) is not None]
     return min(known)[1] if known else None
 

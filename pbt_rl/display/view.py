@@ -34,6 +34,15 @@ class TaskView:
 
 
 @dataclass(frozen=True)
+class FinalGames:
+    """Fresh episodes of a member, played after training: mean and standard deviation of the true objective."""
+
+    mean: float
+    spread: float
+    episodes: int
+
+
+@dataclass(frozen=True)
 class MemberView:
     """One member at one moment: a line of the leaderboard."""
 
@@ -58,6 +67,8 @@ class MemberView:
     """Every environment has ended an episode since the last change. Before, the means are of the shortest ones."""
     tasks: dict[str, TaskView | None] = field(default_factory=dict)
     """Every task by name, None for a task without an episode; empty if there are no tasks."""
+    final: FinalGames | None = None
+    """None before the end, and for a member that played none."""
 
     @property
     def status(self) -> str:

@@ -22,6 +22,7 @@ emulator frames of any member that trains). The kinds:
     lost            counts: of events by kind that were dropped while the disk was full; time, frames: of the first
     resume          config: of the run from here on; changed: {option: [old, new]}. The members go on as they were at
                     the event before; a `slot` for every holder and a `matchup` for every pack follow
+    final           members: mean, spread and number of the fresh episodes that each played after training
     end             ended: why; the last event of a run that was not cut off, or the last one before a `resume`
 
 Events that cannot be written (a full disk, a folder that is read-only or gone) wait in memory and are written in order

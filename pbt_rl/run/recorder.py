@@ -250,8 +250,12 @@ class Recorder:
         frames_per_second_steady: float,
         replacement_milliseconds: Sequence[float],
         patient: Callable[[], bool],
+        saved_at_frames: int | None,
     ) -> None:
-        """Write the result and release everything. patient: whether to wait for figures and trackers, for seconds."""
+        """Write the result and release everything.
+
+        patient: whether to wait for figures and trackers, for seconds. saved_at_frames: of the last checkpoint.
+        """
         self._terminal.stop()
         view = self._callbacks.report(view)
         self._warn(view)
@@ -263,12 +267,16 @@ class Recorder:
             replacement_milliseconds=replacement_milliseconds,
             ended=ended,
             warnings=self._warnings,
+            saved_at_frames=saved_at_frames,
         )
         try:
             self._folder.write_summary(result)
         except OSError as error:
             self.note(f"{self._folder.summary} was not written: {reason(error)}")
         self.progress()
+        judged = [asdict(m.final) | {"member": m.member} for m in view.members if m.final is not None]
+        if judged:
+            self._write("final", members=judged)
         self._write("end", ended=ended)
         self._journal.close()
         print_leaderboard(view, plain=self._terminal.plain)

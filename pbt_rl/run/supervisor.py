@@ -42,6 +42,7 @@ from pbt_rl.run.comparisons import Comparisons
 from pbt_rl.run.controllers import resumed_controller
 from pbt_rl.run.discards import discarded_share
 from pbt_rl.run.ending import PATIENCE_SECONDS, save_at_end
+from pbt_rl.run.final import judged
 from pbt_rl.run.fleet import ActorFailed, Event, Fleet, LearnerLost, ProcessFleet, Received, ReplacesLearners
 from pbt_rl.run.handlers import handling, in_main_thread
 from pbt_rl.run.inline import InlineFleet
@@ -126,7 +127,7 @@ class Supervisor:
         self._signal: int | None = None
         self._presses = Presses()
         self._environment_seconds = 0.0
-        self._closing = False
+        self._closing = self._saved_at_end = False
         self._next_view = 0.0
         self._next_progress = time.monotonic() + PROGRESS_SECONDS
 
@@ -349,16 +350,25 @@ class Supervisor:
             lambda: self._hurried,
         )
         if not reason:
+            self._saved_at_end = True
             return ""
         unsaved = f"was not saved at its end: {reason}. {self._lost.saved_text()}"
         self._recorder.note(f"the run {unsaved}")
         return unsaved
 
     def _finish(self, ended: str) -> None:
+        view = self._view(None)
+        saved = self._checkpoints.newest if self._saved_at_end else None
+        if saved is not None and self._signal is None and ended != "failed":
+            trained = self._throughput.training_seconds
+            view = judged(
+                view, self._resolved, saved, trained, lambda: self._signal is not None, self._recorder.note
+            )
         self._recorder.finish(
-            self._view(None),
+            view,
             ended=ended,
             frames_per_second_steady=self._throughput.steady_rate(),
             replacement_milliseconds=self._comparisons.replacement_milliseconds,
             patient=lambda: self._signal is None and ended != "failed",
+            saved_at_frames=None if saved is None else saved.frames,
         )
