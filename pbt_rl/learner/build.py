@@ -16,6 +16,7 @@ from pbt_rl.algos.encoders import LAST
 from pbt_rl.algos.models import PolicyNet, make_model
 from pbt_rl.algos.observations import ObsLayout
 from pbt_rl.algos.pack import Pack, Packing
+from pbt_rl.algos.streams import streams_of
 from pbt_rl.config import Config, ModelConfig
 from pbt_rl.envs.base import EnvSpec
 from pbt_rl.errors import ConfigError
@@ -118,6 +119,7 @@ def build_pack(
         optimizer=config.algorithm.optimizer,
         normalized_obs=normalized_obs(spec) if config.learner.normalize_observations else {},
         normalize_returns=config.learner.normalize_returns,
+        streams=streams_of(device, threads=config.mode == "async"),
     )
 
 

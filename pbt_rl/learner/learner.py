@@ -134,6 +134,7 @@ class Learner:
         self._limits: dict[int, int] = {}
         """Index of a member -> steps with which it waits for a decision: that is reported at once."""
         self.stopped = self.paused = False
+        self.pack.streams.begin()
         self._heartbeat.beat_main()
         self._send(LearnerReady())
 
@@ -231,12 +232,7 @@ class Learner:
         torch.set_num_threads(self._threads)
         ready_fd = self._setup.ready_fd
         try:
-            if self.pack.device.type == "cuda":
-                # Its own stream, so that acting never queues behind an update. No events are needed: acting
-                # waits for its stream at every step, publishing waits for this one.
-                with torch.cuda.stream(torch.cuda.Stream(self.pack.device)):
-                    self.trainer.run(lambda: os.eventfd_write(ready_fd, 1))
-            else:
+            with self.pack.streams.learning():
                 self.trainer.run(lambda: os.eventfd_write(ready_fd, 1))
         except Exception:  # noqa: BLE001 - the parent shows it and ends the run
             self._send(ChildFailed(traceback.format_exc(), user_error=False))

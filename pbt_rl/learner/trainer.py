@@ -101,6 +101,8 @@ class Trainer:
         rollouts = [shared.full.popleft() for _ in range(self._units_per_batch)]
         began = time.thread_time()
         usable_PK = self._usable(rollouts)
+        for rollout in rollouts:
+            self._pack.streams.after(rollout.ready)
         batch = make_batch(rollouts, self._pack.num_policies, usable_PK, self._pack.device)
         current_P = self.members.current_P
         current_P.fill_(True)
@@ -128,7 +130,9 @@ class Trainer:
                 shared.learning.updates[index] += 1
                 shared.learning.steps[index] += int(valid_P[p])
             shared.learning.learning_seconds += time.thread_time() - began
+        read = self._pack.streams.mark()
         for rollout in rollouts:
+            rollout.ready = read
             shared.free.give(rollout)
         self.learning = False
         self._beat(False)
