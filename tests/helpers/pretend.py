@@ -1,0 +1,308 @@
+"""A pretend device: tensors that say `pretend:0`, compute real numbers on the CPU, and show every call to it.
+
+What a GPU would do is counted with the line that asked for it: launches, uploads, downloads and syncs (moments at which
+the host waits for the device). An operation on tensors of both devices raises as on a GPU. `Device.observers` see every
+call, so a test can record and replay them or follow what happens on which stream.
+
+    with pretend_device() as device:
+        pack = Pack(..., device=device.torch)
+        device.counts.reset()
+        ...
+        assert device.counts.total("sync") == 0
+
+It lasts for the thread that entered it: each thread that makes tensors on the device enters `device.mode()` of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+from unittest import mock
+
+import torch
+import torch._dynamo  # loaded now: at the first tensor made under a mode it would meet our Generator
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten, tree_map
+from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
+
+import pbt_rl.algos.weights
+
+_setup_privateuseone_for_python_backend("pretend")
+
+DEVICE = torch.device("pretend:0")
+CPU = torch.device("cpu")
+ROOT = Path(__file__).parent.parent.parent
+PRODUCT = (str(ROOT / "pbt_rl"), str(ROOT / "algos"), str(ROOT / "envs"))
+KINDS = ("launch", "upload", "download", "sync")
+WITHOUT_A_KERNEL = {"_unsafe_view", "lift_fresh", "resize_", "set_", "record_stream"}
+READ_BY_THE_HOST = {"_local_scalar_dense", "is_nonzero", "equal", "nonzero"}
+INDEXING = {"index", "index_put", "index_put_", "_index_put_impl_"}
+_cpu_generator, _cpu_tensor = torch.Generator, torch.tensor
+
+
+class PretendTensor(Tensor):
+    """A tensor of the device; `host` holds its numbers."""
+
+    host: Tensor
+
+    @staticmethod
+    def __new__(cls, real: Tensor) -> Self:
+        made = torch.Tensor._make_wrapper_subclass(
+            cls,
+            real.size(),
+            strides=real.stride(),
+            storage_offset=real.storage_offset(),
+            dtype=real.dtype,
+            device=DEVICE,
+            layout=real.layout,
+        )
+        made.host = real
+        return made
+
+    def __init__(self, real: Tensor) -> None:
+        """All is done in __new__."""
+
+    def __repr__(self) -> str:
+        return f"PretendTensor({self.host!r})"
+
+    @classmethod
+    def __torch_dispatch__(cls, func, _types, args=(), kwargs=None):
+        assert _entered, "a tensor of the pretend device is used after the device is gone"
+        return _entered[-1].call(func, args, kwargs or {})
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call that reached the device. All tensors are the real ones behind it."""
+
+    func: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    outs: list[Tensor]
+    kind: str
+    """launch, upload, download, or `view` for what costs the device nothing."""
+    waits: bool
+    """The host waits until the device has done this and all before it."""
+    site: str
+
+    @property
+    def name(self) -> str:
+        return self.func._schema.name.split("::")[1]
+
+    @property
+    def writes(self) -> list[Tensor]:
+        """Tensors that it changes in place, and those that it makes."""
+        given = list(zip(self.func._schema.arguments, self.args, strict=False))
+        given += [(a, self.kwargs[a.name]) for a in self.func._schema.arguments if a.name in self.kwargs]
+        changed = [v for a, v in given if a.alias_info is not None and a.alias_info.is_write]
+        return _tensors(changed) + ([] if self.kind == "view" else self.outs)
+
+    @property
+    def reads(self) -> list[Tensor]:
+        """Tensors given to it that it does not change."""
+        writes = {id(x) for x in self.writes}
+        return [x for x in _tensors((self.args, self.kwargs)) if id(x) not in writes]
+
+
+class Counts:
+    """How often each kind of thing happened, by the line of the product that asked for it."""
+
+    def __init__(self) -> None:
+        self.sites: dict[str, Counter[str]] = defaultdict(Counter)
+
+    def reset(self) -> None:
+        self.sites.clear()
+
+    def note(self, kind: str, site: str) -> None:
+        self.sites[kind][site] += 1
+
+    def total(self, kind: str) -> int:
+        assert kind in KINDS
+        return sum(self.sites[kind].values())
+
+    @property
+    def totals(self) -> dict[str, int]:
+        return {kind: self.total(kind) for kind in KINDS}
+
+    def listing(self, kind: str) -> str:
+        """Lines of `count x site`, the most frequent first."""
+        return "\n".join(f"{n:6} x {site}" for site, n in self.sites[kind].most_common())
+
+
+class Device:
+    """The device while `pretend_device` lasts."""
+
+    torch = DEVICE
+
+    def __init__(self) -> None:
+        self.counts = Counts()
+        self.observers: list[Callable[[Call], None]] = []
+        """Called after every call, in the thread that made it."""
+
+    def mode(self) -> TorchDispatchMode:
+        """What a thread enters to make tensors on the device."""
+        return _Mode(self)
+
+    def wait(self, what: str) -> None:
+        """Count a sync that is no call on a tensor, such as that of a stream or an event."""
+        self.counts.note("sync", f"{_site()} ({what})")
+
+    def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Carry out one call on the real tensors; returns what it returns, on the device that it would be on."""
+        given = _tensors((args, kwargs))
+        ours = [x for x in given if isinstance(x, PretendTensor)]
+        target = _target(func, kwargs, ours)
+        if not ours and target.type != DEVICE.type:
+            return func(*args, **kwargs)
+        name = func._schema.name.split("::")[1]
+        kind, waits = _kind(func, name, given, ours, target, args, kwargs)
+        site = _site()
+        _refuse_mixtures(func, name, given, ours, kind, site)
+        if name in INDEXING and len(ours) < len(given):  # a host index is uploaded, and the host waits
+            self.counts.note("upload", site)
+            self.counts.note("sync", site)
+        real_args, real_kwargs = tree_map(_real, args), _host_options(tree_map(_real, kwargs))
+        result = func(*real_args, **real_kwargs)
+        if name == "_to_copy" and result.data_ptr() == real_args[0].data_ptr():
+            result = result.clone()
+        self._note(Call(func, real_args, real_kwargs, _tensors(result), kind, waits, site))
+        if target.type != DEVICE.type:
+            return result if name != "copy_" else args[0]
+        same = {id(x.host): x for x in ours}  # what is changed in place stays the same object
+
+        def on_device(x: Any) -> Any:
+            if not isinstance(x, Tensor):
+                return x
+            return same[id(x)] if id(x) in same else PretendTensor(x)
+
+        return tree_map(on_device, result)
+
+    def _note(self, call: Call) -> None:
+        if call.kind != "view":
+            self.counts.note(call.kind, call.site)
+        if call.waits:
+            self.counts.note("sync", call.site)
+        for observer in self.observers:
+            observer(call)
+
+
+_entered: list[Device] = []
+
+
+class _Mode(TorchDispatchMode):
+    def __init__(self, device: Device) -> None:
+        super().__init__()
+        self._device = device
+
+    def __torch_dispatch__(self, func, _types, args=(), kwargs=None):
+        return self._device.call(func, args, kwargs or {})
+
+
+@contextlib.contextmanager
+def pretend_device() -> Iterator[Device]:
+    """Enter the device. Generators of it are those of the CPU, so both draw the same numbers."""
+    device = Device()
+    _entered.append(device)
+    with (
+        mock.patch.object(torch, "Generator", _make_generator),
+        mock.patch.object(torch, "tensor", _make_tensor),
+        mock.patch.object(pbt_rl.algos.weights, "point", _point),
+        device.mode(),
+    ):
+        try:
+            yield device
+        finally:
+            _entered.pop()
+
+
+def _kind(func, name, given, ours, target, args, kwargs) -> tuple[str, bool]:
+    """(kind of a call, whether the host waits for it)."""
+    if name in ("_to_copy", "copy_") and _crosses(name, given, ours, target):
+        non_blocking = bool(kwargs.get("non_blocking") or (name == "copy_" and len(args) > 2 and args[2]))
+        return ("upload" if target.type == DEVICE.type else "download"), not non_blocking
+    if name in READ_BY_THE_HOST:
+        return "download", True
+    nothing = bool(given) and not any(x.numel() for x in given)
+    costless = nothing or func.is_view or name in WITHOUT_A_KERNEL or "empty" in name
+    return ("view" if costless else "launch"), False
+
+
+def _crosses(name: str, given: Sequence[Tensor], ours: Sequence[Tensor], target: torch.device) -> bool:
+    if name == "copy_":
+        return isinstance(given[0], PretendTensor) != isinstance(given[1], PretendTensor)
+    return bool(ours) != (target.type == DEVICE.type)
+
+
+def _target(func: Any, kwargs: dict[str, Any], ours: Sequence[Tensor]) -> torch.device:
+    """The device on which the result lies."""
+    name = func._schema.name.split("::")[1]
+    asked = kwargs.get("device")
+    if name in READ_BY_THE_HOST:
+        return CPU if ours else torch.device(asked or CPU)
+    if asked is not None:
+        return torch.device(asked)
+    return DEVICE if ours else CPU
+
+
+def _refuse_mixtures(func, name, given, ours, kind, site) -> None:
+    others = [x for x in given if not isinstance(x, PretendTensor)]
+    if not others or not ours or name in INDEXING or kind in ("upload", "download"):
+        return
+    if any(x.dim() for x in others):  # a number of the host travels with the launch
+        shapes = [(str(x.device), tuple(x.shape)) for x in given]
+        raise RuntimeError(f"expected all tensors on one device: {func} of {shapes} at {site}")
+
+
+def _real(x: Any) -> Any:
+    return x.host if isinstance(x, PretendTensor) else x
+
+
+def _host_options(kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Options of the same call on the CPU."""
+    kept = {k: v for k, v in kwargs.items() if k not in ("pin_memory", "non_blocking")}
+    return kept | {"device": CPU} if "device" in kept else kept
+
+
+def _tensors(tree: Any) -> list[Tensor]:
+    return [x for x in tree_flatten(tree)[0] if isinstance(x, Tensor)]
+
+
+def _site() -> str:
+    """The innermost line of the product that is running; autograd's own thread has none."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if name.startswith(PRODUCT):
+            return f"{Path(name).parent.name}/{Path(name).name}:{frame.f_lineno} {frame.f_code.co_name}"
+        frame = frame.f_back
+    return "backward"
+
+
+def _make_generator(_device: Any = "cpu") -> torch.Generator:
+    return _cpu_generator()
+
+
+def _make_tensor(data: Any, *, dtype=None, device=None, **options: Any) -> Tensor:
+    """`torch.tensor`, which builds its result below the dispatcher."""
+    made = _cpu_tensor(data, dtype=dtype, **options)
+    return made if device is None or torch.device(device).type == "cpu" else made.to(device)
+
+
+def _point(module, segments, flat, grad) -> None:
+    """`point`, with new parameters: torch lets no `.data` cross to a tensor of another kind."""
+    named = list(module.named_parameters())
+    for segment, (name, _) in zip(segments, named, strict=True):
+        *path, leaf = name.split(".")
+        owner = module
+        for part in path:
+            owner = getattr(owner, part)
+        owner._parameters[leaf] = torch.nn.Parameter(segment.view(flat).detach(), requires_grad=False)
+        if grad.numel():
+            owner._parameters[leaf].requires_grad_()
+            owner._parameters[leaf].grad = segment.view(grad)
