@@ -63,7 +63,8 @@ class Conv(nn.Conv2d):
         return torch.conv2d(x, weight, self.bias, self.stride, self.padding)
 
     def _convolve(self, image: Tensor, weight: Tensor) -> Tensor:
-        assert self.bias is not None and isinstance(self.padding, tuple)
+        assert self.bias is not None
+        assert isinstance(self.padding, tuple)
         x_NHWC = image.permute(0, 2, 3, 1)
         if any(self.padding):
             rows, columns = self.padding

@@ -28,6 +28,7 @@ from pbt_rl.learner.sampler import Sampler
 from pbt_rl.learner.setup import LearnerSetup
 from pbt_rl.learner.shared import SharedState
 from pbt_rl.learner.trainer import Trainer
+from pbt_rl.learner.trial import fastest_packing
 from pbt_rl.wire.heartbeat import Heartbeat
 from pbt_rl.wire.mailbox import Mailbox
 from pbt_rl.wire.messages import (
@@ -76,7 +77,8 @@ class Learner:
         torch.set_num_threads(plan.threads if self._on_policy else max(1, plan.threads // 3))
         values = dict(zip(plan.members, setup.values, strict=True))
         in_slots = [values[plan.members[0] if member is None else member] for member in setup.holders]
-        self.pack = build_pack(config, spec, plan, in_slots, config.seed, setup.holders)
+        packing, about_packing = fastest_packing(config, spec, plan, in_slots)
+        self.pack = build_pack(config, spec, plan, in_slots, config.seed, setup.holders, packing)
         self.pack.idle[:] = [member is None for member in setup.holders]
         boxes = [
             (Mailbox(spec, plan.rows, fd), wake)
@@ -136,7 +138,7 @@ class Learner:
         self.stopped = self.paused = False
         self.pack.streams.begin()
         self._heartbeat.beat_main()
-        self._send(LearnerReady())
+        self._send(LearnerReady(about_packing))
 
     def _beat(self, busy: bool) -> None:
         """Called by the thread that learns: it goes on, or has nothing to do any more."""

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from unittest import mock
 
 from torch import Tensor
-from torch.utils._pytree import tree_flatten
 
 from pbt_rl.algos import streams
 from tests.helpers.pretend import DEVICE, Call, Device
@@ -31,7 +30,7 @@ Uses = dict[tuple[int, int, str], tuple[int, str]]
 
 
 class Order:
-    """What each stream was given and knows of the others. `late`: marks are not reached until a stream waits for them."""
+    """What each stream was given and knows of the others. late: no mark is reached before a stream waits for it."""
 
     def __init__(self) -> None:
         self.now, self.late = "default", False
@@ -40,6 +39,8 @@ class Order:
         self._known: dict[str, Counter[str]] = {name: Counter() for name in STREAMS}
         self._reads: dict[int, Uses] = defaultdict(dict)
         self._writes: dict[int, Uses] = defaultdict(dict)
+        self._memory: dict[int, Tensor] = {}
+        """All that was ever made on the device, by address: none is used twice, and none is the host's."""
 
     def mark(self) -> PretendMark:
         """All that the present stream was given, and what is behind that."""
@@ -63,16 +64,14 @@ class Order:
 
     def note(self, call: Call) -> None:
         """Check a call and remember what it uses."""
-        given = {_storage(x) for x in tree_flatten((call.args, call.kwargs))[0] if isinstance(x, Tensor)}
-        made = [x for x in call.outs if _storage(x) not in given]
-        for x in made:  # memory of an allocator that keeps to one stream
-            self._reads.pop(_storage(x), None)
-            self._writes.pop(_storage(x), None)
+        if call.kind != "download":
+            self._memory |= {_storage(x): x for x in call.outs}
         if call.kind == "view":
             return
         self.given[self.now] += 1
-        reads = [] if call.kind == "upload" else call.reads  # else the host's memory, which no stream writes
-        writes = [] if call.kind == "download" else call.writes
+        reads, writes = (
+            [x for x in used if _storage(x) in self._memory] for used in (call.reads, call.writes)
+        )
         for x in reads:
             self._check(x, self._writes, "read of what is being written", call.site)
         for x in writes:
