@@ -35,8 +35,8 @@ class Batch(Transitions[Tensor]):
         """Storage of the observations."""
         return self.rollouts[0].layouts
 
-    def obs(self, span: slice) -> dict[str, Tensor]:
-        """Observations of these slots, [G, T, B, ...], as stored."""
+    def obs(self, span: slice, into: dict[str, Tensor] | None = None) -> dict[str, Tensor]:
+        """Observations of these slots, [G, T, B, ...], as stored. into: where to put them; made if it is empty."""
         result = {}
         for name in self.layouts:
             parts = []
@@ -44,8 +44,21 @@ class Batch(Transitions[Tensor]):
                 part = r.obs[name][:-1]
                 part = part.view(part.shape[0], -1, self.envs, *part.shape[2:])[:, span]
                 parts.append(part)
-            result[name] = torch.cat(parts, dim=2).transpose(0, 1)
+            if into is None:
+                result[name] = torch.cat(parts, dim=2).transpose(0, 1)
+            else:
+                result[name] = self._put(name, parts, into)
         return result
+
+    def _put(self, name: str, parts_TGb: list[Tensor], into: dict[str, Tensor]) -> Tensor:
+        """Copy the rollouts' parts side by side to the place of an observation."""
+        steps, policies, _, *shape = parts_TGb[0].shape
+        if name not in into:
+            size = (policies, steps, self.envs * len(parts_TGb), *shape)
+            into[name] = torch.empty(size, dtype=parts_TGb[0].dtype, device=parts_TGb[0].device)
+        for k, part in enumerate(parts_TGb):
+            into[name][:, :, k * self.envs : (k + 1) * self.envs].copy_(part.transpose(0, 1))
+        return into[name]
 
 
 def make_batch(
@@ -93,13 +106,15 @@ class Samples(Transitions[Tensor]):
     """[G, T, B] if it does not depend on the present policy: the same for all passes over the batch."""
 
     @classmethod
-    def of(cls, batch: Batch, span: slice) -> Samples:
-        """Cut out the part of a group's slots."""
+    def of(cls, batch: Batch, span: slice, obs_into: dict[str, Tensor] | None = None) -> Samples:
+        """Cut out the part of a group's slots. obs_into: see `Batch.obs`."""
         parts = {}
         for name, spec in FIELDS.items():
             part = getattr(batch, name)[span]
             parts[name] = part[:, :-1] if spec.span is Span.STEPS_AND_NEXT else part
-        return cls(obs=batch.obs(span), valid=batch.valid[span], last_value=batch.value[span, -1], **parts)
+        return cls(
+            obs=batch.obs(span, obs_into), valid=batch.valid[span], last_value=batch.value[span, -1], **parts
+        )
 
     def columns(self, index: Tensor) -> Samples:
         """Select these rows of every policy."""
@@ -112,11 +127,21 @@ class Samples(Transitions[Tensor]):
             lambda x: x.flatten(1, 2).unsqueeze(1), lambda x: x.repeat(1, steps, *(1,) * (x.dim() - 2))
         )
 
+    def emptied(self) -> Samples:
+        """Return samples of the same shape in memory of their own, to be filled; the observations are the same."""
+        tensors = {name: torch.empty_like(x) for name, x in self._tensors()}
+        return Samples(obs=dict(self.obs), **tensors)
+
+    def copy_from(self, other: Samples) -> None:
+        """Take all but the observations of samples of the same shape."""
+        for (name, mine), (_, theirs) in zip(self._tensors(), other._tensors(), strict=True):
+            assert mine.shape == theirs.shape, f"{name}: {mine.shape} and {theirs.shape}"
+            mine.copy_(theirs)
+
+    def _tensors(self) -> list[tuple[str, Tensor]]:
+        return [(name, x) for name, x in vars(self).items() if isinstance(x, Tensor)]
+
     def _each(self, of_steps: Callable[[Tensor], Tensor], of_rows: Callable[[Tensor], Tensor]) -> Samples:
         by_row = {"last_value", *(name for name, spec in FIELDS.items() if spec.span is Span.START)}
-        tensors = {
-            name: of_rows(x) if name in by_row else of_steps(x)
-            for name, x in vars(self).items()
-            if isinstance(x, Tensor)
-        }
+        tensors = {name: of_rows(x) if name in by_row else of_steps(x) for name, x in self._tensors()}
         return Samples(obs={k: of_steps(v) for k, v in self.obs.items()}, **tensors)

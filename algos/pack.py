@@ -10,7 +10,7 @@ S recurrent state. A slot is an index of the P axis.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Literal
 
 import torch
@@ -63,7 +63,7 @@ class Pack:
         self._layout = NetLayout.of(template)
         self._normalizers = Normalizers(dict(normalized_obs), normalize_returns)
 
-        self.state = self._empty_state(num_policies)
+        self.state = self._empty_state(num_policies, device)
         self.hypers = {k: torch.tensor(v, dtype=torch.float32, device=device) for k, v in hypers.items()}
         self.weights = Weights(self._layout, self.state["param"], compute_dtype)
         self._serving = (
@@ -79,9 +79,9 @@ class Pack:
         for p in range(num_policies):
             self.set_fresh(p, template if p == 0 else make_net())
 
-    def _empty_state(self, policies: int) -> dict[str, Tensor]:
+    def _empty_state(self, policies: int, device: torch.device) -> dict[str, Tensor]:
         def zeros(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
-            return torch.zeros((policies, *shape), dtype=dtype, device=self.device)
+            return torch.zeros((policies, *shape), dtype=dtype, device=device)
 
         moments = {name: zeros(self._layout.size) for name in self.optimizer.moments}
         rest = {
@@ -216,15 +216,18 @@ class Pack:
 
     @torch.no_grad()
     def export_member(self, slot: int) -> dict[str, Tensor]:
-        """Return the whole state of a slot's policy, on the CPU."""
-        return {name: stacked[slot].to("cpu", copy=True) for name, stacked in self.state.items()}
+        """Return the whole state of a slot's policy, on the CPU; from a device in one transfer."""
+        parts = {name: stacked[slot] for name, stacked in self.state.items()}
+        if self.device.type == "cpu":
+            return {name: part.clone() for name, part in parts.items()}
+        return downloaded(parts)
 
     @torch.no_grad()
     def import_member(self, slot: int, state: Mapping[str, Tensor]) -> None:
         """Load a state that `export_member` returned, here or in another pack."""
         assert state.keys() == self.state.keys()
         for name, stacked in self.state.items():
-            stacked[slot].copy_(state[name])
+            stacked[slot].copy_(state[name], non_blocking=True)
         self._refresh(slot)
 
     def set_fresh(self, slot: int, net: PolicyNet | None = None) -> None:
@@ -233,8 +236,8 @@ class Pack:
 
     @torch.no_grad()
     def fresh_state(self, net: PolicyNet | None = None) -> dict[str, Tensor]:
-        """Return the state of a policy that never learned, of these weights or of drawn ones."""
-        fresh = self._empty_state(1)
+        """Return the state of a policy that never learned, of these weights or of drawn ones, on the CPU."""
+        fresh = self._empty_state(1, torch.device("cpu"))
         self._layout.write(self._make_net() if net is None else net, fresh["param"][0])
         return {name: stacked[0] for name, stacked in fresh.items()}
 
@@ -242,6 +245,16 @@ class Pack:
         """Write one member's hypers; nothing is rebuilt."""
         for name, column in self.hypers.items():
             column[slot] = values[name]
+
+    def hypers_in_force(self, slot: int) -> dict[str, float]:
+        """Read one member's hypers back from where loss and optimiser read them."""
+        values = torch.stack([column[slot] for column in self.hypers.values()]).cpu().tolist()
+        return dict(zip(self.hypers, values, strict=True))
+
+    @torch.no_grad()
+    def bit_sums(self, slot: int) -> list[int]:
+        """Sum the bits of every part of a slot's state: numbers that change with any single bit."""
+        return bit_sums([stacked[slot] for stacked in self.state.values()])
 
     def named_weights(self, slot: int) -> dict[str, Tensor]:
         """float32 weights by the names of the network's `state_dict`, on the CPU."""
@@ -276,3 +289,25 @@ class Pack:
     def _refresh(self, slot: int) -> None:
         self.weights.refresh_working(slice(slot, slot + 1))
         self._serving.publish((slot,), exchanged=True)
+
+
+def downloaded(parts: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Bring tensors of a device to the CPU in one transfer."""
+    names = sorted(
+        parts, key=lambda name: -parts[name].element_size()
+    )  # so that each part begins at its alignment
+    flat = [parts[name].reshape(-1).view(torch.uint8) for name in names]
+    pieces = torch.cat(flat).cpu().split([part.numel() for part in flat])
+    host = dict(zip(names, pieces, strict=True))
+    return {name: host[name].view(part.dtype).view(part.shape) for name, part in parts.items()}
+
+
+def bit_sums(tensors: Iterable[Tensor]) -> list[int]:
+    """Sum the memory of each tensor as integers. The host waits once for all of them."""
+    sums = []
+    for tensor in tensors:
+        data = tensor.reshape(-1).view(torch.uint8)
+        whole = data.numel() % 8 == 0 and data.storage_offset() % 8 == 0
+        sums.append(data.view(torch.int64 if whole else torch.int32).sum())
+    found: list[int] = torch.stack(sums).cpu().tolist()
+    return found

@@ -91,11 +91,18 @@ class StagedServing(Serving):
         """See `Serving`."""
         with self._lock:
             self._streams.after(self._taken)
-            for p in slots:
-                for (staged, _), source in zip(self._pairs, self._sources(p), strict=True):
-                    staged[p].copy_(source)
+            for span in _spans(slots):
+                for (staged, _), source in zip(self._pairs, self._sources(span), strict=True):
+                    staged[span].copy_(source)
             self._staged = self._streams.mark()
             self._exchanged |= exchanged
 
-    def _sources(self, slot: int) -> list[Tensor]:
-        return [*self._weights.to_serve(slot), *(self._state[name][slot] for name in self.stats)]
+    def _sources(self, span: slice) -> list[Tensor]:
+        return [*self._weights.to_serve(span), *(self._state[name][span] for name in self.stats)]
+
+
+def _spans(slots: tuple[int, ...]) -> list[slice]:
+    """Return ascending slots as ranges: a copy costs the same for many neighbours as for one."""
+    starts = [p for p in slots if p - 1 not in slots]
+    ends = [p + 1 for p in slots if p + 1 not in slots]
+    return [slice(start, end) for start, end in zip(starts, ends, strict=True)]

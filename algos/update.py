@@ -1,17 +1,20 @@
 """One update: every policy of a pack learns from one batch, as its algorithm prescribes.
 
-`update` is a generator that pauses after every optimiser step, so that its caller may edit the population
-between any two; it holds nothing that such an edit makes invalid but the `current_P` it was given.
+`Updater.update` is a generator that pauses after every optimiser step, so that its caller may edit the population
+between any two; it holds nothing that such an edit makes invalid but the slots that may learn (`CurrentSlots`).
 
 Axes: P policies, G policies of one group, T steps, B rows of a policy, N = T * B samples.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from .algorithm import LossInputs, Present, UpdateSettings
@@ -19,61 +22,192 @@ from .batch import Batch, Samples
 from .losses import Stats
 from .observations import ObsLayout
 from .pack import Pack
+from .steps import PlainSteps, RecordedSteps, Recorder, Staging, StepLog, Steps
 from .weights import Group
 
 LR_FACTOR_RANGE = (0.01, 100.0)
 KL_STEP = 1.5
+ACTIVE = "active"
+"""Statistic of a step: 1 if the policy had anything to learn from, else 0."""
+
+
+class CurrentSlots:
+    """Slots that may learn from the present batch: not those whose holder or weights changed during it."""
+
+    def __init__(self, policies: int, device: torch.device) -> None:
+        self.host: NDArray[np.bool_] = np.ones(policies, np.bool_)
+        """[P]; the same numbers on the host, which nobody has to wait for."""
+        self.tensor = torch.from_numpy(self.host)
+        if device.type != "cpu":
+            self.tensor = self.tensor.to(device)
+
+    def begin(self, usable_P: NDArray[np.bool_]) -> None:
+        """Take up a batch."""
+        self.host[:] = usable_P
+        if self.tensor.device.type != "cpu":
+            self.tensor.copy_(torch.from_numpy(self.host), non_blocking=True)
+
+    def drop(self, slot: int) -> None:
+        """Let a slot learn no more from it."""
+        self.host[slot] = False
+        self.tensor[slot] = False
 
 
 @dataclass(frozen=True)
-class StepStats:
-    """Statistics of one optimiser step of these slots: name -> [G], on the device (nothing waits for it)."""
+class StepsTaken:
+    """Statistics of optimiser steps that the same slots took together, on the host."""
 
     slots: tuple[int, ...]
-    values: dict[str, Tensor] = field(default_factory=dict)
+    values_SGV: NDArray[np.float32]
+    names: tuple[str, ...]
 
 
-def update(
-    pack: Pack,
-    batch: Batch,
-    settings: UpdateSettings,
-    *,
-    generator: torch.Generator,
-    learning_rate_factor: float | Tensor,
-    current_P: Tensor,
-) -> Iterator[StepStats]:
-    """Learn from a batch, policy by policy or all at once as the pack does, pausing after each optimiser step.
+class Updater:
+    """Learns from batches, policy by policy or all at once as the pack does. Made once for a pack.
 
-    current_P: [P] bool on the device; False for a policy that must not learn from (the rest of) this batch. The
-    caller may clear entries during a pause. learning_rate_factor: the schedule's factor, one for all or [P] on the
-    device.
+    current: slots that may learn. recorder: what records optimiser steps (steps.py); None: they go call by call.
+    changing: held while the state of a policy is written. Whoever holds it may edit the population, also from another
+    thread in the midst of a step; a slot that is dropped from `current` then is not changed by that step any more.
     """
-    for group in pack.groups():
-        span = group.span
-        samples = _samples(pack, batch, span, settings)
+
+    def __init__(
+        self, pack: Pack, settings: UpdateSettings, current: CurrentSlots, recorder: Recorder | None = None
+    ) -> None:
+        self._pack, self._settings, self.current = pack, settings, current
+        self.changing = threading.RLock()
+        steps = settings.epochs * settings.minibatches
+        self._factor_P = torch.ones(pack.num_policies, device=pack.device)
+        self._log = StepLog(steps, pack.num_policies, pack.device)
+        self._staging = None if recorder is None else Staging()
+        self._layouts: Mapping[str, ObsLayout] = {}
+        self._taken: list[tuple[int, tuple[int, ...]]] = []
+        self._steps = [self._steps_of(group, recorder, steps) for group in pack.groups()]
+
+    def _steps_of(self, group: Group, recorder: Recorder | None, steps: int) -> Steps:
+        def program(part: Samples) -> Stats:
+            return self._step(group, part)
+
+        if recorder is None:
+            return PlainSteps(group.span, program, self._log)
+        assert self._staging is not None
+        return RecordedSteps(group.span, program, self._log, recorder, self._staging, steps)
+
+    def update(
+        self, batch: Batch, *, generator: torch.Generator, learning_rate_factor: float | Tensor
+    ) -> Iterator[tuple[int, ...]]:
+        """Learn from a batch, as far as the slots are current; pauses after each optimiser step of the slots yielded.
+
+        learning_rate_factor: the schedule's factor, one for all or [P] on the device.
+        """
+        if isinstance(learning_rate_factor, Tensor):
+            self._factor_P.copy_(learning_rate_factor)
+        else:
+            self._factor_P.fill_(learning_rate_factor)
+        self._layouts = batch.layouts
+        for group, steps in zip(self._pack.groups(), self._steps, strict=True):
+            yield from self._update_group(group, steps, batch, generator)
+
+    def _update_group(
+        self, group: Group, steps: Steps, batch: Batch, generator: torch.Generator
+    ) -> Iterator[tuple[int, ...]]:
+        pack, settings, span = self._pack, self._settings, group.span
+        samples = _samples(pack, batch, span, settings, self._staging)
+        with self.changing:
+            pack.observe_obs(span, samples.obs, samples.valid & self.current.tensor[span, None, None])
         columns = samples.valid.shape[2]
-        pack.observe_obs(span, samples.obs, samples.valid & current_P[span, None, None])
-        divergences = []
-        for _ in range(settings.epochs):
-            for index in _minibatches(columns, settings.minibatches, generator):
-                if len(group.slots) == 1 and not bool(current_P[span]):
-                    break
-                part = samples if index is None else samples.columns(index.to(pack.device))
-                valid = part.valid & current_P[span, None, None]
-                stats = _minibatch(pack, group, part, batch.layouts, settings, valid)
-                stats["grad_norm"] = pack.step(group, learning_rate_factor, valid.any(2).any(1))
-                stats["learning_rate_in_use"] = pack.learning_rates(group, learning_rate_factor)
-                if settings.kl_target is not None:
-                    divergences.append(stats["kl"])
-                yield StepStats(group.slots, stats)
-        if divergences:
-            _adapt_learning_rate(pack, group, torch.stack(divergences).mean(0), settings, current_P[span])
+        orders = [
+            order
+            for _ in range(settings.epochs)
+            for order in _minibatches(columns, settings.minibatches, generator)
+        ]
+        steps.begin(samples, orders)
+        done = 0
+        while done < len(orders) and self.current.host[span].any():
+            steps.run(done)
+            self._taken.append((done, group.slots))
+            done += 1
+            yield group.slots
+        if settings.kl_target is not None and done:
+            kl_G = self._log.read(done, span, "kl").mean(0)
+            with self.changing:
+                _adapt_learning_rate(pack, group, kl_G, settings, self.current.tensor[span])
+
+    def take_statistics(self) -> Sequence[StepsTaken]:
+        """Return the statistics of all steps since the last call. Waits for the device; call it during a batch."""
+        with self.changing:
+            taken, self._taken = self._taken, []
+            if not taken:
+                return []
+            values_SPV = self._log.fetch()
+            by_slots: dict[tuple[int, ...], list[int]] = {}
+            for step, slots in taken:
+                by_slots.setdefault(slots, []).append(step)
+            return [
+                StepsTaken(slots, values_SPV[numbers][:, slots[0] : slots[-1] + 1], self._log.names)
+                for slots, numbers in by_slots.items()
+            ]
+
+    def _step(self, group: Group, part: Samples) -> Stats:
+        """Carry out one optimiser step of a group."""
+        pack, current_G = self._pack, self.current.tensor[group.span]
+        valid = part.valid & current_G[:, None, None]
+        stats = self._backward(group, part, valid)
+        with self.changing:  # a slot may have been dropped meanwhile
+            active_G = valid.any(2).any(1) & current_G
+            stats["grad_norm"] = pack.step(group, self._factor_P, active_G)
+            stats["learning_rate_in_use"] = pack.learning_rates(group, self._factor_P)
+            stats[ACTIVE] = active_G
+        return stats
+
+    def _backward(self, group: Group, s: Samples, valid: Tensor) -> Stats:
+        """Forward, loss and backward of the valid steps of a minibatch; leaves the gradients in the pack."""
+        pack, settings, span, dist = self._pack, self._settings, group.span, self._settings.distribution
+        # Outdated rows may begin with the state of weights that had diverged; 0 * NaN would reach the gradient.
+        state = torch.where(valid.any(1).unsqueeze(-1), s.state, 0.0)
+        obs = {name: layout.as_seen(s.obs[name]) for name, layout in self._layouts.items()}
+        params, value, _ = group.forward(obs, state, s.first)
+        log_prob, entropy = dist.log_prob(params, s.action), dist.entropy(params)
+        target, advantage = _targets(pack, span, s, settings, valid, value.detach(), log_prob.detach())
+        with self.changing:
+            pack.observe_returns(span, target, valid & self.current.tensor[span, None, None])
+
+        inputs = LossInputs(
+            log_prob=log_prob,
+            entropy=entropy,
+            value=value,
+            advantage=advantage,
+            target=pack.normalize_value(target, span),
+            old_log_prob=s.log_prob,
+            old_value=pack.normalize_value(s.value, span),
+            valid=valid,
+        )
+        hypers = pack.hypers_of(span)
+        # Copies: what backward still needs must not be written meanwhile.
+        read = {name: hypers[name].clone() for name in settings.algorithm.loss_hypers}
+        return _loss(group, inputs, read, settings)
+
+
+def _loss(group: Group, inputs: LossInputs, hypers: dict[str, Tensor], settings: UpdateSettings) -> Stats:
+    """Compute the loss of every policy and go backward; returns the statistics, [G]."""
+
+    def loss_of_one(inputs: LossInputs, hypers: dict[str, Tensor]) -> tuple[Tensor, Stats]:
+        return settings.algorithm.loss(LossInputs(*(x.flatten() for x in inputs)), hypers, settings)
+
+    if len(group.slots) == 1:
+        loss, stats = loss_of_one(LossInputs(*(x[0] for x in inputs)), {k: v[0] for k, v in hypers.items()})
+        stats = {k: v.unsqueeze(0) for k, v in stats.items()}
+    else:
+        loss, stats = torch.func.vmap(loss_of_one)(inputs, hypers)
+    loss.sum().backward()
+    return stats
 
 
 @torch.no_grad()
-def _samples(pack: Pack, batch: Batch, span: slice, settings: UpdateSettings) -> Samples:
+def _samples(
+    pack: Pack, batch: Batch, span: slice, settings: UpdateSettings, staging: Staging | None
+) -> Samples:
     """Cut out a group's part of the batch, with the advantages that hold for all passes over it, if any do."""
-    samples = Samples.of(batch, span)
+    samples = Samples.of(batch, span, None if staging is None else staging.obs)
     advantage = settings.algorithm.fixed_advantage(samples, pack.hypers_of(span), settings)
     if advantage is None:
         return samples
@@ -85,49 +219,6 @@ def _minibatches(columns: int, parts: int, generator: torch.Generator) -> list[T
     if parts == 1:
         return [None]
     return list(torch.randperm(columns, generator=generator).tensor_split(parts))
-
-
-def _minibatch(
-    pack: Pack,
-    group: Group,
-    s: Samples,
-    layouts: Mapping[str, ObsLayout],
-    settings: UpdateSettings,
-    valid: Tensor,
-) -> Stats:
-    """Forward, loss and backward of the valid steps of a minibatch; leaves the gradients in the pack."""
-    span, dist = group.span, settings.distribution
-    # Outdated rows may begin with the state of weights that had diverged; 0 * NaN would reach the gradient.
-    state = torch.where(valid.any(1).unsqueeze(-1), s.state, 0.0)
-    obs = {name: layout.as_seen(s.obs[name]) for name, layout in layouts.items()}
-    params, value, _ = group.forward(obs, state, s.first)
-    log_prob, entropy = dist.log_prob(params, s.action), dist.entropy(params)
-    target, advantage = _targets(pack, span, s, settings, valid, value.detach(), log_prob.detach())
-    pack.observe_returns(span, target, valid)
-
-    inputs = LossInputs(
-        log_prob=log_prob,
-        entropy=entropy,
-        value=value,
-        advantage=advantage,
-        target=pack.normalize_value(target, span),
-        old_log_prob=s.log_prob,
-        old_value=pack.normalize_value(s.value, span),
-        valid=valid,
-    )
-    algorithm, hypers = settings.algorithm, pack.hypers_of(span)
-    read = {name: hypers[name] for name in algorithm.loss_hypers}
-
-    def loss_of_one(inputs: LossInputs, hypers: dict[str, Tensor]) -> tuple[Tensor, Stats]:
-        return algorithm.loss(LossInputs(*(x.flatten() for x in inputs)), hypers, settings)
-
-    if len(group.slots) == 1:
-        loss, stats = loss_of_one(LossInputs(*(x[0] for x in inputs)), {k: v[0] for k, v in read.items()})
-        stats = {k: v.unsqueeze(0) for k, v in stats.items()}
-    else:
-        loss, stats = torch.func.vmap(loss_of_one)(inputs, read)
-    loss.sum().backward()
-    return stats
 
 
 @torch.no_grad()

@@ -56,9 +56,9 @@ class Weights:
         """What acting reads: body and heads, [P, ...]."""
         return self.serving, self.serving_heads
 
-    def to_serve(self, slot: int) -> tuple[Tensor, Tensor]:
-        """Return the masters of a slot in the same two parts."""
-        return self.masters[slot, : self.layout.body_size], self.masters[slot, self.layout.body_size :]
+    def to_serve(self, slots: int | slice) -> tuple[Tensor, Tensor]:
+        """Return the masters of one or more slots in the same two parts."""
+        return self.masters[slots, : self.layout.body_size], self.masters[slots, self.layout.body_size :]
 
     def publish(self, slot: int) -> None:
         """Bring the masters of a slot to acting."""

@@ -145,7 +145,7 @@ def net_names(pack: Pack) -> NetNames:
 def fresh_arrays(pack: Pack, seed: int, member: int, generation: int) -> dict[str, NDArray[Any]]:
     """Draw the state of a member that has learned nothing, in host memory."""
     torch.manual_seed(weights_seed(seed, member, generation))
-    return {name: x.cpu().numpy() for name, x in pack.fresh_state().items()}
+    return {name: x.numpy() for name, x in pack.fresh_state().items()}
 
 
 def update_settings(config: Config, spec: EnvSpec) -> UpdateSettings:

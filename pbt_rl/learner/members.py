@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from pbt_rl.algos.optim import ADAM, RMSPROP
-from pbt_rl.algos.pack import Pack
+from pbt_rl.algos.pack import Pack, bit_sums
+from pbt_rl.algos.update import CurrentSlots
 from pbt_rl.learner.build import fresh_arrays
 from pbt_rl.learner.shared import SharedState
 from pbt_rl.pbt.hypers import SHAPING, Values
@@ -58,8 +58,7 @@ class PackMembers:
         self._pack, self._shared = pack, shared
         self._shaping, self._exchange, self._staging = shaping, exchange, staging
         self._seed, self._frame_skip = seed, frame_skip
-        self.current_P = torch.ones(pack.num_policies, dtype=torch.bool, device=pack.device)
-        """Slots that may learn from the current batch; False if their holder or weights changed during it."""
+        self.current = CurrentSlots(pack.num_policies, pack.device)
         self.generations = dict(zip(shared.members, generations, strict=True))
         self._values = dict(zip(shared.members, values, strict=True))
         self._parked: dict[int, Arrays] = {}
@@ -210,7 +209,7 @@ class PackMembers:
     def _begin_anew(self, slot: int) -> None:
         """Discard what the slot's former weights sampled: it holds others now."""
         self._shared.note_exchanged_weights(slot)
-        self.current_P[slot] = False
+        self.current.drop(slot)
 
     def _write_shaping(self, slot: int, generation: int, values: Values) -> None:
         """Set a slot's shaping under a new version, whose generation the sampler finds before an actor reads it."""
@@ -226,9 +225,7 @@ class PackMembers:
     ) -> Applied:
         milliseconds = (time.perf_counter() - began) * 1000
         of_optimizer = OPTIMIZER_HYPERS | set(self._pack.optimizer.hypers)
-        in_use = (
-            {} if slot is None else {name: float(column[slot]) for name, column in self._pack.hypers.items()}
-        )
+        in_use = {} if slot is None else self._pack.hypers_in_force(slot)
         return Applied(
             member=member,
             donor=donor,
@@ -247,9 +244,8 @@ class PackMembers:
             return []
         slot = self.slot_of(member) if generation is None else None
         if slot is not None:
-            return [_bit_sum(stacked[slot]) for stacked in self._pack.state.values()]
-        arrays = self.snapshot(member, generation).arrays
-        return [_bit_sum(torch.from_numpy(part)) for part in arrays.values()]
+            return self._pack.bit_sums(slot)
+        return bit_sums(torch.from_numpy(part) for part in self.snapshot(member, generation).arrays.values())
 
     # -- slots ---------------------------------------------------------------------------------------------
 
@@ -286,11 +282,3 @@ class PackMembers:
         snapshot = self.snapshot(member, generation)
         self._exchange.write(0, snapshot.arrays)
         return snapshot.header
-
-
-def _bit_sum(tensor: Tensor) -> int:
-    """Sum a tensor's memory as 64-bit integers: a number that changes with any single bit."""
-    data = tensor.reshape(-1).view(torch.uint8)
-    if data.numel() % 8 or data.storage_offset() % 8:
-        return int.from_bytes(data.cpu().numpy().tobytes(), "little")
-    return int(data.view(torch.int64).sum())

@@ -22,11 +22,10 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from pbt_rl.algos.rollout import Rollout
+from pbt_rl.algos.update import ACTIVE
 from pbt_rl.wire.messages import Episode, Game
 
 
@@ -105,8 +104,8 @@ class LearningCounts:
     The caller of a method holds `lock`.
     """
 
-    sums: list[dict[str, tuple[Tensor, int]]]
-    """Statistic -> (sum on the device, number of values) since the last report."""
+    sums: list[dict[str, tuple[float, int]]]
+    """Statistic -> (sum, number of values) since the last report."""
     steps_done: list[int]
     """Optimiser steps since the last report..."""
     steps_left_out: list[int]
@@ -127,24 +126,31 @@ class LearningCounts:
         done, left_out, updates, steps = ([0] * (members + 1) for _ in range(4))
         return cls([{} for _ in range(members + 1)], done, left_out, updates, steps)
 
-    def add(self, index: int, name: str, value: Tensor) -> None:
-        """Add one value of a statistic."""
-        total, count = self.sums[index].get(name, (torch.zeros_like(value), 0))
-        self.sums[index][name] = (total + value, count + 1)
+    def add(self, index: int, name: str, values: Iterable[float]) -> None:
+        """Add values of a statistic."""
+        total, count = self.sums[index].get(name, (0.0, 0))
+        for value in values:
+            total, count = total + float(value), count + 1
+        self.sums[index][name] = (total, count)
 
-    def note_step(self, index: int, stats: dict[str, Tensor]) -> None:
-        """Count an optimiser step of a member with its statistics, or one left out: its gradient is not finite."""
-        if not bool(torch.isfinite(stats["grad_norm"])):
-            self.steps_left_out[index] += 1
-            return
-        for name, value in stats.items():
-            self.add(index, name, value)
-        self.steps_done[index] += 1
+    def note_steps(self, index: int, stats: Mapping[str, NDArray[np.float32]]) -> None:
+        """Count optimiser steps of a member with their statistics, [S], and those left out.
+
+        A step is left out if its gradient is not finite. One without anything to learn from is no step.
+        """
+        active = stats[ACTIVE] > 0
+        good = active & np.isfinite(stats["grad_norm"])
+        self.steps_done[index] += int(good.sum())
+        self.steps_left_out[index] += int((active & ~good).sum())
+        if good.any():
+            for name, values in stats.items():
+                if name != ACTIVE:
+                    self.add(index, name, values[good])
 
     def take_means(self, index: int) -> dict[str, float]:
         """Return the mean of every statistic since the last call."""
         sums, self.sums[index] = self.sums[index], {}
-        return {name: float(total) / count for name, (total, count) in sums.items()}
+        return {name: total / count for name, (total, count) in sums.items()}
 
     def take_broken(self, index: int) -> bool | None:
         """Whether all optimiser steps since the last call were left out; None without any."""

@@ -25,7 +25,8 @@ from pbt_rl.algos.algorithm import UpdateSettings
 from pbt_rl.algos.batch import make_batch
 from pbt_rl.algos.pack import Pack
 from pbt_rl.algos.rollout import Rollout
-from pbt_rl.algos.update import StepStats, update
+from pbt_rl.algos.steps import recorder_of
+from pbt_rl.algos.update import Updater
 from pbt_rl.learner.members import PackMembers
 from pbt_rl.learner.shared import SharedState
 from pbt_rl.wire.messages import Applied, Edit, SlotChange
@@ -53,6 +54,7 @@ class Trainer:
         self._pack, self._shared, self._settings = pack, shared, settings
         self._units_per_batch, self._max_lag, self._schedule = units_per_batch, max_policy_lag, schedule
         self.members, self._beat = members, beat
+        self._updater = Updater(pack, settings, members.current, recorder_of(pack.device))
         self.generator = torch.Generator().manual_seed(seed)
         self.commands: deque[Callable[[], None]] = deque()
         self.wake = threading.Condition()
@@ -88,54 +90,51 @@ class Trainer:
         """Carry out the supervisor's commands."""
         if not self.commands:
             return
-        while self.commands:
-            self._beat(True)
-            self.commands.popleft()()
+        with self._updater.changing:
+            self._note_steps()
+            while self.commands:
+                self._beat(True)
+                self.commands.popleft()()
         self._beat(self.learning)
 
     def learn(self) -> None:
         """Learn from the oldest rollouts; give their buffers back."""
         self.learning = True
         self._beat(True)
-        shared = self._shared
+        shared, updater = self._shared, self._updater
         rollouts = [shared.full.popleft() for _ in range(self._units_per_batch)]
         began = time.thread_time()
-        usable_PK = self._usable(rollouts)
+        with updater.changing:
+            usable_PK = self._usable(rollouts)
+            updater.current.begin(usable_PK.any(1))
         for rollout in rollouts:
             self._pack.streams.after(rollout.ready)
         batch = make_batch(rollouts, self._pack.num_policies, usable_PK, self._pack.device)
-        current_P = self.members.current_P
-        current_P.fill_(True)
-        current_P[torch.from_numpy(~usable_PK.any(1))] = False
-        steps = update(
-            self._pack,
-            batch,
-            self._settings,
-            generator=self.generator,
-            learning_rate_factor=self._schedule(),
-            current_P=current_P,
-        )
-        for stats in steps:
+        for slots in updater.update(batch, generator=self.generator, learning_rate_factor=self._schedule()):
             self._beat(True)
-            self._pack.publish(stats.slots)
-            self._note(stats)
-            if self.commands:
-                self.run_commands()
-        learned = current_P.cpu().numpy()
-        shared.pack.updates += learned
-        valid_P = batch.valid.sum((1, 2)).cpu().numpy()
-        with shared.learning.lock:
-            for p in np.flatnonzero(learned).tolist():
-                index = shared.pack.member[p]
-                shared.learning.updates[index] += 1
-                shared.learning.steps[index] += int(valid_P[p])
-            shared.learning.learning_seconds += time.thread_time() - began
+            with updater.changing:
+                self._pack.publish(slots)
+            self.run_commands()
+        with updater.changing:
+            self._note_steps()
+            self._count(batch.valid.sum((1, 2)).cpu().tolist())
+        shared.learning.learning_seconds += time.thread_time() - began
         read = self._pack.streams.mark()
         for rollout in rollouts:
             rollout.ready = read
             shared.free.give(rollout)
         self.learning = False
         self._beat(False)
+
+    def _count(self, steps_P: list[int]) -> None:
+        """Count the batch for the members that have learned from it. steps_P: steps of each slot in it."""
+        shared, learned_P = self._shared, self._updater.current.host
+        shared.pack.updates += learned_P
+        with shared.learning.lock:
+            for p in np.flatnonzero(learned_P).tolist():
+                index = shared.pack.member[p]
+                shared.learning.updates[index] += 1
+                shared.learning.steps[index] += steps_P[p]
 
     def _usable(self, rollouts: list[Rollout]) -> NDArray[np.bool_]:
         """Return which rollouts count for which policy, [P, K] (none without a holder); note lag and discards."""
@@ -151,14 +150,16 @@ class Trainer:
             if usable_PK.any():
                 counts.lag_max = max(counts.lag_max, int(lag_PKT[usable_PK].max()))
             for p in np.flatnonzero(usable_PK.any(1)).tolist():
-                counts.add(state.member[p], "lag", torch.tensor(float(lag_PKT[p][usable_PK[p]].mean())))
+                counts.add(state.member[p], "lag", [lag_PKT[p][usable_PK[p]].mean()])
         return usable_PK
 
-    def _note(self, stats: StepStats) -> None:
-        with self._shared.learning.lock:
-            for i, p in enumerate(stats.slots):
-                values = {name: value_G[i].detach() for name, value_G in stats.values.items()}
-                self._shared.learning.note_step(self._shared.pack.member[p], values)
+    def _note_steps(self) -> None:
+        """Credit optimiser steps to the members that took them, before a slot changes hands."""
+        for taken in self._updater.take_statistics():
+            with self._shared.learning.lock:
+                for i, p in enumerate(taken.slots):
+                    stats = dict(zip(taken.names, taken.values_SGV[:, i].T, strict=True))
+                    self._shared.learning.note_steps(self._shared.pack.member[p], stats)
 
     # -- changes --------------------------------------------------------------------------------------------
 

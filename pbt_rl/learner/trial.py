@@ -6,6 +6,7 @@ forward and backward pass of one minibatch, as large as the run's, for each cand
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from pbt_rl.algos.observations import ObsLayout
 from pbt_rl.algos.pack import Pack, Packing
+from pbt_rl.algos.steps import recorder_of
 from pbt_rl.config import Config
 from pbt_rl.envs.base import EnvSpec
 from pbt_rl.learner.build import build_pack, obs_layouts, packings
@@ -39,7 +41,7 @@ def fastest_packing(
     taken = {}
     for packing in candidates:
         pack = build_pack(config, spec, plan, values, config.seed, packing=packing)
-        taken[packing] = _seconds(_minibatch_of(pack, config, spec, plan))
+        taken[packing] = _seconds(_minibatch_of(pack, config, spec, plan), pack.device)
     best = min(taken, key=lambda packing: taken[packing])
     figures = ", ".join(f"{packing} {seconds * 1e3:.2f} ms" for packing, seconds in taken.items())
     return best, f"policies are computed by {best} (a minibatch by {figures})"
@@ -73,14 +75,24 @@ def _made_up(layout: ObsLayout, shape: tuple[int, ...], device: torch.device) ->
     return layout.as_seen(torch.ones((*shape, *of_row), dtype=dtype, device=device))
 
 
-def _seconds(compute: Callable[[], Tensor]) -> float:
-    """Return the least time of a few tries, with the wait for the device."""
+def _seconds(compute: Callable[[], Tensor], device: torch.device) -> float:
+    """Return the least time of a few tries, with the wait for the device. It is recorded where learning is."""
+    result = torch.zeros((), device=device)
+
+    def program() -> None:
+        result.copy_(compute())
+
     for _ in range(WARM_UPS):
-        compute().item()
+        program()
+    run, recorder = program, recorder_of(device)
+    if recorder is not None:
+        with contextlib.suppress(RuntimeError):  # what cannot be recorded goes call by call in learning, too
+            run = recorder.record(program)
     taken: list[float] = []
     end = time.perf_counter() + SECONDS
     while len(taken) < TRIES and (not taken or time.perf_counter() < end):
         began = time.perf_counter()
-        compute().item()
+        run()
+        result.item()
         taken.append(time.perf_counter() - began)
     return min(taken)

@@ -9,8 +9,9 @@ tolerance is two learning rates on every weight and a tenth of one on their mean
 import pytest
 import torch
 
-from pbt_rl.algos.update import KL_STEP, update
+from pbt_rl.algos.update import KL_STEP, CurrentSlots
 from tests.helpers.packs import (
+    CPU,
     ENVS,
     FRAMES,
     GAUSSIAN,
@@ -23,6 +24,7 @@ from tests.helpers.packs import (
     same_bits,
     settings,
     state_of,
+    update,
 )
 from tests.helpers.packs import HYPERS as H
 
@@ -175,14 +177,7 @@ def test_a_hyper_changed_between_two_steps_acts_in_the_next():
     # The generator pauses whenever a supervisor may edit.
     packs = [make_pack([H]) for _ in range(2)]
     for pack, edited in zip(packs, (False, True), strict=True):
-        steps = update(
-            pack,
-            batch_of(make_rollouts([0]), 1),
-            settings(),
-            generator=torch.Generator(),
-            learning_rate_factor=1.0,
-            current_P=torch.ones(1, dtype=torch.bool),
-        )
+        steps = update(pack, batch_of(make_rollouts([0]), 1), settings())
         rates = [next(steps).values["learning_rate_in_use"].item()]
         if edited:
             pack.set_hypers(0, H | {"learning_rate": 1e-4})
@@ -259,7 +254,9 @@ def test_a_policy_that_must_not_learn_is_left_untouched(packing, algo):
     train(pack, [0, 1, 2], s, batches=1)
     before = [state_of(pack, p) for p in range(3)]
     batch = batch_of(make_rollouts([0, 1, 2], seed=4), 3)
-    learn(pack, batch, s, current=torch.tensor([True, False, True]))
+    current = CurrentSlots(3, CPU)
+    current.drop(1)
+    learn(pack, batch, s, current=current)
     assert [same_bits(state_of(pack, p), before[p]) for p in range(3)] == [False, True, False]
 
 
@@ -267,18 +264,12 @@ def test_a_policy_that_must_not_learn_is_left_untouched(packing, algo):
 def test_a_policy_replaced_during_an_update_learns_no_more_from_it(packing):
     pack = make_pack([H, H], packing=packing, normalize_obs=True)
     train(pack, [0, 1], settings(), batches=1)
-    current = torch.ones(2, dtype=torch.bool)
-    steps = update(
-        pack,
-        batch_of(make_rollouts([0, 1], seed=4), 2),
-        settings(kl_target=1e-9),
-        generator=torch.Generator(),
-        learning_rate_factor=1.0,
-        current_P=current,
-    )
+    current = CurrentSlots(2, CPU)
+    batch = batch_of(make_rollouts([0, 1], seed=4), 2)
+    steps = update(pack, batch, settings(kl_target=1e-9), current=current)
     next(steps)
     pack.copy_member(0, 1)
-    current[1] = False
+    current.drop(1)
     donor = state_of(pack, 0)
     for _ in steps:
         pass

@@ -4,7 +4,8 @@ P policies, T steps, K rollouts of R = P * b rows. Policy p of a batch holds wha
 the pack's size: so a policy meets the same data in a pack and alone.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -17,7 +18,7 @@ from pbt_rl.algos.observations import ObsLayout
 from pbt_rl.algos.pack import Pack
 from pbt_rl.algos.registry import load
 from pbt_rl.algos.rollout import Rollout
-from pbt_rl.algos.update import StepStats, update
+from pbt_rl.algos.update import CurrentSlots, Updater
 
 CPU = torch.device("cpu")
 T, K, ENVS = 8, 2, 3
@@ -138,12 +139,29 @@ def batch_of(rollouts: list[Rollout], policies: int, usable_PK=None) -> Batch:
     return make_batch(rollouts, policies, usable, CPU)
 
 
-def learn(
+class StepStats(NamedTuple):
+    """Statistics of one optimiser step of these slots: name -> [G]."""
+
+    slots: tuple[int, ...]
+    values: dict[str, torch.Tensor]
+
+
+def update(
     pack: Pack, batch: Batch, s: UpdateSettings, *, current=None, factor=1.0, seed=0
-) -> list[StepStats]:
-    current_P = torch.ones(pack.num_policies, dtype=torch.bool) if current is None else current
+) -> Iterator[StepStats]:
+    """One update, which pauses after each optimiser step. current: CurrentSlots; all by default."""
+    current = CurrentSlots(pack.num_policies, CPU) if current is None else current
+    updater = Updater(pack, s, current)
     generator = torch.Generator().manual_seed(seed)
-    return list(update(pack, batch, s, generator=generator, learning_rate_factor=factor, current_P=current_P))
+    for _ in updater.update(batch, generator=generator, learning_rate_factor=factor):
+        (taken,) = updater.take_statistics()
+        values = torch.from_numpy(taken.values_SGV[0])
+        yield StepStats(taken.slots, dict(zip(taken.names, values.T, strict=True)))
+
+
+def learn(pack: Pack, batch: Batch, s: UpdateSettings, **options) -> list[StepStats]:
+    """A whole update."""
+    return list(update(pack, batch, s, **options))
 
 
 def state_of(pack: Pack, policy: int) -> dict[str, torch.Tensor]:

@@ -98,10 +98,7 @@ class Call:
     @property
     def writes(self) -> list[Tensor]:
         """Tensors that it changes in place, and those that it makes."""
-        given = list(zip(self.func._schema.arguments, self.args, strict=False))
-        given += [(a, self.kwargs[a.name]) for a in self.func._schema.arguments if a.name in self.kwargs]
-        changed = [v for a, v in given if a.alias_info is not None and a.alias_info.is_write]
-        return _tensors(changed) + ([] if self.kind == "view" else self.outs)
+        return _changed(self.func, self.args, self.kwargs) + ([] if self.kind == "view" else self.outs)
 
     @property
     def reads(self) -> list[Tensor]:
@@ -144,6 +141,8 @@ class Device:
         self.counts = Counts()
         self.observers: list[Callable[[Call], None]] = []
         """Called after every call, in the thread that made it."""
+        self.watchers: list[Callable[[Any, tuple[Any, ...], dict[str, Any]], None]] = []
+        """Called before every call, with the real tensors."""
 
     def mode(self) -> TorchDispatchMode:
         """What a thread enters to make tensors on the device."""
@@ -168,6 +167,8 @@ class Device:
             self.counts.note("upload", site)
             self.counts.note("sync", site)
         real_args, real_kwargs = tree_map(_real, args), _host_options(tree_map(_real, kwargs))
+        for watcher in self.watchers:
+            watcher(func, real_args, real_kwargs)
         result = func(*real_args, **real_kwargs)
         if name == "_to_copy" and result.data_ptr() == real_args[0].data_ptr():
             result = result.clone()
@@ -190,6 +191,60 @@ class Device:
             self.counts.note("sync", call.site)
         for observer in self.observers:
             observer(call)
+
+
+class PretendRecorder:
+    """What a CUDA graph does, see `algos/steps.py`: it repeats the recorded calls on the same memory."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self.recorded: list[int] = []
+        """Calls of each recording."""
+
+    def record(self, program: Callable[[], None]) -> Callable[[], None]:
+        """Note the calls of a program. To know its shapes it is carried out, and what it changed is put back."""
+        calls: list[Call] = []
+        before: dict[int, tuple[torch.UntypedStorage, torch.UntypedStorage]] = {}
+        made: set[int] = set()
+
+        def keep(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            for x in _changed(func, args, kwargs):
+                storage = x.untyped_storage()
+                if storage.data_ptr() not in before.keys() | made:
+                    before[storage.data_ptr()] = (storage, storage.clone())
+
+        def note(call: Call) -> None:
+            if call.waits or call.kind in ("upload", "download"):
+                raise RuntimeError(
+                    f"operation not permitted when stream is capturing: {call.name} at {call.site}"
+                )
+            made.update(
+                x.untyped_storage().data_ptr()
+                for x in call.outs
+                if call.kind != "view" or "empty" in call.name
+            )
+            calls.append(call)
+
+        self._device.watchers.append(keep)
+        self._device.observers.append(note)
+        try:
+            program()
+        finally:
+            self._device.watchers.remove(keep)
+            self._device.observers.remove(note)
+            for storage, content in before.values():
+                storage.copy_(content)
+        self.recorded.append(len(calls))
+        return lambda: self._replay(calls)
+
+    def _replay(self, calls: list[Call]) -> None:
+        self._device.counts.note("launch", "replay")
+        for call in calls:
+            if call.kind == "view":
+                continue
+            for now, then in zip(_tensors(call.func(*call.args, **call.kwargs)), call.outs, strict=True):
+                if now.data_ptr() != then.data_ptr():
+                    then.copy_(now)
 
 
 _entered: list[Device] = []
@@ -219,6 +274,13 @@ def pretend_device() -> Iterator[Device]:
             yield device
         finally:
             _entered.pop()
+
+
+def _changed(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
+    """Tensors that a call changes in place."""
+    given = list(zip(func._schema.arguments, args, strict=False))
+    given += [(a, kwargs[a.name]) for a in func._schema.arguments if a.name in kwargs]
+    return _tensors([v for a, v in given if a.alias_info is not None and a.alias_info.is_write])
 
 
 def _kind(func, name, given, ours, target, args, kwargs) -> tuple[str, bool]:

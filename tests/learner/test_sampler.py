@@ -9,9 +9,9 @@ import torch
 from pbt_rl.algos.algorithm import UpdateSettings
 from pbt_rl.algos.batch import make_batch
 from pbt_rl.algos.registry import load
-from pbt_rl.algos.update import update
 from pbt_rl.envs.base import ActionSpec
 from tests.helpers.fake_actor import ENVS, GAUSSIAN, SCREEN, STEPS, Bench
+from tests.helpers.packs import learn
 
 
 def batch_of(bench: Bench, rollouts: list):
@@ -89,16 +89,7 @@ def test_without_lag_the_ratio_is_one(core, use_vtrace):
             kl_target=None,
             distribution=bench.distribution,
         )
-        current = torch.ones(2, dtype=torch.bool)
-        steps = update(
-            bench.pack,
-            batch_of(bench, bench.take(2)),
-            settings,
-            generator=torch.Generator(),
-            learning_rate_factor=1.0,
-            current_P=current,
-        )
-        for stats in steps:
+        for stats in learn(bench.pack, batch_of(bench, bench.take(2)), settings):
             assert stats.values["kl"].abs().max() < 1e-6
             assert stats.values["clip_fraction"].max() == 0
 

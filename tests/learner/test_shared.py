@@ -2,8 +2,8 @@
 
 import dataclasses
 
+import numpy as np
 import pytest
-import torch
 
 from pbt_rl.algos.batch import Batch, Samples
 from pbt_rl.algos.fields import FIELDS, OUTCOMES
@@ -46,27 +46,35 @@ def test_exchanged_weights_reset_the_state_before_the_epoch_rises():
     assert (list(shared.state_resets), shared.pack.weights_epoch.tolist()) == ([1], [0, 1])
 
 
-def step(**values: float) -> dict[str, torch.Tensor]:
-    return {name: torch.tensor(value) for name, value in values.items()}
+def steps(**values):
+    """Statistics of optimiser steps, name -> values; `active` unless it is given."""
+    arrays = {name: np.array(x, np.float32) for name, x in values.items()}
+    return {"active": np.ones_like(arrays["grad_norm"])} | arrays
 
 
 def test_means_are_of_the_steps_since_the_last_report_whatever_their_names():
     counts = LearningCounts.new(2)
-    counts.note_step(0, step(grad_norm=1.0, anything=2.0))
-    counts.note_step(0, step(grad_norm=3.0, anything=6.0))
-    counts.note_step(0, step(grad_norm=float("inf"), anything=1e9))
-    counts.add(0, "lag", torch.tensor(5.0))
-    assert counts.take_means(0) == {"grad_norm": 2.0, "anything": 4.0, "lag": 5.0}
+    counts.note_steps(0, steps(grad_norm=[1.0, 3.0], anything=[2.0, 6.0]))
+    counts.note_steps(0, steps(grad_norm=[float("inf")], anything=[1e9]))
+    counts.note_steps(0, steps(grad_norm=[0.0, 5.0], anything=[7.0, 1.0], active=[0, 1]))
+    counts.add(0, "lag", [5.0])
+    assert counts.take_means(0) == {"grad_norm": 3.0, "anything": 3.0, "lag": 5.0}
     assert counts.take_means(0) == counts.take_means(1) == {}
 
 
 @pytest.mark.parametrize(
-    ("norms", "broken"), [([], None), ([1.0, torch.nan], False), ([torch.nan, torch.inf], True)]
+    ("norms", "active", "broken"),
+    [
+        ([], [], None),
+        ([1.0, np.nan], [1, 1], False),
+        ([np.nan, np.inf], [1, 1], True),
+        ([0.0, np.nan], [0, 1], True),
+        ([0.0], [0], None),
+    ],
 )
-def test_a_member_is_broken_if_every_step_was_left_out(norms, broken):
+def test_a_member_is_broken_if_every_step_was_left_out(norms, active, broken):
     counts = LearningCounts.new(1)
-    for norm in norms:
-        counts.note_step(0, step(grad_norm=norm))
+    counts.note_steps(0, steps(grad_norm=norms, active=active))
     assert counts.take_broken(0) is broken
     assert counts.take_broken(0) is None
 

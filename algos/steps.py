@@ -1,0 +1,208 @@
+"""Optimiser steps of a group over one batch, of two kinds with one interface.
+
+    PlainSteps       every call of a step is made when its turn comes: on a CPU, and where nothing can be recorded
+    RecordedSteps    the calls of a step are recorded once and replayed by a single call from then on: on CUDA a graph
+
+A replay repeats the same calls on the same memory, so whatever changes from one step to the next is data that lies in
+place: samples and the order of their rows are staged, hypers, learning rates and the slots that may learn are tensors,
+statistics go to a row of the log that a counter on the device names. So a new hyper, another member in a slot or other
+weights record nothing anew. Nothing in a step waits for the device.
+
+Axes: G policies of one group, P policies, S steps of a batch, V statistics.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from .batch import Samples
+from .losses import Stats
+
+Program = Callable[[Samples], Stats]
+"""One optimiser step on these samples; returns its statistics, [G] each."""
+Orders = Sequence[Tensor | None]
+"""Rows of each step, on the CPU; None: all of them."""
+
+
+class StepLog:
+    """Statistics of all steps of a batch, [S, P, V] on the device, until somebody asks for them."""
+
+    def __init__(self, steps: int, policies: int, device: torch.device) -> None:
+        self._shape, self._device = (steps, policies), device
+        self.names: tuple[str, ...] = ()
+        self._values_SPV = torch.empty(0)
+
+    @torch.no_grad()
+    def write(self, step: int | Tensor, span: slice, stats: Mapping[str, Tensor]) -> None:
+        """Note the statistics of a step. step: its number, or [1] on the device."""
+        if not self.names:
+            self.names = tuple(stats)
+            self._values_SPV = torch.zeros((*self._shape, len(self.names)), device=self._device)
+        row_GV = torch.stack([stats[name].float() for name in self.names], 1)
+        if isinstance(step, Tensor):
+            self._values_SPV[:, span].index_copy_(0, step, row_GV.unsqueeze(0))
+        else:
+            self._values_SPV[step, span] = row_GV
+
+    def read(self, steps: int, span: slice, name: str) -> Tensor:
+        """Return one statistic of the first steps, [steps, G], on the device."""
+        return self._values_SPV[:steps, span, self.names.index(name)].contiguous()
+
+    def fetch(self) -> NDArray[np.float32]:
+        """Return everything, [S, P, V], on the host, which waits for the device."""
+        return self._values_SPV.cpu().numpy()
+
+
+class Recorder(Protocol):
+    """What records the calls of a device."""
+
+    def record(self, program: Callable[[], None]) -> Callable[[], None]:
+        """Note the calls of a program without carrying them out; return what carries them out.
+
+        Raises RuntimeError if there is one that cannot be recorded, such as one that waits for the device.
+        """
+
+
+class CudaRecorder:
+    """CUDA graphs, recorded on the present stream and replayed there. They share memory: one runs at a time."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._pool = torch.cuda.graph_pool_handle()
+        self._side = torch.cuda.Stream(device)
+
+    def record(self, program: Callable[[], None]) -> Callable[[], None]:
+        """See `Recorder`."""
+        graph = torch.cuda.CUDAGraph()
+        stream = torch.cuda.current_stream(self._device)
+        if stream == torch.cuda.default_stream(self._device):  # on which nothing can be recorded
+            stream = self._side
+        # thread_local: the thread that acts goes on with calls of its own, which have nothing to do with this.
+        with torch.cuda.graph(graph, self._pool, stream, capture_error_mode="thread_local"):
+            program()
+        return graph.replay
+
+
+RECORDERS: dict[str, Callable[[torch.device], Recorder]] = {"cuda": CudaRecorder}
+"""Type of a device -> what records on it."""
+
+
+def recorder_of(device: torch.device) -> Recorder | None:
+    """Return what records on this device; None where calls cost little or cannot be recorded."""
+    make = RECORDERS.get(device.type)
+    return None if make is None else make(device)
+
+
+class Steps(Protocol):
+    """The optimiser steps of one group."""
+
+    def begin(self, samples: Samples, orders: Orders) -> None:
+        """Take up a batch."""
+
+    def run(self, step: int) -> None:
+        """Carry out one step of it."""
+
+
+class PlainSteps:
+    """Steps call by call."""
+
+    def __init__(self, span: slice, program: Program, log: StepLog) -> None:
+        self._span, self._program, self._log = span, program, log
+        self._samples: Samples | None = None
+        self._orders: Orders = ()
+
+    def begin(self, samples: Samples, orders: Orders) -> None:
+        """See `Steps`."""
+        self._samples, self._orders = samples, orders
+
+    def run(self, step: int) -> None:
+        """See `Steps`."""
+        samples, order = self._samples, self._orders[step]
+        assert samples is not None, "no batch was begun"
+        part = samples if order is None else samples.columns(order.to(samples.valid.device))
+        self._log.write(step, self._span, self._program(part))
+
+
+class Staging:
+    """Samples that lie in one place, batch after batch. Groups of one size share it: they learn one after the other."""
+
+    def __init__(self) -> None:
+        self.obs: dict[str, Tensor] = {}
+        """Name -> [G, T, B, ...], as stored; made with the first batch."""
+        self.samples: Samples | None = None
+
+    def take(self, samples: Samples) -> Samples:
+        """Copy a batch to its place. Its observations lie there already."""
+        if self.samples is None:
+            self.samples = samples.emptied()
+        self.samples.copy_from(samples)
+        return self.samples
+
+
+class RecordedSteps:
+    """Steps that are replayed. The first of each number of rows is carried out call by call: it warms libraries up."""
+
+    def __init__(
+        self, span: slice, program: Program, log: StepLog, recorder: Recorder, staging: Staging, steps: int
+    ) -> None:
+        self._span, self._program, self._log = span, program, log
+        self._recorder: Recorder | None = recorder
+        self._staging, self._steps = staging, steps
+        self._order_SN = self._step_1 = torch.empty(0)
+        self._sizes: list[int] = []
+        self._warm: set[int] = set()
+        self._replays: dict[int, Callable[[], None]] = {}
+
+    def begin(self, samples: Samples, orders: Orders) -> None:
+        """See `Steps`."""
+        device = self._staging.take(samples).valid.device
+        columns = samples.valid.shape[2]
+        self._sizes = [columns if order is None else len(order) for order in orders]
+        if not self._step_1.numel():
+            self._step_1 = torch.zeros(1, dtype=torch.int64, device=device)
+            self._order_SN = torch.zeros((self._steps, columns), dtype=torch.int64, device=device)
+        self._step_1.zero_()
+        if columns not in self._sizes:
+            packed = torch.zeros(self._order_SN.shape, dtype=torch.int64)
+            for row, order in zip(packed, orders, strict=True):
+                assert order is not None
+                row[: len(order)] = order
+            self._order_SN.copy_(packed, non_blocking=True)
+
+    def run(self, step: int) -> None:
+        """See `Steps`."""
+        size = self._sizes[step]
+        if size not in self._warm or self._recorder is None:
+            self._warm.add(size)
+            self._one(size)
+            return
+        if size not in self._replays and not self._record(self._recorder, size):
+            self._one(size)
+            return
+        self._replays[size]()
+
+    def _record(self, recorder: Recorder, size: int) -> bool:
+        """Record a step; return False if that cannot be done: then steps go call by call from now on."""
+        try:
+            self._replays[size] = recorder.record(lambda: self._one(size))
+        except RuntimeError as error:
+            warnings.warn(f"optimiser steps are not recorded, which costs speed: {error}", stacklevel=1)
+            self._recorder = None
+            return False
+        return True
+
+    def _one(self, size: int) -> None:
+        """Carry out the step whose number lies on the device, and count it."""
+        samples = self._staging.samples
+        assert samples is not None, "no batch was begun"
+        if size < samples.valid.shape[2]:
+            samples = samples.columns(self._order_SN.index_select(0, self._step_1)[0, :size])
+        self._log.write(self._step_1, self._span, self._program(samples))
+        self._step_1 += 1
