@@ -76,6 +76,7 @@ class CudaStreams(Streams):
     def after(self, mark: Mark | None) -> None:
         """See `Streams`."""
         if mark is not None:
+            assert isinstance(mark, torch.cuda.Event), "a mark of another device"
             torch.cuda.current_stream(self._device).wait_event(mark)
 
     def begin(self) -> None:
@@ -89,5 +90,4 @@ SEPARATE: dict[str, Callable[[torch.device], Streams]] = {"cuda": CudaStreams}
 
 def streams_of(device: torch.device, *, threads: bool) -> Streams:
     """Return the streams of a device. threads: one thread acts while another learns."""
-    kind = SEPARATE.get(device.type, lambda _: Streams())
-    return kind(device) if threads else Streams()
+    return SEPARATE[device.type](device) if threads and device.type in SEPARATE else Streams()

@@ -52,6 +52,7 @@ def live(driven, order, turns=13):
             actor.advance()
         order.late = turn % 4 != 0
         learner.sampler.serve()
+        learner._report()
     assert batches >= 2
 
 

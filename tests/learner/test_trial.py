@@ -14,16 +14,16 @@ from tests.helpers.pretend import DEVICE, pretend_device
 
 
 class Drop(nn.Module):
-    def __init__(self, _):
+    def __init__(self, shapes):
         super().__init__()
-        self.linear, self.drop = nn.Linear(5, 16), nn.Dropout(0.1)
+        self.linear, self.drop = nn.Linear(*shapes["obs"][0], 16), nn.Dropout(0.1)
 
     def forward(self, obs):
         return self.drop(torch.relu(self.linear(obs["obs"])))
 
 
 class Gru(nn.Module):
-    def __init__(self, _):
+    def __init__(self, shapes):
         super().__init__()
         self.gru = nn.GRU(1, 16, batch_first=True)
 
@@ -32,9 +32,9 @@ class Gru(nn.Module):
 
 
 class Branch(nn.Module):
-    def __init__(self, _):
+    def __init__(self, shapes):
         super().__init__()
-        self.linear = nn.Linear(5, 16)
+        self.linear = nn.Linear(*shapes["obs"][0], 16)
 
     def forward(self, obs):
         h = self.linear(obs["obs"])
@@ -42,9 +42,9 @@ class Branch(nn.Module):
 
 
 class InPlace(nn.Module):
-    def __init__(self, _):
+    def __init__(self, shapes):
         super().__init__()
-        self.linear = nn.Linear(5, 16)
+        self.linear = nn.Linear(*shapes["obs"][0], 16)
 
     def forward(self, obs):
         h = self.linear(obs["obs"])
@@ -54,7 +54,7 @@ class InPlace(nn.Module):
 
 
 class Attention(nn.Module):
-    def __init__(self, _):
+    def __init__(self, shapes):
         super().__init__()
         self.linear, self.attention = nn.Linear(1, 16), nn.MultiheadAttention(16, 2, batch_first=True)
 
@@ -64,18 +64,18 @@ class Attention(nn.Module):
 
 
 class Norm(nn.Module):
-    def __init__(self, _):
+    def __init__(self, shapes):
         super().__init__()
-        self.linear, self.norm = nn.Linear(5, 16), nn.LayerNorm(16)
+        self.linear, self.norm = nn.Linear(*shapes["obs"][0], 16), nn.LayerNorm(16)
 
     def forward(self, obs):
         return self.norm(self.linear(obs["obs"]))
 
 
 class Select(nn.Module):
-    def __init__(self, _):
+    def __init__(self, shapes):
         super().__init__()
-        self.linear = nn.Linear(5, 16)
+        self.linear = nn.Linear(*shapes["obs"][0], 16)
 
     def forward(self, obs):
         h = self.linear(obs["obs"])
@@ -99,6 +99,8 @@ def own_module(monkeypatch):
 @pytest.mark.parametrize("device", ["cpu", str(DEVICE)])
 @pytest.mark.parametrize("encoder", [one.__name__ for one in OWN])
 def test_encoders_of_users_train_under_auto(own_module, encoder, device):
+    if encoder == "Gru" and device != "cpu":
+        pytest.skip("beside a CPU torch computes nn.GRU by a kernel that the pretend device does not have")
     with pretend_device(), DrivenLearner(device=device, encoder=f"{own_module}:{encoder}") as driven:
         pack = driven.learner.pack
         assert pack.packing == "loop"
