@@ -1,4 +1,4 @@
-# make demo | test | test-all | check | bench | storm | clean
+# make demo | test | test-long | test-all | check | bench | storm | clean
 #
 # Everything runs in .venv, made on first use and made again when pyproject.toml or constraints.txt change.
 # Another interpreter:        make test PYTHON=python3.12
@@ -13,7 +13,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-all check bench storm clean
+.PHONY: demo test test-long test-all check bench storm clean
 .DEFAULT_GOAL := help
 
 .PHONY: help
@@ -31,7 +31,10 @@ demo: $(READY)
 	@echo "Play the best member:  $(BIN)/pbt-rl eval runs/demo --video demo.mp4"
 
 test: $(READY)
-	$(BIN)/python -m pytest -m "not slow" $(ARGS)
+	$(BIN)/python -m pytest -m "not slow and not long" $(ARGS)
+
+test-long: $(READY)
+	$(BIN)/python -m pytest -m "long and not slow" $(ARGS)
 
 test-all: $(READY)
 	$(BIN)/python -m pytest $(ARGS)

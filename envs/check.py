@@ -49,7 +49,8 @@ def check(
     steps: of all rows together. timeout_seconds: for one step or reset of the unit.
     """
     report = Report()
-    hangs = f"{env_id} hangs: making and resetting it took more than {timeout_seconds:g} s"
+    limit = f"{timeout_seconds:g} s (--timeout-seconds)"
+    hangs = f"{env_id} hangs: making and resetting it took more than {limit}"
     with time_limit(timeout_seconds, hangs):
         spec = registry.probe(env_id, options)
         dry_run = DryRun(env_id, options, spec, timeout_seconds)

@@ -213,7 +213,9 @@ class DryRun:
         return played
 
     def _step_limit(self) -> Any:
-        return time_limit(self.timeout, f"it hangs: a step took more than {self.timeout:g} s")
+        return time_limit(
+            self.timeout, f"it hangs: a step took more than {self.timeout:g} s (--timeout-seconds)"
+        )
 
 
 def _note(played: Played, out: StepArrays, ends: dict[int, bytes]) -> None:

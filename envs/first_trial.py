@@ -2,6 +2,12 @@
 
 `sys.exit`, `os._exit`, an abort or a crash in C would else end the command without a word. A copy (fork) takes
 milliseconds, and knows what this process knows: its modules, its path, environments that it has registered.
+
+    this process -- guard -- copy -- what the environment starts, however it detaches
+
+The guard is a copy as well, in which no code of others runs. What leaves the copy (daemon, double fork, own session)
+becomes the guard's (`PR_SET_CHILD_SUBREAPER`), which ends it all when the copy ends, or when it is told to by SIGTERM,
+which it also gets if this process dies.
 """
 
 from __future__ import annotations
@@ -17,6 +23,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from . import time_limit as time_limits
@@ -28,7 +35,11 @@ TAIL_BYTES = 16_000
 SHOWN_CHARACTERS = 4000
 GRACE_SECONDS = 5.0
 """By how much the limit here is later than the one in the copy, whose message is the better one."""
-_PR_SET_PDEATHSIG = 1
+KILL_SECONDS = 2.0
+"""For which the guard waits for the end of what it has killed: some states of the kernel hold a process longer."""
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_STATUS_BYTES = 8
+"""In front of what the copy has to say: its wait status, written by the guard."""
 
 
 class FirstProbe:
@@ -82,26 +93,28 @@ def tried(
     outcome = os.memfd_create("outcome")
     output, theirs = os.pipe()
     try:
+        ours = os.getpid()
         pid = _copy()
         if pid == 0:
-            _run(function, outcome, theirs if captured else None)  # does not return
+            _guard(ours, function, outcome, theirs if captured else None)  # does not return
         os.close(theirs)
         theirs = -1
-        printed, status = _wait(pid, output, limit_seconds)
-        done = os.pread(outcome, os.fstat(outcome).st_size, 0)
+        printed, in_time = _wait(pid, output, limit_seconds)
+        said_by_guard = os.pread(outcome, _STATUS_BYTES, 0)
+        done = os.pread(outcome, os.fstat(outcome).st_size, _STATUS_BYTES)
     finally:
         for fd in (outcome, output, theirs):
             if fd >= 0:
                 os.close(fd)
     tail = environment_output(printed)[-SHOWN_CHARACTERS:]
     said = f"\nIt printed last:\n{tail}" if tail else ""
-    if status is None:
+    if not in_time:
         raise EnvSetupError(
             f"{env_id} hangs: making it took more than {time_limits.PROBE_SECONDS:g} s. Load what takes long "
             f"beforehand{said}"
         )
     if not done:
-        raise EnvSetupError(f"{env_id} cannot be used: {_how(status)} {when}{said}")
+        raise EnvSetupError(f"{env_id} cannot be used: {_how(int.from_bytes(said_by_guard))} {when}{said}")
     kind, value = pickle.loads(done)
     if kind == "exit":
         raise EnvSetupError(f"{env_id} cannot be used: it called sys.exit {when}.\n{value}{said}")
@@ -137,17 +150,80 @@ def _how(status: int) -> str:
     return f"it ended with exit code {code}" if code >= 0 else f"it was ended by {signal.Signals(-code).name}"
 
 
+# -- in the guard -------------------------------------------------------------------------------------------
+
+
+def _guard(parent: int, function: Callable[[], object], outcome: int, output: int | None) -> NoReturn:
+    """Make the copy, wait for its end or for SIGTERM, write its wait status to `outcome`, and leave nothing of it."""
+    try:
+        os.setsid()  # Ctrl-C is for the parent
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGCHLD})
+        _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+        guard = os.getpid()
+        if os.getppid() == parent and (pid := os.fork()) == 0:
+            _run(guard, function, outcome, output)  # does not return
+        elif os.getppid() == parent:
+            status = _end_of(pid)
+            os.pwrite(outcome, (status or 0).to_bytes(_STATUS_BYTES), 0)
+        _end_all()
+    finally:
+        os._exit(0)
+
+
+def _end_of(pid: int) -> int | None:
+    """Return the wait status of the copy; None if SIGTERM comes first."""
+    while True:
+        with contextlib.suppress(ChildProcessError):
+            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+                if ended[0] == pid:
+                    return ended[1]
+        if signal.sigwait({signal.SIGTERM, signal.SIGCHLD}) == signal.SIGTERM:
+            return None
+
+
+def _end_all() -> None:
+    """Kill every descendant: as they end, their children become ours."""
+    deadline = time.monotonic() + KILL_SECONDS
+    while time.monotonic() < deadline:
+        for pid in _children():
+            with contextlib.suppress(OSError):  # another user's: nothing can be done
+                os.kill(pid, signal.SIGKILL)
+        try:
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        except ChildProcessError:
+            return
+        time.sleep(0.001)
+
+
+def _children() -> list[int]:
+    """Return the ids of this process's children."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            # The name in parentheses may hold anything.
+            if int((folder / "stat").read_bytes().rpartition(b")")[2].split()[1]) == os.getpid():
+                found.append(int(folder.name))
+    return found
+
+
+def _prctl(option: int, argument: int) -> None:
+    ctypes.CDLL(None).prctl(option, ctypes.c_ulong(argument))
+
+
 # -- in the copy --------------------------------------------------------------------------------------------
 
 
-def _run(function: Callable[[], object], outcome: int, output: int | None) -> NoReturn:
+def _run(guard: int, function: Callable[[], object], outcome: int, output: int | None) -> NoReturn:
     """Call the function, write ("done" | "refused" | "raised" | "exit", what) to `outcome`, and end."""
     try:
-        parent = os.getppid()
-        os.setsid()  # Ctrl-C is for the parent, which ends this whole session
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:
+        os.setsid()
+        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != guard:
             os._exit(1)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGCHLD})
         faulthandler.enable(2)  # a crash shows where
         if output is not None:
             _redirect(output)
@@ -155,7 +231,7 @@ def _run(function: Callable[[], object], outcome: int, output: int | None) -> No
             torch: Any = sys.modules["torch"]
             torch.set_num_threads(1)
         answer = pickle.dumps(_outcome(function))
-        os.pwrite(outcome, answer, 0)
+        os.pwrite(outcome, answer, _STATUS_BYTES)
         sys.stdout.flush()
         sys.stderr.flush()
     finally:
@@ -187,11 +263,8 @@ def _redirect(output: int) -> None:
 # -- beside it ----------------------------------------------------------------------------------------------
 
 
-def _wait(pid: int, output: int, limit_seconds: float | None) -> tuple[str, int | None]:
-    """Wait for the end of the copy, and end what it started; return (the tail of its output, its wait status).
-
-    The status is None if the limit was reached.
-    """
+def _wait(pid: int, output: int, limit_seconds: float | None) -> tuple[str, bool]:
+    """Wait for the guard, with which all is over; return (the tail of the output, whether the limit was kept)."""
     deadline = None if limit_seconds is None else time.monotonic() + limit_seconds
     sentinel = os.pidfd_open(pid)
     os.set_blocking(output, False)
@@ -209,13 +282,10 @@ def _wait(pid: int, output: int, limit_seconds: float | None) -> tuple[str, int 
                 poll.unregister(output)  # closed by its side
             tail = _read(output, tail)
     finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(pid, signal.SIGKILL)  # before the copy is reaped: no other process has its number yet
-        _, status = os.waitpid(pid, 0)
+        signal.pidfd_send_signal(sentinel, signal.SIGTERM)
+        os.waitpid(pid, 0)
         os.close(sentinel)
-    return tail.decode(errors="replace"), status if in_time else None
+    return tail.decode(errors="replace"), in_time
 
 
 def _read(output: int, tail: bytes) -> bytes:

@@ -1,6 +1,7 @@
 """Train a population of reinforcement-learning agents on one machine.
 
-    train, Config, Result       train a population; its options; the folder and summary of the run
+    train, Config               train a population; its options
+    Result, MemberResult, Stop  what `train` returns, one member of that; what a callback returns to end the run
     load_policy, Policy         a trained member as a function of observations
     tune                        population-based training of anything that trains: `tune.run`
     EnvSpec                     description of an environment
@@ -20,11 +21,12 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pbt_rl import tune
-    from pbt_rl.api import Result, train
+    from pbt_rl.api import MemberResult, Result, train
     from pbt_rl.config import Config
     from pbt_rl.envs.base import EnvSetupError, EnvSpec, RewardShapingInterface, TrainingInfoInterface
     from pbt_rl.errors import ConfigError, RunFailed
     from pbt_rl.play.policy import Policy, load_policy
+    from pbt_rl.run.callbacks import Stop
 
 __version__ = "0.2.0"
 
@@ -33,10 +35,12 @@ __all__ = [
     "ConfigError",
     "EnvSetupError",
     "EnvSpec",
+    "MemberResult",
     "Policy",
     "Result",
     "RewardShapingInterface",
     "RunFailed",
+    "Stop",
     "TrainingInfoInterface",
     "load_policy",
     "train",
@@ -44,11 +48,12 @@ __all__ = [
 ]
 
 _MODULES = {
-    "api": ("Result", "train"),
+    "api": ("MemberResult", "Result", "train"),
     "config": ("Config",),
     "envs.base": ("EnvSetupError", "EnvSpec", "RewardShapingInterface", "TrainingInfoInterface"),
     "errors": ("ConfigError", "RunFailed"),
     "play.policy": ("Policy", "load_policy"),
+    "run.callbacks": ("Stop",),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -5,13 +5,36 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError, RunFailed
 from pbt_rl.given.tables import with_start_values
 from pbt_rl.given.values import checked
 from pbt_rl.recipes import algorithm_recipe, apply_recipe, environment_recipe
+from pbt_rl.record.folder import RunFolder, run_name
+from pbt_rl.record.journal import read_journal
+
+if TYPE_CHECKING:
+    from pbt_rl.run.callbacks import OnCheckpoint, OnDecision, OnReport
+
+
+@dataclass(frozen=True)
+class MemberResult:
+    """One member at the end of a run."""
+
+    id: int
+    objective: float | None
+    """Mean true objective of its last episodes in training; None without any."""
+    episodes: int
+    generation: int
+    """Number of changes by the controller."""
+    frames: int
+    hypers: dict[str, float]
+    shaping: dict[str, float]
+    """Reward shaping, by name."""
+    status: str
+    """`stopped`, `parked`, or empty for a member that trained to the end."""
 
 
 @dataclass(frozen=True)
@@ -23,32 +46,85 @@ class Result:
     summary: dict[str, Any]
     """Content of `summary.json`: how the run ended, the best member, and every member."""
 
+    @classmethod
+    def of(cls, folder: Path | str) -> Result:
+        """Read the result of a run that has ended. Raises RunFailed if it has none."""
+        paths = RunFolder(Path(folder))
+        try:
+            return cls(paths.path, json.loads(paths.summary.read_text()))
+        except OSError as error:
+            raise RunFailed(
+                f"{paths.path} has no summary of a run that has ended: {error.strerror}"
+            ) from error
 
-def train(config: Config | None = None, /, **options: Any) -> Result:
-    """Train a population and return the run's folder and summary.
+    @property
+    def ended(self) -> str:
+        """Why the run has ended: `frames`, `seconds`, `objective`, `all members are done`, or a `Stop`'s reason."""
+        return str(self.summary["ended"])
+
+    @property
+    def members(self) -> list[MemberResult]:
+        """All members, in order of id."""
+        names = MemberResult.__dataclass_fields__
+        return [MemberResult(**{n: m[n] for n in names}) for m in self.summary["members"]]
+
+    @property
+    def best(self) -> MemberResult | None:
+        """The best member; None if no episode has finished."""
+        best = self.summary["best_member"]
+        return None if best is None else self.members[best]
+
+    @property
+    def paths(self) -> RunFolder:
+        """Paths of the run's files: `paths.journal`, `paths.checkpoints`, `paths.values(member)` and others."""
+        return RunFolder(self.folder)
+
+    @property
+    def journal(self) -> list[dict[str, Any]]:
+        """All events of the run, in order; `pbt_rl.record.journal` describes them."""
+        return read_journal(self.paths.journal)
+
+
+def train(
+    config: Config | None = None,
+    /,
+    *,
+    on_report: OnReport | None = None,
+    on_decision: OnDecision | None = None,
+    on_checkpoint: OnCheckpoint | None = None,
+    **options: Any,
+) -> Result:
+    """Train a population and return what has become of it.
 
     config: used as it is. options: fields of Config instead, over the recipe of the environment as on the command line.
     Nested options are mappings (`learner={"batch": 512}`) or have dotted names (`**{"learner.batch": 512}`).
 
-    Call it in the main thread, and in a script under `if __name__ == "__main__":`. Raises ConfigError or EnvSetupError
-    before anything is started, RunFailed if the run cannot go on or is ended by a signal.
+    - on_report(view): called about once a second, and at the end, with a `RunView`: `view.frames`,
+      `view.members[0].objective`, `.values`, `.stats`. It may return metrics for TensorBoard, name -> number, or
+      name -> {member: number}.
+    - on_decision(report, decisions): called after each comparison that decided something.
+    - on_checkpoint(written): called after the run was saved, with `written.path` and `written.frames`.
+
+    A callback that returns `pbt_rl.Stop(reason)` ends the run in order; it is saved. If one raises, the run ends in the
+    same way, and `train` raises that exception. They run in the supervisor's thread: keep them short.
+
+    Call it in a script under `if __name__ == "__main__":`, in a notebook, or in a thread. Ctrl-C ends a run in the main
+    thread only; end one in another thread by a callback. Raises ConfigError or EnvSetupError before anything is
+    started, RunFailed if the run cannot go on or is ended by a signal.
     """
     if config is None:
         config = make_config(**options)
     elif options:
         raise ConfigError(f"train takes a Config or options, not both: {', '.join(options)}")
-    from pbt_rl.record.folder import run_name  # noqa: PLC0415 - the supervisor imports torch
+    from pbt_rl.run.callbacks import Callbacks  # noqa: PLC0415 - the supervisor imports torch
     from pbt_rl.run.train import train as supervise  # noqa: PLC0415
 
     config = replace(config, name=run_name(config))
-    code = supervise(config)
+    code = supervise(config, Callbacks(on_report, on_decision, on_checkpoint))
     folder = config.out / str(config.name)
     if code:
         raise RunFailed(f"the run in {folder} was ended by signal {code - 128}")
-    try:
-        return Result(folder, json.loads((folder / "summary.json").read_text()))
-    except OSError as error:
-        raise RunFailed(f"the run in {folder} has ended, but has no summary: {error.strerror}") from error
+    return Result.of(folder)
 
 
 def make_config(**options: Any) -> Config:

@@ -19,7 +19,7 @@ from pbt_rl.envs.atari import AtariOptions
 from pbt_rl.envs.dmlab.options import DmlabOptions
 from pbt_rl.envs.registry import EnvOptions, keywords
 from pbt_rl.errors import ConfigError, require
-from pbt_rl.options import option, validate
+from pbt_rl.options import names_object, option, validate
 from pbt_rl.pbt.exploit.registry import EXPLOIT_RULES
 from pbt_rl.pbt.explore.registry import EXPLORE_RULES
 from pbt_rl.pbt.hypers import Hypers
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pbt_rl.algos.algorithm import Algorithm
 
 ENCODERS = ("auto", "nature", "impala", "mlp")
+TRACKERS = ("csv", "wandb", "mlflow")
 
 
 RULES: Mapping[str, Callable[[], tuple[str, ...]]] = {
@@ -135,10 +136,23 @@ class Config:
     """Continue a run of the same name; with --resume no that is an error."""
     figures: bool = option(True, may_change=True)
     """Draw figures of the population for TensorBoard, at most once per minute, in a process of the lowest priority."""
+    track: tyro.conf.UseAppendAction[tuple[str, ...]] = option(
+        (),
+        test=lambda names: (
+            all(name in TRACKERS or names_object(name) for name in names) and len(set(names)) == len(names)
+        ),
+        remedy=f"{', '.join(TRACKERS)} or module:Class, each once",
+        common=True,
+        may_change=True,
+    )
+    """Write the curves elsewhere too: csv (tables in the run's folder), wandb, mlflow, or your own module:Class. May be
+    repeated. TensorBoard files are always written."""
     train_for_frames: int = option(100_000_000, at_least=1, common=True, may_change=True)
     """Stop when every member has trained on this many emulator frames."""
     train_for_seconds: float = option(0.0, at_least=0, zero="no limit", common=True, may_change=True)
     """Stop after this many seconds."""
+    stop_at_objective: float | None = option(None, may_change=True)
+    """Stop when a member's objective, over a full window of --pbt.objective-episodes, is this or more. None: never."""
     actors: int = option(0, at_least=0, zero="planned", common=True, may_change=True)
     """Actor processes, planned from the machine's cores."""
     units_per_actor: int = option(2, at_least=1, may_change=True)

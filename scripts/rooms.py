@@ -34,6 +34,20 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "learner": frozenset({"algos", "config", "envs", "errors", "pbt", "plan", "record", "wire"}),
     "play": frozenset({"algos", "config", "envs", "errors", "learner", "pbt", "plan", "record"}),
     "report": frozenset({"display", "errors", "pbt", "record", "wire"}),
+    "export": frozenset(
+        {
+            "algos",
+            "config",
+            "envs",
+            "errors",
+            "learner",
+            "pbt",
+            "play",
+            "record",
+            "report",
+            "wire",
+        }
+    ),
     "tune": frozenset({"errors", "pbt", "population", "record", "wire"}),
     "run": frozenset(
         {
@@ -57,6 +71,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
             "display",
             "envs",
             "errors",
+            "export",
             "given",
             "options",
             "pbt",

@@ -7,12 +7,12 @@ A run (its seed draws mode, environment, controller and devices) lives several t
 blows at random moments: during start, training, a checkpoint, a replacement, the end. The last blow of a life ends it,
 and the next life resumes the run with the same command; the last life ends by SIGTERM.
 
-    victim       SIGKILL              SIGSTOP, SIGCONT later   SIGSTOP for ever             SIGTERM
+    victim       SIGKILL              SIGSTOP, SIGCONT later   SIGSTOP for ever              SIGTERM
     actor        the run goes on      the run goes on          restarted, the run goes on
     drawing      the run goes on      the run goes on          the run goes on
     keeper       as its child's end
-    learner      exit code 1, or it is replaced and the run goes on
-    supervisor   ends the run         the run goes on          all is killed later          saves and ends
+    learner      replaced             the run goes on          replaced; too often: ends it
+    supervisor   ends the run         the run goes on          all is killed later           saves and ends
     everything   ends the run
 
 Checked after every life: no process, no shared memory, no lock is left; training resumed where the newest checkpoint
@@ -33,31 +33,25 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import storm_checks as checks
+from storm_blows import NEVER, SAVE_SECONDS, TERM, Blow, Tally, draw_blows
 from storm_counting import INEXACT
 
 from pbt_rl.record.journal import read_journal
 from pbt_rl.record.lock import is_held
 
 ROOT = Path(__file__).resolve().parent.parent
-SAVE_SECONDS = 2.0
 SLACK_SECONDS = 6.0
 DEADLINE_SECONDS = 120.0
 """For whatever should happen on its own: a resume, a checkpoint, an end."""
-CLEAN_SECONDS = 5.0
-"""Until every process of a run that has ended is gone."""
-ACTOR_TIMEOUT_SECONDS = 10.0
-STOPPED_SECONDS = 10.0
-"""After which nothing is expected of a run whose learner or supervisor stands still."""
-MOMENTS = ("start", "training", "checkpoint", "replacement", "end")
-NEVER, TERM = float("inf"), -1.0
+CLEAN_SECONDS = 5.0 + 15.0
+"""Until every process of a run that has ended is gone; and for a slow disk: none ends in the middle of an fsync."""
+TIMEOUT_SECONDS = 10.0
+"""For which an actor or a learner may hang."""
 POLL_SECONDS, FAST_POLL_SECONDS = 0.05, 0.001
 
 COUNTING = ("--env=toy/counting", "--algo=storm_counting:EXACT")
@@ -71,58 +65,8 @@ LAYOUTS = ((), ("--slots=2", "--slot-frames=1500"), ("--devices=cpu,cpu",))
 COMMON = ("--num-policies=4", "--actors=2", "--learner.batch=128", "--train-for-frames=100000000")
 
 
-@dataclass(frozen=True)
-class Blow:
-    """What is done to which process, and when."""
-
-    moment: str
-    victim: str
-    seconds: float
-    """Of SIGSTOP until SIGCONT; 0: SIGKILL; infinite: for ever; negative: SIGTERM."""
-
-    @property
-    def name(self) -> str:
-        """Column of the table."""
-        return {0.0: "SIGKILL", NEVER: "SIGSTOP", TERM: "SIGTERM"}.get(self.seconds, "SIGSTOP, SIGCONT")
-
-
 class Failed(Exception):  # noqa: N818 - reads as what happened
     """Something that must hold did not."""
-
-
-@dataclass
-class Tally:
-    """What happened in all runs."""
-
-    blows: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """(victim, what it got) -> how often."""
-    moments: Counter[str] = field(default_factory=Counter)
-    ends: Counter[str] = field(default_factory=Counter)
-    resumes: int = 0
-    anew: int = 0
-    """Runs that had no checkpoint yet when they were killed."""
-    worst_loss_seconds: float = 0.0
-    losses: int = 0
-    failures: list[str] = field(default_factory=list)
-    runs: Counter[str] = field(default_factory=Counter)
-
-    def show(self) -> str:
-        """Return the tables of blows, and what was seen."""
-        columns = ("SIGKILL", "SIGSTOP, SIGCONT", "SIGSTOP", "SIGTERM")
-        victims = sorted({victim for victim, _ in self.blows})
-        lines = [f"{'victim':12}" + "".join(f"{column:>18}" for column in columns)]
-        lines += [
-            f"{victim:12}" + "".join(f"{self.blows[victim, column]:18}" for column in columns)
-            for victim in victims
-        ]
-        for name, counts in (("moments", self.moments), ("ends", self.ends), ("runs", self.runs)):
-            lines.append(f"{name}: " + ", ".join(f"{what} {n}" for what, n in sorted(counts.items())))
-        lines.append(
-            f"{self.blows.total()} blows, {self.resumes} resumes, {self.anew} begun anew; worst loss "
-            f"{self.worst_loss_seconds:.1f} s of {self.losses} (saved every {SAVE_SECONDS:.0f} s); "
-            f"{len(self.failures)} failures"
-        )
-        return "\n".join([*lines, *self.failures])
 
 
 class Run:
@@ -141,7 +85,8 @@ class Run:
         self._home, self._mark = home, f"{os.getpid()}-{seed}"
         self._command = [sys.executable, "-m", "pbt_rl.cli", "train", "--name=x", f"--mode={self._mode}"]
         self._command += [f"--seed={seed}", f"--save-every-seconds={SAVE_SECONDS}", *COMMON, *environment]
-        self._command += [f"--actor-timeout-seconds={ACTOR_TIMEOUT_SECONDS}", "--max-actor-restarts=1000"]
+        self._command += [f"--actor-timeout-seconds={TIMEOUT_SECONDS}", "--max-actor-restarts=1000"]
+        self._command += [f"--learner-timeout-seconds={TIMEOUT_SECONDS}"]
         self._command += [*controller, *layout, *(() if rng.random() < 0.5 else ("--no-figures",))]
         self._process: subprocess.Popen[bytes]
         self._frozen_at = 0.0
@@ -158,7 +103,7 @@ class Run:
                 if kills_left() <= 0:
                     break
                 self._start()
-                for blow in self._blows():
+                for blow in draw_blows(self._rng, serial=self._mode == "serial"):
                     if kills_left() <= 0 or self._over():
                         break
                     self._strike(blow)
@@ -167,21 +112,6 @@ class Run:
         finally:
             _send(checks.processes(self._mark), signal.SIGKILL)
         self._check_record()
-
-    def _blows(self) -> Iterator[Blow]:
-        """Draw the blows of one life; the last is one that may end it."""
-        rng = self._rng
-        pause = partial(_draw_pause, rng)
-        kept = ("actor", "actor", "keeper", "drawing") if self._mode != "serial" else ("drawing",)
-        fatal = ("learner", "learner") if self._mode != "serial" else ()
-        for _ in range(rng.randrange(6)):
-            victim = rng.choice(kept)
-            yield Blow(rng.choice(MOMENTS[:4]), victim, 0.0 if victim == "keeper" else pause())
-        victim = rng.choice((*fatal, "supervisor", "supervisor", "everything"))
-        seconds = 0.0 if victim == "everything" else pause()
-        if victim == "supervisor" and rng.random() < 0.25:
-            seconds = TERM
-        yield Blow(rng.choice(MOMENTS), victim, seconds)
 
     def _start(self) -> None:
         self._before = checks.newest_checkpoint(self._folder) if self._folder.exists() else None
@@ -286,12 +216,10 @@ class Run:
             self._wait("an end after SIGKILL", self._over, CLEAN_SECONDS)
         elif blow.seconds == TERM:
             self._wait("an end after SIGTERM", self._over, DEADLINE_SECONDS)
-        elif blow.victim == "learner" and blow.seconds == NEVER:
-            time.sleep(STOPPED_SECONDS)
         elif blow.moment != "end":
-            if 0 < blow.seconds < NEVER and blow.victim != "learner":
-                self._frozen_at = 0.0
             self._await_checkpoint()
+            if not self._over():
+                self._frozen_at = 0.0
 
     # -- moments ------------------------------------------------------------------------------------------------
 
@@ -311,7 +239,7 @@ class Run:
             case "replacement":
                 journal = self._folder / "journal.jsonl"
                 size = journal.stat().st_size
-                decided = lambda: b'"event": "round"' in _tail(journal, size)  # noqa: E731
+                decided = lambda: b'"event": "round"' in journal.read_bytes()[size:]  # noqa: E731
                 self._watch_for(decided, 2 * SAVE_SECONDS)
                 time.sleep(self._rng.uniform(0, 0.05))
             case "end":
@@ -392,8 +320,8 @@ class Run:
 
     def _play_reasons(self) -> list[str]:
         played = subprocess.run(
-            [sys.executable, "-m", "pbt_rl.cli", "eval", str(self._folder), "--episodes=1"],
-            env=os.environ | {"PYTHONPATH": str(ROOT)},
+            [sys.executable, "-m", "pbt_rl.cli", "eval", str(self._folder), "--episodes=1", "--trust"],
+            env=os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'scripts'}"},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -405,11 +333,6 @@ class Run:
     def told(self) -> str:
         """Return the last that the run has said."""
         return "\n    ".join(["", *self._out.splitlines()[-25:]]) if (self._home / "out.txt").exists() else ""
-
-
-def _draw_pause(rng: random.Random) -> float:
-    """Draw what `Blow.seconds` is, without SIGTERM."""
-    return rng.choice((0.0, 0.0, rng.uniform(0.1, 2.0), NEVER))
 
 
 def _send(pids: Iterable[int], number: signal.Signals) -> None:
@@ -425,12 +348,6 @@ def _within(seconds: float, happened: Callable[[], bool], poll_seconds: float = 
             return False
         time.sleep(poll_seconds)
     return True
-
-
-def _tail(path: Path, begin: int) -> bytes:
-    with path.open("rb") as file:
-        file.seek(begin)
-        return file.read()
 
 
 def storm(kills: int, seed: int, lives: int, seconds: float, mode: str = "", *, play: bool = True) -> Tally:
@@ -467,6 +384,7 @@ def main() -> int:
     parser.add_argument("--mode", choices=("async", "sync", "serial"), default="", help="of all runs")
     parser.add_argument("--no-play", action="store_true", help="leave out `pbt-rl eval`")
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # its run ends with it
     tally = storm(
         given.kills, given.seed, given.lives, 60 * given.minutes, given.mode, play=not given.no_play
     )

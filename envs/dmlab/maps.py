@@ -59,8 +59,7 @@ class _Build:
         self._total, self._done, self._began = len(work), 0, time.monotonic()
         self._at: dict[int, str] = {}
         """Busy row -> level script in work."""
-        self._counts: dict[int, tuple[int, int]] = {}
-        """Row -> (maps found in the cache, maps built), in total."""
+        self._found = self._built = 0
         self._failed: set[str] = set()
 
     def run(self) -> frozenset[str]:
@@ -91,21 +90,23 @@ class _Build:
         script = self._at.pop(row)
         self._done += 1
         try:
-            self._counts[row] = self._labs.rows[row].answer()
+            found, built = self._labs.rows[row].answer()
         except LabError as error:
             if self._labs.rows[row].lost:
                 raise MapsFailed(f"level {script}: {error}") from None
             if script not in self._failed:
                 print(f"level {script} is left out: {error}", flush=True)
             self._failed.add(script)
+        else:
+            self._found += found
+            self._built += built
 
     def _line(self) -> str:
-        found, built = (sum(counts[i] for counts in self._counts.values()) for i in (0, 1))
         seconds = time.monotonic() - self._began
         left = seconds / self._done * (self._total - self._done) if self._done else 0.0
         return (
             f"{self._done}/{self._total} resets in {seconds:.0f} s, {left:.0f} s left; "
-            f"{built} maps built, {found} were there"
+            f"{self._built} maps built, {self._found} were there"
         )
 
 

@@ -161,6 +161,7 @@ class Labs:
                     f"{__package__}.row",
                     str(theirs.fileno()),
                     str(os.getpid()),
+                    "-1",
                 ],
                 pass_fds=[theirs.fileno(), setup.memory_fd],
                 stdin=subprocess.DEVNULL,

@@ -7,6 +7,10 @@ which requests an observation after an episode's end, when the module refuses it
                ("close",)
     produces   one answer to each, ("done", ...) or ("failed", message); observations in shared memory
     waits for  the next request; dies with its parent
+
+The engine never gives back what a Lab held: 4 descriptors and 3 to 4 MB (google-deepmind/lab, issue 135). So the
+process replaces its program by a new one (exec) before it makes another Lab than its first MOST_LABS: it keeps its
+number, its line, its clock and its log.
 """
 
 from __future__ import annotations
@@ -24,7 +28,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +43,8 @@ WORDS = 16
 FRAME_SKIP = 4
 """Engine frames of a step; 60 make a second."""
 ROW_BYTES = 3 * 72 * 96 + 4 * WORDS
+MOST_LABS = 20
+"""A new program costs half a second of CPU together with its first Lab and reset."""
 MAX_LOG_BYTES = 1 << 20
 MAX_MESSAGE_BYTES = 1 << 16
 MAX_ERROR_CHARACTERS = 8000
@@ -109,7 +115,10 @@ def load_module() -> Any:
 
 
 class Game:
-    """One Lab at a time. It is made anew for another level and kept for another episode of the same one."""
+    """One Lab at a time. It is made anew for another level and kept for another episode of the same one.
+
+    made: Labs until now.
+    """
 
     def __init__(self, setup: RowSetup) -> None:
         self._module = load_module()
@@ -118,6 +127,7 @@ class Game:
         self._cache = LevelCache(Path(setup.cache_folder), setup.cache_bytes) if setup.cache_folder else None
         self._script = ""
         self._lab: Any = None
+        self.made = 0
         self._actions: list[NDArray[np.intc]] = []
         self._frames_left: float | None = None
 
@@ -126,6 +136,10 @@ class Game:
         for script in scripts:
             self._open(script)
         self.close()
+
+    def worn_out_by(self, script: str) -> bool:
+        """Whether an episode of this level takes one Lab too many."""
+        return script != self._script and self.made >= MOST_LABS
 
     def begin(self, script: str, seed: int) -> None:
         """Begin an episode and write its first observation."""
@@ -148,14 +162,15 @@ class Game:
         return reward, True, left is not None and left <= FRAME_SKIP + _LIMIT_SLACK
 
     def fill(self, script: str, seed: int, steps: int) -> tuple[int, int]:
-        """Begin an episode and play this many random steps; return (maps found in the cache, maps built) so far."""
+        """Begin an episode and play this many random steps; return (maps found in the cache, maps built)."""
         assert self._cache is not None, "filling takes a cache"
+        hits, misses = self._cache.hits, self._cache.misses
         self.begin(script, seed)
         rng = np.random.default_rng(seed)
         for _ in range(steps):
             if self.step(int(rng.integers(len(self._actions))))[1]:
                 break
-        return self._cache.hits, self._cache.misses
+        return self._cache.hits - hits, self._cache.misses - misses
 
     def close(self) -> None:
         """Close the Lab, if there is one."""
@@ -180,6 +195,7 @@ class Game:
                 if missing is None:
                     raise
                 wanted = [name for name in wanted if name != missing]
+        self.made += 1
         self._script = script
         self._actions = [_pressed(self._lab.action_spec(), pressed) for pressed in self._setup.actions]
 
@@ -203,14 +219,18 @@ def _pressed(spec: list[dict[str, Any]], pressed: Pressed) -> NDArray[np.intc]:
     return action
 
 
-def serve(line: socket.socket, setup: RowSetup) -> None:
-    """Answer requests until `close`."""
+def serve(line: socket.socket, setup: RowSetup, request: tuple[Any, ...] | None) -> None:
+    """Answer requests until `close`. request: the first one, if it is known."""
     game: Game | None = None
     try:
         while True:
-            kind, *content = receive(line)
+            kind, *content = request or receive(line)
+            request = None
             if kind == "close":
                 return
+            if game is not None and kind in ("begin", "fill") and game.worn_out_by(content[0]):
+                game.close()
+                _begin_anew(line, setup, (kind, *content))
             try:
                 game = game or Game(setup)
                 answer: tuple[str, Any] = ("done", _do(game, kind, content))
@@ -237,15 +257,31 @@ def _do(game: Game, kind: str, content: list[Any]) -> tuple[Any, ...] | None:
     return None
 
 
+def _begin_anew(line: socket.socket, setup: RowSetup, request: tuple[Any, ...]) -> NoReturn:
+    """Replace this program by a new one, which answers this request first."""
+    kept = os.memfd_create("request")
+    os.write(kept, pickle.dumps((setup, request)))
+    os.lseek(kept, 0, os.SEEK_SET)
+    wanted = (line.fileno(), setup.memory_fd, kept)
+    for fd in (int(path.name) for path in Path("/proc/self/fd").iterdir()):
+        with contextlib.suppress(OSError):  # the one with which they are listed
+            os.set_inheritable(fd, fd in wanted or fd <= 2)
+    os.execv(sys.executable, [*sys.orig_argv[:-1], str(kept)])  # noqa: S606 - no shell is wanted
+
+
 def main() -> None:
-    """Run as a child process. argv: descriptor of the socket, the parent's process id."""
+    """Run as a child process. argv: descriptor of the socket, the parent's process id, of a request or -1."""
     line = socket.socket(fileno=int(sys.argv[1]))
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != int(sys.argv[2]):  # the parent died before the line above
         os._exit(1)
     working_directory_last()
+    request = None
+    if int(sys.argv[3]) >= 0:
+        with os.fdopen(int(sys.argv[3]), "rb") as kept:
+            setup, request = pickle.load(kept)
     with contextlib.suppress(EOFError, ConnectionError):
-        serve(line, receive(line))
+        serve(line, setup if request else receive(line), request)
 
 
 if __name__ == "__main__":

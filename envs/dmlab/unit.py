@@ -98,7 +98,10 @@ def recipe(name: str) -> dict[str, object]:
 
 
 class LabUnit:
-    """R Labs. Equal seeds give equal episodes; equal steps only without background resets."""
+    """R Labs. Equal seeds give equal episodes; equal steps only without background resets.
+
+    Not so in `lasertag_three_*`, whose bots are not reproducible in the engine.
+    """
 
     def __init__(
         self,

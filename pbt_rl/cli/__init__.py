@@ -21,6 +21,7 @@ commands:
   eval RUN                     play a trained member and print its score
   audit RUN                    decide a recorded run again and compare the decisions bit for bit
   report RUN                   draw ancestry, schedules, curves...: one HTML page, PNG, CSV, DOT, Newick
+  export RUN --format onnx     write a trained member (onnx, torchscript, safetensors) or the trials (optuna) for others
   runs [DIR]                   list the runs in a folder (default: runs): env, members, frames, best, state, age
   envs                         list the environments, what is missing and how to install it
   envs check ENV               step an environment and report its mistakes
@@ -34,6 +35,7 @@ COMMANDS = {
     "eval": "pbt_rl.cli.evaluate",
     "audit": "pbt_rl.cli.audit",
     "report": "pbt_rl.cli.report",
+    "export": "pbt_rl.cli.export",
     "runs": "pbt_rl.cli.runs",
     "envs": "pbt_rl.cli.envs",
     "dmlab-cache": "pbt_rl.cli.dmlab_cache",

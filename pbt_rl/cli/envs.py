@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import textwrap
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import tyro
 
 from pbt_rl.cli import EXIT_FAILED
 from pbt_rl.cli.parse import parse
+from pbt_rl.envs.dmlab.options import DmlabOptions
 from pbt_rl.envs.registry import families, plugins
 from pbt_rl.errors import ConfigError, environment_code
 from pbt_rl.options import option, validate
@@ -34,7 +35,8 @@ class CheckCommand:
     seed: int = option(0, at_least=0)
     """Seed of the environment."""
     timeout_seconds: float = option(30.0, above=0)
-    """A step or reset that takes longer is reported as hung."""
+    """A step or reset that takes longer is reported as hung. DeepMind Lab compiles maps for 20 s and more: give 120."""
+    dmlab: DmlabOptions = field(default_factory=DmlabOptions)
 
     def __post_init__(self) -> None:
         validate(self)
@@ -68,11 +70,11 @@ def run(arguments: list[str]) -> int:
 def _check(arguments: list[str]) -> int:
     command = parse(CheckCommand, "pbt-rl envs check", arguments)
     from pbt_rl.envs.check import check
-    from pbt_rl.envs.dmlab.options import DmlabOptions
     from pbt_rl.envs.first_trial import tried
     from pbt_rl.envs.registry import EnvOptions, keywords
 
-    options = EnvOptions(dmlab=DmlabOptions(background_resets=False), keywords=keywords(command.env_option))
+    dmlab = replace(command.dmlab, background_resets=False)  # else equal seeds give other steps
+    options = EnvOptions(dmlab=dmlab, keywords=keywords(command.env_option))
     with environment_code(command.env):
         report = tried(
             command.env,

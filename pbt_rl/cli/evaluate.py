@@ -4,27 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
-
-import tyro
 
 from pbt_rl.cli.parse import parse
+from pbt_rl.cli.played import Played
 from pbt_rl.errors import require
 from pbt_rl.options import option, validate
-from pbt_rl.record.saved import Source
-from pbt_rl.record.trust import Trust
 
 
 @dataclass(frozen=True)
-class EvalCommand:
+class EvalCommand(Played):
     """Play a trained member with its own weights and print its true objective."""
 
-    run: tyro.conf.Positional[Path]
-    """Folder of a run, such as runs/demo."""
-    member: str = "best"
-    """`best` (of that checkpoint), or the id of a member."""
-    at: int | None = None
-    """Frames of a checkpoint, RUN/checkpoints/at_FRAMES. None: the newest whole one; the run may still go on."""
     episodes: int = option(10, at_least=1)
     """Whole episodes to play."""
     video: Path | None = None
@@ -36,33 +26,6 @@ class EvalCommand:
     against: str = ""
     """Play games against others, in every seat equally often, and print who won: `random`; a member of a run as
     RUN[@FRAMES][:MEMBER]; or a policy of your own as module:factory."""
-
-    trust: bool = False
-    """Import the modules that config.json names, and use its paths. They run as your own code does."""
-    env: str = ""
-    """Environment of the run, if it is your own (module:factory): given here, it is imported without --trust."""
-    env_option: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
-    """Option of that environment, likewise."""
-    algo: str = ""
-    """Algorithm of the run, likewise."""
-    encoder: Annotated[str, tyro.conf.arg(name="model.encoder")] = ""
-    """Encoder of the run, likewise."""
-
-    @property
-    def source(self) -> Source:
-        """Who plays."""
-        return Source(self.run, self.at, self.member)
-
-    @property
-    def trusted(self) -> Trust:
-        """What is followed of what the runs name."""
-        given = {
-            "env": (self.env,),
-            "env-option": self.env_option,
-            "algo": (self.algo,),
-            "model.encoder": (self.encoder,),
-        }
-        return Trust.of(self.trust, given)
 
     def __post_init__(self) -> None:
         validate(self)

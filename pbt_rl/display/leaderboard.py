@@ -104,7 +104,7 @@ def footer_lines(view: RunView) -> list[str]:
     for shown, _ in run_statistics(view).values():
         if shown.text is not None:
             lines[shown.footer_line].append(shown.text(view))
-    shares = sorted(busy_shares(view.stage_seconds).items(), key=lambda item: -item[1])
+    shares = sorted(busy_shares(view.busy_threads).items(), key=lambda item: -item[1])
     cpu = ["CPU: " + SEPARATOR.join(f"{stage} {share:.0%}" for stage, share in shares)] if shares else []
     return [*(SEPARATOR.join(texts) for texts in lines.values()), *cpu]
 

@@ -69,11 +69,11 @@ def standing(members: Sequence[MemberView]) -> Standing | None:
     return Standing(best, mean, spread)
 
 
-def busy_shares(stage_seconds: Mapping[str, float]) -> dict[str, float]:
-    """Return stage -> share of all busy thread-seconds, without waiting; empty if nothing was busy."""
-    busy = {stage: seconds for stage, seconds in stage_seconds.items() if stage != WAITING}
+def busy_shares(busy_threads: Mapping[str, float]) -> dict[str, float]:
+    """Return stage -> share of all busy threads, without those that wait; empty if nothing was busy."""
+    busy = {stage: threads for stage, threads in busy_threads.items() if stage != WAITING}
     total = sum(busy.values())
-    return {stage: seconds / total for stage, seconds in busy.items()} if total > 0 else {}
+    return {stage: threads / total for stage, threads in busy.items()} if total > 0 else {}
 
 
 def differing(members: Sequence[MemberView]) -> frozenset[str]:

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,32 +17,21 @@ from typing import Any
 from tensorboardX import summary as _summary
 from tensorboardX.proto.summary_pb2 import Summary as _Summary
 
+from pbt_rl.display import hparams
 from pbt_rl.display.drawing import Drawing
 from pbt_rl.display.events import EventFile
-from pbt_rl.display.ranking import WAITING, busy_shares, known_objective, standing
-from pbt_rl.display.view import (
-    EPISODE_STATS,
-    EXTRA,
-    MATCHUP_STATS,
-    MemberView,
-    RunView,
-    run_statistics,
-)
+from pbt_rl.display.scalars import CPU_SHARE, gap_seconds, member_scalars, population_scalars, value_tag
+from pbt_rl.display.view import EPISODE_STATS, MATCHUP_STATS, MemberView, RunView, run_statistics
 from pbt_rl.pbt.hypers import SHAPING
 from pbt_rl.record.append import Outage
 from pbt_rl.record.folder import RunFolder
-
-Scalars = dict[str, float]
-
-_MAX_GAP_SECONDS = 60.0
 
 
 class TensorBoard:
     """Writes views to TensorBoard. Use it from one thread.
 
-    The gap between two written views grows with the run (0.5 % of its time, at most a minute), so a day of training
-    makes one or two megabytes per member. A view in which a member changed is always written, so the steps of a
-    schedule stand where they happened.
+    The gap between two written views grows with the run (`gap_seconds`). A view in which a member changed is always
+    written, so the steps of a schedule stand where they happened.
 
     A process of its own draws the figures of the population, at most once per minute and at the end; none with
     `figures=False`.
@@ -82,8 +70,13 @@ class TensorBoard:
         self._population, *self._members = map(opened, self._folders)
         if not self._population.continued:
             self._population.message(_summary.text("config", f"```json\n{config_json}\n```"))
+        self._unnamed = {
+            number
+            for number, file in enumerate((self._population, *self._members), start=-1)
+            if not file.continued
+        }
+        """Members whose file lacks the values that they began with; -1: the population's lacks their names."""
         self._layout_written = state.layout and self._population.continued
-        self._stage_seconds: Counter[str] = Counter(state.stage_seconds)
         self._written_members: list[MemberView | None] = [None] * num_members
         self._written_seconds = state.seconds
         self._written_changes = state.changes
@@ -106,7 +99,6 @@ class TensorBoard:
             seconds=self._written_seconds,
             changes=self._written_changes,
             layout=self._layout_written,
-            stage_seconds=dict(self._stage_seconds),
         )
         return asdict(state)
 
@@ -117,11 +109,13 @@ class TensorBoard:
 
     def update(self, view: RunView) -> None:
         """Receive a view; write it if the gap has passed or a member has changed."""
-        self._stage_seconds.update(view.stage_seconds)
         self._unwritten = self._last = view
-        gap = min(view.seconds / 200, _MAX_GAP_SECONDS)
         self._images.update(self._drawing.poll())
-        if self._changed(view) or self._images or view.seconds >= self._written_seconds + gap:
+        if (
+            self._changed(view)
+            or self._images
+            or view.seconds >= self._written_seconds + gap_seconds(view.seconds)
+        ):
             self._try()
 
     def close(self, patient: Callable[[], bool] = lambda: True) -> None:
@@ -152,6 +146,8 @@ class TensorBoard:
             self._unwritten = None
         if last and self._last is not None:
             self._write_layout(self._last)
+            for member, file in zip(self._last.members, self._members, strict=True):
+                file.message(hparams.end(member))
         values = [
             _Summary.Value(
                 tag=f"population/{name}",
@@ -164,17 +160,23 @@ class TensorBoard:
             self._population.message(_Summary(value=values), self._last.frames)
             self._images.clear()
 
+    def _write_start_values(self, members: Sequence[MemberView]) -> None:
+        if -1 in self._unnamed:
+            self._population.message(hparams.experiment(members[0]))
+            self._unnamed.remove(-1)
+        for number in sorted(self._unnamed):
+            self._members[number].message(hparams.begin(members[number]))
+            self._unnamed.remove(number)
+
     def _write(self, view: RunView) -> None:
+        self._write_start_values(view.members)
         if _learning_names(view):
             self._write_layout(view)
         news = view.frames > self._population.last_step or self._changed(view)
         # The view itself was written before if a member's file could not be written after it.
         if news and view is not self._written_population:
-            elapsed_seconds = view.seconds - self._written_seconds
-            scalars = population_scalars(view, self._stage_seconds, elapsed_seconds)
-            self._population.scalars(scalars, view.frames)
+            self._population.scalars(population_scalars(view), view.frames)
             self._written_population, self._written_seconds = view, view.seconds
-            self._stage_seconds.clear()
         for member, file in zip(view.members, self._members, strict=True):
             if member != self._written_members[member.member]:
                 file.scalars(member_scalars(member), member.frames)
@@ -201,7 +203,6 @@ class _State:
     seconds: float = 0.0
     changes: int = -1
     layout: bool = False
-    stage_seconds: dict[str, float] = field(default_factory=dict)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> _State:
@@ -212,7 +213,6 @@ class _State:
             "seconds": lambda v: isinstance(v, int | float),
             "changes": lambda v: isinstance(v, int),
             "layout": lambda v: isinstance(v, bool),
-            "stage_seconds": lambda v: _maps_to(v, int | float),
         }
         wrong = [name for name, test in wanted.items() if not test(data.get(name))]
         if wrong or data.keys() != wanted.keys():
@@ -224,40 +224,6 @@ class _State:
 
 def _maps_to(value: object, kind: Any) -> bool:
     return isinstance(value, dict) and all(isinstance(item, kind) for item in value.values())
-
-
-def member_scalars(member: MemberView) -> Scalars:
-    """Return tag -> value of one member; unknown values are absent."""
-    scalars: Scalars = {"pbt/generation": member.generation, "episodes/finished": member.episodes}
-    objective = known_objective(member)
-    if objective is not None:
-        scalars["episodes/objective"] = objective
-    for group, names in (("episodes", EPISODE_STATS), ("matchup", MATCHUP_STATS)):
-        scalars |= {f"{group}/{name}": member.stats[name] for name in names if name in member.stats}
-    scalars |= {f"learning/{name}": value for name, value in member.learning_stats.items()}
-    scalars |= {name: value for name, value in member.stats.items() if name.startswith(EXTRA)}
-    for name, task in member.tasks.items():
-        if task is not None:
-            scalars |= {f"tasks/{name}": task.objective, f"task_returns/{name}": task.raw_return}
-    return scalars | {_value_tag(name): value for name, value in member.values.items()}
-
-
-def population_scalars(view: RunView, stage_seconds: Mapping[str, float], elapsed_seconds: float) -> Scalars:
-    """Return tag -> value of the population. stage_seconds: busy thread-seconds during `elapsed_seconds`."""
-    scalars: Scalars = {shown.tag: value for shown, value in run_statistics(view).values() if shown.tag}
-    if elapsed_seconds > 0 and WAITING in stage_seconds:
-        scalars["throughput/waiting_threads"] = stage_seconds[WAITING] / elapsed_seconds
-    for stage, share in busy_shares(stage_seconds).items():
-        scalars[f"cpu_share/{stage}"] = share
-    statuses = Counter(member.status for member in view.members)
-    if set(statuses) != {""}:
-        scalars |= {f"pbt/{status}": statuses[status] for status in ("parked", "stopped")}
-    objectives = standing(view.members)
-    if objectives is not None:
-        scalars["objective/best"] = objectives.best
-        scalars["objective/mean"] = objectives.mean
-        scalars["objective/spread"] = objectives.spread
-    return scalars
 
 
 def layout(view: RunView) -> dict[str, dict[str, list[Any]]]:
@@ -285,20 +251,20 @@ def layout(view: RunView) -> dict[str, dict[str, list[Any]]]:
         **matchup,
         "Objective": {
             "objective of every member": members("episodes/objective"),
-            "population: best, mean": ["Multiline", ["^objective/(best|mean)$"]],
-            "population: spread": members("objective/spread"),
+            "population: best, mean": ["Multiline", ["^episodes/objective_(best|mean)$"]],
+            "population: spread": members("episodes/objective_spread"),
         },
         **by_task,
         "Episodes": {name: members(f"episodes/{name}") for name in EPISODE_STATS},
         "Learning": {name: members(f"learning/{name}") for name in learning},
-        "Hyperparameters": {n: members(_value_tag(n)) for n in values if not n.startswith(SHAPING)},
+        "Hyperparameters": {n: members(value_tag(n)) for n in values if not n.startswith(SHAPING)},
         "Reward shaping": {
-            n.removeprefix(SHAPING): members(_value_tag(n)) for n in values if n.startswith(SHAPING)
+            n.removeprefix(SHAPING): members(value_tag(n)) for n in values if n.startswith(SHAPING)
         },
         "Population": {
             **{chart: ["Multiline", [f"^({'|'.join(tags)})$"]] for chart, tags in charts.items()},
             "generation of every member": members("pbt/generation"),
-            "CPU share by stage": ["Multiline", ["^cpu_share/"]],
+            "CPU share by stage": ["Multiline", [f"^{CPU_SHARE}"]],
         },
     }
 
@@ -306,7 +272,3 @@ def layout(view: RunView) -> dict[str, dict[str, list[Any]]]:
 def _learning_names(view: RunView) -> list[str]:
     """Return all learning statistics of the members, in the order in which the learner reports them."""
     return list(dict.fromkeys(name for member in view.members for name in member.learning_stats))
-
-
-def _value_tag(name: str) -> str:
-    return f"shaping/{name.removeprefix(SHAPING)}" if name.startswith(SHAPING) else f"hypers/{name}"

@@ -174,12 +174,15 @@ class RunView:
             ),
         ).metadata
     )
-    stage_seconds: dict[str, float]
-    """Busy seconds by stage since the last view, summed over processes (`environment`: those of the actors)."""
+    busy_threads: dict[str, float]
+    """Busy threads by stage, mean over the last minute, of all processes (`environment`: those of the actors). Empty in
+    the first seconds."""
     seats: int = 1
     """Of one environment; above 1, members play games."""
     discarded_share: float = field(default=0.0, metadata=Statistic(key="discarded_share").metadata)
     """Of all rollouts so far."""
+    own: dict[str, float] = field(default_factory=dict)
+    """Metrics of the user's own, `stats/NAME`; those of members are among their statistics."""
 
 
 def run_statistics(view: RunView) -> dict[str, tuple[Statistic, Any]]:

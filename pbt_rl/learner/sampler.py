@@ -34,6 +34,8 @@ from pbt_rl.wire.messages import Episode, Game
 class ServedUnit:
     """The learner's side of a unit: its mailbox and the rollout that it fills."""
 
+    number: int
+    """Among those of the pack."""
     box: Mailbox
     wake_fd: int
     rollout: Rollout
@@ -88,13 +90,14 @@ class Sampler:
         ]
         self.units = [
             ServedUnit(
+                number,
                 box,
                 wake_fd,
                 buffers.pop(),
                 torch.zeros(rows, pack.state_size, device=pack.device),
                 [getattr(box.step, name) for name in OUTCOMES],
             )
-            for box, wake_fd in boxes
+            for number, (box, wake_fd) in enumerate(boxes)
         ]
         for buffer in buffers:
             shared.free.give(buffer)
@@ -190,6 +193,7 @@ class Sampler:
                 length_steps=int(step.length[row]),
                 extra=read_stats(step, row),
                 task=0 if step.task is None else int(step.task[row]),
+                environment=unit.number * self._envs + row % self._envs,
             )
         games = [] if step.seat is None else self._games(rows, step.seat, episodes)
         shared.sampling.note(episodes.values(), games)

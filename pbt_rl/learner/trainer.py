@@ -106,7 +106,7 @@ class Trainer:
         began = time.thread_time()
         with updater.changing:
             usable_PK = self._usable(rollouts)
-            updater.current.begin(usable_PK.any(1))
+            updater.current.begin(np.any(usable_PK, axis=1))
         for rollout in rollouts:
             self._pack.streams.after(rollout.ready)
         batch = make_batch(rollouts, self._pack.num_policies, usable_PK, self._pack.device)

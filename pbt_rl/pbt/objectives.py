@@ -71,6 +71,11 @@ class ObjectiveWindow:
         """Number of finished rounds; may exceed the window."""
         return min(task.episodes for task in self._tasks)
 
+    @property
+    def full(self) -> bool:
+        """Whether the window holds as many rounds as it can."""
+        return all(len(task.scores) == task.window for task in self._tasks)
+
     def objectives(self, rounds: int | None = None) -> tuple[float, ...]:
         """Return one number per round, oldest first, for the newest `rounds` (None: all in the window).
 

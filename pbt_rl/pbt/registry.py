@@ -22,6 +22,8 @@ from pbt_rl.pbt.search.hypertrick import HyperTrick, SuccessiveHalving
 from pbt_rl.pbt.search.options import ScheduleConfig, SearchConfig
 from pbt_rl.pbt.search.random_search import RandomSearch
 
+PATIENCE_PERIODS = 10
+
 
 @dataclass(frozen=True)
 class Ingredients:
@@ -161,6 +163,21 @@ def _random(given: Ingredients) -> Controller:
         min_episodes=given.pbt.min_episodes,
         sampling=_sampling(search),
     )
+
+
+def patience_frames(controller: str, pbt: PbtConfig, search: SearchConfig, budget_frames: int) -> int:
+    """Return how long a changed member is not judged because one of its environments plays a very long episode.
+
+    `PATIENCE_PERIODS` periods of PBT, so that one that never ends does not exclude the member for ever. In a search a
+    member that has ended a phase may train for one phase more until it can be judged (`Search`): two phases. A random
+    search waits for the budget alone.
+    """
+    if not CONTROLLERS[controller].searches:
+        return PATIENCE_PERIODS * pbt.period_frames
+    if controller == "random":
+        return search.phase_frames * search.phases or budget_frames
+    phases = search.resource if controller == "hyperband" else search.phases
+    return 2 * max(1, search.phase_frames or budget_frames // phases)
 
 
 def _phase_frames(given: Ingredients, phases: int) -> int:

@@ -65,6 +65,11 @@ class Plan:
         return {member: number for number, pack in enumerate(self.packs) for member in pack.members}
 
     @property
+    def environments_of(self) -> dict[int, int]:
+        """Member -> number of environments that it plays in while it holds a slot."""
+        return {m: pack.units * pack.envs_per_policy for pack in self.packs for m in pack.members}
+
+    @property
     def actors(self) -> int:
         """Actor processes in all."""
         return sum(p.actors for p in self.packs)

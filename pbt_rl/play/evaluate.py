@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pbt_rl.config import Config
 from pbt_rl.envs.base import (
     EnvSpec,
     StepArrays,
@@ -22,7 +23,7 @@ from pbt_rl.envs.base import (
     private_step_arrays,
 )
 from pbt_rl.envs.film import Camera
-from pbt_rl.envs.registry import evaluation_options, make_unit, probe
+from pbt_rl.envs.registry import EnvOptions, evaluation_options, make_unit, probe
 from pbt_rl.errors import ConfigError, environment_code
 from pbt_rl.play.policy import Player, Policy
 from pbt_rl.play.saved import load_pack, say
@@ -72,10 +73,33 @@ def evaluate(
     trust.check_given(config, run)
     trust.check(config, PLAY, run)
     saved = find_saved(source, say)
+    spec, options = evaluation_spec(config)
+    how = "greedy" if greedy else "sampled"
+    each = f" of each of {len(spec.tasks)} tasks" if spec.tasks else ""
+    print(f"{saved}: {episodes} episodes{each} of {config.env}, {how} actions")
+    pack = load_pack(config, spec, saved, seed)
+    policy = Policy(pack, spec, seed, greedy=greedy)
+    played = play_episodes(policy, options, episodes, seed, video)
+    if spec.tasks:
+        _print_tasks(spec, played)
+    else:
+        _print_result(played)
+    if video is not None:
+        print(f"the first episode is in {video}")
+
+
+def evaluation_spec(config: Config) -> tuple[EnvSpec, EnvOptions]:
+    """Return the environment of a run as its members are evaluated in it, with its options. Raises EnvSetupError."""
     with environment_code(config.env):
         options = evaluation_options(config.env, config.env_options)
-        spec = probe(config.env, options)
-    pack = load_pack(config, spec, saved, seed)
+        return probe(config.env, options), options
+
+
+def play_episodes(
+    policy: Policy, options: EnvOptions, episodes: int, seed: int, video: Path | None = None
+) -> list[PlayedEpisode]:
+    """Play whole episodes, in an environment with tasks this many of each. video: of the first one."""
+    spec = policy.spec
     rows = -(-min(episodes, MAX_ROWS) // spec.seats) * spec.seats
     unit: Unit
     camera = None
@@ -84,25 +108,15 @@ def evaluate(
     else:
         unit, camera = filmed_unit(spec, rows, seed, options)
     film = Film(video, camera.frames_per_second) if video is not None and camera is not None else None
-    how = "greedy" if greedy else "sampled"
-    each = f" of each of {len(spec.tasks)} tasks" if spec.tasks else ""
-    print(f"{saved}: {episodes} episodes{each} of {config.env}, {how} actions")
     try:
         with closing(unit):
-            player = Player(Policy(pack, spec, seed, greedy=greedy))
             share_R = [share * (len(spec.tasks) or 1) for share in shares(episodes, rows)]
-            played = play(unit, player, share_R, _Recording(camera, film))
+            return play(unit, Player(policy), share_R, _Recording(camera, film))
     finally:
         if film is not None:
             film.close()
         if camera is not None:
             camera.close()
-    if spec.tasks:
-        _print_tasks(spec, played)
-    else:
-        _print_result(played)
-    if video is not None:
-        print(f"the first episode is in {video}")
 
 
 def _print_result(played: list[PlayedEpisode]) -> None:

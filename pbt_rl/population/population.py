@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import InitVar, dataclass, field
 from typing import Literal
 
@@ -15,6 +16,7 @@ from pbt_rl.pbt.member import MemberRecord
 from pbt_rl.pbt.objectives import ObjectiveWindow, mean
 from pbt_rl.pbt.state import TRANSIENT
 from pbt_rl.population.ratings import Ratings
+from pbt_rl.population.shares import EqualShares, Judged
 from pbt_rl.wire.messages import Episode, Game, LearnerReport, MemberStats
 
 RECENT_EPISODES = 100
@@ -29,6 +31,8 @@ class Member(MemberRecord):
     It is broken if none of its last optimiser steps in this generation had a finite gradient.
     """
 
+    shares: EqualShares = field(kw_only=True)
+    """Holds episodes of the present generation back until they may count."""
     tasks: tuple[str, ...] = ()
     judged_by: Judge = "return"
     parked: bool = False
@@ -51,6 +55,7 @@ class Member(MemberRecord):
         """Take over a change. `broken` is about a generation: any new one begins unbroken, until its first report."""
         super().apply(change)
         if change.values is not None:
+            self.shares.begin(self.frames)
             self.recent.clear()
             self.scores.clear()
             self.broken = False
@@ -58,17 +63,23 @@ class Member(MemberRecord):
     def note_stats(self, stats: MemberStats) -> None:
         """Take in a report of the member's learner. A member is credited with the steps that it sampled."""
         self.frames = stats.frames
+        self._count(self.shares.note_frames(self.frames))
         self.stats |= stats.values
         if stats.broken is not None and stats.generation == self.generation:
             self.broken = stats.broken
 
     def note_episode(self, episode: Episode) -> None:
-        """Count an episode; it makes an objective only if it began in the present generation."""
+        """Count an episode; it makes an objective only if it began in the present generation (see `EqualShares`)."""
         self.episodes += 1
         if episode.generation == self.generation:
             self.recent.append(episode)
             if self.judged_by == "return":
-                self.note_objective(episode.objective, episode.raw_return, episode.task)
+                judged = (episode.task, episode.objective, episode.raw_return)
+                self._count(self.shares.end_episode(episode.environment, judged))
+
+    def _count(self, episodes: list[Judged]) -> None:
+        for task, objective, raw_return in episodes:
+            self.note_objective(objective, raw_return, task)
 
     def note_game(self, score: float, elo: float) -> None:
         """Count a game against other members: its score, and the member's rating after it."""
@@ -112,6 +123,7 @@ class Population:
     values: of the members at the start. window: an objective is the mean of at most this many episodes; with tasks
     (see EnvSpec), of this many rounds. min_rounds: with fewer rounds a member does not limit the rounds that all are
     compared over. judged_by: the source of a member's objective. ratings: of all members, if they play games together.
+    environments: of each member; None: one each. patience_frames: see `EqualShares`.
     """
 
     values: InitVar[list[Values]]
@@ -122,6 +134,8 @@ class Population:
     tasks: tuple[str, ...] = field(default=(), kw_only=True)
     task_cap: float | None = field(default=None, kw_only=True)
     min_rounds: int = field(default=1, kw_only=True)
+    environments: Mapping[int, int] | None = field(default=None, kw_only=True)
+    patience_frames: int = field(default=10**18, kw_only=True)
     members: tuple[Member, ...] = field(init=False)
     lag_max: int = field(default=0, init=False)
     discarded: int = field(default=0, init=False)
@@ -140,11 +154,16 @@ class Population:
                 i,
                 v,
                 ObjectiveWindow(len(self.tasks) or 1, rounds, self.task_cap),
+                shares=self._shares(i, rounds),
                 tasks=self.tasks,
                 judged_by=self.judged_by,
             )
             for i, v in enumerate(values)
         )
+
+    def _shares(self, member: int, window: int) -> EqualShares:
+        environments = 1 if self.environments is None else self.environments[member]
+        return EqualShares(environments, -(-window // environments), self.patience_frames)
 
     def learner_began(self, pack: str) -> None:
         """Note that another learner took over a pack, under the same name: it counts from 0."""
@@ -203,6 +222,13 @@ class Population:
     def missing_frames(self, budget_frames: int) -> int:
         """Frames until every member that was not stopped has its budget."""
         return sum(max(0, budget_frames - m.frames) for m in self.members if not m.stopped)
+
+    def has_reached(self, target: float | None) -> bool:
+        """Whether the objective of a member, over a full window, is the target or more. None: no target."""
+        if target is None:
+            return False
+        known = [m.objective for m in self.members if m.objectives.full]
+        return any(objective is not None and objective >= target for objective in known)
 
     @property
     def lag_mean(self) -> float:

@@ -12,6 +12,8 @@ from pbt_rl.run.resolved import ResolvedRun
 
 NEARLY_ALL = 0.9
 """Share of the actors that cores could serve; a plan of fewer is explained."""
+MANY_PER_CORE = 10_000
+"""More environments on a core are warned about: at 10 us a step each waits a tenth of a second for its turn."""
 TURN_ROLLOUTS = 20
 """Turns shorter than this many rollouts waste more than 1/20 of their frames."""
 
@@ -77,7 +79,12 @@ def _notes(resolved: ResolvedRun) -> list[str]:
     """Return hints at settings that defeat their purpose."""
     config, notes = (
         resolved.config,
-        [*_lag_notes(resolved), *_idle_core_notes(resolved), *memory_notes(resolved)],
+        [
+            *_lag_notes(resolved),
+            *_idle_core_notes(resolved),
+            *_crowd_notes(resolved),
+            *memory_notes(resolved),
+        ],
     )
     if resolved.spec.seats > 1:
         notes.append(_matchup_note(resolved))
@@ -152,6 +159,18 @@ def _idle_core_notes(resolved: ResolvedRun) -> list[str]:
     text = (
         f"note: {plan.actors} actors, although the cores could serve {plan.wanted_actors}: more would make {why}units "
         f"too small for batches of {config.learner.batch} steps; --learner.batch {batch} uses more"
+    )
+    return [text]
+
+
+def _crowd_notes(resolved: ResolvedRun) -> list[str]:
+    """Warn of more environments than cores can step in a reasonable time."""
+    plan, envs = resolved.plan, max(pack.envs_per_policy for pack in resolved.plan.packs)
+    if plan.environments <= MANY_PER_CORE * plan.cpus:
+        return []
+    text = (
+        f"warning: {plan.environments:,} environments on {plan.cpus} cores: making them takes long, and each is "
+        f"stepped rarely; use fewer (--envs-per-unit, now {envs}) or fewer --num-policies"
     )
     return [text]
 

@@ -16,6 +16,7 @@ from pbt_rl.envs.traces import environment_traceback
 from pbt_rl.errors import RunFailed, environment_code
 from pbt_rl.learner.learner import Learner
 from pbt_rl.run.fleet import GRACE_SECONDS, Event, LocalFleet, Received, log_folder
+from pbt_rl.run.handlers import in_main_thread
 from pbt_rl.run.memory import Matchups
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.stacks import StackDumps
@@ -104,7 +105,13 @@ class _OutOfTimeError(BaseException):
 
 @contextlib.contextmanager
 def _at_most(seconds: float) -> Iterator[None]:
-    """Raise _OutOfTimeError inside after this time, and again where it is caught there. Main thread only."""
+    """Raise _OutOfTimeError inside after this time, and again where it is caught there.
+
+    In another thread than the main one there is no limit.
+    """
+    if not in_main_thread():
+        yield
+        return
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         raise _OutOfTimeError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 from pbt_rl.display.summary import summary
 from pbt_rl.display.tensorboard import TensorBoard
 from pbt_rl.display.terminal import Terminal, applied_text, print_leaderboard, slot_text
+from pbt_rl.display.trackers.base import TrackedRun
+from pbt_rl.display.tracking import Trackers
 from pbt_rl.display.view import RunView
 from pbt_rl.pbt.decisions import Decision, PopulationReport
 from pbt_rl.population.matchmaking import games_between
@@ -20,7 +22,8 @@ from pbt_rl.population.population import Population
 from pbt_rl.record.append import Outage, reason
 from pbt_rl.record.checkpoint_writer import Written
 from pbt_rl.record.folder import RunFolder, to_json
-from pbt_rl.record.journal import Journal, cut_journal
+from pbt_rl.record.journal import Journal, as_json_types, cut_journal
+from pbt_rl.run.callbacks import Callbacks
 from pbt_rl.run.describe import describe_plan
 from pbt_rl.run.discards import discard_warning
 from pbt_rl.run.fleet import ActorFailed, LearnerLost
@@ -35,24 +38,31 @@ PROGRESS_FIELDS = ("member", "generation", "frames", "objective", "episodes")
 class Recorder:
     """Writes down what happens in a run; it decides nothing. Use it from one thread.
 
-    Every journal line carries the population's clock.
+    Every journal line carries the population's clock. callbacks: are told what is recorded.
     """
 
-    def __init__(self, resolved: ResolvedRun, folder: RunFolder, population: Population) -> None:
+    def __init__(
+        self, resolved: ResolvedRun, folder: RunFolder, population: Population, callbacks: Callbacks
+    ) -> None:
         self._resolved, self._folder, self._population = resolved, folder, population
+        self._callbacks = callbacks
         self._warnings: list[str] = []
         self._terminal = Terminal([*describe_plan(resolved), f"run folder: {folder.path}"])
+        self._trackers: Trackers
         self._journal: Journal
         self._tensorboard: TensorBoard
         self._outage = Outage(f"small files of {folder.path}", self._terminal.event)
         self._unwritten: set[int] = set()
         """Members whose file of values is out of date."""
 
-    def start(self, continued: Continued | None = None, warm: WarmStart | None = None) -> None:
+    def start(
+        self, continued: Continued | None = None, warm: WarmStart | None = None, seconds: float = 0.0
+    ) -> None:
         """Begin the record, or go on with that of a run that is continued; take over the terminal.
 
-        The files of a continued run are cut where they were when it was saved. Raises OSError, as a run that cannot be
-        written should not start, and ConfigError if a file of a continued run is not what it was.
+        The files of a continued run are cut where they were when it was saved. seconds: it had used by then. Raises
+        OSError, as a run that cannot be written should not start, and ConfigError if a file of a continued run is not
+        what it was, or if a tracker cannot be loaded.
         """
         config, folder = self._resolved.config, self._folder
         if continued is not None:
@@ -60,6 +70,7 @@ class Recorder:
             cut_journal(folder.journal, continued.record["journal"])
             folder.write_config(config)
             folder.summary.unlink(missing_ok=True)
+        self._trackers = self._begin_trackers(seconds)
         self._journal = Journal(folder.journal, warn=self._terminal.event)
         self._tensorboard = TensorBoard(
             folder,
@@ -83,6 +94,14 @@ class Recorder:
             for option, (before, now) in continued.changed.items():
                 self.note(f"--{option} is {now} from now on (it was {before})")
 
+    def _begin_trackers(self, seconds: float) -> Trackers:
+        """Raises ConfigError if one cannot be loaded."""
+        config, path = self._resolved.config, self._folder.path
+        tracked = TrackedRun(
+            str(config.name), path.absolute(), as_json_types(to_json(config)), config.num_policies, seconds
+        )
+        return Trackers(config.track, tracked, self._folder.logs, self._terminal.event)
+
     def positions(self) -> dict[str, Any]:
         """Return where the record stands, as JSON types: from there a continued run goes on.
 
@@ -104,6 +123,7 @@ class Recorder:
         """Record a comparison: what the controller saw and decided."""
         self._journal.round(report, decisions)
         self._tensorboard.request_figures()
+        self._callbacks.decided(report, decisions)
 
     def applied(self, proof: Applied, waited_milliseconds: float) -> None:
         """Record that a decision is in force. waited_milliseconds: since the controller decided."""
@@ -158,6 +178,7 @@ class Recorder:
         """Record that the run was saved."""
         facts = {name: getattr(written, name) for name in ("number", "members", "bytes", "seconds", "kept")}
         self._write("checkpoint", at_frames=written.frames, **facts)
+        self._callbacks.saved(written)
 
     def progress(self) -> None:
         """Record how far every member is: curves and occupancy of slots are drawn from it."""
@@ -167,8 +188,10 @@ class Recorder:
 
     def show(self, view: RunView) -> None:
         """Show the population as it is now."""
+        view = self._callbacks.report(view)
         self._terminal.update(view)
         self._tensorboard.update(view)
+        self._trackers.update(view)
         self._warn(view)
 
     def _warn(self, view: RunView) -> None:
@@ -204,14 +227,11 @@ class Recorder:
         ended: str,
         frames_per_second_steady: float,
         replacement_milliseconds: Sequence[float],
-        last_stage_seconds: dict[str, float],
         patient: Callable[[], bool],
     ) -> None:
-        """Write the result and release everything. patient: whether to wait for the last figures, which take seconds.
-
-        last_stage_seconds: over the last minute, for the final leaderboard.
-        """
+        """Write the result and release everything. patient: whether to wait for figures and trackers, for seconds."""
         self._terminal.stop()
+        view = self._callbacks.report(view)
         self._warn(view)
         self._unwritten.update(member.id for member in self._population.members)
         self._write_small_files(last=True)
@@ -229,6 +249,8 @@ class Recorder:
         self.progress()
         self._write("end", ended=ended)
         self._journal.close()
-        print_leaderboard(replace(view, stage_seconds=last_stage_seconds), plain=self._terminal.plain)
+        print_leaderboard(view, plain=self._terminal.plain)
+        self._trackers.update(view)
+        self._trackers.finish(ended, patient=patient())
         self._tensorboard.update(view)
         self._tensorboard.close(patient=patient)

@@ -13,6 +13,7 @@ from pbt_rl.errors import ConfigError, environment_code
 from pbt_rl.learner.build import build_net
 from pbt_rl.pbt.decisions import Controller
 from pbt_rl.pbt.hypers import HyperSpec, Values, hyper_table, shaping_table
+from pbt_rl.pbt.registry import patience_frames
 from pbt_rl.pbt.tuning import chosen
 from pbt_rl.plan import Machine, Plan, make_plan
 from pbt_rl.population.population import Population
@@ -62,6 +63,10 @@ class ResolvedRun:
             tasks=spec.tasks,
             task_cap=spec.task_cap,
             min_rounds=config.pbt.min_episodes,
+            environments=self.plan.environments_of,
+            patience_frames=patience_frames(
+                config.controller, config.pbt, config.search, config.train_for_frames
+            ),
         )
 
 

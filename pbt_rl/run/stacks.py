@@ -17,6 +17,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from pbt_rl.run.handlers import in_main_thread
 from pbt_rl.wire.memory import anonymous_memory
 from pbt_rl.wire.process import STACKS_SIGNAL, Child
 
@@ -29,22 +30,26 @@ PAUSE_SECONDS = 0.01
 class StackDumps:
     """Writes `stacks-TIME.txt` to a folder when `STACKS_SIGNAL` comes, and the supervisor's own stack to its stderr.
 
-    folder: None, or one that cannot be written: everything goes to stderr. To be made and closed by the main thread.
+    folder: None, or one that cannot be written: everything goes to stderr. Another thread than the main one cannot have
+    a handler: nothing is written then. To be made and closed in one thread.
     """
 
     def __init__(self, folder: Path | None, children: Callable[[], Iterable[Child[Any, Any]]]) -> None:
         self._folder, self._children = folder, children
         self.fd = anonymous_memory(0, "stacks")
         """Where children write."""
-        self._previous = signal.signal(STACKS_SIGNAL, self._dump)
-        # The supervisor itself may hang where no handler in Python is called.
-        faulthandler.register(STACKS_SIGNAL, 2, all_threads=True, chain=True)
+        self._handles = in_main_thread()
+        if self._handles:
+            self._previous = signal.signal(STACKS_SIGNAL, self._dump)
+            # The supervisor itself may hang where no handler in Python is called.
+            faulthandler.register(STACKS_SIGNAL, 2, all_threads=True, chain=True)
 
     def close(self) -> None:
         """Give the signal back. Safe to call twice."""
         if self.fd >= 0:
-            faulthandler.unregister(STACKS_SIGNAL)
-            signal.signal(STACKS_SIGNAL, self._previous)
+            if self._handles:
+                faulthandler.unregister(STACKS_SIGNAL)
+                signal.signal(STACKS_SIGNAL, self._previous)
             os.close(self.fd)
             self.fd = -1
             self._children = list  # lets go of the fleet, whose memory goes with it

@@ -36,12 +36,14 @@ from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.errors import ConfigError, RunFailed
 from pbt_rl.record.append import reason
 from pbt_rl.record.claim import ClaimedRun
+from pbt_rl.run.callbacks import Callbacks
 from pbt_rl.run.checkpointing import Checkpointing
 from pbt_rl.run.comparisons import Comparisons
 from pbt_rl.run.controllers import resumed_controller
 from pbt_rl.run.discards import discarded_share
 from pbt_rl.run.ending import PATIENCE_SECONDS, save_at_end
 from pbt_rl.run.fleet import ActorFailed, Event, Fleet, LearnerLost, ProcessFleet, Received, ReplacesLearners
+from pbt_rl.run.handlers import handling, in_main_thread
 from pbt_rl.run.inline import InlineFleet
 from pbt_rl.run.insist import Presses, Watchdog
 from pbt_rl.run.lost import LostLearners
@@ -70,7 +72,10 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Supervisor:
-    """One run. continued: an existing one goes on. warm: members begin from what others have saved."""
+    """One run. continued: an existing one goes on. warm: members begin from what others have saved.
+
+    callbacks: a user's functions.
+    """
 
     def __init__(
         self,
@@ -78,8 +83,10 @@ class Supervisor:
         claim: ClaimedRun,
         continued: Continued | None = None,
         warm: WarmStart | None = None,
+        callbacks: Callbacks | None = None,
     ) -> None:
         self._warm = warm
+        self._callbacks = callbacks or Callbacks()
         self._resolved, self._config, self._continued = resolved, resolved.config, continued
         self._claim, folder = claim, claim.folder
         state = None if continued is None else continued.state["run"]
@@ -90,7 +97,7 @@ class Supervisor:
                 controller = resumed_controller(
                     self._config, resolved.table, self._config.seed, controller_state(state)
                 )
-        self._recorder = Recorder(resolved, folder, self._population)
+        self._recorder = Recorder(resolved, folder, self._population, self._callbacks)
         self._comparisons = Comparisons(
             resolved, self._population, controller, self._recorder, lambda: self._why_end() is not None
         )
@@ -132,16 +139,12 @@ class Supervisor:
     def run(self) -> int:
         """Train until a budget is spent, a signal comes or something fails; leave nothing behind."""
         try:
-            self._recorder.start(self._continued, self._warm)
+            self._recorder.start(self._continued, self._warm, self._throughput.spent.seconds)
         except OSError as error:
             raise ConfigError(f"{self._claim.folder.path} cannot be written: {reason(error)}") from error
-        previous = {number: signal.signal(number, self._note_signal) for number in (*SIGNALS, signal.SIGUSR1)}
-        try:
-            with Watchdog():
-                self._run()
-        finally:
-            for number, handler in previous.items():
-                signal.signal(number, handler)
+        watchdog = Watchdog() if in_main_thread() else contextlib.nullcontext()
+        with handling((*SIGNALS, signal.SIGUSR1), self._note_signal), watchdog:
+            self._run()
         return 0 if self._signal is None else 128 + self._signal
 
     def _run(self) -> None:
@@ -195,6 +198,10 @@ class Supervisor:
     def _why_end(self) -> str | None:
         if self._signal is not None:
             return f"interrupted by {signal.Signals(self._signal).name}"
+        if self._callbacks.ended is not None:
+            return self._callbacks.ended
+        if self._population.has_reached(self._config.stop_at_objective):
+            return "objective"
         if 0 < self._config.train_for_seconds <= self._throughput.training_seconds:
             return "seconds"
         if self._population.all_stopped or self._comparisons.stuck:
@@ -319,7 +326,7 @@ class Supervisor:
             discarded_rollouts=population.discarded,
             lag_mean=population.lag_mean,
             lag_max=population.lag_max,
-            stage_seconds=self._throughput.take_stages(spent),
+            busy_threads=self._throughput.busy_threads(spent),
             seats=self._resolved.spec.seats,
             discarded_share=discarded_share(self._resolved, population.discarded, population.steps),
         )
@@ -360,6 +367,5 @@ class Supervisor:
             ended=ended,
             frames_per_second_steady=self._throughput.steady_rate(),
             replacement_milliseconds=self._comparisons.replacement_milliseconds,
-            last_stage_seconds=self._throughput.last_stretch(),
             patient=lambda: self._signal is None and ended != "failed",
         )

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 RATE_WINDOW_SECONDS = 10.0
-STRETCH_SECONDS = 60.0
+STRETCH_SECONDS, LEAST_STRETCH_SECONDS = 60.0, 5.0
 HISTORY_REPORTS = 10_000
 """With more reports every second one of the older half is forgotten: a run of a month has millions."""
 
@@ -71,22 +71,25 @@ class Throughput:
             self._history[:half] = self._history[:half:2]
         _add(self._stages, stage_seconds)
 
-    def take_stages(self, environment_seconds: float) -> dict[str, float]:
-        """Return busy seconds by stage since the last call; the caller passes those of the environments."""
+    def busy_threads(self, environment_seconds: float) -> dict[str, float]:
+        """Return the busy threads by stage, mean over the last minute; nothing in the first seconds.
+
+        environment_seconds: of the environments since the last call. Stages report when they end, some of them after
+        seconds, so shares of a single second would be 0 and 1 in turns.
+        """
         stages, self._stages = self._stages, {}
         stages["environment"] = environment_seconds
         now = self.seconds
         self._stretch.append((now, stages))
         while self._stretch[0][0] < now - STRETCH_SECONDS:
             self._stretch.popleft()
-        return stages
-
-    def last_stretch(self) -> dict[str, float]:
-        """Return busy seconds by stage over the last minute."""
+        elapsed = now - self._stretch[0][0]
+        if elapsed < LEAST_STRETCH_SECONDS:
+            return {}
         total: dict[str, float] = {}
-        for _, stages in self._stretch:
-            _add(total, stages)
-        return total
+        for _, spent in list(self._stretch)[1:]:  # what the first one spent was before
+            _add(total, spent)
+        return {stage: seconds / elapsed for stage, seconds in total.items()}
 
     def rate(self) -> float:
         """Return frames/s over the last seconds."""

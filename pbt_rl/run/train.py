@@ -6,9 +6,11 @@ import sys
 from dataclasses import replace
 
 from pbt_rl.config import Config
+from pbt_rl.display.tracking import check_trackers
 from pbt_rl.errors import RunFailed
 from pbt_rl.plan import Machine
 from pbt_rl.record.claim import claim_run_folder
+from pbt_rl.run.callbacks import Callbacks
 from pbt_rl.run.estimate import check_memory
 from pbt_rl.run.limits import allow_open_files, descriptors_needed
 from pbt_rl.run.resolved import ResolvedRun
@@ -17,14 +19,15 @@ from pbt_rl.run.supervisor import Supervisor
 from pbt_rl.run.warm_start import WarmStart
 
 
-def train(config: Config) -> int:
+def train(config: Config, callbacks: Callbacks | None = None) -> int:
     """Train a population; return the exit code.
 
     A run of the same name is continued from its last checkpoint. Raises ConfigError or EnvSetupError before anything is
-    started.
+    started, and what a callback has raised, once the run has ended.
     """
     resolved = ResolvedRun.resolve(config, Machine.here())
     check_memory(resolved)
+    check_trackers(config.track)
     resolved.controller().initial(config.num_policies)  # a wrong --pbt.tune shows before a folder is made
     # Read before an old run of this name is set aside: it may be the one to begin from.
     warm = None if may_resume(config) else WarmStart.find(resolved, _warn)
@@ -40,7 +43,7 @@ def train(config: Config) -> int:
             claim = claim_run_folder(replace(claim.config, overwrite=True))
         if continued is None and warm is None:
             warm = WarmStart.find(resolved, _warn)
-        supervisor = Supervisor(replace(resolved, config=claim.config), claim, continued, warm)
+        supervisor = Supervisor(replace(resolved, config=claim.config), claim, continued, warm, callbacks)
         if supervisor.over is None:
             code = supervisor.run()
         else:
@@ -52,6 +55,8 @@ def train(config: Config) -> int:
         raise
     finally:
         _warn(claim.release(failed=failed))
+    if callbacks is not None and callbacks.error is not None:
+        raise callbacks.error
     return code
 
 

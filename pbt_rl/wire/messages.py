@@ -24,7 +24,7 @@ class Episode:
     """One finished episode of one member.
 
     generation: of the member when the episode began; an episode of an older one does not count for the objective.
-    task: index in `EnvSpec.tasks`; 0 if there are none.
+    task: index in `EnvSpec.tasks`; 0 if there are none. environment: which of its member's it was played in, from 0.
     """
 
     member: int
@@ -36,6 +36,7 @@ class Episode:
     extra: dict[str, float] = field(default_factory=dict)
     """`info["episode_extra_stats"]`."""
     task: int = 0
+    environment: int = 0
 
 
 @dataclass(frozen=True)

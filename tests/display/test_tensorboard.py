@@ -16,7 +16,8 @@ from tensorboard.backend.event_processing.event_file_loader import EventFileLoad
 
 from pbt_rl.config import Config
 from pbt_rl.display.drawing import Drawing
-from pbt_rl.display.tensorboard import TensorBoard, layout, member_scalars, population_scalars
+from pbt_rl.display.scalars import member_scalars, population_scalars
+from pbt_rl.display.tensorboard import TensorBoard, layout
 from pbt_rl.pbt.hypers import hyper_table
 from pbt_rl.pbt.options import PbtConfig
 from pbt_rl.record.folder import RunFolder
@@ -51,7 +52,7 @@ def test_each_policy_and_the_population_have_a_folder_with_their_numbers(tmp_pat
     policy = written(tmp_path, "policy_01")
     expected = {
         "episodes/objective": 5.0,
-        "episodes/finished": 7,
+        "throughput/episodes": 7,
         "hypers/learning_rate": 1e-3,
         "hypers/gamma": 0.99,
         "hypers/unroll": 32.0,
@@ -68,9 +69,9 @@ def test_each_policy_and_the_population_have_a_folder_with_their_numbers(tmp_pat
     assert {tuple(step for step, _ in points) for points in population.values()} == {(8000,)}
     assert {tag: points[0][1] for tag, points in population.items()} == pytest.approx(
         {
-            "objective/best": 5.0,
-            "objective/mean": 1.0,
-            "objective/spread": 4.0,
+            "episodes/objective_best": 5.0,
+            "episodes/objective_mean": 1.0,
+            "episodes/objective_spread": 4.0,
             "throughput/frames_per_second": 800.0,
             "throughput/waiting_threads": 0.6,
             "throughput/actors_restarted": 1,
@@ -78,8 +79,8 @@ def test_each_policy_and_the_population_have_a_folder_with_their_numbers(tmp_pat
             "throughput/discarded_rollouts": 4,
             "throughput/lag_mean": 1.25,
             "throughput/lag_max": 6,
-            "cpu_share/environment": 0.75,
-            "cpu_share/learning": 0.25,
+            "throughput/cpu_environment": 0.75,
+            "throughput/cpu_learning": 0.25,
             "pbt/replacements": 3,
             "pbt/mutations": 5,
         }
@@ -92,13 +93,13 @@ def test_what_is_unknown_is_not_written(tmp_path, objective):
     unknown.stats.clear()
     write(tmp_path, view(unknown))
     assert sorted(written(tmp_path, "policy_00")) == [
-        "episodes/finished",
         "hypers/gamma",
         "hypers/unroll",
         "pbt/generation",
         "shaping/life_lost",
+        "throughput/episodes",
     ]
-    assert not any(tag.startswith("objective") for tag in written(tmp_path, "population"))
+    assert not any("objective" in tag for tag in written(tmp_path, "population"))
 
 
 def test_config_and_layout_are_in_the_population(tmp_path):
@@ -110,10 +111,32 @@ def test_config_and_layout_are_in_the_population(tmp_path):
     assert text == '```json\n{"seed": 3}\n```'
 
 
+def hparams_of(folder, part):
+    """What TensorBoard's HPARAMS tab reads there."""
+    from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
+
+    events = EventAccumulator(str(folder))
+    events.Reload()
+    content = events.SummaryMetadata(f"_hparams_/{part}").plugin_data.content
+    return getattr(HParamsPluginData.FromString(content), part)
+
+
+def test_the_hparams_tab_has_the_values_that_members_began_with(tmp_path):
+    write(tmp_path, view(member(0), member(1, learning_rate=1e-3)), view(member(0), member(1, gamma=0.5)))
+    begun = hparams_of(tmp_path / "policy_01", "session_start_info").hparams
+    assert {"hypers/learning_rate": 2.5e-4, "hypers/gamma": 0.99, "shaping/life_lost": -1.0}.items() <= {
+        name: value.number_value for name, value in begun.items()
+    }.items()
+    named = hparams_of(tmp_path / "population", "experiment")
+    assert next(info.name.tag for info in named.metric_infos) == "episodes/objective"
+    assert {info.name for info in named.hparam_infos} == set(begun)
+    assert hparams_of(tmp_path / "policy_00", "session_end_info").status == 1
+
+
 def test_a_chart_shows_one_quantity_of_every_member_and_nothing_else():
     shown = view(member(0, shaping__life=1.0), member(1))
     policy_tags = set(member_scalars(shown.members[0]))
-    population_tags = set(population_scalars(shown, shown.stage_seconds, 1.0))
+    population_tags = set(population_scalars(shown))
     charts = {title: chart for category in layout(shown).values() for title, chart in category.items()}
     drawn = set()
     for title, (kind, patterns) in charts.items():
@@ -125,7 +148,7 @@ def test_a_chart_shows_one_quantity_of_every_member_and_nothing_else():
         assert bool(of_policy) != bool(of_population), title
         assert len(of_policy) <= 1, title
         drawn |= of_policy
-    assert policy_tags - drawn == {"episodes/finished"}
+    assert policy_tags - drawn == {"throughput/episodes"}
 
 
 def test_points_grow_rarer_and_changes_are_always_written(tmp_path):
@@ -134,17 +157,9 @@ def test_points_grow_rarer_and_changes_are_always_written(tmp_path):
         for s in range(1, 3601)
     ]
     write(tmp_path, *hour)
-    points = dict(written(tmp_path, "population")["objective/best"])
+    points = dict(written(tmp_path, "population")["episodes/objective_best"])
     assert 500 < len(points) < 1000
     assert {1, 2, 3, 3001, 3600} <= set(points)
-
-
-def test_busy_time_between_two_written_views_is_kept(tmp_path):
-    late = {"seconds": 2000.0, "frames": 2}
-    skipped = view(member(0), seconds=2000.5, frames=3, stage_seconds={"learning": 3.0})
-    last = view(member(0), seconds=2001.0, frames=4, stage_seconds={"environment": 1.0})
-    write(tmp_path, view(member(0), **late), skipped, last)
-    assert dict(written(tmp_path, "population")["cpu_share/learning"])[4] == 0.75
 
 
 def test_an_unchanged_member_is_not_written_again(tmp_path):
@@ -190,9 +205,9 @@ def test_a_view_that_was_written_in_part_is_completed(tmp_path, faulty_disk, at_
     faulty_disk.room = 600  # enough for the population
     display.update(hour(2, replacements=9))
     faulty_disk.room = None
-    assert len(written(tmp_path, "population")["objective/best"]) == 2
+    assert len(written(tmp_path, "population")["episodes/objective_best"]) == 2
     display.close()
-    assert written(tmp_path, "population")["objective/best"] == [(20, 1.0), (40, 2.0)]
+    assert written(tmp_path, "population")["episodes/objective_best"] == [(20, 1.0), (40, 2.0)]
     for name in ("policy_00", "policy_01"):
         assert written(tmp_path, name)["episodes/objective"] == [(10, 1.0), (20, 2.0)]
 
@@ -246,7 +261,7 @@ def test_a_resumed_run_goes_on_in_the_same_files_with_every_step_once(tmp_path):
     files = set(tmp_path.rglob("events*"))
     resume(tmp_path, state)
     assert set(tmp_path.rglob("events*")) == files
-    assert steps(tmp_path, "population", "objective/best") == [20 * s for s in range(1, 40)]
+    assert steps(tmp_path, "population", "episodes/objective_best") == [20 * s for s in range(1, 40)]
     for name in ("policy_00", "policy_01"):
         assert steps(tmp_path, name, "episodes/objective") == [10 * s for s in range(1, 40)]
     events = [e for path in tmp_path.glob("population/events*") for e in EventFileLoader(str(path)).Load()]
@@ -261,7 +276,7 @@ def test_a_run_that_is_resumed_twice_from_one_checkpoint_has_every_step_once(tmp
     state = checkpoint(tmp_path)
     resume(tmp_path, state, end=25)
     resume(tmp_path, state)
-    assert steps(tmp_path, "population", "objective/best") == [20 * s for s in range(1, 40)]
+    assert steps(tmp_path, "population", "episodes/objective_best") == [20 * s for s in range(1, 40)]
 
 
 def test_files_that_a_power_cut_shortened_are_continued_after_their_last_whole_record(tmp_path):
@@ -348,7 +363,7 @@ def test_figures_of_the_population_are_drawn_beside_the_run_and_at_its_end(tmp_p
     drawn = images(tmp_path)
     assert set(drawn) == {f"population/{name}" for name in ("objective", "forest", "schedules")}
     assert all(points[-1] == (9000, 900, b"\x89PNG") for points in drawn.values())
-    assert written(tmp_path, "population")["objective/best"]
+    assert written(tmp_path, "population")["episodes/objective_best"]
 
 
 def test_a_drawing_that_fails_is_reported_once_and_the_numbers_go_on(tmp_path):
@@ -366,7 +381,7 @@ def test_a_drawing_that_fails_is_reported_once_and_the_numbers_go_on(tmp_path):
     assert len(warnings) == 1
     assert "is not the folder of a run" in warnings[0]
     assert images(tmp_path) == {}
-    assert dict(written(tmp_path, "population")["objective/best"])[10_000] == 10_000
+    assert dict(written(tmp_path, "population")["episodes/objective_best"])[10_000] == 10_000
 
 
 class FakeChild:

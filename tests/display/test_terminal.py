@@ -72,7 +72,7 @@ def test_the_footer_counts():
         "policy lag 1.2, max 6 | discarded rollouts 4",
         "CPU: environment 75% | learning 25%",
     ]
-    assert len(footer_lines(view(stage_seconds={}))) == 2
+    assert len(footer_lines(view(busy_threads={}))) == 2
 
 
 @pytest.mark.parametrize(

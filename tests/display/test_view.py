@@ -6,8 +6,9 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.plugins.custom_scalar.layout_pb2 import Layout
 
 from pbt_rl.display.leaderboard import footer_lines
+from pbt_rl.display.scalars import member_scalars
 from pbt_rl.display.summary import summary
-from pbt_rl.display.tensorboard import TensorBoard, layout, member_scalars
+from pbt_rl.display.tensorboard import TensorBoard, layout
 from pbt_rl.display.view import RunView, Statistic, run_statistics
 from pbt_rl.record.folder import RunFolder
 from tests.helpers.views import STATS, member, view

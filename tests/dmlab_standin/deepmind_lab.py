@@ -1,7 +1,8 @@
 """A stand-in for the native module `deepmind_lab`: its rules to the letter, and a tiny world that can be learned.
 
 Where the module would go wrong without a word (a view with strides, several threads, a closed Lab, Labs that share a
-folder) it raises AssertionError. The same tests run on the real module where that is installed.
+folder) it raises AssertionError. As the engine it never gives back the descriptors of a Lab. The same tests run on the
+real module where that is installed.
 
 The world: one half of the picture is bright, and for every frame in which one looks to that side there is 0.25, to
 the other side -0.0625. The side is drawn anew every 4 frames. In `skymaze_*` FIRE gives 10 and ends the episode.
@@ -94,6 +95,18 @@ def set_runfiles_path(path):
     return True
 
 
+_made = 0
+
+
+def _count():
+    """Lose 4 descriptors for ever, as the engine does, which then fails at 1,024 of them."""
+    global _made  # noqa: PLW0603
+    _made += 1
+    for _ in range(4):
+        if os.open(os.devnull, os.O_RDONLY) >= 1024:
+            raise RuntimeError("Failed to connect RL API")
+
+
 class Lab:
     def __init__(
         self,
@@ -123,7 +136,8 @@ class Lab:
             raise RuntimeError(
                 f'Failed to set renderer must be "hardware" or "software" actual "{renderer}"!'
             )
-        self._say("lab", level=level, observations=observations, config=config, renderer=renderer)
+        _count()
+        self._say("lab", made=_made, level=level, observations=observations, config=config, renderer=renderer)
         for key in _INTEGERS:
             if key in config and not _is_integer(key, config[key]):
                 raise RuntimeError(

@@ -19,6 +19,7 @@ def blocks(language):
     return re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(400)  # nine commands, each a process that imports torch
 def test_the_page_leads_from_nothing_to_a_population_that_tunes_its_reward(tmp_path):
     files = {re.match(r"# (\w+\.py)\n", block)[1]: block for block in blocks("python")}

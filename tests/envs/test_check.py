@@ -273,7 +273,9 @@ def test_possibly_intended_findings_are_notes(found, kind, said):
 
 
 def test_a_step_that_hangs_is_a_mistake(found):
-    assert found(Hangs, timeout=0.3).mistakes == ["at step 7: it hangs: a step took more than 0.3 s"]
+    assert found(Hangs, timeout=1.5).mistakes == [
+        "at step 7: it hangs: a step took more than 1.5 s (--timeout-seconds)"
+    ]
 
 
 class ResetHangs(Right):
@@ -287,7 +289,9 @@ class ResetRaises(Right):
 
 
 def test_what_cannot_be_made_or_reset_cannot_be_used(found):
-    with pytest.raises(EnvSetupError, match=r"hangs: making and resetting it took more than 0.2 s"):
+    with pytest.raises(
+        EnvSetupError, match=r"hangs: making and resetting it took more than 0.2 s \(--timeout-seconds\)"
+    ):
         found(ResetHangs, timeout=0.2)
     with pytest.raises(RuntimeError, match="no level"):
         found(ResetRaises)

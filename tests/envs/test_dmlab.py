@@ -13,6 +13,7 @@ from pbt_rl.envs.base import LAST, EnvSetupError, cpu_clock, private_step_arrays
 from pbt_rl.envs.dmlab import process as dmlab_process
 from pbt_rl.envs.dmlab.levels import ACTIONS, LEVELS
 from pbt_rl.envs.dmlab.options import DmlabOptions
+from pbt_rl.envs.dmlab.row import MOST_LABS
 from pbt_rl.envs.dmlab.setup import level_scripts, pool_seed, row_setup
 from pbt_rl.envs.dmlab.unit import LabUnit, probe
 from pbt_rl.envs.text_hash import hash_words
@@ -302,6 +303,23 @@ def test_every_level_gets_equally_many_steps(lab, together):  # noqa: F811
             "psychlab_a" in call["level"] or "psychlab_co" in call["level"]
         )
         assert "mixerSeed" not in call["config"]
+
+
+def test_a_row_never_holds_what_many_labs_leave_behind(lab):  # noqa: F811
+    settings = {"episodeLengthSeconds": 1}
+    with Played("dmlab30", settings=settings) as played:
+        process = psutil.Process(played.unit._labs.rows[0].process.pid)
+        seconds, most, spent = [], 0, played.unit.cpu_ns()
+        while len(seconds) < 2 * MOST_LABS + 2:
+            if played.step(4)["episode_done"][0]:  # FIRE would end some levels
+                seconds.append(process.cpu_times().user)
+                most = max(most, process.num_fds())
+        assert most < 50 + 4 * MOST_LABS
+        assert seconds == sorted(seconds), "it is the same process, whose clock goes on"
+        assert played.unit.cpu_ns() > spent
+    if not REAL:
+        made = [call["made"] for call in calls(lab, "lab")]
+        assert made == [*range(1, MOST_LABS + 1), *range(1, MOST_LABS + 1), 1, 2]
 
 
 @standin_only

@@ -1,6 +1,7 @@
 """Environments that end their process when they are made are tried in a copy of it, and named."""
 
 import os
+import signal
 import sys
 import time
 
@@ -54,8 +55,12 @@ class Env(gymnasium.Env):
         if self.fault == "spam":
             while True:
                 print("again and again")
-        if self.fault == "server":
-            Path("server.txt").write_text(str(subprocess.Popen(["sleep", "3600"]).pid))
+        if self.fault.startswith("server"):
+            own_session = "detached" in self.fault
+            server = subprocess.Popen(["sleep", "3600"], start_new_session=own_session)
+            Path("server.txt").write_text(str(server.pid))
+            if "hang" in self.fault:
+                time.sleep(3600)
         if self.fault == "large":
             self.observation_space = gymnasium.spaces.Dict({f"obs{i}": Box(0, 1, (3,)) for i in range(5000)})
 
@@ -119,11 +124,31 @@ def test_a_hang_is_bounded_also_where_no_signal_arrives(monkeypatch, name):
     assert not psutil.Process().children()
 
 
-def test_the_copy_leaves_no_process_behind(folder):
-    assert probe("trial_of_a_test:Env", fault("server")).action.nvec == (2,)
+@pytest.mark.parametrize("name", ["server", "server, detached", "server, detached, hang"])
+def test_the_copy_leaves_no_process_behind(folder, monkeypatch, name):
+    monkeypatch.setattr(time_limit, "PROBE_SECONDS", 1.0)
+    monkeypatch.setattr(first_trial, "GRACE_SECONDS", 0.2)
+    if "hang" in name:
+        with pytest.raises(EnvSetupError, match="hangs"):
+            probe("trial_of_a_test:Env", fault(name))
+    else:
+        assert probe("trial_of_a_test:Env", fault(name)).action.nvec == (2,)
+    assert not psutil.pid_exists(int((folder / "server.txt").read_text()))
+
+
+def test_the_death_of_this_process_ends_the_copy_and_what_it_started(folder):
+    run = start(
+        folder, "train", "--env", "trial_of_a_test:Env", "--env-option", "fault=server, detached, hang"
+    )
+    until(lambda: (folder / "server.txt").exists() and (folder / "server.txt").read_text())
+    os.kill(run.process.pid, signal.SIGKILL)
     server = int((folder / "server.txt").read_text())
+    until(lambda: not psutil.pid_exists(server))
+
+
+def until(happened):
     deadline = time.monotonic() + 20
-    while psutil.pid_exists(server) and psutil.Process(server).status() != psutil.STATUS_ZOMBIE:
+    while not happened():
         assert time.monotonic() < deadline
         time.sleep(0.01)
 

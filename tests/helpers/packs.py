@@ -57,6 +57,7 @@ def make_pack(
     normalize_obs=False,
     normalize_returns=True,
     seed=0,
+    optimizer=None,
 ) -> Pack:
     torch.manual_seed(seed)
     return Pack(
@@ -74,7 +75,7 @@ def make_pack(
         device=CPU,
         compute_dtype=dtype,
         packing=packing,
-        optimizer=load(algo).optimizer,
+        optimizer=optimizer or load(algo).optimizer,
         normalized_obs={"obs": 4} if normalize_obs else {},
         normalize_returns=normalize_returns,
     )

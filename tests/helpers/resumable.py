@@ -35,6 +35,7 @@ from pbt_rl.wire.messages import (
 )
 
 TABLE = hyper_table(Hypers())
+ENVIRONMENTS = 3
 
 
 def drawn(*about):
@@ -48,6 +49,8 @@ class Learner:
 
     tasks: int
     seats: int
+    environments: int
+    """Of each member."""
     broken: float
     """Probability that a member breaks or has an objective that is not finite."""
     holders: dict[int, SlotChange] = field(default_factory=dict)
@@ -77,9 +80,11 @@ class Learner:
         if rng.random() < self.broken:
             score = rng.choice((math.nan, math.inf))
         return [
-            Episode(held.enters, held.generation, score + task, score, -score, 7, {"won": 0.5}, task)
+            Episode(
+                held.enters, held.generation, score + task, score, -score, 7, {"won": 0.5}, task, environment
+            )
             for task in range(self.tasks)
-            for _ in range(2)
+            for environment in (rng.randrange(self.environments), rng.randrange(self.environments))
         ]
 
     def _games(self, players):
@@ -170,8 +175,10 @@ class Run:
             tasks=tasks,
             task_cap=50.0 if tasks else None,
             min_rounds=config.pbt.min_episodes,
+            environments=dict.fromkeys(range(config.num_policies), ENVIRONMENTS),
+            patience_frames=500,
         )
-        self.fleet = Fleet([Learner(len(tasks) or 1, seats, broken) for _ in plan.packs])
+        self.fleet = Fleet([Learner(len(tasks) or 1, seats, ENVIRONMENTS, broken) for _ in plan.packs])
         self.throughput = Throughput(lambda: self.now)
         self.comparisons = Comparisons(resolved, self.population, self.controller, self.fleet, lambda: False)
         self.same_plan = None if state is None else self._restore(state)

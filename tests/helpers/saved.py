@@ -2,7 +2,12 @@
 
 import json
 
-from pbt_rl.learner.build import net_names
+import torch
+
+from pbt_rl.envs.registry import probe
+from pbt_rl.learner.build import build_pack, net_names
+from pbt_rl.pbt.hypers import hyper_table
+from pbt_rl.plan import PackPlan
 from pbt_rl.record.checkpoint_writer import CheckpointWriter
 from pbt_rl.record.folder import RunFolder, to_json
 from pbt_rl.wire.snapshot import MemberSnapshot, SnapshotHeader
@@ -28,3 +33,15 @@ def save(run, pack, members, best=None, frames=1000, **state):
     written = ended(writer)
     assert writer.close(PATIENCE_SECONDS)
     return written.path
+
+
+def saved_run(folder, config):
+    """A run whose member 0, with fresh weights, is the best."""
+    write_run(folder, config)
+    values = {name: hyper.default for name, hyper in hyper_table(config.hypers).items()}
+    spec = probe(config.env, config.env_options)
+    pack = build_pack(config, spec, PackPlan("cpu", (0,), 1, 1, 1, 1, 1, 1), [values], 5)
+    head = pack.state["param"]
+    head += 0.1 * torch.randn(head.shape, generator=torch.Generator().manual_seed(0))  # decided preferences
+    save(folder, pack, {0: 0}, best=0)
+    return folder

@@ -23,12 +23,18 @@ STATS = {
 
 
 def member(
-    number: int, objective: float | None = 1.0, *, stopped: bool = False, **values: float
+    number: int,
+    objective: float | None = 1.0,
+    *,
+    stopped: bool = False,
+    frames: int = 1000,
+    stats: dict[str, float] = STATS,
+    **values: float,
 ) -> MemberView:
-    """A member at 1000 frames; `values` differ from the initial ones (shaping as `shaping__NAME`)."""
+    """A member; `values` differ from the initial ones (shaping as `shaping__NAME`)."""
     moved = {name.replace("__", "."): value for name, value in values.items()}
     return MemberView(
-        number, objective, 7, 2, 1000, {**INITIAL, **moved}, dict(INITIAL), dict(STATS), stopped
+        number, objective, 7, 2, frames, {**INITIAL, **moved}, dict(INITIAL), dict(stats), stopped
     )
 
 
@@ -51,6 +57,6 @@ def view(*members: MemberView, **changes: Any) -> RunView:
         discarded_rollouts=4,
         lag_mean=1.25,
         lag_max=6,
-        stage_seconds={"environment": 3.0, "learning": 1.0, "waiting": 6.0},
+        busy_threads={"environment": 3.0, "learning": 1.0, "waiting": 0.6},
     )
     return replace(shown, **changes)

@@ -14,7 +14,7 @@ from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.start import Start
 
 
-def make_fleet(algo):
+def make_fleet(algo, **more):
     options = {
         "env": "toy/identity",
         "mode": "sync",
@@ -28,6 +28,7 @@ def make_fleet(algo):
         "learner.minibatches": 1,
         "learner.epochs": 1,
     }
+    options |= more
     config, _ = parse_train([f"--{name}={value}" for name, value in options.items()])
     facts = ResolvedRun.resolve(config, Machine(2, 0))
     values = [{name: spec.default for name, spec in facts.table.items()}] * 2
@@ -57,6 +58,26 @@ def test_sync_units_that_are_ahead_rest_until_the_batch_is_whole(fleet):
         learner.turn()
     assert learner.shared.learning.updates[0] >= 2
     assert learner.shared.learning.lag_max == 0 or whole == 1
+
+
+def test_a_linear_rate_falls_with_the_frames_of_each_member():
+    schedule = {"learner.lr-schedule": "linear", "train-for-frames": 1000}
+    with contextlib.closing(make_fleet("appo", **schedule)) as fleet:
+        learner = fleet._learner
+        learned, sampled = learner.shared.learning, learner.shared.sampling
+        own, shares = float(learner.pack.hypers["learning_rate"][0]), []
+        while len(shares) < 3:
+            for actor in fleet._actors:
+                actor.turn()
+            learner.sampler.serve()
+            if learner.trainer.has_batch:
+                learner.trainer.learn()
+                shares.append(1 - sampled.steps[0] / 1000)
+                assert learned.take_means(0)["learning_rate_in_use"] == pytest.approx(own * shares[-1])
+                learner.sampler.resume_finished()
+        assert 1 > shares[0] > shares[1] > shares[2] > 0
+        sampled.steps[0] = 1100
+        assert float(learner._learning_rate_factor()[0]) == 0.0
 
 
 def test_a_statistic_of_a_users_own_loss_is_reported_by_its_name():

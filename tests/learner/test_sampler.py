@@ -94,6 +94,28 @@ def test_without_lag_the_ratio_is_one(core, use_vtrace):
             assert stats.values["clip_fraction"].max() == 0
 
 
+def test_the_last_value_is_that_of_the_observation_after_the_rollout():
+    with Bench(on_policy=False, spare=4) as bench:
+        shake(bench)
+        for rollout in bench.take(4):
+            obs = rollout.obs["obs"][STEPS].view(2, ENVS, 4)
+            nothing, first = torch.zeros(2, ENVS, 0), torch.zeros(2, ENVS, dtype=torch.bool)
+            _, value, _ = bench.pack.act({"obs": obs}, nothing, first)
+            torch.testing.assert_close(rollout.value[STEPS].view(2, ENVS), value, rtol=1e-5, atol=1e-5)
+            assert not torch.allclose(rollout.value[STEPS], rollout.value[STEPS - 1])
+
+
+def test_episodes_name_the_environment_of_their_member():
+    with Bench(units=2, spare=4) as bench:
+        bench.shared.pack.holders[0].generation_of[0] = bench.shared.pack.holders[1].generation_of[0] = 0
+        bench.take(2)
+        bench.sampler.resume_finished()
+        bench.take(2)
+        seen = {(e.member, e.environment): int(e.objective) for e in bench.shared.sampling.episodes}
+        assert {environment for _, environment in seen} == set(range(2 * ENVS))
+        assert all(row == member * ENVS + environment % ENVS for (member, environment), row in seen.items())
+
+
 def test_bf16_acting_and_learning_agree_to_its_precision():
     with Bench(dtype=torch.bfloat16, core="gru") as bench:
         batch = batch_of(bench, bench.take(2))

@@ -17,17 +17,20 @@ CASES = {
 }
 
 
+SHORT = {"rollout": 3, "unroll": 3, "batch": 24, "minibatches": 1}
+
+
 @contextlib.contextmanager
 def learner_on_streams(**options):
     with (
         pretend_device() as device,
         watch(device) as order,
-        DrivenLearner(device=str(DEVICE), **options) as driven,
+        DrivenLearner(device=str(DEVICE), **SHORT, **options) as driven,
     ):
         yield driven, order
 
 
-def live(driven, order, turns=13):
+def live(driven, order, turns=8):
     """Act and learn as two threads would: updates and edits also between a forward and the wait for its actions."""
     learner, streams = driven.learner, driven.learner.pack.streams
     act, batches = learner.pack.act, 0

@@ -128,6 +128,16 @@ def test_rollouts_over_the_lag_limit_are_discarded_and_counted(stand, lag, learn
     assert stand.bench.shared.learning.lag_max == (lag if learns else 0)
 
 
+@pytest.mark.parametrize(("step", "learns"), [(0, False), (1, True)])
+def test_the_lag_of_a_rollout_is_that_of_its_first_step(stand, step, learns):
+    for rollout in stand.bench.fill(2):
+        rollout.updates[step, 1] -= 3
+    before = stand.state(1)
+    stand.trainer.learn()
+    assert stand.changed(1, before) == learns
+    assert stand.bench.shared.learning.lag_max == (3 if learns else 0)
+
+
 def test_steps_learned_from_leave_out_resets(stand):
     before = list(stand.bench.shared.learning.steps)
     rollouts = stand.bench.fill(2)

@@ -84,6 +84,7 @@ class Select(nn.Module):
         return out
 
 
+SHORT = {"rollout": 2, "unroll": 2, "batch": 16, "minibatches": 1}
 OWN = (Drop, Gru, Branch, InPlace, Attention, Norm, Select)
 
 
@@ -101,7 +102,7 @@ def own_module(monkeypatch):
 def test_encoders_of_users_train_under_auto(own_module, encoder, device):
     if encoder == "Gru" and device != "cpu":
         pytest.skip("beside a CPU torch computes nn.GRU by a kernel that the pretend device does not have")
-    with pretend_device(), DrivenLearner(device=device, encoder=f"{own_module}:{encoder}") as driven:
+    with pretend_device(), DrivenLearner(device=device, encoder=f"{own_module}:{encoder}", **SHORT) as driven:
         pack = driven.learner.pack
         assert pack.packing == "loop"
         before = pack.state["param"].cpu().clone()

@@ -3,6 +3,7 @@ import math
 import sys
 from random import Random
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +12,7 @@ from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.changes import changes
 from pbt_rl.pbt.decisions import Mutate, Replace, Restart
 from pbt_rl.pbt.explore.base import Learning
+from pbt_rl.pbt.explore.gaussian_process import FadingKernel, Surrogate
 from pbt_rl.pbt.explore.pb2 import Pb2, from_unit, to_unit
 from pbt_rl.pbt.explore.pipeline import ExplorePipeline
 from pbt_rl.pbt.hypers import HyperSpec, choice_spec, shaping_table
@@ -80,6 +82,69 @@ def test_a_batch_does_not_try_one_point_many_times():
         )
     tried = [math.log10(rule.mutate({"lr": 1e-3}, rng)["lr"]) for _ in range(6)]
     assert max(tried) - min(tried) > 0.3
+
+
+def test_the_kernel_is_that_of_the_paper():
+    """The squared exponential times (1 - fading)^(|t - t'| / 2), entry by entry."""
+    rng, length, fading = np.random.default_rng(0), 0.3, 0.4
+    kernel = FadingKernel(length, -math.log(1 - fading) / 2)
+    X, Y = rng.random((5, 3)), rng.random((4, 3))
+    for a, row in zip(X, kernel(X, Y), strict=True):
+        for b, k in zip(Y, row, strict=True):
+            square = sum((p - q) ** 2 for p, q in zip(a[1:], b[1:], strict=True))
+            expected = math.exp(-square / (2 * length**2)) * (1 - fading) ** (abs(a[0] - b[0]) / 2)
+            assert k == pytest.approx(expected, rel=1e-12)
+    assert np.diag(kernel(X)) == pytest.approx(kernel.diag(X))
+    values, slopes = kernel(X, eval_gradient=True)
+    for i, name in enumerate(("decay", "length")):
+        changed = FadingKernel(kernel.length, kernel.decay)
+        setattr(changed, name, getattr(kernel, name) * math.exp(1e-6))
+        assert slopes[..., i] == pytest.approx((changed(X) - values) / 1e-6, abs=1e-4), name
+
+
+def test_the_bound_is_the_mean_and_the_deviation_of_a_gaussian_process():
+    rng = np.random.default_rng(1)
+    X, y, pending, points = rng.random((9, 2)), rng.random(9), rng.random((2, 2)), rng.random((4, 2))
+    surrogate = Surrogate(X, y)
+    kernel = surrogate._process.kernel_
+    constant, noise = kernel.k1.k1.constant_value, kernel.k2.noise_level
+    scaled = (y - y.mean()) / y.std()
+
+    def posterior(data, targets, x):
+        fading = kernel.k1.k2
+        K = constant * fading(data) + noise * np.eye(len(data))
+        k = constant * fading(data, x[None])[:, 0]
+        mean = k @ np.linalg.solve(K, targets)
+        return mean, math.sqrt(constant + noise - k @ np.linalg.solve(K, k))
+
+    for beta in (0.0, 0.5, 2.0):
+        found = surrogate(points, beta, pending)
+        for x, bound in zip(points, found, strict=True):
+            mean, _ = posterior(X, scaled, x)
+            _, deviation = posterior(np.vstack([X, pending]), np.zeros(11), x)
+            assert bound == pytest.approx(mean + math.sqrt(beta) * deviation, rel=1e-5, abs=1e-5)
+
+
+def test_the_surrogate_gets_the_time_and_the_width_of_the_bound(monkeypatch):
+    seen = []
+
+    class Recorder:
+        def __init__(self, X, y):
+            seen.append((X[:, 0].tolist(), len(y)))
+
+        def __call__(self, X, beta, pending):
+            seen.append((set(X[:, 0]), beta))
+            return X[:, 1]
+
+    monkeypatch.setattr("pbt_rl.pbt.explore.gaussian_process.Surrogate", Recorder)
+    rule = Pb2({"lr": TABLE["lr"]}, candidates=20)
+    for now in range(1, 7):
+        rule.before([member(0, (float(now),), frames=now * MILLION, values={"lr": 1e-3})])
+    rule.mutate({"lr": 1e-3}, Random(0))
+    (times, n), *asked = seen
+    assert (times, n) == (pytest.approx([0, 0.25, 0.5, 0.75, 1.0]), 5), "from the first datum to now"
+    assert [at for at, _ in asked] == [{1.0}] * 3, "asked for now"
+    assert [beta for _, beta in asked] == pytest.approx([0.2 * math.log(0.4 * 5)] * 3)
 
 
 def test_without_data_it_draws_from_the_priors():

@@ -40,7 +40,7 @@ def test_members_with_few_episodes_wait_and_the_others_go_on():
     rule = Synchronous(100, 0, 5)
     first = rule.next_round(population(100, 9, 4, 5))
     assert [m.member for m in first.members] == [0, 2]
-    assert first.note == "without 1: fewer than 5 episodes"
+    assert first.note == "without 1: fewer than 5 episodes that count"
     second = rule.next_round(population(200, 9, 5, 5))
     assert ([m.member for m in second.members], second.number, second.note) == ([0, 1, 2], 2, "")
 

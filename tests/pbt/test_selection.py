@@ -264,6 +264,15 @@ def test_a_member_that_falls_returns_to_an_elite_of_the_past():
     assert not any(f.renew for f in selections)
 
 
+@pytest.mark.parametrize(("quantile", "forked"), [(0.2, 4), (0.4, 3), (0.6, 2), (0.8, 1), (0.99, 1)])
+def test_only_those_beyond_the_quantile_return(quantile, forked):
+    """Of four elites and itself, a member with k better elites is at place k + 1 of 5."""
+    rule = Backtrack(min_population=3, quantile=quantile, pool=0.25)
+    rule.select(at([1, 2, 3, 4]), Random(0))
+    selections = rule.select(at([0.5, 1.5, 2.5, 3.5], [1, 1, 1, 1]), Random(0))
+    assert [f.donor is not None for f in selections] == [i < forked for i in range(4)]
+
+
 def test_the_present_state_of_a_better_member_is_copied_as_it_is():
     rule = Backtrack(min_population=3, quantile=0.6, pool=0.25)
     rule.select(at([1, 2, 3, 4]), Random(0))

@@ -9,29 +9,14 @@ import torch
 
 from pbt_rl.config import Config, ModelConfig
 from pbt_rl.envs.base import default_shaping_source, private_step_arrays
-from pbt_rl.envs.registry import EnvOptions, evaluation_options, make_unit, probe
+from pbt_rl.envs.registry import EnvOptions, evaluation_options, make_unit
 from pbt_rl.errors import ConfigError
-from pbt_rl.learner.build import build_pack
-from pbt_rl.pbt.hypers import hyper_table
-from pbt_rl.plan import PackPlan
 from pbt_rl.play.evaluate import evaluate
 from pbt_rl.play.policy import load_policy
 from pbt_rl.record.saved import Source
-from tests.helpers.saved import save, write_run
+from tests.helpers.saved import saved_run
 
 MLP = ModelConfig(encoder="mlp", hidden=8, layers=1)
-
-
-def saved_run(folder, config):
-    """A run whose member 0, with fresh weights, is the best."""
-    write_run(folder, config)
-    values = {name: hyper.default for name, hyper in hyper_table(config.hypers).items()}
-    spec = probe(config.env, config.env_options)
-    pack = build_pack(config, spec, PackPlan("cpu", (0,), 1, 1, 1, 1, 1, 1), [values], 5)
-    head = pack.state["param"]
-    head += 0.1 * torch.randn(head.shape, generator=torch.Generator().manual_seed(0))  # decided preferences
-    save(folder, pack, {0: 0}, best=0)
-    return folder
 
 
 def episode(text):

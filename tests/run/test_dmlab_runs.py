@@ -61,6 +61,7 @@ def test_a_policy_learns_a_level(here):
     assert "INFO" not in run.out + run.err  # the engine's own words
 
 
+@pytest.mark.long
 def test_thirty_levels_make_one_objective(here, lab):  # noqa: F811
     run = train(
         here,
@@ -95,6 +96,7 @@ def test_thirty_levels_make_one_objective(here, lab):  # noqa: F811
     assert sum(level.endswith("_test") for level in set(tested)) == 2
 
 
+@pytest.mark.long
 def test_the_killed_leave_nothing_and_an_actor_is_replaced(here, lab):  # noqa: F811
     run = train(here, SHORT, *one_second(*runs.BUSY, *ENDLESS))
     at = run.wait_for(runs.PROGRESS)

@@ -103,3 +103,9 @@ def test_the_plan_shows_it(monkeypatch):
     monkeypatch.setattr("pbt_rl.run.estimate.host_memory", lambda: HostMemory(GIB, GIB // 8))
     assert "of memory" in "\n".join(describe_plan(resolved("gym/CartPole-v1", machine=MACHINE)))
     assert np.isfinite(estimate(resolved("gym/CartPole-v1", machine=MACHINE)).host)
+
+
+@pytest.mark.parametrize(("envs", "warned"), [(100_000, True), (100, False)])
+def test_more_environments_than_cores_can_step_are_warned_about(envs, warned):
+    lines = describe_plan(resolved("toy/shaped", f"--envs-per-unit={envs}", machine=Machine(4, 0)))
+    assert any(f"(--envs-per-unit, now {envs})" in line for line in lines) == warned

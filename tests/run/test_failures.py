@@ -55,7 +55,10 @@ gymnasium.register("InReset-v0", InReset)
 """
 
 
-@pytest.mark.parametrize("turns", [(), ("--slots=2", "--slot-frames=500")], ids=["all", "turns"])
+TURNS = pytest.param(("--slots=2", "--slot-frames=500"), marks=pytest.mark.long)
+
+
+@pytest.mark.parametrize("turns", [(), TURNS], ids=["all", "turns"])
 def test_a_killed_actor_is_replaced_and_sigterm_ends_the_run_cleanly(tmp_path, turns):
     run = train(tmp_path, "toy/identity", *ENDLESS, *turns)
     run.wait_for(PROGRESS)

@@ -59,6 +59,7 @@ class Cues:
 """
 
 
+@pytest.mark.long
 def test_an_asynchronous_run_with_a_killed_actor_and_replacements_learns_its_own_cues(tmp_path):
     """What belongs to another row cannot be answered better than by chance, 0.25."""
     (tmp_path / "cues.py").write_text(CUES)

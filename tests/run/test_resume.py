@@ -122,6 +122,7 @@ def points(folder):
     return [[e.step for e in a.Scalars(a.Tags()["scalars"][0])] for a in accumulators]
 
 
+@pytest.mark.long
 def test_a_killed_run_goes_on_with_other_devices_actors_and_budget(killed):
     newest = Checkpoints(killed / "runs" / "x" / "checkpoints").newest(print)
     frames = max(member.frames for member in newest.members())

@@ -58,3 +58,17 @@ def test_the_times_of_replacements_are_the_newest_and_the_slowest():
     assert times.milliseconds == [*[7.0] * REPLACEMENT_TIMES, 90.0]
     times.note(99.0)
     assert times.milliseconds == [*[7.0] * (REPLACEMENT_TIMES - 1), 99.0]
+
+
+def test_busy_threads_are_a_mean_over_the_last_minute():
+    """Learning reports 4 s of work every fourth second; no view shows 0 or 100 %."""
+    clock = Clock()
+    throughput = Throughput(clock)
+    seen = []
+    for second in range(100):
+        clock.now += 1.0
+        throughput.note(second, {"learning": 4.0 if second % 4 == 3 else 0.0})
+        seen.append(throughput.busy_threads(environment_seconds=1.0))
+    assert seen[:5] == [{}] * 5, "too early to tell"
+    assert all(0.5 < shares["learning"] < 1.5 and shares["environment"] == 1.0 for shares in seen[5:])
+    assert 0.95 < seen[-1]["learning"] < 1.05

@@ -146,6 +146,7 @@ class Slow(Identity):
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("hangs", [0, 2])
 def test_slow_rows_give_signs_of_life_and_a_hung_one_gives_none(tmp_path, monkeypatch, hangs):
     """Thirty rows that take 0.1 s each, one of which never returns from its second step: silent for 2 s or not."""

@@ -61,5 +61,5 @@ class Synchronous:
             notes.append(f"compared at {report.frames:,} frames, due at {self._due_frames:,}")
         waiting = [str(m.member) for m in report.members if not comparable(m, self.min_episodes)]
         if waiting:
-            notes.append(f"without {', '.join(waiting)}: fewer than {self.min_episodes} episodes")
+            notes.append(f"without {', '.join(waiting)}: fewer than {self.min_episodes} episodes that count")
         return "; ".join(notes)

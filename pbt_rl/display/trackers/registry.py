@@ -1,0 +1,49 @@
+"""The trackers that `--track` names. A new one is one file and one entry here."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pbt_rl.display.trackers.base import TrackedRun, Tracker
+from pbt_rl.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Entry:
+    """place: module:Class. package: that it needs; an extra of this project has the same name."""
+
+    place: str
+    package: str = ""
+
+
+TRACKERS = {
+    "csv": Entry("pbt_rl.display.trackers.to_csv:CsvTracker"),
+    "wandb": Entry("pbt_rl.display.trackers.to_wandb:WandbTracker", "wandb"),
+    "mlflow": Entry("pbt_rl.display.trackers.to_mlflow:MlflowTracker", "mlflow"),
+}
+
+
+def check_installed(name: str) -> None:
+    """Check that the package of a tracker is there. Raises ConfigError."""
+    package = TRACKERS[name].package if name in TRACKERS else ""
+    if package and importlib.util.find_spec(package) is None:
+        raise ConfigError(f'--track {name} needs {package}: pip install "pbt-rl[{package}]"')
+
+
+def load(name: str) -> Callable[[TrackedRun], Tracker]:
+    """Import a tracker: a registered one, or `module:Class` from the import path. Raises ConfigError."""
+    module, _, attribute = (TRACKERS[name].place if name in TRACKERS else name).partition(":")
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except Exception as error:  # the user's module may raise anything
+        raise ConfigError(
+            f"--track {name} cannot be loaded: {error!r}. Write module:Class, as Python imports it"
+        ) from error
+    missing = [method for method in ("show", "close") if not callable(getattr(found, method, None))]
+    if missing or not callable(found):
+        raise ConfigError(f"--track {name} is no tracker: a class with show(view) and close(ended) is needed")
+    tracker: Callable[[TrackedRun], Tracker] = found
+    return tracker

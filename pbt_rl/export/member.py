@@ -1,0 +1,72 @@
+"""`pbt-rl export RUN --format onnx`: a trained member as files for other programs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pbt_rl.envs.registry import EnvOptions
+from pbt_rl.errors import ConfigError
+from pbt_rl.export.card import Card
+from pbt_rl.export.formats import FORMATS
+from pbt_rl.export.net import exported_policy
+from pbt_rl.pbt.lineage import Lineage
+from pbt_rl.play.evaluate import evaluation_spec, play_episodes
+from pbt_rl.play.policy import Policy
+from pbt_rl.play.saved import load_pack, say
+from pbt_rl.record.folder import RunFolder
+from pbt_rl.record.journal import read_journal
+from pbt_rl.record.saved import SavedPolicy, Source, find_saved
+from pbt_rl.record.trust import NO_TRUST, PLAY, Trust, read_config
+
+CARD = "README.md"
+
+
+def export_member(
+    source: Source,
+    form: str,
+    out: Path | None = None,
+    *,
+    episodes: int = 10,
+    seed: int = 0,
+    trust: Trust = NO_TRUST,
+) -> list[Path]:
+    """Write a member in one of FORMATS, and a model card; return the files.
+
+    out: folder; None: `export/policy_NN` of the run. episodes: to play for the score on the card, as `pbt-rl eval`
+    plays them; 0: none. trust: what is imported of what the run names. Raises ConfigError for a member that was not
+    saved, missing packages, a folder that cannot be written, and a network that the format cannot hold.
+    """
+    suffix, write = FORMATS[form]
+    config = read_config(source.run)
+    trust.check_given(config, source.run)
+    trust.check(config, PLAY, source.run)
+    saved = find_saved(source, say)
+    spec, options = evaluation_spec(config)
+    pack = load_pack(config, spec, saved, seed)
+    policy = exported_policy(config, spec, pack)
+    folder = out or source.run / "export" / f"policy_{saved.member:02d}"
+    path = folder / f"policy{suffix}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write(policy, path)
+        scores = _scores(Policy(pack, spec, seed, greedy=False), options, episodes, seed)
+        _, header = saved.checkpoint.tensors(saved.member)
+        there = [name for name, (ending, _) in FORMATS.items() if (folder / f"policy{ending}").exists()]
+        card = Card(config, saved, header, policy, there, scores, _lineage(saved))
+        (folder / CARD).write_text(card.text(), encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{folder} cannot be written: {error.strerror}") from error
+    return [path, folder / CARD]
+
+
+def _scores(policy: Policy, options: EnvOptions, episodes: int, seed: int) -> list[float]:
+    return [one.objective for one in play_episodes(policy, options, episodes, seed)] if episodes else []
+
+
+def _lineage(saved: SavedPolicy) -> Lineage | None:
+    """Return the run's lineage; None if its journal is gone or damaged, which the member does not need."""
+    try:
+        return Lineage.from_events(read_journal(RunFolder(saved.run).journal))
+    except (OSError, ValueError) as error:
+        say(f"the model card has no lineage: {error}")
+        return None

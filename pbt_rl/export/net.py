@@ -1,0 +1,135 @@
+"""A trained member as a plain function of arrays, with everything inside that lies between environment and action.
+
+Axes: N observations, A action components, D distribution parameters, S recurrent state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pbt_rl.algos.models import PolicyNet
+from pbt_rl.algos.normalizers import Normalizers, return_scale
+from pbt_rl.algos.pack import Pack
+from pbt_rl.config import Config
+from pbt_rl.envs.base import ActionSpec, EnvSpec
+from pbt_rl.learner.build import build_net, normalized_obs, obs_layouts
+from pbt_rl.play.policy import most_probable
+
+STATE_IN, STATE_OUT = "state_in", "state_out"
+_ONE = slice(0, 1)
+
+
+@dataclass(frozen=True)
+class Port:
+    """One input: its name, the shape of one row, its dtype, and the number of frames stacked in it (1: none)."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    frames: int = 1
+
+    def zeros(self, rows: int) -> Tensor:
+        """[rows, *shape]"""
+        return torch.zeros((rows, *self.shape), dtype=getattr(torch, self.dtype))
+
+    def random(self, rows: int, generator: torch.Generator) -> Tensor:
+        """[rows, *shape], anything that the dtype may hold and an environment might give."""
+        if self.dtype == "float32":
+            return torch.randn((rows, *self.shape), generator=generator)
+        high = 256 if self.dtype == "uint8" else 1000
+        return torch.randint(0, high, (rows, *self.shape), generator=generator).to(getattr(torch, self.dtype))
+
+
+class ExportedPolicy(nn.Module):
+    """(observations [N, ...], state [N, S] if recurrent) -> (action, params, value, next state if recurrent).
+
+    action [N, A]: the most probable one, int32 indices, or float32 within the space's bounds. params [N, D]:
+    logits of all components, or means and log deviations. value [N]: in units of reward. All float32, whatever the
+    member was computed in. A state of zeros begins an episode.
+    """
+
+    def __init__(
+        self,
+        net: PolicyNet,
+        inputs: tuple[Port, ...],
+        action: ActionSpec,
+        normalized: Mapping[str, int],
+        statistics: Mapping[str, Tensor],
+    ) -> None:
+        super().__init__()
+        self.net, self.inputs, self.action = net, inputs, action
+        self.recurrent = net.state_size > 0
+        self._normalizers = Normalizers(dict(normalized), returns=False)  # only `normalize_obs` is used
+        self._names = tuple(statistics)
+        for number, name in enumerate(self._names):  # a buffer's name has no dot
+            self.register_buffer(f"statistic_{number}", statistics[name].unsqueeze(0))
+
+    @property
+    def params_size(self) -> int:
+        """D"""
+        return sum(self.action.nvec) or 2 * len(self.action.low)
+
+    @property
+    def normalises(self) -> bool:
+        """Whether observations are normalised inside."""
+        return bool(self._normalizers.obs_sizes)
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Names of what `forward` returns."""
+        return ("action", "params", "value", *((STATE_OUT,) if self.recurrent else ()))
+
+    def statistics(self) -> dict[str, Tensor]:
+        """The normalisers, name -> [1, ...]."""
+        return {name: getattr(self, f"statistic_{n}") for n, name in enumerate(self._names)}
+
+    def forward(self, *arrays: Tensor) -> tuple[Tensor, ...]:
+        """arrays: in the order of `inputs`."""
+        rows = arrays[0].shape[0]
+        named = {port.name: x for port, x in zip(self.inputs, arrays, strict=True)}
+        state = named.pop(STATE_IN) if self.recurrent else arrays[0].new_zeros((rows, 0), dtype=torch.float32)
+        first = arrays[0].new_zeros((1, rows), dtype=torch.bool)
+        statistics = self.statistics()
+        obs = self._normalizers.normalize_obs(statistics, _ONE, {k: x[None, None] for k, x in named.items()})
+        params, value, state = self.net({k: x[0] for k, x in obs.items()}, state, first)
+        value = value[0] * return_scale(statistics, _ONE)
+        action = most_probable(self.action, params[0])
+        if not self.action.nvec:
+            low, high = (
+                torch.tensor(bound, dtype=torch.float32) for bound in (self.action.low, self.action.high)
+            )
+            action = action.clamp(low, high)
+        return (action, params[0], value, state) if self.recurrent else (action, params[0], value)
+
+
+def exported_policy(config: Config, spec: EnvSpec, pack: Pack) -> ExportedPolicy:
+    """Return the policy of a pack of one."""
+    net = build_net(spec, config.model)
+    net.load_state_dict(pack.named_weights(0))
+    inputs = [Port(name, *layout.seen, layout.stack) for name, layout in obs_layouts(spec).items()]
+    if net.state_size:
+        inputs.append(Port(STATE_IN, (net.state_size,), "float32"))
+    normalized = normalized_obs(spec) if config.learner.normalize_observations else {}
+    policy = ExportedPolicy(net, tuple(inputs), spec.action, normalized, pack.named_statistics(0))
+    return policy.eval().requires_grad_(False)
+
+
+def interface(policy: ExportedPolicy) -> dict[str, Any]:
+    """Return inputs and outputs as JSON types, for metadata."""
+    return {
+        "inputs": [
+            {"name": p.name, "shape": ["N", *p.shape], "dtype": p.dtype, "frames": p.frames}
+            for p in policy.inputs
+        ],
+        "outputs": list(policy.outputs),
+        "action": {
+            "nvec": list(policy.action.nvec),
+            "low": list(policy.action.low),
+            "high": list(policy.action.high),
+        },
+    }

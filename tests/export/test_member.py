@@ -1,0 +1,183 @@
+"""`pbt-rl export`: the files of a member act as the member does, and the card says what it is."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from safetensors import safe_open
+
+from pbt_rl.cli import export as command
+from pbt_rl.config import Config, LearnerConfig, ModelConfig
+from pbt_rl.envs.base import default_shaping_source, private_step_arrays
+from pbt_rl.envs.registry import EnvOptions, evaluation_options, make_unit
+from pbt_rl.errors import ConfigError
+from pbt_rl.export import formats
+from pbt_rl.export.formats import KEY, check_same
+from pbt_rl.export.member import export_member
+from pbt_rl.play.policy import load_policy
+from pbt_rl.record.saved import Source
+from tests.helpers.saved import saved_run
+
+MLP = ModelConfig(encoder="mlp", hidden=8, layers=1)
+EXACT = LearnerConfig(precision="float32")
+STEPS = 25
+
+
+def run_of(folder, env, model, learner=EXACT):
+    return saved_run(folder / "run", Config(env=env, num_policies=1, model=model, learner=learner))
+
+
+def episode(run, act, recurrent):
+    """Compare a file with `load_policy` in an episode: act(inputs) -> (action, next state)."""
+    policy = load_policy(run, greedy=True)
+    env = policy.spec.env_id
+    unit = make_unit(env, 1, 3, evaluation_options(env, EnvOptions()), default_shaping_source(policy.spec))
+    out, memory, state, stack = private_step_arrays(unit.spec, 1), None, None, {}
+    unit.reset(out)
+    taken = set()
+    for _ in range(STEPS):
+        obs = {name: x.copy() for name, x in out.obs.items()}
+        expected, memory = policy.act(obs, out.first.copy(), memory)
+        if out.first[0]:
+            state = np.zeros((1, policy._pack.state_size), np.float32)
+        if policy.spec.frame_stack > 1:
+            before = np.zeros((1, 4, 84, 84), np.uint8) if out.first[0] else stack["obs"]
+            stack["obs"] = np.concatenate([before[:, 1:], obs["obs"][:, None]], 1)
+            obs = stack
+        action, state = act({**obs, "state_in": state} if recurrent else obs)
+        np.testing.assert_allclose(action, expected, rtol=1e-4, atol=1e-4)
+        taken.add(action.tobytes())
+        unit.step(expected, out)
+    unit.close()
+    return len(taken)
+
+
+def test_onnx_acts_as_the_member_on_stacked_frames_with_recurrent_state(tmp_path):
+    onnxruntime = pytest.importorskip("onnxruntime", reason='needs pip install "pbt-rl[export]"')
+    pytest.importorskip("onnxscript", reason='needs pip install "pbt-rl[export]"')
+    model = ModelConfig(encoder="nature", hidden=16, core="lstm", core_size=8)
+    run = run_of(tmp_path, "atari/breakout", model)
+    path, _ = export_member(Source(run), "onnx", episodes=0)
+    session = onnxruntime.InferenceSession(path)
+
+    def act(inputs):
+        action, _, _, state = session.run(None, inputs)
+        return action, state
+
+    assert episode(run, act, recurrent=True) > 1
+    assert [i.name for i in session.get_inputs()] == ["obs", "state_in"]
+    described = json.loads(session.get_modelmeta().custom_metadata_map[KEY])
+    assert described["inputs"][0] == {"name": "obs", "shape": ["N", 4, 84, 84], "dtype": "uint8", "frames": 4}
+
+
+@pytest.mark.parametrize(
+    ("env", "model", "learner", "recurrent"),
+    [
+        ("gym/CartPole-v1", MLP, LearnerConfig(precision="float32", normalize_observations=True), False),
+        ("gym/Pendulum-v1", MLP, EXACT, False),
+        ("toy/masked", MLP, EXACT, False),
+        ("toy/memory?delay=9", ModelConfig("mlp", 8, 1, core="gru", core_size=8), EXACT, True),
+    ],
+)
+def test_torchscript_acts_as_the_member(tmp_path, env, model, learner, recurrent):
+    run = run_of(tmp_path, env, model, learner)
+    path, _ = export_member(Source(run), "torchscript", episodes=0)
+    policy = torch.jit.load(path)
+
+    def act(inputs):
+        action, _, _, *state = policy(*map(torch.from_numpy, inputs.values()))
+        return action.numpy(), state[0].numpy() if recurrent else None
+
+    assert episode(run, act, recurrent)
+
+
+def test_normalisers_and_the_scale_of_returns_are_inside(tmp_path):
+    learner = LearnerConfig(precision="float32", normalize_observations=True, normalize_returns=True)
+    run = run_of(tmp_path, "gym/CartPole-v1", MLP, learner)
+    path, _ = export_member(Source(run), "torchscript", episodes=0)
+    policy = torch.jit.load(path)
+    policy.statistic_0.fill_(4.0)  # the mean square of returns
+    assert load_policy(run)._pack.state["return_square"].tolist() == [1.0]
+    obs = torch.randn(5, 4)
+    plain = torch.jit.load(path)(obs)
+    assert torch.allclose(policy(obs)[2], 2 * plain[2])
+    names = [name for name, _ in policy.named_buffers()]
+    assert sum(name.startswith("statistic_") for name in names) == 4
+
+
+def test_safetensors_hold_the_weights_by_name(tmp_path):
+    run = run_of(tmp_path, "gym/CartPole-v1", MLP)
+    path, _ = export_member(Source(run), "safetensors", episodes=0)
+    weights = load_policy(run)._pack.named_weights(0)
+    with safe_open(path, "pt") as file:
+        assert {n for n in file.keys() if n.startswith("net.")} == {f"net.{n}" for n in weights}  # noqa: SIM118
+        assert all(torch.equal(file.get_tensor(f"net.{n}"), x) for n, x in weights.items())
+        assert json.loads(file.metadata()[KEY])["action"]["nvec"] == [2]
+
+
+def test_the_card_has_the_score_of_an_evaluation(tmp_path, capsys):
+    run = run_of(tmp_path, "gym/CartPole-v1", MLP)
+    arguments = [str(run), "--format", "torchscript", "--episodes", "3", "--seed", "5"]
+    assert command.run([*arguments, "--out", str(tmp_path / "there")]) == 0
+    assert capsys.readouterr().out.split() == [
+        str(tmp_path / "there" / n) for n in ("policy.pt", "README.md")
+    ]
+    from pbt_rl.play.evaluate import evaluate
+
+    evaluate(Source(run), 3, None, 5, greedy=False)
+    mean = capsys.readouterr().out.split("mean ")[1].split(",")[0]
+    header, text = (tmp_path / "there" / "README.md").read_text().split("---\n", 2)[1:]
+    content = yaml.safe_load(header)
+    (result,) = content["model-index"][0]["results"]
+    assert result["metrics"][0]["value"].startswith(f"{float(mean):.2f} +/- ")
+    assert result["dataset"]["type"] == "gym/CartPole-v1"
+    assert content["library_name"] == "pbt_rl"
+    assert {"torchscript", "reinforcement-learning"} <= set(content["tags"])
+    assert "| gamma | 0.5 |" in text
+    assert "`obs` | float32 | [N, 4]" in text
+    assert "Lineage" not in text, "a run without a journal"
+
+
+def test_what_cannot_be_exported_is_one_clear_error(tmp_path, monkeypatch):
+    run = run_of(tmp_path, "gym/CartPole-v1", MLP)
+    with pytest.raises(ConfigError, match="member 7 is not in"):
+        export_member(Source(run, member="7"), "torchscript")
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match=r"file/x cannot be written: Not a directory"):
+        export_member(Source(run), "torchscript", tmp_path / "file" / "x")
+    with pytest.raises(
+        ConfigError, match="--format optuna cannot be used: it has the trials of the whole run"
+    ):
+        command.run([str(run), "--format", "optuna", "--member", "0"])
+    monkeypatch.setattr(formats, "find_spec", lambda _: None)
+    with pytest.raises(
+        ConfigError, match=r'needs onnx and onnxscript and onnxruntime: pip install "pbt-rl\[export\]"'
+    ):
+        export_member(Source(run), "onnx")
+
+
+def test_a_file_that_computes_something_else_is_not_left(tmp_path):
+    run = run_of(tmp_path, "gym/CartPole-v1", MLP)
+    path, _ = export_member(Source(run), "torchscript", episodes=0)
+    policy = torch.jit.load(path)
+
+    class Other:
+        inputs, outputs = (formats_port(),), ("action", "params", "value")
+
+        def __call__(self, *arrays):
+            action, params, value = policy(*arrays)
+            return action, params, value + 0.01
+
+    with pytest.raises(ConfigError, match="would give another value than the member"):
+        check_same(Other(), lambda arrays: [x.numpy() for x in policy(*arrays)], path)
+    assert not path.exists()
+
+
+def formats_port():
+    from pbt_rl.export.net import Port
+
+    return Port("obs", (4,), "float32")
