@@ -128,15 +128,16 @@ def in_process(stage: str, results: dict[str, dict[str, Any]]) -> dict[str, Any]
 def one_stage(arguments: argparse.Namespace) -> dict[str, Any]:
     """Carry out a stage here; an exception is its result."""
     import gpu_stages  # noqa: PLC0415 - loads torch
+    from gpu_stand import Job  # noqa: PLC0415
 
-    job = gpu_stages.Job(
+    job = Job(
         device=arguments.device,
         env=arguments.env,
         seconds=arguments.seconds,
         policies=tuple(int(number) for number in arguments.policies.split(",")),
         limit=float(os.environ.get("GPU_CHECK_LIMIT", "0")),
     )
-    stage: Callable[[gpu_stages.Job], dict[str, Any]] = getattr(gpu_stages, arguments.stage)
+    stage: Callable[[Job], dict[str, Any]] = getattr(gpu_stages, arguments.stage)
     try:
         return stage(job)
     except Exception:  # noqa: BLE001 - whatever it is, the other stages go on
