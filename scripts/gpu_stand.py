@@ -152,7 +152,7 @@ def device_calls(job: Job, work: Callable[[], object]) -> dict[str, float]:
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiled:
         work()
     events = profiled.events()
-    on_device = [e for e in events if e.device_type == torch.autograd.DeviceType.CUDA]
+    on_device = [e for e in events if e.device_type.name == "CUDA"]
     copies = [e for e in on_device if "Memcpy" in e.name or "Memset" in e.name]
     waits = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize")
     return {

@@ -38,10 +38,14 @@ def fastest_packing(
     candidates = packings(config, torch.device(plan.device), spec, plan.slots)
     if len(candidates) == 1:
         return candidates[0], ""
-    taken = {}
+    taken: dict[Packing, float] = {}
     for packing in candidates:
         pack = build_pack(config, spec, plan, values, config.seed, packing=packing)
-        taken[packing] = _seconds(_minibatch_of(pack, config, spec, plan), pack.device)
+        pack.streams.begin()
+        with pack.streams.learning(), contextlib.suppress(torch.OutOfMemoryError):
+            taken[packing] = _seconds(_minibatch_of(pack, config, spec, plan), pack.device)
+    if not taken:  # learning will not fit either, and says what to do
+        return candidates[0], ""
     best = min(taken, key=lambda packing: taken[packing])
     figures = ", ".join(f"{packing} {seconds * 1e3:.2f} ms" for packing, seconds in taken.items())
     return best, f"policies are computed by {best} (a minibatch by {figures})"

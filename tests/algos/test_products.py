@@ -45,6 +45,17 @@ def computed(encoder, packing, dtype=torch.float32, core="none"):
     return torch.cat(outputs), acted, pack.weights.collect_gradients(slice(0, P)).clone()
 
 
+def test_packs_of_products_call_no_convolution(monkeypatch):
+    def refuse(*_arguments, **_options):
+        raise AssertionError("a convolution")
+
+    monkeypatch.setattr(torch, "conv2d", refuse)
+    monkeypatch.setattr(torch.nn.functional, "conv2d", refuse)
+    computed("nature", "bmm")
+    with pytest.raises(AssertionError, match="a convolution"):
+        computed("nature", "vmap")
+
+
 @pytest.mark.parametrize("encoder", ["nature", "impala"])
 def test_a_packs_products_are_its_convolutions(encoder):
     products, convolutions = computed(encoder, "bmm"), computed(encoder, "loop")
