@@ -12,6 +12,7 @@ from pbt_rl.plan import Machine
 from pbt_rl.run.inline import InlineFleet
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.start import Start
+from pbt_rl.wire.messages import SnapshotBegun
 
 
 def make_fleet(algo, **more):
@@ -91,6 +92,16 @@ def test_a_statistic_of_a_users_own_loss_is_reported_by_its_name():
                 fleet._learner.trainer.learn()
         assert learned.take_means(0)["regression_weight"] > 1.0
         assert learned.take_means(0) == {}
+
+
+def test_in_serial_mode_a_message_of_any_size_passes():
+    observations = {"units": ["x" * 4_000_000]}  # of eight rows of Atari
+    with contextlib.closing(make_fleet("appo", mode="serial")) as fleet:
+        list(fleet.events(0.0))
+        fleet._learner._send(SnapshotBegun(1, 2, observations))
+        (event,) = fleet.events(0.0)
+        assert event.message.learner == observations
+        assert event.message.learner is not observations
 
 
 @pytest.mark.parametrize(
