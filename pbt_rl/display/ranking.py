@@ -17,6 +17,8 @@ from pbt_rl.display.view import MemberView
 
 WAITING = "waiting"
 """The stage that is idle time."""
+GPU_LEARNING = "learning on the GPU"
+"""The stage that is no thread's: from the beginning of an update to its end on the device."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ def standing(members: Sequence[MemberView]) -> Standing | None:
 
 def busy_shares(busy_threads: Mapping[str, float]) -> dict[str, float]:
     """Return stage -> share of all busy threads, without those that wait; empty if nothing was busy."""
-    busy = {stage: threads for stage, threads in busy_threads.items() if stage != WAITING}
+    busy = {stage: threads for stage, threads in busy_threads.items() if stage not in (WAITING, GPU_LEARNING)}
     total = sum(busy.values())
     return {stage: threads / total for stage, threads in busy.items()} if total > 0 else {}
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from pbt_rl.display.ranking import WAITING, busy_shares, known_objective, standing
+from pbt_rl.display.ranking import GPU_LEARNING, WAITING, busy_shares, known_objective, standing
 from pbt_rl.display.view import EPISODE_STATS, EXTRA, MATCHUP_STATS, MemberView, RunView, run_statistics
 from pbt_rl.pbt.hypers import SHAPING
 
@@ -47,6 +47,8 @@ def population_scalars(view: RunView) -> Scalars:
     scalars |= view.own
     if WAITING in view.busy_threads:
         scalars["throughput/waiting_threads"] = view.busy_threads[WAITING]
+    if GPU_LEARNING in view.busy_threads:
+        scalars["throughput/gpus_learning"] = view.busy_threads[GPU_LEARNING]
     for stage, share in busy_shares(view.busy_threads).items():
         scalars[f"{CPU_SHARE}{stage}"] = share
     statuses = Counter(member.status for member in view.members)

@@ -51,12 +51,13 @@ class Received:
 class LearnerLost:
     """A learner process has ended, or makes no progress any more.
 
-    text: the error that it sent, else how it ended or for how long it has hung.
+    text: the error that it sent, else how it ended or for how long it has hung. user_error: only the user can mend it.
     """
 
     pack: int
     text: str
     hung: bool = False
+    user_error: bool = False
 
 
 @dataclass(frozen=True)
@@ -219,7 +220,8 @@ class ProcessFleet(LocalFleet):
                     self._note_ready(pack, message)
                     yield Received(pack, message)
                 if learner in ended:
-                    yield LearnerLost(pack, learner.ending().text)
+                    ending = learner.ending()
+                    yield LearnerLost(pack, ending.text, user_error=ending.user_error)
         for index, actor in enumerate(actors):
             if actor in heard and actor is self._actors[index]:  # else it went with its learner
                 yield from actor.messages()
