@@ -90,9 +90,10 @@ class LearnerConfig:
     """Discard (and count) rollouts that began more than this many updates ago."""
     precision: Literal["auto", "bf16", "float32"] = "auto"
     """Arithmetic of encoder and core; master weights are float32. auto: bf16 if the device is fast at it."""
-    packing: Literal["auto", "loop", "vmap"] = option("auto", may_change=True)
-    """How the policies of a device are computed: one after another (loop) or all in one call (vmap). auto: vmap on a
-    GPU, and on a CPU for four or more policies that see no images through a built-in encoder; else loop."""
+    packing: Literal["auto", "loop", "vmap", "bmm"] = option("auto", may_change=True)
+    """How the policies of a device are computed: one after another (loop), all in one call (vmap), or that with images
+    as matrix products (bmm). auto: on a CPU vmap for four or more policies that see no images through a built-in
+    encoder, else loop; on a GPU the fastest in a short trial. An encoder of your own: loop."""
     threads: int = option(0, at_least=0, zero="planned", may_change=True)
     """CPU threads of one learner's arithmetic."""
 

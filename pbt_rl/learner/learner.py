@@ -30,6 +30,7 @@ from pbt_rl.learner.sampler import Sampler
 from pbt_rl.learner.setup import LearnerSetup
 from pbt_rl.learner.shared import SharedState
 from pbt_rl.learner.trainer import Trainer
+from pbt_rl.learner.trial import fastest_packing
 from pbt_rl.wire.heartbeat import Heartbeat
 from pbt_rl.wire.mailbox import Mailbox
 from pbt_rl.wire.messages import (
@@ -79,7 +80,8 @@ class Learner:
         prepare(torch.device(plan.device), reproducible=config.mode == "serial")
         values = dict(zip(plan.members, setup.values, strict=True))
         in_slots = [values[plan.members[0] if member is None else member] for member in setup.holders]
-        self.pack = build_pack(config, spec, plan, in_slots, config.seed, setup.holders)
+        packing, about_packing = fastest_packing(config, spec, plan, in_slots)
+        self.pack = build_pack(config, spec, plan, in_slots, config.seed, setup.holders, packing)
         self.pack.idle[:] = [member is None for member in setup.holders]
         boxes = [
             (Mailbox(spec, plan.rows, fd), wake)
@@ -139,8 +141,9 @@ class Learner:
         self._limits: dict[int, int] = {}
         """Index of a member -> steps with which it waits for a decision: that is reported at once."""
         self.stopped = self.paused = False
+        self.pack.streams.begin()
         self._heartbeat.beat_main()
-        self._send(LearnerReady())
+        self._send(LearnerReady(about_packing))
 
     def _beat(self, busy: bool) -> None:
         """Called by the thread that learns: it goes on, or has nothing to do any more."""
@@ -236,12 +239,7 @@ class Learner:
         torch.set_num_threads(self._threads)
         ready_fd = self._setup.ready_fd
         try:
-            if self.pack.device.type == "cuda":
-                # Its own stream, so that acting never queues behind an update. No events are needed: acting
-                # waits for its stream at every step, publishing waits for this one.
-                with torch.cuda.stream(torch.cuda.Stream(self.pack.device)):
-                    self.trainer.run(lambda: os.eventfd_write(ready_fd, 1))
-            else:
+            with self.pack.streams.learning():
                 self.trainer.run(lambda: os.eventfd_write(ready_fd, 1))
         except torch.OutOfMemoryError as error:
             self._send(ChildFailed(out_of_memory(self.pack.device, error), user_error=True))

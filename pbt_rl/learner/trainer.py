@@ -133,6 +133,8 @@ class Trainer:
         with updater.changing:
             usable_PK = self._usable(rollouts)
             updater.current.begin(np.any(usable_PK, axis=1))
+        for rollout in rollouts:
+            self._pack.streams.after(rollout.ready)
         batch = make_batch(rollouts, self._pack.num_policies, usable_PK, self._pack.device)
         for slots in updater.update(batch, generator=self.generator, learning_rate_factor=self._schedule()):
             self._beat(True)
@@ -147,7 +149,9 @@ class Trainer:
         seconds = self._stopwatch.seconds()
         if seconds is not None:
             shared.learning.gpu_seconds = (shared.learning.gpu_seconds or 0.0) + seconds
+        read = self._pack.streams.mark()
         for rollout in rollouts:
+            rollout.ready = read
             shared.free.give(rollout)
         self.learning = False
         self._beat(False)

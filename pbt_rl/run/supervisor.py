@@ -285,8 +285,10 @@ class Supervisor:
                 self._checkpoints.note_begun(fleet, pack, message)
             case MemberStaged():
                 self._checkpoints.note_staged(fleet, pack, message)
-            case LearnerReady():
+            case LearnerReady(note):
                 self._ready.add(pack)
+                if note:
+                    self._recorder.note(f"learner {pack}: {note}")
                 if self._all_serve and not self._begun:
                     self._begin_to_train()
             case _:
