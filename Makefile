@@ -1,4 +1,4 @@
-# make demo | test | test-long | test-nodes | test-all | check | bench | storm | clean
+# make demo | test | test-long | test-nodes | test-all | check | package | bench | storm | clean
 #
 # Everything runs in .venv, made on first use and made again when pyproject.toml or constraints.txt change.
 # Another interpreter:        make test PYTHON=python3.12
@@ -14,7 +14,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 NODES := .venv-nodes
 
-.PHONY: demo test test-long test-nodes test-all check bench storm clean
+.PHONY: demo test test-long test-nodes test-all check package bench storm clean
 .DEFAULT_GOAL := help
 
 .PHONY: help
@@ -46,6 +46,10 @@ test-all: $(READY)
 
 check: $(READY)
 	$(BIN)/python scripts/check.py
+
+# Wheel and sdist in dist/, tried out in a new venv.
+package: $(READY)
+	TORCH_INDEX=$(TORCH_INDEX) $(BIN)/python scripts/package_check.py $(ARGS)
 
 bench: $(READY)
 	$(BIN)/python scripts/bench.py --env atari/pong $(ARGS)

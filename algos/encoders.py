@@ -79,10 +79,7 @@ class UserEncoder(Encoder):
         self.texts = frozenset(name for name, spec in obs_shapes.items() if is_text(*spec))
         self.module = _call_factory(path, obs_shapes)
         buffers = {name: buffer.clone() for name, buffer in self.module.named_buffers()}
-        with torch.no_grad():
-            out = self(
-                {n: torch.zeros((2, *shape), dtype=getattr(torch, d)) for n, (shape, d) in obs_shapes.items()}
-            )
+        out = self._try(path, obs_shapes)
         if not (isinstance(out, Tensor) and out.ndim == 2 and len(out) == 2 and out.is_floating_point()):
             got = f"{list(out.shape)} {out.dtype}" if isinstance(out, Tensor) else type(out).__name__
             raise ValueError(
@@ -97,6 +94,24 @@ class UserEncoder(Encoder):
                 "share them: use a normalisation without running statistics, such as GroupNorm or LayerNorm"
             )
         self.size = out.shape[1]
+
+    @torch.no_grad()
+    def _try(self, path: str, obs_shapes: ObsShapes) -> object:
+        """Return what the user's module makes of two observations. Raises ValueError that shows what it was given."""
+        try:
+            return self(
+                {n: torch.zeros((2, *shape), dtype=getattr(torch, d)) for n, (shape, d) in obs_shapes.items()}
+            )
+        except Exception as error:  # the user's module may raise anything
+            given = ", ".join(
+                f"{name!r}: {'int32' if name in self.texts else 'float'} {[2, *shape]}"
+                for name, (shape, _) in obs_shapes.items()
+            )
+            line = str(error).splitlines()[0] if str(error) else "nothing said"
+            raise ValueError(
+                f"encoder {path!r} raised {type(error).__name__} for 2 observations: {line}. Its forward gets one "
+                f"dict, {{{given}}}, and returns a float tensor [2, F]"
+            ) from error
 
     def forward(self, obs: Mapping[str, Tensor]) -> Tensor:
         """Map name -> [N, ...] to [N, F]."""

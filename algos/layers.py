@@ -9,7 +9,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-Layer = TypeVar("Layer", nn.Linear, nn.Conv2d)
+Layer = TypeVar("Layer", bound=nn.Linear | nn.Conv2d)
 RELU_GAIN = sqrt(2)
 
 
@@ -40,6 +40,51 @@ class Mlp(nn.Module):
         return x
 
 
+class Conv(nn.Conv2d):
+    """A convolution that can be computed as one matrix product over all patches (`products`), by the same parameters.
+
+    Under vmap that is one batched product for all policies: any number of rows, nothing to choose, the same sums every
+    time. A grouped convolution, what vmap makes of one otherwise, has a kernel for few shapes, and slow ones for the
+    others.
+    """
+
+    products = False
+
+    def forward(self, image: Tensor) -> Tensor:
+        """Map [N, C, H, W] to [N, O, h, w], channels innermost."""
+        return self._convolve(image, self.weight) if self.products else super().forward(image)
+
+    def of_pixels(self, image: Tensor) -> Tensor:
+        """Convolve pixels / 255 by scaling the few weights, not the many pixels; bf16 holds 0..255 exactly."""
+        weight = self.weight / 255
+        if self.products:
+            return self._convolve(image, weight)
+        x = channels_last(image.to(weight.dtype))
+        return torch.conv2d(x, weight, self.bias, self.stride, self.padding)
+
+    def _convolve(self, image: Tensor, weight: Tensor) -> Tensor:
+        assert self.bias is not None
+        assert isinstance(self.padding, tuple)
+        x_NHWC = image.permute(0, 2, 3, 1)
+        if any(self.padding):
+            rows, columns = self.padding
+            x_NHWC = nn.functional.pad(x_NHWC, (0, 0, columns, columns, rows, rows))
+        for axis in (0, 1):
+            x_NHWC = x_NHWC.unfold(1 + axis, self.kernel_size[axis], self.stride[axis])
+        patches = x_NHWC.permute(0, 1, 2, 4, 5, 3)  # N, h, w, kernel rows, kernel columns, C
+        samples, height, width = patches.shape[:3]
+        rows_of_all = patches.reshape(samples * height * width, -1).to(weight.dtype)
+        out = torch.addmm(self.bias, rows_of_all, weight.permute(0, 2, 3, 1).flatten(1).t())
+        return out.view(samples, height, width, -1).permute(0, 3, 1, 2)
+
+
+def compute_by_products(net: nn.Module) -> None:
+    """Let the convolutions of a network be computed as matrix products."""
+    for module in net.modules():
+        if isinstance(module, Conv):
+            module.products = True
+
+
 class NatureCnn(nn.Module):
     """Network of Mnih et al. 2015: convolutions 32 of 8/4, 64 of 4/2, 64 of 3/1, then a linear layer."""
 
@@ -51,14 +96,14 @@ class NatureCnn(nn.Module):
                 f"encoder 'nature' needs images of 36x36 or more, not {height}x{width}: use 'impala' or 'mlp'"
             )
         rows, columns = ((((x - 8) // 4 + 1) - 4) // 2 - 1 for x in (height, width))
-        self.conv1 = orthogonal(nn.Conv2d(channels, 32, 8, 4), RELU_GAIN)
-        self.conv2 = orthogonal(nn.Conv2d(32, 64, 4, 2), RELU_GAIN)
-        self.conv3 = orthogonal(nn.Conv2d(64, 64, 3, 1), RELU_GAIN)
+        self.conv1 = orthogonal(Conv(channels, 32, 8, 4), RELU_GAIN)
+        self.conv2 = orthogonal(Conv(32, 64, 4, 2), RELU_GAIN)
+        self.conv3 = orthogonal(Conv(64, 64, 3, 1), RELU_GAIN)
         self.linear = orthogonal(nn.Linear(64 * rows * columns, hidden), RELU_GAIN)
 
     def forward(self, image: Tensor) -> Tensor:
         """Map [N, C, H, W] uint8 to [N, hidden]."""
-        x = torch.relu(conv_pixels(self.conv1, image))
+        x = torch.relu(self.conv1.of_pixels(image))
         x = torch.relu(self.conv2(x))
         x = torch.relu(self.conv3(x))
         return torch.relu(self.linear(flatten_image(x)))
@@ -91,14 +136,14 @@ class ImpalaStage(nn.Module):
         self.pixels = pixels
         sizes = [channels] + [out_channels] * 5
         self.convs = nn.ModuleList(
-            orthogonal(nn.Conv2d(*pair, 3, padding=1), RELU_GAIN) for pair in pairwise(sizes)
+            orthogonal(Conv(*pair, 3, padding=1), RELU_GAIN) for pair in pairwise(sizes)
         )
 
     def forward(self, x: Tensor) -> Tensor:
         """Map [N, C, H, W], uint8 if `pixels`, to [N, out_channels, ceil(H / 2), ceil(W / 2)]."""
         entry, *blocks = self.convs
-        assert isinstance(entry, nn.Conv2d)
-        x = torch.max_pool2d(conv_pixels(entry, x) if self.pixels else entry(x), 3, 2, 1)
+        assert isinstance(entry, Conv)
+        x = torch.max_pool2d(entry.of_pixels(x) if self.pixels else entry(x), 3, 2, 1)
         for first, second in zip(blocks[::2], blocks[1::2], strict=True):
             x = x + second(torch.relu(first(torch.relu(x))))
         return x
@@ -124,12 +169,6 @@ class WordEncoder(nn.Module):
         """Map [N, L] int32 to [N, 64]."""
         read_NLF = self.embedding[(words % self.BUCKETS).long()] * (words != 0).unsqueeze(-1)
         return torch.relu(self.linear(read_NLF.flatten(1)))
-
-
-def conv_pixels(conv: nn.Conv2d, image: Tensor) -> Tensor:
-    """Convolve pixels / 255 by scaling the few weights, not the many pixels; bf16 holds 0..255 exactly."""
-    x = channels_last(image.to(conv.weight.dtype))
-    return torch.conv2d(x, conv.weight / 255, conv.bias, conv.stride, conv.padding)
 
 
 def channels_last(image: Tensor) -> Tensor:

@@ -10,21 +10,23 @@ S recurrent state. A slot is an index of the P axis.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import ExitStack
 from typing import Literal
 
 import torch
 from torch import Tensor
 
+from .layers import compute_by_products
 from .layout import NetLayout
 from .models import PolicyNet
 from .normalizers import Normalizers, of_normalizers, return_scale
 from .optim import Gradients, Optimizer, grad_scale
+from .serving import Serving, StagedServing
+from .streams import Streams
 from .weights import Group, Weights
 
-Packing = Literal["loop", "vmap"]
+Packing = Literal["loop", "vmap", "bmm"]
+"""How policies are computed: one by one; all at once by vmap; the same with convolutions as matrix products."""
 
 
 class Pack:
@@ -32,7 +34,7 @@ class Pack:
 
     state: name -> [P, ...] tensor; all that makes a policy but its hypers. A copy of a member copies every entry.
     hypers: name -> [P] float32 tensor on the device, read by loss and optimiser at every update.
-    locks: one per slot; acting and `publish` exclude each other.
+    streams: those that act and learn on the device.
     idle: slots held by no member; a pack that computes its policies one by one leaves them out when it acts.
     """
 
@@ -48,7 +50,9 @@ class Pack:
         optimizer: Optimizer,
         normalized_obs: Mapping[str, int],
         normalize_returns: bool,
+        streams: Streams | None = None,
     ) -> None:
+        self.streams = Streams() if streams is None else streams
         self.num_policies, self.device = num_policies, device
         self.packing, self.optimizer = packing, optimizer
         self._make_net = make_net
@@ -62,10 +66,15 @@ class Pack:
         self.state = self._empty_state(num_policies, device)
         self.hypers = {k: torch.tensor(v, dtype=torch.float32, device=device) for k, v in hypers.items()}
         self.weights = Weights(self._layout, self.state["param"], compute_dtype)
-        self._serving_stats = {k: v.clone() for k, v in of_normalizers(self.state).items()}
-        self.locks = [threading.Lock() for _ in range(num_policies)]
+        self._serving = (
+            StagedServing(self.weights, self.state, self.streams)
+            if self.streams.separate
+            else Serving(self.weights, self.state)
+        )
         self.idle = [False] * num_policies
         self._template = template.to(device)
+        if packing == "bmm":
+            compute_by_products(self._template)
         self._groups = self._make_groups()
         for p in range(num_policies):
             self.set_fresh(p, template if p == 0 else make_net())
@@ -93,14 +102,14 @@ class Pack:
                 self.weights,
                 self._normalizers,
                 self.state,
-                self._serving_stats,
+                self._serving.stats,
                 alone=alone,
             )
             for slots in ([(p,) for p in ids] if alone else [tuple(ids)])
         ]
 
     def groups(self) -> list[Group]:
-        """Sets of policies that are computed together: each alone (loop), or all at once (vmap)."""
+        """Sets of policies that are computed together: each alone (loop), or all at once (vmap, bmm)."""
         return self._groups
 
     # -- acting ---------------------------------------------------------------------------------------------
@@ -110,6 +119,7 @@ class Pack:
         self, obs_PB: Mapping[str, Tensor], state_PBS: Tensor, first_PB: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Serve one step: (params_PBD float32, value_PB float32 in reward units, state_PBS)."""
+        self._serving.take()
         params, values, states = [], [], []
         for group in self._groups:
             span = group.span
@@ -120,14 +130,12 @@ class Pack:
                 values.append(torch.zeros((1, batch), device=self.device))
                 states.append(state_PBS[span])
                 continue
-            with ExitStack() as stack:
-                for p in group.slots:
-                    stack.enter_context(self.locks[p])
+            with self._serving.held(group.slots):
                 obs = {k: v[span].unsqueeze(1) for k, v in obs_PB.items()}
                 params_GTBD, value_GTB, state_GBS = group.serve(
                     obs, state_PBS[span], first_PB[span].unsqueeze(1)
                 )
-                value_GB = value_GTB.squeeze(1) * return_scale(self._serving_stats, span).unsqueeze(1)
+                value_GB = value_GTB.squeeze(1) * return_scale(self._serving.stats, span).unsqueeze(1)
             params.append(params_GTBD.squeeze(1))
             values.append(value_GB)
             states.append(state_GBS)
@@ -135,14 +143,8 @@ class Pack:
 
     @torch.no_grad()
     def publish(self, slots: tuple[int, ...]) -> None:
-        """Bring the present weights and normalisers of these slots to acting."""
-        for p in slots:
-            with self.locks[p]:
-                self.weights.publish(p)
-                for name, served in self._serving_stats.items():
-                    served[p].copy_(self.state[name][p])
-                if self.device.type == "cuda":
-                    torch.cuda.current_stream(self.device).synchronize()
+        """Bring the present weights and normalisers of these slots to acting; waits for nothing."""
+        self._serving.publish(slots, exchanged=False)
 
     # -- learning -------------------------------------------------------------------------------------------
 
@@ -286,7 +288,7 @@ class Pack:
 
     def _refresh(self, slot: int) -> None:
         self.weights.refresh_working(slice(slot, slot + 1))
-        self.publish((slot,))
+        self._serving.publish((slot,), exchanged=True)
 
 
 def downloaded(parts: Mapping[str, Tensor]) -> dict[str, Tensor]:

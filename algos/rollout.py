@@ -15,6 +15,7 @@ from torch import Tensor
 
 from .fields import FIELDS, OUTCOMES, Span, Transitions, poisoned
 from .observations import ObsLayout, push_frames
+from .streams import Mark
 
 
 def native(tensor: Tensor) -> Any:
@@ -30,6 +31,7 @@ class Rollout(Transitions[NDArray[Any]]):
     obs: name -> [T+1, R, ...] on the device, as stored.
     updates[t, p]: batches that the weights which acted at step t had learned from.
     weights_epoch[p]: that of the slot when the rollout began; exchanged weights make the rollout outdated.
+    ready: set by whoever hands the rollout on; the next one uses it after this mark (streams.py).
 
     The same memory prepared for writing, so that a step costs no look-up of shapes:
 
@@ -65,6 +67,7 @@ class Rollout(Transitions[NDArray[Any]]):
         }
         self.updates = np.full((steps, policies), -1, np.int64)
         self.weights_epoch = np.full(policies, -1, np.int64)
+        self.ready: Mark | None = None
 
         def split(x: Tensor) -> Tensor:
             return x.view(x.shape[0], policies, rows // policies, *x.shape[2:])

@@ -124,7 +124,8 @@ class Updater:
         done = 0
         while done < len(orders) and self.current.host[span].any():
             steps.run(done)
-            self._taken.append((done, group.slots))
+            with self.changing:
+                self._taken.append((done, group.slots))
             done += 1
             yield group.slots
         if settings.kl_target is not None and done:

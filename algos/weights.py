@@ -2,7 +2,7 @@
 
     masters     float32                  written by the optimiser
     working     compute dtype (bf16)     refreshed from the masters after each update; learning reads it
-    serving     compute dtype            refreshed by `publish`; acting reads it, under the slot's lock
+    serving     compute dtype            published from the masters; acting reads it (see serving.py)
 
 Axes: P policies, G policies of one group (computed together), T time, B rows, D distribution parameters,
 S recurrent state, N parameters of one policy (body first, heads behind).
@@ -51,10 +51,19 @@ class Weights:
         if self._separate:
             self.working[span].copy_(self.masters[span, : self.layout.body_size])
 
+    @property
+    def served(self) -> tuple[Tensor, Tensor]:
+        """What acting reads: body and heads, [P, ...]."""
+        return self.serving, self.serving_heads
+
+    def to_serve(self, slots: int | slice) -> tuple[Tensor, Tensor]:
+        """Return the masters of one or more slots in the same two parts."""
+        return self.masters[slots, : self.layout.body_size], self.masters[slots, self.layout.body_size :]
+
     def publish(self, slot: int) -> None:
-        """Bring the masters of a slot to acting. The caller holds the slot's lock."""
-        self.serving[slot].copy_(self.masters[slot, : self.layout.body_size])
-        self.serving_heads[slot].copy_(self.masters[slot, self.layout.body_size :])
+        """Bring the masters of a slot to acting."""
+        for served, source in zip(self.served, self.to_serve(slot), strict=True):
+            served[slot].copy_(source)
 
 
 class Group:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pbt_rl.envs.base import EnvSetupError, EnvSpec, RewardShapingInterface, TrainingInfoInterface
     from pbt_rl.errors import ConfigError, RunFailed
     from pbt_rl.play.policy import Policy, load_policy
-    from pbt_rl.run.callbacks import Stop
+    from pbt_rl.population.stopping import Stop
 
 __version__ = "0.2.0"
 
@@ -53,7 +53,7 @@ _MODULES = {
     "envs.base": ("EnvSetupError", "EnvSpec", "RewardShapingInterface", "TrainingInfoInterface"),
     "errors": ("ConfigError", "RunFailed"),
     "play.policy": ("Policy", "load_policy"),
-    "run.callbacks": ("Stop",),
+    "population.stopping": ("Stop",),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -33,6 +33,8 @@ class MemberResult:
     hypers: dict[str, float]
     shaping: dict[str, float]
     """Reward shaping, by name."""
+    final: dict[str, float] | None
+    """`mean`, `spread` and number of `episodes` of its final games; None if it played none."""
     status: str
     """`stopped`, `parked`, or empty for a member that trained to the end."""
 
@@ -66,7 +68,7 @@ class Result:
     def members(self) -> list[MemberResult]:
         """All members, in order of id."""
         names = MemberResult.__dataclass_fields__
-        return [MemberResult(**{n: m[n] for n in names}) for m in self.summary["members"]]
+        return [MemberResult(**{n: m.get(n) for n in names}) for m in self.summary["members"]]
 
     @property
     def best(self) -> MemberResult | None:

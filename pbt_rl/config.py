@@ -90,9 +90,10 @@ class LearnerConfig:
     """Discard (and count) rollouts that began more than this many updates ago."""
     precision: Literal["auto", "bf16", "float32"] = "auto"
     """Arithmetic of encoder and core; master weights are float32. auto: bf16 if the device is fast at it."""
-    packing: Literal["auto", "loop", "vmap"] = option("auto", may_change=True)
-    """How the policies of a device are computed: one after another (loop) or all in one call (vmap). auto: vmap on a
-    GPU, and on a CPU for four or more policies that see no images through a built-in encoder; else loop."""
+    packing: Literal["auto", "loop", "vmap", "bmm"] = option("auto", may_change=True)
+    """How the policies of a device are computed: one after another (loop), all in one call (vmap), or that with images
+    as matrix products (bmm). auto: on a CPU vmap for four or more policies that see no images through a built-in
+    encoder, else loop; on a GPU the fastest in a short trial. An encoder of your own: loop."""
     threads: int = option(0, at_least=0, zero="planned", may_change=True)
     """CPU threads of one learner's arithmetic."""
 
@@ -152,7 +153,6 @@ class Config:
             all(name in TRACKERS or names_object(name) for name in names) and len(set(names)) == len(names)
         ),
         remedy=f"{', '.join(TRACKERS)} or module:Class, each once",
-        common=True,
         may_change=True,
     )
     """Write the curves elsewhere too: csv (tables in the run's folder), wandb, mlflow, or your own module:Class. May be
@@ -163,6 +163,10 @@ class Config:
     """Stop after this many seconds."""
     stop_at_objective: float | None = option(None, may_change=True)
     """Stop when a member's objective, over a full window of --pbt.objective-episodes, is this or more. None: never."""
+    final_episodes: int | None = option(None, at_least=0, zero="none", may_change=True)
+    """Fresh episodes that the first four members play at the end, as `pbt-rl eval` plays them; the best one of these
+    is named the best. None: 20, within a tenth of the time trained and a minute, so none in a short run; none
+    in serial mode."""
     actors: int = option(0, at_least=0, zero="planned", common=True, may_change=True)
     """Actor processes, planned from the machine's cores."""
     units_per_actor: int = option(2, at_least=1, may_change=True)
@@ -206,8 +210,8 @@ class Config:
     """Emulator frames of one turn, if members take turns and nothing else ends a turn."""
     controller: str = option("pbt", choices=lambda: tuple(CONTROLLERS), common=True)
     """`pbt`: population-based training. `mf-pbt`: its multi-frequency form. `hypertrick`, `successive-halving`,
-    `hyperband`, `random`: searches over configurations that stop the bad ones (--search). `schedule`: follow the
-    schedule of a recorded run (--schedule)."""
+    `hyperband`, `asha`, `random`: searches over configurations that stop the bad ones (--search). `schedule`: follow
+    the schedule of a recorded run (--schedule)."""
     pbt: PbtConfig = field(default_factory=PbtConfig, metadata={"choices_within": RULES, "may_change": True})
     search: SearchConfig = field(default_factory=SearchConfig)
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)

@@ -4,6 +4,7 @@ An option is a field of a frozen dataclass. Its metadata may hold
 
     at_least, above, at_most, below   bounds of a number, or of each number of a tuple
     distinct                          the numbers of a tuple differ
+    empty                             a tuple may have no number
     off                               name of the upper bound if it stands for "no limit" ("off")
     zero                              meaning of 0 if it stands outside the usual meaning ("planned", "no limit")
     choices                           function that returns the allowed names
@@ -43,6 +44,7 @@ def option(
     at_most: float | None = None,
     below: float | None = None,
     distinct: bool = False,
+    empty: bool = False,
     zero: str = "",
     off: str = "",
     choices: Callable[[], tuple[str, ...]] | None = None,
@@ -61,6 +63,7 @@ def option(
         "at_most": at_most,
         "below": below,
         "distinct": distinct or None,
+        "empty": empty or None,
         "zero": zero or None,
         "off": off or None,
         "choices": choices,
@@ -119,7 +122,9 @@ def allows(metadata: Mapping[str, Any], value: Any) -> bool:
     if not _BOUNDS.keys() & metadata.keys():
         return True
     numbers = value if isinstance(value, tuple) else (value,)
-    if not numbers or ("distinct" in metadata and len(set(numbers)) < len(numbers)):
+    if not numbers:
+        return "empty" in metadata
+    if "distinct" in metadata and len(set(numbers)) < len(numbers):
         return False
     # NaN compares as false, so it is within no bounds.
     return all(

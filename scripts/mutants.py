@@ -1,6 +1,6 @@
 """Change one line of the mathematics at a time, and see whether a test fails.
 
-    python scripts/mutants.py                 # all: about half an hour on one core
+    python scripts/mutants.py                 # all: some minutes on one core
     python scripts/mutants.py --only vtrace   # those whose name contains this
     python scripts/mutants.py --list
 
@@ -24,6 +24,8 @@ from mutants_list import MUTANTS, Mutant
 
 ROOT = Path(__file__).resolve().parent.parent
 PATIENCE_SECONDS = 900
+ENVIRONMENT = {"PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1", "NUMBA_DISABLE_JIT": "1"}
+"""Compiling the kernels costs more than the tests: they run as the Python that they are written in."""
 
 
 def stale(mutants: tuple[Mutant, ...]) -> list[str]:

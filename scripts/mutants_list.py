@@ -117,11 +117,15 @@ MUTANTS: tuple[Mutant, ...] = (
             "pack.denormalize_value(value, span), valid",
             "value, valid",
         ),
-        ("update: returns never observed", "    pack.observe_returns(span, target, valid)\n", ""),
+        (
+            "update: returns never observed",
+            "pack.observe_returns(span, target, valid & self.current.tensor[span, None, None])",
+            "pass",
+        ),
         (
             "update: outdated rows are learned from",
-            "valid = part.valid & current_P[span, None, None]",
-            "valid = torch.ones_like(part.valid) & current_P[span, None, None]",
+            "valid = part.valid & current_G[:, None, None]",
+            "valid = torch.ones_like(part.valid) & current_G[:, None, None]",
         ),
     ),
     *_of(

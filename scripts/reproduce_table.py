@@ -13,7 +13,8 @@ class Row:
     what: str
     expected: str
     found: str
-    passed: bool
+    passed: bool | None
+    """None for a measurement: nothing independent says what it should be."""
 
 
 Section = tuple[str, Callable[[], list[Row]]]
@@ -31,6 +32,11 @@ def holds(what: str, expected: str, found: str, *, passed: bool) -> Row:
     return Row(what, expected, found, passed)
 
 
+def measured(what: str, found: str, expected: str = "-") -> Row:
+    """Return a figure that nothing is expected of, or of which `expected` says what others found."""
+    return Row(what, expected, found, None)
+
+
 def show(name: str, title: str, rows: list[Row], seconds: float) -> None:
     """Print one section as a table."""
     print(f"\n{name}  {title} ({seconds:.0f} s)")
@@ -41,4 +47,5 @@ def show(name: str, title: str, rows: list[Row], seconds: float) -> None:
     for row in rows:
         cells = (row.what, row.expected, row.found)
         line = "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
-        print(f"  {line}  {'pass' if row.passed else 'FAIL'}", flush=True)
+        verdict = {True: "pass", False: "FAIL", None: "measured"}[row.passed]
+        print(f"  {line}  {verdict}", flush=True)

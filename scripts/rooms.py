@@ -32,8 +32,9 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "display": frozenset({"errors", "pbt", "record", "wire"}),
     "population": frozenset({"display", "errors", "options", "pbt", "wire"}),
     "learner": frozenset({"algos", "config", "envs", "errors", "pbt", "plan", "record", "wire"}),
-    "play": frozenset({"algos", "config", "envs", "errors", "learner", "pbt", "plan", "record"}),
+    "play": frozenset({"algos", "config", "envs", "errors", "learner", "pbt", "plan", "record", "wire"}),
     "report": frozenset({"display", "errors", "pbt", "record", "wire"}),
+    "watch": frozenset({"display", "errors", "pbt", "record", "report"}),
     "export": frozenset(
         {
             "algos",
@@ -59,6 +60,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
             "options",
             "pbt",
             "plan",
+            "play",
             "population",
             "record",
             "wire",
@@ -83,15 +85,31 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
             "record",
             "report",
             "run",
+            "watch",
         }
     ),
     "__main__": frozenset({"cli"}),
     # `pbt_rl/__init__.py`, the names for users.
     "api": frozenset(
-        {"config", "envs", "errors", "given", "nodes", "options", "play", "recipes", "record", "run", "tune"}
+        {
+            "config",
+            "envs",
+            "errors",
+            "given",
+            "nodes",
+            "options",
+            "play",
+            "population",
+            "recipes",
+            "record",
+            "run",
+            "tune",
+        }
     ),
 }
-WITHOUT_TORCH = frozenset({"envs", "errors", "options", "pbt", "wire", "population", "tune", "report"})
+WITHOUT_TORCH = frozenset(
+    {"envs", "errors", "options", "pbt", "wire", "population", "tune", "report", "watch"}
+)
 PURE = frozenset({"pbt"})
 IMPURE_MODULES = frozenset(
     {

@@ -33,6 +33,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from torch import Tensor
 
 from pbt_rl.algos.distributions import make_distribution
+from pbt_rl.algos.streams import Streams
 from pbt_rl.config import Config
 from pbt_rl.envs import registry
 from pbt_rl.envs.base import EnvSpec, default_shaping_source
@@ -98,6 +99,7 @@ class RandomPolicy:
 
     def __init__(self, spec: EnvSpec) -> None:
         self.num_policies, self.state_size, self.device = 1, 0, torch.device("cpu")
+        self.streams = Streams()
         self._size = make_distribution(spec.action.nvec, len(spec.action.low)).param_size
 
     def act(

@@ -20,7 +20,9 @@ commands:
   resume RUN                   continue a run from its last checkpoint
   eval RUN                     play a trained member and print its score
   audit RUN                    decide a recorded run again and compare the decisions bit for bit
-  report RUN                   draw ancestry, schedules, curves...: one HTML page, PNG, CSV, DOT, Newick
+  report RUN...                draw ancestry, schedules, curves...: one HTML page, PNG, CSV, DOT, Newick; of several
+                               runs, one page that compares them
+  watch RUN                    show a run in the browser as it goes on (or when it is over)
   export RUN --format onnx     write a trained member (onnx, torchscript, safetensors) or the trials (optuna) for others
   runs [DIR]                   list the runs in a folder (default: runs): env, members, frames, best, state, age
   envs                         list the environments, what is missing and how to install it
@@ -35,6 +37,7 @@ COMMANDS = {
     "eval": "pbt_rl.cli.evaluate",
     "audit": "pbt_rl.cli.audit",
     "report": "pbt_rl.cli.report",
+    "watch": "pbt_rl.cli.watch",
     "export": "pbt_rl.cli.export",
     "runs": "pbt_rl.cli.runs",
     "envs": "pbt_rl.cli.envs",

@@ -17,12 +17,16 @@ PACKAGES = {"matplotlib": "matplotlib", "sklearn": "scikit-learn"}
 
 @dataclass(frozen=True)
 class ReportCommand:
-    """Draw a run, finished or not: one self-contained HTML page, PNG files, CSV, DOT and Newick."""
+    """Draw a run, finished or not: one self-contained HTML page, PNG files, CSV, DOT and Newick.
 
-    run: tyro.conf.Positional[Path]
-    """Folder of a run, such as runs/demo."""
+    Of several runs: one page that compares them, with the spread over those that differ only in their seed.
+    """
+
+    runs: tyro.conf.Positional[tuple[Path, ...]]
+    """Folder of a run, such as runs/demo, or folders of several."""
     out: Path | None = None
-    """Folder to write to; default: `report` in the run's folder."""
+    """Folder to write to; default: `report` in the run's folder, of several runs `comparison` in the working
+    directory."""
 
 
 def run(arguments: list[str]) -> int:
@@ -31,8 +35,17 @@ def run(arguments: list[str]) -> int:
     missing = [package for module, package in PACKAGES.items() if find_spec(module) is None]
     if missing:
         raise ConfigError(f'pbt-rl report needs {" and ".join(missing)}: pip install "pbt-rl[report]"')
-    from pbt_rl.report.write import write_report
-
-    for path in write_report(command.run, command.out or command.run / "report"):
+    for path in _write(command):
         print(path)
     return 0
+
+
+def _write(command: ReportCommand) -> list[Path]:
+    if len(command.runs) > 1:
+        from pbt_rl.report.compare import write_comparison
+
+        return write_comparison(command.runs, command.out or Path("comparison"))
+    from pbt_rl.report.write import write_report
+
+    (folder,) = command.runs
+    return write_report(folder, command.out or folder / "report")

@@ -69,7 +69,7 @@ def understood(kind: type, arguments: list[str], prog: str) -> list[str]:
         option, negated = _find(written, options, known, prog)
         given = [value] if equals else _taken(option, rest)
         result += _written(option, written, given, negated=negated)
-    if len(free) > len(positional):
+    if len(free) > len(positional) and not any(option.several for option in positional):
         raise ConfigError(f"{free[len(positional)]!r} belongs to no option; {prog} --help")
     missing = [option.name.upper() for option in positional[len(free) :] if option.required]
     if missing:

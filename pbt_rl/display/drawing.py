@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Never
 
+from pbt_rl.record.append import reason
 from pbt_rl.wire.process import Child
 
 MIN_GAP_SECONDS = 60.0
@@ -99,7 +100,7 @@ class Drawing:
             self._child = Child("pbt_rl.report.images", "the drawing", setup, [number])
         except OSError as error:
             self._release()
-            self._failed(str(error))
+            self._failed(reason(error))
 
     def _collect(self) -> dict[str, bytes]:
         if self._child is None or self._file is None:

@@ -17,6 +17,8 @@ from pbt_rl.pbt.hypers import SHAPING
 GAP = "  "
 SEPARATOR = " | "
 UNKNOWN = "-"
+YOUNG = "~"
+"""Before an objective whose window holds only the shortest episodes since the member's change."""
 
 
 @dataclass(frozen=True)
@@ -32,9 +34,14 @@ def _stat(name: str) -> Callable[[MemberView], str]:
     return lambda member: number(member.stats.get(name))
 
 
+def _objective(member: MemberView) -> str:
+    known = known_objective(member)
+    return number(known) if member.complete or known is None else YOUNG + number(known)
+
+
 COLUMNS = (
     Column("member", lambda m: str(m.member)),
-    Column("objective", lambda m: number(known_objective(m))),
+    Column("objective", _objective),
     Column("episodes", lambda m: count(m.episodes)),
     Column("return", _stat("raw_return"), wide=True),
     Column("length", _stat("length_steps"), wide=True),
@@ -47,6 +54,8 @@ MATCHUP_COLUMNS = (Column("elo", _stat("elo")), Column("wins", _stat("win_rate")
 """Shown only if members play games: the rating, and the share of the last games that was won."""
 STATUS = Column("status", lambda m: m.status)
 """Shown only if a member has one."""
+FINAL = Column("final", lambda m: number(None if m.final is None else m.final.mean))
+"""Shown only after final games: their mean objective."""
 VALUES_TITLE = "values (start→now)"
 WIDE_COLUMNS = 110
 """Width of a terminal, in characters, from which on the wide columns are shown."""
@@ -65,6 +74,8 @@ def table_lines(view: RunView, width: int, max_members: int | None = None) -> li
     columns = [column for column in COLUMNS if not column.wide or width >= WIDE_COLUMNS]
     if view.seats > 1:
         columns[2:2] = MATCHUP_COLUMNS
+    if any(member.final for member in view.members):
+        columns.insert(1, FINAL)
     if any(member.status for member in view.members):
         columns.append(STATUS)
     table = [["#", *(column.title for column in columns)]]
@@ -95,7 +106,17 @@ def progress(view: RunView) -> list[str]:
 
 def time_left(view: RunView) -> list[str]:
     """Return the time left as text; nothing if it is unknown."""
-    return [] if view.seconds_left is None else [f"{clock(view.seconds_left)} left"]
+    bound = "at most " if view.seconds_left_at_most else ""
+    return [] if view.seconds_left is None else [f"{bound}{clock(view.seconds_left)} left"]
+
+
+def next_comparison(view: RunView) -> list[str]:
+    """Return when members are compared next as text; nothing if it is unknown."""
+    if view.comparison_in_seconds is None:
+        return []
+    if view.comparison_in_seconds == 0:
+        return ["next comparison waits for episodes"]
+    return [f"next comparison in {clock(view.comparison_in_seconds)}"]
 
 
 def footer_lines(view: RunView) -> list[str]:
@@ -104,6 +125,7 @@ def footer_lines(view: RunView) -> list[str]:
     for shown, _ in run_statistics(view).values():
         if shown.text is not None:
             lines[shown.footer_line].append(shown.text(view))
+    lines[0] += next_comparison(view)
     shares = sorted(busy_shares(view.busy_threads).items(), key=lambda item: -item[1])
     cpu = ["CPU: " + SEPARATOR.join(f"{stage} {share:.0%}" for stage, share in shares)] if shares else []
     return [*(SEPARATOR.join(texts) for texts in lines.values()), *cpu]

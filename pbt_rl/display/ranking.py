@@ -17,6 +17,8 @@ from pbt_rl.display.view import MemberView
 
 WAITING = "waiting"
 """The stage that is idle time."""
+GPU_LEARNING = "learning on the GPU"
+"""The stage that is no thread's: from the beginning of an update to its end on the device."""
 
 
 @dataclass(frozen=True)
@@ -38,12 +40,23 @@ def known_objective(member: MemberView) -> float | None:
     return None if objective is None or not math.isfinite(objective) else objective
 
 
-def ranked(members: Sequence[MemberView]) -> list[MemberView]:
-    """Return the best first, then members without an objective, then stopped ones; ties by id."""
+def drawn_objective(member: MemberView) -> float | None:
+    """Return the objective for a curve: None while its window holds only the shortest episodes since a change."""
+    return known_objective(member) if member.complete else None
 
-    def key(member: MemberView) -> tuple[bool, bool, float, int]:
+
+def ranked(members: Sequence[MemberView]) -> list[MemberView]:
+    """Return the best first, then members without an objective, then stopped ones; ties by id.
+
+    Members that have played final games come before all others, by these.
+    """
+
+    def key(member: MemberView) -> tuple[bool, bool, bool, float, int]:
+        final = member.final
+        if final is not None:
+            return False, False, False, -final.mean, member.member
         objective = known_objective(member)
-        return member.stopped, objective is None, -(objective or 0.0), member.member
+        return True, member.stopped, objective is None, -(objective or 0.0), member.member
 
     return sorted(members, key=key)
 
@@ -51,8 +64,11 @@ def ranked(members: Sequence[MemberView]) -> list[MemberView]:
 def best_member(members: Sequence[MemberView]) -> int | None:
     """Return the id of the member with the highest objective, stopped or not; ties go to the lower id.
 
-    None while no member has an objective.
+    After final games it is the best one of those. None while no member has an objective.
     """
+    final = [(-m.final.mean, m.member) for m in members if m.final is not None]
+    if final:
+        return min(final)[1]
     known = [(-objective, m.member) for m in members if (objective := known_objective(m)) is not None]
     return min(known)[1] if known else None
 
@@ -71,7 +87,7 @@ def standing(members: Sequence[MemberView]) -> Standing | None:
 
 def busy_shares(busy_threads: Mapping[str, float]) -> dict[str, float]:
     """Return stage -> share of all busy threads, without those that wait; empty if nothing was busy."""
-    busy = {stage: threads for stage, threads in busy_threads.items() if stage != WAITING}
+    busy = {stage: threads for stage, threads in busy_threads.items() if stage not in (WAITING, GPU_LEARNING)}
     total = sum(busy.values())
     return {stage: threads / total for stage, threads in busy.items()} if total > 0 else {}
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from pbt_rl.display.ranking import WAITING, busy_shares, known_objective, standing
+from pbt_rl.display.ranking import GPU_LEARNING, WAITING, busy_shares, drawn_objective, standing
 from pbt_rl.display.view import EPISODE_STATS, EXTRA, MATCHUP_STATS, MemberView, RunView, run_statistics
 from pbt_rl.pbt.hypers import SHAPING
 
@@ -28,10 +28,11 @@ def gap_seconds(seconds: float) -> float:
 def member_scalars(member: MemberView) -> Scalars:
     """Return tag -> value of one member; unknown values are absent."""
     scalars: Scalars = {"pbt/generation": member.generation, "throughput/episodes": member.episodes}
-    objective = known_objective(member)
+    objective = drawn_objective(member)
     if objective is not None:
         scalars["episodes/objective"] = objective
-    for group, names in (("episodes", EPISODE_STATS), ("matchup", MATCHUP_STATS)):
+    episodes = EPISODE_STATS if member.complete else ()
+    for group, names in (("episodes", episodes), ("matchup", MATCHUP_STATS)):
         scalars |= {f"{group}/{name}": member.stats[name] for name in names if name in member.stats}
     scalars |= {f"learning/{name}": value for name, value in member.learning_stats.items()}
     scalars |= {name: value for name, value in member.stats.items() if name.startswith(EXTRA)}
@@ -47,12 +48,14 @@ def population_scalars(view: RunView) -> Scalars:
     scalars |= view.own
     if WAITING in view.busy_threads:
         scalars["throughput/waiting_threads"] = view.busy_threads[WAITING]
+    if GPU_LEARNING in view.busy_threads:
+        scalars["throughput/gpus_learning"] = view.busy_threads[GPU_LEARNING]
     for stage, share in busy_shares(view.busy_threads).items():
         scalars[f"{CPU_SHARE}{stage}"] = share
     statuses = Counter(member.status for member in view.members)
     if set(statuses) != {""}:
         scalars |= {f"pbt/{status}": statuses[status] for status in ("parked", "stopped")}
-    objectives = standing(view.members)
+    objectives = standing([member for member in view.members if member.complete])
     if objectives is not None:
         scalars["episodes/objective_best"] = objectives.best
         scalars["episodes/objective_mean"] = objectives.mean

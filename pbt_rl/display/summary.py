@@ -19,11 +19,13 @@ def summary(
     replacement_milliseconds: Sequence[float],
     ended: str,
     warnings: Sequence[str] = (),
+    saved_at_frames: int | None = None,
 ) -> dict[str, Any]:
     """Return the result of a run as JSON types, which may hold NaN and infinities.
 
     `frames` are emulator frames and `steps` environment steps, of the whole population. ended: why the run ended,
     such as `frames`, `seconds`, `interrupted by SIGINT`. warnings: texts that the run has shown.
+    saved_at_frames: of the checkpoint of its end, from which final games were played.
     """
     times = replacement_milliseconds
     return _statistics(view) | {
@@ -34,6 +36,7 @@ def summary(
         },
         "best_member": best_member(view.members),
         "members": [_member(member) for member in view.members],
+        "saved_at_frames": saved_at_frames,
         "ended": ended,
         "warnings": list(warnings),
     }
@@ -66,6 +69,8 @@ def _member(member: MemberView) -> dict[str, Any]:
             name.removeprefix(SHAPING): value for name, value in values.items() if name.startswith(SHAPING)
         },
     }
+    if member.final is not None:
+        content["final"] = asdict(member.final)
     if member.tasks:
         content["tasks"] = {name: task and asdict(task) for name, task in member.tasks.items()}
     return content | {name: member.stats[name] for name in MATCHUP_STATS if name in member.stats}

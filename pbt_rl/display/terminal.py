@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
@@ -22,6 +24,7 @@ from pbt_rl.display.leaderboard import (
 )
 from pbt_rl.display.ranking import known_objective, ranked, standing
 from pbt_rl.display.view import RunView
+from pbt_rl.display.words import in_words
 from pbt_rl.wire.messages import Applied, SlotChange
 
 PLAIN_GAP_SECONDS = 10.0
@@ -46,6 +49,10 @@ class Terminal:
         self.plain = not is_live_terminal(self._console) if plain is None else plain
         self._live: Live | None = None
         self._next_plain_seconds = -math.inf
+        self._shown: Leaderboard | None = None
+        self._drawn: list[int] = []
+        """Lengths of the lines of the last table."""
+        self._drawn_width = 0
 
     def start(self) -> None:
         """Print the heading and, on a terminal, take over its last lines."""
@@ -60,17 +67,39 @@ class Terminal:
         """Show the view (plain: if ten seconds have passed since the last line)."""
         if self._live is not None:
             max_members = max(1, self._console.height - _LINES_AROUND_MEMBERS)
-            self._live.update(Leaderboard(view, max_members), refresh=True)
+            self._follow_resize(self._live)
+            self._shown = Leaderboard(view, max_members)
+            self._live.update(self._shown, refresh=True)
+            self._note_drawn()
         elif self.plain and view.seconds >= self._next_plain_seconds:
             self._next_plain_seconds = view.seconds + PLAIN_GAP_SECONDS
             self.event(plain_line(view))
+
+    def _follow_resize(self, live: Live) -> None:
+        """Tell rich how many lines the last table fills: a terminal that became narrower has wrapped its lines.
+
+        To be called before anything is printed, as rich erases the table first.
+        """
+        width = self._console.width
+        if width < self._drawn_width:
+            lines = sum(max(1, math.ceil(length / width)) for length in self._drawn)
+            live._live_render._shape = (width, lines)  # noqa: SLF001 - there is no other way
+
+    def _note_drawn(self) -> None:
+        """Note how the table lies on the screen now."""
+        self._drawn_width = self._console.width
+        lines = [] if self._shown is None else self._shown.lines(self._drawn_width)
+        self._drawn = [text.cell_len for text in lines]
 
     def event(self, text: str) -> None:
         """Print a line (or a traceback), above the table if there is one."""
         if self.plain:
             _print_plain(text)
         else:
+            if self._live is not None:
+                self._follow_resize(self._live)
             self._console.print(Text(text))
+            self._note_drawn()
 
     def stop(self) -> None:
         """Release the terminal. May be called twice."""
@@ -88,15 +117,21 @@ class Leaderboard:
     """Lines for members; None for all of them."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        for line in title_lines(self.view):
-            yield Text(line, style="bold")
-        header, *rows = table_lines(self.view, options.max_width, self.max_members)
-        yield Text(header, style="bold cyan underline", no_wrap=True)
+        yield from self.lines(options.max_width)
+
+    def lines(self, width: int) -> list[Text]:
+        """Return the lines, none of them longer than `width` characters."""
+        header, *rows = table_lines(self.view, width, self.max_members)
+        styled = [(line, "bold") for line in title_lines(self.view)]
+        styled.append((header, "bold cyan underline"))
         for row, member in zip(rows, ranked(self.view.members), strict=False):
             best = row is rows[0] and known_objective(member) is not None and not member.stopped
-            yield Text(row, style="dim" if member.status else "green" if best else "", no_wrap=True)
-        for line in footer_lines(self.view):
-            yield Text(line, style="dim")
+            styled.append((row, "dim" if member.status else "green" if best else ""))
+        styled += [(line, "dim") for line in footer_lines(self.view)]
+        texts = [Text(line, style=style, no_wrap=True) for line, style in styled]
+        for text in texts:
+            text.truncate(width, overflow="ellipsis")
+        return texts
 
 
 def print_leaderboard(view: RunView, plain: bool) -> None:
@@ -127,15 +162,29 @@ def plain_line(view: RunView) -> str:
     return SEPARATOR.join([*progress(view), leading, f"replacements {view.replacements}", *time_left(view)])
 
 
-def applied_text(applied: Applied) -> str:
-    """Return the event line of an applied change."""
-    kind = "mutation" if applied.donor is None else "replacement"
+def applied_text(applied: Applied, reason: str = "", *, restart: bool = False) -> str:
+    """Return the event line of an applied change. reason: of the decision, with scores and values.
+
+    restart: the member began again with fresh weights.
+    """
+    kind = "restart" if restart else "mutation" if applied.donor is None else "replacement"
     parked = ", parked" if applied.parked else ""
     source = "" if applied.donor is None else f" <- member {applied.donor}"
     return (
         f"{kind} applied in {applied.milliseconds:.1f} ms: member {applied.member}{source} "
-        f"(generation {applied.generation}{parked})"
+        f"(generation {applied.generation}{parked})" + (f": {in_words(reason)}" if reason else "")
     )
+
+
+def next_commands(folder: Path) -> list[str]:
+    """Return what to do with a run that has ended."""
+    run = shlex.quote(str(folder))
+    return [
+        f"run folder: {folder}",
+        f"pbt-rl report {run}  # one page: ancestry, schedules, curves",
+        f"pbt-rl eval {run}  # play its best member",
+        f"pbt-rl resume {run}  # go on, with a larger budget or after an interruption",
+    ]
 
 
 def slot_text(pack: int, change: SlotChange) -> str:

@@ -34,6 +34,15 @@ class TaskView:
 
 
 @dataclass(frozen=True)
+class FinalGames:
+    """Fresh episodes of a member, played after training: mean and standard deviation of the true objective."""
+
+    mean: float
+    spread: float
+    episodes: int
+
+
+@dataclass(frozen=True)
 class MemberView:
     """One member at one moment: a line of the leaderboard."""
 
@@ -54,8 +63,12 @@ class MemberView:
     stopped: bool = False
     parked: bool = False
     """It waits for a slot or for a decision, and may train again."""
+    complete: bool = True
+    """Every environment has ended an episode since the last change. Before, the means are of the shortest ones."""
     tasks: dict[str, TaskView | None] = field(default_factory=dict)
     """Every task by name, None for a task without an episode; empty if there are no tasks."""
+    final: FinalGames | None = None
+    """None before the end, and for a member that played none."""
 
     @property
     def status(self) -> str:
@@ -177,6 +190,10 @@ class RunView:
     busy_threads: dict[str, float]
     """Busy threads by stage, mean over the last minute, of all processes (`environment`: those of the actors). Empty in
     the first seconds."""
+    seconds_left_at_most: bool = False
+    """`seconds_left` is an upper bound, as a search may give members up."""
+    comparison_in_seconds: float | None = None
+    """Until the next comparison is due; 0 if it waits for episodes; None if unknown, or if there is none."""
     seats: int = 1
     """Of one environment; above 1, members play games."""
     discarded_share: float = field(default=0.0, metadata=Statistic(key="discarded_share").metadata)

@@ -16,6 +16,7 @@ from pbt_rl.algos.encoders import LAST
 from pbt_rl.algos.models import PolicyNet, make_model
 from pbt_rl.algos.observations import ObsLayout
 from pbt_rl.algos.pack import Pack, Packing
+from pbt_rl.algos.streams import streams_of
 from pbt_rl.config import Config, ModelConfig
 from pbt_rl.envs.base import EnvSpec
 from pbt_rl.errors import ConfigError
@@ -62,17 +63,24 @@ VMAP_ON_CPU = 4
 """From this number of policies on, small networks are faster together on a CPU (docs/benchmarks.md)."""
 
 
-def packing_of(config: Config, device: torch.device, spec: EnvSpec, slots: int) -> Packing:
-    """Choose how a pack computes its policies, unless the user does.
+def packings(config: Config, device: torch.device, spec: EnvSpec, slots: int) -> tuple[Packing, ...]:
+    """Return how a pack may compute its policies; of several the first, unless a trial finds a faster one (trial.py).
 
-    On a CPU images alone keep the cores busy, while for vectors the calls cost more than the arithmetic. A user's own
-    encoder may do what vmap cannot: then the choice is left to them.
+    On a CPU images alone keep the cores busy, while for vectors the calls cost more than the arithmetic. Elsewhere it
+    is measured, but not for a run that has to be the same every time. A user's own encoder may do what vmap cannot, so
+    it is computed policy by policy.
     """
     if config.learner.packing != "auto":
-        return config.learner.packing
-    small = not _sees_images(spec) and ":" not in config.model.encoder
-    together = device.type != "cpu" or (small and slots >= VMAP_ON_CPU)
-    return "vmap" if together else "loop"
+        return (config.learner.packing,)
+    if ":" in config.model.encoder:
+        return ("loop",)
+    images = _sees_images(spec)
+    if device.type == "cpu":
+        return ("vmap",) if not images and slots >= VMAP_ON_CPU else ("loop",)
+    alone: tuple[Packing, ...] = ("bmm", "loop") if images else ("loop",)
+    together: tuple[Packing, ...] = ("bmm", "loop", "vmap") if images else ("vmap", "loop")
+    candidates = alone if slots == 1 else together
+    return candidates[:1] if config.mode == "serial" else candidates
 
 
 def normalized_obs(spec: EnvSpec) -> dict[str, int]:
@@ -91,11 +99,12 @@ def build_pack(
     values: Sequence[Values],
     seed: int,
     holders: Sequence[int | None] | None = None,
+    packing: Packing | None = None,
 ) -> Pack:
     """Make the pack of a plan; the weights are drawn by `seed` and the members' ids.
 
     holders: member of each slot; default: the first members. values: of each slot, which nothing reads in a slot
-    without a holder.
+    without a holder. packing: default: the first that comes into question.
     """
     device = torch.device(plan.device)
     held = plan.members[: plan.slots] if holders is None else holders
@@ -114,10 +123,11 @@ def build_pack(
         {name: [v[name] for v in values] for name in hyper_names},
         device=device,
         compute_dtype=compute_dtype(config.learner.precision, device, spec),
-        packing=packing_of(config, device, spec, plan.slots),
+        packing=packing or packings(config, device, spec, plan.slots)[0],
         optimizer=config.algorithm.optimizer,
         normalized_obs=normalized_obs(spec) if config.learner.normalize_observations else {},
         normalize_returns=config.learner.normalize_returns,
+        streams=streams_of(device, threads=config.mode == "async"),
     )
 
 

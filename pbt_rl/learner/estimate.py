@@ -14,10 +14,11 @@ import numpy as np
 import torch
 
 from pbt_rl.algos.fields import FIELDS
+from pbt_rl.algos.layers import compute_by_products
 from pbt_rl.algos.models import PolicyNet
 from pbt_rl.config import Config
 from pbt_rl.envs.base import EnvSpec, step_array_specs
-from pbt_rl.learner.build import build_net, compute_dtype, obs_layouts, packing_of
+from pbt_rl.learner.build import build_net, compute_dtype, obs_layouts, packings
 from pbt_rl.plan import PackPlan
 
 ACTOR_BYTES = 45 * 2**20
@@ -108,7 +109,10 @@ def _stored_bytes(spec: EnvSpec) -> int:
 
 def _update_bytes(config: Config, spec: EnvSpec, plan: PackPlan, net: PolicyNet, dtype: torch.dtype) -> int:
     """Return what one optimiser step takes: the batch's observations, the minibatch's, and what backward needs."""
-    together = plan.slots if packing_of(config, torch.device(plan.device), spec, plan.slots) == "vmap" else 1
+    ways = packings(config, torch.device(plan.device), spec, plan.slots)
+    together = 1 if ways == ("loop",) else plan.slots
+    if "bmm" in ways:
+        compute_by_products(net)
     batch = plan.batch_rows * config.learner.rollout
     parts = 1 if config.algorithm.learns_per_unit else config.learner.minibatches
     stored = _stored_bytes(spec)

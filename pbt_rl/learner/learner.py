@@ -3,13 +3,14 @@
     main thread      sampler, messages, reports        waits for the actors' eventfd or the supervisor's socket
     trainer thread   learning and edits (async only)   waits for full rollouts or an edit
 
+Where edits need not wait for an optimiser step to end, the main thread carries them out (`Trainer.editable_meanwhile`).
+
 In the sync modes there is one thread: sample a batch, learn, resume. In serial mode that thread is the
 supervisor's own, which calls `turn`.
 """
 
 from __future__ import annotations
 
-import ctypes
 import os
 import sys
 import threading
@@ -23,11 +24,13 @@ import torch
 from pbt_rl.errors import ConfigError
 from pbt_rl.learner.build import build_pack, update_settings
 from pbt_rl.learner.continuation import Continuation
+from pbt_rl.learner.gpu import out_of_memory, page_lock, prepare
 from pbt_rl.learner.members import PackMembers
 from pbt_rl.learner.sampler import Sampler
 from pbt_rl.learner.setup import LearnerSetup
 from pbt_rl.learner.shared import SharedState
 from pbt_rl.learner.trainer import Trainer
+from pbt_rl.learner.trial import fastest_packing
 from pbt_rl.wire.heartbeat import Heartbeat
 from pbt_rl.wire.mailbox import Mailbox
 from pbt_rl.wire.messages import (
@@ -87,17 +90,19 @@ class Learner:
         config, spec, plan = setup.config, setup.spec, setup.plan
         self._on_policy = config.mode != "async"
         torch.set_num_threads(plan.threads if self._on_policy else max(1, plan.threads // 3))
+        prepare(torch.device(plan.device), reproducible=config.mode == "serial")
         values = dict(zip(plan.members, setup.values, strict=True))
         in_slots = [setup.unheld_values if member is None else values[member] for member in setup.holders]
-        self.pack = build_pack(config, spec, plan, in_slots, config.seed, setup.holders)
+        packing, about_packing = fastest_packing(config, spec, plan, in_slots)
+        self.pack = build_pack(config, spec, plan, in_slots, config.seed, setup.holders, packing)
         self.pack.idle[:] = [member is None for member in setup.holders]
         boxes = [
             (Mailbox(spec, plan.rows, fd), wake)
             for fd, wake in zip(setup.mailbox_fds, setup.wake_fds, strict=True)
         ]
-        if self.pack.device.type == "cuda":
-            for box, _ in boxes:
-                _pin(box)
+        locked = [page_lock(box.memory) for box, _ in boxes] if self.pack.device.type == "cuda" else []
+        if not all(locked):
+            print("CUDA cannot lock the mailboxes' memory: copies to the GPU are staged, which is slower")
         settings = update_settings(config, spec)
         shaping = ShapingTable.map(tuple(spec.shaping), plan.slots, setup.shaping_fd)
         generations = dict(zip(plan.members, setup.generations, strict=True))
@@ -141,14 +146,17 @@ class Learner:
         self._learned = setup.continued is not None and self._continuation.restore(setup.continued)
         """On-policy: a batch was learned from, and the units that filled it have not been answered yet."""
         self._threads = plan.threads
+        self._edits_itself = not self._on_policy and self.trainer.editable_meanwhile
+        """The main thread carries edits out, instead of waiting for the trainer's step."""
         self._next_report = time.monotonic()
         self._waiting_seconds = 0.0
         self._reported: dict[str, float] = {}
         self._limits: dict[int, int] = {}
         """Index of a member -> steps with which it waits for a decision: that is reported at once."""
         self.stopped = self.paused = False
+        self.pack.streams.begin()
         self._heartbeat.beat_main()
-        self._send(LearnerReady())
+        self._send(LearnerReady(about_packing))
 
     def _beat(self, busy: bool) -> None:
         """Called by the thread that learns: it goes on, or has nothing to do any more."""
@@ -244,13 +252,11 @@ class Learner:
         torch.set_num_threads(self._threads)
         ready_fd = self._setup.ready_fd
         try:
-            if self.pack.device.type == "cuda":
-                # Its own stream, so that acting never queues behind an update. No events are needed: acting
-                # waits for its stream at every step, publishing waits for this one.
-                with torch.cuda.stream(torch.cuda.Stream(self.pack.device)):
-                    self.trainer.run(lambda: os.eventfd_write(ready_fd, 1))
-            else:
+            with self.pack.streams.learning():
                 self.trainer.run(lambda: os.eventfd_write(ready_fd, 1))
+        except torch.OutOfMemoryError as error:
+            self._send(ChildFailed(out_of_memory(self.pack.device, error), user_error=True))
+            os._exit(1)
         except Exception:  # noqa: BLE001 - the parent shows it and ends the run
             self._send(ChildFailed(traceback.format_exc(), user_error=False))
             os._exit(1)
@@ -269,11 +275,14 @@ class Learner:
                 self.paused = self.trainer.paused = True
             case command:
                 self.trainer.commands.append(lambda: self._carry_out(command))
-                with self.trainer.wake:
-                    self.trainer.wake.notify()
+                if self._edits_itself and isinstance(command, Edit | SlotChange):
+                    self.trainer.run_commands_meanwhile()
+                else:
+                    with self.trainer.wake:
+                        self.trainer.wake.notify()
 
     def _carry_out(self, command: Command) -> None:
-        """Called by the thread that learns, between two optimiser steps."""
+        """Called by the thread that learns, between two optimiser steps, or by the main thread (`_handle`)."""
         members = self.trainer.members
         match command:
             case Edit():
@@ -316,8 +325,8 @@ class Learner:
         self._next_report = time.monotonic() + REPORT_SECONDS
         plan, sampling, learning = self._setup.plan, self.shared.sampling, self.shared.learning
         episodes, games = sampling.take()
-        generations = self.trainer.members.generations.copy()  # the trainer may admit a member meanwhile
         with learning.lock:
+            generations = self.trainer.members.generations.copy()  # the trainer may admit a member meanwhile
             members = [
                 MemberStats(
                     member=member,
@@ -336,17 +345,13 @@ class Learner:
                 "learning": learning.learning_seconds,
                 "waiting": self._waiting_seconds,
             }
+            if learning.gpu_seconds is not None:
+                totals["learning on the GPU"] = learning.gpu_seconds
             lag_max, discarded = learning.lag_max, learning.discarded
         stage_seconds = {k: v - self._reported.get(k, 0.0) for k, v in totals.items()}
         self._reported = totals
         report = LearnerReport(plan.device, members, episodes, stage_seconds, lag_max, discarded, games)
         self._send(report)
-
-
-def _pin(box: Mailbox) -> None:
-    """Register a mailbox with CUDA as page-locked memory, so that copies from it need no staging."""
-    address = ctypes.addressof(ctypes.c_char.from_buffer(box.memory))
-    torch.cuda.cudart().cudaHostRegister(address, len(box.memory), 0)
 
 
 def main() -> None:
@@ -358,6 +363,9 @@ def main() -> None:
         Learner(setup, connection).run()
     except ConfigError as error:
         send_failure(connection, str(error), user_error=True)
+        sys.exit(1)
+    except torch.OutOfMemoryError as error:
+        send_failure(connection, out_of_memory(torch.device(setup.plan.device), error), user_error=True)
         sys.exit(1)
     except Exception:  # noqa: BLE001 - shown by the parent
         send_failure(connection, traceback.format_exc(), user_error=False)

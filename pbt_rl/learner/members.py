@@ -5,8 +5,8 @@
     remembered   a past state of a member, kept for the controller until it is forgotten
 
 Whatever moves a member takes or gives one value, its `MemberSnapshot`: parking, remembering, the exchange between
-packs, saving and resuming. All of it happens in the trainer's thread between two optimiser steps, so nothing else
-writes a policy's state meanwhile. Snapshots are never written to: taking one is taking a reference.
+packs, saving and resuming. The caller holds `Updater.changing`, so nothing else writes a policy's state meanwhile.
+Snapshots are never written to: taking one is taking a reference.
 """
 
 from __future__ import annotations

@@ -109,19 +109,20 @@ class Sampler:
     def serve(self) -> bool:
         """Answer every unit that has a step and a buffer to put it in; returns whether there was one."""
         began = time.thread_time()
-        self._take_resets()
-        if not any(self._shared.pack.holders):
-            return False
-        ready: list[ServedUnit] = []
-        for unit in sorted(self.units, key=lambda u: u.rollouts):
-            if unit.has_step and unit.t <= self._steps:
-                ends = unit.t == self._steps and not self._on_policy
-                if ends and len(self._shared.free) <= sum(u.t == self._steps for u in ready):
-                    continue
-                self._arrive(unit)
-                ready.append(unit)
-        if ready:
-            self._act(ready)
+        with self._pack.streams.acting():
+            self._take_resets()
+            if not any(self._shared.pack.holders):
+                return False
+            ready: list[ServedUnit] = []
+            for unit in sorted(self.units, key=lambda u: u.rollouts):
+                if unit.has_step and unit.t <= self._steps:
+                    ends = unit.t == self._steps and not self._on_policy
+                    if ends and len(self._shared.free) <= sum(u.t == self._steps for u in ready):
+                        continue
+                    self._arrive(unit)
+                    ready.append(unit)
+            if ready:
+                self._act(ready)
         self._shared.sampling.inference_seconds += time.thread_time() - began
         return bool(ready)
 
@@ -240,6 +241,7 @@ class Sampler:
             mine = slice(i * envs, (i + 1) * envs)
             unit.rollout.by_policy["value"][unit.t] = value[:, mine]
             if unit.t == self._steps:
+                unit.rollout.ready = pack.streams.mark()
                 self._shared.full.append(unit.rollout)
                 unit.rollouts += 1
                 if self._on_policy:
@@ -270,6 +272,7 @@ class Sampler:
         """Go on in a fresh buffer, which begins with the observation that ended the last one."""
         rollout = self._shared.free.take()
         assert rollout is not None, "a unit was served without a free buffer"
+        self._pack.streams.after(rollout.ready)
         rollout.follow(unit.rollout)
         rollout.state.copy_(unit.state)
         rollout.weights_epoch[:] = self._weights_epoch

@@ -9,8 +9,9 @@
     state resets           trainer appends, sampler takes
 
 The sampler runs in the learner's main thread, and so do reports; the trainer runs in a thread of its own (async) or in
-the main thread (sync, serial). Deques and single numbers need no lock. Locks guard what a report takes away: episodes
-and games (`SamplingCounts.lock`), sums of statistics (`LearningCounts.lock`).
+the main thread (sync, serial). An edit writes what the trainer writes, by whoever holds `Updater.changing`. Deques and
+single numbers need no lock. Locks guard what a report takes away: episodes and games (`SamplingCounts.lock`), sums of
+statistics (`LearningCounts.lock`).
 """
 
 from __future__ import annotations
@@ -118,6 +119,8 @@ class LearningCounts:
     discarded: int = 0
     """Rollouts (of one policy) thrown away in total."""
     learning_seconds: float = 0.0
+    gpu_seconds: float | None = None
+    """From the beginning of updates to their end on a GPU; None without one."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     @classmethod
@@ -218,7 +221,7 @@ class SharedState:
         return cls(members, PackState.new(held, len(members)), counts, LearningCounts.new(len(members)))
 
     def note_exchanged_weights(self, slot: int) -> None:
-        """Make a slot's rollouts outdated and its recurrent state zero. Only the trainer calls it.
+        """Make a slot's rollouts outdated and its recurrent state zero. The caller holds `Updater.changing`.
 
         In this order: a rollout that begins under the new epoch then begins with the zeroed state.
         """

@@ -5,8 +5,10 @@
     waits for    a batch's worth of rollouts or a command
     runs in      its own thread (async), or inline between samplings (sync, serial)
 
-A command is handled between two optimiser steps, so it waits for one minibatch of one policy at most, and
-nothing else ever writes a policy's state. Changes of members are in `PackMembers`.
+A command is handled between two optimiser steps, so it waits for one minibatch of one policy at most. Where policies
+are computed one by one on a CPU, the main thread carries edits out meanwhile, so that they wait for the end of a step,
+where weights are written, and not for all of it: `Updater.changing` is held by whoever writes a policy's state.
+Changes of members are in `PackMembers`.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from pbt_rl.algos.pack import Pack
 from pbt_rl.algos.rollout import Rollout
 from pbt_rl.algos.steps import recorder_of
 from pbt_rl.algos.update import Updater
+from pbt_rl.learner.gpu import Stopwatch
 from pbt_rl.learner.members import PackMembers
 from pbt_rl.learner.shared import SharedState
 from pbt_rl.wire.messages import Applied, Edit, SlotChange
@@ -35,8 +38,9 @@ from pbt_rl.wire.messages import Applied, Edit, SlotChange
 class Trainer:
     """Learns and edits.
 
-    members: of the pack; only the trainer's thread uses them. schedule: returns the factor of the learning rates, one
-    for all or [P] on the device. beat: called with True whenever work goes on, with False when there is none any more.
+    members: of the pack; whoever uses them holds `Updater.changing`. schedule: returns the factor of the learning
+    rates, one for all or [P] on the device. beat: called with True whenever work goes on, with False when there is none
+    any more.
     """
 
     def __init__(
@@ -55,6 +59,7 @@ class Trainer:
         self._units_per_batch, self._max_lag, self._schedule = units_per_batch, max_policy_lag, schedule
         self.members, self._beat = members, beat
         self._updater = Updater(pack, settings, members.current, recorder_of(pack.device))
+        self._stopwatch = Stopwatch(pack.device)
         self.generator = torch.Generator().manual_seed(seed)
         self.commands: deque[Callable[[], None]] = deque()
         self.wake = threading.Condition()
@@ -87,15 +92,35 @@ class Trainer:
         return len(self._shared.full) >= self._units_per_batch
 
     def run_commands(self) -> None:
-        """Carry out the supervisor's commands."""
-        if not self.commands:
-            return
+        """Carry out the supervisor's commands, between two optimiser steps."""
+        if self.commands:
+            self._carry_out(lambda: self._beat(True))
+            self._beat(self.learning)
+
+    @property
+    def editable_meanwhile(self) -> bool:
+        """Whether another thread may carry out commands in the midst of an optimiser step.
+
+        On a device they would have to wait for the stream that learns, and a step of all policies at once is of the
+        edited one too.
+        """
+        return self._pack.device.type == "cpu" and self._pack.packing == "loop"
+
+    def run_commands_meanwhile(self) -> None:
+        """Carry out the supervisor's commands in another thread than the trainer's.
+
+        It waits for the end of a step, where weights are written, not for all of the step. A step of the very slot
+        that is edited, if it is given other weights, comes to nothing.
+        """
+        assert self.editable_meanwhile, "edits have to wait for the step"
+        self._carry_out(lambda: None)
+
+    def _carry_out(self, before_each: Callable[[], None]) -> None:
         with self._updater.changing:
             self._note_steps()
             while self.commands:
-                self._beat(True)
+                before_each()
                 self.commands.popleft()()
-        self._beat(self.learning)
 
     def learn(self) -> None:
         """Learn from the oldest rollouts; give their buffers back."""
@@ -104,20 +129,29 @@ class Trainer:
         shared, updater = self._shared, self._updater
         rollouts = [shared.full.popleft() for _ in range(self._units_per_batch)]
         began = time.thread_time()
+        self._stopwatch.begin()
         with updater.changing:
             usable_PK = self._usable(rollouts)
             updater.current.begin(np.any(usable_PK, axis=1))
+        for rollout in rollouts:
+            self._pack.streams.after(rollout.ready)
         batch = make_batch(rollouts, self._pack.num_policies, usable_PK, self._pack.device)
         for slots in updater.update(batch, generator=self.generator, learning_rate_factor=self._schedule()):
             self._beat(True)
             with updater.changing:
                 self._pack.publish(slots)
             self.run_commands()
+        self._stopwatch.end()
         with updater.changing:
             self._note_steps()
             self._count(batch.valid.sum((1, 2)).cpu().tolist())
         shared.learning.learning_seconds += time.thread_time() - began
+        seconds = self._stopwatch.seconds()
+        if seconds is not None:
+            shared.learning.gpu_seconds = (shared.learning.gpu_seconds or 0.0) + seconds
+        read = self._pack.streams.mark()
         for rollout in rollouts:
+            rollout.ready = read
             shared.free.give(rollout)
         self.learning = False
         self._beat(False)

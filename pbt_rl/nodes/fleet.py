@@ -76,7 +76,7 @@ class NodeFleet:
         self._stations = [
             Station(
                 number,
-                Staged(min(MOST_ENTRIES, staging_entries(pack, self._layout))),
+                Staged(min(MOST_ENTRIES, staging_entries(pack.slots, self._layout))),
                 replace(
                     start,
                     sources=[one for one in start.sources if one[0] in pack.members],
@@ -191,7 +191,8 @@ class NodeFleet:
         except HostFailed as error:
             station.unreachable()
             station.died = str(error)
-            yield LearnerLost(station.number, f"the host of learner {station.number} has failed: {error}")
+            text = f"the host of learner {station.number} has failed: {error}"
+            yield LearnerLost(station.number, text, user_error=error.user_error)
             return
         station.answered(answer)
         for heard in () if answer is None else answer.heard:

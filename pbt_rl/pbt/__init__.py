@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pbt_rl.pbt.explore.base import Explore
     from pbt_rl.pbt.explore.custom import CustomExplore
     from pbt_rl.pbt.explore.factors import MultiplyOrDivide, PerturbFactors
+    from pbt_rl.pbt.explore.pairwise import PairwiseLearning
     from pbt_rl.pbt.explore.pb2 import Pb2
     from pbt_rl.pbt.explore.perturb import Perturb
     from pbt_rl.pbt.explore.pipeline import ExplorePipeline
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from pbt_rl.pbt.ready.partially import PartiallySynchronous
     from pbt_rl.pbt.ready.synchronous import Synchronous
     from pbt_rl.pbt.schedule import Schedule
+    from pbt_rl.pbt.search.asha import Asha
     from pbt_rl.pbt.search.draws import draw_grid, draw_random
     from pbt_rl.pbt.search.hyperband import Hyperband
     from pbt_rl.pbt.search.hypertrick import HyperTrick, SuccessiveHalving
@@ -59,6 +61,7 @@ if TYPE_CHECKING:
     from pbt_rl.pbt.state import restore_state, save_state
 
 __all__ = [
+    "Asha",
     "Asynchronous",
     "Backtrack",
     "BinaryTournament",
@@ -80,6 +83,7 @@ __all__ = [
     "MfPbt",
     "MultiplyOrDivide",
     "Mutate",
+    "PairwiseLearning",
     "PartiallySynchronous",
     "Pb2",
     "PbtController",
@@ -127,6 +131,7 @@ _MODULES = {
     "explore.base": "Explore",
     "explore.custom": "CustomExplore",
     "explore.factors": "MultiplyOrDivide PerturbFactors",
+    "explore.pairwise": "PairwiseLearning",
     "explore.pb2": "Pb2",
     "explore.perturb": "Perturb",
     "explore.pipeline": "ExplorePipeline",
@@ -139,6 +144,7 @@ _MODULES = {
     "ready.partially": "PartiallySynchronous",
     "ready.synchronous": "Synchronous",
     "schedule": "Schedule",
+    "search.asha": "Asha",
     "search.draws": "draw_grid draw_random",
     "search.hyperband": "Hyperband",
     "search.hypertrick": "HyperTrick SuccessiveHalving",

@@ -26,7 +26,7 @@ from pbt_rl.pbt.decisions import (
     StateKey,
 )
 from pbt_rl.pbt.exploit.base import Exploit, Remembering, Selection, decides, score
-from pbt_rl.pbt.explore.base import Explore, Learning
+from pbt_rl.pbt.explore.base import Explore, Learning, Pairing
 from pbt_rl.pbt.hypers import HyperSpec, Values, sample_prior
 from pbt_rl.pbt.ready.base import Ready
 from pbt_rl.pbt.state import restore_state, save_state
@@ -57,7 +57,8 @@ class PbtController:
 
     table: every value of a member, tuned or not; its defaults are member 0's values at the start.
     copy: what a member takes from its donor (the paper's ablation, section 4.4.3). `both` leaves it to the rule of
-    selection. With `weights` it goes on from its own values, with `hypers` from its own weights.
+    selection. With `weights` values are neither copied nor explored: each member keeps those that it began with. With
+    `hypers` it goes on from its own weights.
 
     At a comparison every member that takes part gets exactly one decision, in the order of the report. A
     report without a comparison gets no decision, except for members that are broken (`Broken`). Without a decision
@@ -108,6 +109,10 @@ class PbtController:
             self.explore.after(report.members, changed)
         return made
 
+    def frames_left(self, report: PopulationReport) -> int:
+        """Return the frames of each member until the next comparison is due; 0 if it waits for episodes."""
+        return self.ready.frames_left(report)
+
     def _compare(self, report: PopulationReport) -> list[Decision]:
         ready = save_state(self.ready)
         comparison = self.ready.next_round(report)
@@ -137,7 +142,13 @@ class PbtController:
         if own.broken and (selection.donor is None or copy == "hypers"):
             return self._broken.restart(own, self._rng)
         base = self._base(selection, copy, members)
-        values = self.explore.mutate(base, self._rng) if selection.mutate else dict(base)
+        explores = selection.mutate and self.copy != "weights"
+        values = dict(base)
+        if explores and selection.donor is not None and isinstance(self.explore, Pairing):
+            better = members[selection.donor].values if selection.base is None else selection.base
+            values = self.explore.learn(own.member, own.values, better, self._rng)
+        elif explores:
+            values = self.explore.mutate(base, self._rng)
         moved = [
             f"{name} {base[name]:.4g} -> {values[name]:.4g}" for name in base if values[name] != base[name]
         ]

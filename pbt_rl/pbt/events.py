@@ -52,24 +52,31 @@ class Round(Event):
 
     report: PopulationReport
     decisions: tuple[Decision, ...]
+    incomplete: tuple[int, ...] = ()
+    """Members whose window holds only the shortest of the episodes since their change."""
 
 
 @dataclass(frozen=True)
 class MemberProgress:
-    """One member of a `Progress`. objective: the mean of its window; None without an episode."""
+    """One member of a `Progress`. objective: the mean of its window; None without an episode.
+
+    complete: the window holds whole episodes of every environment, not only the shortest ones since the last change.
+    """
 
     member: int
     generation: int
     frames: int
     objective: float | None
     episodes: int
+    complete: bool = True
 
 
 @dataclass(frozen=True)
 class Progress(Event):
-    """How far the members are."""
+    """How far the members are. busy_threads: by stage, mean over the last minute."""
 
     members: tuple[MemberProgress, ...]
+    busy_threads: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -115,9 +122,12 @@ class Other(Event):
     kind: str
 
 
-def read_events(records: Iterable[object]) -> list[Event]:
-    """Return the events of a journal's records. Raises ConfigError that names the line for a record that is none."""
-    return [_read(record, f"line {line} of the journal") for line, record in enumerate(records, start=1)]
+def read_events(records: Iterable[object], first: int = 1) -> list[Event]:
+    """Return the events of a journal's records, the first of which stands in line `first`.
+
+    Raises ConfigError that names the line for a record that is none.
+    """
+    return [_read(record, f"line {line} of the journal") for line, record in enumerate(records, start=first)]
 
 
 def _read(record: object, place: str) -> Event:
@@ -142,9 +152,11 @@ def _read(record: object, place: str) -> Event:
         case "round":
             decisions = [decision_from_dict(d, f"a decision in {place}") for d in given.items("decisions")]
             report = report_from_dict(given.raw("report"), f"the report in {place}")
-            return Round(time, frames, report, tuple(decisions))
+            incomplete = given.wholes("incomplete") if given.has("incomplete") else ()
+            return Round(time, frames, report, tuple(decisions), incomplete)
         case "progress":
-            return Progress(time, frames, tuple(_progress(m) for m in given.objects("members")))
+            threads = given.values("busy_threads") if given.has("busy_threads") else {}
+            return Progress(time, frames, tuple(_progress(m) for m in given.objects("members")), threads)
         case "slot":
             return SlotChange(
                 time, frames, given.whole("pack"), given.whole("slot"), given.whole_or_none("enters")
@@ -169,4 +181,5 @@ def _progress(given: Fields) -> MemberProgress:
         given.whole("frames"),
         given.number_or_none("objective"),
         given.whole("episodes"),
+        given.flag("complete") if given.has("complete") else True,
     )

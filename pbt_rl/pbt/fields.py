@@ -64,6 +64,14 @@ class Fields:
             found.append(self._fail(name, "a list of numbers") if value is None else value)
         return tuple(found)
 
+    def wholes(self, name: str) -> tuple[int, ...]:
+        """Return a list of whole numbers, each at least 0."""
+        found = self.items(name)
+        return tuple(
+            item if type(item) is int and 0 <= item < MOST else self._fail(name, "a list of whole numbers")
+            for item in found
+        )
+
     def flag(self, name: str) -> bool:
         """Return true or false; a missing field is false."""
         value = self._record.get(name, False)

@@ -280,8 +280,13 @@ def hyper_table(hypers: Hypers) -> dict[str, HyperSpec]:
     return table
 
 
+UNTUNED = frozenset({"score_scale"})
+"""Shaping that is tuned only if --pbt.tune names it. A factor on every reward changes nothing of a policy whose
+advantages are normalised, and multiplies the value loss by its square: members would differ by their units alone."""
+
+
 def shaping_table(defaults: Mapping[str, float]) -> dict[str, HyperSpec]:
-    """Return `shaping.NAME` -> spec of an environment's shaping. All of it is tuned; it may move a hundredfold.
+    """Return `shaping.NAME` -> spec of an environment's shaping. It may move a hundredfold; all but UNTUNED is tuned.
 
     A factor never turns a sign, so the bounds keep the sign of the default; a default of 0 may leave it in
     either direction, up to 1.
@@ -291,5 +296,7 @@ def shaping_table(defaults: Mapping[str, float]) -> dict[str, HyperSpec]:
         ends = (value / 100, value * 100) if value else (-1.0, 1.0)
         key = SHAPING + name
         scale: Scale = "log" if value else "linear"
-        table[key] = HyperSpec(key, float(value), min(ends), max(ends), scale, tuned=True, legal=ANYTHING)
+        table[key] = HyperSpec(
+            key, float(value), min(ends), max(ends), scale, tuned=name not in UNTUNED, legal=ANYTHING
+        )
     return table

@@ -10,6 +10,13 @@ from pbt_rl.pbt.hypers import Values
 
 FREQUENCIES = (1, 10, 25, 50)
 """The paper's: each group is compared every this many rounds."""
+FEW_MEMBERS, FEW_FREQUENCIES = 16, (1, 10)
+"""A population of at most 16 has groups of one or two in four groups, which cannot select: it has two groups."""
+
+
+def usual_frequencies(num_members: int) -> tuple[int, ...]:
+    """Return the frequencies of a population whose user names none."""
+    return FEW_FREQUENCIES if num_members <= FEW_MEMBERS else FREQUENCIES
 
 
 @dataclass(eq=False)

@@ -37,7 +37,8 @@ class PbtConfig:
     of any time, kept in memory; else as `quantile`. `impala`: copy a random member if it is 5 % better, mutate in any
     case. `sigma-gap` (DexPBT): the gap is counted in deviations of the population; a recent peak protects."""
     copy: Literal["both", "weights", "hypers"] = "both"
-    """What a replaced member copies. `weights`: it keeps its own values. `hypers`: it keeps its own weights."""
+    """What a replaced member copies. `weights`: values are neither copied nor explored, each member keeps those that it
+    began with. `hypers`: it keeps its own weights. (Both are ablations of Jaderberg et al. 2017, section 4.4.3.)"""
     replace_fraction: float = option(0.3, at_least=0, at_most=0.5)
     """Share of the population that is best, and share that is worst (rounded up, at most half): top-middle-bottom,
     truncation, sigma-gap."""
@@ -51,7 +52,8 @@ class PbtConfig:
     """`perturb` (Sample Factory): some values are multiplied or divided by a uniform factor. `factors` (Jaderberg et
     al. 2017): each is multiplied by one of --pbt.factors. `multiply-or-divide` (IMPALA): each by 1.2. `resample`
     (Ray): each is drawn anew or else changed as by `factors`. `resample-all` (Orion): all are drawn anew, or else
-    each is multiplied or divided by 1.2. `pb2`: a Gaussian process chooses (needs the extra `search`)."""
+    each is multiplied or divided by 1.2. `pairwise` (GPBT-PL): a copy's own values move towards its
+    donor's. `pb2`: a Gaussian process chooses (needs the extra `search`)."""
     mutation_rate: float = option(0.15, at_least=0, at_most=1)
     """perturb: probability that a value changes when its member mutates."""
     perturb_min: float = option(1.1, at_least=1)
@@ -64,14 +66,15 @@ class PbtConfig:
     """factors, resample: factors that a value may be multiplied by."""
     explore_probability: float | None = option(None, at_least=0, at_most=1)
     """Probability that a value changes (factors, multiply-or-divide; None: 1, with impala 1/3), that it is drawn anew
-    (resample; None: 0.25), or that all are (resample-all; None: 0.2)."""
+    (resample, pairwise; None: 0.25), or that all are (resample-all; None: 0.2)."""
     custom_explore: str = option(
         "", test=lambda text: text == "" or names_object(text), remedy="module:function"
     )
     """Your own function as module:function, called last with the values (name -> number) and a random.Random; it
     returns the new values."""
-    frequencies: tuple[int, ...] = option((1, 10, 25, 50), at_least=1, distinct=True)
-    """mf-pbt: one group of members for each of these, compared every n-th period."""
+    frequencies: tuple[int, ...] = option((), at_least=1, distinct=True, empty=True)
+    """mf-pbt: one group of members for each of these, compared every n-th period. Empty: 1 10 for at most 16 members,
+    else 1 10 25 50 (Doulazmi et al. 2025)."""
     migrant_hypers: Literal["own", "best"] = "own"
     """mf-pbt: a member that takes the weights of a faster group keeps its `own` values or takes those of the `best`
     member of its group."""
@@ -80,7 +83,8 @@ class PbtConfig:
     min_episodes: int = option(5, at_least=1)
     """Leave a member with fewer finished episodes since its last change to the next comparison."""
     tune: tuple[str, ...] = option((), common=True)
-    """Names of the values to tune: hypers by name, shaping as `shaping.NAME`. Empty: the usual hypers and all shaping.
+    """Names of the values to tune: hypers by name, shaping as `shaping.NAME`. Empty: the usual hypers, and all shaping
+    but score_scale (a factor on all rewards, which normalised advantages do not see).
     NAME=LOW:HIGH sets bounds: mutations keep to them, and members and searches start drawn from them (member 0 at its
     --hypers.* if that lies within), evenly on the value's scale; NAME=LOW:HIGH:SCALE: on log, linear, one-minus or
     int."""

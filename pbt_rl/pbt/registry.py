@@ -12,10 +12,11 @@ from pbt_rl.pbt.decisions import Controller
 from pbt_rl.pbt.exploit.registry import build_exploit, least_members
 from pbt_rl.pbt.explore.registry import build_explore
 from pbt_rl.pbt.hypers import HyperSpec
-from pbt_rl.pbt.mf_pbt import MfPbt
+from pbt_rl.pbt.mf_pbt import MfPbt, usual_frequencies
 from pbt_rl.pbt.options import PbtConfig
 from pbt_rl.pbt.ready.registry import build_ready
 from pbt_rl.pbt.schedule import build_schedule
+from pbt_rl.pbt.search.asha import Asha
 from pbt_rl.pbt.search.draws import Sampling, draw_grid, draw_random
 from pbt_rl.pbt.search.hyperband import Hyperband
 from pbt_rl.pbt.search.hypertrick import HyperTrick, SuccessiveHalving
@@ -76,7 +77,8 @@ def _mf_pbt(given: Ingredients) -> Controller:
     pbt = given.pbt
     if not pbt.enabled:
         return StaticController(given.table)
-    groups = len(pbt.frequencies)
+    frequencies = pbt.frequencies or usual_frequencies(given.members)
+    groups = len(frequencies)
     least = groups * max(4, least_members(pbt.exploit))
     require(
         given.members >= least,
@@ -92,7 +94,7 @@ def _mf_pbt(given: Ingredients) -> Controller:
         given.table,
         given.seed,
         **_rules(given),
-        frequencies=pbt.frequencies,
+        frequencies=frequencies,
         migrant_hypers=pbt.migrant_hypers,
     )
 
@@ -121,6 +123,22 @@ def _hypertrick(given: Ingredients) -> Controller:
         phase_frames=_phase_frames(given, search.phases),
         phases=search.phases,
         eviction_rate=search.eviction_rate,
+        phase_episodes=search.phase_episodes,
+        most_frames=given.budget_frames,
+        min_episodes=given.pbt.min_episodes,
+        sampling=_sampling(search),
+    )
+
+
+def _asha(given: Ingredients) -> Controller:
+    search = given.search
+    return Asha(
+        given.table,
+        given.seed,
+        phase_frames=_phase_frames(given, search.resource),
+        eta=search.eta,
+        resource=search.resource,
+        slots=given.slots,
         min_episodes=given.pbt.min_episodes,
         sampling=_sampling(search),
     )
@@ -176,7 +194,7 @@ def patience_frames(controller: str, pbt: PbtConfig, search: SearchConfig, budge
         return PATIENCE_PERIODS * pbt.period_frames
     if controller == "random":
         return search.phase_frames * search.phases or budget_frames
-    phases = search.resource if controller == "hyperband" else search.phases
+    phases = search.resource if controller in ("hyperband", "asha") else search.phases
     return 2 * max(1, search.phase_frames or budget_frames // phases)
 
 
@@ -199,6 +217,7 @@ CONTROLLERS: dict[str, ControllerEntry] = {
     "hypertrick": ControllerEntry(_hypertrick, ("search", "pbt.min_episodes"), searches=True),
     "successive-halving": ControllerEntry(_successive_halving, ("search", "pbt.min_episodes"), searches=True),
     "hyperband": ControllerEntry(_hyperband, ("search", "pbt.min_episodes"), searches=True),
+    "asha": ControllerEntry(_asha, ("search", "pbt.min_episodes"), searches=True),
     "random": ControllerEntry(_random, ("search", "pbt.min_episodes"), searches=True),
     "schedule": ControllerEntry(_schedule, ("schedule",), follows_a_run=True),
 }

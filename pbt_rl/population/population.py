@@ -43,6 +43,8 @@ class Member(MemberRecord):
     """Over all generations."""
     recent: deque[Episode] = field(init=False)
     stats: dict[str, float] = field(default_factory=dict, init=False)
+    ended: dict[int, int] = field(default_factory=dict, init=False)
+    """Environments that have ended an episode of the present generation -> steps of the first one."""
     scores: deque[float] = field(init=False)
     """Of the last games against other members in the present generation."""
 
@@ -57,6 +59,7 @@ class Member(MemberRecord):
         if change.values is not None:
             self.shares.begin(self.frames)
             self.recent.clear()
+            self.ended.clear()
             self.scores.clear()
             self.broken = False
 
@@ -73,6 +76,7 @@ class Member(MemberRecord):
         self.episodes += 1
         if episode.generation == self.generation:
             self.recent.append(episode)
+            self.ended.setdefault(episode.environment, episode.length_steps)
             if self.judged_by == "return":
                 judged = (episode.task, episode.objective, episode.raw_return)
                 self._count(self.shares.end_episode(episode.environment, judged))
@@ -86,6 +90,15 @@ class Member(MemberRecord):
         self.scores.append(score)
         if self.judged_by != "return":
             self.note_objective(score if self.judged_by == "win-rate" else elo)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every environment has ended an episode that it began in this generation.
+
+        Until then means are those of the shortest of the episodes that began since the change: where good ones are
+        long, of the failures.
+        """
+        return self.judged_by != "return" or len(self.ended) >= self.shares.environments
 
     def view(self) -> MemberView:
         """Return what the displays show of the member."""
@@ -112,6 +125,7 @@ class Member(MemberRecord):
             stats=stats,
             stopped=self.stopped,
             parked=self.parked,
+            complete=self.complete,
             tasks={name: None if known is None else TaskView(*known) for name, known in seen.items()},
         )
 
@@ -163,7 +177,8 @@ class Population:
 
     def _shares(self, member: int, window: int) -> EqualShares:
         environments = 1 if self.environments is None else self.environments[member]
-        return EqualShares(environments, -(-window // environments), self.patience_frames)
+        episodes = window * (len(self.tasks) or 1)
+        return EqualShares(environments, -(-episodes // environments), self.patience_frames)
 
     def learner_began(self, pack: str) -> None:
         """Note that another learner took over a pack, under the same name: it counts from 0."""

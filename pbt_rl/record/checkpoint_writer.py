@@ -22,6 +22,7 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from pbt_rl.errors import CheckpointBroken, RunFailed
+from pbt_rl.record.append import reason
 from pbt_rl.record.checkpoints import Checkpoint
 from pbt_rl.record.journal import as_json_types
 from pbt_rl.record.net_names import NetNames
@@ -234,7 +235,8 @@ class _Worker:
         try:
             remove_oldest(self._folder, self._keep)
         except (OSError, CheckpointBroken) as error:
-            self.ended.put(f"an old checkpoint in {self._folder} could not be removed: {error}")
+            why = reason(error) if isinstance(error, OSError) else error
+            self.ended.put(f"an old checkpoint in {self._folder} could not be removed: {why}")
 
     @contextmanager
     def _failures(self) -> Iterator[None]:

@@ -105,7 +105,7 @@ class RunFolder:
 
     def write_summary(self, content: Mapping[str, Any]) -> None:
         """Write the result. NaN and infinities are written as null. Raises OSError."""
-        write_whole(self.summary, json.dumps(_finite(dict(content)), indent=2, allow_nan=False) + "\n")
+        write_whole(self.summary, json.dumps(finite_only(dict(content)), indent=2, allow_nan=False) + "\n")
 
 
 def write_whole(path: Path, text: str, *, sync: bool = True) -> None:
@@ -189,10 +189,10 @@ def _policy(member: int) -> str:
     return f"policy_{member:02d}"
 
 
-def _finite(value: Any) -> Any:
+def finite_only(value: Any) -> Any:
     """Return the value with None for every NaN and infinity, which JSON cannot represent."""
     if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
+        return {key: finite_only(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_finite(item) for item in value]
+        return [finite_only(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

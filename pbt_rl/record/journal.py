@@ -10,9 +10,10 @@ emulator frames of any member that trains). The kinds:
     matchup         pack, matchup_version, slots: the member in each slot; games: [P, P], how often the policy of one
                     slot has a seat in the games of another
     checkpoint      at_frames: of the folder under checkpoints/; number, members, bytes, seconds, kept
-    progress        members: generation, frames, objective and episodes of each; about every ten seconds
+    progress        members: generation, frames, objective and episodes of each, and whether its window is complete;
+                    busy_threads: {stage: mean over the last minute}; about every ten seconds
     round           report: what the controller was passed; decisions: what it returned. `pbt-rl audit` decides it
-                    again, bit for bit
+                    again, bit for bit. incomplete: members whose window holds only the shortest episodes since a change
     applied         one `Applied`: the proof of a change, read back from optimiser, loss and environment
     actor_restart   actor, kind, cause
     pack_lost       pack, kind, cause: a learner died or hangs and is replaced; members: frames_lost of each, and from:
@@ -21,6 +22,7 @@ emulator frames of any member that trains). The kinds:
     lost            counts: of events by kind that were dropped while the disk was full; time, frames: of the first
     resume          config: of the run from here on; changed: {option: [old, new]}. The members go on as they were at
                     the event before; a `slot` for every holder and a `matchup` for every pack follow
+    final           members: mean, spread and number of the fresh episodes that each played after training
     end             ended: why; the last event of a run that was not cut off, or the last one before a `resume`
 
 Events that cannot be written (a full disk, a folder that is read-only or gone) wait in memory and are written in order
@@ -41,7 +43,7 @@ import subprocess
 import time
 import warnings
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from importlib import metadata
 from pathlib import Path
@@ -125,9 +127,12 @@ class Journal:
         """Write the members' values at the start. Raises OSError."""
         self.write_now("initial", 0, values=values)
 
-    def round(self, report: PopulationReport, decisions: list[Decision]) -> None:
+    def round(
+        self, report: PopulationReport, decisions: list[Decision], incomplete: Sequence[int] = ()
+    ) -> None:
         """Write what a controller was passed and the decisions that it returned, if there are any."""
-        self.write("round", report.frames, report=report, decisions=[decision_to_dict(d) for d in decisions])
+        made = [decision_to_dict(d) for d in decisions]
+        self.write("round", report.frames, report=report, decisions=made, incomplete=incomplete)
 
     def close(self) -> None:
         """Try for the last time to write what waits, and close the file. Safe to call twice."""

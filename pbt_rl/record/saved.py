@@ -6,11 +6,13 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pbt_rl.errors import ConfigError
 from pbt_rl.record.checkpoints import Checkpoint, Checkpoints
 from pbt_rl.record.folder import RunFolder
 from pbt_rl.record.headers import is_count
+from pbt_rl.record.reading import read_object
 from pbt_rl.record.trust import read_config
 
 BEST = "best"
@@ -59,7 +61,7 @@ def find_saved(source: Source, note: Callable[[str], None]) -> SavedPolicy:
         raise ConfigError(f"--member {source.member!r} cannot be used: write best or the id of a member")
     checkpoint = _checkpoint(source, note)
     saved = [one.member for one in checkpoint.members()]
-    member = _best(checkpoint, saved) if source.member == BEST else int(source.member)
+    member = _best(source.run, checkpoint, saved) if source.member == BEST else int(source.member)
     if member not in saved:
         never = member < read_config(source.run).num_policies
         why = "it had never held a slot, so it has no weights" if never else "there is no such member"
@@ -83,10 +85,20 @@ def _checkpoint(source: Source, note: Callable[[str], None]) -> Checkpoint:
     return newest
 
 
-def _best(checkpoint: Checkpoint, saved: list[int]) -> int:
+def _best(run: Path, checkpoint: Checkpoint, saved: list[int]) -> int:
+    named = _named_best(run, checkpoint)
+    if named in saved:
+        return int(named)
     best = checkpoint.state().get("best_member")
     if best is None:  # no episode had finished
         return saved[0]
     if not is_count(best):
         raise ConfigError(f"{checkpoint.path}: best_member in its state.json is not the id of a member")
     return int(best)
+
+
+def _named_best(run: Path, checkpoint: Checkpoint) -> Any:
+    """Return the best member that the summary names, if it is about this checkpoint: it knows the final games."""
+    path = RunFolder(run).summary
+    summary = read_object(path, "") if path.is_file() else {}
+    return summary.get("best_member") if summary.get("saved_at_frames") == checkpoint.frames else None

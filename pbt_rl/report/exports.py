@@ -22,7 +22,7 @@ def files(history: History) -> dict[str, str]:
         "slots.csv": [asdict(turn) for turn in history.turns],
         "phases.csv": [asdict(phase) for phase in history.phases],
     }
-    texts = {name: _csv(records) for name, records in tables.items() if records}
+    texts = {name: table_text(records) for name, records in tables.items() if records}
     return texts | {"lineage.dot": dot(history), "lineage.nwk": newick(history)}
 
 
@@ -120,7 +120,8 @@ def newick(history: History) -> str:
     return "".join(f"{text};\n" for text in reversed(texts.values()))
 
 
-def _csv(records: Sequence[dict[str, Any]]) -> str:
+def table_text(records: Sequence[dict[str, Any]]) -> str:
+    """Return records as CSV; a column for every name that any of them has."""
     columns = dict.fromkeys(name for record in records for name in record)
     file = io.StringIO()
     writer = csv.DictWriter(file, list(columns), lineterminator="\n")

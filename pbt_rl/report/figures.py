@@ -27,16 +27,19 @@ from pbt_rl.report.style import (
 )
 
 GRID_POINTS = 400
+MOST_NAMED = 12
+"""Curves with the number of their member; more would hide each other."""
 
 
 def objective(history: History) -> Drawn:
     """Draw every member's objective, faint, and the mean of the best fifth at each number of frames, thick."""
-    curves = {m: c for m, points in history.curves.items() if len(c := _known(points)) > 0}
+    curves = drawn_curves(history)
     if not curves:
-        return "No episode has counted yet."
+        counted = any(p.objective is not None for points in history.curves.values() for p in points)
+        return "No window of episodes is complete yet." if counted else "No episode has counted yet."
     figure = new_figure(3.6)
     axes = figure.subplots()
-    for points in curves.values():
+    for member, points in curves.items():
         marker = "o" if len(points) == 1 else None
         axes.plot(
             [p.frames for p in points],
@@ -47,8 +50,17 @@ def objective(history: History) -> Drawn:
             marker=marker,
             markersize=3,
         )
+        if len(curves) <= MOST_NAMED:
+            axes.annotate(
+                f"{member}",
+                (points[-1].frames, points[-1].objective or 0.0),
+                xytext=(3, 0),
+                textcoords="offset points",
+                va="center",
+                fontsize=7,
+            )
     count = max(1, math.ceil(len(history.last) / 5))
-    grid, top = _top_mean(list(curves.values()), count)
+    grid, top = top_mean(list(curves.values()), count)
     name = "the best member" if count == 1 else f"mean of the best {count} of {len(history.last)}"
     axes.plot(grid, top, color=TOP, linewidth=2.4, label=f"{name} at each point")
     axes.plot([], [], color=FAINT, linewidth=0.9, label="members")
@@ -58,11 +70,16 @@ def objective(history: History) -> Drawn:
     return figure
 
 
+def drawn_curves(history: History) -> dict[int, list[Point]]:
+    """Return the points of each member that has any to draw."""
+    return {m: known for m, points in history.curves.items() if (known := _known(points))}
+
+
 def _known(points: Sequence[Point]) -> list[Point]:
-    return [p for p in points if p.objective is not None]
+    return [p for p in points if p.drawn is not None]
 
 
-def _top_mean(curves: Sequence[Sequence[Point]], count: int) -> tuple[np.ndarray, np.ndarray]:
+def top_mean(curves: Sequence[Sequence[Point]], count: int) -> tuple[np.ndarray, np.ndarray]:
     """Return a grid of frames, and the mean of the highest `count` curves (fewer if fewer came that far) at each point.
 
     The grid begins when half of the curves have begun. The members of one moment differ in frames, so a curve
@@ -121,7 +138,7 @@ def schedules(history: History) -> Drawn:
 def spread(history: History) -> Drawn:
     """Draw the spread of objectives and of values, and the number of founders with descendants."""
     seen = [
-        (m, [p.objective for p in m.points if p.member in m.present and p.objective is not None])
+        (m, [p.drawn for p in m.points if p.member in m.present and p.drawn is not None])
         for m in history.moments
     ]
     seen = [(m, objectives) for m, objectives in seen if objectives]

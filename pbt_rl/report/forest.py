@@ -2,46 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.collections import LineCollection
 from matplotlib.colors import Normalize, to_hex
 
-from pbt_rl.pbt.decisions import StateKey
-from pbt_rl.pbt.lineage import Node
+from pbt_rl.report.lanes import Layout, ancestors
 from pbt_rl.report.read import History
 from pbt_rl.report.style import BEST, INK, UNKNOWN, Drawn, colour_scale, frames_axis, new_figure
-
-THIN_LANE = 0.3
-"""Height of a lane that died out, relative to the lane of a member."""
-
-
-@dataclass(frozen=True)
-class Layout:
-    """Where each node is drawn. y: of each node, downwards. height: of the axes, in inches."""
-
-    y: dict[StateKey, float]
-    bottom: float
-    height: float
-
-    @classmethod
-    def of(cls, history: History) -> Layout:
-        """Stack the lanes."""
-        last = {node.key for node in history.last.values()}
-        y: dict[StateKey, float] = {}
-        bottom = 0.0
-        for lane in _lanes(history):
-            weight = 1.0 if lane[-1].key in last else THIN_LANE
-            y.update({node.key: bottom + weight / 2 for node in lane})
-            bottom += weight
-        return cls(y, bottom, min(11.0, max(2.4, 0.2 * bottom)))
-
-    @property
-    def points_per_lane(self) -> float:
-        """Height of a member's lane, in points."""
-        return self.height * 72 / (self.bottom + 3)
 
 
 def forest(history: History) -> Drawn:
@@ -72,14 +40,14 @@ def forest(history: History) -> Drawn:
 
 def _branches(history: History, layout: Layout, norm: Normalize, colours: ScalarMappable) -> LineCollection:
     """Return a thick line per node up to where it is an ancestor of a last member, thinner beyond, and the copies."""
-    lineage, ancestors = history.lineage, _ancestors(history)
+    lineage, ancestor_until = history.lineage, ancestors(history)
     thick = min(4.0, max(0.8, 0.35 * layout.points_per_lane))
     lines, shades, widths = [], [], []
     for node in lineage.nodes:
         objective = history.objective(node)
         shade = UNKNOWN if objective is None else to_hex(colours.cmap(norm(objective)))
         y, begin, end = layout.y[node.key], node.trained, lineage.end_trained(node.key)
-        until = ancestors.get(node.key, begin)
+        until = ancestor_until.get(node.key, begin)
         parts = [([(begin, y), (until, y)], thick), ([(until, y), (end, y)], 0.55 * thick)]
         if node.parent is not None and layout.y[node.parent] != y:
             parts.append(([(begin, layout.y[node.parent]), (begin, y)], 0.8))
@@ -103,41 +71,3 @@ def _label_members(axes: Axes, history: History, layout: Layout) -> None:
             fontweight="bold" if best else "normal",
             color=BEST if best else INK,
         )
-
-
-def _ancestors(history: History) -> dict[StateKey, int]:
-    """Return the ancestors of the last weights of all members, each with the frames up to which it is an ancestor."""
-    found: dict[StateKey, int] = {}
-    for node in history.last.values():
-        key: StateKey | None = node.key
-        until = history.lineage.end_trained(node.key)
-        while key is not None and found.get(key, -1) < until:
-            found[key] = until
-            until, key = history.lineage[key].trained, history.lineage[key].parent
-    return found
-
-
-def _lanes(history: History) -> list[list[Node]]:
-    """Return the nodes that continue each other in place, tree by tree.
-
-    The lane of a copy lies below that of its donor, later copies nearer, so that no branch crosses a lane.
-    """
-    lineage = history.lineage
-    lanes = []
-    stack = [n.key for n in reversed(lineage.nodes) if n.parent is None]
-    while stack:
-        lane = [lineage[stack.pop()]]
-        branches = []
-        while True:
-            successor = None
-            for key in lineage.children(lane[-1].key):
-                if lineage[key].base is None:
-                    successor = lineage[key]
-                else:
-                    branches.append(key)
-            if successor is None:
-                break
-            lane.append(successor)
-        lanes.append(lane)
-        stack += sorted(branches, key=lambda key: lineage[key].trained)
-    return lanes

@@ -9,10 +9,11 @@ from collections import Counter
 from collections.abc import Sequence
 from html import escape
 
+from pbt_rl.display.words import counted, in_words
 from pbt_rl.pbt.changes import DecisionName
 from pbt_rl.pbt.search.hypertrick import expected_completion
 from pbt_rl.report.exports import members
-from pbt_rl.report.pictures import Picture
+from pbt_rl.report.pictures import NOT_MEANT, Picture
 from pbt_rl.report.read import History
 from pbt_rl.report.style import short
 
@@ -27,6 +28,8 @@ h1 { font-size: 1.6rem; margin-bottom: 0; } h2 { font-size: 1.15rem; margin: 2.4
 .sub, .caption, .none { color: #5b6675; } .caption { font-size: .87rem; margin: .1rem 0 .6rem; max-width: 50rem; }
 .none { background: #f6f7f9; border-radius: .4rem; padding: .6rem .9rem; }
 img { max-width: 100%; height: auto; display: block; }
+@media (max-width: 40rem) { img { max-width: none; width: 44rem; } body { margin: 1rem auto; }
+  ul.none { padding-left: 2rem; } }
 dl { display: grid; grid-template-columns: repeat(auto-fill, minmax(9.5rem, 1fr)); gap: .8rem; margin: 1.2rem 0; }
 dl div { background: #f6f7f9; border-radius: .4rem; padding: .5rem .8rem; } dt { font-size: .78rem; color: #5b6675; }
 dd { margin: 0; font-size: 1.12rem; font-weight: 600; }
@@ -43,7 +46,9 @@ pre { font-size: .78rem; background: #f6f7f9; padding: 1rem; border-radius: .4re
 def page(history: History, pictures: Sequence[tuple[Picture, bytes | str]]) -> str:
     """Return the HTML. pictures: each with its PNG file, or the reason why there is none."""
     title = f"{history.name}: {history.options.env}"
-    sections = [_section(p.title, p.caption, _shown(p, image)) for p, image in pictures]
+    drawn = [(p, image) for p, image in pictures if isinstance(image, bytes)]
+    first = [_section(p.title, p.caption, _shown(p, image)) for p, image in drawn[:1]]
+    others = [_section(p.title, p.caption, _shown(p, image)) for p, image in drawn[1:]]
     return f"""<!doctype html>
 <html lang="en">
 <head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
@@ -52,9 +57,10 @@ def page(history: History, pictures: Sequence[tuple[Picture, bytes | str]]) -> s
 <h1>{escape(title)}</h1>
 <p class="sub">{escape(_summary(history))}</p>
 <dl>{"".join(f"<div><dt>{escape(k)}</dt><dd>{escape(v)}</dd></div>" for k, v in facts(history))}</dl>
-{sections[0]}
+{"".join(first)}
 {_section("Members", MEMBERS_CAPTION, _members(history))}
-{"".join(sections[1:])}
+{"".join(others)}
+{_not_drawn(pictures)}
 {_section("Decisions", "", _decisions(history))}
 {_section("Config", "", _config(history))}
 </body>
@@ -70,7 +76,7 @@ def facts(history: History) -> list[tuple[str, str]]:
         best = history.objective(history.last[last[0]])
         shown += [("best objective", f"{best:.4g}"), ("best member", f"{last[0]}")]
     trained = sum(points[-1].frames for points in history.curves.values() if points)
-    shown += [("frames, all members", short(trained)), ("time", _duration(history.seconds))]
+    shown += [("frames, all members", short(trained)), ("time", duration(history.seconds))]
     counts = Counter(t.change.decision for t in history.decisions)
     named: list[tuple[DecisionName, str]] = [
         ("replace", "replaced"),
@@ -102,7 +108,8 @@ def _summary(history: History) -> str:
     return f"Controller {history.options.controller}, seed {history.seed}. Started {began}; {end}."
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """Return a time in its two largest units."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
@@ -113,11 +120,19 @@ def _section(title: str, caption: str, body: str) -> str:
     return f"<h2>{escape(title)}</h2>\n{note}\n{body}\n"
 
 
-def _shown(picture: Picture, image: bytes | str) -> str:
-    if isinstance(image, str):
-        return f'<p class="none">{escape(image)}</p>'
+def _shown(picture: Picture, image: bytes) -> str:
     data = base64.b64encode(image).decode()
-    return f'<img alt="{escape(picture.title)}" src="data:image/png;base64,{data}">'
+    return f'<div class="wide"><img alt="{escape(picture.title)}" src="data:image/png;base64,{data}"></div>'
+
+
+def _not_drawn(pictures: Sequence[tuple[Picture, bytes | str]]) -> str:
+    """Say why pictures are missing that this run could have; those of other kinds of runs are left out."""
+    lines = [
+        f"<li>{escape(p.title)}: {escape(why)}</li>"
+        for p, why in pictures
+        if isinstance(why, str) and why not in NOT_MEANT
+    ]
+    return _section("Not drawn", "", f'<ul class="none">{"".join(lines)}</ul>') if lines else ""
 
 
 def _members(history: History) -> str:
@@ -137,7 +152,7 @@ def _members(history: History) -> str:
 
 def _cell(name: str, value: object) -> str:
     if isinstance(value, str):
-        return f'<td class="text">{escape(value)}</td>'
+        return f'<td class="text">{escape(in_words(value))}</td>'
     if value is None:
         return '<td class="number">-</td>'
     assert isinstance(value, int | float)
@@ -155,12 +170,11 @@ def _decisions(history: History) -> str:
         donor = getattr(decision, "donor", None)
         kind = taken.change.decision + (f" by {donor}" if donor is not None else "")
         objective = "-" if taken.objective is None else f"{taken.objective:.4g}"
-        cells = (_duration(taken.seconds), short(taken.frames), f"{decision.member}", kind, objective)
-        lines.append(
-            f"<tr>{''.join(f'<td>{escape(c)}</td>' for c in cells)}<td class=text>{escape(decision.reason)}</td></tr>"
-        )
+        cells = (duration(taken.seconds), short(taken.frames), f"{decision.member}", kind, objective)
+        shown, reason = "".join(f"<td>{escape(c)}</td>" for c in cells), escape(in_words(decision.reason))
+        lines.append(f"<tr>{shown}<td class=text>{reason}</td></tr>")
     counts = Counter("stopped" if t.change.stopped else "changed" for t in changes)
-    title = " and ".join(f"{n} times a member was {kind}" for kind, n in sorted(counts.items()))
+    title = " and ".join(f"{counted(n, 'time')} a member was {kind}" for kind, n in sorted(counts.items()))
     more = (
         f"; the last {LAST_DECISIONS} are shown, all are in decisions.csv"
         if len(changes) > LAST_DECISIONS

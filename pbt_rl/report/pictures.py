@@ -27,8 +27,9 @@ PICTURES = (
     Picture(
         "objective",
         "Objective",
-        "Thin: the objective of every member over its own frames. Thick: the mean of the best fifth at each number of "
-        "frames. An objective is the mean over the last episodes (the window) since the member's last change.",
+        "Thin: the objective of every member over its own frames, with the member's number. Thick: the best member at "
+        "each number of frames; of more than five members, the mean of the best fifth. An objective is the mean over "
+        "the last episodes (the window) since the member's last change, drawn once every environment has ended one.",
         figures.objective,
     ),
     Picture(
@@ -82,6 +83,10 @@ PICTURES = (
         importance.figure,
     ),
 )
+
+
+NOT_MEANT = frozenset({searches.NO_PHASES, searches.OWN_SLOTS, searches.NO_SLOTS})
+"""Reasons why there is no picture that say only of which kind the run is."""
 
 
 def draw(picture: Picture, history: History, dpi: int = 150) -> bytes | str:

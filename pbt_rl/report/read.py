@@ -43,6 +43,13 @@ class Point:
     frames: int
     objective: float | None
     episodes: int
+    complete: bool = True
+    """The window is more than the shortest episodes since the member's last change."""
+
+    @property
+    def drawn(self) -> float | None:
+        """The objective that a curve shows: none while the window is not complete, or it would dive at each change."""
+        return self.objective if self.complete else None
 
 
 @dataclass(frozen=True)
@@ -226,7 +233,7 @@ class History:
     def full_frames(self) -> int | None:
         """Return the frames of a configuration that is never stopped."""
         options = self.options
-        units = options.resource if options.controller == "hyperband" else options.phases
+        units = options.resource if options.controller in ("hyperband", "asha") else options.phases
         return options.phase_frames * units if options.phase_frames and units else options.train_for_frames
 
 
@@ -301,12 +308,17 @@ def _is_there(event: SlotChange, lineage: Lineage) -> bool:
 
 def _points(event: Round | Progress, seconds: float) -> list[Point]:
     if isinstance(event, Progress):
-        return [_point(m, m.objective, seconds) for m in event.members]
-    return [_point(m, mean(m.objectives), seconds) for m in event.report.members]
+        return [_point(m, m.objective, seconds, complete=m.complete) for m in event.members]
+    return [
+        _point(m, mean(m.objectives), seconds, complete=m.member not in event.incomplete)
+        for m in event.report.members
+    ]
 
 
-def _point(m: MemberProgress | MemberReport, objective: float | None, seconds: float) -> Point:
-    return Point(seconds, m.member, m.generation, m.frames, finite(objective), m.episodes)
+def _point(
+    m: MemberProgress | MemberReport, objective: float | None, seconds: float, *, complete: bool
+) -> Point:
+    return Point(seconds, m.member, m.generation, m.frames, finite(objective), m.episodes, complete)
 
 
 def _turns(changes: Iterable[SlotChange], began: float, total: float) -> list[Turn]:

@@ -15,15 +15,17 @@ from pbt_rl.pbt.search.hypertrick import expected_members
 from pbt_rl.report.read import History, Turn
 from pbt_rl.report.style import FAINT, INK, TOP, Drawn, ink_on, new_figure, time_axis
 
+NO_SLOTS = "The run did not record which member held which slot."
+OWN_SLOTS = "Every member held its own slot from the start to the end."
 NO_PHASES = "This run is not a search: its members are not trained phase by phase."
 
 
 def occupancy(history: History) -> Drawn:
     """Draw the turns in each slot: a bar is a member, its colour the phase (without phases, the member)."""
     if not history.turns:
-        return "The run did not record which member held which slot."
+        return NO_SLOTS
     if len(history.turns) == history.slots and not history.is_search:
-        return "Every member held its own slot from the start to the end."
+        return OWN_SLOTS
     height = min(8.0, max(1.8, 0.24 * history.slots + 1.1))
     figure = new_figure(height)
     axes = figure.subplots()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pbt_rl.errors import ConfigError
@@ -25,11 +26,19 @@ def write_report(run: Path, out: Path) -> list[Path]:
     contents: dict[str, bytes] = {"report.html": page(history, pictures).encode()}
     contents |= {f"{p.name}.png": image for p, image in pictures if isinstance(image, bytes)}
     contents |= {name: text.encode() for name, text in files(history).items()}
+    # An earlier report may have drawn what this one does not.
+    return write_files(out, contents, [f"{p.name}.png" for p, image in pictures if isinstance(image, str)])
+
+
+def write_files(out: Path, contents: Mapping[str, bytes], absent: Sequence[str] = ()) -> list[Path]:
+    """Write files into a folder, which is made if it is missing, and remove those of the names `absent`.
+
+    Return their paths. Raises ConfigError.
+    """
     try:
         out.mkdir(parents=True, exist_ok=True)
-        for picture, image in pictures:  # an earlier report may have drawn it
-            if isinstance(image, str):
-                (out / f"{picture.name}.png").unlink(missing_ok=True)
+        for name in absent:
+            (out / name).unlink(missing_ok=True)
         for name, content in contents.items():
             _replace(out / name, content)
     except OSError as error:

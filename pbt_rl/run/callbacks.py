@@ -20,15 +20,8 @@ from numbers import Real
 
 from pbt_rl.display.view import EXTRA, MemberView, RunView
 from pbt_rl.pbt.decisions import Decision, PopulationReport
+from pbt_rl.population.stopping import Stop
 from pbt_rl.record.checkpoint_writer import Written
-
-
-@dataclass(frozen=True)
-class Stop:
-    """Returned by a callback: end the run now, in order. reason: stands in `summary.json` as how it ended."""
-
-    reason: str = "stopped"
-
 
 Metrics = Mapping[str, float | Mapping[int, float]]
 """Name -> number of the population, or of each of these members."""

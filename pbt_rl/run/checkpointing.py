@@ -112,6 +112,12 @@ class Checkpointing:
         """Have members copied soon, due or not."""
         self._copy_asked = True
 
+    def ask_last(self) -> None:
+        """Have the run saved once more, and never again: by the clock the next one may be due when one is written."""
+        self._every_seconds, self._next_seconds = 0.0, math.inf
+        self._copy_seconds, self._next_copy, self._copy_asked = 0.0, math.inf, False
+        self.ask()
+
     @property
     def due(self) -> bool:
         """Whether a checkpoint or a round of copies should begin as soon as it can."""

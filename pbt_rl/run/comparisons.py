@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from pbt_rl.display.words import in_words
 from pbt_rl.pbt.changes import changes
 from pbt_rl.pbt.decisions import Controller
 from pbt_rl.population.dispatch import Dispatch
@@ -138,7 +139,7 @@ class Comparisons:
             made = changes(decisions, self._population.generations)
             for decision, change in zip(decisions, made, strict=True):
                 if change.stopped:
-                    self._recorder.note(f"member {decision.member} is stopped: {decision.reason}")
+                    self._recorder.note(f"member {decision.member} is stopped: {in_words(decision.reason)}")
             remembered = self._controller.remembers()
             if self._population.ratings is not None:
                 self._population.ratings.follow(made, remembered)

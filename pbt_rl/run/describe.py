@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from pbt_rl.display.words import counted
 from pbt_rl.pbt.hypers import OFF, HyperSpec, Values
 from pbt_rl.plan import PackPlan
 from pbt_rl.plan.sizes import LAG_OF_QUEUE, Size
@@ -24,20 +25,21 @@ def describe_plan(resolved: ResolvedRun) -> list[str]:
     resident = sum(pack.slots for pack in plan.packs)
     turns = f" ({resident} resident at a time)" if resident < config.num_policies else ""
     first_line = (
-        f"{config.env}: {config.num_policies} policies{turns}, {config.algo}, {config.mode}; "
-        f"{plan.actors} actors, {plan.environments // spec.seats} environments"
-        f"{f' of {spec.seats} seats' if spec.seats > 1 else ''} on {plan.cpus} cores; "
-        f"1 step = {spec.frame_skip} frame{'s' if spec.frame_skip > 1 else ''}"
+        f"{config.env}: {counted(config.num_policies, 'policy', 'policies')}{turns}, {config.algo}, {config.mode}; "
+        f"{counted(plan.actors, 'actor')}, {counted(plan.environments // spec.seats, 'environment')}"
+        f"{f' of {spec.seats} seats' if spec.seats > 1 else ''} on {counted(plan.cpus, 'core')}; "
+        f"1 step = {counted(spec.frame_skip, 'frame')}"
     )
     lines = [first_line]
     for number, pack in enumerate(plan.packs):
         steps, asked = pack.batch_rows * config.learner.rollout, config.learner.batch
         wanted = f" ({asked} asked for)" if steps != asked and not plan.sizing.per_unit else ""
         lines.append(
-            f"learner {number} on {pack.device}: members {_ids(pack.members)}"
-            f"{'' if pack.slots == len(pack.members) else f' in {pack.slots} slot(s)'}; "
-            f"{pack.actors} actors x {pack.units_per_actor} units x {pack.rows} rows "
-            f"({pack.envs_per_policy} per policy); batch {steps} steps per policy{wanted}; {pack.threads} thread(s)"
+            f"learner {number} on {pack.device}: member{'s' * (len(pack.members) > 1)} {_ids(pack.members)}"
+            f"{'' if pack.slots == len(pack.members) else ' in ' + counted(pack.slots, 'slot')}; "
+            f"{counted(pack.actors, 'actor')} x {counted(pack.units_per_actor, 'unit')} x {counted(pack.rows, 'row')} "
+            f"({pack.envs_per_policy} per policy); batch {steps} steps per policy{wanted}; "
+            f"{counted(pack.threads, 'thread')}"
         )
     return [*lines, *_notes(resolved)]
 
@@ -85,6 +87,12 @@ def _notes(resolved: ResolvedRun) -> list[str]:
         notes += memory_notes(resolved)
     if resolved.spec.seats > 1:
         notes.append(_matchup_note(resolved))
+    unroll, rollout = resolved.tuned_table()["unroll"], config.learner.rollout
+    if unroll.default < rollout and not unroll.tuned:
+        notes.append(
+            f"note: returns look {unroll.default:.0f} steps ahead (--hypers.unroll), although a rollout has {rollout} "
+            f"(--learner.rollout): for longer ones give --hypers.unroll {rollout}, too"
+        )
     if config.learner.lr_schedule == "kl-adaptive":
         notes.append(
             "note: --learner.lr-schedule kl-adaptive sets the learning rate in use, so learning_rate is not tuned"

@@ -34,7 +34,7 @@ def save_at_end(
     """
     for pack in range(packs):
         fleet.send(pack, PauseTraining())
-    checkpoints.ask()
+    checkpoints.ask_last()
     moved, deadline = checkpoints.moved, time.monotonic() + SAVE_SECONDS
     while checkpoints.busy or dispatch.busy:
         if hurried():

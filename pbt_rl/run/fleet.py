@@ -51,13 +51,14 @@ class Received:
 class LearnerLost:
     """A learner process has ended, or makes no progress any more.
 
-    text: the error that it sent, else how it ended or for how long it has hung. machine_lost: with its machine, so that
-    nothing is wrong with the learner.
+    text: the error that it sent, else how it ended or for how long it has hung. user_error: only the user can mend it.
+    machine_lost: with its machine, so that nothing is wrong with the learner.
     """
 
     pack: int
     text: str
     hung: bool = False
+    user_error: bool = False
     machine_lost: bool = False
 
 
@@ -255,7 +256,8 @@ class ProcessFleet(LocalFleet):
                     self._note_ready(pack, message)
                     yield Received(pack, message)
                 if learner in ended:
-                    yield LearnerLost(pack, learner.ending().text)
+                    ending = learner.ending()
+                    yield LearnerLost(pack, ending.text, user_error=ending.user_error)
         for index, actor in enumerate(actors):
             if actor in heard and actor is self._actors[index]:  # else it went with its learner
                 yield from actor.messages()

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import pickle
 import signal
 import sys
 import time
+from collections import deque
 from collections.abc import Iterator
-from multiprocessing.connection import Connection, Pipe
+from multiprocessing.connection import Connection
 from types import FrameType
-from typing import Any
+from typing import Any, cast
 
 from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.envs.traces import environment_traceback
@@ -22,9 +24,28 @@ from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.stacks import StackDumps
 from pbt_rl.run.start import Start
 from pbt_rl.wire.actor import Actor
-from pbt_rl.wire.messages import FromLearner, PauseTraining, ToLearner
+from pbt_rl.wire.messages import ChildFailed, FromLearner, PauseTraining, ToLearner
 
 INSIST_SECONDS = 0.2
+
+
+class Line:
+    """One end of a connection within a thread. A pipe holds little: who fills it would wait for itself to empty it."""
+
+    def __init__(self, there: deque[bytes], back: deque[bytes]) -> None:
+        self._there, self._back = there, back
+
+    def send(self, message: object) -> None:
+        """Hand a message over; the other end gets a copy."""
+        self._there.append(pickle.dumps(message))
+
+    def recv(self) -> Any:
+        """Return the oldest message. Raises IndexError if there is none."""
+        return pickle.loads(self._back.popleft())
+
+    def poll(self) -> bool:
+        """Whether a message is there."""
+        return bool(self._back)
 
 
 class InlineFleet(LocalFleet):
@@ -32,8 +53,9 @@ class InlineFleet(LocalFleet):
 
     def __init__(self, resolved: ResolvedRun, start: Start, matchups: Matchups = ()) -> None:
         super().__init__(resolved, start, matchups)
-        self._ours: Connection[ToLearner, FromLearner]
-        self._ours, theirs = Pipe()
+        there, back = deque[bytes](), deque[bytes]()
+        self._ours = Line(there, back)
+        theirs = cast("Connection[FromLearner | ChildFailed, ToLearner]", Line(back, there))
         self._learner = Learner(self._memory.learners[0], theirs)
         self._memory.started()
         self._env_id = resolved.config.env

@@ -77,9 +77,14 @@ class LostLearners:
             self._trained.add(pack)
 
     def replace(self, fleet: ReplacesLearners, lost: LearnerLost) -> None:
-        """Replace a learner. Raises RunFailed with the cause if that cannot help."""
+        """Replace a learner. Raises RunFailed with the cause if that cannot help.
+
+        Raises ConfigError if it could not begin, for a reason that only the user can mend.
+        """
         fleet.fence(lost.pack)
         self._leaving.pop(lost.pack, None)
+        if lost.user_error and lost.pack not in self._trained:
+            raise ConfigError(lost.text)
         self._checkpoints.abandon("a learner was lost")
         refused = "" if lost.machine_lost else self._refused(lost.pack)
         if refused:

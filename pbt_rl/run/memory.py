@@ -132,7 +132,7 @@ class Memory:
         """
         if self._resolved.config.mode == "serial":
             return 2 * len(pack.members)  # remembered states, too
-        return staging_entries(pack, self.layout)
+        return staging_entries(max(len(pack.members), pack.slots), self.layout)
 
     def _actor(self, number: int, index: int, seed: np.random.SeedSequence) -> ActorRecord:
         """Make the mailboxes of an actor. number, index: of the pack, and of the actor among the pack's."""
@@ -255,9 +255,9 @@ class Memory:
         self._fds.clear()
 
 
-def staging_entries(pack: PackPlan, layout: ArrayLayout) -> int:
-    """Return how many members of a pack can be on their way to a checkpoint at the same time, whoever belongs to it."""
-    return max(1, min(pack.slots, STAGING_BYTES // SnapshotMemory.size(layout, 1)))
+def staging_entries(members: int, layout: ArrayLayout) -> int:
+    """Return how many of a pack's members can be on their way to a checkpoint at the same time."""
+    return max(1, min(members, STAGING_BYTES // SnapshotMemory.size(layout, 1)))
 
 
 def member_layout(resolved: ResolvedRun, values: Values) -> tuple[ArrayLayout, NetNames]:

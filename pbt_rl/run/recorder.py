@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 
 from pbt_rl.display.summary import summary
 from pbt_rl.display.tensorboard import TensorBoard
-from pbt_rl.display.terminal import Terminal, applied_text, print_leaderboard, slot_text
+from pbt_rl.display.terminal import Terminal, applied_text, next_commands, print_leaderboard, slot_text
 from pbt_rl.display.trackers.base import TrackedRun
 from pbt_rl.display.tracking import Trackers
 from pbt_rl.display.view import RunView
+from pbt_rl.pbt.changes import changes
 from pbt_rl.pbt.decisions import Decision, PopulationReport
 from pbt_rl.population.matchmaking import games_between
 from pbt_rl.population.population import Population
@@ -27,12 +28,15 @@ from pbt_rl.run.callbacks import Callbacks
 from pbt_rl.run.describe import describe_plan
 from pbt_rl.run.discards import discard_warning
 from pbt_rl.run.fleet import ActorFailed, LearnerLost
+from pbt_rl.run.outlook import late_comparison_warning
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.resuming import Continued
 from pbt_rl.run.warm_start import WarmStart
 from pbt_rl.wire.messages import Applied, SlotChange
 
-PROGRESS_FIELDS = ("member", "generation", "frames", "objective", "episodes")
+STEADY_SECONDS = 30.0
+"""Before, the speed of a run says little about hours."""
+PROGRESS_FIELDS = ("member", "generation", "frames", "objective", "episodes", "complete")
 
 
 class Recorder:
@@ -51,7 +55,11 @@ class Recorder:
         self._trackers: Trackers
         self._journal: Journal
         self._tensorboard: TensorBoard
+        self._said_late = False
         self._outage = Outage(f"small files of {folder.path}", self._terminal.event)
+        self._busy_threads: dict[str, float] = {}
+        self._decided: dict[int, tuple[str, bool]] = {}
+        """Reason of the last decision on each member, and whether it is a restart."""
         self._unwritten: set[int] = set()
         """Members whose file of values is out of date."""
 
@@ -121,14 +129,20 @@ class Recorder:
 
     def decided(self, report: PopulationReport, decisions: list[Decision]) -> None:
         """Record a comparison: what the controller saw and decided."""
-        self._journal.round(report, decisions)
+        incomplete = [member.id for member in self._population.members if not member.complete]
+        self._journal.round(report, decisions, incomplete)
+        made = changes(decisions, self._population.generations)
+        self._decided = {
+            d.member: (d.reason, c.decision == "restart") for d, c in zip(decisions, made, strict=True)
+        }
         self._tensorboard.request_figures()
         self._callbacks.decided(report, decisions)
 
     def applied(self, proof: Applied, waited_milliseconds: float) -> None:
         """Record that a decision is in force. waited_milliseconds: since the controller decided."""
         self._write("applied", **asdict(proof), decision_to_applied_milliseconds=waited_milliseconds)
-        self.note(applied_text(proof))
+        reason, restart = self._decided.get(proof.member, ("", False))
+        self.note(applied_text(proof, reason, restart=restart))
         self._unwritten.add(proof.member)
         self._write_small_files()
 
@@ -189,12 +203,14 @@ class Recorder:
     def progress(self) -> None:
         """Record how far every member is: curves and occupancy of slots are drawn from it."""
         views = self._population.views()
-        self._write("progress", members=[{name: getattr(v, name) for name in PROGRESS_FIELDS} for v in views])
+        members = [{name: getattr(v, name) for name in PROGRESS_FIELDS} for v in views]
+        self._write("progress", members=members, busy_threads=self._busy_threads)
         self._write_small_files()
 
     def show(self, view: RunView) -> None:
         """Show the population as it is now."""
         view = self._callbacks.report(view)
+        self._busy_threads = view.busy_threads
         self._terminal.update(view)
         self._tensorboard.update(view)
         self._trackers.update(view)
@@ -206,6 +222,12 @@ class Recorder:
         if warning is not None and not self._warnings:
             self._warnings.append(warning)
             self.note(warning)
+        late = late_comparison_warning(
+            self._resolved.config, view.comparison_in_seconds, self._population.least_frames
+        )
+        if late is not None and not self._said_late and view.seconds >= STEADY_SECONDS:
+            self._said_late = True
+            self.note(late)
 
     def _write_small_files(self, *, last: bool = False) -> None:
         """Write the values of the members that have changed, and the config if somebody removed the folder."""
@@ -234,8 +256,12 @@ class Recorder:
         frames_per_second_steady: float,
         replacement_milliseconds: Sequence[float],
         patient: Callable[[], bool],
+        saved_at_frames: int | None,
     ) -> None:
-        """Write the result and release everything. patient: whether to wait for figures and trackers, for seconds."""
+        """Write the result and release everything.
+
+        patient: whether to wait for figures and trackers, for seconds. saved_at_frames: of the last checkpoint.
+        """
         self._terminal.stop()
         view = self._callbacks.report(view)
         self._warn(view)
@@ -247,15 +273,21 @@ class Recorder:
             replacement_milliseconds=replacement_milliseconds,
             ended=ended,
             warnings=self._warnings,
+            saved_at_frames=saved_at_frames,
         )
         try:
             self._folder.write_summary(result)
         except OSError as error:
             self.note(f"{self._folder.summary} was not written: {reason(error)}")
         self.progress()
+        judged = [asdict(m.final) | {"member": m.member} for m in view.members if m.final is not None]
+        if judged:
+            self._write("final", members=judged)
         self._write("end", ended=ended)
         self._journal.close()
         print_leaderboard(view, plain=self._terminal.plain)
+        for line in next_commands(self._folder.path):
+            self.note(line)
         self._trackers.update(view)
         self._trackers.finish(ended, patient=patient())
         self._tensorboard.update(view)

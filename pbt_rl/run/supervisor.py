@@ -40,8 +40,8 @@ from pbt_rl.run.callbacks import Callbacks
 from pbt_rl.run.checkpointing import Checkpointing
 from pbt_rl.run.comparisons import Comparisons
 from pbt_rl.run.controllers import resumed_controller
-from pbt_rl.run.discards import discarded_share
 from pbt_rl.run.ending import PATIENCE_SECONDS, save_at_end
+from pbt_rl.run.final import judged
 from pbt_rl.run.fleet import (
     ActorFailed,
     Event,
@@ -65,6 +65,7 @@ from pbt_rl.run.resuming import Continued, fitting_state
 from pbt_rl.run.start import Start
 from pbt_rl.run.state import controller_state, restore_run_state, run_state
 from pbt_rl.run.throughput import Throughput
+from pbt_rl.run.views import run_view
 from pbt_rl.run.warm_start import WarmStart
 from pbt_rl.wire.messages import (
     Applied,
@@ -137,7 +138,7 @@ class Supervisor:
         self._signal: int | None = None
         self._presses = Presses()
         self._environment_seconds = 0.0
-        self._closing = False
+        self._closing = self._saved_at_end = False
         self._next_view = 0.0
         self._next_progress = time.monotonic() + PROGRESS_SECONDS
 
@@ -318,8 +319,10 @@ class Supervisor:
                 self._checkpoints.note_begun(fleet, pack, message)
             case MemberStaged():
                 self._checkpoints.note_staged(fleet, pack, message)
-            case LearnerReady():
+            case LearnerReady(note):
                 self._ready.add(pack)
+                if note:
+                    self._recorder.note(f"learner {pack}: {note}")
                 if self._all_serve and not self._begun:
                     self._begin_to_train()
                 elif self._begun and self._config.nodes:
@@ -339,31 +342,19 @@ class Supervisor:
     # -- views ------------------------------------------------------------------------------------------------
 
     def _view(self, fleet: Fleet | None) -> RunView:
-        population, dispatch, rate = self._population, self._comparisons.dispatch, self._throughput.rate()
         spent = 0.0
         if fleet is not None:
             total = fleet.environment_seconds()
             spent, self._environment_seconds = total - self._environment_seconds, total
-        return RunView(
-            env_id=self._config.env,
-            name=str(self._config.name),
-            seconds=self._throughput.seconds,
-            frames=population.frames,
-            steps=population.steps,
-            frames_per_second=rate,
-            seconds_left=self._throughput.seconds_left(self._config, population, rate),
-            members=population.views(),
-            replacements=dispatch.replacements,
-            mutations=dispatch.mutations,
-            actors=self._resolved.plan.actors,
+        return run_view(
+            self._resolved,
+            self._controller,
+            self._population,
+            self._comparisons.dispatch,
+            self._throughput,
+            spent,
             actors_restarted=self._restarts.count,
             learners_replaced=self._lost.count,
-            discarded_rollouts=population.discarded,
-            lag_mean=population.lag_mean,
-            lag_max=population.lag_max,
-            busy_threads=self._throughput.busy_threads(spent),
-            seats=self._resolved.spec.seats,
-            discarded_share=discarded_share(self._resolved, population.discarded, population.steps),
         )
 
     # -- the end ----------------------------------------------------------------------------------------------
@@ -384,16 +375,25 @@ class Supervisor:
             lambda: self._hurried,
         )
         if not reason:
+            self._saved_at_end = True
             return ""
         unsaved = f"was not saved at its end: {reason}. {self._lost.saved_text()}"
         self._recorder.note(f"the run {unsaved}")
         return unsaved
 
     def _finish(self, ended: str) -> None:
+        view = self._view(None)
+        saved = self._checkpoints.newest if self._saved_at_end else None
+        if saved is not None and self._signal is None and ended != "failed":
+            trained = self._throughput.training_seconds
+            view = judged(
+                view, self._resolved, saved, trained, lambda: self._signal is not None, self._recorder.note
+            )
         self._recorder.finish(
-            self._view(None),
+            view,
             ended=ended,
             frames_per_second_steady=self._throughput.steady_rate(),
             replacement_milliseconds=self._comparisons.replacement_milliseconds,
             patient=lambda: self._signal is None and ended != "failed",
+            saved_at_frames=None if saved is None else saved.frames,
         )

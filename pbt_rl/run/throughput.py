@@ -8,9 +8,6 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from pbt_rl.config import Config
-from pbt_rl.population.population import Population
-
 RATE_WINDOW_SECONDS = 10.0
 STRETCH_SECONDS, LEAST_STRETCH_SECONDS = 60.0, 5.0
 HISTORY_REPORTS = 10_000
@@ -102,15 +99,6 @@ class Throughput:
         """Return frames/s over the last three quarters of the time since the first frames (of the resume)."""
         start = self._history[0][0] if self._training_since is None else self._training_since
         return self._rate_since(start + (self._history[-1][0] - start) / 4)
-
-    def seconds_left(self, config: Config, population: Population, rate: float) -> float | None:
-        """Return the seconds until a budget is spent at this rate; None if that is unknown."""
-        left = []
-        if rate > 0 and not config.searches:  # how many members a search will stop is unknown
-            left.append(population.missing_frames(config.train_for_frames) / rate)
-        if config.train_for_seconds > 0:
-            left.append(max(0.0, config.train_for_seconds - self.training_seconds))
-        return min(left, default=None)
 
     def _rate_since(self, start_seconds: float) -> float:
         """Return frames/s from the first report at or after `start_seconds` to the last one."""

@@ -10,15 +10,28 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pbt_rl.tune.api import run
+    from pbt_rl.tune.api import audit, run
+    from pbt_rl.tune.progress import Progress
     from pbt_rl.tune.result import Evaluation, Outcome, Result
     from pbt_rl.tune.simulation import Simulation, Stay, simulate
     from pbt_rl.tune.workers import Member
 
-__all__ = ["Evaluation", "Member", "Outcome", "Result", "Simulation", "Stay", "run", "simulate"]
+__all__ = [
+    "Evaluation",
+    "Member",
+    "Outcome",
+    "Progress",
+    "Result",
+    "Simulation",
+    "Stay",
+    "audit",
+    "run",
+    "simulate",
+]
 
 _MODULES = {
-    "api": ("run",),
+    "api": ("audit", "run"),
+    "progress": ("Progress",),
     "result": ("Evaluation", "Outcome", "Result"),
     "simulation": ("Simulation", "Stay", "simulate"),
     "workers": ("Member",),

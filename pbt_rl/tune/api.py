@@ -14,25 +14,37 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pbt_rl.errors import require
+from pbt_rl.errors import ConfigError, require
+from pbt_rl.pbt.audit import Mismatch, audit_decisions
 from pbt_rl.pbt.decisions import Controller
 from pbt_rl.pbt.hypers import HyperSpec
 from pbt_rl.pbt.member import MemberRecord
 from pbt_rl.pbt.objectives import ObjectiveWindow
+from pbt_rl.pbt.state import save_state
 from pbt_rl.population.assigner import SlotAssigner
+from pbt_rl.population.stopping import Stop
+from pbt_rl.tune.progress import Progress, Screen
 from pbt_rl.tune.result import Result
+from pbt_rl.tune.saving import JOURNAL, RunState
+from pbt_rl.tune.space import Space, default_controller, table_of
 from pbt_rl.tune.training import Training
 from pbt_rl.tune.workers import LocalPool, Member, ProcessPool
 
 if TYPE_CHECKING:
     from pbt_rl.record.journal import Journal
 
+API = "pbt_rl.tune.run"
+"""Stands in the journal's first event."""
+SPACE = "space"
+"""What a saved run calls the controller of a space."""
+MEMBERS = 8
+
 
 def run(
     members: Callable[[int], Member] | Sequence[Member],
-    controller: Controller,
+    controller: Controller | Space,
     *,
-    steps: int,
+    steps: int = 100,
     num_members: int | None = None,
     evaluate_every: int = 1,
     window: int = 1,
@@ -41,24 +53,33 @@ def run(
     slot_steps: int | None = None,
     workers: int = 0,
     journal: Path | None = None,
+    folder: Path | str | None = None,
+    on_progress: Callable[[Progress], Stop | None] | None = None,
+    progress: bool = True,
     seed: int = 0,
 ) -> Result:
     """Train a population until every member that was not stopped has taken `steps` steps.
 
-    - members: the members themselves, or a factory `make_member(index)` and `num_members`. The members at the start
-      have the indices 0 .. N - 1; a restarted member is made with the next index, so a factory that seeds by it gives
-      other weights. (Members passed as such restart from the state that they were passed in.)
-    - controller: its clock, the *frames* of its reports, is the number of steps that a member has taken.
+    - members: the members themselves, or a factory `make_member(index)`, of `num_members` (8 if left out). The members
+      at the start have the indices 0 .. N - 1; a restarted member is made with the next index, so a factory that seeds
+      by it gives other weights. (Members passed as such restart from the state that they were passed in.)
+    - controller: a space, name -> (low, high) or a list of choices (see `tune.space`), which PBT with ten comparisons
+      tunes; or a controller of your own. Its clock, the *frames* of its reports, is the number of steps that a member
+      has taken.
     - evaluate_every: steps between two evaluations. The controller observes after each, and before the first step.
       window: an objective is the mean of at most this many last evaluations since the member's last change.
-    - table: with it, `step` receives `decode`d hypers (integers, choices, tuples), without it plain numbers.
+    - table: of a controller of your own. With it, `step` receives `decode`d hypers (integers, choices, tuples), as with
+      a space; without it plain numbers.
     - slots: number of members that train at a time, the least trained first; 0: all. slot_steps: with fewer slots than
       members, a member leaves its slot to a less trained one after this many steps; None: it keeps the slot until it is
       stopped, waits for a decision or is done.
     - workers: 0 or 1: all members in this process; more: in this many processes. The result is the same if members
       draw from random generators of their own.
-    - journal: file for the record of the run, in the format of `pbt-rl train` (`runs/NAME/journal.jsonl`).
-    - seed: only noted in the journal; the controller and the members have seeds of their own.
+    - folder: for the record of the run (`journal.jsonl`, as of `pbt-rl train`) and its state, saved once a minute and
+      at the end: the same call goes on from there, also with more steps. journal: a file for the record alone.
+    - on_progress: is told of every round of evaluations, and may return `pbt_rl.Stop(reason)`. progress: print a line
+      to stderr every five seconds.
+    - seed: of the controller that tunes a space. A controller of your own and the members have seeds of their own.
 
     A member whose code raises is *broken*: it is reported as such, with NaN for its objective, its steps pass without
     work, and a decision that brings new weights repairs it. Raises RunFailed if all are broken, or if a worker died.
@@ -67,30 +88,36 @@ def run(
     require(evaluate_every > 0, "evaluate-every", evaluate_every, "give 1 or more")
     require(window > 0, "window", window, "give 1 or more")
     require(workers >= 0, "workers", workers, "give 0 or more")
-    if callable(members):
-        require(
-            bool(num_members), "num-members", num_members, "give the number of members that the factory makes"
-        )
-        make, count = members, num_members or 0
-    else:
-        require(workers <= 1, "workers", workers, "give a factory: members cannot move to other processes")
-        make, count = list(members).__getitem__, len(members)
-        require(count > 0, "members", members, "give 1 or more")
+    require(folder is None or journal is None, "journal", journal, "leave it out: the folder has one")
+    make, count = _factory(members, num_members, workers)
     require(0 <= slots <= count, "slots", slots, f"give 0 (all) to {count}")
+    options = {
+        "steps": steps,
+        "num_members": count,
+        "evaluate_every": evaluate_every,
+        "window": window,
+        "slots": slots,
+        "slot_steps": slot_steps,
+        "controller": SPACE if isinstance(controller, Mapping) else type(controller).__name__,
+    }
+    state = None if folder is None else RunState(Path(folder), {**options, "seed": seed})
+    saved = None if state is None else state.load()
+    if isinstance(controller, Mapping):
+        require(table is None, "table", "given", "leave it out: the space is one")
+        table = table_of(controller)
+        controller = default_controller(table, steps if saved is None else saved.options["steps"], seed)
+    if state is not None:
+        _check_saved(controller)
+        journal = Path(str(folder)) / JOURNAL
     pool = ProcessPool(make, min(workers, count)) if workers > 1 else LocalPool(make)
     record = None
     try:
-        options = {
-            "steps": steps,
-            "num_members": count,
-            "evaluate_every": evaluate_every,
-            "window": window,
-            "slots": slots,
-            "slot_steps": slot_steps,
-            "controller": type(controller).__name__,
-        }
-        record = _open_journal(journal, options, seed, table)
-        initial = controller.initial(count)
+        if saved is not None and journal is not None:
+            from pbt_rl.record.journal import cut_journal  # noqa: PLC0415
+
+            cut_journal(journal, saved.position)
+        record = _open_journal(journal, options, seed, table, begins=saved is None)
+        initial = controller.initial(count) if saved is None else [m.values for m in saved.parts["members"]]
         training = Training(
             pool,
             controller,
@@ -101,16 +128,76 @@ def run(
             steps,
             evaluate_every,
             given=not callable(members),
+            watch=_watcher(on_progress, Screen() if progress else None),
+            state=state,
         )
-        return training.run()
+        return training.run() if saved is None else training.go_on(saved.parts)
     finally:
         pool.close()
         if record is not None:
             record.close()
 
 
+def audit(folder: Path | str, controller: Controller | Space) -> list[Mismatch]:
+    """Decide a recorded run again, and return where its decisions differ: nothing if they agree bit for bit.
+
+    folder: of `run(folder=...)`. controller: the space of the run, or its controller, made anew. Raises ConfigError.
+    """
+    from pbt_rl.record.reading import journal_records  # noqa: PLC0415
+
+    records = journal_records(Path(folder))
+    start = records[0] if records else {}
+    config = start.get("config", {})
+    if not isinstance(config, dict) or config.get("api") != API:
+        raise ConfigError(f"{folder} is not the folder of a run of tune.run")
+    if isinstance(controller, Mapping):
+        controller = default_controller(table_of(controller), int(config["steps"]), int(start["seed"]))
+    return audit_decisions(records, controller)
+
+
+def _factory(
+    members: Callable[[int], Member] | Sequence[Member], num_members: int | None, workers: int
+) -> tuple[Callable[[int], Member], int]:
+    if callable(members):
+        count = MEMBERS if num_members is None else num_members
+        require(count > 0, "num-members", num_members, "give 1 or more")
+        return members, count
+    require(workers <= 1, "workers", workers, "give a factory: members cannot move to other processes")
+    require(len(members) > 0, "members", members, "give 1 or more")
+    return list(members).__getitem__, len(members)
+
+
+def _check_saved(controller: Controller) -> None:
+    """Find now, and not in a minute, that a controller of the user's own cannot be saved."""
+    try:
+        save_state(controller)
+    except TypeError as error:
+        raise ConfigError(f"folder cannot be used with this controller: {error}") from error
+
+
+def _watcher(
+    on_progress: Callable[[Progress], Stop | None] | None, screen: Screen | None
+) -> Callable[[Progress], str | None]:
+    def watch(now: Progress) -> str | None:
+        if screen is not None:
+            screen.show(now)
+        answer = None if on_progress is None else on_progress(now)
+        if isinstance(answer, Stop):
+            return answer.reason
+        if answer is not None:
+            raise TypeError(f"on_progress returned {answer!r:.80}: return None or pbt_rl.Stop(reason)")
+        return None
+
+    return watch
+
+
 def _open_journal(
-    path: Path | None, options: dict[str, Any], seed: int, table: Mapping[str, HyperSpec] | None
+    path: Path | None,
+    options: dict[str, Any],
+    seed: int,
+    table: Mapping[str, HyperSpec] | None,
+    *,
+    begins: bool,
 ) -> Journal | None:
     if path is None:
         return None
@@ -118,5 +205,6 @@ def _open_journal(
 
     path.parent.mkdir(parents=True, exist_ok=True)
     journal = Journal(path)
-    journal.start({"api": "pbt_rl.tune.run", **options}, seed, {"table": dict(table or {})})
+    if begins:
+        journal.start({"api": API, **options}, seed, {"table": dict(table or {})})
     return journal

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import csv
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
-from pbt_rl.pbt.hypers import Values
+from pbt_rl.pbt.hypers import HyperSpec, Values, decode
 from pbt_rl.pbt.lineage import Lineage
 
 
@@ -20,6 +23,8 @@ class Outcome:
     generation: int
     stopped: bool
     broken: bool
+    hypers: Mapping[str, Any]
+    """The values as `step` received them: integers, choices, tuples."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +51,48 @@ class Result:
     best_state: Any
     lineage: Lineage
     history: tuple[Evaluation, ...]
+    ended: str
+    """`frames`: all steps were taken; `waiting for a decision`; or the reason of a `Stop`."""
+    table: Mapping[str, HyperSpec] | None = None
+
+    @property
+    def best_hypers(self) -> Mapping[str, Any] | None:
+        """Values of the best member, as `step` received them."""
+        return None if self.best is None else self.members[self.best].hypers
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return one row per evaluation: member, generation, step, objective, and the values that it had then."""
+        rows = []
+        for one in self.history:
+            values = self.lineage[one.member, one.generation].values
+            hypers = dict(values) if self.table is None else decode(self.table, values)
+            rows.append(
+                {
+                    "member": one.member,
+                    "generation": one.generation,
+                    "step": one.steps,
+                    "objective": one.objective,
+                }
+                | hypers
+            )
+        return rows
+
+    def to_csv(self, path: Path | str) -> None:
+        """Write the rows. Raises OSError."""
+        rows = self.rows()
+        with Path(path).open("w", encoding="utf-8", newline="") as file:
+            writer = csv.DictWriter(file, fieldnames=list(rows[0]) if rows else ["member"])
+            writer.writeheader()
+            writer.writerows(rows)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything but the states and the lineage: best, ended, members, rows."""
+        return {
+            "best": self.best,
+            "ended": self.ended,
+            "members": [asdict(member) for member in self.members],
+            "rows": self.rows(),
+        }
 
     @property
     def objectives(self) -> list[float | None]:

@@ -4,22 +4,38 @@ from __future__ import annotations
 
 import math
 import pickle
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pbt_rl.errors import RunFailed
 from pbt_rl.pbt.changes import Change, changes
-from pbt_rl.pbt.decisions import Controller, PopulationReport, StateKey
+from pbt_rl.pbt.decisions import Controller, PopulationReport, StateKey, values_of
 from pbt_rl.pbt.hypers import HyperSpec, decode
 from pbt_rl.pbt.lineage import Lineage
 from pbt_rl.pbt.member import MemberRecord
+from pbt_rl.pbt.state import restore_state, save_state
 from pbt_rl.population.assigner import Candidate, SlotAssigner
+from pbt_rl.tune.progress import MemberProgress, Progress
 from pbt_rl.tune.result import Evaluation, Outcome, Result
+from pbt_rl.tune.saving import RunState
 from pbt_rl.tune.workers import Failure, Load, Make, Pool, Save, Task, Train
 
 if TYPE_CHECKING:
     from pbt_rl.record.journal import Journal
 
+SAVED = (
+    "members",
+    "slots",
+    "lineage",
+    "history",
+    "remembered",
+    "next_index",
+    "first_states",
+    "next_progress",
+    "cause",
+    "changes",
+)
+"""Attributes that a saved run holds, besides the controller's state and the members' own."""
 PROGRESS_EVENTS = 200
 """About this many `progress` events are written per run, at most."""
 
@@ -39,8 +55,15 @@ class Training:
         evaluate_every: int,
         *,
         given: bool,
+        watch: Callable[[Progress], str | None] = lambda _: None,
+        state: RunState | None = None,
     ) -> None:
-        """given: the user passed the members themselves, so a restart loads their first state."""
+        """given: the user passed the members themselves, so a restart loads their first state.
+
+        watch: is told of every round of evaluations; it returns why the run shall end, or None. state: where to save.
+        """
+        self._watch, self._state = watch, state
+        self._changes = 0
         self._pool, self._controller, self._members, self._slots = pool, controller, members, slots
         self._journal, self._table = journal, table
         self._steps, self._evaluate_every = steps, evaluate_every
@@ -58,16 +81,34 @@ class Training:
         """Train to the end."""
         self._begin()
         self._observe()
-        while due := self._due():
+        return self._go_on()
+
+    def go_on(self, parts: Mapping[str, Any]) -> Result:
+        """Train to the end from where `_save` saved these parts."""
+        restore_state(self._controller, parts["controller"])
+        for name in SAVED:
+            setattr(self, f"_{name}", parts[name])
+        self._carry_out([Make(m.id, m.id) for m in self._members if not m.broken])
+        self._carry_out([Load(member, state) for member, state in parts["states"].items()])
+        return self._go_on()
+
+    def _go_on(self) -> Result:
+        ended = None
+        while ended is None and (due := self._due()):
             self._train(due)
             self._observe()
+            ended = self._watch(self._progress())
+            if self._state is not None and self._state.due:
+                self._save_run(self._state)
             if all(m.broken for m in self._members):
                 raise RunFailed(f"every member is broken; the last one:\n{self._cause}")
             if sum(m.frames for m in self._members) >= self._next_progress:
                 self._write_progress()
         changed = [m for m in self._members if not (m.objectives.rounds or m.stopped or m.broken)]
         self._train(dict.fromkeys(changed, 0))
-        return self._end()
+        if self._state is not None:
+            self._save_run(self._state)
+        return self._end(ended)
 
     @property
     def _live(self) -> list[MemberRecord]:
@@ -130,6 +171,7 @@ class Training:
         if self._journal is not None:
             self._journal.round(report, decisions)
         self._measure()
+        self._changes += len([d for d in decisions if values_of(d) is not None])
         made = changes(decisions, {m.id: m.generation for m in self._members})
         self._lineage.apply(report.frames, made)
         self._apply(made)
@@ -207,12 +249,31 @@ class Training:
         ]
         self._write("progress", members=members)
 
-    def _end(self) -> Result:
+    def _progress(self) -> Progress:
+        members = [
+            MemberProgress(m.id, m.generation, m.frames, m.objective, self._hypers(m)) for m in self._members
+        ]
+        return Progress(self._clock, self._steps, self._changes, members)
+
+    def _save_run(self, state: RunState) -> None:
+        whole = [m.id for m in self._members if not m.broken]
+        saved = zip(whole, self._carry_out([Save(member) for member in whole]), strict=True)
+        parts = {name: getattr(self, f"_{name}") for name in SAVED}
+        parts["states"] = {member: data for member, data in saved if not isinstance(data, Failure)}
+        parts["controller"] = save_state(self._controller)
+        position = 0
+        if self._journal is not None:
+            self._journal.sync()
+            position = self._journal.position()
+        state.save(position, parts)
+
+    def _end(self, ended: str | None) -> Result:
         self._measure()
         self._write_progress()
         waiting = any(m.frames < self._steps for m in self._live)
-        self._write("end", ended="waiting for a decision" if waiting else "frames")
-        outcomes = tuple(_outcome(m) for m in self._members)
+        ended = ended or ("waiting for a decision" if waiting else "frames")
+        self._write("end", ended=ended)
+        outcomes = tuple(_outcome(m, self._hypers(m)) for m in self._members)
         finite = [
             (-o.objective, o.member)
             for o in outcomes
@@ -223,9 +284,9 @@ class Training:
         if best is not None:
             saved = self._carry_out([Save(best)])[0]
             state = None if isinstance(saved, Failure) else pickle.loads(saved)
-        return Result(outcomes, best, state, self._lineage, tuple(self._history))
+        return Result(outcomes, best, state, self._lineage, tuple(self._history), ended, self._table)
 
 
-def _outcome(m: MemberRecord) -> Outcome:
+def _outcome(m: MemberRecord, hypers: Mapping[str, Any]) -> Outcome:
     objective = None if m.broken else m.objective
-    return Outcome(m.id, dict(m.values), objective, m.frames, m.generation, m.stopped, m.broken)
+    return Outcome(m.id, dict(m.values), objective, m.frames, m.generation, m.stopped, m.broken, hypers)

@@ -213,6 +213,9 @@ ToLearner = (
 class LearnerReady:
     """The pack is built and serves its actors."""
 
+    note: str = ""
+    """What it has found out, for whoever watches the run."""
+
 
 @dataclass(frozen=True)
 class LearnerReport:

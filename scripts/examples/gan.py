@@ -13,14 +13,25 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
+from random import Random
 from typing import Any
 
 import torch
 from torch import nn
 from torch.nn.functional import softplus
 
-from pbt_rl.pbt import Gap, HyperSpec, PbtController, PerturbFactors, RandomSearch, Synchronous, Truncation
+from pbt_rl.pbt import (
+    Gap,
+    HyperSpec,
+    PbtController,
+    PerturbFactors,
+    RandomSearch,
+    Synchronous,
+    Truncation,
+    sample_prior,
+)
 from pbt_rl.tune import Result, run
 
 MODES, DEVIATION, BATCH, NOISE, HIDDEN = 8, 0.1, 128, 4, 64
@@ -107,13 +118,19 @@ class Gan:
             part.load_state_dict(other)
 
 
+def drawn(seed: int) -> dict[str, HyperSpec]:
+    """Returns the table with defaults drawn from the prior: PBT's first member begins at the defaults."""
+    rng = Random(f"defaults.{seed}")
+    return {name: replace(spec, default=sample_prior(spec, rng)) for name, spec in TABLE.items()}
+
+
 def train(method: str, seed: int = 0, *, steps: int = STEPS, workers: int = 0) -> Result:
-    """Train a population by `pbt` or `random` search."""
+    """Train a population by `pbt` or `random` search. Every member of both begins at a draw from the same prior."""
     controller = (
         RandomSearch(TABLE, seed, phase_frames=steps)
         if method == "random"
         else PbtController(
-            TABLE,
+            drawn(seed),
             seed,
             ready=Synchronous(PERIOD, PERIOD, 1),
             exploit=Truncation(0.2, Gap(0, 0), others_mutate=False),

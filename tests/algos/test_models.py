@@ -1,4 +1,5 @@
 import copy
+import re
 
 import pytest
 import torch
@@ -349,9 +350,46 @@ def batch_norm(_shapes):
     return Normalised()
 
 
+def another_key(_shapes):
+    class Reads(nn.Module):
+        def forward(self, obs):
+            return obs["image"]
+
+    return Reads()
+
+
+def another_signature(_shapes):
+    class Reads(nn.Module):
+        def forward(self, obs, state):
+            return obs["obs"] + state
+
+    return Reads()
+
+
+def another_size(_shapes):
+    class Reads(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(7, 16)
+
+        def forward(self, obs):
+            return self.linear(obs["obs"].flatten(1))
+
+    return Reads()
+
+
+GIVEN = re.escape("Its forward gets one dict, {'obs': float [2, 3,")
+
+
 @pytest.mark.parametrize(
     ("encoder", "message"),
     [
+        (f"{__name__}:another_key", f"KeyError for 2 observations: 'image'. {GIVEN}"),
+        (
+            f"{__name__}:another_signature",
+            f"TypeError .*missing 1 required positional argument: 'state'. {GIVEN}",
+        ),
+        (f"{__name__}:another_size", f"RuntimeError .*7x16.*{GIVEN}"),
         ("no_such_module:make", "No module named 'no_such_module'"),
         (f"{__name__}:missing", "no attribute 'missing'"),
         (":make", "Write module:factory"),

@@ -39,6 +39,7 @@ def test_the_summary_holds_everything_that_scripts_read():
         "discarded_rollouts": 4,
         "actors_restarted": 1,
         "learners_replaced": 1,
+        "saved_at_frames": None,
         "ended": "frames",
         "discarded_share": 0.0,
         "warnings": [],

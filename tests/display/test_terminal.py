@@ -179,3 +179,39 @@ def test_an_applied_change_is_one_line():
     assert applied_text(replacement) == "replacement applied in 2.3 ms: member 3 <- member 0 (generation 4)"
     mutation = Applied(2, None, 1, 0.5, {}, {}, {}, donor_unchanged=True)
     assert applied_text(mutation) == "mutation applied in 0.5 ms: member 2 (generation 1)"
+
+
+@pytest.mark.parametrize("width", [60, 80, 100])
+def test_the_live_picture_fits_its_width_and_height(width):
+    shown = view(*population(40), seconds_left=1e6, comparison_in_seconds=3e5, env_id="x" * 90)
+    lines = Leaderboard(shown, 24 - 7).lines(width)
+    assert max(line.cell_len for line in lines) <= width
+    assert len(lines) <= 23
+
+
+@pytest.mark.parametrize("event", [False, True])
+def test_a_terminal_that_became_narrower_is_cleaned_up(event):
+    """The cursor goes up by the lines that the old table fills now, wrapped, and everything below is erased."""
+    console = terminal(100, 40)
+    display = Terminal([], plain=False, console=console)
+    display.start()
+    display.update(view(*population(4)))
+    before = [line.cell_len for line in Leaderboard(view(*population(4))).lines(100)]
+    console.width = 50
+    at = len(console.file.getvalue())
+    if event:
+        display.event("a replacement")
+    else:
+        display.update(view(*population(4)))
+    moved = console.file.getvalue()[at:]
+    display.stop()
+    wrapped = sum(-(-length // 50) for length in before)
+    assert wrapped > len(before)
+    assert moved.count("\x1b[1A") == wrapped - 1
+
+
+def test_a_replacement_is_shown_with_scores_and_values():
+    proof = Applied(2, 1, 3, 0.25, {}, {}, {}, donor_unchanged=True)
+    text = applied_text(proof, "objective 1.2 is below the donor's 4; mutated gamma 0.9 -> 0.95")
+    assert text.endswith(": objective 1.2 is below the donor's 4; mutated gamma 0.9 -> 0.95")
+    assert text.startswith("replacement applied in 0.2 ms: member 2 <- member 1 (generation 3)")

@@ -1,4 +1,4 @@
-"""The examples of docs/python.md run as they are printed."""
+"""The examples of docs/python.md and docs/tune.md run as they are printed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import pytest
 
 from tests.helpers.runs import python
 
-PAGE = (Path(__file__).resolve().parent.parent.parent / "docs" / "python.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).resolve().parent.parent.parent / "docs"
+PAGE = "".join((DOCS / name).read_text(encoding="utf-8") for name in ("python.md", "tune.md"))
 BLOCKS = dict(re.findall(r"```python\n# (\w+)\.py\n(.*?)```", PAGE, re.DOTALL))
 
 
@@ -24,3 +25,9 @@ def test_callbacks(tmp_path):
     quick = 'env="toy/identity", mode="serial", figures=False, '
     text = python(BLOCKS["watched"].replace('env="toy/identity", ', quick), tmp_path)
     assert re.search(r"checkpoints/at_\d+ \d+", text)
+
+
+def test_tune(tmp_path):
+    best, objective = re.fullmatch(r"(\{.*\}) (\S+)\n", python(BLOCKS["tune_fit"], tmp_path)).groups()
+    assert "'exact'" in best
+    assert float(objective) > -0.1

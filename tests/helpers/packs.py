@@ -18,7 +18,7 @@ from pbt_rl.algos.observations import ObsLayout
 from pbt_rl.algos.pack import Pack
 from pbt_rl.algos.registry import load
 from pbt_rl.algos.rollout import Rollout
-from pbt_rl.algos.update import CurrentSlots, Updater
+from pbt_rl.algos.update import ACTIVE, CurrentSlots, Updater
 
 CPU = torch.device("cpu")
 T, K, ENVS = 8, 2, 3
@@ -156,8 +156,9 @@ def update(
     generator = torch.Generator().manual_seed(seed)
     for _ in updater.update(batch, generator=generator, learning_rate_factor=factor):
         (taken,) = updater.take_statistics()
-        values = torch.from_numpy(taken.values_SGV[0])
-        yield StepStats(taken.slots, dict(zip(taken.names, values.T, strict=True)))
+        values = dict(zip(taken.names, torch.from_numpy(taken.values_SGV[0]).T, strict=True))
+        del values[ACTIVE]
+        yield StepStats(taken.slots, values)
 
 
 def learn(pack: Pack, batch: Batch, s: UpdateSettings, **options) -> list[StepStats]:

@@ -16,11 +16,13 @@ It lasts for the thread that entered it: each thread that makes tensors on the d
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import CodeType
 from typing import Any, Self
 from unittest import mock
 
@@ -28,7 +30,6 @@ import torch
 import torch._dynamo  # loaded now: at the first tensor made under a mode it would meet our Generator
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_flatten, tree_map
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
 import pbt_rl.algos.weights
@@ -166,7 +167,7 @@ class Device:
         if name in INDEXING and len(ours) < len(given):  # a host index is uploaded, and the host waits
             self.counts.note("upload", site)
             self.counts.note("sync", site)
-        real_args, real_kwargs = tree_map(_real, args), _host_options(tree_map(_real, kwargs))
+        real_args, real_kwargs = _each(_real, args), _host_options(_each(_real, kwargs))
         for watcher in self.watchers:
             watcher(func, real_args, real_kwargs)
         result = func(*real_args, **real_kwargs)
@@ -177,12 +178,7 @@ class Device:
             return result if name != "copy_" else args[0]
         same = {id(x.host): x for x in ours}  # what is changed in place stays the same object
 
-        def on_device(x: Any) -> Any:
-            if not isinstance(x, Tensor):
-                return x
-            return same[id(x)] if id(x) in same else PretendTensor(x)
-
-        return tree_map(on_device, result)
+        return _each(lambda x: same[id(x)] if id(x) in same else PretendTensor(x), result)
 
     def _note(self, call: Call) -> None:
         if call.kind != "view":
@@ -331,19 +327,44 @@ def _host_options(kwargs: dict[str, Any]) -> dict[str, Any]:
     return kept | {"device": CPU} if "device" in kept else kept
 
 
+def _each(change: Callable[[Tensor], Any], tree: Any) -> Any:
+    """Replace every tensor in arguments or results of a call; faster than torch's trees, of which these are simple."""
+    if isinstance(tree, Tensor):
+        return change(tree)
+    if isinstance(tree, dict):
+        return {name: _each(change, value) for name, value in tree.items()}
+    if isinstance(tree, list | tuple):
+        return type(tree)([_each(change, value) for value in tree])
+    return tree
+
+
 def _tensors(tree: Any) -> list[Tensor]:
-    return [x for x in tree_flatten(tree)[0] if isinstance(x, Tensor)]
+    """All tensors in arguments or results of a call."""
+    if isinstance(tree, Tensor):
+        return [tree]
+    if isinstance(tree, dict):
+        tree = tuple(tree.values())
+    if isinstance(tree, list | tuple):
+        return [x for value in tree for x in _tensors(value)]
+    return []
 
 
 def _site() -> str:
     """The innermost line of the product that is running; autograd's own thread has none."""
     frame = sys._getframe(1)
     while frame is not None:
-        name = frame.f_code.co_filename
-        if name.startswith(PRODUCT):
-            return f"{Path(name).parent.name}/{Path(name).name}:{frame.f_lineno} {frame.f_code.co_name}"
+        place = _place(frame.f_code)
+        if place is not None:
+            return f"{place[0]}:{frame.f_lineno} {place[1]}"
         frame = frame.f_back
     return "backward"
+
+
+@functools.cache
+def _place(code: CodeType) -> tuple[str, str] | None:
+    """File and function of code of the product; None for any other."""
+    path = code.co_filename
+    return (f"{Path(path).parent.name}/{Path(path).name}", code.co_name) if path.startswith(PRODUCT) else None
 
 
 def _make_generator(_device: Any = "cpu") -> torch.Generator:

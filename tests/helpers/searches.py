@@ -2,6 +2,7 @@
 
 from pbt_rl.pbt.decisions import Continue, Stop
 from pbt_rl.pbt.hypers import HyperSpec
+from pbt_rl.pbt.search.asha import Asha
 from pbt_rl.pbt.search.draws import draw_grid
 from pbt_rl.pbt.search.hyperband import Hyperband
 from pbt_rl.pbt.search.hypertrick import HyperTrick, SuccessiveHalving
@@ -49,6 +50,7 @@ def controllers(seed=0, phase_frames=100):
         "dynamic": SuccessiveHalving(TABLE, seed, phase_frames=phase_frames, phases=4),
         "static": SuccessiveHalving(TABLE, seed, phase_frames=phase_frames, phases=4, slots=3),
         "hyperband": Hyperband(TABLE, seed, phase_frames=phase_frames, resource=9),
+        "asha": Asha(TABLE, seed, phase_frames=phase_frames, resource=9, slots=3),
         "random": RandomSearch(TABLE, seed, phase_frames=4 * phase_frames),
         "grid": RandomSearch(TABLE, seed, phase_frames=4 * phase_frames, sampling=draw_grid),
     }

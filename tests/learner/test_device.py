@@ -50,7 +50,14 @@ def run(device, kind):
         return driven.actions, [driven.state(p) for p in range(slots)], (counts.updates, counts.steps), means
 
 
-@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+SLOW = {"images, loop", "continuous actions, alone", "sync"}
+"""Not in the default run: what they add is little."""
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param(k, id=name, marks=[pytest.mark.slow] * (name in SLOW)) for name, k in KINDS.items()],
+)
 def test_a_device_acts_and_learns_as_the_cpu_does(kind):
     actions, states, counts, means = run("cpu", kind)
     with pretend_device():

@@ -7,11 +7,12 @@ import torch
 
 from pbt_rl.cli.train import parse_train
 from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec
-from pbt_rl.learner.build import packing_of
+from pbt_rl.learner.build import packings
 from pbt_rl.plan import Machine
 from pbt_rl.run.inline import InlineFleet
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.start import Start
+from pbt_rl.wire.messages import SnapshotBegun
 
 
 def make_fleet(algo, **more):
@@ -93,21 +94,38 @@ def test_a_statistic_of_a_users_own_loss_is_reported_by_its_name():
         assert learned.take_means(0) == {}
 
 
+def test_in_serial_mode_a_message_of_any_size_passes():
+    observations = {"units": ["x" * 4_000_000]}  # of eight rows of Atari
+    with contextlib.closing(make_fleet("appo", mode="serial")) as fleet:
+        list(fleet.events(0.0))
+        fleet._learner._send(SnapshotBegun(1, 2, observations))
+        (event,) = fleet.events(0.0)
+        assert event.message.learner == observations
+        assert event.message.learner is not observations
+
+
 @pytest.mark.parametrize(
     ("shape", "dtype", "device", "slots", "options", "packing"),
     [
         ((8,), "float32", "cpu", 4, {}, "vmap"),
         ((8,), "float32", "cpu", 3, {}, "loop"),
-        ((8,), "float32", "cuda", 1, {}, "vmap"),
+        ((8,), "float32", "cuda", 1, {}, "loop"),
+        ((8,), "float32", "cuda", 2, {}, "vmap loop"),
         ((84, 84), "uint8", "cpu", 8, {}, "loop"),
-        ((84, 84), "uint8", "cuda", 8, {}, "vmap"),
-        ((84, 84), "uint8", "cpu", 1, {"packing": "vmap"}, "vmap"),
-        ((8,), "float32", "cuda", 4, {"packing": "loop"}, "loop"),
-        ((8,), "float32", "cpu", 4, {"encoder": "mine:make"}, "loop"),
+        ((84, 84), "uint8", "cuda", 8, {}, "bmm loop vmap"),
+        ((84, 84), "uint8", "cuda", 1, {}, "bmm loop"),
+        ((84, 84), "uint8", "cuda", 8, {"mode": "serial"}, "bmm"),
+        ((84, 84), "uint8", "cpu", 1, {"learner.packing": "vmap"}, "vmap"),
+        ((84, 84), "uint8", "cpu", 1, {"learner.packing": "bmm"}, "bmm"),
+        ((8,), "float32", "cuda", 4, {"learner.packing": "loop"}, "loop"),
+        ((8,), "float32", "cpu", 4, {"model.encoder": "mine:make"}, "loop"),
+        ((84, 84), "uint8", "cuda", 4, {"model.encoder": "mine:make"}, "loop"),
     ],
 )
-def test_small_networks_are_computed_together(shape, dtype, device, slots, options, packing):
-    arguments = [f"--{'model' if name == 'encoder' else 'learner'}.{name}={v}" for name, v in options.items()]
+def test_how_policies_may_be_computed_depends_on_what_they_see_and_on_the_device(
+    shape, dtype, device, slots, options, packing
+):
+    arguments = [f"--{name}={v}" for name, v in options.items()]
     config, _ = parse_train(["--env", "toy/identity", *arguments])
     spec = EnvSpec("x", {"obs": ArraySpec(shape, dtype)}, ActionSpec(nvec=(2,)))
-    assert packing_of(config, torch.device(device), spec, slots) == packing
+    assert packings(config, torch.device(device), spec, slots) == tuple(packing.split())

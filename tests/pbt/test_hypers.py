@@ -19,6 +19,7 @@ from pbt_rl.pbt.hypers import (
     shaping_table,
 )
 from pbt_rl.pbt.search.draws import prior_quantile
+from pbt_rl.pbt.tuning import chosen
 
 
 def test_clamp():
@@ -43,6 +44,14 @@ def test_tables():
         "shaping.down": (-200.0, -0.02),
         "shaping.off": (-1.0, 1.0),
     }
+
+
+def test_a_factor_on_all_rewards_is_tuned_only_by_name():
+    table = shaping_table({"score_scale": 1.0, "life_loss_penalty": 0.0})
+    tuned = {name for name, spec in chosen(table, ()).items() if spec.tuned}
+    assert tuned == {"shaping.life_loss_penalty"}
+    named = chosen(table, ("shaping.score_scale=0.1:10",))
+    assert {name for name, spec in named.items() if spec.tuned} == {"shaping.score_scale"}
 
 
 def scales():

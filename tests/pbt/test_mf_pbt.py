@@ -1,11 +1,13 @@
 import json
 import math
+from dataclasses import replace
 from random import Random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.decisions import Continue, Replace
 from pbt_rl.pbt.exploit.base import Gap
 from pbt_rl.pbt.exploit.groups import Groups
@@ -42,6 +44,16 @@ def of(scores):
 
 #            fast, every round   every 2nd round   every 4th round
 SCORES = [40, 30, 20, 10, 41, 31, 21, 11, 42, 32, 22, 12]
+
+
+@pytest.mark.parametrize(("members", "frequencies"), [(8, (1, 10)), (16, (1, 10)), (17, (1, 10, 25, 50))])
+def test_without_frequencies_the_groups_fit_the_population(members, frequencies):
+    usual = build(replace(PBT, frequencies=()), TABLE, 0, members, "mf-pbt")
+    assert usual.frequencies == frequencies
+    given = build(replace(PBT, frequencies=(2, 3)), TABLE, 0, members, "mf-pbt")
+    assert given.frequencies == (2, 3)
+    with pytest.raises(ConfigError, match=r"2 groups \(--pbt.frequencies\) need at least 8 members"):
+        build(replace(PBT, frequencies=()), TABLE, 0, 7, "mf-pbt")
 
 
 def test_members_are_dealt_out_in_equal_blocks():

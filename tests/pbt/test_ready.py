@@ -45,6 +45,20 @@ def test_members_with_few_episodes_wait_and_the_others_go_on():
     assert ([m.member for m in second.members], second.number, second.note) == ([0, 1, 2], 2, "")
 
 
+def test_less_than_half_of_the_members_are_not_compared_for_a_period():
+    """Those that are ready first have the shortest episodes."""
+    rule = Synchronous(100, 0, 5)
+    before = save_state(rule)
+    assert rule.next_round(population(100, 9, 9, 0, 0, 0)) is None
+    assert rule.next_round(population(199, 9, 9, 0, 0, 0)) is None
+    assert save_state(rule) == before
+    assert [m.member for m in rule.next_round(population(199, 9, 9, 9, 0, 0)).members] == [0, 1, 2]
+    assert rule.next_round(population(398, 9, 9, 0, 0, 0)) is None
+    assert [m.member for m in rule.next_round(population(399, 9, 9, 0, 0, 0)).members] == [0, 1], (
+        "long enough"
+    )
+
+
 def test_with_fewer_than_two_ready_the_comparison_stays_due_and_says_so():
     rule = Synchronous(100, 0, 5)
     before = save_state(rule)
@@ -53,7 +67,7 @@ def test_with_fewer_than_two_ready_the_comparison_stays_due_and_says_so():
     assert save_state(rule) == before
     late = rule.next_round(population(150, 9, 5, 4))
     assert late.number == 1
-    assert late.note == "compared at 150 frames, due at 100; without 2: fewer than 5 episodes"
+    assert late.note == "compared at 150 frames, due at 100; without 2: fewer than 5 episodes that count"
     assert rule.next_round(population(249, 9, 9, 9)) is None
     assert rule.next_round(population(250, 9, 9, 9)).note == ""
 
@@ -173,3 +187,17 @@ def test_ten_thousand_members(name):
     rule = RULES[name](100, 0, 1)
     held = rule.next_round(report(200, [member(i, frames=200) for i in range(10_000)]))
     assert len(held.members) == 10_000
+
+
+@pytest.mark.parametrize(
+    ("rule", "frames", "left"),
+    [
+        (Synchronous(100, 250, 1), (30, 90), 220),
+        (Asynchronous(100, 250, 1), (30, 90), 160),
+        (PartiallySynchronous(100, 250, 1, fraction=0.5), (30, 90, 240, 200), 50),
+        (Synchronous(100, 0, 1), (130, 190), 0),
+    ],
+)
+def test_how_far_the_next_comparison_is(rule, frames, left):
+    members = [member(i, frames=f) for i, f in enumerate(frames)]
+    assert rule.frames_left(report(min(frames), members)) == left

@@ -114,6 +114,7 @@ def test_entries_of_controllers():
         "hypertrick",
         "successive-halving",
         "hyperband",
+        "asha",
         "random",
     }
     assert [name for name, entry in CONTROLLERS.items() if entry.follows_a_run] == ["schedule"]

@@ -114,3 +114,8 @@ def test_a_member_of_several_environments_waits_and_is_not_starved():
     assert p.views()[0].objective is None
     assert told(99) == [((), 0), ((5.0,), 1)]
     assert told(100) == [((1.0,), 1), ((5.0,), 1)]
+
+
+def test_with_tasks_the_window_counts_rounds_of_all_of_them():
+    p = Population([{}], 4, 1, tasks=("a", "b", "c"), environments={0: 2})
+    assert p.members[0].shares.rounds == 6, "4 rounds of 3 tasks, from 2 environments"

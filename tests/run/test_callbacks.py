@@ -8,8 +8,9 @@ import threading
 import pytest
 
 import pbt_rl
-from pbt_rl.display.tensorboard import member_scalars, population_scalars
-from pbt_rl.run.callbacks import Callbacks, Stop
+from pbt_rl.display.scalars import member_scalars, population_scalars
+from pbt_rl.population.stopping import Stop
+from pbt_rl.run.callbacks import Callbacks
 from pbt_rl.run.stacks import StackDumps
 from tests.helpers.views import member, view
 
@@ -105,7 +106,7 @@ def test_own_metrics_stand_beside_the_others_until_new_ones_come():
     callbacks = Callbacks(on_report=lambda _: answers.pop(0))
     shown = [callbacks.report(seen()) for _ in range(3)]
     assert [v.own["stats/loss"] for v in shown] == [1, 1, 3]
-    assert population_scalars(shown[2], {}, 0)["stats/loss"] == 3
+    assert population_scalars(shown[2])["stats/loss"] == 3
     assert [member_scalars(m).get("stats/each") for m in shown[2].members] == [None, 2.5]
 
 

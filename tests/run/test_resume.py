@@ -1,7 +1,9 @@
 """A run that is continued: serial runs as if they had not stopped, others from their last checkpoint."""
 
 import json
+import os
 import signal
+import time
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -187,3 +189,15 @@ def test_what_a_kill_left_half_written_is_removed(tmp_path):
     draft.touch()
     run(tmp_path, "x", 400)
     assert not draft.exists()
+
+
+@pytest.mark.timeout(60)  # seconds; it takes three
+def test_a_run_ends_although_its_disk_takes_longer_for_a_checkpoint_than_the_time_between_two(
+    tmp_path, monkeypatch
+):
+    fsync = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda fd: (time.sleep(0.05), fsync(fd)))
+    folder = run(tmp_path, "slow", None, **{"train-for-frames": 300, "save-every-seconds": 0.01})
+    *_, last, end = [e for e in read_journal(folder / "journal.jsonl") if e["event"] in ("checkpoint", "end")]
+    assert (last["event"], end["event"]) == ("checkpoint", "end")
+    assert Checkpoints(folder / "checkpoints").all()[-1].frames == end["frames"]

@@ -12,7 +12,7 @@ import pytest
 
 from pbt_rl.cli.train import parse_train
 from pbt_rl.envs.base import EnvSetupError
-from pbt_rl.errors import RunFailed
+from pbt_rl.errors import ConfigError, RunFailed
 from pbt_rl.plan import Machine
 from pbt_rl.record.claim import claim_run_folder
 from pbt_rl.record.net_names import NetNames
@@ -133,10 +133,18 @@ def proof(edit):
     return Applied(edit.member, edit.donor, edit.generation, 2.5, {}, {}, {}, donor_unchanged=True)
 
 
+ENVIRONMENTS = 32
+"""Of each member: 2 actors with 2 units of 8 rows of it."""
+
+
 def report(frames, *, best=3):
-    """All members have these frames and an episode each; `best` has the highest objective."""
+    """All members have these frames and an episode of each environment; `best` has the highest objective."""
     members = [MemberStats(m, frames, frames, frames // 10) for m in range(4)]
-    episodes = [Episode(m, 0, 1.0 if m == best else m / 10, 0.0, 0.0, 5) for m in range(4)]
+    episodes = [
+        Episode(m, 0, 1.0 if m == best else m / 10, 0.0, 0.0, 5, environment=environment)
+        for m in range(4)
+        for environment in range(ENVIRONMENTS)
+    ]
     return Received(0, LearnerReport("cpu", members, episodes, {}, 0, 0))
 
 
@@ -259,6 +267,13 @@ def test_a_lost_learner_is_replaced_and_its_members_go_on_from_the_checkpoint(st
         "killed by SIGKILL; it is replaced, and members 0, 1, 2, 3 lose 2,400 frames"
         in capsys.readouterr().out
     )
+
+
+def test_what_only_the_user_can_mend_of_a_learner_ends_the_run_with_its_words(start):
+    fleet, run = start([[READY], [LearnerLost(0, "cuda:0 has too little memory", user_error=True)]])
+    with pytest.raises(ConfigError, match=r"^cuda:0 has too little memory$"):
+        run()
+    assert (fleet.fenced, fleet.closed) == ([0], True)
 
 
 def test_edits_on_their_way_to_a_lost_learner_are_part_of_what_its_successor_begins_with(start, tmp_path):

@@ -371,7 +371,7 @@ def test_random_search_trains_all_to_the_end():
     ("options", "message"),
     [
         ({"steps": 0}, "--steps 0"),
-        ({"num_members": None}, "give the number of members"),
+        ({"num_members": 0}, "--num-members 0"),
         ({"evaluate_every": 0}, "--evaluate-every"),
         ({"window": 0}, "--window"),
         ({"slots": 9}, "--slots 9"),

@@ -26,6 +26,14 @@ class Explore(Protocol):
 
 
 @runtime_checkable
+class Pairing(Protocol):
+    """A rule that makes the values of a copy from its own and its donor's. `mutate` is called for the other members."""
+
+    def learn(self, member: int, own: Values, better: Values, rng: Random) -> Values:
+        """Return the values that a member goes on with from the weights of a better one."""
+
+
+@runtime_checkable
 class Learning(Protocol):
     """A rule that is passed every comparison before it mutates, and what came of it afterwards."""
 

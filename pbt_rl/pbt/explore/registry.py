@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pbt_rl.errors import require
-from pbt_rl.pbt.explore.base import Explore
+from pbt_rl.pbt.explore.base import Explore, Pairing
 from pbt_rl.pbt.explore.custom import CustomExplore
 from pbt_rl.pbt.explore.factors import MultiplyOrDivide, PerturbFactors
+from pbt_rl.pbt.explore.pairwise import PairwiseLearning
 from pbt_rl.pbt.explore.pb2 import Pb2
 from pbt_rl.pbt.explore.perturb import Perturb
 from pbt_rl.pbt.explore.pipeline import ExplorePipeline
@@ -77,6 +78,9 @@ EXPLORE_RULES: dict[str, ExploreRule] = {
     "multiply-or-divide": ExploreRule(_multiply_or_divide, (_PROBABILITY,)),
     "resample": ExploreRule(_resample, ("pbt.factors", _PROBABILITY)),
     "resample-all": ExploreRule(_resample_all, (_PROBABILITY,)),
+    "pairwise": ExploreRule(
+        lambda pbt, tuned: PairwiseLearning(tuned, _probability(pbt, 0.25)), (_PROBABILITY,)
+    ),
     "pb2": ExploreRule(lambda _, tuned: Pb2(tuned)),
 }
 """Name -> rule. `--pbt.explore-option` sets any field of the rule that is built."""
@@ -96,6 +100,12 @@ def build_explore(pbt: PbtConfig, table: Specs) -> Explore:
         rule = with_settings(built, pbt.explore_option, "pbt.explore-option")
     if not pbt.custom_explore:
         return rule
+    require(
+        not isinstance(rule, Pairing),
+        "pbt.custom-explore",
+        pbt.custom_explore,
+        f"leave it out: --pbt.explore {pbt.explore} makes the values from two members",
+    )
     function = load(pbt.custom_explore, "pbt.custom-explore")
     require(callable(function), "pbt.custom-explore", pbt.custom_explore, "give a function of (values, rng)")
     return ExplorePipeline((rule, CustomExplore(function, table)), until_change=False)

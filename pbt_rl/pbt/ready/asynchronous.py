@@ -28,6 +28,10 @@ class Asynchronous:
     def __post_init__(self) -> None:
         self._clocks = Clocks(self.period_frames, self.start_frames, self.growth)
 
+    def frames_left(self, report: PopulationReport) -> int:
+        """Return those of the member that is due first."""
+        return min((self._clocks.frames_left(m) for m in report.members), default=0)
+
     def next_round(self, report: PopulationReport) -> Round | None:
         """Let the members that have arrived decide, among all that can be compared."""
         judged = tuple(m for m in report.members if comparable(m, self.min_episodes))

@@ -31,6 +31,9 @@ class Ready(Protocol):
     def next_round(self, report: PopulationReport) -> Round | None:
         """Start a comparison if one is due and can be held; it then counts as held. Else nothing changes."""
 
+    def frames_left(self, report: PopulationReport) -> int:
+        """Return the frames of each member until the next comparison is due; 0 if it waits for episodes."""
+
 
 def comparable(member: MemberReport, min_episodes: int) -> bool:
     """Return whether there is anything to judge a member by: enough episodes, or that it is broken."""

@@ -27,7 +27,12 @@ class Clocks:
 
     def arrived(self, member: MemberReport) -> bool:
         """Return whether the member is due."""
-        return member.frames >= self._due.get(member.member, max(self.start_frames, self.period_frames))
+        return self.frames_left(member) == 0
+
+    def frames_left(self, member: MemberReport) -> int:
+        """Return the frames until the member is due."""
+        due = self._due.get(member.member, max(self.start_frames, self.period_frames))
+        return max(0, due - member.frames)
 
     def restart(self, members: Iterable[MemberReport]) -> None:
         """Count a comparison of these members."""

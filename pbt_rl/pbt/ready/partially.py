@@ -31,10 +31,19 @@ class PartiallySynchronous:
         assert 0 < self.fraction <= 1
         self._clocks = Clocks(self.period_frames, self.start_frames, self.growth)
 
+    def frames_left(self, report: PopulationReport) -> int:
+        """Return those of the member that makes them enough."""
+        left = sorted(self._clocks.frames_left(m) for m in report.members)
+        needed = self._needed(report)
+        return left[needed - 1] if len(left) >= needed else 0
+
+    def _needed(self, report: PopulationReport) -> int:
+        return max(2, math.ceil(self.fraction * len(report.members) - 1e-9))
+
     def next_round(self, report: PopulationReport) -> Round | None:
         """Compare the members that have arrived, if they are enough."""
         arrived = [m for m in report.members if comparable(m, self.min_episodes) and self._clocks.arrived(m)]
-        if len(arrived) < max(2, math.ceil(self.fraction * len(report.members) - 1e-9)):
+        if len(arrived) < self._needed(report):
             return None
         self._clocks.restart(arrived)
         there = {m.member for m in arrived}

@@ -21,8 +21,10 @@ class Synchronous:
     a whole one. growth: each period is the last one times this.
 
     A member with fewer than `min_episodes` episodes since its last change waits: it is neither ranked nor
-    changed nor a donor, and takes part in the next comparison. With fewer than two ready members nothing can
-    be compared: the comparison stays due until there are two (a population of one is never compared).
+    changed nor a donor, and takes part in the next comparison. One of less than half of the members stays due until
+    half are ready, for one period at most: whoever is judged first, as bad ones are whose episodes are short, would
+    replace each other. With fewer than two ready members nothing can be compared: the comparison stays due until there
+    are two (a population of one is never compared).
     """
 
     period_frames: int
@@ -43,12 +45,17 @@ class Synchronous:
         if report.frames < self._due_frames:
             return None
         ready = tuple(m for m in report.members if comparable(m, self.min_episodes))
-        if len(ready) < 2:
+        late = report.frames - self._due_frames >= self._period()
+        if len(ready) < 2 or (2 * len(ready) < len(report.members) and not late):
             return None
         note = self._note(report)
         self._held += 1
         self._due_frames = report.frames + self._period()
         return Round(self._held, ready, note)
+
+    def frames_left(self, report: PopulationReport) -> int:
+        """Return the frames of the slowest member until then."""
+        return max(0, self._due_frames - report.frames)
 
     def _period(self) -> int:
         return grown(self.period_frames, self.growth, self._held)

@@ -108,7 +108,7 @@ class Search(ABC):
                 continue
             if m.broken:
                 decisions.append(self._stop(m.member, "evicted: broken"))
-            elif m.frames >= progress.until_frames and progress.released:
+            elif self._phase_is_over(m, progress):
                 if self._needs_more(m, progress):
                     decisions.append(self._extend(m, progress))
                 else:
@@ -134,6 +134,9 @@ class Search(ABC):
 
         report: it may also hold members that were stopped just now. Without a decision no state may change.
         """
+
+    def _phase_is_over(self, m: MemberReport, progress: Progress) -> bool:
+        return m.frames >= progress.until_frames and progress.released
 
     def _needs_more(self, m: MemberReport, progress: Progress) -> bool:
         return m.episodes < self.min_episodes and m.frames < progress.end_frames + self.phase_frames

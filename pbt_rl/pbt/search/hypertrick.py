@@ -7,7 +7,8 @@ from bisect import bisect_left, bisect_right, insort
 from dataclasses import dataclass, field
 
 from pbt_rl.pbt.decisions import Continue, Decision, MemberReport, PopulationReport
-from pbt_rl.pbt.search.base import Ended, Search
+from pbt_rl.pbt.ready.base import FOREVER
+from pbt_rl.pbt.search.base import Ended, Progress, Search
 from pbt_rl.pbt.search.brackets import Bracket, Brackets, Rung
 
 
@@ -56,10 +57,17 @@ class HyperTrick(Search):
     The score of rank k (from 0, the lowest) of n is in the lower quantile q if k <= q (n - 1): the lowest always
     is, the highest never. Among equal scores the rank is drawn, so that about as many are evicted if scores
     tie. As members are whole, a little more of the work is done than equation 9 expects.
+
+    phase_episodes: a phase ends with this many episodes of the member, as in the paper (2,500), and not with frames; 0
+    for frames. Members then end a phase at different times of the clock, those with short episodes first, as the
+    paper's workers do. By frames all members of one device end a phase together, and which of them are early is drawn.
+    most_frames: with this many frames a member ends any phase, so that one whose episodes never end is judged.
     """
 
     phases: int = field(default=10, kw_only=True)
     eviction_rate: float = field(default=0.25, kw_only=True)
+    phase_episodes: int = field(default=0, kw_only=True)
+    most_frames: int = field(default=FOREVER, kw_only=True)
     _scores: list[list[float]] = field(default_factory=list, init=False)
     """Of every phase, sorted."""
 
@@ -94,10 +102,18 @@ class HyperTrick(Search):
             return self._stop(m.member, f"evicted: {score:.4g} is at place {seen - rank} of {seen}")
         return self._enter(m, phase + 1, "collecting" if collecting else f"at place {seen - rank} of {seen}")
 
+    def _phase_is_over(self, m: MemberReport, progress: Progress) -> bool:
+        episodes = self.phase_episodes * (progress.phase + 1)
+        return (0 < episodes <= m.episodes) or super()._phase_is_over(m, progress)
+
+    def _needs_more(self, m: MemberReport, progress: Progress) -> bool:
+        return not self.phase_episodes and super()._needs_more(m, progress)
+
     def _enter(self, m: MemberReport, phase: int, why: str = "") -> Decision:
         progress = self._progress[m.member]
         progress.phase = phase
-        progress.end_frames = progress.until_frames = max((phase + 1) * self.phase_frames, m.frames + 1)
+        end = self.most_frames if self.phase_episodes else (phase + 1) * self.phase_frames
+        progress.end_frames = progress.until_frames = max(end, m.frames + 1)
         return Continue(m.member, f"phase {phase}" + (f": {why}" if why else ""), progress.until_frames)
 
 

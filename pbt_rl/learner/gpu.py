@@ -1,0 +1,92 @@
+"""What a learner does once for its GPU: choose and try it, lock memory for its copies, say what is wrong with it."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import mmap
+import os
+
+import torch
+
+from pbt_rl.errors import ConfigError
+
+GIB = 1 << 30
+
+
+def prepare(device: torch.device, *, reproducible: bool) -> None:
+    """Make a GPU the process's own, and try it; nothing on a CPU. Raises ConfigError if it cannot be used.
+
+    Whatever names no GPU would otherwise open a context on the first one: 0.3 to 0.5 GiB there for every learner.
+    reproducible: the same input gives the same bits, at the price of speed.
+    """
+    if device.type != "cuda":
+        return
+    if reproducible:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS reads it when it starts
+        torch.backends.cudnn.deterministic = True
+        torch.backends.cudnn.benchmark = False
+        torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        torch.cuda.set_device(device)
+        torch.ones(1, device=device).add_(1).item()
+    except torch.OutOfMemoryError as error:
+        raise ConfigError(out_of_memory(device, error)) from error
+    except (RuntimeError, AssertionError) as error:
+        raise ConfigError(
+            f"{device} cannot be used: {str(error).splitlines()[0]}: choose another with --devices (`--devices cpu` "
+            f"for none), or install a driver and a torch that fit this GPU (torch {torch.__version__} is built for "
+            f"CUDA {torch.version.cuda or 'of no version'})"
+        ) from error
+
+
+def out_of_memory(device: torch.device, error: BaseException) -> str:
+    """Say how much there was, and what needs less."""
+    there = ""
+    if torch.cuda.is_available():
+        free, total = torch.cuda.mem_get_info(device)
+        there = f" ({free / GIB:.1f} of {total / GIB:.1f} GiB are free now)"
+    return (
+        f"{device} has too little memory for this run{there}: use fewer --slots at the same time, a smaller "
+        f"--learner.batch, more --learner.minibatches, fewer --actors or --envs-per-unit, or end what else uses the "
+        f"GPU. {str(error).splitlines()[0]}"
+    )
+
+
+class Stopwatch:
+    """Seconds that pass on a GPU between two points of the present stream. On a CPU it does nothing."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._began = self._ended = None
+        if device.type == "cuda":
+            self._began, self._ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+
+    def begin(self) -> None:
+        """Note the first point."""
+        if self._began is not None:
+            self._began.record()
+
+    def end(self) -> None:
+        """Note the second point."""
+        if self._ended is not None:
+            self._ended.record()
+
+    def seconds(self) -> float | None:
+        """Return the time between; None on a CPU. Waits until the device has come to the second point."""
+        if self._began is None or self._ended is None:
+            return None
+        self._ended.synchronize()
+        return float(self._began.elapsed_time(self._ended)) / 1000
+
+
+def page_lock(memory: mmap.mmap) -> bool:
+    """Register shared memory with CUDA, so that copies from it need no staging; return whether that worked.
+
+    Where it cannot be done (a sandbox, WSL, a limit of the driver) copies are staged, as from any memory.
+    """
+    address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    if int(torch.cuda.cudart().cudaHostRegister(address, len(memory), 0)) == 0:
+        return True
+    with contextlib.suppress(RuntimeError):
+        torch.ones(1, device="cuda").add_(1)  # CUDA keeps the error for the next launch to raise: this one
+    return False

@@ -1,0 +1,50 @@
+"""The run as its displays see it."""
+
+from __future__ import annotations
+
+from pbt_rl.display.view import RunView
+from pbt_rl.pbt.decisions import Controller
+from pbt_rl.population.dispatch import Dispatch
+from pbt_rl.population.population import Population
+from pbt_rl.run.discards import discarded_share
+from pbt_rl.run.outlook import seconds_to_comparison, seconds_to_end
+from pbt_rl.run.resolved import ResolvedRun
+from pbt_rl.run.throughput import Throughput
+
+
+def run_view(
+    resolved: ResolvedRun,
+    controller: Controller,
+    population: Population,
+    dispatch: Dispatch,
+    throughput: Throughput,
+    environment_seconds: float,
+    *,
+    actors_restarted: int,
+    learners_replaced: int,
+) -> RunView:
+    """Return the view of now. environment_seconds: CPU-seconds that environments took since the view before."""
+    config, rate = resolved.config, throughput.rate()
+    return RunView(
+        env_id=config.env,
+        name=str(config.name),
+        seconds=throughput.seconds,
+        frames=population.frames,
+        steps=population.steps,
+        frames_per_second=rate,
+        seconds_left=seconds_to_end(config, population, rate, throughput.training_seconds),
+        seconds_left_at_most=config.searches,
+        comparison_in_seconds=seconds_to_comparison(controller, population, rate),
+        members=population.views(),
+        replacements=dispatch.replacements,
+        mutations=dispatch.mutations,
+        actors=resolved.plan.actors,
+        actors_restarted=actors_restarted,
+        learners_replaced=learners_replaced,
+        discarded_rollouts=population.discarded,
+        lag_mean=population.lag_mean,
+        lag_max=population.lag_max,
+        busy_threads=throughput.busy_threads(environment_seconds),
+        seats=resolved.spec.seats,
+        discarded_share=discarded_share(resolved, population.discarded, population.steps),
+    )

@@ -1,0 +1,81 @@
+"""The folder of a run of `tune.run`: its journal, and the state from which it goes on.
+
+    journal.jsonl   as `pbt-rl train` writes it
+    state.pickle    everything between two comparisons, with the members' own states; replaced as a whole
+
+A state is whatever `Member.state` returns, so it is pickled: go on only in folders whose files you trust.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pbt_rl.errors import ConfigError
+
+JOURNAL, STATE = "journal.jsonl", "state.pickle"
+SAVE_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class SavedRun:
+    """What a file of a state holds. options: with which the run was begun. position: bytes of the journal."""
+
+    options: dict[str, Any]
+    position: int
+    parts: dict[str, Any]
+
+
+class RunState:
+    """Writes the state of a run at most every SAVE_SECONDS, and when it ends."""
+
+    def __init__(self, folder: Path, options: dict[str, Any]) -> None:
+        """Raises ConfigError if the folder cannot be made."""
+        self._path, self._options = folder / STATE, options
+        self._next = time.monotonic() + SAVE_SECONDS
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"{folder} cannot be written: {error.strerror}") from error
+
+    @property
+    def due(self) -> bool:
+        """Whether it is time to save."""
+        return time.monotonic() >= self._next
+
+    def save(self, position: int, parts: dict[str, Any]) -> None:
+        """Write everything; a kill at any moment leaves the state before or this one. Raises OSError."""
+        draft = self._path.with_name(f".{STATE}.{os.getpid()}")
+        with draft.open("wb") as file:
+            pickle.dump(SavedRun(self._options, position, parts), file, pickle.HIGHEST_PROTOCOL)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(self._path)
+        self._next = time.monotonic() + SAVE_SECONDS
+
+    def load(self) -> SavedRun | None:
+        """Return what was saved; None if nothing was. Raises ConfigError for other options or a damaged file.
+
+        More steps than before are taken: the run goes on.
+        """
+        try:
+            saved = pickle.loads(self._path.read_bytes())
+        except FileNotFoundError:
+            return None
+        except Exception as error:  # a pickle may be broken in any way, and the user's classes may be gone
+            raise ConfigError(
+                f"{self._path} cannot be read: {error!r:.200}; remove the folder to begin anew"
+            ) from error
+        changed = [
+            f"{name} is {value!r} and was {saved.options.get(name)!r}"
+            for name, value in self._options.items()
+            if name != "steps" and saved.options.get(name) != value
+        ]
+        if changed:
+            raise ConfigError(f"{self._path.parent} cannot go on: {'; '.join(changed)}; give another folder")
+        assert isinstance(saved, SavedRun)
+        return saved

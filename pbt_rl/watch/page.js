@@ -1,0 +1,269 @@
+"use strict";
+// Draws the state of a run every two seconds. All that comes from the run is written as text, never as markup.
+
+const SVG = "http://www.w3.org/2000/svg";
+const VIRIDIS = ["#440154", "#472d7b", "#3b528b", "#2c728e", "#21918c", "#28ae80", "#5ec962", "#addc30", "#fde725"];
+let marked = null; // the member under the pointer
+
+const at = (id) => document.getElementById(id);
+// Of a drawing, in pixels: its texts keep their size on any screen.
+const widthOf = (id) => Math.max(280, at(id).clientWidth);
+const finite = (x) => typeof x === "number" && Number.isFinite(x);
+
+function node(name, options = {}, ...children) {
+  const made = document.createElement(name);
+  for (const [key, value] of Object.entries(options)) made[key] = value;
+  made.append(...children);
+  return made;
+}
+
+function shape(name, attributes, text) {
+  const made = document.createElementNS(SVG, name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  if (text !== undefined) made.textContent = text;
+  return made;
+}
+
+function short(x) {
+  if (!finite(x)) return "-";
+  for (const [unit, size] of [["G", 1e9], ["M", 1e6], ["k", 1e3]])
+    if (Math.abs(x) >= size) return `${Number((x / size).toPrecision(3))}${unit}`;
+  return `${Number(x.toPrecision(3))}`;
+}
+
+function value(x) {
+  if (!finite(x)) return "-";
+  if (x > 0.9 && x < 1) return `${Number(x.toFixed(5))}`;
+  return x !== 0 && Math.abs(x) < 0.001 ? x.toExponential(2).replace(/\.?0+e/, "e") : `${Number(x.toPrecision(3))}`;
+}
+
+function clock(seconds) {
+  const whole = Math.max(0, Math.round(seconds));
+  const two = (x) => String(x).padStart(2, "0");
+  return `${Math.floor(whole / 3600)}:${two(Math.floor(whole / 60) % 60)}:${two(whole % 60)}`;
+}
+
+const colour = (member) => `hsl(${(member * 137.5 + 210) % 360} 62% 50%)`;
+
+function scaleColour(x, low, high) {
+  if (!finite(x)) return "#c9ced6";
+  const share = high > low ? Math.min(1, Math.max(0, (x - low) / (high - low))) : 1;
+  return VIRIDIS[Math.round(share * (VIRIDIS.length - 1))];
+}
+
+// -- axes
+
+function steps(low, high, count) {
+  if (!(high > low)) return [low];
+  const raw = (high - low) / count, power = 10 ** Math.floor(Math.log10(raw));
+  const step = [1, 2, 5, 10].map((m) => m * power).find((s) => s >= raw);
+  const found = [];
+  for (let x = Math.ceil(low / step) * step; x <= high + step * 1e-9; x += step) found.push(x);
+  return found;
+}
+
+function powers(low, high) {
+  const found = [];
+  for (let p = Math.floor(Math.log10(low)); p <= Math.ceil(Math.log10(high)); p++)
+    for (const m of [1, 2, 5]) if (m * 10 ** p >= low * 0.999 && m * 10 ** p <= high * 1.001) found.push(m * 10 ** p);
+  const decades = found.filter((x) => Math.abs(Math.log10(x) % 1) < 1e-9);
+  return decades.length >= 3 ? decades : found.length >= 2 ? found : [low, high];
+}
+
+function chart(width, height, xs, ys, log) {
+  const box = { left: 52, right: 26, top: 8, bottom: 24 };
+  let [x0, x1] = [0, Math.max(1, ...xs)];
+  let [y0, y1] = [Math.min(...ys), Math.max(...ys)];
+  if (y0 === y1) [y0, y1] = log ? [y0 / 1.5, y1 * 1.5] : [y0 - (Math.abs(y0) || 1) * 0.1, y1 + (Math.abs(y1) || 1) * 0.1];
+  const f = log ? Math.log : (v) => v;
+  const x = (v) => box.left + ((v - x0) / (x1 - x0)) * (width - box.left - box.right);
+  const y = (v) => height - box.bottom - ((f(v) - f(y0)) / (f(y1) - f(y0))) * (height - box.top - box.bottom);
+  const svg = shape("svg", { viewBox: `0 0 ${width} ${height}`, role: "img" });
+  for (const tick of log ? powers(y0, y1) : steps(y0, y1, 5)) {
+    svg.append(shape("line", { class: "grid", x1: box.left, x2: width - box.right, y1: y(tick), y2: y(tick) }));
+    svg.append(shape("text", { x: box.left - 6, y: y(tick) + 4, "text-anchor": "end" }, log ? value(tick) : short(tick)));
+  }
+  for (const tick of steps(x0, x1, width / 90))
+    svg.append(shape("text", { x: x(tick), y: height - 6, "text-anchor": "middle" }, short(tick)));
+  return { svg, x, y };
+}
+
+function path(points, x, y, stepped) {
+  let text = "", down = false, before = 0;
+  for (const [px, py] of points) {
+    if (!finite(py)) { down = false; continue; }
+    if (down && stepped) text += `L${x(px).toFixed(1)} ${y(before).toFixed(1)}`;
+    text += `${down ? "L" : "M"}${x(px).toFixed(1)} ${y(py).toFixed(1)}`;
+    [down, before] = [true, py];
+  }
+  return text;
+}
+
+function memberLine(member, d, best) {
+  const strong = member === marked || (marked === null && best);
+  const line = shape("path", { class: "member", d, stroke: colour(member), "stroke-width": strong ? 2.6 : 1.1,
+    "stroke-opacity": strong || marked === null ? 0.9 : 0.25 });
+  line.append(shape("title", {}, `member ${member}`));
+  return line;
+}
+
+const nothing = (text) => node("p", { className: "none", textContent: text });
+
+// -- parts of the page
+
+function drawHead(s) {
+  document.title = `${s.name} · ${s.env}`;
+  at("title").textContent = `${s.name}: ${s.env}`;
+  const age = Math.max(0, Date.now() / 1000 - s.changed);
+  const quiet = age > 120 ? `, its last record is ${clock(age)} old` : "";
+  at("status").textContent = s.running ? `running${quiet}` : s.ended ? `ended: ${s.ended}` : "not running: it was cut off, or stands still";
+  at("status").className = s.running || s.ended ? "" : "bad";
+  const best = s.members.find((m) => finite(m.objective));
+  const left = s.running && s.frames_per_second && s.budget_frames
+    ? s.members.reduce((sum, m) => sum + (m.status ? 0 : Math.max(0, s.budget_frames - m.frames)), 0) / s.frames_per_second : null;
+  const facts = [
+    ["controller", s.controller], ["members", s.members.length],
+    ["best objective", best ? `${short(best.objective)} (member ${best.member})` : "-"],
+    ["frames of each", short(s.frames) + (s.budget_frames ? ` of ${short(s.budget_frames)}` : "")],
+    ["time", clock(s.seconds)], ["frames/s", s.running ? short(s.frames_per_second) : "-"],
+    ...(left !== null ? [["time left, at most", clock(left)]] : []), ...Object.entries(s.counts),
+    ...(s.founders !== null ? [["surviving founders", `${s.founders} of ${s.members.length}`]] : []),
+    ...(s.actor_restarts ? [["actor restarts", s.actor_restarts]] : []),
+  ];
+  at("facts").replaceChildren(...facts.map(([name, text]) =>
+    node("div", {}, node("dt", { textContent: name }), node("dd", { textContent: text }))));
+}
+
+function row(cells, options = {}) {
+  return node("tr", options, ...cells.map(([text, kind]) => node("td", { textContent: text, className: kind ?? "number" })));
+}
+
+function heads(names, left) {
+  return node("tr", {}, ...names.map((name) => node("th", { textContent: name, className: left.includes(name) ? "" : "number" })));
+}
+
+function drawMembers(s) {
+  const anyStatus = s.members.some((m) => m.status);
+  const rows = s.members.map((m, rank) => {
+    const objective = (m.complete ? "" : "~") + short(m.objective);
+    const values = m.values.map(([then, now]) => [value(then) === value(now) ? value(now) : `${value(then)} → ${value(now)}`]);
+    const status = anyStatus ? [[m.status, ""]] : [];
+    const made = row([[m.member], [finite(m.objective) ? objective : "-"], [short(m.episodes)], [m.generation], [short(m.frames)],
+      ...status, [m.founder], ...values]);
+    made.className = [m.status, rank === 0 && finite(m.objective) ? "best" : "", m.member === marked ? "marked" : ""].join(" ").trim();
+    made.firstChild.prepend(node("span", { className: "dot" }));
+    made.querySelector(".dot").style.background = colour(m.member);
+    made.onmouseenter = () => mark(m.member);
+    made.onmouseleave = () => mark(null);
+    return made;
+  });
+  const names = ["member", "objective", "episodes", "generation", "frames", ...(anyStatus ? ["status"] : []), "founder", ...s.varied];
+  at("members").replaceChildren(heads(names, ["status"]), ...rows);
+}
+
+function drawCurves(s) {
+  const known = Object.entries(s.curves).map(([m, points]) => [Number(m), points]).filter(([, points]) => points.some((p) => finite(p[1])));
+  if (!known.length) return at("curves").replaceChildren(nothing("No window of episodes is complete yet."));
+  const all = known.flatMap(([, points]) => points.filter((p) => finite(p[1])));
+  const { svg, x, y } = chart(widthOf("curves"), 300, all.map((p) => p[0]), all.map((p) => p[1]), false);
+  const best = s.members.length ? s.members[0].member : null;
+  known.sort(([a], [b]) => (a === marked || a === best) - (b === marked || b === best));
+  for (const [member, points] of known) {
+    svg.append(memberLine(member, path(points, x, y), member === best));
+    const last = points.findLast((p) => finite(p[1]));
+    svg.append(shape("text", { x: x(last[0]) + 3, y: y(last[1]) + 4 }, member));
+  }
+  at("curves").replaceChildren(svg);
+}
+
+function drawForest(s) {
+  const { height, nodes, labels } = s.forest;
+  if (!nodes.length) return at("forest").replaceChildren(nothing("No member has started."));
+  const known = nodes.map((n) => n.objective).filter(finite).sort((a, b) => a - b);
+  const [low, high] = [known[Math.floor(known.length * 0.02)], known[known.length - 1]];
+  const tall = Math.min(560, Math.max(160, height * 22 + 40));
+  const { svg, x } = chart(widthOf("forest"), tall, nodes.map((n) => n.to), [0, 1], false);
+  svg.querySelectorAll(".grid, text[text-anchor=end]").forEach((one) => one.remove());
+  const y = (lane) => 8 + (lane / Math.max(height, 1)) * (tall - 36);
+  const thick = Math.min(5, Math.max(1, (0.35 * (tall - 36)) / Math.max(height, 1)));
+  for (const n of nodes) {
+    const stroke = scaleColour(n.objective, low, high);
+    const part = (from, to, width) => {
+      if (to < from) return;
+      const line = shape("line", { x1: x(from), x2: Math.max(x(to), x(from) + 0.5), y1: y(n.y), y2: y(n.y), stroke, "stroke-width": width });
+      line.append(shape("title", {}, `${n.text}: ${short(n.objective)}`));
+      svg.append(line);
+    };
+    if (n.parent_y !== null && n.parent_y !== n.y)
+      svg.append(shape("line", { x1: x(n.from), x2: x(n.from), y1: y(n.parent_y), y2: y(n.y), stroke, "stroke-width": 0.8 }));
+    if (n.until !== null) part(n.from, n.until, thick);
+    part(n.until ?? n.from, n.to, 0.5 * thick);
+  }
+  for (const [end, lane, member] of labels) svg.append(shape("text", { x: x(end) + 4, y: y(lane) + 4 }, member));
+  at("forest").replaceChildren(svg);
+}
+
+function drawSchedules(s) {
+  at("schedules-section").hidden = !s.schedules.length;
+  const best = s.members.length ? s.members[0].member : null;
+  const wide = widthOf("schedules"), columns = Math.max(1, Math.min(s.schedules.length, Math.floor(wide / 280)));
+  at("schedules").style.gridTemplateColumns = `repeat(${columns}, minmax(0, 1fr))`;
+  at("schedules").replaceChildren(...s.schedules.map(({ name, lines }) => {
+    const ys = lines.flatMap((l) => l.points.map((p) => p[1]));
+    const log = Math.min(...ys) > 0 && Math.max(...ys) > 10 * Math.min(...ys);
+    const { svg, x, y } = chart(Math.min(wide / columns - 12, 420), 170, lines.flatMap((l) => l.points.map((p) => p[0])), ys, log);
+    lines.sort((a, b) => (a.member === marked || a.member === best) - (b.member === marked || b.member === best));
+    for (const { member, points } of lines) svg.append(memberLine(member, path(points, x, y, true), member === best));
+    return node("div", {}, node("strong", { textContent: name }), svg);
+  }));
+}
+
+function drawShares(s) {
+  const shares = Object.entries(s.shares).sort((a, b) => b[1] - a[1]);
+  at("shares").replaceChildren(...(shares.length ? shares.map(([stage, share]) =>
+    node("div", { className: "bar" }, node("span", { textContent: stage }), node("progress", { max: 1, value: share }),
+      node("span", { textContent: `${Math.round(100 * share)} %` }))) : [nothing("Not recorded yet.")]));
+}
+
+function drawDecisions(s) {
+  const kinds = { replace: "copies", mutate: "mutates", restart: "restarts", stop: "stopped" };
+  const rows = s.decisions.map((d) => row([[clock(d.seconds)], [short(d.frames)], [d.member],
+    [(kinds[d.decision] ?? d.decision) + (d.donor === null ? "" : ` ${d.donor}`), ""], [short(d.objective)], [d.reason, "text"]]));
+  if (!rows.length) return at("decisions").replaceChildren(node("tr", {}, node("td", { className: "none", textContent: "No member was changed or stopped yet." })));
+  at("decisions").replaceChildren(heads(["time", "frames", "member", "decision", "objective", "reason"], ["decision", "reason"]), ...rows);
+}
+
+// -- the loop
+
+let shown = null;
+
+function draw() {
+  for (const part of [drawHead, drawMembers, drawCurves, drawForest, drawSchedules, drawShares, drawDecisions]) part(shown);
+}
+
+function mark(member) {
+  if (member === marked) return;
+  marked = member;
+  drawCurves(shown);
+  drawSchedules(shown);
+}
+
+window.addEventListener("resize", () => shown && draw());
+
+async function follow() {
+  let pause = 2000;
+  try {
+    const answer = await fetch("state.json", { cache: "no-store" });
+    const state = await answer.json();
+    if (!answer.ok) throw new Error(state.error ?? answer.statusText);
+    shown = state;
+    draw();
+    if (!state.running) pause = 10000;
+  } catch (error) {
+    at("status").textContent = `no news: ${error.message}`;
+    at("status").className = "bad";
+  }
+  setTimeout(follow, pause);
+}
+
+follow();

@@ -1,0 +1,164 @@
+"""What the page shows, as JSON types: numbers, and texts that the page writes as texts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from pbt_rl.display.ranking import busy_shares
+from pbt_rl.display.words import in_words
+from pbt_rl.pbt.changes import DecisionName
+from pbt_rl.pbt.events import Event, Progress
+from pbt_rl.report.lanes import Layout, ancestors
+from pbt_rl.report.read import History, Point
+
+State = dict[str, Any]
+MOST_POINTS = 300
+"""Of a curve; a screen shows no more."""
+MOST_DECISIONS = 100
+MOST_NODES = 3000
+"""Of the forest: of longer runs the newest, and the ancestors of the last members."""
+RATE_SECONDS = 60.0
+NAMES: Mapping[DecisionName, str] = {
+    "replace": "replacements",
+    "mutate": "mutations",
+    "restart": "restarts",
+    "stop": "stopped",
+}
+
+
+def state(history: History, events: Sequence[Event]) -> State:
+    """Return everything that the page shows of a run. events: those that the history was built from."""
+    options, last = history.options, history.moments[-1] if history.moments else None
+    counts = Counter(taken.change.decision for taken in history.decisions)
+    progress = [e for e in events if isinstance(e, Progress)]
+    return {
+        "name": history.name,
+        "env": options.env,
+        "controller": options.controller,
+        "seed": history.seed,
+        "began": history.began,
+        "seconds": history.seconds,
+        "changed": events[-1].time,
+        "ended": history.ended,
+        "budget_frames": options.train_for_frames,
+        "frames": last.frames if last else 0,
+        "frames_per_second": _rate(history),
+        "counts": {name: counts[kind] for kind, name in NAMES.items() if counts[kind]},
+        "founders": last.founders if last and not history.is_search else None,
+        "actor_restarts": history.actor_restarts,
+        "shares": busy_shares(progress[-1].busy_threads) if progress else {},
+        "varied": history.varied,
+        "members": _members(history),
+        "curves": {str(m): _curve(points) for m, points in history.curves.items()},
+        "forest": _forest(history),
+        "schedules": _schedules(history),
+        "decisions": _decisions(history),
+    }
+
+
+def _members(history: History) -> list[State]:
+    """Return the members, best first."""
+    stopped = {t.decision.member for t in history.decisions if t.change.stopped}
+    order = [*history.ranking, *(m for m in history.last if m not in history.ranking)]
+    rows = []
+    for member in order:
+        node, points = history.last[member], history.curves[member]
+        now = points[-1] if points else None
+        first = history.lineage.path(member)[0]
+        rows.append(
+            {
+                "member": member,
+                "objective": history.objective(node),
+                "complete": now is None or now.complete,
+                "episodes": now.episodes if now else 0,
+                "generation": node.generation,
+                "frames": now.frames if now else 0,
+                "status": "stopped" if member in stopped else "",
+                "founder": history.lineage.line(node.key)[0].member,
+                "values": [[first.values.get(name), node.values.get(name)] for name in history.varied],
+            }
+        )
+    return rows
+
+
+def _curve(points: Sequence[Point]) -> list[list[float | None]]:
+    """Return [frames, objective or None for a gap], thinned."""
+    step = max(1, len(points) // MOST_POINTS)
+    kept = [*points[:-1:step], *points[-1:]]
+    return [[p.frames, p.drawn] for p in kept]
+
+
+def _forest(history: History) -> State:
+    """Return where each node lies: x in frames of training, y in lanes downwards."""
+    lineage = history.lineage
+    if not lineage.nodes:
+        return {"height": 0, "nodes": [], "labels": []}
+    layout, alive = Layout.of(history), ancestors(history)
+    shown = set(alive) | {node.key for node in lineage.nodes[-MOST_NODES:]}
+    nodes = [
+        {
+            "from": node.trained,
+            "to": lineage.end_trained(node.key),
+            "until": alive.get(node.key),
+            "y": layout.y[node.key],
+            "parent_y": layout.y[node.parent] if node.parent is not None else None,
+            "objective": history.objective(node),
+            "text": f"member {node.member}, generation {node.generation}",
+        }
+        for node in lineage.nodes
+        if node.key in shown
+    ]
+    labels = [[lineage.end_trained(n.key), layout.y[n.key], m] for m, n in history.last.items()]
+    return {"height": layout.bottom, "nodes": nodes, "labels": labels}
+
+
+def _schedules(history: History) -> list[State]:
+    """Return, for each value that differs or changes, its steps along the line of each member's last weights."""
+    lineage = history.lineage
+    lines = {m: lineage.line(node.key) for m, node in history.last.items()}
+    return [
+        {
+            "name": name,
+            "lines": [
+                {
+                    "member": member,
+                    "points": [[n.trained, n.values[name]] for n in line]
+                    + [[lineage.end_trained(line[-1].key), line[-1].values[name]]],
+                }
+                for member, line in lines.items()
+            ],
+        }
+        for name in history.varied
+    ]
+
+
+def _decisions(history: History) -> list[State]:
+    """Return the last ones that changed something, the newest first."""
+    changed = [t for t in history.decisions if t.change.decision != "continue"]
+    return [
+        {
+            "seconds": taken.seconds,
+            "frames": taken.frames,
+            "member": taken.decision.member,
+            "decision": taken.change.decision,
+            "donor": getattr(taken.decision, "donor", None),
+            "objective": taken.objective,
+            "reason": in_words(taken.decision.reason),
+        }
+        for taken in changed[: -MOST_DECISIONS - 1 : -1]
+    ]
+
+
+def _rate(history: History) -> float | None:
+    """Return frames/s of all members over the last minute of the record."""
+    totals = [(m.seconds, _total(m.points)) for m in history.moments if len(m.points) == len(history.last)]
+    recent = [one for one in totals if one[0] >= history.seconds - RATE_SECONDS]
+    if len(recent) < 2 or recent[-1][0] <= recent[0][0]:
+        return None
+    return max(0.0, (recent[-1][1] - recent[0][1]) / (recent[-1][0] - recent[0][0]))
+
+
+def _total(points: Iterable[Point]) -> int:
+    return sum(p.frames for p in points)

@@ -1,0 +1,88 @@
+"""Edits in the midst of an optimiser step, by the main thread: what of the step counts, and what does not."""
+
+import threading
+
+import pytest
+import torch
+
+from pbt_rl.algos import update
+from pbt_rl.wire.messages import Edit
+from tests.helpers.driven import DrivenLearner
+
+CHANGED = {"gamma": 0.9, "entropy_coef": 0.2, "clip_ratio": 0.3, "learning_rate": 1e-3}
+
+
+@pytest.fixture
+def driven():
+    with DrivenLearner(packing="loop", epochs=2, minibatches=1) as driven:
+        driven.batches(1)
+        driven.fill()
+        yield driven
+
+
+def edit_in_step(driven, monkeypatch, edited, donor, in_step_of, weights="copy"):
+    """Learn from a batch; between forward and backward of a slot's first step, edit another way in another thread.
+
+    Returns the proof and the states right after it.
+    """
+    learner, found, present = driven.learner, [], []
+    loss, backward = update._loss, torch.Tensor.backward
+
+    def noted(group, *arguments):
+        present[:] = group.slots
+        return loss(group, *arguments)
+
+    def interrupted(total):
+        if present == [in_step_of] and not found:
+            command = Edit(edited, 1, weights, donor, driven.values | CHANGED)
+            learner.trainer.commands.append(lambda: found.append(learner.trainer.apply(command)))
+            thread = threading.Thread(target=learner.trainer.run_commands_meanwhile)
+            thread.start()
+            thread.join(20)
+            assert found, "the edit waited for the step"
+            found.append([driven.state(p) for p in range(3)])
+        backward(total)
+
+    monkeypatch.setattr(update, "_loss", noted)
+    monkeypatch.setattr(torch.Tensor, "backward", interrupted)
+    learner.trainer.learn()
+    return found
+
+
+def same(a, b):
+    return all(torch.equal(part, b[name]) for name, part in a.items())
+
+
+@pytest.mark.parametrize("in_step_of", [0, 1, 2], ids=["donor", "edited", "another"])
+def test_a_step_of_other_weights_comes_to_nothing_and_the_others_go_on(driven, monkeypatch, in_step_of):
+    before, updates = driven.learner.shared.pack.updates.copy(), 2
+    proof, states = edit_in_step(driven, monkeypatch, 1, 0, in_step_of)
+    after = [driven.state(p) for p in range(3)]
+    assert proof.donor_unchanged
+    assert same(states[1], states[0]), "a copy"
+    assert same(after[1], states[1]), "which has learned nothing from the batch of the weights before"
+    assert not same(after[2], states[2])
+    assert same(after[0], states[0]) == (in_step_of > 0), "the donor's steps come first"
+    assert (driven.learner.shared.pack.updates - before).tolist() == [1, 0, 1]
+    steps = [float(s["optimizer_steps"]) for s in after]
+    assert steps[0] == steps[2] == 2 * updates
+    assert driven.learner.shared.learning.take_broken(1) in (None, False)
+    serving = driven.learner.pack.weights.serving[1]
+    torch.testing.assert_close(serving, after[1]["param"][: len(serving)])
+    driven.batches(4)
+    assert not same(driven.state(1), after[1]), "it learns from what it acts itself, once that makes a batch"
+
+
+def test_a_value_changed_in_a_step_acts_from_its_end_on(driven, monkeypatch):
+    proof, states = edit_in_step(driven, monkeypatch, 1, None, 1, "keep")
+    assert proof.in_loss["gamma"] == pytest.approx(0.9)
+    assert not same(driven.state(1), states[1]), "its steps count"
+    assert driven.learner.shared.pack.updates.tolist() == [2, 2, 2]
+
+
+def test_all_policies_at_once_are_edited_between_steps():
+    with DrivenLearner(packing="vmap") as together:
+        assert not together.learner.trainer.editable_meanwhile
+        assert not together.learner._edits_itself
+    with DrivenLearner(packing="loop", mode="sync") as sync:
+        assert not sync.learner._edits_itself

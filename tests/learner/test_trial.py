@@ -1,0 +1,171 @@
+"""By which packing policies are computed: the trial, and encoders of users' own under `auto`."""
+
+import sys
+from types import ModuleType
+
+import pytest
+import torch
+from torch import nn
+
+from pbt_rl.learner import trial
+from pbt_rl.wire.messages import LearnerReady
+from tests.helpers.driven import FRAMES, DrivenLearner
+from tests.helpers.pretend import DEVICE, pretend_device
+
+
+class Drop(nn.Module):
+    def __init__(self, shapes):
+        super().__init__()
+        self.linear, self.drop = nn.Linear(*shapes["obs"][0], 16), nn.Dropout(0.1)
+
+    def forward(self, obs):
+        return self.drop(torch.relu(self.linear(obs["obs"])))
+
+
+class Gru(nn.Module):
+    def __init__(self, shapes):
+        super().__init__()
+        self.gru = nn.GRU(1, 16, batch_first=True)
+
+    def forward(self, obs):
+        return self.gru(obs["obs"].unsqueeze(-1))[1][0]
+
+
+class Branch(nn.Module):
+    def __init__(self, shapes):
+        super().__init__()
+        self.linear = nn.Linear(*shapes["obs"][0], 16)
+
+    def forward(self, obs):
+        h = self.linear(obs["obs"])
+        return h if h.abs().max() < 100 else h / h.abs().max()
+
+
+class InPlace(nn.Module):
+    def __init__(self, shapes):
+        super().__init__()
+        self.linear = nn.Linear(*shapes["obs"][0], 16)
+
+    def forward(self, obs):
+        h = self.linear(obs["obs"])
+        out = torch.zeros(h.shape, dtype=h.dtype, device=h.device)
+        out[:] = h
+        return out
+
+
+class Attention(nn.Module):
+    def __init__(self, shapes):
+        super().__init__()
+        self.linear, self.attention = nn.Linear(1, 16), nn.MultiheadAttention(16, 2, batch_first=True)
+
+    def forward(self, obs):
+        h = self.linear(obs["obs"].unsqueeze(-1))
+        return self.attention(h, h, h)[0].mean(1)
+
+
+class Norm(nn.Module):
+    def __init__(self, shapes):
+        super().__init__()
+        self.linear, self.norm = nn.Linear(*shapes["obs"][0], 16), nn.LayerNorm(16)
+
+    def forward(self, obs):
+        return self.norm(self.linear(obs["obs"]))
+
+
+class Select(nn.Module):
+    def __init__(self, shapes):
+        super().__init__()
+        self.linear = nn.Linear(*shapes["obs"][0], 16)
+
+    def forward(self, obs):
+        h = self.linear(obs["obs"])
+        chosen, out = h[:, 0] > 0, h.clone()
+        out[chosen] = out[chosen] * 2
+        return out
+
+
+SHORT = {"rollout": 2, "unroll": 2, "batch": 16, "minibatches": 1}
+OWN = (Drop, Gru, Branch, InPlace, Attention, Norm, Select)
+
+
+@pytest.fixture
+def own_module(monkeypatch):
+    module = ModuleType("encoders_of_a_user")
+    for one in OWN:
+        setattr(module, one.__name__, one)
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    return module.__name__
+
+
+@pytest.mark.parametrize("device", ["cpu", str(DEVICE)])
+@pytest.mark.parametrize("encoder", [one.__name__ for one in OWN])
+def test_encoders_of_users_train_under_auto(own_module, encoder, device):
+    if encoder == "Gru" and device != "cpu":
+        pytest.skip("beside a CPU torch computes nn.GRU by a kernel that the pretend device does not have")
+    with pretend_device(), DrivenLearner(device=device, encoder=f"{own_module}:{encoder}", **SHORT) as driven:
+        pack = driven.learner.pack
+        assert pack.packing == "loop"
+        before = pack.state["param"].cpu().clone()
+        driven.batches(1)
+        after = pack.state["param"].cpu()
+        assert after.isfinite().all()
+        assert (after != before).any(1).all(), "every policy has learned"
+
+
+def ready_note(driven) -> str:
+    message = driven.ours.recv()
+    assert isinstance(message, LearnerReady)
+    return message.note
+
+
+def test_the_fastest_of_several_packings_is_taken_and_named(monkeypatch):
+    tried = []
+
+    def seconds(compute, device):
+        assert device == DEVICE
+        assert compute().isfinite()
+        tried.append(compute)
+        return [3e-3, 2e-3, 1e-3][len(tried) - 1]
+
+    monkeypatch.setattr(trial, "_seconds", seconds)
+    with pretend_device(), DrivenLearner(device=str(DEVICE), obs=FRAMES, packing="auto") as driven:
+        assert len(tried) == 3
+        assert driven.learner.pack.packing == "vmap"
+        assert ready_note(driven) == (
+            "policies are computed by vmap (a minibatch by bmm 3.00 ms, loop 2.00 ms, vmap 1.00 ms)"
+        )
+
+
+def test_what_does_not_fit_is_not_taken(monkeypatch):
+    tried = []
+
+    def seconds(_compute, _device):
+        tried.append(None)
+        if len(tried) != 2:
+            raise torch.OutOfMemoryError("too large")
+        return 1e-3
+
+    monkeypatch.setattr(trial, "_seconds", seconds)
+    with pretend_device(), DrivenLearner(device=str(DEVICE), obs=FRAMES, packing="auto") as driven:
+        assert driven.learner.pack.packing == "loop"
+        assert ready_note(driven) == "policies are computed by loop (a minibatch by loop 1.00 ms)"
+
+
+@pytest.mark.parametrize(
+    "options", [{"packing": "bmm"}, {"mode": "serial"}, {"num_policies": 1, "packing": "loop"}]
+)
+def test_nothing_is_tried_where_nothing_is_to_choose(monkeypatch, options):
+    monkeypatch.setattr(trial, "_seconds", None)
+    with pretend_device(), DrivenLearner(device=str(DEVICE), obs=FRAMES, **options) as driven:
+        assert ready_note(driven) == ""
+
+
+def test_a_candidate_is_tried_a_few_times_and_its_best_counts():
+    calls = []
+
+    def compute():
+        calls.append(None)
+        return torch.zeros(())
+
+    assert 0 < trial._seconds(compute, torch.device("cpu")) < trial.SECONDS
+    assert len(calls) == trial.WARM_UPS + trial.TRIES

@@ -1,0 +1,100 @@
+"""`pbt-rl report A B C`: runs that differ only in their seed form a group; their spread is shown."""
+
+import csv
+import sys
+
+import pytest
+
+from pbt_rl import cli
+from pbt_rl.config import Config
+from pbt_rl.display.words import counted, in_words
+from pbt_rl.errors import ConfigError
+from pbt_rl.pbt.options import PbtConfig
+from pbt_rl.report.compare import write_comparison
+from pbt_rl.report.groups import best_objective, groups, mean_and_deviation
+from pbt_rl.report.read import read_run
+from pbt_rl.run.controllers import build_controller
+from pbt_rl.run.resolved import value_table
+from tests.helpers.journals import simulated, write
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """Two seeds with a mutation rate of 0.5, one with 1."""
+    out = tmp_path_factory.mktemp("runs")
+    made = []
+    for name, seed, rate in (("a", 0, 0.5), ("b", 1, 0.5), ("<c>", 0, 1.0)):
+        pbt = PbtConfig(period_frames=10_000, start_frames=10_000, min_episodes=1, mutation_rate=rate)
+        config = Config(env="toy/simulated", num_policies=4, seed=seed, pbt=pbt)
+        controller = build_controller(config, value_table(config, {}), seed)
+        events = simulated(
+            controller, 4, 4, {"pbt": pbt, "seed": seed}, chunk_frames=10_000, limit_frames=30_000
+        )
+        events[0]["seed"] = seed
+        made.append(write(out / name, events))
+    return made
+
+
+def test_seeds_form_a_group_that_is_named_by_what_differs(folders):
+    found = groups([read_run(folder) for folder in folders])
+    assert [(g.label, [r.name for r in g.runs]) for g in found] == [
+        ("pbt.mutation_rate 0.5", ["a", "b"]),
+        ("pbt.mutation_rate 1.0", ["<c>"]),
+    ]
+    assert [g.label for g in groups([read_run(folders[2])])] == ["<c>"]
+
+
+def test_the_page_and_the_tables(folders, tmp_path):
+    written = write_comparison(folders, tmp_path / "out")
+    assert [p.name for p in written] == ["comparison.html", "groups.csv", "runs.csv", "comparison.png"]
+    page = written[0].read_text()
+    assert "3 runs: toy/simulated" in page
+    assert "&lt;c&gt;" in page
+    assert "<c>" not in page
+    with written[1].open(newline="") as file:
+        first, second = csv.DictReader(file)
+    best = [best_objective(read_run(f)) for f in folders]
+    assert first["best objective"] == mean_and_deviation(best[:2])
+    assert (first["runs"], second["runs"], second["best objective"]) == ("2", "1", f"{best[2]:.4g}")
+    assert "±" in first["best objective"]
+
+
+def test_one_run_given_twice_is_refused(folders, tmp_path):
+    with pytest.raises(ConfigError, match="given twice"):
+        write_comparison([folders[0], folders[0] / ".." / "a"], tmp_path)
+
+
+def test_the_command_compares_or_says_what_is_missing(folders, tmp_path, monkeypatch, capsys):
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["pbt-rl", "report", *map(str, arguments)])
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+        return end.value.code, capsys.readouterr()
+
+    monkeypatch.chdir(tmp_path)
+    code, said = call(*folders[:2])
+    assert (code, said.err) == (0, "")
+    assert said.out.splitlines()[0] == "comparison/comparison.html"
+    code, said = call()
+    assert code == 2
+    code, said = call(folders[0], tmp_path)
+    assert (code, said.out) == (2, "")
+    assert "is not the folder of a run" in said.err
+    assert "Errno" not in said.err
+
+
+@pytest.mark.parametrize(
+    ("reason", "shown"),
+    [
+        ("evicted: 18.88 is at place 5 of 5", "given up with a score of 18.88, number 5 of 5"),
+        ("completed: 3.2", "trained to its end, with a score of 3.2"),
+        ("objective 1 is 20 % below the donor's 2", "objective 1 is 20 % below the donor's 2"),
+    ],
+)
+def test_reasons_of_searches_are_sentences(reason, shown):
+    assert in_words(reason) == shown
+
+
+def test_plural_forms():
+    assert [counted(n, "policy", "policies") for n in (1, 2)] == ["1 policy", "2 policies"]
+    assert [counted(n, "actor") for n in (0, 1)] == ["0 actors", "1 actor"]

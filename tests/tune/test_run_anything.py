@@ -1,0 +1,182 @@
+"""`tune.run` as a user begins: a space, nothing else; progress, rows, a folder that goes on and can be audited."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import pytest
+
+import pbt_rl
+from pbt_rl.errors import ConfigError
+from pbt_rl.pbt import HyperSpec, StaticController
+from pbt_rl.record.journal import read_journal
+from pbt_rl.tune import audit, run
+from pbt_rl.tune.progress import MemberProgress, Progress, Screen
+from pbt_rl.tune.space import table_of
+from tests.helpers.toys import Walker
+
+SPACE = {"rate": (0.01, 10.0), "depth": (1, 4), "kind": ["slow", "fast"]}
+
+
+class Chosen(Walker):
+    """Its rate doubles with the kind `fast`."""
+
+    def step(self, hypers):
+        assert isinstance(hypers["depth"], int)
+        super().step({"rate": hypers["rate"] * {"slow": 1, "fast": 2}[hypers["kind"]] * hypers["depth"]})
+
+
+def test_a_space_is_enough():
+    result = run(Chosen, SPACE)
+    assert len(result.members) == 8
+    assert [m.steps for m in result.members] == [100] * 8
+    assert result.ended == "frames"
+    assert sum(m.generation for m in result.members) > 0, "members were replaced"
+    assert result.best_hypers == result.members[result.best].hypers
+    assert result.best_hypers["kind"] in SPACE["kind"]
+    assert result.best_hypers["kind"] == "fast", "the better choice has spread"
+
+
+@pytest.mark.parametrize(
+    ("given", "scale", "middle"),
+    [
+        ((1e-4, 1e-2), "log", 1e-3),
+        ((0.5, 1.5), "linear", 1.0),
+        ((-1.0, 1.0), "linear", 0.0),
+        ((1, 4), "integer", 2.0),
+        (["a", "b", "c"], "choice", 0.0),
+    ],
+)
+def test_what_a_value_of_a_space_means(given, scale, middle):
+    spec = table_of({"x": given})["x"]
+    assert (spec.scale, spec.default) == (scale, pytest.approx(middle))
+    assert spec.tuned
+    own = HyperSpec("x", 1.0, 0.0, 2.0, "linear", tuned=False)
+    assert table_of({"x": own})["x"] is own
+
+
+@pytest.mark.parametrize(
+    ("space", "message"),
+    [
+        ({}, "name at least one value"),
+        ({"x": (2.0, 1.0)}, "give two finite numbers, the lower one first"),
+        ({"x": (0.0, float("inf"))}, "give two finite numbers"),
+        ({"x": ["only"]}, "give two choices or more"),
+        ({"x": 3}, r"give \(low, high\), a list of choices, or a HyperSpec"),
+        ({"x": (1, 2, 3)}, r"give \(low, high\)"),
+    ],
+)
+def test_a_space_that_cannot_be_used(space, message):
+    with pytest.raises(ConfigError, match=message):
+        run(Walker, space)
+
+
+def test_rows_hold_the_values_of_their_time(tmp_path):
+    result = run(Chosen, SPACE, steps=20, num_members=4, evaluate_every=5)
+    rows = result.rows()
+    assert len(rows) >= 16, "a member that was changed at the end is evaluated once more"
+    for row in rows:
+        node = result.lineage[row["member"], row["generation"]]
+        assert row["kind"] == SPACE["kind"][int(node.values["kind"])]
+        assert row["rate"] == node.values["rate"]
+    result.to_csv(tmp_path / "rows.csv")
+    with (tmp_path / "rows.csv").open() as file:
+        read = list(csv.DictReader(file))
+    assert [r["kind"] for r in read] == [r["kind"] for r in rows]
+    assert [float(r["objective"]) for r in read] == [r["objective"] for r in rows]
+    assert json.loads(json.dumps(result.to_dict()))["rows"] == rows
+
+
+def test_a_callback_sees_every_round_and_may_end_the_run():
+    seen = []
+
+    def on_progress(now):
+        seen.append((now.steps, now.best.objective))
+        return pbt_rl.Stop("enough") if now.steps == 3 else None
+
+    result = run(Chosen, SPACE, steps=10, num_members=3, on_progress=on_progress)
+    assert [steps for steps, _ in seen] == [1, 2, 3]
+    assert result.ended == "enough"
+    assert [m.steps for m in result.members] == [3, 3, 3]
+    assert seen[-1][1] == max(result.objectives)
+    with pytest.raises(TypeError, match=r"return None or pbt_rl\.Stop"):
+        run(Chosen, SPACE, steps=10, on_progress=lambda _: True)
+
+
+def test_the_screen_shows_a_line_when_it_is_time(capsys):
+    members = [
+        MemberProgress(0, 0, 5, 1.5, {"rate": 0.1234567, "kind": "slow"}),
+        MemberProgress(1, 0, 5, None, {}),
+    ]
+    screen = Screen()
+    screen.show(Progress(5, 10, 2, members))
+    assert capsys.readouterr().err == ""
+    screen._next = 0
+    screen.show(Progress(6, 10, 2, members))
+    line = capsys.readouterr().err
+    assert line.startswith("step 6 of 10 | best 1.5 (member 0: rate 0.123, kind slow) | changes 2 | ")
+
+
+def outcomes(result):
+    return [(m.values, m.objective, m.steps, m.generation) for m in result.members]
+
+
+def test_a_folder_goes_on_as_if_nothing_had_happened(tmp_path):
+    options = {"num_members": 4, "steps": 40, "seed": 3}
+    whole = run(Chosen, SPACE, **options, folder=tmp_path / "whole")
+
+    def stop(now):
+        return pbt_rl.Stop("cut off") if now.steps == 17 else None
+
+    cut = run(Chosen, SPACE, **options, folder=tmp_path / "cut", on_progress=stop)
+    assert [m.steps for m in cut.members] == [17] * 4
+    went_on = run(Chosen, SPACE, **options, folder=tmp_path / "cut")
+    assert outcomes(went_on) == outcomes(whole)
+    assert went_on.rows() == whole.rows()
+    ends = [e for e in read_journal(tmp_path / "cut" / "journal.jsonl") if e["event"] == "end"]
+    assert [e["ended"] for e in ends] == ["frames"], "the end where it was cut off is cut from the record"
+    assert audit(tmp_path / "cut", SPACE) == []
+    again = run(Chosen, SPACE, **options, folder=tmp_path / "cut")
+    assert outcomes(again) == outcomes(whole), "nothing is left to do"
+    assert [
+        m.steps for m in run(Chosen, SPACE, **options | {"steps": 50}, folder=tmp_path / "cut").members
+    ] == [50] * 4
+    assert audit(tmp_path / "cut", SPACE) == []
+
+
+def test_an_audit_finds_a_changed_decision(tmp_path):
+    run(Chosen, SPACE, steps=40, num_members=4, folder=tmp_path / "x")
+    journal = tmp_path / "x" / "journal.jsonl"
+    lines = journal.read_text().splitlines()
+    at = next(i for i, line in enumerate(lines) if '"event": "round"' in line)
+    event = json.loads(lines[at])
+    event["report"]["members"][0]["objectives"] = [-1e9]
+    lines[at] = json.dumps(event)
+    journal.write_text("\n".join(lines) + "\n")
+    assert audit(tmp_path / "x", SPACE)
+
+
+def test_a_folder_that_cannot_be_used(tmp_path):
+    run(Chosen, SPACE, steps=2, num_members=2, folder=tmp_path / "x")
+    with pytest.raises(ConfigError, match="cannot go on: num_members is 3 and was 2"):
+        run(Chosen, SPACE, steps=2, num_members=3, folder=tmp_path / "x")
+    (tmp_path / "x" / "state.pickle").write_bytes(b"torn")
+    with pytest.raises(ConfigError, match=r"state\.pickle cannot be read"):
+        run(Chosen, SPACE, steps=2, num_members=2, folder=tmp_path / "x")
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="cannot be written"):
+        run(Chosen, SPACE, steps=2, num_members=2, folder=tmp_path / "file" / "x")
+    with pytest.raises(ConfigError, match="is not the folder of a run"):
+        audit(tmp_path / "file", SPACE)
+    with pytest.raises(ConfigError, match="leave it out: the folder has one"):
+        run(Chosen, SPACE, folder=tmp_path / "x", journal=tmp_path / "j")
+
+
+def test_a_controller_of_ones_own_goes_on_too(tmp_path):
+    table = {"rate": HyperSpec("rate", 0.1, 0.01, 10.0, "log", tuned=True)}
+    first = run(Walker, StaticController(table), steps=3, num_members=2, folder=tmp_path / "x")
+    more = run(Walker, StaticController(table), steps=6, num_members=2, folder=tmp_path / "x")
+    straight = run(Walker, StaticController(table), steps=6, num_members=2)
+    assert [m.steps for m in first.members] == [3, 3]
+    assert more.objectives == straight.objectives

@@ -1,0 +1,239 @@
+"""`pbt-rl watch`: what it reads, what it serves to whom, and what a browser makes of it."""
+
+import http.client
+import json
+import re
+import shutil
+import signal
+import subprocess
+import threading
+from contextlib import contextmanager
+
+import pytest
+
+from pbt_rl.config import Config
+from pbt_rl.errors import ConfigError
+from pbt_rl.pbt.options import PbtConfig
+from pbt_rl.run.controllers import build_controller
+from pbt_rl.run.resolved import value_table
+from pbt_rl.watch.reader import Reader
+from pbt_rl.watch.server import Server
+from tests.helpers.journals import simulated, write
+from tests.helpers.runs import start
+
+EVIL = "<img src=x onerror=alert(1)>"
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
+@pytest.fixture(scope="module")
+def events():
+    """Four members over six comparisons; then what a run that goes on writes every ten seconds."""
+    pbt = PbtConfig(period_frames=10_000, start_frames=10_000, min_episodes=1, mutation_rate=0.5)
+    config = Config(env="toy/simulated", num_policies=4, pbt=pbt)
+    controller = build_controller(config, value_table(config, {}), 0)
+    found = simulated(controller, 4, 4, {"pbt": pbt}, chunk_frames=10_000, limit_frames=70_000)[:-1]
+    members = [
+        {
+            "member": m["member"],
+            "generation": m["generation"],
+            "frames": m["frames"],
+            "objective": 7.0,
+            "episodes": 9,
+            "complete": m["member"] != 2,
+        }
+        for m in found[-1]["report"]["members"]
+    ]
+    threads = {"learning": 0.6, "inference": 0.2, "waiting": 3.0}
+    progress = {"event": "progress", "members": members, "busy_threads": threads}
+    return [*found, {"time": found[-1]["time"] + 5.0, "frames": found[-1]["frames"], **progress}]
+
+
+@contextmanager
+def served(reader, host="127.0.0.1"):
+    """The server, and a function that asks it: (status, headers, text)."""
+    with Server(host, 0, reader.latest) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+
+        def get(path="/", method="GET", **headers):
+            connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=10)
+            try:
+                connection.request(method, path, headers=headers)
+                answer = connection.getresponse()
+                return answer.status, answer.headers, answer.read().decode()
+            finally:
+                connection.close()
+
+        try:
+            yield server, get
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def patient(reader):
+    """Let the reader look again at once."""
+    reader._next = 0.0
+    return reader.latest()
+
+
+# -- what is read -------------------------------------------------------------------------------------------
+
+
+def test_the_state_has_all_that_the_page_shows(tmp_path, events):
+    shown = Reader(write(tmp_path / "run", events)).latest()
+    json.dumps(shown)
+    assert (shown["env"], shown["controller"], shown["ended"]) == ("toy/simulated", "pbt", None)
+    assert len(shown["members"]) == len(shown["curves"]) == 4
+    assert shown["shares"] == pytest.approx({"learning": 0.75, "inference": 0.25})
+    assert shown["counts"]["replacements"] == sum(d["decision"] == "replace" for d in shown["decisions"]) > 0
+    assert all(d["reason"] for d in shown["decisions"])
+    assert {s["name"] for s in shown["schedules"]} == set(shown["varied"])
+    assert len(shown["forest"]["labels"]) == 4
+    by_member = {m["member"]: m for m in shown["members"]}
+    assert [by_member[i]["complete"] for i in range(4)] == [True, True, False, True]
+    assert shown["curves"]["2"][-1][1] is None, "a gap where the window is not complete"
+    assert shown["curves"]["1"][-1][1] == 7.0
+
+
+def test_a_journal_that_grows_is_read_on_and_one_that_was_cut_anew(tmp_path, events):
+    run = write(tmp_path / "run", events[:8])
+    journal = run / "journal.jsonl"
+    reader = Reader(run)
+    before = reader.latest()["seconds"]
+    with journal.open("a") as file:
+        file.write("".join(json.dumps(e) + "\n" for e in events[8:]) + '{"event": "torn')
+    assert patient(reader)["seconds"] > before
+    assert reader.latest()["counts"]
+    whole = journal.read_text().splitlines(keepends=True)
+    journal.write_text("".join(whole[:8]))  # as a resume cuts it
+    assert patient(reader)["seconds"] == before
+
+
+@pytest.mark.parametrize("change", ["missing", "link", "folder", "noise", "empty"])
+def test_what_is_no_run_is_one_clear_error(tmp_path, events, change):
+    run = write(tmp_path / "run", events)
+    journal = run / "journal.jsonl"
+    match change:
+        case "missing":
+            journal.unlink()
+        case "link":
+            journal.rename(tmp_path / "elsewhere")
+            journal.symlink_to(tmp_path / "elsewhere")
+        case "folder":
+            journal.unlink()
+            journal.mkdir()
+        case "noise":
+            journal.write_bytes(b"\xff\xfe\n[1]\n")
+        case "empty":
+            journal.write_text("")
+    with pytest.raises(ConfigError, match=re.escape(str(run))):
+        Reader(run)
+
+
+# -- who is served what -------------------------------------------------------------------------------------
+
+
+def test_the_page_needs_nothing_from_elsewhere_and_allows_nobody_else(tmp_path, events):
+    with served(Reader(write(tmp_path / "run", events))) as (server, get):
+        assert server.url == f"http://127.0.0.1:{server.server_port}/"
+        for path, kind in (("/", "text/html"), ("/page.js", "text/javascript"), ("/page.css", "text/css")):
+            status, headers, text = get(path)
+            assert (status, headers["Content-Type"]) == (200, f"{kind}; charset=utf-8")
+            assert "default-src 'none'" in headers["Content-Security-Policy"]
+            assert "Access-Control-Allow-Origin" not in headers
+            assert re.findall(r"https?://\S+", text.replace("http://www.w3.org/2000/svg", "")) == []
+            assert "innerHTML" not in text
+        assert get("/state.json")[0] == 200
+        for path in ("/journal.jsonl", "/../config.json", "/page.html/..", "/%2e%2e/config.json"):
+            assert get(path)[0] == 404
+        assert get("/", method="POST")[0] == 501
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "127.0.0.1.evil.example:8750", "", "[", "localhost@evil.example"]
+)
+def test_a_rebound_name_is_refused(tmp_path, events, host):
+    with served(Reader(write(tmp_path / "run", events))) as (_, get):
+        status, _, text = get("/state.json", Host=host)
+        assert status in (400, 403) or (host.startswith("localhost@") and status == 403)
+        assert "toy/simulated" not in text
+        assert get("/state.json", Host="localhost:9999")[0] == 200, "as through a tunnel of ssh"
+
+
+def test_beyond_this_machine_a_token_is_asked_for(tmp_path, events):
+    with served(Reader(write(tmp_path / "run", events)), host="0.0.0.0") as (server, get):
+        assert get("/state.json")[0] == get("/?token=wrong")[0] == get("/?token=%C3%A4")[0] == 403
+        status, headers, _ = get(f"/?token={server.token}")
+        assert status == 200
+        cookie = headers["Set-Cookie"]
+        assert "HttpOnly" in cookie
+        assert "SameSite=Strict" in cookie
+        assert get("/state.json", Cookie=cookie.partition(";")[0])[0] == 200
+        assert get(f"/state.json?token={server.token}", Host="evil.example")[0] == 403
+        assert server.token in server.url
+
+
+def test_a_run_that_becomes_unreadable_is_said_and_served_again(tmp_path, events):
+    run = write(tmp_path / "run", events)
+    reader = Reader(run)
+    with served(reader) as (_, get):
+        (run / "journal.jsonl").rename(tmp_path / "aside")
+        reader._next = 0.0
+        status, _, text = get("/state.json")
+        assert status == 503
+        assert "it has no journal.jsonl" in json.loads(text)["error"]
+        (tmp_path / "aside").rename(run / "journal.jsonl")
+        assert get("/state.json")[0] == 200
+
+
+# -- the command, and a browser -----------------------------------------------------------------------------
+
+
+def test_the_command_serves_until_ctrl_c(tmp_path, events):
+    write(tmp_path / "runs" / "x", events)
+    command = start(tmp_path, "watch", "runs/x")
+    command.wait_for("Ctrl-C ends it")
+    (port,) = re.findall(r"http://127\.0\.0\.1:(\d+)/", command.out)
+    connection = http.client.HTTPConnection("127.0.0.1", int(port), timeout=10)
+    connection.request("GET", "/state.json")
+    assert json.loads(connection.getresponse().read())["name"] == "x"
+    connection.close()
+    assert command.end(signal.SIGINT) == 0
+    assert command.err == ""
+    assert sorted(path.name for path in (tmp_path / "runs" / "x").iterdir()) == [
+        "config.json",
+        "journal.jsonl",
+    ], "nothing is written"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="needs chromium")
+def test_a_browser_draws_it_and_texts_stay_texts(tmp_path, events):
+    changed = json.loads(json.dumps(events))
+    changed[0]["config"]["env"] = EVIL
+    for event in changed:
+        for decision in event.get("decisions", ()):
+            decision["reason"] = EVIL
+    with served(Reader(write(tmp_path / "run", changed))) as (server, _):
+        drawn = subprocess.run(
+            [
+                CHROMIUM,
+                "--headless",
+                "--no-sandbox",
+                "--disable-gpu",
+                f"--user-data-dir={tmp_path / 'profile'}",
+                "--virtual-time-budget=4000",
+                "--dump-dom",
+                server.url,
+            ],
+            capture_output=True,
+            text=True,
+            timeout=100,
+            check=True,
+        ).stdout
+    assert "<img" not in drawn
+    assert "&lt;img src=x" in drawn
+    assert drawn.count('class="dot"') == 4
+    assert drawn.count("<svg") >= 3
+    assert "not running: it was cut off" in drawn
