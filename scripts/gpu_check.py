@@ -22,8 +22,10 @@ accepted figure is missed; --device cpu compares no speed, for the figures are t
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -112,16 +114,21 @@ def in_process(stage: str, results: dict[str, dict[str, Any]]) -> dict[str, Any]
     limit = results.get("limit", {}).get("steps/s", 0.0)
     environment = os.environ | CHILD_ENVIRONMENT | {"GPU_CHECK_LIMIT": str(limit)}
     command = [sys.executable, __file__, *sys.argv[1:], "--stage", stage]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        command, stdout=pipe, stderr=pipe, text=True, env=environment, start_new_session=True
+    ) as process:
+        try:
+            out, errors = process.communicate(timeout=STAGE_SECONDS)
+        except subprocess.TimeoutExpired:
+            return {"passed": False, "error": f"took longer than {STAGE_SECONDS:.0f} s"}
+        finally:  # a run that it has started ends with it, too
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, env=environment, check=False, timeout=STAGE_SECONDS
-        )
-    except subprocess.TimeoutExpired:
-        return {"passed": False, "error": f"took longer than {STAGE_SECONDS:.0f} s"}
-    try:
-        found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        found: dict[str, Any] = json.loads(out.splitlines()[-1])
     except (IndexError, ValueError):
-        return {"passed": False, "error": f"ended with code {done.returncode}: {done.stderr[-1500:]}"}
+        return {"passed": False, "error": f"ended with code {process.returncode}: {errors[-1500:]}"}
     return found
 
 

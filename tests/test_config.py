@@ -33,6 +33,8 @@ BOUNDS = {
     "save_every_seconds": ([0.0], [-1.0]),
     "save_every_frames": ([0], [-1]),
     "keep_checkpoints": ([1], [0]),
+    "final_episodes": ([None, 0], [-1]),
+    "track": ([(), ("csv", "my_tracks:Log")], [("tensorboad",), ("csv", "csv"), ("",)]),
     "slots": ([0], [-1]),
     "slot_frames": ([1], [0]),
     "controller": (["pbt", "random", "schedule"], ["pbd", "replay", "", "a:b"]),
