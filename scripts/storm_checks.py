@@ -140,11 +140,23 @@ def _steps_back(events: list[dict[str, Any]]) -> list[str]:
 
 
 def _generation_gaps(events: list[dict[str, Any]]) -> list[str]:
-    """Complain unless each member's proofs have the generations 1, 2, 3...; parked members prove an edit twice."""
+    """Complain unless each member's proofs have the generations 1, 2, 3...
+
+    Parked members prove an edit twice. One that was on its way when its learner was lost is never proved: the new
+    learner begins with what it was to do.
+    """
     seen: defaultdict[int, list[int]] = defaultdict(list)
+    restored: set[int] = set()
     for event in events:
-        if event["event"] == "applied" and seen[event["member"]][-1:] != [event["generation"]]:
-            seen[event["member"]].append(event["generation"])
+        if event["event"] == "pack_lost":
+            restored |= {member["member"] for member in event["members"]}
+        if event["event"] != "applied" or seen[event["member"]][-1:] == [event["generation"]]:
+            continue
+        numbers = seen[event["member"]]
+        if event["member"] in restored:
+            restored.discard(event["member"])
+            numbers += range(len(numbers) + 1, event["generation"])
+        numbers.append(event["generation"])
     return [
         f"generations of member {member} are {numbers}"
         for member, numbers in sorted(seen.items())

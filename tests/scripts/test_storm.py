@@ -108,6 +108,12 @@ def test_the_journal_is_judged(tmp_path):
     again = APPLIED | {"generation": 2}
     assert complaints(tmp_path, ROUND, APPLIED, APPLIED, ROUND, again) == []
     assert "generations" in complaints(tmp_path, ROUND, ROUND, again)[0]
+    lost = event("pack_lost", members=[{"member": 1}])
+    assert complaints(tmp_path, ROUND, lost, ROUND, again) == []
+    assert (
+        "generations"
+        in complaints(tmp_path, ROUND, lost, APPLIED, ROUND, ROUND, again | {"generation": 3})[0]
+    )
     assert "were decided" in complaints(tmp_path, ROUND, APPLIED, again)[0]
     assert "older" in complaints(tmp_path, ROUND, at=9.0)[0]
     told = [event("progress", members=[{"member": 0, "frames": frames}]) for frames in (20, 10)]
