@@ -17,6 +17,8 @@ from pbt_rl.record.folder import config_from_json, to_json
 
 # Name of an option -> values that it accepts, values that it rejects.
 BOUNDS = {
+    "nodes": (["", "ray", "ray:auto", "ray:10.0.0.1:6379"], ["dask", "ray:", "ray:a b"]),
+    "copy_seconds": ([0.1], [0.0]),
     "num_policies": ([1], [0, -1]),
     "algo": (["appo", "a3c", "my_algo:DQN"], ["dqn", "", "my_algo:"]),
     "seed": ([0], [-1]),
