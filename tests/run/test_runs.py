@@ -92,6 +92,7 @@ def test_the_summary_says_what_the_run_came_to(crossing):
     summary = crossing.summary
     assert summary.keys() == {
         "frames",
+        "saved_at_frames",
         "steps",
         "seconds",
         "frames_per_second",
@@ -255,7 +256,7 @@ def test_the_journal_says_how_far_everyone_is(search):
     *_, last = search.events("progress")
     assert [m["member"] for m in last["members"]] == list(range(8))
     for recorded, member in zip(last["members"], search.summary["members"], strict=True):
-        assert recorded.keys() == {"member", "generation", "frames", "objective", "episodes"}
+        assert recorded.keys() == {"member", "generation", "frames", "objective", "episodes", "complete"}
         for name in ("generation", "frames", "objective", "episodes"):
             assert recorded[name] == member[name]
 
