@@ -10,7 +10,7 @@ from pbt_rl.record.checkpoints import Checkpoints
 from pbt_rl.record.journal import read_journal
 from pbt_rl.run.train import train
 
-TIMES = ("time", "milliseconds", "decision_to_applied_milliseconds")
+TIMES = ("time", "milliseconds", "decision_to_applied_milliseconds", "busy_threads")
 
 
 def serial(out, name, seed, **more):
