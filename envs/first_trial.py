@@ -157,7 +157,8 @@ def _guard(parent: int, function: Callable[[], object], outcome: int, output: in
     """Make the copy, wait for its end or for SIGTERM, write its wait status to `outcome`, and leave nothing of it."""
     try:
         os.setsid()  # Ctrl-C is for the parent
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        for number in (signal.SIGTERM, signal.SIGCHLD):  # ignored ones would not be noticed below
+            signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGCHLD})
         _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
         _prctl(_PR_SET_CHILD_SUBREAPER, 1)
