@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import faulthandler
+import gc
 import os
 import pickle
 import select
@@ -138,11 +139,21 @@ def _can_be_copied() -> bool:
 
 
 def _copy() -> int:
+    """Fork. The copy never collects garbage of this process, whose destructors may need threads that it lacks."""
     sys.stdout.flush()
     sys.stderr.flush()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # Python's, of threads: see `_can_be_copied`
-        return os.fork()
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # Python's, of threads: see `_can_be_copied`
+            pid = os.fork()
+        if pid == 0:
+            gc.freeze()
+        return pid
+    finally:
+        if collects:
+            gc.enable()
 
 
 def _how(status: int) -> str:

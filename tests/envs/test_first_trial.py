@@ -1,5 +1,6 @@
 """Environments that end their process when they are made are tried in a copy of it, and named."""
 
+import gc
 import os
 import signal
 import sys
@@ -194,3 +195,20 @@ def test_commands_end_with_one_error(folder, command):
     when = {"train": "when it was made", "check": "while it was checked"}[command]
     assert errors == [f"pbt-rl: trial_of_a_test:Env cannot be used: it was ended by SIGSEGV {when}"]
     assert not (folder / "runs").exists()
+
+
+def test_the_copy_collects_no_garbage_of_this_process():
+    class Handle:
+        def __del__(self):
+            if os.getpid() != ours:
+                os._exit(7)  # as a destructor that needs a thread of this process
+
+    ours = os.getpid()
+    handle = Handle()
+    handle.itself = handle
+    gc.disable()
+    try:
+        del handle
+        assert tried("x", gc.collect, None) >= 0
+    finally:
+        gc.enable()

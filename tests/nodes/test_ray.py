@@ -77,7 +77,9 @@ def test_a_population_shrinks_and_grows_with_its_cluster(nodes, start):
     time.sleep(6)  # by then everything was copied at least once
     nodes.kill(nodes.workers[0])
     run.wait(lambda: len(run.events("moved")) >= 2)
-    *before, lost = run.events("pack_lost")  # the node's processes die one by one: its learner may do so first
+    *before, lost = run.events(
+        "pack_lost"
+    )  # the node's processes die one by one: its learner may do so first
     assert {event["pack"] for event in before} <= {lost["pack"]}
     assert lost["kind"] == "machine"
     assert {m["member"] for m in lost["members"]} in ({0, 2}, {1, 3})
