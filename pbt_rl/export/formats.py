@@ -62,7 +62,8 @@ def write_onnx(policy: ExportedPolicy, path: Path) -> None:
 
     def run(arrays: Sequence[Tensor]) -> Sequence[np.ndarray[Any, Any]]:
         given = {port.name: x.numpy() for port, x in zip(policy.inputs, arrays, strict=True)}
-        return session.run(list(policy.outputs), given)  # type: ignore[no-any-return]
+        results: Sequence[np.ndarray[Any, Any]] = session.run(list(policy.outputs), given)
+        return results
 
     check_same(policy, run, path)
 

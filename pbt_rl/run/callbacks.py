@@ -48,8 +48,8 @@ class Callbacks:
 
     def report(self, view: RunView) -> RunView:
         """Call `on_report`; return the view with the metrics that it has given so far."""
-        if self.on_report is not None:
-            self._call("on_report", lambda: self._note_report(self.on_report(view), view.members))  # type: ignore[misc]
+        if (on_report := self.on_report) is not None:
+            self._call("on_report", lambda: self._note_report(on_report(view), view.members))
         members = [
             replace(m, stats=m.stats | self._of_member[m.member]) if m.member in self._of_member else m
             for m in view.members
@@ -58,13 +58,13 @@ class Callbacks:
 
     def decided(self, report: PopulationReport, decisions: Sequence[Decision]) -> None:
         """Call `on_decision`."""
-        if self.on_decision is not None:
-            self._call("on_decision", lambda: self._note_answer(self.on_decision(report, decisions)))  # type: ignore[misc]
+        if (on_decision := self.on_decision) is not None:
+            self._call("on_decision", lambda: self._note_answer(on_decision(report, decisions)))
 
     def saved(self, written: Written) -> None:
         """Call `on_checkpoint`."""
-        if self.on_checkpoint is not None:
-            self._call("on_checkpoint", lambda: self._note_answer(self.on_checkpoint(written)))  # type: ignore[misc]
+        if (on_checkpoint := self.on_checkpoint) is not None:
+            self._call("on_checkpoint", lambda: self._note_answer(on_checkpoint(written)))
 
     def _call(self, name: str, function: Callable[[], None]) -> None:
         if self.error is not None:
