@@ -209,7 +209,8 @@ class Config:
     slot_frames: int = option(1_000_000, at_least=1, may_change=True)
     """Emulator frames of one turn, if members take turns and nothing else ends a turn."""
     controller: str = option("pbt", choices=lambda: tuple(CONTROLLERS), common=True)
-    """`pbt`: population-based training. `mf-pbt`: its multi-frequency form. `hypertrick`, `successive-halving`,
+    """`pbt`: population-based training. `mf-pbt`: its multi-frequency form. `ipbt`: pbt that begins again with shrunk
+    weights and periods twice as long when it stagnates (needs the extra `search`). `hypertrick`, `successive-halving`,
     `hyperband`, `asha`, `random`: searches over configurations that stop the bad ones (--search). `schedule`: follow
     the schedule of a recorded run (--schedule)."""
     pbt: PbtConfig = field(default_factory=PbtConfig, metadata={"choices_within": RULES, "may_change": True})
