@@ -146,14 +146,14 @@ PBT = (
 )
 
 
-def drawn_defaults(seed: int) -> list[str]:
+def drawn_defaults(seed: int, tuned: Sequence[str] = TUNED) -> list[str]:
     """Return options that draw the first member's values from the priors too: PBT leaves them at the defaults."""
     table, rng = hyper_table(Hypers()), Random(f"defaults.{seed}")
 
     def option(spec: HyperSpec) -> list[str]:
         return [f"--hypers.{spec.name.replace('_', '-')}", f"{sample_prior(spec, rng):.6g}"]
 
-    return [word for name in TUNED for word in option(table[name])]
+    return [word for name in tuned for word in option(table[name])]
 
 
 def interval(values: Sequence[float]) -> tuple[float, float]:
