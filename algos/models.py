@@ -31,7 +31,7 @@ def make_model(
     obs_shapes: ObsShapes,
     param_size: int,
     *,
-    gaussian: bool = False,
+    continuous: int = 0,
     encoder: str = "auto",
     hidden: int = 512,
     layers: int = 2,
@@ -41,8 +41,9 @@ def make_model(
 ) -> PolicyNet:
     """Build a policy with fresh weights, float32, convolutions channels-last.
 
-    param_size: D. gaussian: D / 2 means from the features and as many log deviations, which are parameters
-    of their own; else D logits. encoder: `auto` (Nature CNN for images, MLP for the rest), `nature`, `impala`
+    param_size: D, the logits, then the means and the log deviations of so many `continuous` components; log deviations
+    are parameters of their own, all else comes from the features.
+    encoder: `auto` (Nature CNN for images, MLP for the rest), `nature`, `impala`
     (MLP for other observations), `mlp`, or `module:factory` (see `UserEncoder`). An image is uint8 of shape
     (C, H, W), a text is int32 of shape (L,) (see `WordEncoder`); other observations are flattened. One named LAST
     joins the features as it is (Espeholt et al. 2018, Figure 3). hidden: F of the encoder without that. layers: hidden
@@ -52,7 +53,7 @@ def make_model(
     Raises ValueError for an encoder that cannot be used with these observations.
     """
     masked = ACTION_MASK in obs_shapes
-    assert not masked or sum(nvec) == param_size, "a mask has one number for each logit"
+    assert not masked or sum(nvec) == param_size - 2 * continuous, "a mask has one number for each logit"
     obs_shapes = {name: spec for name, spec in obs_shapes.items() if name != ACTION_MASK}
     body_encoder: Encoder
     if ":" in encoder:
@@ -62,7 +63,7 @@ def make_model(
     size = body_encoder.size
     body_core = {"none": None, "gru": GruCore, "lstm": LstmCore}[core]
     body = Body(body_encoder, body_core and body_core(size, core_size))
-    heads = Heads(size if core == "none" else core_size, param_size, gaussian=gaussian)
+    heads = Heads(size if core == "none" else core_size, param_size, continuous)
     net = PolicyNet(body, heads, nvec if masked else ())
     return net.to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
 
@@ -78,6 +79,7 @@ class PolicyNet(nn.Module):
         self.masked = masked
         self.body = body
         self.heads = heads
+        self.param_size = heads.param_size
         self.state_size = body.core.state_size if body.core is not None else 0
 
     def forward(
@@ -95,25 +97,29 @@ class PolicyNet(nn.Module):
 
     def mask(self, params: Tensor, obs: Mapping[str, Tensor]) -> Tensor:
         """Remove the actions that the observations forbid from params [..., D], if there is a mask."""
-        return mask_logits(params, obs[ACTION_MASK], self.masked) if self.masked else params
+        if not self.masked:
+            return params
+        logits = sum(self.masked)
+        allowed = mask_logits(params[..., :logits], obs[ACTION_MASK], self.masked)
+        return allowed if logits == params.shape[-1] else torch.cat((allowed, params[..., logits:]), -1)
 
 
 class Heads(nn.Module):
-    """Policy and value as linear functions of the features; a Gaussian's log deviations depend on nothing."""
+    """Policy and value as linear functions of the features; log deviations of actions depend on nothing."""
 
-    def __init__(self, size: int, param_size: int, *, gaussian: bool) -> None:
+    def __init__(self, size: int, param_size: int, continuous: int) -> None:
         super().__init__()
-        assert not (gaussian and param_size % 2), "a Gaussian has a mean and a deviation for each component"
-        means = param_size // 2 if gaussian else param_size
-        self.policy = orthogonal(nn.Linear(size, means), 0.01)
+        assert param_size >= 2 * continuous, "a normal has a mean and a deviation for each component"
+        self.param_size = param_size
+        self.policy = orthogonal(nn.Linear(size, param_size - continuous), 0.01)
         self.value = orthogonal(nn.Linear(size, 1), 1.0)
-        self.log_std = nn.Parameter(torch.zeros(means)) if gaussian else None
+        self.log_std = nn.Parameter(torch.zeros(continuous)) if continuous else None
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """Map [..., F] float32 to params [..., D], value [...]."""
         params, value = self.policy(features), self.value(features).squeeze(-1)
         if self.log_std is not None:
-            params = torch.cat((params, self.log_std.expand_as(params)), -1)
+            params = torch.cat((params, self.log_std.expand(*params.shape[:-1], -1)), -1)
         return params, value
 
 

@@ -32,11 +32,11 @@ import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
 from torch import Tensor
 
-from pbt_rl.algos.distributions import make_distribution
 from pbt_rl.algos.streams import Streams
 from pbt_rl.config import Config
 from pbt_rl.envs import registry
 from pbt_rl.envs.base import EnvSpec, default_shaping_source
+from pbt_rl.learner.build import build_distribution
 from pbt_rl.learner.sampler import Sampler
 from pbt_rl.learner.shared import SharedState
 from pbt_rl.plan import Machine
@@ -100,7 +100,7 @@ class RandomPolicy:
     def __init__(self, spec: EnvSpec) -> None:
         self.num_policies, self.state_size, self.device = 1, 0, torch.device("cpu")
         self.streams = Streams()
-        self._size = make_distribution(spec.action.nvec, len(spec.action.low)).param_size
+        self._size = build_distribution(spec).param_size
 
     def act(
         self, _obs: Mapping[str, Tensor], state_PBS: Tensor, first_PB: Tensor
@@ -208,7 +208,7 @@ def sampled(env: str, seconds: float) -> tuple[float, float]:
                 for fd, wake in zip(learner.mailbox_fds, learner.wake_fds, strict=True)
             ]
             policy: Any = RandomPolicy(resolved.spec)
-            distribution = make_distribution(resolved.spec.action.nvec, len(resolved.spec.action.low))
+            distribution = build_distribution(resolved.spec)
             length = resolved.config.learner.rollout
             shared = SharedState.new((0,), (0,))
             sampler = Sampler(

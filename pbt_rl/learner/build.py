@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from pbt_rl.algos.algorithm import UpdateSettings
-from pbt_rl.algos.distributions import make_distribution
+from pbt_rl.algos.distributions import Distribution, make_distribution
 from pbt_rl.algos.encoders import LAST
 from pbt_rl.algos.models import PolicyNet, make_model
 from pbt_rl.algos.observations import ObsLayout
@@ -25,14 +25,19 @@ from pbt_rl.plan import PackPlan
 from pbt_rl.record.net_names import NetNames
 
 
+def build_distribution(spec: EnvSpec) -> Distribution:
+    """Return the distribution of an environment's actions."""
+    action = spec.action
+    return make_distribution(action.nvec, len(action.low), low=action.low, high=action.high)
+
+
 def build_net(spec: EnvSpec, model: ModelConfig) -> PolicyNet:
     """Make the policy network of an environment. Raises ConfigError if the model cannot be used with it."""
-    distribution = make_distribution(spec.action.nvec, len(spec.action.low))
     try:
         return make_model(
             {name: layout.seen for name, layout in obs_layouts(spec).items()},
-            distribution.param_size,
-            gaussian=bool(spec.action.low),
+            build_distribution(spec).param_size,
+            continuous=len(spec.action.low),
             encoder=model.encoder,
             hidden=model.hidden,
             layers=model.layers,
@@ -158,7 +163,7 @@ def update_settings(config: Config, spec: EnvSpec) -> UpdateSettings:
         use_vtrace=learner.returns == "vtrace" or (learner.returns == "auto" and config.mode == "async"),
         normalize_advantage=learner.normalize_advantage,
         kl_target=learner.kl_target if learner.lr_schedule == "kl-adaptive" else None,
-        distribution=make_distribution(spec.action.nvec, len(spec.action.low)),
+        distribution=build_distribution(spec),
     )
 
 

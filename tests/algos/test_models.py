@@ -58,7 +58,8 @@ CASES = {
     "last action": (SEES_LAST, {"core": "lstm"}),
     "last action alone": ({LAST: ((2, 2), "float32")}, {}),
     "text alone": ({"instr": TEXT["instr"]}, {}),
-    "gaussian": (VECTOR, {"gaussian": True}),
+    "gaussian": (VECTOR, {"continuous": 3}),
+    "hybrid": (VECTOR, {"continuous": 1}),
     "user": (SMALL, {"encoder": f"{__name__}:UserNet"}),
 }
 
@@ -281,20 +282,20 @@ def reads_text(_shapes):
 
 
 def test_initial_weights():
-    net = make(VECTOR, hidden=64, gaussian=True)
+    net = make(VECTOR, hidden=64, continuous=3)
     assert net.heads.policy.weight.norm(dim=1).tolist() == pytest.approx([0.01] * 3, rel=1e-4)
     assert net.heads.value.weight.norm().item() == pytest.approx(1, rel=1e-4)
     assert net.body.encoder.parts[0].layers[1].weight.norm(dim=1).tolist() == pytest.approx(
         [2**0.5] * 64, rel=1e-4
     )
     assert all((p == 0).all() for n, p in net.named_parameters() if n.endswith("bias") or "log_std" in n)
-    again, other = make(VECTOR, hidden=64, gaussian=True), make(VECTOR, hidden=64, gaussian=True, seed=1)
+    again, other = make(VECTOR, hidden=64, continuous=3), make(VECTOR, hidden=64, continuous=3, seed=1)
     assert all(torch.equal(a, b) for a, b in zip(net.parameters(), again.parameters(), strict=True))
     assert not torch.equal(net.heads.value.weight, other.heads.value.weight)
 
 
 def test_a_gaussians_deviation_is_a_parameter_of_its_own():
-    net = make(VECTOR, gaussian=True)
+    net = make(VECTOR, continuous=3)
     with torch.no_grad():
         net.heads.log_std.copy_(torch.tensor([0.1, 0.2, 0.3]))
     params, _, _ = net(observations(VECTOR), torch.zeros(B, 0), first_flags())

@@ -43,6 +43,7 @@ FRAMES = ObsLayout("uint8", (36, 36), 4)
 DISCRETE = make_distribution((3,), 0)
 MULTI_DISCRETE = make_distribution((3, 2), 0)
 GAUSSIAN = make_distribution((), 2)
+HYBRID = make_distribution((3,), 2, low=(-1.0, -1.0), high=(1.0, 1.0))
 
 
 def make_pack(
@@ -64,7 +65,7 @@ def make_pack(
         lambda: make_model(
             {"obs": layout.seen},
             distribution.param_size,
-            gaussian=distribution == GAUSSIAN,
+            continuous={GAUSSIAN: 2, HYBRID: 2}.get(distribution, 0),
             hidden=16,
             layers=1,
             core=core,
@@ -124,8 +125,8 @@ def fill(rollout: Rollout, policies: Iterable[int], distribution: Distribution, 
 def make_rollouts(
     policies: list[int], *, layout=VECTOR, distribution=DISCRETE, state_size=0, seed=0, k=K
 ) -> list[Rollout]:
-    dtype = torch.float32 if distribution == GAUSSIAN else torch.int32
-    columns = {DISCRETE: 1, MULTI_DISCRETE: 2, GAUSSIAN: 2}[distribution]
+    dtype = torch.float32 if distribution in (GAUSSIAN, HYBRID) else torch.int32
+    columns = {DISCRETE: 1, MULTI_DISCRETE: 2, GAUSSIAN: 2, HYBRID: 3}[distribution]
     rollouts = []
     for number in range(k):
         rows = len(policies) * ENVS

@@ -21,7 +21,7 @@ from pbt_rl.pbt.hypers import hyper_table
 from pbt_rl.plan import PackPlan
 from pbt_rl.play import evaluate as module
 from pbt_rl.play.evaluate import evaluate, play, shares
-from pbt_rl.play.policy import Player, Policy, most_probable
+from pbt_rl.play.policy import Player, Policy
 from pbt_rl.play.saved import load_pack
 from pbt_rl.play.video import Film
 from pbt_rl.record.checkpoints import Checkpoints
@@ -307,11 +307,6 @@ def test_saved_normalisers_are_those_that_act(tmp_path):
     among = trained.act({"obs": obs.expand(3, 1, 3)}, empty.expand(3, 1, 0), first.expand(3, 1))[0]
     torch.testing.assert_close(alone[0], among[2])
     assert not torch.allclose(alone[0], among[1])
-
-
-def test_most_probable_of_a_gaussian_is_its_mean():
-    params = torch.tensor([[0.5, -2.0, 7.0, 8.0]])
-    assert most_probable(ActionSpec(low=(-1.0, -1.0), high=(1.0, 1.0)), params).tolist() == [[0.5, -2.0]]
 
 
 def test_continuous_actions_stay_within_their_bounds():

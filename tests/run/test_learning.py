@@ -53,6 +53,12 @@ def test_a_masked_task_is_learned_and_no_forbidden_action_is_sent(tmp_path, pack
     assert objective(tmp_path, "toy/masked", 15_000, learner__packing=packing) > 11
 
 
+@pytest.mark.parametrize("packing", ["loop", "vmap"])
+def test_actions_with_discrete_and_continuous_parts_are_learned(tmp_path, packing):
+    # A random policy earns 1.7 of 16; the index alone, with the number at 0, 8.
+    assert objective(tmp_path, "toy/hybrid", 40_000, learner__packing=packing) > 10
+
+
 MEMORY = {"hypers__gamma": 0.9, "learner__epochs": 4}
 
 
