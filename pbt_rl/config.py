@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from pbt_rl.algos.algorithm import Algorithm
 
 ENCODERS = ("auto", "nature", "impala", "mlp")
+CORES = ("none", "gru", "lstm")
+HEADS = ("linear",)
 TRACKERS = ("csv", "wandb", "mlflow")
 
 
@@ -50,15 +52,43 @@ class ModelConfig:
 
     encoder: str = option("auto", choices=lambda: ENCODERS, custom="module:factory", common=True)
     """`auto` (Nature CNN for images, MLP for vectors), `nature`, `impala`, `mlp`, or your own `module:factory`,
-    which is called with the observation's spec and returns an nn.Module."""
+    which is called with the observation's spec and returns an nn.Module (docs/own-network.md)."""
     hidden: int = option(512, at_least=1, common=True)
     """Width of the encoder's output."""
     layers: int = option(2, at_least=1)
     """Hidden layers of an MLP encoder."""
-    core: Literal["none", "gru", "lstm"] = option("none", common=True)
-    """Recurrent core after the encoder."""
+    core: str = option("none", choices=lambda: CORES, custom="module:factory", common=True)
+    """Recurrent core after the encoder, or your own `module:factory` (docs/own-network.md)."""
     core_size: int = option(256, at_least=1)
     """Width of the recurrent core."""
+    core_layers: int = option(1, at_least=1)
+    """gru, lstm: so many, one above another."""
+    critic: Literal["shared", "separate"] = "shared"
+    """shared: policy and value read the same features. separate: the value has an encoder and a core of its own."""
+    deviation: Literal["free", "state"] = "free"
+    """Deviations of continuous actions. free: parameters, the same in every state. state: an output of the network."""
+    action_bounds: Literal["clip", "tanh"] = "clip"
+    """How continuous actions keep to their bounds. clip: draws beyond are cut off. tanh: draws are bent into them, and
+    learned from with the density of the bent ones."""
+    policy_head: str = option("linear", choices=lambda: HEADS, custom="module:factory")
+    """What turns features into the parameters of the actions: `linear`, or your own."""
+    value_head: str = option("linear", choices=lambda: HEADS, custom="module:factory")
+    """What turns features into the value: `linear`, or your own network."""
+
+    def __post_init__(self) -> None:
+        layered = self.core in ("gru", "lstm")
+        require(
+            self.core_layers == 1 or layered,
+            "model.core-layers",
+            self.core_layers,
+            "give --model.core gru or lstm",
+        )
+
+    @property
+    def own_parts(self) -> tuple[str, ...]:
+        """Parts of the user's own, as module:factory."""
+        parts = (self.encoder, self.core, self.policy_head, self.value_head)
+        return tuple(part for part in parts if ":" in part)
 
 
 @dataclass(frozen=True)
@@ -93,7 +123,7 @@ class LearnerConfig:
     packing: Literal["auto", "loop", "vmap", "bmm"] = option("auto", may_change=True)
     """How the policies of a device are computed: one after another (loop), all in one call (vmap), or that with images
     as matrix products (bmm). auto: on a CPU vmap for four or more policies that see no images through a built-in
-    encoder, else loop; on a GPU the fastest in a short trial. An encoder of your own: loop."""
+    encoder, else loop; on a GPU the fastest in a short trial. With a part of the network of your own: loop."""
     threads: int = option(0, at_least=0, zero="planned", may_change=True)
     """CPU threads of one learner's arithmetic."""
 

@@ -117,6 +117,9 @@ PLAYED = {
     "env_option": (["a=evil:make"], ['a={"b":["evil"]}']),
     "algo": ("evil:ALGO",),
     "model.encoder": ("evil:make",),
+    "model.core": ("evil:make",),
+    "model.policy_head": ("evil:make",),
+    "model.value_head": ("evil:make",),
     "dmlab.level_cache": ("/home",),
     "dmlab.level_cache_gb": (1e-6,),
 }

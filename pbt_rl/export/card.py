@@ -90,7 +90,8 @@ class Card:
             if self.scores
             else ""
         )
-        core = "" if model.core == "none" else f", {model.core} of {model.core_size}"
+        width = "" if ":" in model.core else f" of {model.core_size}"
+        core = "" if model.core == "none" else f", {model.core}{width}"
         return (
             f"# {self._name}\n\nA policy for `{self.config.env}`{score}. Trained by pbt_rl "
             f"{pbt_rl.__version__} as member {header.member} of a population of {self.config.num_policies}, "

@@ -125,7 +125,7 @@ def evaluate_against(
     total = -(-games // spec.seats) * spec.seats
     tables = min(total, -(-MAX_GAMES // spec.seats) * spec.seats)
     pack = load_pack(config, spec, saved, seed)
-    player = Player(Policy(pack, spec, seed, greedy=greedy))
+    player = Player(Policy(pack, spec, config.model, seed, greedy=greedy))
     opponent, name = find_opponent(against, spec, seed + 1, greedy=greedy, trust=trust)
     how = "greedy" if greedy else "sampled"
     print(f"{saved} against {name}: {total} games of {config.env}, {how} actions")
@@ -234,7 +234,7 @@ def find_opponent(
             )
         saved = find_saved(source, say)
         pack = load_pack(config, theirs, saved, seed)
-        return Player(Policy(pack, theirs, seed, greedy=greedy)), str(saved)
+        return Player(Policy(pack, theirs, config.model, seed, greedy=greedy)), str(saved)
     if ":" in against:
         with environment_code(f"--against {against}"):
             act = find_factory(against)(spec)

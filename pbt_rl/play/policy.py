@@ -22,12 +22,13 @@ from torch import Tensor
 
 from pbt_rl.algos.observations import ObsLayout, push_frames
 from pbt_rl.algos.pack import Pack
+from pbt_rl.config import ModelConfig
 from pbt_rl.envs.actions import action_decoder, rows_decoder
 from pbt_rl.envs.base import EnvSpec, StepArrays
 from pbt_rl.envs.registry import EnvOptions, evaluation_options, make_raw, probe
 from pbt_rl.envs.spaces import Leaf, leaves_of, read_rows
 from pbt_rl.errors import ConfigError, environment_code
-from pbt_rl.learner.build import build_distribution, obs_layouts
+from pbt_rl.learner.build import build_distribution, network_errors, obs_layouts
 from pbt_rl.play.saved import load_pack, say
 from pbt_rl.record.saved import BEST, Source, find_saved
 from pbt_rl.record.trust import PLAY, Trust, read_config
@@ -67,18 +68,26 @@ class Interface:
 class Policy:
     """One trained policy. `policy(obs, state)` is for Python users, `act` for the rows of a unit.
 
-    seed: of the sampled actions. greedy: take the most probable action instead.
+    model: the network's options, of the run. seed: of the sampled actions. greedy: take the most probable action
+    instead.
     """
 
     def __init__(
-        self, pack: Pack, spec: EnvSpec, seed: int, *, greedy: bool, interface: Interface | None = None
+        self,
+        pack: Pack,
+        spec: EnvSpec,
+        model: ModelConfig,
+        seed: int,
+        *,
+        greedy: bool,
+        interface: Interface | None = None,
     ) -> None:
         assert pack.num_policies == 1
         self.spec = spec
         self._pack, self._greedy = pack, greedy
         self._interface = unit_interface(spec) if interface is None else interface
         self._layouts = obs_layouts(spec)
-        self._distribution = build_distribution(spec)
+        self._distribution = build_distribution(spec, model)
         self._generator = torch.Generator(pack.device).manual_seed(seed)
 
     def __call__(
@@ -119,7 +128,8 @@ class Policy:
                 stored = torch.from_numpy(np.array(obs[name])).to(device)
             seen[name] = layout.as_seen(stored.unsqueeze(0))
         first_PR = torch.from_numpy(first_R.copy()).to(device).unsqueeze(0)
-        params_PRD, _, recurrent_PRS = self._pack.act(seen, before.recurrent_PRS, first_PR)
+        with network_errors():
+            params_PRD, _, recurrent_PRS = self._pack.act(seen, before.recurrent_PRS, first_PR)
         actions: NDArray[Any]
         if self._greedy:
             actions = self._distribution.greedy(params_PRD[0]).cpu().numpy()
@@ -223,7 +233,7 @@ def load_policy(
         spec = probe(config.env, options)
         interface = gymnasium_interface(spec, options) or unit_interface(spec)
     pack = load_pack(config, spec, saved, seed)
-    return Policy(pack, spec, seed, greedy=greedy, interface=interface)
+    return Policy(pack, spec, config.model, seed, greedy=greedy, interface=interface)
 
 
 def gymnasium_interface(spec: EnvSpec, options: EnvOptions) -> Interface | None:

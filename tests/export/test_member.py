@@ -81,7 +81,9 @@ def test_onnx_acts_as_the_member_with_actions_of_two_kinds(tmp_path):
     path, card = export_member(Source(run), "onnx", episodes=0)
     session = onnxruntime.InferenceSession(path)
     assert episode(run, lambda inputs: (session.run(None, inputs)[0], None), recurrent=False) > 1
-    assert "float32 [N, 2]: the most probable index of each component, of [4], then the mean" in card.read_text()
+    assert (
+        "float32 [N, 2]: the most probable index of each component, of [4], then the mean" in card.read_text()
+    )
 
 
 @pytest.mark.parametrize(

@@ -135,7 +135,7 @@ def test_tuples_and_dicts_are_read_and_answered_in_the_form_of_the_spaces(tmp_pa
     index, number = np.eye(4, dtype=np.float32), np.zeros((4, 1), np.float32)
     actions, _ = policy((index, {"number": number}))
     assert {name: part.shape for name, part in actions.items()} == {"number": (4, 1), "index": (4,)}
-    with pytest.raises(ConfigError, match="lacks '1.number'"):
+    with pytest.raises(ConfigError, match=r"lacks '1\.number'"):
         policy((index[0],))
 
 
