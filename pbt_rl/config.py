@@ -25,7 +25,7 @@ from pbt_rl.pbt.explore.registry import EXPLORE_RULES
 from pbt_rl.pbt.hypers import Hypers
 from pbt_rl.pbt.options import PbtConfig
 from pbt_rl.pbt.ready.registry import READY_RULES
-from pbt_rl.pbt.registry import CONTROLLERS
+from pbt_rl.pbt.registry import CONTROLLERS, controller_entry
 from pbt_rl.pbt.search.options import ScheduleConfig, SearchConfig
 from pbt_rl.population.options import MatchupConfig
 
@@ -238,10 +238,12 @@ class Config:
     others wait in host memory."""
     slot_frames: int = option(1_000_000, at_least=1, may_change=True)
     """Emulator frames of one turn, if members take turns and nothing else ends a turn."""
-    controller: str = option("pbt", choices=lambda: tuple(CONTROLLERS), common=True)
+    controller: str = option("pbt", choices=lambda: tuple(CONTROLLERS), custom="module:Class", common=True)
     """`pbt`: population-based training. `mf-pbt`: its multi-frequency form. `hypertrick`, `successive-halving`,
     `hyperband`, `asha`, `random`: searches over configurations that stop the bad ones (--search). `schedule`: follow
-    the schedule of a recorded run (--schedule)."""
+    the schedule of a recorded run (--schedule). Or your own `module:Class` (docs/own-rules.md)."""
+    controller_option: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    """NAME=VALUE for a setting of a controller of your own. May be repeated."""
     pbt: PbtConfig = field(default_factory=PbtConfig, metadata={"choices_within": RULES, "may_change": True})
     search: SearchConfig = field(default_factory=SearchConfig)
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
@@ -255,7 +257,7 @@ class Config:
     @property
     def searches(self) -> bool:
         """Whether the controller draws configurations and decides how far each one trains."""
-        return CONTROLLERS[self.controller].searches
+        return controller_entry(self.controller).searches
 
     @property
     def algorithm(self) -> Algorithm:

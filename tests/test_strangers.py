@@ -123,7 +123,12 @@ PLAYED = {
     "dmlab.level_cache": ("/home",),
     "dmlab.level_cache_gb": (1e-6,),
 }
-DECIDED = {"pbt.exploit": ("evil:Rule",), "pbt.explore": ("evil:Rule",), "pbt.custom_explore": ("evil:make",)}
+DECIDED = {
+    "controller": ("evil:Rule",),
+    "pbt.exploit": ("evil:Rule",),
+    "pbt.explore": ("evil:Rule",),
+    "pbt.custom_explore": ("evil:make",),
+}
 
 
 @pytest.mark.parametrize(
