@@ -17,6 +17,7 @@ from tests.helpers.runs import BUSY, python, train
 
 pytestmark = pytest.mark.long
 
+
 @pytest.fixture(scope="module")
 def crossing(tmp_path_factory):
     """A finished run of two packs, async, with many comparisons."""
