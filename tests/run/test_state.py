@@ -43,6 +43,7 @@ def config(controller="pbt", frames=1_500, search=None, matchup=None, schedule=N
     )
 
 
+ALL_AT_ONCE = {"num_policies": 6, "devices": "cpu,cpu"}
 GAMES = {"num_policies": 6, "slots": 4, "slot_frames": 150, "devices": "cpu", "actors": 1}
 CASES = {
     "synchronous": (config(), {}),
@@ -55,6 +56,8 @@ CASES = {
     "sigma-gap": (config(exploit="sigma-gap", explore="resample"), {}),
     "mf-pbt": (config("mf-pbt", frequencies=(1, 3)), {}),
     "pairwise": (config(exploit="truncation", explore="pairwise"), {}),
+    "evaluated": (config(evaluate_episodes=6, exploit="truncation", run=ALL_AT_ONCE), {}),
+    "evaluated-tasks": (config(evaluate_episodes=3, run=ALL_AT_ONCE), {"tasks": ("a", "b")}),
     "tasks": (config(), {"tasks": ("a", "b", "c")}),
     "elo": (config(matchup={"objective": "elo"}, replace_gap=0.0, run=GAMES), {"seats": 2}),
     "win-rate": (config(matchup={"objective": "win-rate", "scheme": "prioritised"}, run=GAMES), {"seats": 2}),
