@@ -1,8 +1,13 @@
-"""Recurrent cores. Axes: T time, B rows, F features, S recurrent state."""
+"""Recurrent cores. Axes: T time, B rows, F features, S recurrent state.
+
+All take `cut_TB`: no gradient goes from these steps on back to the steps before (backpropagation through time is
+truncated there); the state itself goes on. None: the gradient goes back to the first step.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -32,11 +37,14 @@ class GruCore(Core):
         self.input = orthogonal(nn.Linear(size, 3 * core_size), 1.0)
         self.recurrent = orthogonal(nn.Linear(core_size, 3 * core_size), 1.0)
 
-    def forward(self, x_TBF: Tensor, state_BS: Tensor, first_TB: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(
+        self, x_TBF: Tensor, state_BS: Tensor, first_TB: Tensor, cut_TB: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Return (hidden state of each step [T, B, core_size] in x's dtype, last state [B, S] float32)."""
         hidden, out = state_BS, []
-        for projected, first in zip(self.input(x_TBF).unbind(0), first_TB.unbind(0), strict=True):
-            hidden = torch.where(first.unsqueeze(-1), 0.0, hidden)
+        steps = zip(self.input(x_TBF).unbind(0), first_TB.unbind(0), _steps(cut_TB, first_TB), strict=True)
+        for projected, first, cut in steps:
+            hidden = torch.where(first.unsqueeze(-1), 0.0, _truncated(hidden, cut))
             x_reset, x_update, x_new = projected.float().chunk(3, -1)
             h_reset, h_update, h_new = self.recurrent(hidden.to(x_TBF.dtype)).float().chunk(3, -1)
             reset, update = (x_reset + h_reset).sigmoid(), (x_update + h_update).sigmoid()
@@ -58,11 +66,14 @@ class LstmCore(Core):
         self.input = orthogonal(nn.Linear(size, 4 * core_size), 1.0)
         self.recurrent = orthogonal(nn.Linear(core_size, 4 * core_size), 1.0)
 
-    def forward(self, x_TBF: Tensor, state_BS: Tensor, first_TB: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(
+        self, x_TBF: Tensor, state_BS: Tensor, first_TB: Tensor, cut_TB: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Return (hidden state of each step [T, B, core_size] in x's dtype, last state [B, S] float32)."""
         state, out = state_BS, []
-        for projected, first in zip(self.input(x_TBF).unbind(0), first_TB.unbind(0), strict=True):
-            hidden, cell = torch.where(first.unsqueeze(-1), 0.0, state).chunk(2, -1)
+        steps = zip(self.input(x_TBF).unbind(0), first_TB.unbind(0), _steps(cut_TB, first_TB), strict=True)
+        for projected, first, cut in steps:
+            hidden, cell = torch.where(first.unsqueeze(-1), 0.0, _truncated(state, cut)).chunk(2, -1)
             gates = projected.float() + self.recurrent(hidden.to(x_TBF.dtype)).float()
             write, forget, new, read = gates.chunk(4, -1)
             cell = forget.sigmoid() * cell + write.sigmoid() * new.tanh()
@@ -70,6 +81,14 @@ class LstmCore(Core):
             state = torch.cat((hidden, cell), -1)
             out.append(hidden)
         return torch.stack(out).to(x_TBF.dtype), state
+
+
+def _steps(cut_TB: Tensor | None, first_TB: Tensor) -> Sequence[Tensor | None]:
+    return [None] * first_TB.shape[0] if cut_TB is None else cut_TB.unbind(0)
+
+
+def _truncated(state_BS: Tensor, cut_B: Tensor | None) -> Tensor:
+    return state_BS if cut_B is None else torch.where(cut_B.unsqueeze(-1), state_BS.detach(), state_BS)
 
 
 class StackedCore(Core):
@@ -81,11 +100,13 @@ class StackedCore(Core):
         self._sizes = [layer.state_size for layer in self.layers if isinstance(layer, Core)]
         self.state_size, self.size = sum(self._sizes), core_size
 
-    def forward(self, x_TBF: Tensor, state_BS: Tensor, first_TB: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(
+        self, x_TBF: Tensor, state_BS: Tensor, first_TB: Tensor, cut_TB: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """See `GruCore.forward`."""
         after = []
         for layer, state in zip(self.layers, state_BS.split(self._sizes, -1), strict=True):
-            x_TBF, last = layer(x_TBF, state, first_TB)
+            x_TBF, last = layer(x_TBF, state, first_TB, cut_TB)
             after.append(last)
         return x_TBF, torch.cat(after, -1)
 
@@ -95,8 +116,9 @@ class UserCore(Core):
 
     factory(features) returns an nn.Module with the attribute `state_size`, the numbers S of its state (0: none), whose
     forward(x [T, B, F], state [B, S] float32, first [T, B] bool) returns (features [T, B, G], state [B, S]). It zeroes
-    the state where a step is `first`. A dry run checks that, that several steps at once give what they give one by one,
-    and finds G.
+    the state where a step is `first`. If its forward has a fourth parameter, `cut`, it gets `cut_TB` and obeys it; else
+    gradients go back to the first step. A dry run checks that it forgets at `first` and that several steps at once give
+    what they give one by one, and finds G.
     """
 
     def __init__(self, path: str, size: int) -> None:
@@ -109,11 +131,15 @@ class UserCore(Core):
                 f"{self._name} has the state_size {width!r}: set it to the numbers of its state, 0 for none"
             )
         self.state_size = width
+        self._cuts = "cut" in inspect.signature(self.module.forward).parameters
         self.size = self._try(size)
 
-    def forward(self, x_TBF: Tensor, state_BS: Tensor, first_TB: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(
+        self, x_TBF: Tensor, state_BS: Tensor, first_TB: Tensor, cut_TB: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """See `GruCore.forward`. Raises NetworkError."""
-        answer = call_own(self._name, self.module, x_TBF, state_BS, first_TB)
+        more = (cut_TB,) if self._cuts else ()
+        answer = call_own(self._name, self.module, x_TBF, state_BS, first_TB, *more)
         shape = (*first_TB.shape, state_BS.shape[-1])
         usable = isinstance(answer, tuple) and len(answer) == 2 and all(isinstance(x, Tensor) for x in answer)
         if not (

@@ -98,15 +98,15 @@ class PolicyNet(nn.Module):
         self.state_size = body.state_size
 
     def forward(
-        self, obs: Mapping[str, Tensor], state: Tensor, first: Tensor
+        self, obs: Mapping[str, Tensor], state: Tensor, first: Tensor, cut: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return (params [T, B, D], value [T, B], state after the last step [B, S]), all float32.
 
         obs: name -> [T, B, ...] as the environment delivers it. state: [B, S] float32 before the first step.
-        first: [T, B] bool, the step begins an episode: the state is zeroed before it.
+        first: [T, B] bool, the step begins an episode: the state is zeroed before it. cut: [T, B] bool, see cores.py.
         """
         seen = {name: x for name, x in obs.items() if name != ACTION_MASK}
-        features_TBF, state = self.body(seen, state, first)
+        features_TBF, state = self.body(seen, state, first, cut)
         params_TBD, value_TB = self.heads(features_TBF.float())
         return self.mask(params_TBD, obs), value_TB, state
 
@@ -129,13 +129,15 @@ class Body(nn.Module):
         self.size = encoder.size if core is None else core.size
         self.state_size = 0 if core is None else core.state_size
 
-    def forward(self, obs: Mapping[str, Tensor], state: Tensor, first: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(
+        self, obs: Mapping[str, Tensor], state: Tensor, first: Tensor, cut: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Return (features [T, B, F] in the weights' dtype, state [B, S]); arguments as in `PolicyNet.forward`."""
         features_NF = self.encoder({name: x.flatten(0, 1) for name, x in obs.items()})
         features_TBF = features_NF.unflatten(0, first.shape)
         if self.core is None:
             return features_TBF, state
-        out_TBF, state = self.core(features_TBF, state, first)
+        out_TBF, state = self.core(features_TBF, state, first, cut)
         return out_TBF, state
 
 
@@ -152,11 +154,14 @@ class TwinBody(nn.Module):
         self.critic = critic
         self.state_size = 2 * policy.state_size
 
-    def forward(self, obs: Mapping[str, Tensor], state: Tensor, first: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(
+        self, obs: Mapping[str, Tensor], state: Tensor, first: Tensor, cut: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """See `Body.forward`."""
         states = state.split(self.policy.state_size, -1) if self.state_size else (state, state)
         (of_policy, one), (of_critic, other) = (
-            body(obs, before, first) for body, before in zip((self.policy, self.critic), states, strict=True)
+            body(obs, before, first, cut)
+            for body, before in zip((self.policy, self.critic), states, strict=True)
         )
         return torch.cat((of_policy, of_critic), -1), torch.cat(
             (one, other), -1

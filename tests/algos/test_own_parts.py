@@ -46,6 +46,19 @@ def deep(features, outputs):
     return nn.Sequential(nn.Linear(features, 9), nn.ReLU(), nn.Linear(9, outputs))
 
 
+class Cutting(Running):
+    """The same, which obeys where gradients end."""
+
+    def forward(self, x, state, first, cut=None):
+        read, out = self.read(x), []
+        for t in range(len(x)):
+            if cut is not None:
+                state = torch.where(cut[t].unsqueeze(-1), state.detach(), state)
+            state = torch.where(first[t].unsqueeze(-1), 0.0, state) * 0.5 + read[t]
+            out.append(state)
+        return self.out(torch.stack(out)), state
+
+
 class Forgetful(Running):
     def forward(self, x, state, first):
         return super().forward(x, state, torch.zeros_like(first))
@@ -92,6 +105,17 @@ def test_a_core_of_ones_own_is_used_as_it_is(dtype):
         expected = kept * 0.5 + core.read(features[t]).float()
     tolerance = {"rtol": 1e-5, "atol": 1e-6} if dtype == torch.float32 else {"rtol": 0.05, "atol": 0.05}
     torch.testing.assert_close(after, expected, **tolerance)
+
+
+@pytest.mark.parametrize(("core", "ends"), [("Running", False), ("Cutting", True)])
+def test_a_core_with_a_parameter_cut_may_end_gradients(core, ends):
+    net = make(VECTOR, core=f"{HERE}:{core}")
+    obs = {"obs": observations(VECTOR)["obs"].requires_grad_()}
+    cut = torch.zeros(T, B, dtype=torch.bool)
+    cut[2] = True
+    params, _, _ = net(obs, torch.zeros(B, 5), first_flags(), cut)
+    params[-1].sum().backward()
+    assert (obs["obs"].grad.abs().sum((1, 2)) > 0).tolist() == [not ends, not ends, True, True]
 
 
 def test_a_core_without_state_is_a_decoder():
