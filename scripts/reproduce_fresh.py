@@ -54,7 +54,7 @@ def fresh_games(run: Path, games: int = GAMES, seed: int = SEED) -> Fresh:
     scores = {}
     for saved in best.checkpoint.members():
         policy = find_saved(Source(run, member=str(saved.member)), print)
-        player = Player(Policy(load_pack(config, spec, policy, seed), spec, seed, greedy=False))
+        player = Player(Policy(load_pack(config, spec, policy, seed), spec, config.model, seed, greedy=False))
         rows = min(ROWS, games)
         with closing(make_unit(spec.env_id, rows, seed, options, default_shaping_source(spec))) as unit:
             played = play(unit, player, shares(games, rows), _NoFilm())  # type: ignore[arg-type]
