@@ -14,7 +14,7 @@ import csv
 import math
 import tempfile
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from random import Random
 from statistics import fmean, stdev
@@ -44,6 +44,8 @@ COLLAPSED = -1000.0
 RESAMPLES = 10_000
 
 Row = Mapping[str, str]
+Members = Sequence[tuple[float, float]]
+"""(validation, test) of each member of a run."""
 Scores = dict[str, dict[int, list[tuple[float, float]]]]
 """Arm -> seed -> (validation, test) of each member."""
 
@@ -84,12 +86,12 @@ def append(rows: Sequence[tuple[object, ...]]) -> None:
         writer.writerows(rows)
 
 
-def picked(members: Sequence[tuple[float, float]]) -> float:
+def picked(members: Members) -> float:
     """Return the test score of the member with the best validation score."""
     return max(members)[1]
 
 
-MEASURES = {
+MEASURES: Mapping[str, Callable[[Members], float]] = {
     "picked by validation games (primary)": picked,
     "best by test games (oracle)": lambda members: max(test for _, test in members),
     "mean of members": lambda members: fmean(test for _, test in members),
