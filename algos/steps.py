@@ -109,6 +109,9 @@ class Steps(Protocol):
     def run(self, step: int) -> None:
         """Carry out one step of it."""
 
+    def end(self) -> None:
+        """Let go of the batch: each group's part of it takes as much memory as a member's whole state, or more."""
+
 
 class PlainSteps:
     """Steps call by call."""
@@ -128,6 +131,10 @@ class PlainSteps:
         assert samples is not None, "no batch was begun"
         part = samples if order is None else samples.columns(order.to(samples.valid.device))
         self._log.write(step, self._span, self._program(part))
+
+    def end(self) -> None:
+        """See `Steps`."""
+        self._samples, self._orders = None, ()
 
 
 class Staging:
@@ -187,6 +194,9 @@ class RecordedSteps:
             self._one(size)
             return
         self._replays[size]()
+
+    def end(self) -> None:
+        """See `Steps`. The staged samples stay: replays read them where they lie."""
 
     def _record(self, recorder: Recorder, size: int) -> bool:
         """Record a step; return False if that cannot be done: then steps go call by call from now on."""
