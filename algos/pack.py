@@ -64,7 +64,7 @@ class Pack:
 
         self.state = self._empty_state(num_policies, device)
         self.hypers = {k: torch.tensor(v, dtype=torch.float32, device=device) for k, v in hypers.items()}
-        self.weights = Weights(self._layout, self.state["param"], compute_dtype)
+        self.weights = Weights(self._layout, self.state["param"], compute_dtype, one_by_one=packing == "loop")
         self._serving = (
             StagedServing(self.weights, self.state, self.streams)
             if self.streams.separate

@@ -24,6 +24,7 @@ from torch import Tensor
 
 from .batch import Samples
 from .losses import Stats
+from .own import NetworkError
 
 Program = Callable[[Samples], Stats]
 """One optimiser step on these samples; returns its statistics, [G] each."""
@@ -109,6 +110,9 @@ class Steps(Protocol):
     def run(self, step: int) -> None:
         """Carry out one step of it."""
 
+    def end(self) -> None:
+        """Let go of the batch: each group's part of it takes as much memory as a member's whole state, or more."""
+
 
 class PlainSteps:
     """Steps call by call."""
@@ -128,6 +132,10 @@ class PlainSteps:
         assert samples is not None, "no batch was begun"
         part = samples if order is None else samples.columns(order.to(samples.valid.device))
         self._log.write(step, self._span, self._program(part))
+
+    def end(self) -> None:
+        """See `Steps`."""
+        self._samples, self._orders = None, ()
 
 
 class Staging:
@@ -188,11 +196,14 @@ class RecordedSteps:
             return
         self._replays[size]()
 
+    def end(self) -> None:
+        """See `Steps`. The staged samples stay: replays read them where they lie."""
+
     def _record(self, recorder: Recorder, size: int) -> bool:
         """Record a step; return False if that cannot be done: then steps go call by call from now on."""
         try:
             self._replays[size] = recorder.record(lambda: self._one(size))
-        except RuntimeError as error:
+        except (RuntimeError, NetworkError) as error:  # a user's part wraps what it raises
             warnings.warn(f"optimiser steps are not recorded, which costs speed: {error}", stacklevel=1)
             self._recorder = None
             return False

@@ -22,7 +22,7 @@ from torch import Tensor
 from pbt_rl.algos.distributions import Distribution
 from pbt_rl.algos.fields import OUTCOMES
 from pbt_rl.algos.pack import Pack
-from pbt_rl.algos.rollout import Rollout, native
+from pbt_rl.algos.rollout import Rollout, make_stacks, native
 from pbt_rl.envs.base import EnvSpec, read_stats
 from pbt_rl.learner.build import obs_layouts
 from pbt_rl.learner.shared import SharedState
@@ -41,6 +41,8 @@ class ServedUnit:
     rollout: Rollout
     state: Tensor
     """[R, S] recurrent state before the newest observation."""
+    stacks: dict[str, Tensor]
+    """Newest stacks of frames, see `Rollout`."""
     outcomes: list[NDArray[Any]]
     """The mailbox's arrays of OUTCOMES, in that order."""
     t: int = 0
@@ -95,6 +97,7 @@ class Sampler:
                 wake_fd,
                 buffers.pop(),
                 torch.zeros(rows, pack.state_size, device=pack.device),
+                make_stacks(self._layouts, rows, pack.device),
                 [getattr(box.step, name) for name in OUTCOMES],
             )
             for number, (box, wake_fd) in enumerate(boxes)
@@ -168,7 +171,7 @@ class Sampler:
         else:
             rollout.weights_epoch[:] = self._weights_epoch
             rollout.state.copy_(unit.state)
-        rollout.write_obs(t, step.obs, step.first)
+        rollout.write_obs(t, step.obs, step.first, unit.stacks)
         unit.taken += 1
 
     def _note_episodes(self, unit: ServedUnit) -> None:
@@ -221,7 +224,10 @@ class Sampler:
         def packed(parts: list[Tensor]) -> Tensor:
             return torch.cat(parts, dim=1) if len(parts) > 1 else parts[0]
 
-        stored = [u.rollout.stored[u.t] for u in units]
+        stored = [
+            u.rollout.unstacked[u.t] | {k: v.unflatten(0, (-1, envs)) for k, v in u.stacks.items()}
+            for u in units
+        ]
         obs = {  # joined as stored and then viewed: joined views would lose the layout that the network computes in
             name: layout.as_seen(packed([one[name] for one in stored]))
             for name, layout in self._layouts.items()
@@ -269,7 +275,7 @@ class Sampler:
         rollout = self._shared.free.take()
         assert rollout is not None, "a unit was served without a free buffer"
         self._pack.streams.after(rollout.ready)
-        rollout.follow(unit.rollout)
+        rollout.follow(unit.rollout, unit.stacks)
         rollout.state.copy_(unit.state)
         rollout.weights_epoch[:] = self._weights_epoch
         unit.rollout, unit.t = rollout, 0

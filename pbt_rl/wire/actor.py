@@ -21,7 +21,16 @@ from typing import Any
 
 import numpy as np
 
-from pbt_rl.envs.base import EnvSetupError, EnvSpec, SavesState, Seated, Unit, cpu_clock, random_actions
+from pbt_rl.envs.base import (
+    EnvSetupError,
+    EnvSpec,
+    Grows,
+    SavesState,
+    Seated,
+    Unit,
+    cpu_clock,
+    random_actions,
+)
 from pbt_rl.envs.registry import EnvOptions, make_unit
 from pbt_rl.wire.mailbox import BUSY_NS, HEARTBEAT_NS, STEPS, Mailbox
 from pbt_rl.wire.polling import AdaptivePoller
@@ -58,6 +67,8 @@ class ActorSetup:
     """States of the units, to continue from, or none: then they begin with a reset."""
     cores: tuple[int, ...] = ()
     """Cores that the process stays on; empty: any."""
+    grows: bool = False
+    """Units may begin without all their rows, which are then made while the run goes on (see `Grows`)."""
 
     @property
     def rows(self) -> int:
@@ -71,6 +82,8 @@ class ActorSetup:
         return [*self.mailbox_fds, self.shaping_fd, self.wake_fd, self.ready_fd, *matchup]
 
 
+GROWING_SHARE = 1.0
+"""Time for steps as a share of that for making missing rows, while there are any."""
 UNCOUNTED_VERSION = -1
 """Shaping version of episodes that begin while a unit plays at random: it counts for no member."""
 
@@ -78,8 +91,10 @@ UNCOUNTED_VERSION = -1
 class EpisodeSource:
     """Gives a unit, for every episode that begins on a row, the shaping and how far the training has come."""
 
-    def __init__(self, table: ShapingTable, envs_per_policy: int, pulse: memoryview) -> None:
-        self._table, self._envs = table, envs_per_policy
+    def __init__(
+        self, table: ShapingTable, envs_per_policy: int, pulse: memoryview, *, lets_grow: bool
+    ) -> None:
+        self._table, self._envs, self.lets_grow = table, envs_per_policy, lets_grow
         self.pulse = pulse
         """See `envs/pulse.py`."""
         self.uncounted = False
@@ -109,6 +124,16 @@ class UnitRunner:
         self._source, self._warm_up_steps, self._seed = source, warm_up_steps, seed
         self._started = False
         self._clock = cpu_clock(unit)
+
+    @property
+    def growing(self) -> bool:
+        """Whether the unit has begun and some of its rows are missing."""
+        return self._started and isinstance(self._unit, Grows) and self._unit.grows
+
+    def grow(self) -> None:
+        """Make some of the missing rows."""
+        assert isinstance(self._unit, Grows)
+        self._unit.grow()
 
     def advance(self) -> bool:
         """Take one step if it is the actor's turn; return whether it was."""
@@ -162,7 +187,9 @@ class Actor:
         self._setup = setup
         table = ShapingTable.map(tuple(setup.spec.shaping), setup.policies, setup.shaping_fd)
         boxes = [Mailbox(setup.spec, setup.rows, fd) for fd in setup.mailbox_fds]
-        sources = [EpisodeSource(table, setup.envs_per_policy, box.pulse) for box in boxes]
+        sources = [
+            EpisodeSource(table, setup.envs_per_policy, box.pulse, lets_grow=setup.grows) for box in boxes
+        ]
         units = [
             make_unit(setup.spec.env_id, setup.rows, seed, setup.options, source)
             for seed, source in zip(setup.seeds, sources, strict=True)
@@ -186,6 +213,7 @@ class Actor:
         ]
         for runner, state in zip(self._runners, setup.saved, strict=bool(setup.saved)):
             runner.restore(state)
+        self._grows_from = 0.0
 
     def save(self) -> list[dict[str, Any] | None]:
         """Return the states of the units; None for one that cannot be saved."""
@@ -199,10 +227,22 @@ class Actor:
         """Advance units as their actions arrive, until the parent hangs up."""
         answers = AdaptivePoller(self._setup.wake_fd, parent.fileno())
         while True:
-            if not self.turn():
+            busy = self.turn()
+            if not self._grow() and not busy:
                 if parent.fileno() in answers.wait():
                     return
                 os.eventfd_read(self._setup.wake_fd)
+
+    def _grow(self) -> bool:
+        """Make some missing rows of a unit, if steps have been taken for as long as that took the last time."""
+        began = time.monotonic()
+        growing = [runner for runner in self._runners if runner.growing] if began >= self._grows_from else []
+        if not growing:
+            return False
+        growing[0].grow()
+        now = time.monotonic()
+        self._grows_from = now + GROWING_SHARE * (now - began)
+        return True
 
     def close(self) -> None:
         """Release the environments. What they raise is printed."""

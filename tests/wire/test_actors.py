@@ -19,6 +19,7 @@ from pbt_rl.plan import Machine
 from pbt_rl.run.memory import Memory
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.start import Start
+from pbt_rl.wire.actor import Actor
 from pbt_rl.wire.mailbox import ACTIONS, OBSERVATIONS
 from pbt_rl.wire.messages import SlotChange
 from pbt_rl.wire.process import Child
@@ -184,3 +185,39 @@ def test_an_actor_is_small():
                     box.publish_action(record.setup.wake_fd)
             time.sleep(0.001)
         assert psutil.Process(group.children[0].pid).memory_info().rss < 110 * 2**20
+
+
+class Growing:
+    """A unit's runner with three rows missing, each of which takes a while to make."""
+
+    def __init__(self):
+        self.missing = 3
+
+    @property
+    def growing(self):
+        return self.missing > 0
+
+    def grow(self):
+        self.missing -= 1
+        time.sleep(0.05)
+
+
+def test_missing_rows_are_made_for_half_of_the_time():
+    actor = Actor.__new__(Actor)
+    first, second = Growing(), Growing()
+    actor._runners, actor._grows_from = [first, second], 0.0
+    began, grown, steps = time.monotonic(), 0, 0
+    while first.growing or second.growing:
+        if actor._grow():
+            grown += 1
+            assert not actor._grow(), "steps come between"
+        else:
+            steps += 1
+            time.sleep(0.001)
+        assert first.missing == 0 or second.missing == 3, (
+            "one unit after the other: its rows are learned from first"
+        )
+    assert grown == 6
+    assert time.monotonic() - began >= 0.5
+    assert steps >= 5 * 10
+    assert not actor._grow()
