@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from .layers import orthogonal
-from .own import NetworkError, call_own, described, make_own, weights_dtype
+from .own import NetworkError, call_own, constant_buffers, described, make_own, weights_dtype
 
 
 class Core(nn.Module):
@@ -132,7 +132,8 @@ class UserCore(Core):
             )
         self.state_size = width
         self._cuts = "cut" in inspect.signature(self.module.forward).parameters
-        self.size = self._try(size)
+        with constant_buffers(self._name, self.module):
+            self.size = self._try(size)
 
     def forward(
         self, x_TBF: Tensor, state_BS: Tensor, first_TB: Tensor, cut_TB: Tensor | None = None
