@@ -177,7 +177,7 @@ class UserCore(Core):
                 f"{self._name} remembers what was before a step that is `first`: zero the state there, by "
                 "torch.where(first[t].unsqueeze(-1), 0.0, state)"
             )
-        return out.shape[-1]
+        return int(out.shape[-1])
 
 
 def _close(some: tuple[Tensor, Tensor], others: tuple[Tensor, Tensor]) -> bool:

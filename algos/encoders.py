@@ -95,7 +95,7 @@ class UserEncoder(Encoder):
             raise ValueError(
                 f"{self._name} returned {described(out)} for 2 observations: return a float tensor [2, F]"
             )
-        return out.shape[1]
+        return int(out.shape[1])
 
     def forward(self, obs: Mapping[str, Tensor]) -> Tensor:
         """Map name -> [N, ...] to [N, F] in the dtype of the weights. Raises NetworkError."""

@@ -91,4 +91,5 @@ class UserHead(nn.Module):
                 f"{self._name} returned {described(out)} for {described(rows)}: return a float tensor "
                 f"[{len(rows)}, {self._outputs}]"
             )
-        return out.float().unflatten(0, features.shape[:-1])
+        shaped: Tensor = out.float().unflatten(0, features.shape[:-1])
+        return shaped
