@@ -102,6 +102,15 @@ class Resume(Event):
 
 
 @dataclass(frozen=True)
+class SetByUser(Event):
+    """`pbt-rl set`. config, changed: as of `Resume`. decisions: the user's, which no controller has made."""
+
+    config: Mapping[str, Any]
+    changed: tuple[str, ...]
+    decisions: tuple[Decision, ...]
+
+
+@dataclass(frozen=True)
 class Lost(Event):
     """Events that could not be written. rounds: the comparisons among them."""
 
@@ -166,6 +175,10 @@ def _read(record: object, place: str) -> Event:
         case "resume":
             changed = tuple(name for name, _ in given.inner("changed").named())
             return Resume(time, frames, given.plain("config", DEEPEST_CONFIG), changed)
+        case "set":
+            changed = tuple(name for name, _ in given.inner("changed").named())
+            decisions = [decision_from_dict(d, f"a decision in {place}") for d in given.items("decisions")]
+            return SetByUser(time, frames, given.plain("config", DEEPEST_CONFIG), changed, tuple(decisions))
         case "lost":
             counts = given.inner("counts")
             return Lost(time, frames, counts.whole("round") if counts.has("round") else 0)
