@@ -209,13 +209,14 @@ def _print_results(folder: Path, found: Sequence[Point], ended: Sequence[Ended],
 
 
 def _print_groups(found: Sequence[Point], rows: Mapping[str, RunRow]) -> None:
-    """Print the best objective over the seeds of each combination of values, the highest mean first."""
+    """Print the best objective (of final games, if there were any) of each combination of values, over its seeds."""
     groups: dict[str, list[float]] = {}
     for point in found:
         row = rows.get(point.name)
-        if row is not None and row.best is not None:
+        best = None if row is None else row.best if row.final is None else row.final
+        if best is not None:
             label = " ".join(f"{option}={text}" for option, text in point.values.items())
-            groups.setdefault(label, []).append(row.best)
+            groups.setdefault(label, []).append(best)
     if len(groups) < 2:
         return
     print("\nbest objective over seeds:")

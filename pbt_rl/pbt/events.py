@@ -111,6 +111,14 @@ class SetByUser(Event):
 
 
 @dataclass(frozen=True)
+class Final(Event):
+    """Final games: member -> mean objective, and number of episodes of each."""
+
+    means: Mapping[int, float]
+    episodes: int
+
+
+@dataclass(frozen=True)
 class Lost(Event):
     """Events that could not be written. rounds: the comparisons among them."""
 
@@ -179,6 +187,10 @@ def _read(record: object, place: str) -> Event:
             changed = tuple(name for name, _ in given.inner("changed").named())
             decisions = [decision_from_dict(d, f"a decision in {place}") for d in given.items("decisions")]
             return SetByUser(time, frames, given.plain("config", DEEPEST_CONFIG), changed, tuple(decisions))
+        case "final":
+            judged = given.objects("members")
+            means = {m.whole("member"): m.number("mean") for m in judged}
+            return Final(time, frames, means, max((m.whole("episodes") for m in judged), default=0))
         case "lost":
             counts = given.inner("counts")
             return Lost(time, frames, counts.whole("round") if counts.has("round") else 0)

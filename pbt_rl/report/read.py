@@ -17,6 +17,7 @@ from pbt_rl.pbt.events import (
     ActorRestart,
     End,
     Event,
+    Final,
     MemberProgress,
     Progress,
     Round,
@@ -169,6 +170,8 @@ class History:
     turns: Sequence[Turn]
     phases: Sequence[Phase]
     actor_restarts: int
+    final: Final | None = None
+    """The games after training, if there were any."""
 
     @cached_property
     def last(self) -> dict[int, Node]:
@@ -292,6 +295,7 @@ def history_of(name: str, events: Sequence[Event]) -> History:
         turns=turns,
         phases=_phases(decisions, turns, total),
         actor_restarts=sum(isinstance(e, ActorRestart) for e in events),
+        final=next((e for e in reversed(events) if isinstance(e, Final)), None),
     )
 
 
