@@ -81,7 +81,7 @@ def evaluate(
     shown = shown_name(config.env, options)
     print(f"{saved}: {episodes} episodes{each} of {shown}, {how} actions", flush=True)
     pack = load_pack(config, spec, saved, seed)
-    policy = Policy(pack, spec, seed, greedy=greedy)
+    policy = Policy(pack, spec, config.model, seed, greedy=greedy)
     with one_thread():
         played = play_episodes(policy, options, episodes, seed, video, Progress(sys.stderr))
     if spec.tasks:
