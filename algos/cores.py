@@ -1,6 +1,12 @@
-"""Recurrent cores. Axes: T time, B rows, F features, S recurrent state."""
+"""Recurrent cores. Axes: T time, B rows, F features, S recurrent state.
+
+Both take `cut_TB`: no gradient goes from these steps on back to the steps before (backpropagation through time is
+truncated there); the state itself goes on. None: the gradient goes back to the first step.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -22,11 +28,14 @@ class GruCore(nn.Module):
         self.input = orthogonal(nn.Linear(size, 3 * core_size), 1.0)
         self.recurrent = orthogonal(nn.Linear(core_size, 3 * core_size), 1.0)
 
-    def forward(self, x_TBF: Tensor, state_BS: Tensor, first_TB: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(
+        self, x_TBF: Tensor, state_BS: Tensor, first_TB: Tensor, cut_TB: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Return (hidden state of each step [T, B, core_size] in x's dtype, last state [B, S] float32)."""
         hidden, out = state_BS, []
-        for projected, first in zip(self.input(x_TBF).unbind(0), first_TB.unbind(0), strict=True):
-            hidden = torch.where(first.unsqueeze(-1), 0.0, hidden)
+        steps = zip(self.input(x_TBF).unbind(0), first_TB.unbind(0), _steps(cut_TB, first_TB), strict=True)
+        for projected, first, cut in steps:
+            hidden = torch.where(first.unsqueeze(-1), 0.0, _truncated(hidden, cut))
             x_reset, x_update, x_new = projected.float().chunk(3, -1)
             h_reset, h_update, h_new = self.recurrent(hidden.to(x_TBF.dtype)).float().chunk(3, -1)
             reset, update = (x_reset + h_reset).sigmoid(), (x_update + h_update).sigmoid()
@@ -48,11 +57,14 @@ class LstmCore(nn.Module):
         self.input = orthogonal(nn.Linear(size, 4 * core_size), 1.0)
         self.recurrent = orthogonal(nn.Linear(core_size, 4 * core_size), 1.0)
 
-    def forward(self, x_TBF: Tensor, state_BS: Tensor, first_TB: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(
+        self, x_TBF: Tensor, state_BS: Tensor, first_TB: Tensor, cut_TB: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Return (hidden state of each step [T, B, core_size] in x's dtype, last state [B, S] float32)."""
         state, out = state_BS, []
-        for projected, first in zip(self.input(x_TBF).unbind(0), first_TB.unbind(0), strict=True):
-            hidden, cell = torch.where(first.unsqueeze(-1), 0.0, state).chunk(2, -1)
+        steps = zip(self.input(x_TBF).unbind(0), first_TB.unbind(0), _steps(cut_TB, first_TB), strict=True)
+        for projected, first, cut in steps:
+            hidden, cell = torch.where(first.unsqueeze(-1), 0.0, _truncated(state, cut)).chunk(2, -1)
             gates = projected.float() + self.recurrent(hidden.to(x_TBF.dtype)).float()
             write, forget, new, read = gates.chunk(4, -1)
             cell = forget.sigmoid() * cell + write.sigmoid() * new.tanh()
@@ -60,3 +72,11 @@ class LstmCore(nn.Module):
             state = torch.cat((hidden, cell), -1)
             out.append(hidden)
         return torch.stack(out).to(x_TBF.dtype), state
+
+
+def _steps(cut_TB: Tensor | None, first_TB: Tensor) -> Sequence[Tensor | None]:
+    return [None] * first_TB.shape[0] if cut_TB is None else cut_TB.unbind(0)
+
+
+def _truncated(state_BS: Tensor, cut_B: Tensor | None) -> Tensor:
+    return state_BS if cut_B is None else torch.where(cut_B.unsqueeze(-1), state_BS.detach(), state_BS)

@@ -81,15 +81,15 @@ class PolicyNet(nn.Module):
         self.state_size = body.core.state_size if body.core is not None else 0
 
     def forward(
-        self, obs: Mapping[str, Tensor], state: Tensor, first: Tensor
+        self, obs: Mapping[str, Tensor], state: Tensor, first: Tensor, cut: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return (params [T, B, D], value [T, B], state after the last step [B, S]), all float32.
 
         obs: name -> [T, B, ...] as the environment delivers it. state: [B, S] float32 before the first step.
-        first: [T, B] bool, the step begins an episode: the state is zeroed before it.
+        first: [T, B] bool, the step begins an episode: the state is zeroed before it. cut: [T, B] bool, see cores.py.
         """
         seen = {name: x for name, x in obs.items() if name != ACTION_MASK}
-        features_TBF, state = self.body(seen, state, first)
+        features_TBF, state = self.body(seen, state, first, cut)
         params_TBD, value_TB = self.heads(features_TBF.float())
         return self.mask(params_TBD, obs), value_TB, state
 
@@ -125,11 +125,13 @@ class Body(nn.Module):
         self.encoder = encoder
         self.core = core
 
-    def forward(self, obs: Mapping[str, Tensor], state: Tensor, first: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(
+        self, obs: Mapping[str, Tensor], state: Tensor, first: Tensor, cut: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Return (features [T, B, F] in the weights' dtype, state [B, S]); arguments as in `PolicyNet.forward`."""
         features_NF = self.encoder({name: x.flatten(0, 1) for name, x in obs.items()})
         features_TBF = features_NF.unflatten(0, first.shape)
         if self.core is None:
             return features_TBF, state
-        out_TBF, state = self.core(features_TBF, state, first)
+        out_TBF, state = self.core(features_TBF, state, first, cut)
         return out_TBF, state

@@ -166,7 +166,7 @@ class Config:
     final_episodes: int | None = option(None, at_least=0, zero="none", may_change=True)
     """Fresh episodes that the first four members play at the end, as `pbt-rl eval` plays them; the best one of these
     is named the best. None: 20, within a tenth of the time trained and a minute, so none in a short run; none
-    in serial mode."""
+    in serial mode. With --pbt.evaluate-episodes all members play, whatever the mode and the time trained."""
     actors: int = option(0, at_least=0, zero="planned", common=True, may_change=True)
     """Actor processes, planned from the machine's cores."""
     units_per_actor: int = option(2, at_least=1, may_change=True)
@@ -249,6 +249,12 @@ class Config:
             "init-from",
             " ".join(self.init_from),
             f"give one source for all, or one for each of the {self.num_policies} members",
+        )
+        require(
+            not self.pbt.evaluate_episodes or (not self.nodes and self.matchup.objective == "return"),
+            "pbt.evaluate-episodes",
+            self.pbt.evaluate_episodes,
+            "members are evaluated on one machine, by their return: leave out --nodes and --matchup.objective",
         )
         if ":" not in self.algo:  # a config may come from anybody: making it imports nothing that it names
             check_schedule_of_learning_rate(self)

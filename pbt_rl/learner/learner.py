@@ -39,6 +39,7 @@ from pbt_rl.wire.messages import (
     BeginSnapshot,
     ChildFailed,
     Edit,
+    EvaluateMember,
     ExportMember,
     ForgetMember,
     FromLearner,
@@ -68,6 +69,7 @@ REPORT_SECONDS = 0.5
 SWITCH_SECONDS = 1e-4
 Command = (
     Edit
+    | EvaluateMember
     | SlotChange
     | ExportMember
     | RememberMember
@@ -277,7 +279,7 @@ class Learner:
                 self.paused = self.trainer.paused = True
             case command:
                 self.trainer.commands.append(lambda: self._carry_out(command))
-                if self._edits_itself and isinstance(command, Edit | SlotChange):
+                if self._edits_itself and isinstance(command, Edit | EvaluateMember | SlotChange):
                     self.trainer.run_commands_meanwhile()
                 else:
                     with self.trainer.wake:
@@ -289,6 +291,8 @@ class Learner:
         match command:
             case Edit():
                 self._send(self.trainer.apply(command))
+            case EvaluateMember(member, begins):
+                members.evaluate(member, begins=begins)
             case SlotChange():
                 self._send(SlotChanged(command, self.trainer.change_slot(command)))
             case ExportMember(member, generation):

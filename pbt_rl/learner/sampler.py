@@ -197,6 +197,7 @@ class Sampler:
                 extra=read_stats(step, row),
                 task=0 if step.task is None else int(step.task[row]),
                 environment=unit.number * self._envs + row % self._envs,
+                evaluation=version in holder.evaluations,
             )
         games = [] if step.seat is None else self._games(rows, step.seat, episodes)
         shared.sampling.note(episodes.values(), games)

@@ -265,7 +265,7 @@ class Hypers:
     vtrace_c: float = _hyper(1.0, (0.1, 10.0), (0, OFF), "linear", tuned=False)
     """V-trace: limit of the weight of the trace."""
     unroll: int = _hyper(32, (2, 1024), (1, 1_000_000), "integer", tuned=False, common=True)
-    """Steps that a return looks ahead, at most --learner.rollout."""
+    """Steps that a return looks ahead and that gradients of a recurrent core go back, at most --learner.rollout."""
 
 
 def hyper_table(hypers: Hypers) -> dict[str, HyperSpec]:

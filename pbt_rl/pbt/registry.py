@@ -9,6 +9,7 @@ from typing import Any
 from pbt_rl.errors import require
 from pbt_rl.pbt.controllers import PbtController, StaticController
 from pbt_rl.pbt.decisions import Controller
+from pbt_rl.pbt.evaluation import Evaluation
 from pbt_rl.pbt.exploit.registry import build_exploit, least_members
 from pbt_rl.pbt.explore.registry import build_explore
 from pbt_rl.pbt.hypers import HyperSpec
@@ -105,7 +106,34 @@ def _rules(given: Ingredients) -> dict[str, Any]:
         "ready": build_ready(pbt),
         "exploit": build_exploit(pbt),
         "explore": build_explore(pbt, given.table),
+        "evaluation": _evaluation(given),
     }
+
+
+def _evaluation(given: Ingredients) -> Evaluation:
+    pbt, name = given.pbt, "pbt.evaluate-episodes"
+    if pbt.evaluate_episodes == 0:
+        return Evaluation()
+    episodes = pbt.evaluate_episodes
+    require(
+        pbt.ready == "synchronous",
+        name,
+        episodes,
+        "all members are evaluated together: use --pbt.ready synchronous",
+    )
+    require(
+        given.slots >= given.members,
+        name,
+        episodes,
+        "members that take turns cannot be evaluated: leave out --slots",
+    )
+    require(
+        pbt.min_episodes <= episodes <= pbt.objective_episodes,
+        name,
+        episodes,
+        f"give --pbt.min-episodes, {pbt.min_episodes}, to --pbt.objective-episodes, {pbt.objective_episodes}",
+    )
+    return Evaluation(episodes, PATIENCE_PERIODS * pbt.period_frames)
 
 
 def _schedule(given: Ingredients) -> Controller:

@@ -416,3 +416,24 @@ def test_a_wrong_encoder_of_the_user_is_one_clear_error(encoder, message):
 def test_observations_that_do_not_fit_the_encoder(shapes, encoder, message):
     with pytest.raises(ValueError, match=message):
         make(shapes, encoder=encoder)
+
+
+@pytest.mark.parametrize("core", ["gru", "lstm"])
+def test_a_gradient_ends_where_it_is_cut_and_the_state_goes_on(core):
+    net = make(VECTOR, core=core)
+    first = first_flags((0, 0), (3, 1))
+    state = torch.rand(B, net.state_size)
+    cut = torch.tensor([True, False, True, False])[:, None].expand(T, B)
+
+    def gradients(**options):
+        obs = {"obs": observations(VECTOR)["obs"].requires_grad_()}
+        outputs = net(obs, state, first, **options)
+        outputs[0][-1].sum().backward()
+        return obs["obs"].grad.abs().sum((1, 2)) > 0, outputs
+
+    whole, outputs = gradients()
+    assert whole.tolist() == [True, True, True, True]
+    reached, same = gradients(cut=cut)
+    assert reached.tolist() == [False, False, True, True]
+    for a, b in zip(outputs, same, strict=True):
+        assert torch.equal(a, b), "values do not change"

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from pbt_rl.algos.batch import Samples
-from pbt_rl.algos.update import KL_STEP, CurrentSlots, Updater
+from pbt_rl.algos.update import KL_STEP, CurrentSlots, Updater, unroll_begins
 from tests.helpers.packs import (
     CPU,
     ENVS,
@@ -113,6 +113,23 @@ def test_packed_policies_learn_as_each_would_alone(case, packing):
                 rows[p], one.state[name][0], **tolerance, msg=lambda m, n=name: f"{n}: {m}"
             )
         assert (packed.state["param"][p] - start[p]).abs().max() > 1e-4
+
+
+@pytest.mark.parametrize("packing", ["loop", "vmap"])
+@pytest.mark.parametrize(("core", "differ"), [("none", False), ("gru", True), ("lstm", True)])
+def test_the_unroll_truncates_backpropagation_too(core, differ, packing):
+    """With gamma 0 no return looks ahead: what is left of the unroll is how far gradients go back."""
+    now = H | {"gamma": 0.0}
+    pack = make_pack([now | {"unroll": 3.0}, now | {"unroll": 100.0}], packing=packing, core=core)
+    pack.import_member(1, pack.export_member(0))
+    train(pack, [0, 0], settings(), batches=1)
+    assert same_bits(state_of(pack, 0), state_of(pack, 1)) == (not differ)
+
+
+def test_an_unroll_begins_at_its_multiples():
+    begins = unroll_begins(torch.tensor([2.0, 3.0]), torch.zeros(2, 5, 1))
+    assert begins[0, :, 0].tolist() == [True, False, True, False, True]
+    assert begins[1, :, 0].tolist() == [True, False, False, True, False]
 
 
 @pytest.mark.parametrize("packing", ["loop", "vmap"])

@@ -270,6 +270,7 @@ def test_steps_and_episodes_are_counted_for_their_members():
         bench.actors[0].shaping_version = 6
         for holder in bench.shared.pack.holders:
             holder.generation_of[6] = 4
+        bench.shared.pack.holders[1].evaluations.add(6)
         rollouts = bench.take(2)
         counted = np.zeros(2, np.int64)
         ends = 0
@@ -284,6 +285,7 @@ def test_steps_and_episodes_are_counted_for_their_members():
             assert e.member == (4, 7)[row // ENVS]
             assert (e.raw_return, e.shaped_return) == (2 * row, 3 * row)
         assert {e.generation for e in episodes} == {0, 4}
+        assert all(e.evaluation == ((e.member, e.generation) == (7, 4)) for e in episodes)
 
 
 def test_actors_are_woken():
