@@ -82,7 +82,7 @@ class Sampler:
         frames: NDArray[np.int64] | None = None,
     ) -> None:
         self._pack, self._shared, self._spec = pack, shared, spec
-        self._distribution, self._steps, self._on_policy = distribution, rollout_steps, on_policy
+        self.distribution, self._steps, self._on_policy = distribution, rollout_steps, on_policy
         self.generator = torch.Generator(pack.device).manual_seed(seed)
         self._weights_epoch = shared.pack.weights_epoch.copy()
         policies, rows = pack.num_policies, boxes[0][0].rows
@@ -148,6 +148,11 @@ class Sampler:
             self._take_turns(ready)
         self._shared.sampling.inference_seconds += time.thread_time() - began
         return bool(ready)
+
+    @property
+    def recorded_turns(self) -> bool:
+        """Whether turns are recorded now."""
+        return self._recorded is not None and self._recorded.possible
 
     def _take_turns(self, ready: list[ServedUnit]) -> None:
         """Take the steps of these units in and answer them: all at once, or as many as a recorded turn has."""
@@ -277,7 +282,7 @@ class Sampler:
             state_PBS = packed([u.state.view(-1, envs, pack.state_size) for u in units])
         updates = self._shared.pack.updates.copy()
         params_PBD, value_PB, state_PBS = pack.act(obs, state_PBS, first_PB)
-        action_PBA, log_prob_PB = self._distribution.sample(params_PBD, self.generator)
+        action_PBA, log_prob_PB = self.distribution.sample(params_PBD, self.generator)
 
         value, action, log_prob = native(value_PB), native(action_PBA), native(log_prob_PB)
         on_host = action_PBA.cpu().numpy()

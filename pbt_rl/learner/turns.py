@@ -26,6 +26,7 @@ from pbt_rl.algos.observations import ObsLayout, push_frames_torch
 from pbt_rl.algos.pack import Pack
 from pbt_rl.algos.rollout import OBS, Rollout, make_stacks, shapes_on_device
 from pbt_rl.algos.steps import Recorder
+from pbt_rl.learner.gpu import host_buffer
 
 MOST_UNITS = 16
 INDICES = 5
@@ -99,13 +100,11 @@ class _Bucket:
             for name, layout in layouts.items()
         }
         size = units * (INDICES * 8 + rows)
-        self.on_host = torch.zeros(size, dtype=torch.uint8, pin_memory=device.type == "cuda")
+        self.on_host = host_buffer((size,), torch.uint8, device)
         self.places = torch.zeros(size, dtype=torch.uint8, device=device)
         action = memory.rollouts["action"]
         self.action = torch.zeros((units, rows, action.shape[-1]), dtype=action.dtype, device=device)
-        self.action_on_host = torch.zeros(
-            self.action.shape, dtype=action.dtype, pin_memory=device.type == "cuda"
-        )
+        self.action_on_host = host_buffer(tuple(self.action.shape), action.dtype, device)
         self._none = list(none)
         self.replay: Callable[[], None] | None = None
         self.warm = False

@@ -138,10 +138,10 @@ def test_slots_without_a_holder_are_left_out_as_before(recorder):
         driven.hand_over(2, leaves=2, enters=None)
         recorded = len(recorder.recorded)
         driven.batches(1)
-        assert not driven.learner.sampler._recorded.possible
+        assert not driven.learner.sampler.recorded_turns
         driven.hand_over(2, leaves=None, enters=2)
         driven.batches(1)
-        assert driven.learner.sampler._recorded.possible
+        assert driven.learner.sampler.recorded_turns
         assert len(recorder.recorded) == recorded
 
 
@@ -157,5 +157,5 @@ def test_what_cannot_be_recorded_goes_call_by_call(device, monkeypatch):
     ):
         warnings.simplefilter("always")
         driven.batches(2)
-        assert not driven.learner.sampler._recorded.possible
+        assert not driven.learner.sampler.recorded_turns
     assert any("turns are not recorded" in str(one.message) for one in said)
