@@ -140,8 +140,8 @@ def answers(job: Job) -> dict[str, Any]:
                 log_prob = at.sampler.distribution.log_prob(params, action)
                 error = max(error, _distance(value.flatten(), rollout.value[t]))
                 error = max(error, _distance(log_prob.flatten(), rollout.log_prob[t]))
-                given = torch.from_numpy(unit.box.action).to(pack.device)
-                impossible += int((action.flatten(0, 1) != given).sum())
+                given = at.sampler.distribution.delivered(action.flatten(0, 1).cpu().numpy())
+                impossible += int((given != unit.box.action).sum())
             turns += 1
         recorded = at.sampler.recorded_turns
     return {

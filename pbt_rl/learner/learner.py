@@ -23,7 +23,7 @@ from typing import assert_never
 import torch
 
 from pbt_rl.errors import ConfigError
-from pbt_rl.learner.build import build_pack, update_settings
+from pbt_rl.learner.build import build_pack, network_errors, update_settings
 from pbt_rl.learner.continuation import Continuation
 from pbt_rl.learner.gpu import out_of_memory, page_lock, prepare
 from pbt_rl.learner.members import PackMembers
@@ -203,6 +203,7 @@ class Learner:
                     os.eventfd_read(fd)
             self._waiting_seconds += time.monotonic() - began
 
+    @network_errors()
     def turn(self) -> bool:
         """Do what can be done now; return whether anything was done.
 
@@ -256,10 +257,13 @@ class Learner:
         torch.set_num_threads(self._threads)
         ready_fd = self._setup.ready_fd
         try:
-            with self.pack.streams.learning():
+            with network_errors(), self.pack.streams.learning():
                 self.trainer.run(lambda: os.eventfd_write(ready_fd, 1))
         except torch.OutOfMemoryError as error:
             self._send(ChildFailed(out_of_memory(self.pack.device, error), user_error=True))
+            os._exit(1)
+        except ConfigError as error:
+            self._send(ChildFailed(str(error), user_error=True))
             os._exit(1)
         except Exception:  # noqa: BLE001 - the parent shows it and ends the run
             self._send(ChildFailed(traceback.format_exc(), user_error=False))

@@ -35,7 +35,8 @@ class PbtConfig:
     `binary-tournament` (Jaderberg et al.): copy a random member if it is better (t-test: significantly). `quantile`
     (Orion): the worst fifth copies one of the best fifth. `backtrack` (Orion's default): the worst return to an elite
     of any time, kept in memory; else as `quantile`. `impala`: copy a random member if it is 5 % better, mutate in any
-    case. `sigma-gap` (DexPBT): the gap is counted in deviations of the population; a recent peak protects."""
+    case. `sigma-gap` (DexPBT): the gap is counted in deviations of the population; a recent peak protects. Or your own
+    class or function (docs/own-rules.md)."""
     copy: Literal["both", "weights", "hypers"] = "both"
     """What a replaced member copies. `weights`: values are neither copied nor explored, each member keeps those that it
     began with. `hypers`: it keeps its own weights. (Both are ablations of Jaderberg et al. 2017, section 4.4.3.)"""

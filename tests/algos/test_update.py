@@ -18,7 +18,9 @@ from tests.helpers.packs import (
     ENVS,
     FRAMES,
     GAUSSIAN,
+    HYBRID,
     MULTI_DISCRETE,
+    TANH,
     VECTOR,
     batch_of,
     learn,
@@ -48,6 +50,7 @@ DIFFERENT = [
         "max_grad_norm": 0.01,
         "gae_lambda": 0.5,
         "adam_beta2": 0.9,
+        "kl_coef": 0.5,
         "rmsprop_alpha": 0.8,
         "vtrace_rho": 0.7,
         "unroll": 5.0,
@@ -81,6 +84,13 @@ CASES = {
     "lstm": ({}, {"core": "lstm"}),
     "multi-discrete": ({"distribution": MULTI_DISCRETE}, {"distribution": MULTI_DISCRETE}),
     "gaussian": ({"distribution": GAUSSIAN, "use_vtrace": True}, {"distribution": GAUSSIAN}),
+    "hybrid": ({"distribution": HYBRID}, {"distribution": HYBRID, "core": "gru"}),
+    "tanh of the state": (
+        {"distribution": TANH},
+        {"distribution": TANH, "model": {"deviation": "state"}},
+    ),
+    "two layers": ({"use_vtrace": True}, {"core": "gru", "model": {"core_layers": 2}}),
+    "separate critic": ({}, {"core": "lstm", "model": {"critic": "separate"}}),
     "frames": ({}, {"layout": FRAMES}),
     "normalised observations": ({"kl_target": 0.01}, {"normalize_obs": True}),
     "raw returns": ({"normalize_advantage": False}, {"normalize_returns": False}),
@@ -161,7 +171,7 @@ def test_minibatches_are_whole_columns_in_a_seeded_order(packing):
 def acting(algo_changes, name):
     """Whether a hyper acts in this algorithm."""
     by_algo = {
-        "appo": {"clip_ratio", "clip_value", "adam_beta1", "adam_beta2", "gae_lambda"},
+        "appo": {"clip_ratio", "clip_value", "kl_coef", "adam_beta1", "adam_beta2", "gae_lambda"},
         "a3c": {"rmsprop_alpha"},
     }
     common = {"learning_rate", "entropy_coef", "value_coef", "max_grad_norm", "gamma", "unroll"}
@@ -173,6 +183,7 @@ CHANGED = {name: value * 0.7 for name, value in H.items()} | {
     "unroll": 3.0,
     "vtrace_c": 0.3,
     "max_grad_norm": 0.05,
+    "kl_coef": 0.5,
 }
 
 

@@ -269,6 +269,8 @@ def pretend_device() -> Iterator[Device]:
         mock.patch.object(torch, "Generator", _make_generator),
         mock.patch.object(torch, "tensor", _make_tensor),
         mock.patch.object(pbt_rl.algos.weights, "point", _point),
+        # Else backward runs in a thread of its own, which may sum with another number of threads than a replay does.
+        torch.autograd.set_multithreading_enabled(False),
         device.mode(),
     ):
         try:

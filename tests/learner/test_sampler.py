@@ -55,6 +55,7 @@ CASES = {
     "lstm": {"core": "lstm"},
     "frames": {"obs": SCREEN, "core": "gru"},
     "gaussian": {"action": GAUSSIAN},
+    "hybrid": {"action": ActionSpec((3, 2), (-1.0,), (1.0,)), "core": "gru"},
     "multi-discrete": {"action": ActionSpec(nvec=(3, 2, 4)), "core": "lstm"},
 }
 
