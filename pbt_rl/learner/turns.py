@@ -219,10 +219,14 @@ class RecordedTurns:
 
     def _joined(self, x_MR: Tensor) -> Tensor:
         """[M, R, ...] as [P, B, ...]."""
-        split = x_MR.unflatten(1, (self._pack.num_policies, -1))
-        return split.transpose(0, 1).flatten(1, 2)
+        policies, (units, rows, *shape) = self._pack.num_policies, x_MR.shape
+        envs = rows // policies
+        x_MPb = x_MR.reshape(units, policies, envs, *shape)
+        return x_MPb.transpose(0, 1).reshape(policies, units * envs, *shape)
 
     def _parted(self, x_PB: Tensor) -> Tensor:
         """[P, B, ...] as [M, R, ...]."""
-        rows = self._memory.states.shape[1] // self._pack.num_policies
-        return x_PB.unflatten(1, (-1, rows)).transpose(0, 1).flatten(1, 2)
+        rows, (policies, columns, *shape) = self._memory.states.shape[1], x_PB.shape
+        envs = rows // policies
+        x_PMb = x_PB.reshape(policies, columns // envs, envs, *shape)
+        return x_PMb.transpose(0, 1).reshape(columns // envs, rows, *shape)
