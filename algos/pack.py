@@ -118,7 +118,18 @@ class Pack:
         self, obs_PB: Mapping[str, Tensor], state_PBS: Tensor, first_PB: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Serve one step: (params_PBD float32, value_PB float32 in reward units, state_PBS)."""
+        self.take_published()
+        return self.serve(obs_PB, state_PBS, first_PB)
+
+    def take_published(self) -> None:
+        """Bring what was published since the last turn to `serve`."""
         self._serving.take()
+
+    @torch.no_grad()
+    def serve(
+        self, obs_PB: Mapping[str, Tensor], state_PBS: Tensor, first_PB: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Do the same with what was taken: calls on the device alone, in the same memory every time."""
         params, values, states = [], [], []
         for group in self._groups:
             span = group.span

@@ -36,6 +36,29 @@ def make_stacks(layouts: Mapping[str, ObsLayout], rows: int, device: torch.devic
     }
 
 
+OBS = "obs."
+"""Begins the names of observations among those of other arrays."""
+
+
+def shapes_on_device(
+    layouts: Mapping[str, ObsLayout], steps: int, rows: int, action: tuple[int, torch.dtype], state_size: int
+) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
+    """Return name -> (shape, dtype) of a rollout's arrays on the device: what policies write, and `OBS`."""
+    sizes = {"action": action[0], "state": state_size}
+    shapes = {
+        name: (
+            spec.shape(steps, rows, sizes),
+            action[1] if spec.dtype == "action" else getattr(torch, spec.dtype),
+        )
+        for name, spec in FIELDS.items()
+        if spec.source == "policy"
+    }
+    return shapes | {
+        OBS + name: ((layout.history + steps + 1, rows, *layout.kept[1]), layout.kept[0])
+        for name, layout in layouts.items()
+    }
+
+
 class Rollout(Transitions[NDArray[Any]]):
     """Buffers of T steps of a unit, made once and used again and again. Fresh memory is poisoned.
 
@@ -44,6 +67,7 @@ class Rollout(Transitions[NDArray[Any]]):
     obs: name -> [T+1, R, ...] on the device, as kept; of stacked frames [3+T+1, R, ...], three from before step 0.
     updates[t, p]: batches that the weights which acted at step t had learned from.
     weights_epoch[p]: that of the slot when the rollout began; exchanged weights make the rollout outdated.
+    number: among those of a sampler, whose `memory` they share; it is given and stays.
     ready: set by whoever hands the rollout on; the next one uses it after this mark (streams.py).
 
     The same memory prepared for writing, so that a step costs no look-up of shapes:
@@ -62,22 +86,25 @@ class Rollout(Transitions[NDArray[Any]]):
         action: tuple[int, torch.dtype],
         state_size: int,
         device: torch.device,
+        number: int = 0,
+        memory: Mapping[str, Tensor] | None = None,
     ) -> None:
-        columns, action_dtype = action
-        sizes = {"action": columns, "state": state_size}
-        arrays: dict[str, Any] = {}
-        for name, spec in FIELDS.items():
-            shape = spec.shape(steps, rows, sizes)
-            dtype = action_dtype if spec.dtype == "action" else getattr(torch, spec.dtype)
-            on_host = spec.source == "environment"
-            arrays[name] = spec.on_host(shape) if on_host else poisoned(shape, dtype, device)
+        shapes = shapes_on_device(layouts, steps, rows, action, state_size)
+        of_device = {
+            name: poisoned(shape, dtype, device) if memory is None else memory[name][number]
+            for name, (shape, dtype) in shapes.items()
+        }
+        arrays: dict[str, Any] = {
+            name: spec.on_host(spec.shape(steps, rows, {}))
+            if spec.source == "environment"
+            else of_device[name]
+            for name, spec in FIELDS.items()
+        }
         super().__init__(**arrays)
+        self.number = number
 
         self.layouts, self.steps, self.rows = layouts, steps, rows
-        self.obs = {
-            name: poisoned((layout.history + steps + 1, rows, *layout.kept[1]), layout.kept[0], device)
-            for name, layout in layouts.items()
-        }
+        self.obs = {name: of_device[OBS + name] for name in layouts}
         self.updates = np.full((steps, policies), -1, np.int64)
         self.weights_epoch = np.full(policies, -1, np.int64)
         self.ready: Mark | None = None

@@ -13,6 +13,7 @@ Axes: G policies of one group, P policies, S steps of a batch, V statistics.
 
 from __future__ import annotations
 
+import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
@@ -64,11 +65,18 @@ class StepLog:
 class Recorder(Protocol):
     """What records the calls of a device."""
 
-    def record(self, program: Callable[[], None]) -> Callable[[], None]:
+    def record(
+        self, program: Callable[[], None], generators: Sequence[torch.Generator] = ()
+    ) -> Callable[[], None]:
         """Note the calls of a program without carrying them out; return what carries them out.
 
+        generators: those that the program draws from; every replay draws on.
         Raises RuntimeError if there is one that cannot be recorded, such as one that waits for the device.
         """
+
+
+_ONE_AT_A_TIME = threading.Lock()
+"""Recording begins with a wait for the whole device, which must not meet another thread's recording."""
 
 
 class CudaRecorder:
@@ -79,14 +87,18 @@ class CudaRecorder:
         self._pool = torch.cuda.graph_pool_handle()
         self._side = torch.cuda.Stream(device)
 
-    def record(self, program: Callable[[], None]) -> Callable[[], None]:
+    def record(
+        self, program: Callable[[], None], generators: Sequence[torch.Generator] = ()
+    ) -> Callable[[], None]:
         """See `Recorder`."""
         graph = torch.cuda.CUDAGraph()
+        for generator in generators:
+            graph.register_generator_state(generator)
         stream = torch.cuda.current_stream(self._device)
         if stream == torch.cuda.default_stream(self._device):  # on which nothing can be recorded
             stream = self._side
         # thread_local: the thread that acts goes on with calls of its own, which have nothing to do with this.
-        with torch.cuda.graph(graph, self._pool, stream, capture_error_mode="thread_local"):
+        with _ONE_AT_A_TIME, torch.cuda.graph(graph, self._pool, stream, capture_error_mode="thread_local"):
             program()
         return graph.replay
 

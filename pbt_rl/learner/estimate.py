@@ -68,7 +68,7 @@ def pack_bytes(config: Config, spec: EnvSpec, plan: PackPlan) -> PackBytes:
     environments = plan.units * plan.rows // spec.seats
     family = config.env.partition("/")[0]
     return PackBytes(
-        rollouts=rollouts_of(config, plan)
+        rollouts=(rollouts_of(config, plan) + (plan.device != "cpu"))  # recorded turns have one for no unit
         * _rollout_bytes(spec, config.learner.rollout, plan.rows, net.state_size)
         + plan.units * plan.rows * _stack_bytes(spec),
         weights=plan.slots * (state + copies) + together * (4 * numbers + smaller),

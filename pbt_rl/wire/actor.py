@@ -82,8 +82,9 @@ class ActorSetup:
         return [*self.mailbox_fds, self.shaping_fd, self.wake_fd, self.ready_fd, *matchup]
 
 
-GROWING_SHARE = 1.0
-"""Time for steps as a share of that for making missing rows, while there are any."""
+STEPS_OF_A_PART, STEPS_OF_A_WHOLE = 0.25, 1.0
+"""Time for steps as a share of that for making missing rows: of a unit that lacks rows itself, most of whose steps
+count for nothing but cost the learner as much; of a whole one, while rows of the next are made."""
 UNCOUNTED_VERSION = -1
 """Shaping version of episodes that begin while a unit plays at random: it counts for no member."""
 
@@ -127,8 +128,8 @@ class UnitRunner:
 
     @property
     def growing(self) -> bool:
-        """Whether the unit has begun and some of its rows are missing."""
-        return self._started and isinstance(self._unit, Grows) and self._unit.grows
+        """Whether rows of the unit are missing."""
+        return isinstance(self._unit, Grows) and self._unit.grows
 
     def grow(self) -> None:
         """Make some of the missing rows."""
@@ -220,8 +221,12 @@ class Actor:
         return [runner.save() for runner in self._runners]
 
     def turn(self) -> bool:
-        """Advance every unit whose turn it is; return whether there was one."""
-        return any([runner.advance() for runner in self._runners])  # noqa: C419 - each must have its turn
+        """Advance every unit whose turn it is; return whether there was one.
+
+        The first unit begins with some of its rows, every other one when it is whole.
+        """
+        begun = [runner for i, runner in enumerate(self._runners) if i == 0 or not runner.growing]
+        return any([runner.advance() for runner in begun])  # noqa: C419 - each must have its turn
 
     def run(self, parent: Connection[Any, Any]) -> None:
         """Advance units as their actions arrive, until the parent hangs up."""
@@ -234,14 +239,17 @@ class Actor:
                 os.eventfd_read(self._setup.wake_fd)
 
     def _grow(self) -> bool:
-        """Make some missing rows of a unit, if steps have been taken for as long as that took the last time."""
+        """Make some missing rows of a unit, if there was time for steps since the last time."""
         began = time.monotonic()
-        growing = [runner for runner in self._runners if runner.growing] if began >= self._grows_from else []
-        if not growing:
+        if began < self._grows_from:
             return False
-        growing[0].grow()
+        runner = next((runner for runner in self._runners if runner.growing), None)
+        if runner is None:
+            return False
+        share = STEPS_OF_A_PART if runner is self._runners[0] else STEPS_OF_A_WHOLE
+        runner.grow()
         now = time.monotonic()
-        self._grows_from = now + GROWING_SHARE * (now - began)
+        self._grows_from = now + share * (now - began)
         return True
 
     def close(self) -> None:

@@ -191,7 +191,12 @@ class Growing:
     """A unit's runner with three rows missing, each of which takes a while to make."""
 
     def __init__(self):
-        self.missing = 3
+        self.missing, self.steps = 3, 0
+
+    def advance(self):
+        self.steps += 1
+        time.sleep(0.001)
+        return True
 
     @property
     def growing(self):
@@ -202,22 +207,21 @@ class Growing:
         time.sleep(0.05)
 
 
-def test_missing_rows_are_made_for_half_of_the_time():
+def test_units_become_whole_one_after_the_other_while_steps_go_on():
     actor = Actor.__new__(Actor)
     first, second = Growing(), Growing()
     actor._runners, actor._grows_from = [first, second], 0.0
-    began, grown, steps = time.monotonic(), 0, 0
-    while first.growing or second.growing:
-        if actor._grow():
-            grown += 1
-            assert not actor._grow(), "steps come between"
-        else:
-            steps += 1
-            time.sleep(0.001)
-        assert first.missing == 0 or second.missing == 3, (
-            "one unit after the other: its rows are learned from first"
-        )
-    assert grown == 6
-    assert time.monotonic() - began >= 0.5
-    assert steps >= 5 * 10
+    seconds = {}
+    for growing in (first, second):
+        began = time.monotonic()
+        while growing.growing:
+            actor.turn()
+            if actor._grow():
+                assert not actor._grow(), "steps come between"
+        assert second.steps == 0, "it begins when it is whole"
+        seconds[growing] = time.monotonic() - began
+    assert first.steps > 10
+    assert seconds[second] > seconds[first]
+    actor.turn()
+    assert second.steps == 1
     assert not actor._grow()
