@@ -279,7 +279,7 @@ EVERY_RULE = [
     for ready, exploit, explore in zip_longest(
         get_args(get_type_hints(PbtConfig)["ready"]),
         get_args(get_type_hints(PbtConfig)["exploit"]),
-        [e for e in get_args(get_type_hints(PbtConfig)["explore"]) if e != "pb2"],
+        [e for e in get_args(get_type_hints(PbtConfig)["explore"]) if not e.startswith("pb2")],
     )
 ]
 
