@@ -195,7 +195,8 @@ class Config:
     """Stop when a member's objective, over a full window of --pbt.objective-episodes, is this or more. None: never."""
     final_episodes: int | None = option(None, at_least=0, zero="none", may_change=True)
     """Fresh episodes that the first four members play at the end, as `pbt-rl eval` plays them; the best one of these
-    is named the best. None: 20, within a tenth of the time trained and a minute, so none in a short run; none
+    is named the best. If the number is given, up to four members without an objective since their last change play
+    too. None: 20, within a tenth of the time trained and a minute, so none in a short run; none
     in serial mode. With --pbt.evaluate-episodes all members play, whatever the mode and the time trained."""
     actors: int = option(0, at_least=0, zero="planned", common=True, may_change=True)
     """Actor processes, planned from the machine's cores."""
@@ -239,7 +240,8 @@ class Config:
     slot_frames: int = option(1_000_000, at_least=1, may_change=True)
     """Emulator frames of one turn, if members take turns and nothing else ends a turn."""
     controller: str = option("pbt", choices=lambda: tuple(CONTROLLERS), custom="module:Class", common=True)
-    """`pbt`: population-based training. `mf-pbt`: its multi-frequency form. `hypertrick`, `successive-halving`,
+    """`pbt`: population-based training. `mf-pbt`: its multi-frequency form. `ipbt`: pbt that begins again with shrunk
+    weights and periods twice as long when it stagnates (needs the extra `search`). `hypertrick`, `successive-halving`,
     `hyperband`, `asha`, `random`: searches over configurations that stop the bad ones (--search). `schedule`: follow
     the schedule of a recorded run (--schedule). Or your own `module:Class` (docs/own-rules.md)."""
     controller_option: tyro.conf.UseAppendAction[tuple[str, ...]] = ()

@@ -130,6 +130,7 @@ class Dispatch:
             donor,
             change.values,
             generation,
+            change.shrink_perturb,
         )
         self._queue.append(Pending(edit, decided, crosses))
         self.replacements += change.decision == "replace"

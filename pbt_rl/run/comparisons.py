@@ -19,9 +19,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from pbt_rl.config import Config
 from pbt_rl.display.words import in_words
 from pbt_rl.pbt.changes import changes
-from pbt_rl.pbt.decisions import Controller
+from pbt_rl.pbt.decisions import Controller, Decision
 from pbt_rl.population.dispatch import Dispatch
 from pbt_rl.population.origins import Origins
 from pbt_rl.population.population import Population
@@ -154,18 +155,28 @@ class Comparisons:
         decisions = self._controller.observe(report)
         if decisions:
             self._recorder.decided(report, decisions)
-            made = changes(decisions, self._population.generations)
-            for decision, change in zip(decisions, made, strict=True):
-                if change.stopped:
-                    self._recorder.note(f"member {decision.member} is stopped: {in_words(decision.reason)}")
-            remembered = self._controller.remembers()
-            if self._population.ratings is not None:
-                self._population.ratings.follow(made, remembered)
-            self.origins.follow(made, remembered)
-            self.dispatch.enact(made, remembered)
+            self.enact(decisions)
             self.matchups.due = True
         self.change_slots()
         return bool(decisions)
+
+    def enact(self, decisions: Sequence[Decision]) -> None:
+        """Begin to apply decisions that are recorded already."""
+        made = changes(decisions, self._population.generations)
+        for decision, change in zip(decisions, made, strict=True):
+            if change.stopped:
+                self._recorder.note(f"member {decision.member} is stopped: {in_words(decision.reason)}")
+        remembered = self._controller.remembers()
+        if self._population.ratings is not None:
+            self._population.ratings.follow(made, remembered)
+        self.origins.follow(made, remembered)
+        self.dispatch.enact(made, remembered)
+
+    def follow(self, config: Config, controller: Controller) -> None:
+        """Compare and hand over slots by other options from now on."""
+        self._controller = controller
+        if not config.searches:
+            self.slots.follow(config.slot_frames, config.train_for_frames)
 
     def note_report(self, pack: int) -> None:
         """Compare after a learner's report, unless decisions are still on their way; `look` does if it has to wait."""

@@ -40,13 +40,18 @@ EVALUATED = {"pbt.evaluate-episodes": 12, "final-episodes": 0}
 BACKTRACK = {"pbt.exploit": "backtrack", "num-policies": 5, "slots": 2, "slot-frames": 300}
 
 
-def run(out, name, frames, **more):
-    """Train until every member has these frames; returns the folder."""
+def configured(out, name, **more):
+    """The config of a serial run."""
     options = SERIAL | {"out": out, "name": name, "train-for-frames": 1800} | more
     arguments = [
         f"--{option}" if value is True else f"--{option}={value}" for option, value in options.items()
     ]
-    config, _ = parse_train([*arguments, "--no-figures"])
+    return parse_train([*arguments, "--no-figures"])[0]
+
+
+def run(out, name, frames, **more):
+    """Train until every member has these frames; returns the folder."""
+    config = configured(out, name, **more)
     if frames is None:
         assert train(config) == 0
     else:
