@@ -144,8 +144,8 @@ class Config:
     """appo: clipped PPO on asynchronous rollouts. a3c: n-step actor-critic with RMSProp, as in GA3C. Or your own
     `module:OBJECT`, an Algorithm."""
     mode: Literal["async", "sync", "serial"] = option("async", common=True)
-    """async: acting never waits for learning. sync: sample, then learn. serial: sync in one process,
-    bit-reproducible under --seed."""
+    """async: acting never waits for learning. sync: sample, then learn. serial: sync in one process (with --nodes one
+    per pack), bit-reproducible under --seed."""
     devices: str = option("auto", common=True, may_change=True)
     """Devices, one learner process each: auto, or a comma-separated list such as `cpu,cpu` or `cuda:0,cuda:1`."""
     nodes: str = option(
@@ -272,12 +272,6 @@ class Config:
     def __post_init__(self) -> None:
         validate(self)
         keywords(self.env_option)
-        require(
-            not (self.nodes and self.mode == "serial"),
-            "mode",
-            self.mode,
-            "with --nodes use sync or async: serial is one process",
-        )
         require(
             len(self.init_from) in (0, 1, self.num_policies),
             "init-from",
