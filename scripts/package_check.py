@@ -83,9 +83,7 @@ def check_contents(wheel: Path) -> None:
     has = {name for name in ZipFile(wheel).namelist() if name.endswith(SHIPPED)}
     tracked = run(["git", "-C", str(ROOT), "ls-files", "pbt_rl", "envs", "algos"], ROOT).split()
     wanted = {
-        name if name.startswith("pbt_rl/") else f"pbt_rl/{name}"
-        for name in tracked
-        if name.endswith(SHIPPED)
+        name if name.startswith("pbt_rl/") else f"pbt_rl/{name}" for name in tracked if name.endswith(SHIPPED)
     }
     if has != wanted:
         sys.exit(f"{wheel} lacks {sorted(wanted - has)} and has beyond the checkout {sorted(has - wanted)}")

@@ -81,12 +81,17 @@ def words(kind: type, prefix: str = "") -> Iterator[Word]:
     """Yield the options of a dataclass and of those nested in it."""
     hints = get_type_hints(kind, include_extras=True)
     for f in fields(kind):
-        name, inner = prefix + f.name.replace("_", "-"), f.default_factory
+        name, inner = prefix + _given_name(hints[f.name], f.name.replace("_", "-")), f.default_factory
         if isinstance(inner, type) and is_dataclass(inner):
             yield from words(inner, f"{name}.")
         else:
             required = f.default is MISSING and inner is MISSING
             yield Word(name, hints[f.name], f.metadata, required)
+
+
+def _given_name(hint: Any, name: str) -> str:
+    """Return the name that `tyro.conf.arg` gives an option, else its own."""
+    return next((part.name for part in get_args(hint)[1:] if getattr(part, "name", None)), name)
 
 
 def _find(written: str, options: Mapping[str, Word], known: set[str], prog: str) -> tuple[Word, bool]:
