@@ -22,6 +22,8 @@ from pbt_rl.given.names import spelt, unknown
 from pbt_rl.given.numbers import number, whole
 
 POSITIONAL = get_args(tyro.conf.Positional[int])[1]
+NAMED = type(tyro.conf.arg(name="x"))
+"""Mark of a field whose option has a name of its own."""
 REPEATED = get_args(tyro.conf.UseAppendAction[int])[1]
 YES, NO = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 VALUE = re.compile(r"-(\d|\.\d|inf|nan)")
@@ -81,17 +83,13 @@ def words(kind: type, prefix: str = "") -> Iterator[Word]:
     """Yield the options of a dataclass and of those nested in it."""
     hints = get_type_hints(kind, include_extras=True)
     for f in fields(kind):
-        name, inner = prefix + _given_name(hints[f.name], f.name.replace("_", "-")), f.default_factory
+        own = [mark.name for mark in get_args(hints[f.name])[1:] if isinstance(mark, NAMED) and mark.name]
+        name, inner = prefix + (own[0] if own else f.name.replace("_", "-")), f.default_factory
         if isinstance(inner, type) and is_dataclass(inner):
             yield from words(inner, f"{name}.")
         else:
             required = f.default is MISSING and inner is MISSING
             yield Word(name, hints[f.name], f.metadata, required)
-
-
-def _given_name(hint: Any, name: str) -> str:
-    """Return the name that `tyro.conf.arg` gives an option, else its own."""
-    return next((part.name for part in get_args(hint)[1:] if getattr(part, "name", None)), name)
 
 
 def _find(written: str, options: Mapping[str, Word], known: set[str], prog: str) -> tuple[Word, bool]:

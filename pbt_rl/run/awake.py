@@ -16,6 +16,7 @@ class Every:
 
     def __init__(self, seconds: float, *, at_once: bool = False) -> None:
         self._seconds = seconds
+        self._began = time.monotonic()
         self._next = time.monotonic() + (0.0 if at_once else seconds)
 
     def due(self) -> bool:
@@ -23,8 +24,13 @@ class Every:
         now = time.monotonic()
         if now < self._next:
             return False
-        self._next = now + self._seconds
+        self._began, self._next = now, now + self._seconds
         return True
+
+    def done(self, gap: Callable[[float], float]) -> None:
+        """Be due next after a time that depends on how long it took. gap: seconds that it took -> seconds from now."""
+        now = time.monotonic()
+        self._next = now + gap(now - self._began)
 
 
 class AwakeClock:

@@ -14,7 +14,7 @@ r"""The supervisor: the parent of a run. It owns the processes, the controller, 
    +-----------------------------------------------------------------------+
 
 loop      consumes   events of the fleet: messages, deaths, hangs; signals
-          produces   edits, one comparison at a time; slots that change hands; views about once per second
+          produces   edits, one comparison at a time; slots that change hands; views, once per second or rarer
           waits for  the next event, at most a tenth of a second
 
 Of the work behind the arrows, `comparisons` has the decisions, `restarts` the actors, `lost` the learners,
@@ -66,7 +66,7 @@ from pbt_rl.run.resuming import Continued, fitting_state
 from pbt_rl.run.start import Start
 from pbt_rl.run.state import controller_state, restore_run_state, run_state
 from pbt_rl.run.throughput import Throughput
-from pbt_rl.run.views import run_view
+from pbt_rl.run.views import VIEW_SECONDS, run_view, view_gap
 from pbt_rl.run.warm_start import WarmStart
 from pbt_rl.wire.messages import (
     Applied,
@@ -80,7 +80,6 @@ from pbt_rl.wire.messages import (
     SnapshotBegun,
 )
 
-VIEW_SECONDS = 1.0
 PROGRESS_SECONDS = 10.0
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -200,6 +199,7 @@ class Supervisor:
         while True:
             for event in fleet.events(PATIENCE_SECONDS):
                 self._handle(fleet, event)
+            self._comparisons.look()
             ended = self._why_end()
             if ended is not None and (fleet.settled or self._hurried):
                 return ended
@@ -214,6 +214,7 @@ class Supervisor:
                 self._config = self._resolved.config
             if self._views.due():
                 self._recorder.show(self._view(fleet))
+                self._views.done(view_gap)
             if self._progress.due():
                 self._recorder.progress()
 

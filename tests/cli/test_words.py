@@ -39,6 +39,14 @@ def test_numbers():
         number("inf")
 
 
+def test_an_option_with_a_name_of_its_own_is_known_by_it():
+    arguments = ["runs/x", "--model.encoder", "my:net", "--model.policy_head", "my:head"]
+    command = parse(EvalCommand, "pbt-rl eval", arguments)
+    assert (command.encoder, command.policy_head) == ("my:net", "my:head")
+    with pytest.raises(ConfigError, match=r"--encoder is no option: did you mean --model\.encoder"):
+        parse(EvalCommand, "pbt-rl eval", ["runs/x", "--encoder", "my:net"])
+
+
 def train(*arguments):
     return parse_train(["--env", "toy/identity", *arguments])[0]
 

@@ -29,6 +29,7 @@ SERIAL = {
     "learner.batch": 128,
 }
 TURNS = {"slots": 2, "slot-frames": 300}
+PACKS = {"devices": "cpu,cpu", "actors": 3}
 MEMORY = {"env": "toy/memory", "model.core": "gru", "learner.returns": "vtrace"}
 OBSERVED = {
     "learner.normalize-observations": True,
@@ -89,8 +90,8 @@ def decisions(folder):
 
 @pytest.mark.parametrize(
     "more",
-    [{}, TURNS, MEMORY, OBSERVED, BACKTRACK, EVALUATED, {"algo": "a3c", "learner.returns": "auto"}],
-    ids=["plain", "turns", "gru", "vmap", "backtrack", "evaluated", "a3c"],
+    [{}, TURNS, PACKS, MEMORY, OBSERVED, BACKTRACK, EVALUATED, {"algo": "a3c", "learner.returns": "auto"}],
+    ids=["plain", "turns", "packs", "gru", "vmap", "backtrack", "evaluated", "a3c"],
 )
 def test_a_serial_run_goes_on_as_if_it_had_not_stopped(tmp_path, more):
     whole = run(tmp_path, "whole", None, **more)
