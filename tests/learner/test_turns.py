@@ -111,6 +111,16 @@ def test_a_turn_is_a_few_calls_and_one_wait(recorder, device):
         assert costs[(2,)] <= 4
 
 
+def test_every_turn_takes_what_was_published_before_it(recorder):
+    with DrivenLearner(device="pretend:0", packing="vmap", **UNITS) as driven:
+        pack, taken = driven.learner.pack, []
+        pack.take_published = lambda: taken.append(len(recorder.recorded))
+        for _ in range(4):
+            turn(driven, [1, 2])
+    assert len(taken) == 4
+    assert taken[-1] == 1, "in recorded turns, too"
+
+
 def test_a_rollouts_end_is_a_few_calls_more(recorder, device):
     with DrivenLearner(device="pretend:0", packing="vmap", obs=FRAMES, core="gru", **UNITS) as driven:
         sampler, full, ends = driven.learner.sampler, driven.learner.shared.full, 0
