@@ -25,6 +25,7 @@ from torch import Tensor
 
 from .batch import Samples
 from .losses import Stats
+from .own import NetworkError
 
 Program = Callable[[Samples], Stats]
 """One optimiser step on these samples; returns its statistics, [G] each."""
@@ -214,7 +215,7 @@ class RecordedSteps:
         """Record a step; return False if that cannot be done: then steps go call by call from now on."""
         try:
             self._replays[size] = recorder.record(lambda: self._one(size))
-        except RuntimeError as error:
+        except (RuntimeError, NetworkError) as error:  # a user's part wraps what it raises
             warnings.warn(f"optimiser steps are not recorded, which costs speed: {error}", stacklevel=1)
             self._recorder = None
             return False
