@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from pbt_rl.algos import steps
+from pbt_rl.algos.own import NetworkError
 from tests.helpers.driven import FRAMES, GAUSSIAN, DrivenLearner
 from tests.helpers.pretend import PretendRecorder, pretend_device
 
@@ -155,10 +156,11 @@ def test_slots_without_a_holder_are_left_out_as_before(recorder):
         assert len(recorder.recorded) == recorded
 
 
-def test_what_cannot_be_recorded_goes_call_by_call(device, monkeypatch):
+@pytest.mark.parametrize("error", [RuntimeError, NetworkError])
+def test_what_cannot_be_recorded_goes_call_by_call(device, monkeypatch, error):
     class Refuses:
         def record(self, _program, _generators=()):
-            raise RuntimeError("operation not permitted when stream is capturing")
+            raise error("operation not permitted when stream is capturing")
 
     monkeypatch.setitem(steps.RECORDERS, "pretend", lambda _: Refuses())
     with (
