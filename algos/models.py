@@ -14,7 +14,7 @@ Initial weights are drawn from torch's global generator.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +25,17 @@ from .encoders import Encoder, ObsEncoder, ObsShapes, UserEncoder
 from .layers import orthogonal
 
 Core = Literal["none", "gru", "lstm"]
+
+
+class NetInputs(NamedTuple):
+    """What a network is made for."""
+
+    obs: ObsShapes
+    """As the network sees them."""
+    stacks: Mapping[str, int]
+    """Name of an observation -> frames stacked in it, 1 for none. The newest is the last channel."""
+    nvec: tuple[int, ...]
+    """Sizes of the components of a discrete action; empty if actions are continuous."""
 
 
 def make_model(
@@ -43,7 +54,7 @@ def make_model(
 
     param_size: D. gaussian: D / 2 means from the features and as many log deviations, which are parameters
     of their own; else D logits. encoder: `auto` (Nature CNN for images, MLP for the rest), `nature`, `impala`
-    (MLP for other observations), `mlp`, or `module:factory` (see `UserEncoder`). An image is uint8 of shape
+    and `a3c` (MLP for other observations), `mlp`, or `module:factory` (see `UserEncoder`). An image is uint8 of shape
     (C, H, W), a text is int32 of shape (L,) (see `WordEncoder`); other observations are flattened. One named LAST
     joins the features as it is (Espeholt et al. 2018, Figure 3). hidden: F of the encoder without that. layers: hidden
     layers of an MLP.
@@ -108,6 +119,8 @@ class Heads(nn.Module):
         self.policy = orthogonal(nn.Linear(size, means), 0.01)
         self.value = orthogonal(nn.Linear(size, 1), 1.0)
         self.log_std = nn.Parameter(torch.zeros(means)) if gaussian else None
+        self.auxiliary: nn.Module | None = None
+        """Heads of an algorithm's own, for what it learns besides; acting does not use them."""
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """Map [..., F] float32 to params [..., D], value [...]."""

@@ -31,6 +31,7 @@ class Rollout(Transitions[NDArray[Any]]):
     obs: name -> [T+1, R, ...] on the device, as stored.
     updates[t, p]: batches that the weights which acted at step t had learned from.
     weights_epoch[p]: that of the slot when the rollout began; exchanged weights make the rollout outdated.
+    unit: number of the unit that fills it, among those of the pack.
     ready: set by whoever hands the rollout on; the next one uses it after this mark (streams.py).
 
     The same memory prepared for writing, so that a step costs no look-up of shapes:
@@ -67,6 +68,7 @@ class Rollout(Transitions[NDArray[Any]]):
         }
         self.updates = np.full((steps, policies), -1, np.int64)
         self.weights_epoch = np.full(policies, -1, np.int64)
+        self.unit = -1
         self.ready: Mark | None = None
 
         def split(x: Tensor) -> Tensor:

@@ -13,7 +13,6 @@ import time
 from functools import partial
 from typing import Any, NoReturn
 
-import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete
 from numpy.typing import NDArray
@@ -21,29 +20,8 @@ from numpy.typing import NDArray
 from .base import EnvSetupError, EnvSpec, ShapingSource
 from .family import Backend
 from .gym import GymUnit, MakeEnv, probe_with
-
-Obs = Any
-Info = dict[str, Any]
-Step = tuple[Obs, float, bool, bool, Info]
-
-
-class Toy(gymnasium.Env[Obs, Any]):
-    """A toy's state is its random generator and those of its attributes that are numbers or arrays of numbers."""
-
-    def save_state(self) -> dict[str, Any]:
-        """See `SavesState`."""
-        numbers = {k: v for k, v in vars(self).items() if isinstance(v, bool | int | float)}
-        arrays = {k: v.tolist() for k, v in vars(self).items() if isinstance(v, np.ndarray)}
-        return {"numbers": numbers, "arrays": arrays, "generator": self.np_random.bit_generator.state}
-
-    def restore_state(self, state: dict[str, Any]) -> None:
-        """See `SavesState`."""
-        for name, number in state["numbers"].items():
-            setattr(self, name, number)
-        for name, numbers in state["arrays"].items():
-            setattr(self, name, np.array(numbers, getattr(self, name).dtype))
-        self.np_random.bit_generator.state = state["generator"]
-
+from .toy_base import Info, Obs, Step, Toy
+from .treasure import Treasure
 
 MOST_DIGITS = 7
 """Of a parameter: some are sizes of arrays."""
@@ -302,6 +280,7 @@ TOYS: dict[str, type[Toy]] = {
     "counting": Counting,
     "shaped": Shaped,
     "masked": Masked,
+    "treasure": Treasure,
     "crashing": Crashing,
     "hanging": Hanging,
     "nan": NotANumber,
@@ -348,7 +327,7 @@ def recipe(name: str) -> dict[str, object]:
     """Defaults of a run on a toy: seconds, on one core."""
     maker(name)
     return {
-        "model.encoder": "mlp",
+        "model.encoder": "a3c" if name.startswith("treasure") else "mlp",
         "model.hidden": 64,
         "model.layers": 1,
         "model.core_size": 64,

@@ -10,12 +10,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pbt_rl.algos.algorithm import UpdateSettings
+from pbt_rl.algos.algorithm import Algorithm, UpdateSettings
 from pbt_rl.algos.distributions import make_distribution
 from pbt_rl.algos.encoders import LAST
-from pbt_rl.algos.models import PolicyNet, make_model
+from pbt_rl.algos.models import NetInputs, PolicyNet, make_model
 from pbt_rl.algos.observations import ObsLayout
 from pbt_rl.algos.pack import Pack, Packing
+from pbt_rl.algos.replay import Replay
 from pbt_rl.algos.streams import streams_of
 from pbt_rl.config import Config, ModelConfig
 from pbt_rl.envs.base import EnvSpec
@@ -25,12 +26,17 @@ from pbt_rl.plan import PackPlan
 from pbt_rl.record.net_names import NetNames
 
 
-def build_net(spec: EnvSpec, model: ModelConfig) -> PolicyNet:
-    """Make the policy network of an environment. Raises ConfigError if the model cannot be used with it."""
+def build_net(spec: EnvSpec, model: ModelConfig, algorithm: Algorithm | None = None) -> PolicyNet:
+    """Make the policy network of an environment, with what the algorithm adds to it.
+
+    Raises ConfigError if the model or the algorithm cannot be used with it.
+    """
     distribution = make_distribution(spec.action.nvec, len(spec.action.low))
+    layouts = obs_layouts(spec)
+    seen = {name: layout.seen for name, layout in layouts.items()}
     try:
-        return make_model(
-            {name: layout.seen for name, layout in obs_layouts(spec).items()},
+        net = make_model(
+            seen,
             distribution.param_size,
             gaussian=bool(spec.action.low),
             encoder=model.encoder,
@@ -42,6 +48,13 @@ def build_net(spec: EnvSpec, model: ModelConfig) -> PolicyNet:
         )
     except ValueError as error:
         raise ConfigError(f"--model.encoder: {error}") from error
+    if algorithm is None:
+        return net
+    stacks = {name: layout.stack for name, layout in layouts.items()}
+    try:
+        return algorithm.network(net, NetInputs(seen, stacks, spec.action.nvec))
+    except ValueError as error:
+        raise ConfigError(f"--algo cannot be used with {spec.env_id}: {error}") from error
 
 
 def compute_dtype(precision: str, device: torch.device, spec: EnvSpec) -> torch.dtype:
@@ -114,7 +127,7 @@ def build_pack(
         own = next(seeds, None)
         if own is not None:
             torch.manual_seed(own)
-        return build_net(spec, config.model)
+        return build_net(spec, config.model, config.algorithm)
 
     hyper_names = [k for k in values[0] if not k.startswith(SHAPING)]
     return Pack(
@@ -128,6 +141,23 @@ def build_pack(
         normalized_obs=normalized_obs(spec) if config.learner.normalize_observations else {},
         normalize_returns=config.learner.normalize_returns,
         streams=streams_of(device, threads=config.mode == "async"),
+    )
+
+
+def build_replay(config: Config, spec: EnvSpec, plan: PackPlan) -> Replay | None:
+    """Make the replay of a plan's pack; None for an algorithm without one."""
+    auxiliary = config.algorithm.auxiliary
+    if auxiliary is None:
+        return None
+    return Replay(
+        auxiliary.replay,
+        obs_layouts(spec),
+        plan.units,
+        plan.slots,
+        plan.envs_per_policy,
+        config.learner.rollout,
+        (spec.action.components, getattr(torch, spec.action.dtype)),
+        torch.device(plan.device),
     )
 
 

@@ -167,7 +167,7 @@ class Sampler:
             if step.episode_done.any():
                 self._note_episodes(unit)
         else:
-            rollout.weights_epoch[:] = self._weights_epoch
+            rollout.unit, rollout.weights_epoch[:] = unit.number, self._weights_epoch
             rollout.state.copy_(unit.state)
         rollout.write_obs(t, step.obs, step.first)
         unit.taken += 1
@@ -275,5 +275,5 @@ class Sampler:
         self._pack.streams.after(rollout.ready)
         rollout.follow(unit.rollout)
         rollout.state.copy_(unit.state)
-        rollout.weights_epoch[:] = self._weights_epoch
+        rollout.unit, rollout.weights_epoch[:] = unit.number, self._weights_epoch
         unit.rollout, unit.t = rollout, 0

@@ -40,7 +40,7 @@ class ResolvedRun:
             spec = probe(config.env, options)
         plan = make_plan(config, machine, spec.seats)
         _check_matchup(config, spec, plan)
-        build_net(spec, config.model)  # a model that cannot be used shows here
+        build_net(spec, config.model, config.algorithm)  # a model that cannot be used shows here
         return cls(config, options, spec, plan, value_table(config, spec.shaping))
 
     def tuned_table(self) -> dict[str, HyperSpec]:

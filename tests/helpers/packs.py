@@ -58,17 +58,20 @@ def make_pack(
     normalize_returns=True,
     seed=0,
     optimizer=None,
+    network=lambda net: net,
 ) -> Pack:
     torch.manual_seed(seed)
     return Pack(
-        lambda: make_model(
-            {"obs": layout.seen},
-            distribution.param_size,
-            gaussian=distribution == GAUSSIAN,
-            hidden=16,
-            layers=1,
-            core=core,
-            core_size=8,
+        lambda: network(
+            make_model(
+                {"obs": layout.seen},
+                distribution.param_size,
+                gaussian=distribution == GAUSSIAN,
+                hidden=16,
+                layers=1,
+                core=core,
+                core_size=8,
+            )
         ),
         len(hypers),
         {name: [h[name] for h in hypers] for name in hypers[0]},
