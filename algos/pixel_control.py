@@ -117,6 +117,6 @@ def q_returns(
     change, best = change_TBhw.flatten(1), best_T1Bhw.flatten(1)
     one = torch.ones((), device=change.device)
     ends = flat(terminated_TB), flat(truncated_TB), flat(valid_TB)
-    never = torch.tensor(change.shape[0] + 1, device=change.device)
+    never = torch.full((), change.shape[0] + 1, device=change.device)
     returns = gae_torch(change, best, *ends, GAMMA * one, one, never) + best[:-1]
     return returns.view(change_TBhw.shape)

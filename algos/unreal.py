@@ -124,7 +124,7 @@ def value_replay_loss(
     """Mean of 0.5 * (R - V)^2, R the n-step return that bootstraps from the present value; in the network's unit."""
     value = net.heads.value(features).squeeze(-1)
     with torch.no_grad():
-        never = torch.tensor(s.valid.shape[0] + 1, device=value.device)
+        never = torch.full((), s.valid.shape[0] + 1, device=value.device)
         ends = (s.terminated, s.truncated, s.valid)
         reward = masked(s.reward, s.valid) / return_scale
         target = gae_torch(reward, value, *ends, gamma, torch.ones_like(gamma), never) + value[:-1]
