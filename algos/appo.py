@@ -35,6 +35,7 @@ def ppo_loss(
     clip_value: Scalar,
     value_coef: Scalar,
     entropy_coef: Scalar,
+    kl_coef: Scalar,
 ) -> tuple[Tensor, Stats]:
     """PPO with clipped ratio and clipped value: (loss, stats), all 0-d float32.
 
@@ -42,10 +43,14 @@ def ppo_loss(
         policy_loss = -mean(min(ratio * A, clip(ratio, 1 - clip_ratio, 1 + clip_ratio) * A))
         V_clip = old_value + clip(value - old_value, -clip_value, clip_value)
         value_loss = 0.5 * mean(max((value - target)^2, (V_clip - target)^2))
-        loss = policy_loss + value_coef * value_loss - entropy_coef * mean(entropy)
+        kl = mean(ratio - 1 - log(ratio))
+        loss = policy_loss + value_coef * value_loss - entropy_coef * mean(entropy) + kl_coef * kl
 
     (Schulman et al. 2017, Eq. 7 and 9; the value is clipped as in its reference implementation.) Coefficients are
     floats or 0-d tensors. Stats are detached; see `APPO.statistics`.
+
+    `kl` is KL(old || new) by the actions taken (Schulman's k3): never negative, and as an average over actions of the
+    old policy it has the divergence's value and its gradient. So nothing of the old policy is kept but log_prob.
     """
     log_ratio = masked(s.log_prob - s.old_log_prob, s.valid).clamp(-_MAX_LOG_RATIO, _MAX_LOG_RATIO)
     advantage = masked(s.advantage, s.valid)
@@ -60,13 +65,13 @@ def ppo_loss(
     error = torch.maximum((value - target).square(), (clipped_value - target).square())
     value_loss = 0.5 * mean(error, s.valid)
 
-    entropy = mean(s.entropy, s.valid)
-    loss = policy_loss + value_coef * value_loss - entropy_coef * entropy
+    entropy, kl = mean(s.entropy, s.valid), mean(ratio - 1 - log_ratio, s.valid)
+    loss = policy_loss + value_coef * value_loss - entropy_coef * entropy + kl_coef * kl
     stats = {
         "policy_loss": policy_loss.detach(),
         "value_loss": value_loss.detach(),
         "entropy": entropy.detach(),
-        "kl": mean(ratio - 1 - log_ratio, s.valid).detach(),
+        "kl": kl.detach(),
         "clip_fraction": mean(((ratio - 1).abs() > clip_ratio).float(), s.valid).detach(),
         "explained_variance": explained_variance(old_value, target, s.valid),
     }
@@ -112,7 +117,7 @@ APPO = Algorithm(
     targets=vtrace_targets,
     fixed_advantage=gae_of_acting_time,
     optimizer=ADAM,
-    loss_hypers=("clip_ratio", "clip_value", "value_coef", "entropy_coef"),
+    loss_hypers=("clip_ratio", "clip_value", "value_coef", "entropy_coef", "kl_coef"),
     statistics=COMMON_STATISTICS
     | {
         "kl": "KL(old || new) estimated as mean(ratio - 1 - log ratio), never negative (Schulman's k3)",

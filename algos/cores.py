@@ -1,14 +1,29 @@
-"""Recurrent cores. Axes: T time, B rows, F features, S recurrent state."""
+"""Recurrent cores. Axes: T time, B rows, F features, S recurrent state.
+
+All take `cut_TB`: no gradient goes from these steps on back to the steps before (backpropagation through time is
+truncated there); the state itself goes on. None: the gradient goes back to the first step.
+"""
 
 from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
 
 from .layers import orthogonal
+from .own import NetworkError, call_own, described, make_own, weights_dtype
 
 
-class GruCore(nn.Module):
+class Core(nn.Module):
+    """Maps features of steps and a state to other features: see `GruCore.forward`. `size`: width of what it returns."""
+
+    state_size: int
+    size: int
+
+
+class GruCore(Core):
     """Gated recurrent unit (Cho et al. 2014) in cuDNN's form: the reset gate acts after the matrix product.
 
     Plain matrix products in place of nn.GRU: that one works neither under vmap nor with resets inside a
@@ -18,15 +33,18 @@ class GruCore(nn.Module):
 
     def __init__(self, size: int, core_size: int) -> None:
         super().__init__()
-        self.state_size = core_size
+        self.state_size = self.size = core_size
         self.input = orthogonal(nn.Linear(size, 3 * core_size), 1.0)
         self.recurrent = orthogonal(nn.Linear(core_size, 3 * core_size), 1.0)
 
-    def forward(self, x_TBF: Tensor, state_BS: Tensor, first_TB: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(
+        self, x_TBF: Tensor, state_BS: Tensor, first_TB: Tensor, cut_TB: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Return (hidden state of each step [T, B, core_size] in x's dtype, last state [B, S] float32)."""
         hidden, out = state_BS, []
-        for projected, first in zip(self.input(x_TBF).unbind(0), first_TB.unbind(0), strict=True):
-            hidden = torch.where(first.unsqueeze(-1), 0.0, hidden)
+        steps = zip(self.input(x_TBF).unbind(0), first_TB.unbind(0), _steps(cut_TB, first_TB), strict=True)
+        for projected, first, cut in steps:
+            hidden = torch.where(first.unsqueeze(-1), 0.0, _truncated(hidden, cut))
             x_reset, x_update, x_new = projected.float().chunk(3, -1)
             h_reset, h_update, h_new = self.recurrent(hidden.to(x_TBF.dtype)).float().chunk(3, -1)
             reset, update = (x_reset + h_reset).sigmoid(), (x_update + h_update).sigmoid()
@@ -36,7 +54,7 @@ class GruCore(nn.Module):
         return torch.stack(out).to(x_TBF.dtype), hidden
 
 
-class LstmCore(nn.Module):
+class LstmCore(Core):
     """Long short-term memory (Hochreiter and Schmidhuber 1997, with forget gates); see `GruCore`.
 
     A state row is the hidden state, then the cell: S = 2 * core_size. Gates: input, forget, cell, output.
@@ -44,15 +62,18 @@ class LstmCore(nn.Module):
 
     def __init__(self, size: int, core_size: int) -> None:
         super().__init__()
-        self.state_size = 2 * core_size
+        self.state_size, self.size = 2 * core_size, core_size
         self.input = orthogonal(nn.Linear(size, 4 * core_size), 1.0)
         self.recurrent = orthogonal(nn.Linear(core_size, 4 * core_size), 1.0)
 
-    def forward(self, x_TBF: Tensor, state_BS: Tensor, first_TB: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(
+        self, x_TBF: Tensor, state_BS: Tensor, first_TB: Tensor, cut_TB: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Return (hidden state of each step [T, B, core_size] in x's dtype, last state [B, S] float32)."""
         state, out = state_BS, []
-        for projected, first in zip(self.input(x_TBF).unbind(0), first_TB.unbind(0), strict=True):
-            hidden, cell = torch.where(first.unsqueeze(-1), 0.0, state).chunk(2, -1)
+        steps = zip(self.input(x_TBF).unbind(0), first_TB.unbind(0), _steps(cut_TB, first_TB), strict=True)
+        for projected, first, cut in steps:
+            hidden, cell = torch.where(first.unsqueeze(-1), 0.0, _truncated(state, cut)).chunk(2, -1)
             gates = projected.float() + self.recurrent(hidden.to(x_TBF.dtype)).float()
             write, forget, new, read = gates.chunk(4, -1)
             cell = forget.sigmoid() * cell + write.sigmoid() * new.tanh()
@@ -60,3 +81,113 @@ class LstmCore(nn.Module):
             state = torch.cat((hidden, cell), -1)
             out.append(hidden)
         return torch.stack(out).to(x_TBF.dtype), state
+
+
+def _steps(cut_TB: Tensor | None, first_TB: Tensor) -> Sequence[Tensor | None]:
+    return [None] * first_TB.shape[0] if cut_TB is None else cut_TB.unbind(0)
+
+
+def _truncated(state_BS: Tensor, cut_B: Tensor | None) -> Tensor:
+    return state_BS if cut_B is None else torch.where(cut_B.unsqueeze(-1), state_BS.detach(), state_BS)
+
+
+class StackedCore(Core):
+    """Cores one above another: each reads what the one below returns. The state holds theirs, the lowest first."""
+
+    def __init__(self, make: Callable[[int, int], Core], size: int, core_size: int, layers: int) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(make(core_size if i else size, core_size) for i in range(layers))
+        self._sizes = [layer.state_size for layer in self.layers if isinstance(layer, Core)]
+        self.state_size, self.size = sum(self._sizes), core_size
+
+    def forward(
+        self, x_TBF: Tensor, state_BS: Tensor, first_TB: Tensor, cut_TB: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """See `GruCore.forward`."""
+        after = []
+        for layer, state in zip(self.layers, state_BS.split(self._sizes, -1), strict=True):
+            x_TBF, last = layer(x_TBF, state, first_TB, cut_TB)
+            after.append(last)
+        return x_TBF, torch.cat(after, -1)
+
+
+class UserCore(Core):
+    """A user's own core, named by `module:factory` (docs/own-network.md).
+
+    factory(features) returns an nn.Module with the attribute `state_size`, the numbers S of its state (0: none), whose
+    forward(x [T, B, F], state [B, S] float32, first [T, B] bool) returns (features [T, B, G], state [B, S]). It zeroes
+    the state where a step is `first`. If its forward has a fourth parameter, `cut`, it gets `cut_TB` and obeys it; else
+    gradients go back to the first step. A dry run checks that it forgets at `first` and that several steps at once give
+    what they give one by one, and finds G.
+    """
+
+    def __init__(self, path: str, size: int) -> None:
+        super().__init__()
+        self._name = f"core {path!r}"
+        self.module = make_own("core", path, size)
+        width = getattr(self.module, "state_size", None)
+        if not isinstance(width, int) or isinstance(width, bool) or width < 0:
+            raise ValueError(
+                f"{self._name} has the state_size {width!r}: set it to the numbers of its state, 0 for none"
+            )
+        self.state_size = width
+        self._cuts = "cut" in inspect.signature(self.module.forward).parameters
+        self.size = self._try(size)
+
+    def forward(
+        self, x_TBF: Tensor, state_BS: Tensor, first_TB: Tensor, cut_TB: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """See `GruCore.forward`. Raises NetworkError."""
+        more = (cut_TB,) if self._cuts else ()
+        answer = call_own(self._name, self.module, x_TBF, state_BS, first_TB, *more)
+        shape = (*first_TB.shape, state_BS.shape[-1])
+        usable = isinstance(answer, tuple) and len(answer) == 2 and all(isinstance(x, Tensor) for x in answer)
+        if not (
+            usable
+            and (answer[0].shape[:-1], answer[1].shape) == (shape[:2], shape[1:])
+            and answer[0].is_floating_point()
+        ):
+            raise NetworkError(
+                f"{self._name} returned {described(answer)} for {described((x_TBF, state_BS, first_TB))}: return "
+                f"(float features [{shape[0]}, {shape[1]}, G], state {list(shape[1:])})"
+            )
+        return answer[0].to(weights_dtype(self.module)), answer[1].float()
+
+    @torch.no_grad()
+    def _try(self, size: int) -> int:
+        """Return G, once the core has shown that it does as a core must. Raises ValueError."""
+        random = torch.Generator().manual_seed(0)
+        x = torch.randn(4, 2, size, generator=random)
+        state, other = torch.randn(2, 2, self.state_size, generator=random)
+        first = torch.zeros(4, 2, dtype=torch.bool)
+        first[2] = True
+        out, last = self(x, state, first)
+        steps = []
+        for t in range(4):
+            one, state = self(x[t : t + 1], state, first[t : t + 1])
+            steps.append(one)
+        if not _close((out, last), (torch.cat(steps), state)):
+            raise ValueError(
+                f"{self._name} gives other features for 4 steps at once than one by one: a step may depend on the "
+                "state and on steps before it, on no other"
+            )
+        if not _close((out[2:], last), (self(x, other, first)[0][2:], self(x, other, first)[1])):
+            raise ValueError(
+                f"{self._name} remembers what was before a step that is `first`: zero the state there, by "
+                "torch.where(first[t].unsqueeze(-1), 0.0, state)"
+            )
+        return out.shape[-1]
+
+
+def _close(some: tuple[Tensor, Tensor], others: tuple[Tensor, Tensor]) -> bool:
+    return all(torch.allclose(a, b, rtol=1e-3, atol=1e-4) for a, b in zip(some, others, strict=True))
+
+
+def make_core(kind: str, size: int, core_size: int, layers: int) -> Core | None:
+    """Return the core of this kind on features of this size; None for "none"."""
+    if ":" in kind:
+        return UserCore(kind, size)
+    if kind == "none":
+        return None
+    make: Callable[[int, int], Core] = {"gru": GruCore, "lstm": LstmCore}[kind]
+    return make(size, core_size) if layers == 1 else StackedCore(make, size, core_size, layers)

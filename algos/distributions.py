@@ -1,15 +1,16 @@
 """Action distributions over flat parameters `params [..., D]`, which the heads of a network return.
 
 Each is a small frozen object without tensors of its own. Actions have a last axis of A components: int32
-for discrete components, float32 for continuous ones, as in the environment's mailbox. `log_prob`,
-`entropy` and `kl` are summed over the components (they are independent) and work under torch.func.vmap.
+for discrete components, float32 if any is continuous, as in the environment's mailbox. They are kept as they were
+drawn; what the environment receives is `delivered`. `log_prob`, `entropy` and `kl` are summed over the components
+(they are independent) and work under torch.func.vmap.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -17,7 +18,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import log_softmax
 
-from .jit import kernel
+from .jit import has_kernels, kernel
+from .normals import DiagonalGaussian, TanhGaussian
 
 
 class Distribution(Protocol):
@@ -39,13 +41,11 @@ class Distribution(Protocol):
     def kl(self, params_old: Tensor, params_new: Tensor) -> Tensor:
         """Return KL(old || new) [...] in nats, exact."""
 
+    def delivered(self, action: NDArray[Any]) -> NDArray[Any]:
+        """Return what the environment receives of actions [..., A] as drawn: within its bounds."""
 
-_HALF_LOG_2_PI = 0.5 * math.log(2 * math.pi)
-
-
-def _has_kernels(params: Tensor) -> bool:
-    """Whether a kernel is worth it: with few rows on a CPU, a dozen tensor operations take ten times as long."""
-    return params.device.type == "cpu" and params.dtype == torch.float32
+    def greedy(self, params: Tensor) -> Tensor:
+        """Return what the environment receives of greedy play: the most probable indices, the normals' centres."""
 
 
 @kernel
@@ -80,23 +80,6 @@ def _draw_categories(
         log_prob[row] = log_prob_row
 
 
-@kernel
-def _draw_normals(
-    params: NDArray[np.float32],
-    noise: NDArray[np.float32],
-    action: NDArray[np.float32],
-    log_prob: NDArray[np.float32],
-) -> None:
-    components = noise.shape[1]
-    for row in range(noise.shape[0]):
-        log_prob_row = 0.0
-        for j in range(components):
-            log_std = params[row, components + j]
-            action[row, j] = params[row, j] + noise[row, j] * math.exp(log_std)
-            log_prob_row -= 0.5 * noise[row, j] ** 2 + log_std + _HALF_LOG_2_PI
-        log_prob[row] = log_prob_row
-
-
 @dataclass(frozen=True)
 class Categorical:
     """One categorical per component; params are the logits of all components, concatenated: D = sum(nvec)."""
@@ -121,7 +104,7 @@ class Categorical:
             device=params.device,
             dtype=torch.float32,
         )
-        return self.by_kernel(params, uniform) if _has_kernels(params) else self.by_tensors(params, uniform)
+        return self.by_kernel(params, uniform) if has_kernels(params) else self.by_tensors(params, uniform)
 
     def by_tensors(self, params: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
         """Compute `sample` on any device; uniform: [..., A] float32 in [0, 1)."""
@@ -166,63 +149,75 @@ class Categorical:
         pairs = zip(self._log_softmax(params_old), self._log_softmax(params_new), strict=True)
         return torch.stack([(old.exp() * (old - new)).sum(-1) for old, new in pairs]).sum(0)
 
+    def delivered(self, action: NDArray[Any]) -> NDArray[Any]:
+        """Return the indices as they are."""
+        return action
+
+    def greedy(self, params: Tensor) -> Tensor:
+        """Return the most probable index of each component."""
+        parts = [logits.argmax(-1) for logits in torch.split(params, list(self.nvec), -1)]
+        return torch.stack(parts, -1).to(torch.int32)
+
     def _log_softmax(self, params: Tensor) -> list[Tensor]:
         return [log_softmax(logits, -1) for logits in torch.split(params, list(self.nvec), -1)]
 
 
 @dataclass(frozen=True)
-class DiagonalGaussian:
-    """Independent normals, not bounded (the environment clips); params are means, then log deviations."""
+class Hybrid:
+    """Discrete components, then continuous ones; params are those of the one, then those of the other."""
 
-    components: int
+    discrete: Categorical
+    continuous: DiagonalGaussian | TanhGaussian
 
     @property
     def param_size(self) -> int:
-        """One mean and one log deviation per component."""
-        return 2 * self.components
+        """Sum of both."""
+        return self.discrete.param_size + self.continuous.param_size
 
     @torch.no_grad()
     def sample(self, params: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
-        """Shift and scale standard normal noise."""
-        noise = torch.randn(
-            (*params.shape[:-1], self.components),
-            generator=generator,
-            device=params.device,
-            dtype=params.dtype,
+        """Draw indices, then numbers, all float32."""
+        logits, rest = self._params(params)
+        (index, log_prob), (number, density) = (
+            self.discrete.sample(logits, generator),
+            self.continuous.sample(rest, generator),
         )
-        return self.by_kernel(params, noise) if _has_kernels(params) else self.by_tensors(params, noise)
-
-    def by_tensors(self, params: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Compute `sample` on any device; noise: [..., A] standard normal."""
-        mean, log_std = params.chunk(2, -1)
-        return torch.addcmul(mean, log_std.exp(), noise), _normal_log_prob(noise, log_std)
-
-    def by_kernel(self, params: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Compute `sample` on a CPU."""
-        action, log_prob = torch.empty(noise.shape), torch.empty(noise.shape[:-1])
-        _draw_normals(
-            params.detach().reshape(-1, self.param_size).numpy(),
-            noise.view(-1, self.components).numpy(),
-            action.view(-1, self.components).numpy(),
-            log_prob.view(-1).numpy(),
-        )
-        return action, log_prob
+        return torch.cat((index.to(number.dtype), number), -1), log_prob + density
 
     def log_prob(self, params: Tensor, action: Tensor) -> Tensor:
-        """Return the log density of the normals."""
-        mean, log_std = params.chunk(2, -1)
-        return _normal_log_prob((action - mean) * (-log_std).exp(), log_std)
+        """Add the log density of the numbers to the log probability of the indices."""
+        (logits, rest), (index, number) = self._params(params), self._actions(action)
+        return self.discrete.log_prob(logits, index) + self.continuous.log_prob(rest, number)
 
     def entropy(self, params: Tensor) -> Tensor:
-        """Sum 0.5 log(2 pi e) + log deviation."""
-        return (params.chunk(2, -1)[1] + 0.5 * math.log(2 * math.pi * math.e)).sum(-1)
+        """Add both."""
+        logits, rest = self._params(params)
+        return self.discrete.entropy(logits) + self.continuous.entropy(rest)
 
     def kl(self, params_old: Tensor, params_new: Tensor) -> Tensor:
-        """Sum the closed form for two normals."""
-        (mean, log_std), (mean_new, log_std_new) = params_old.chunk(2, -1), params_new.chunk(2, -1)
-        scale = (-2 * log_std_new).exp()
-        squares = ((2 * log_std).exp() + (mean - mean_new).square()) * scale
-        return (log_std_new - log_std + 0.5 * squares - 0.5).sum(-1)
+        """Add both."""
+        (logits, rest), (logits_new, rest_new) = self._params(params_old), self._params(params_new)
+        return self.discrete.kl(logits, logits_new) + self.continuous.kl(rest, rest_new)
+
+    def delivered(self, action: NDArray[Any]) -> NDArray[Any]:
+        """Keep the indices, and the numbers within their bounds."""
+        columns = len(self.discrete.nvec)
+        numbers = self.continuous.delivered(action[..., columns:])
+        return np.concatenate((action[..., :columns], numbers), -1)
+
+    def greedy(self, params: Tensor) -> Tensor:
+        """Join both, float32."""
+        logits, rest = self._params(params)
+        numbers = self.continuous.greedy(rest)
+        return torch.cat((self.discrete.greedy(logits).to(numbers.dtype), numbers), -1)
+
+    def _params(self, params: Tensor) -> tuple[Tensor, Tensor]:
+        size = self.discrete.param_size
+        return params[..., :size].contiguous(), params[..., size:].contiguous()
+
+    def _actions(self, action: Tensor) -> tuple[Tensor, Tensor]:
+        columns = len(self.discrete.nvec)
+        return action[..., :columns], action[..., columns:]
 
 
 ACTION_MASK = "action_mask"
@@ -244,11 +239,22 @@ def mask_logits(logits: Tensor, mask: Tensor, nvec: tuple[int, ...]) -> Tensor:
     return torch.where(torch.cat(parts, -1), logits, _IMPOSSIBLE)
 
 
-def _normal_log_prob(standardized: Tensor, log_std: Tensor) -> Tensor:
-    return -(0.5 * standardized.square() + log_std + _HALF_LOG_2_PI).sum(-1)
+def make_distribution(
+    nvec: tuple[int, ...],
+    n_continuous: int,
+    *,
+    low: tuple[float, ...] = (),
+    high: tuple[float, ...] = (),
+    tanh: bool = False,
+) -> Distribution:
+    """Return the distribution of discrete components (`nvec`), continuous ones, or both.
 
-
-def make_distribution(nvec: tuple[int, ...], n_continuous: int) -> Distribution:
-    """Return a Categorical for discrete components (`nvec`), else a DiagonalGaussian; exactly one is given."""
-    assert bool(nvec) != bool(n_continuous), "an action is either discrete or continuous"
-    return Categorical(nvec) if nvec else DiagonalGaussian(n_continuous)
+    low, high: bounds of the continuous ones; empty: none. tanh: bend normals into the bounds, which else cut them off.
+    """
+    assert nvec or n_continuous, "an action has at least one component"
+    assert len(low) == len(high)
+    assert not (tanh and len(low) != n_continuous), "a tanh needs bounds"
+    if not n_continuous:
+        return Categorical(nvec)
+    continuous = TanhGaussian(low, high) if tanh else DiagonalGaussian(n_continuous, low, high)
+    return Hybrid(Categorical(nvec), continuous) if nvec else continuous

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping
 from math import prod
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from .layers import RELU_GAIN, A3cCnn, ImpalaCnn, Mlp, NatureCnn, WordEncoder, channels_last, orthogonal
+from .own import call_own, described, make_own, weights_dtype
 
 ObsShapes = Mapping[str, tuple[tuple[int, ...], str]]
 """Name of an observation -> shape of one row (frames stacked) and dtype name."""
@@ -69,85 +70,60 @@ class ObsEncoder(Encoder):
 
 
 class UserEncoder(Encoder):
-    """A user's own encoder, named by `module:factory`.
+    """A user's own encoder, named by `module:factory` (docs/own-network.md).
 
-    factory(obs_shapes) returns an nn.Module that maps name -> [N, ...] to [N, F], both in the dtype of its
-    weights; images arrive scaled to 0..1, texts as they are (int32). It may hold constant buffers, but none that a
-    forward changes, as batch normalisation does: all policies would share them. F is found by a dry run.
+    factory(obs_shapes) returns an nn.Module that maps name -> [N, ...] to [N, F]. Images arrive scaled to 0..1 in the
+    dtype of its weights, or as they are (uint8) if the module has a true attribute `raw_pixels`; texts as they are
+    (int32); all else as float32. It may hold constant buffers, but none that a forward changes, as batch normalisation
+    does: all policies would share them. F is found by a dry run.
     """
 
     def __init__(self, path: str, obs_shapes: ObsShapes) -> None:
         super().__init__()
+        self._name = f"encoder {path!r}"
         self.names = tuple(obs_shapes)
         self.images = frozenset(name for name, spec in obs_shapes.items() if is_image(name, *spec))
         self.texts = frozenset(name for name, spec in obs_shapes.items() if is_text(*spec))
-        self.module = _call_factory(path, obs_shapes)
+        self.module = make_own("encoder", path, dict(obs_shapes))
+        self.raw_pixels = bool(getattr(self.module, "raw_pixels", False))
         buffers = {name: buffer.clone() for name, buffer in self.module.named_buffers()}
-        out = self._try(path, obs_shapes)
-        if not (isinstance(out, Tensor) and out.ndim == 2 and len(out) == 2 and out.is_floating_point()):
-            got = f"{list(out.shape)} {out.dtype}" if isinstance(out, Tensor) else type(out).__name__
-            raise ValueError(
-                f"encoder {path!r} returned {got} for 2 observations: return a float tensor [2, F]"
-            )
+        self.size = self._try(obs_shapes)
         changed = [
             name for name, buffer in self.module.named_buffers() if not torch.equal(buffer, buffers[name])
         ]
         if changed:
             raise ValueError(
-                f"encoder {path!r} changes its buffers {', '.join(changed)} in a forward; policies would "
+                f"{self._name} changes its buffers {', '.join(changed)} in a forward; policies would "
                 "share them: use a normalisation without running statistics, such as GroupNorm or LayerNorm"
             )
-        self.size = out.shape[1]
 
     @torch.no_grad()
-    def _try(self, path: str, obs_shapes: ObsShapes) -> object:
-        """Return what the user's module makes of two observations. Raises ValueError that shows what it was given."""
-        try:
-            return self(
-                {n: torch.zeros((2, *shape), dtype=getattr(torch, d)) for n, (shape, d) in obs_shapes.items()}
-            )
-        except Exception as error:  # the user's module may raise anything
-            given = ", ".join(
-                f"{name!r}: {'int32' if name in self.texts else 'float'} {[2, *shape]}"
-                for name, (shape, _) in obs_shapes.items()
-            )
-            line = str(error).splitlines()[0] if str(error) else "nothing said"
+    def _try(self, obs_shapes: ObsShapes) -> int:
+        """Return F, from what the user's module makes of two observations. Raises ValueError."""
+        out = self._features(
+            {n: torch.zeros((2, *shape), dtype=getattr(torch, d)) for n, (shape, d) in obs_shapes.items()}
+        )
+        if not (isinstance(out, Tensor) and out.ndim == 2 and len(out) == 2 and out.is_floating_point()):
             raise ValueError(
-                f"encoder {path!r} raised {type(error).__name__} for 2 observations: {line}. Its forward gets one "
-                f"dict, {{{given}}}, and returns a float tensor [2, F]"
-            ) from error
+                f"{self._name} returned {described(out)} for 2 observations: return a float tensor [2, F]"
+            )
+        return out.shape[1]
 
     def forward(self, obs: Mapping[str, Tensor]) -> Tensor:
-        """Map name -> [N, ...] to [N, F]."""
-        weight = next(self.module.parameters(), None)
-        dtype = torch.float32 if weight is None else weight.dtype
-        ready = {name: channels_last(obs[name].to(dtype)) / 255 for name in self.images}
-        ready |= {name: obs[name] for name in self.texts}
-        out: Tensor = self.module(
-            {name: ready[name] if name in ready else obs[name].to(dtype) for name in self.names}
-        )
-        return out
+        """Map name -> [N, ...] to [N, F] in the dtype of the weights. Raises NetworkError."""
+        out: Tensor = self._features(obs)
+        return out.to(weights_dtype(self.module))
 
-
-def _call_factory(path: str, obs_shapes: ObsShapes) -> nn.Module:
-    module_name, _, factory_name = path.partition(":")
-    try:
-        factory = getattr(importlib.import_module(module_name), factory_name)
-    except Exception as error:  # the user's module may raise anything
-        raise ValueError(
-            f"encoder {path!r} cannot be loaded: {error!r}. Write module:factory, as Python imports it"
-        ) from error
-    try:
-        module = factory(obs_shapes) if callable(factory) else factory
-    except Exception as error:
-        raise ValueError(
-            f"encoder {path!r} raised {type(error).__name__} when it was made: {error}"
-        ) from error
-    if not isinstance(module, nn.Module):
-        raise ValueError(  # noqa: TRY004 - the user's option is wrong, not our call
-            f"encoder {path!r} gave {type(module).__name__}: its factory must return a torch.nn.Module"
-        )
-    return module
+    def _features(self, obs: Mapping[str, Tensor]) -> Any:
+        dtype = weights_dtype(self.module)
+        ready = {}
+        for name in self.names:
+            if name in self.images:
+                x = obs[name]
+                ready[name] = x if self.raw_pixels else channels_last(x.to(dtype)) / 255
+            else:
+                ready[name] = obs[name] if name in self.texts else obs[name].float()
+        return call_own(self._name, self.module, ready)
 
 
 def is_image(name: str, shape: tuple[int, ...], dtype: str) -> bool:

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numba
+import torch
+from torch import Tensor
 
 Kernel = Callable[..., Any]
 STRICT = frozenset({"contract", "arcp", "nsz"})
@@ -20,6 +22,11 @@ def kernel(function: Callable[..., None]) -> Kernel:
 def finite_kernel(function: Callable[..., None]) -> Kernel:
     """Do the same for kernels that only ever see finite numbers: the compiler may then use vector units fully."""
     return _compiled(function, True)
+
+
+def has_kernels(x: Tensor) -> bool:
+    """Whether a kernel is worth it: with few rows on a CPU, a dozen tensor operations take ten times as long."""
+    return x.device.type == "cpu" and x.dtype == torch.float32
 
 
 def _compiled(function: Callable[..., None], fastmath: set[str] | bool) -> Kernel:

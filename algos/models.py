@@ -19,12 +19,12 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from .cores import GruCore, LstmCore
+from .cores import Core, make_core
 from .distributions import ACTION_MASK, mask_logits
 from .encoders import Encoder, ObsEncoder, ObsShapes, UserEncoder
-from .layers import orthogonal
+from .heads import Deviation, Heads
 
-Core = Literal["none", "gru", "lstm"]
+Critic = Literal["shared", "separate"]
 
 
 class NetInputs(NamedTuple):
@@ -35,45 +35,63 @@ class NetInputs(NamedTuple):
     stacks: Mapping[str, int]
     """Name of an observation -> frames stacked in it, 1 for none. The newest is the last channel."""
     nvec: tuple[int, ...]
-    """Sizes of the components of a discrete action; empty if actions are continuous."""
+    """Sizes of the discrete components of an action."""
+    continuous: int = 0
+    """Number of its continuous components."""
 
 
 def make_model(
     obs_shapes: ObsShapes,
     param_size: int,
     *,
-    gaussian: bool = False,
+    continuous: int = 0,
     encoder: str = "auto",
     hidden: int = 512,
     layers: int = 2,
-    core: Core = "none",
+    core: str = "none",
     core_size: int = 256,
+    core_layers: int = 1,
+    critic: Critic = "shared",
+    deviation: Deviation = "free",
+    policy_head: str = "linear",
+    value_head: str = "linear",
     nvec: tuple[int, ...] = (),
 ) -> PolicyNet:
     """Build a policy with fresh weights, float32, convolutions channels-last.
 
-    param_size: D. gaussian: D / 2 means from the features and as many log deviations, which are parameters
-    of their own; else D logits. encoder: `auto` (Nature CNN for images, MLP for the rest), `nature`, `impala`
+    param_size: D, the logits, then the means and the log deviations of so many `continuous` components.
+    encoder: `auto` (Nature CNN for images, MLP for the rest), `nature`, `impala`
     and `a3c` (MLP for other observations), `mlp`, or `module:factory` (see `UserEncoder`). An image is uint8 of shape
     (C, H, W), a text is int32 of shape (L,) (see `WordEncoder`); other observations are flattened. One named LAST
     joins the features as it is (Espeholt et al. 2018, Figure 3). hidden: F of the encoder without that. layers: hidden
-    layers of an MLP.
+    layers of an MLP. core: `none`, `gru`, `lstm`, of so many layers, or `module:factory` (see `UserCore`).
+    critic: `shared`: policy and value read the same features; `separate`: the value has an encoder and a core of its
+    own, of the same kind. deviation, policy_head, value_head: see `Heads`.
     nvec: sizes of the action's components, needed if an observation is named ACTION_MASK: the encoder does not
     receive that one, it masks the logits (see `mask_logits`).
-    Raises ValueError for an encoder that cannot be used with these observations.
+    Raises ValueError for an encoder that cannot be used with these observations, and for a part of the user's own that
+    cannot be used.
     """
     masked = ACTION_MASK in obs_shapes
-    assert not masked or sum(nvec) == param_size, "a mask has one number for each logit"
-    obs_shapes = {name: spec for name, spec in obs_shapes.items() if name != ACTION_MASK}
-    body_encoder: Encoder
-    if ":" in encoder:
-        body_encoder = UserEncoder(encoder, obs_shapes)
-    else:
-        body_encoder = ObsEncoder(obs_shapes, encoder, hidden, layers)
-    size = body_encoder.size
-    body_core = {"none": None, "gru": GruCore, "lstm": LstmCore}[core]
-    body = Body(body_encoder, body_core and body_core(size, core_size))
-    heads = Heads(size if core == "none" else core_size, param_size, gaussian=gaussian)
+    assert not masked or sum(nvec) == param_size - 2 * continuous, "a mask has one number for each logit"
+    seen = {name: spec for name, spec in obs_shapes.items() if name != ACTION_MASK}
+
+    def make_body() -> Body:
+        own = ":" in encoder
+        made: Encoder = UserEncoder(encoder, seen) if own else ObsEncoder(seen, encoder, hidden, layers)
+        return Body(made, make_core(core, made.size, core_size, core_layers))
+
+    one = make_body()
+    body = one if critic == "shared" else TwinBody(one, make_body())
+    heads = Heads(
+        one.size,
+        param_size,
+        continuous,
+        split=critic == "separate",
+        deviation=deviation,
+        policy=policy_head,
+        value=value_head,
+    )
     net = PolicyNet(body, heads, nvec if masked else ())
     return net.to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
 
@@ -84,65 +102,80 @@ class PolicyNet(nn.Module):
     masked: sizes of the action's components if an action mask comes with the observations, else ().
     """
 
-    def __init__(self, body: Body, heads: Heads, masked: tuple[int, ...] = ()) -> None:
+    def __init__(self, body: Body | TwinBody, heads: Heads, masked: tuple[int, ...] = ()) -> None:
         super().__init__()
         self.masked = masked
         self.body = body
         self.heads = heads
-        self.state_size = body.core.state_size if body.core is not None else 0
+        self.param_size = heads.param_size
+        self.state_size = body.state_size
 
     def forward(
-        self, obs: Mapping[str, Tensor], state: Tensor, first: Tensor
+        self, obs: Mapping[str, Tensor], state: Tensor, first: Tensor, cut: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return (params [T, B, D], value [T, B], state after the last step [B, S]), all float32.
 
         obs: name -> [T, B, ...] as the environment delivers it. state: [B, S] float32 before the first step.
-        first: [T, B] bool, the step begins an episode: the state is zeroed before it.
+        first: [T, B] bool, the step begins an episode: the state is zeroed before it. cut: [T, B] bool, see cores.py.
         """
         seen = {name: x for name, x in obs.items() if name != ACTION_MASK}
-        features_TBF, state = self.body(seen, state, first)
+        features_TBF, state = self.body(seen, state, first, cut)
         params_TBD, value_TB = self.heads(features_TBF.float())
         return self.mask(params_TBD, obs), value_TB, state
 
     def mask(self, params: Tensor, obs: Mapping[str, Tensor]) -> Tensor:
         """Remove the actions that the observations forbid from params [..., D], if there is a mask."""
-        return mask_logits(params, obs[ACTION_MASK], self.masked) if self.masked else params
-
-
-class Heads(nn.Module):
-    """Policy and value as linear functions of the features; a Gaussian's log deviations depend on nothing."""
-
-    def __init__(self, size: int, param_size: int, *, gaussian: bool) -> None:
-        super().__init__()
-        assert not (gaussian and param_size % 2), "a Gaussian has a mean and a deviation for each component"
-        means = param_size // 2 if gaussian else param_size
-        self.policy = orthogonal(nn.Linear(size, means), 0.01)
-        self.value = orthogonal(nn.Linear(size, 1), 1.0)
-        self.log_std = nn.Parameter(torch.zeros(means)) if gaussian else None
-        self.auxiliary: nn.Module | None = None
-        """Heads of an algorithm's own, for what it learns besides; acting does not use them."""
-
-    def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        """Map [..., F] float32 to params [..., D], value [...]."""
-        params, value = self.policy(features), self.value(features).squeeze(-1)
-        if self.log_std is not None:
-            params = torch.cat((params, self.log_std.expand_as(params)), -1)
-        return params, value
+        if not self.masked:
+            return params
+        logits = sum(self.masked)
+        allowed = mask_logits(params[..., :logits], obs[ACTION_MASK], self.masked)
+        return allowed if logits == params.shape[-1] else torch.cat((allowed, params[..., logits:]), -1)
 
 
 class Body(nn.Module):
     """Encoder and, if any, recurrent core: the part that may be cast to bf16."""
 
-    def __init__(self, encoder: Encoder, core: GruCore | LstmCore | None) -> None:
+    def __init__(self, encoder: Encoder, core: Core | None) -> None:
         super().__init__()
         self.encoder = encoder
         self.core = core
+        self.size = encoder.size if core is None else core.size
+        self.state_size = 0 if core is None else core.state_size
 
-    def forward(self, obs: Mapping[str, Tensor], state: Tensor, first: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(
+        self, obs: Mapping[str, Tensor], state: Tensor, first: Tensor, cut: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Return (features [T, B, F] in the weights' dtype, state [B, S]); arguments as in `PolicyNet.forward`."""
         features_NF = self.encoder({name: x.flatten(0, 1) for name, x in obs.items()})
         features_TBF = features_NF.unflatten(0, first.shape)
         if self.core is None:
             return features_TBF, state
-        out_TBF, state = self.core(features_TBF, state, first)
+        out_TBF, state = self.core(features_TBF, state, first, cut)
         return out_TBF, state
+
+
+class TwinBody(nn.Module):
+    """A body for the policy and one for the critic, which learn nothing from each other.
+
+    Features and state are those of the policy, then those of the critic.
+    """
+
+    def __init__(self, policy: Body, critic: Body) -> None:
+        super().__init__()
+        assert policy.size == critic.size, "both are of one kind"
+        self.policy = policy
+        self.critic = critic
+        self.state_size = 2 * policy.state_size
+
+    def forward(
+        self, obs: Mapping[str, Tensor], state: Tensor, first: Tensor, cut: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """See `Body.forward`."""
+        states = state.split(self.policy.state_size, -1) if self.state_size else (state, state)
+        (of_policy, one), (of_critic, other) = (
+            body(obs, before, first, cut)
+            for body, before in zip((self.policy, self.critic), states, strict=True)
+        )
+        return torch.cat((of_policy, of_critic), -1), torch.cat(
+            (one, other), -1
+        ) if self.state_size else state

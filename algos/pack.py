@@ -58,8 +58,7 @@ class Pack:
         self._make_net = make_net
         template = make_net()
         self.state_size = template.state_size
-        heads = template.heads
-        self._param_size = heads.policy.out_features * (1 if heads.log_std is None else 2)
+        self._param_size = template.param_size
         self._layout = NetLayout.of(template)
         self._normalizers = Normalizers(dict(normalized_obs), normalize_returns)
 

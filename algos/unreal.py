@@ -29,7 +29,7 @@ from .distributions import ACTION_MASK
 from .encoders import LAST, is_image
 from .layers import RELU_GAIN, orthogonal
 from .losses import COMMON_STATISTICS, Stats, masked, mean
-from .models import NetInputs, PolicyNet
+from .models import Body, NetInputs, PolicyNet
 from .pixel_control import Cells, PixelQ, pixel_change, q_returns
 from .replay import Draw, ReplaySpec
 from .returns import gae_torch
@@ -43,14 +43,12 @@ PREDICTION_SIZE = 128
 class UnrealHeads(nn.Module):
     """Heads of the auxiliary tasks. image, newest: the observation whose change is controlled, and its channels."""
 
-    def __init__(
-        self, net: PolicyNet, image: str, newest: slice, cells: Cells, nvec: tuple[int, ...]
-    ) -> None:
+    def __init__(self, body: Body, image: str, newest: slice, cells: Cells, nvec: tuple[int, ...]) -> None:
         super().__init__()
         self.image, self.newest = image, newest
-        self.pixels = PixelQ(net.heads.policy.in_features, nvec, cells)
+        self.pixels = PixelQ(body.size, nvec, cells)
         self.reward = nn.Sequential(
-            orthogonal(nn.Linear(FRAMES * net.body.encoder.size, PREDICTION_SIZE), RELU_GAIN),
+            orthogonal(nn.Linear(FRAMES * body.encoder.size, PREDICTION_SIZE), RELU_GAIN),
             nn.ReLU(),
             orthogonal(nn.Linear(PREDICTION_SIZE, 3), 0.01),
         )
@@ -61,14 +59,14 @@ def unreal_network(net: PolicyNet, inputs: NetInputs) -> PolicyNet:
     images = [name for name, spec in inputs.obs.items() if name != ACTION_MASK and is_image(name, *spec)]
     if not images:
         raise ValueError("unreal controls the pixels of an image (uint8, 3-D), and it shows none: use a3c")
-    if not inputs.nvec:
+    if not inputs.nvec or inputs.continuous:
         raise ValueError(
             "unreal controls pixels by discrete actions, and its actions are continuous: use a3c"
         )
     (channels, height, width), _ = inputs.obs[images[0]]
     newest = slice(channels - 1, None) if inputs.stacks.get(images[0], 1) > 1 else slice(None)
     cells = Cells.of(height, width)
-    net.heads.auxiliary = UnrealHeads(net, images[0], newest, cells, inputs.nvec)
+    net.heads.auxiliary = UnrealHeads(_body(net), images[0], newest, cells, inputs.nvec)
     return net
 
 
@@ -138,13 +136,19 @@ def reward_prediction_loss(net: PolicyNet, s: Segments) -> tuple[Tensor, Tensor]
         for name, x in s.obs.items()
         if name != ACTION_MASK
     }
-    features = net.body.encoder({name: x.flatten(0, 1) for name, x in seen.items()}).float()
+    features = _body(net).encoder({name: x.flatten(0, 1) for name, x in seen.items()}).float()
     joined = features.unflatten(0, s.valid.shape).transpose(0, 1).flatten(1)  # [S, FRAMES * F]
     log_prob = _heads(net).reward(joined).log_softmax(-1)
     reward, valid = s.reward[-1], s.valid.all(0)
     kind = torch.where(reward > 0, 1, torch.where(reward < 0, 2, 0))
     loss = mean(-log_prob.gather(-1, kind.unsqueeze(-1)).squeeze(-1), valid)
     return loss, mean((log_prob.argmax(-1) == kind).float(), valid)
+
+
+def _body(net: PolicyNet) -> Body:
+    if isinstance(net.body, Body):
+        return net.body
+    raise ValueError("unreal's tasks share the features of policy and value: leave --model.critic shared")
 
 
 def _heads(net: PolicyNet) -> UnrealHeads:

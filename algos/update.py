@@ -166,7 +166,8 @@ class Updater:
         # Outdated rows may begin with the state of weights that had diverged; 0 * NaN would reach the gradient.
         state = torch.where(valid.any(1).unsqueeze(-1), s.state, 0.0)
         obs = {name: layout.as_seen(s.obs[name]) for name, layout in self._layouts.items()}
-        params, value, _ = group.forward(obs, state, s.first)
+        cut = unroll_begins(pack.hypers_of(span)["unroll"], s.first) if pack.state_size else None
+        params, value, _ = group.forward(obs, state, s.first, cut)
         log_prob, entropy = dist.log_prob(params, s.action), dist.entropy(params)
         target, advantage = _targets(pack, span, s, settings, valid, value.detach(), log_prob.detach())
         with self.changing:
@@ -204,6 +205,16 @@ def _read(pack: Pack, span: slice, names: tuple[str, ...]) -> dict[str, Tensor]:
     """Copy hypers, [G]: what backward still needs must not be written meanwhile."""
     hypers = pack.hypers_of(span)
     return {name: hypers[name].clone() for name in names}
+
+
+def unroll_begins(unroll_G: Tensor, like_GTB: Tensor) -> Tensor:
+    """Return where an unroll begins, [G, T, B] bool: there returns were cut off, and so is backpropagation.
+
+    One number for both, as in Jaderberg et al. (2017), section 4.1: "the number of steps the agent is unrolled before
+    performing N-step policy gradient and backpropagation through time".
+    """
+    step_T1 = torch.arange(like_GTB.shape[1], device=like_GTB.device)[:, None]
+    return (step_T1 % unroll_G[:, None, None] == 0).expand(like_GTB.shape)
 
 
 def _loss(group: Group, inputs: LossInputs, hypers: dict[str, Tensor], settings: UpdateSettings) -> Stats:

@@ -112,13 +112,20 @@ class Group:
             }
 
     def forward(
-        self, obs_GTB: Mapping[str, Tensor], state_GBS: Tensor, first_GTB: Tensor
+        self,
+        obs_GTB: Mapping[str, Tensor],
+        state_GBS: Tensor,
+        first_GTB: Tensor,
+        cut_GTB: Tensor | None = None,
     ) -> tuple[Tensor, ...]:
-        """(params_GTBD, value_GTB normalised, state_GBS) with gradients, by the working weights."""
+        """(params_GTBD, value_GTB normalised, state_GBS) with gradients, by the working weights.
+
+        cut: where gradients of a recurrent core end, see cores.py; None: at the first step.
+        """
         obs = self._normalizers.normalize_obs(self._stats, self.span, obs_GTB)
         if self._alone:
-            return _single(self._learning, obs, state_GBS, first_GTB)
-        return _stacked(self._learning, self._learning_params, obs, state_GBS, first_GTB)
+            return _single(self._learning, obs, state_GBS, first_GTB, cut_GTB)
+        return _stacked(self._learning, self._learning_params, obs, state_GBS, first_GTB, cut_GTB)
 
     def serve(
         self, obs_GTB: Mapping[str, Tensor], state_GBS: Tensor, first_GTB: Tensor
@@ -173,17 +180,20 @@ def _stacked(
     obs: Mapping[str, Tensor],
     state: Tensor,
     first: Tensor,
+    cut: Tensor | None = None,
 ) -> tuple[Tensor, ...]:
-    def one(
-        params: dict[str, Tensor], obs: dict[str, Tensor], state: Tensor, first: Tensor
-    ) -> tuple[Tensor, ...]:
-        result: tuple[Tensor, ...] = torch.func.functional_call(net, params, (obs, state, first))
+    def one(params: dict[str, Tensor], obs: dict[str, Tensor], *rows: Tensor) -> tuple[Tensor, ...]:
+        result: tuple[Tensor, ...] = torch.func.functional_call(net, params, (obs, *rows))
         return result
 
-    result: tuple[Tensor, ...] = torch.func.vmap(one)(dict(params), dict(obs), state, first)
+    rows = (state, first) if cut is None else (state, first, cut)
+    result: tuple[Tensor, ...] = torch.func.vmap(one)(dict(params), dict(obs), *rows)
     return result
 
 
-def _single(net: PolicyNet, obs: Mapping[str, Tensor], state: Tensor, first: Tensor) -> tuple[Tensor, ...]:
-    params, value, state = net({k: v[0] for k, v in obs.items()}, state[0], first[0])
+def _single(
+    net: PolicyNet, obs: Mapping[str, Tensor], state: Tensor, first: Tensor, cut: Tensor | None = None
+) -> tuple[Tensor, ...]:
+    cut_TB = None if cut is None else cut[0]
+    params, value, state = net({k: v[0] for k, v in obs.items()}, state[0], first[0], cut_TB)
     return params.unsqueeze(0), value.unsqueeze(0), state.unsqueeze(0)

@@ -57,25 +57,25 @@ class ArraySpec:
 
 @dataclass(frozen=True)
 class ActionSpec:
-    """Either discrete components (`nvec`: a size each) or continuous ones (`low`, `high`: a bound each)."""
+    """Discrete components (`nvec`: a size each), then continuous ones (`low`, `high`: a bound each), or one of both."""
 
     nvec: tuple[int, ...] = ()
     low: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
-        assert bool(self.nvec) != bool(self.low), "an action is either discrete or continuous"
+        assert self.nvec or self.low, "an action has at least one component"
         assert len(self.low) == len(self.high)
 
     @property
     def components(self) -> int:
         """Number of columns A of an action array."""
-        return len(self.nvec) or len(self.low)
+        return len(self.nvec) + len(self.low)
 
     @property
     def dtype(self) -> str:
-        """int32 for discrete actions, float32 for continuous ones (already inside low..high)."""
-        return "int32" if self.nvec else "float32"
+        """int32 for discrete actions; float32 if any component is continuous (already inside low..high)."""
+        return "float32" if self.low else "int32"
 
 
 @dataclass(frozen=True)
@@ -289,13 +289,21 @@ class RewardShapingInterface(Protocol):
 
 def random_actions(spec: EnvSpec, out: StepArrays, rng: np.random.Generator) -> NDArray[Any]:
     """Draw random actions [R, A] for a step: uniform among those that the action mask (if any) allows."""
-    shape = (len(out.reward), spec.action.components)
-    if spec.action.low:
-        low, high = (np.array(bound, np.float32) for bound in (spec.action.low, spec.action.high))
-        return rng.uniform(low, high, shape).astype(np.float32)
-    if ACTION_MASK in out.obs:
-        return random_allowed(spec.action.nvec, out.obs[ACTION_MASK], rng)
-    return rng.integers(spec.action.nvec, size=shape).astype(np.int32)
+    action, rows = spec.action, len(out.reward)
+    parts: list[NDArray[Any]] = []
+    if action.nvec and ACTION_MASK in out.obs:
+        parts.append(random_allowed(action.nvec, out.obs[ACTION_MASK], rng))
+    elif action.nvec:
+        parts.append(rng.integers(action.nvec, size=(rows, len(action.nvec))).astype(np.int32))
+    if action.low:
+        parts.append(random_within(action, rows, rng))
+    return np.concatenate(parts, 1, dtype=action.dtype)
+
+
+def random_within(action: ActionSpec, rows: int, rng: np.random.Generator) -> NDArray[np.float32]:
+    """Draw the continuous components of actions, uniform within their bounds: [R, len(low)]."""
+    low, high = (np.array(bound, np.float32) for bound in (action.low, action.high))
+    return rng.uniform(low, high, (rows, len(low))).astype(np.float32)
 
 
 def random_allowed(

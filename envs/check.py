@@ -78,16 +78,17 @@ def _describe(spec: EnvSpec) -> list[tuple[str, str]]:
     obs = ", ".join(
         f"{name} {'x'.join(map(str, array.shape))} {array.dtype}" for name, array in spec.obs.items()
     )
+    action = []
     if spec.action.nvec:
-        action = f"discrete, {' x '.join(map(str, spec.action.nvec))}"
-    else:
+        action.append(f"discrete, {' x '.join(map(str, spec.action.nvec))}")
+    if spec.action.low:
         pairs = zip(spec.action.low, spec.action.high, strict=True)
-        action = f"continuous, {', '.join(f'{low:g}..{high:g}' for low, high in pairs)}"
+        action.append(f"continuous, {', '.join(f'{low:g}..{high:g}' for low, high in pairs)}")
     shaping = ", ".join(f"{name} {value:g}" for name, value in spec.shaping.items()) or "none"
     return [
         ("environment", spec.env_id + (f", {spec.seats} seats" if spec.seats > 1 else "")),
         ("observation", obs),
-        ("action", action),
+        ("action", "; ".join(action)),
         ("frames", f"{spec.frame_skip} a step"),
         ("shaping", shaping),
     ]

@@ -111,6 +111,9 @@ def _boxes(
         for key, part in space.spaces.items():
             if key in obs:
                 yield from _boxes(part, obs[key], (*path, str(key)))
+    elif isinstance(space, gymnasium.spaces.Tuple) and isinstance(obs, tuple | list):
+        for place, (part, value) in enumerate(zip(space.spaces, obs, strict=False)):
+            yield from _boxes(part, value, (*path, str(place)))
     elif isinstance(space, gymnasium.spaces.Box):
         yield ".".join(path) or "obs", space, np.asarray(obs)
 

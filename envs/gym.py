@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import time_limit as time_limits
+from .actions import action_spec, actions_decoder
 from .base import (
     ACTION_MASK,
     LARGEST_REWARD,
@@ -37,8 +38,6 @@ from .pulse import ROW, beating, pulse_of
 from .shaping import default_shaping, find_interface, find_training_info, frames_per_step, unflatten
 from .spaces import (
     Leaf,
-    action_spec,
-    actions_decoder,
     check_finite,
     fits_as_it_is,
     leaves_of,

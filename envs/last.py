@@ -25,12 +25,12 @@ def with_last(spec: EnvSpec) -> EnvSpec:
     """Add LAST to the observations, unless the environment gives it itself."""
     if LAST in spec.obs:
         return spec
-    numbers = sum(spec.action.nvec) or spec.action.components
+    numbers = sum(spec.action.nvec) + len(spec.action.low)
     return replace(spec, obs={**spec.obs, LAST: ArraySpec((numbers + 1,), "float32")})
 
 
 class LastUnit:
-    """A unit that also writes LAST: the one-hot last choice of each component (or the action itself), then the reward.
+    """A unit that also writes LAST: the one-hot last choices, continuous components as they are, then the reward.
 
     The reward is that for learning, clipped to -1..1. Zeros where an episode begins.
     """
@@ -42,7 +42,8 @@ class LastUnit:
         self.cpu_ns = cpu_clock(unit)
         """See `base.cpu_clock`."""
         nvec = unit.spec.action.nvec
-        self._starts_A = np.cumsum((0, *nvec[:-1])) if nvec else None
+        self._starts_A = np.cumsum((0, *nvec[:-1])) if nvec else np.zeros(0, np.int64)
+        self._choices = sum(nvec)
         self._every_row = np.arange(self.rows)[:, None]
         self._given: StepArrays | None = None
 
@@ -56,10 +57,9 @@ class LastUnit:
         self._unit.step(action, self._inner_of(out))
         last = out.obs[LAST]
         last[:] = 0
-        if self._starts_A is None:
-            last[:, :-1] = action
-        else:
-            last[self._every_row, self._starts_A + action] = 1
+        discrete = len(self._starts_A)
+        last[self._every_row, self._starts_A + action[:, :discrete].astype(np.int64)] = 1
+        last[:, self._choices : -1] = action[:, discrete:]
         np.clip(out.reward, -1, 1, out=last[:, -1])
         last[out.first] = 0
 

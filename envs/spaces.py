@@ -1,8 +1,8 @@
-"""Gymnasium spaces as arrays: converts observations and actions, and checks what environments return."""
+"""Gymnasium observation spaces as arrays: converts observations, and checks what environments return."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -10,17 +10,15 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from .actions import action_spec
 from .base import ACTION_MASK, ActionSpec, ArraySpec, EnvSetupError
-
-UNBOUNDED = 10.0
-"""Bound used for a component of a Box action space that has none."""
 
 
 @dataclass(frozen=True)
 class Leaf:
     """One array of an observation.
 
-    path: keys that lead to it through nested dicts. shape: as the environment gives it.
+    path: keys (of a tuple: places, as text) that lead to it. shape: as the environment gives it.
     kind: `float` (any number, delivered float32), `bytes` (uint8, as it is), `image` (uint8, height x width x
     channels, delivered channels first), `one_hot` (an integer from `start`, delivered as float32), `mask` (the
     action mask: bool or integers 0 and 1, delivered as uint8). in_info: it comes in the info dict instead.
@@ -36,10 +34,11 @@ class Leaf:
 
 
 def obs_leaves(space: spaces.Space[Any], env_id: str) -> tuple[Leaf, ...]:
-    """Arrays of an observation space; a space that is not a Dict becomes one array named "obs".
+    """Arrays of an observation space; one that is no Dict and no Tuple becomes one array named "obs".
 
-    A key `action_mask` of the outermost Dict is the action mask: see ACTION_MASK and `with_mask`.
-    Raises EnvSetupError for anything but Box, Discrete, MultiBinary and Dicts of those.
+    The parts of a Tuple are named by their place: "0", or "camera.0" within a Dict. A key `action_mask` of the
+    outermost Dict is the action mask: see ACTION_MASK and `with_mask`.
+    Raises EnvSetupError for anything but Box, Discrete, MultiBinary, and Dicts and Tuples of those.
     """
     leaves = _leaves(space, (), env_id)
     found = [leaf.name for leaf in leaves]
@@ -56,8 +55,8 @@ def with_mask(
     """Check the action mask of an environment's arrays, if it has one, against its actions.
 
     in_info: the environment gives its mask as `info["action_mask"]`; it is added to the arrays.
-    Raises EnvSetupError for a mask given twice or of the wrong size, for a mask of continuous actions, and for an
-    environment that gives nothing but its mask.
+    Of actions with discrete and continuous components it masks the discrete ones. Raises EnvSetupError for a mask given
+    twice or of the wrong size, for one of continuous actions, and for an environment that gives nothing but its mask.
     """
     if in_info:
         size = sum(action.nvec)
@@ -71,7 +70,7 @@ def with_mask(
             f"{env_id} gives its action mask twice, as an observation and in the info dict: leave out "
             'metadata["action_mask"]'
         )
-    if action.low:
+    if not action.nvec:
         raise EnvSetupError(
             f"{env_id} has an action mask, but its actions are continuous: masks are for Discrete and MultiDiscrete "
             "actions; take the mask away, or rename it if it is something else"
@@ -101,8 +100,9 @@ def _leaves(space: spaces.Space[Any], path: tuple[str, ...], env_id: str) -> tup
     name = ".".join(path) or "obs"
     if path == (ACTION_MASK,):
         return (_mask_leaf(space, env_id),)
-    if isinstance(space, spaces.Dict):
-        parts = (_leaves(part, (*path, str(key)), env_id) for key, part in space.spaces.items())
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        inner = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
+        parts = (_leaves(part, (*path, str(key)), env_id) for key, part in inner)
         return tuple(leaf for part in parts for leaf in part)
     if isinstance(space, spaces.Discrete):
         return (Leaf(name, path, "one_hot", (), int(space.start), ArraySpec((int(space.n),), "float32")),)
@@ -118,8 +118,8 @@ def _leaves(space: spaces.Space[Any], path: tuple[str, ...], env_id: str) -> tup
         shape = tuple(int(size) for size in space.shape)
         return (Leaf(name, path, "float", shape, 0, ArraySpec(shape, "float32")),)
     raise EnvSetupError(
-        f"{env_id}: observation {name!r} is a {type(space).__name__} space; Box, Discrete, MultiBinary and Dict are "
-        "supported. Wrap the environment (for example gymnasium.wrappers.FlattenObservation)"
+        f"{env_id}: observation {name!r} is a {type(space).__name__} space; Box, Discrete, MultiBinary, Dict and "
+        "Tuple are supported. Wrap the environment (for example gymnasium.wrappers.FlattenObservation)"
     )
 
 
@@ -188,6 +188,12 @@ def _delivered(leaf: Leaf, array: NDArray[Any], rows: tuple[int, ...], env_id: s
 def _follow(leaf: Leaf, obs: Any, env_id: str) -> Any:
     value = obs
     for key in leaf.path:
+        if isinstance(value, tuple | list):
+            if not key.isdecimal() or int(key) >= len(value):
+                given = f"a {type(value).__name__} of {len(value)}"
+                raise EnvSetupError(_breach(leaf, env_id, f"a place {key!r}", given))
+            value = value[int(key)]
+            continue
         if not isinstance(value, Mapping):
             raise EnvSetupError(_breach(leaf, env_id, f"a dict with the key {key!r}", type(value).__name__))
         if key not in value:
@@ -229,68 +235,3 @@ def _breach(leaf: Leaf, env_id: str, expected: str, got: str) -> str:
         f"{env_id}: observation {leaf.name!r} breaks its observation space: expected {expected}, got {got}. "
         "Correct the environment's observation or its observation_space"
     )
-
-
-def action_spec(space: spaces.Space[Any], env_id: str) -> ActionSpec:
-    """Return the columns of an action space. A Box component without bounds is given +-UNBOUNDED (with one
-    bound only: at least as far from that).
-
-    Raises EnvSetupError for anything but Discrete, MultiDiscrete and Box of floats.
-    """
-    if isinstance(space, spaces.Discrete):
-        return ActionSpec(nvec=(int(space.n),))
-    if isinstance(space, spaces.MultiDiscrete):
-        return ActionSpec(nvec=tuple(int(size) for size in space.nvec.ravel()))
-    if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating) and np.prod(space.shape) > 0:
-        low, high = _bounds(space)
-        return ActionSpec(low=tuple(low.tolist()), high=tuple(high.tolist()))
-    raise EnvSetupError(
-        f"{env_id}: the action space {space} is not supported; Discrete, MultiDiscrete and Box of "
-        "floats are. Wrap the environment (for example gymnasium.wrappers.TransformAction)"
-    )
-
-
-def action_decoder(space: spaces.Space[Any]) -> Callable[[NDArray[Any]], Any]:
-    """Build the function that turns one row of actions ([A]) into what the environment takes."""
-    if isinstance(space, spaces.Discrete):
-        first = int(space.start)
-        return lambda action_A: int(action_A[0]) + first
-    if isinstance(space, spaces.MultiDiscrete):
-        start, shape, dtype = space.start, space.shape, space.dtype
-        return lambda action_A: (action_A.reshape(shape) + start).astype(dtype)
-    assert isinstance(space, spaces.Box)
-    box = space
-    low, high = _bounds(box)
-    return lambda action_A: np.clip(action_A, low, high).reshape(box.shape).astype(box.dtype)
-
-
-def actions_decoder(space: spaces.Space[Any]) -> Callable[[NDArray[Any]], list[Any]]:
-    """Build the function that turns all rows of actions ([R, A]) into one action per environment."""
-    if isinstance(space, spaces.Discrete):
-        first = int(space.start)
-        return lambda action_RA: (action_RA[:, 0] + first).tolist()
-    decode = action_decoder(space)
-    return lambda action_RA: [decode(action_A) for action_A in action_RA]
-
-
-def rows_decoder(space: spaces.Space[Any]) -> Callable[[NDArray[Any]], Any]:
-    """Build the function that turns all rows of actions ([R, A]) into what a vector environment takes.
-
-    space: the action space of one row.
-    """
-    if isinstance(space, spaces.Discrete):
-        first, kind = space.start, space.dtype
-        return lambda action_RA: action_RA[:, 0].astype(kind) + first
-    if isinstance(space, spaces.MultiDiscrete):
-        start, shape, dtype = space.start, space.shape, space.dtype
-        return lambda action_RA: (action_RA.reshape(-1, *shape) + start).astype(dtype)
-    assert isinstance(space, spaces.Box)
-    box = space
-    low, high = _bounds(box)
-    return lambda action_RA: np.clip(action_RA, low, high).reshape(-1, *box.shape).astype(box.dtype)
-
-
-def _bounds(space: spaces.Box) -> tuple[NDArray[Any], NDArray[Any]]:
-    low = np.where(np.isfinite(space.low), space.low, np.minimum(-UNBOUNDED, space.high - UNBOUNDED))
-    high = np.where(np.isfinite(space.high), space.high, np.maximum(UNBOUNDED, low + UNBOUNDED))
-    return low.ravel(), high.ravel()

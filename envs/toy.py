@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, NoReturn
 
 import numpy as np
-from gymnasium.spaces import Box, Dict, Discrete
+from gymnasium.spaces import Box, Dict, Discrete, Tuple
 from numpy.typing import NDArray
 
 from .base import EnvSetupError, EnvSpec, ShapingSource
@@ -231,6 +231,40 @@ class Masked(Identity):
         return {"obs": obs, "action_mask": self._mask.copy()}
 
 
+class Hybrid(Toy):
+    """See an index and a number, answer both: if the index is right, reward 1 - |difference of the numbers| (or 0).
+
+    Observations are a Tuple with a Dict inside, actions a Dict of a Discrete and a Box. The best policy earns length, a
+    random one 5/12 * length / size.
+    """
+
+    def __init__(self, size: int = 4, length: int = 16) -> None:
+        self.observation_space = Tuple((Box(0, 1, (size,)), Dict({"number": Box(-1, 1, (1,))})))
+        self.action_space = Dict({"number": Box(-1, 1, (1,)), "index": Discrete(size)})
+        self._size = size
+        self._length = length
+        self._steps = 0
+        self._index = 0
+        self._number = 0.0
+
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Obs, Info]:
+        super().reset(seed=seed, options=options)
+        self._steps = 0
+        return self._next(), {}
+
+    def step(self, action: Any) -> Step:
+        closeness = max(0.0, 1 - abs(float(action["number"][0]) - self._number))
+        reward = closeness * (action["index"] == self._index)
+        self._steps += 1
+        return self._next(), reward, False, self._steps >= self._length, {}
+
+    def _next(self) -> Obs:
+        self._index = int(self.np_random.integers(self._size))
+        self._number = float(self.np_random.uniform(-1, 1))
+        number = np.array([self._number], np.float32)
+        return _one_hot(self._index, self._size), {"number": number}
+
+
 class Crashing(Identity):
     """Identity that raises RuntimeError in the step `steps` of its life: a restarted actor gets on."""
 
@@ -281,6 +315,7 @@ TOYS: dict[str, type[Toy]] = {
     "shaped": Shaped,
     "masked": Masked,
     "treasure": Treasure,
+    "hybrid": Hybrid,
     "crashing": Crashing,
     "hanging": Hanging,
     "nan": NotANumber,

@@ -23,6 +23,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 
+from .actions import action_spec, rows_decoder
 from .base import (
     LARGEST_REWARD,
     EnvSetupError,
@@ -36,7 +37,7 @@ from .base import (
 from .episodes import EpisodeBook, write_reset
 from .pulse import all_at_once, pulse_of
 from .shaping import find_interface, find_training_info, flatten, frames_per_step, unflatten
-from .spaces import Leaf, action_spec, leaves_of, read_leaf, read_rows, rows_decoder
+from .spaces import Leaf, leaves_of, read_leaf, read_rows
 
 AnyVectorEnv = VectorEnv[Any, Any, Any]
 
@@ -260,7 +261,9 @@ def _rows_of(env: Any) -> list[Any]:
 
 
 def _of_row(tree: Any, row: int) -> Any:
-    """Return one row of a batched observation: an array, an array of objects, or a dict of these."""
+    """Return one row of a batched observation: an array, an array of objects, or a dict or tuple of these."""
+    if isinstance(tree, tuple):
+        return tuple(_of_row(value, row) for value in tree)
     if isinstance(tree, Mapping):
         return {key: _of_row(value, row) for key, value in tree.items() if not str(key).startswith("_")}
     return tree[row]

@@ -25,7 +25,7 @@ from pbt_rl.pbt.explore.registry import EXPLORE_RULES
 from pbt_rl.pbt.hypers import Hypers
 from pbt_rl.pbt.options import PbtConfig
 from pbt_rl.pbt.ready.registry import READY_RULES
-from pbt_rl.pbt.registry import CONTROLLERS
+from pbt_rl.pbt.registry import CONTROLLERS, controller_entry
 from pbt_rl.pbt.search.options import ScheduleConfig, SearchConfig
 from pbt_rl.population.options import MatchupConfig
 
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from pbt_rl.algos.algorithm import Algorithm
 
 ENCODERS = ("auto", "nature", "impala", "a3c", "mlp")
+CORES = ("none", "gru", "lstm")
+HEADS = ("linear",)
 TRACKERS = ("csv", "wandb", "mlflow")
 
 
@@ -50,17 +52,45 @@ class ModelConfig:
 
     encoder: str = option("auto", choices=lambda: ENCODERS, custom="module:factory", common=True)
     """`auto` (Nature CNN for images, MLP for vectors), `nature`, `impala`, `a3c` (a small CNN), `mlp`, or your own
-    `module:factory`, which is called with the observation's spec and returns an nn.Module."""
+    `module:factory`, which is called with the observation's spec and returns an nn.Module (docs/own-network.md)."""
     hidden: int = option(512, at_least=1, common=True)
     """Width of the encoder's output."""
     layers: int = option(2, at_least=1)
     """Hidden layers of an MLP encoder."""
-    core: Literal["none", "gru", "lstm"] = option("none", common=True)
-    """Recurrent core after the encoder."""
+    core: str = option("none", choices=lambda: CORES, custom="module:factory", common=True)
+    """Recurrent core after the encoder, or your own `module:factory` (docs/own-network.md)."""
     core_size: int = option(256, at_least=1)
     """Width of the recurrent core."""
     last_action_reward: bool = False
     """Show the network its last action and reward, behind the encoder. DMLab's environments always do."""
+    core_layers: int = option(1, at_least=1)
+    """gru, lstm: so many, one above another."""
+    critic: Literal["shared", "separate"] = "shared"
+    """shared: policy and value read the same features. separate: the value has an encoder and a core of its own."""
+    deviation: Literal["free", "state"] = "free"
+    """Deviations of continuous actions. free: parameters, the same in every state. state: an output of the network."""
+    action_bounds: Literal["clip", "tanh"] = "clip"
+    """How continuous actions keep to their bounds. clip: draws beyond are cut off. tanh: draws are bent into them, and
+    learned from with the density of the bent ones."""
+    policy_head: str = option("linear", choices=lambda: HEADS, custom="module:factory")
+    """What turns features into the parameters of the actions: `linear`, or your own."""
+    value_head: str = option("linear", choices=lambda: HEADS, custom="module:factory")
+    """What turns features into the value: `linear`, or your own network."""
+
+    def __post_init__(self) -> None:
+        layered = self.core in ("gru", "lstm")
+        require(
+            self.core_layers == 1 or layered,
+            "model.core-layers",
+            self.core_layers,
+            "give --model.core gru or lstm",
+        )
+
+    @property
+    def own_parts(self) -> tuple[str, ...]:
+        """Parts of the user's own, as module:factory."""
+        parts = (self.encoder, self.core, self.policy_head, self.value_head)
+        return tuple(part for part in parts if ":" in part)
 
 
 @dataclass(frozen=True)
@@ -96,7 +126,7 @@ class LearnerConfig:
     packing: Literal["auto", "loop", "vmap", "bmm"] = option("auto", may_change=True)
     """How the policies of a device are computed: one after another (loop), all in one call (vmap), or that with images
     as matrix products (bmm). auto: on a CPU vmap for four or more policies that see no images through a built-in
-    encoder, else loop; on a GPU the fastest in a short trial. An encoder of your own: loop."""
+    encoder, else loop; on a GPU the fastest in a short trial. With a part of the network of your own: loop."""
     threads: int = option(0, at_least=0, zero="planned", may_change=True)
     """CPU threads of one learner's arithmetic."""
 
@@ -169,7 +199,7 @@ class Config:
     final_episodes: int | None = option(None, at_least=0, zero="none", may_change=True)
     """Fresh episodes that the first four members play at the end, as `pbt-rl eval` plays them; the best one of these
     is named the best. None: 20, within a tenth of the time trained and a minute, so none in a short run; none
-    in serial mode."""
+    in serial mode. With --pbt.evaluate-episodes all members play, whatever the mode and the time trained."""
     actors: int = option(0, at_least=0, zero="planned", common=True, may_change=True)
     """Actor processes, planned from the machine's cores."""
     units_per_actor: int = option(2, at_least=1, may_change=True)
@@ -211,10 +241,12 @@ class Config:
     others wait in host memory."""
     slot_frames: int = option(1_000_000, at_least=1, may_change=True)
     """Emulator frames of one turn, if members take turns and nothing else ends a turn."""
-    controller: str = option("pbt", choices=lambda: tuple(CONTROLLERS), common=True)
+    controller: str = option("pbt", choices=lambda: tuple(CONTROLLERS), custom="module:Class", common=True)
     """`pbt`: population-based training. `mf-pbt`: its multi-frequency form. `hypertrick`, `successive-halving`,
     `hyperband`, `asha`, `random`: searches over configurations that stop the bad ones (--search). `schedule`: follow
-    the schedule of a recorded run (--schedule)."""
+    the schedule of a recorded run (--schedule). Or your own `module:Class` (docs/own-rules.md)."""
+    controller_option: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    """NAME=VALUE for a setting of a controller of your own. May be repeated."""
     pbt: PbtConfig = field(default_factory=PbtConfig, metadata={"choices_within": RULES, "may_change": True})
     search: SearchConfig = field(default_factory=SearchConfig)
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
@@ -228,7 +260,7 @@ class Config:
     @property
     def searches(self) -> bool:
         """Whether the controller draws configurations and decides how far each one trains."""
-        return CONTROLLERS[self.controller].searches
+        return controller_entry(self.controller).searches
 
     @property
     def algorithm(self) -> Algorithm:
@@ -252,6 +284,12 @@ class Config:
             "init-from",
             " ".join(self.init_from),
             f"give one source for all, or one for each of the {self.num_policies} members",
+        )
+        require(
+            not self.pbt.evaluate_episodes or (not self.nodes and self.matchup.objective == "return"),
+            "pbt.evaluate-episodes",
+            self.pbt.evaluate_episodes,
+            "members are evaluated on one machine, by their return: leave out --nodes and --matchup.objective",
         )
         if ":" not in self.algo:  # a config may come from anybody: making it imports nothing that it names
             check_schedule_of_learning_rate(self)

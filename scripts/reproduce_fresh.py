@@ -54,7 +54,7 @@ def fresh_games(run: Path, games: int = GAMES) -> Fresh:
     scores = {}
     for saved in best.checkpoint.members():
         policy = find_saved(Source(run, member=str(saved.member)), print)
-        player = Player(Policy(load_pack(config, spec, policy, SEED), spec, SEED, greedy=False))
+        player = Player(Policy(load_pack(config, spec, policy, SEED), spec, config.model, SEED, greedy=False))
         with closing(make_unit(spec.env_id, ROWS, SEED, options, default_shaping_source(spec))) as unit:
             played = play(unit, player, shares(games, ROWS), _NoFilm())  # type: ignore[arg-type]
         scores[saved.member] = fmean(episode.objective for episode in played)

@@ -126,7 +126,7 @@ IMPURE_MODULES = frozenset(
     }
 )
 IMPURE_CALLS = frozenset({"open", "read_text", "read_bytes", "write_text", "write_bytes", "mkdir", "unlink"})
-DECISIONS = frozenset({"Continue", "Replace", "Mutate", "Restart", "Stop"})
+DECISIONS = frozenset({"Continue", "Replace", "Mutate", "Restart", "Stop", "Evaluate"})
 DECISION_MODULES = frozenset({"pbt_rl.pbt.decisions", "pbt_rl.pbt.changes"})
 
 

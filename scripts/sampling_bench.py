@@ -32,11 +32,11 @@ import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
 from torch import Tensor
 
-from pbt_rl.algos.distributions import make_distribution
 from pbt_rl.algos.streams import Streams
-from pbt_rl.config import Config
+from pbt_rl.config import Config, ModelConfig
 from pbt_rl.envs import registry
 from pbt_rl.envs.base import EnvSpec, default_shaping_source
+from pbt_rl.learner.build import build_distribution
 from pbt_rl.learner.sampler import Sampler
 from pbt_rl.learner.shared import SharedState
 from pbt_rl.plan import Machine
@@ -97,10 +97,10 @@ class Drift(VectorEnv[Any, Any, Any]):
 class RandomPolicy:
     """Stands in for a pack: equal logits for everything, at no cost."""
 
-    def __init__(self, spec: EnvSpec) -> None:
+    def __init__(self, spec: EnvSpec, model: ModelConfig) -> None:
         self.num_policies, self.state_size, self.device = 1, 0, torch.device("cpu")
         self.streams = Streams()
-        self._size = make_distribution(spec.action.nvec, len(spec.action.low)).param_size
+        self._size = build_distribution(spec, model).param_size
 
     def act(
         self, _obs: Mapping[str, Tensor], state_PBS: Tensor, first_PB: Tensor
@@ -207,8 +207,8 @@ def sampled(env: str, seconds: float) -> tuple[float, float]:
                 (Mailbox(resolved.spec, setup.rows, fd), wake)
                 for fd, wake in zip(learner.mailbox_fds, learner.wake_fds, strict=True)
             ]
-            policy: Any = RandomPolicy(resolved.spec)
-            distribution = make_distribution(resolved.spec.action.nvec, len(resolved.spec.action.low))
+            policy: Any = RandomPolicy(resolved.spec, resolved.config.model)
+            distribution = build_distribution(resolved.spec, resolved.config.model)
             length = resolved.config.learner.rollout
             shared = SharedState.new((0,), (0,))
             sampler = Sampler(

@@ -381,6 +381,7 @@ def test_overwrite_replaces_a_run(pbt_rl, tmp_path):
     assert not (tmp_path / "runs" / "x" / "old").exists()
 
 
+@pytest.mark.long
 def test_packages_of_the_user_do_no_harm(tmp_path):
     """A working directory with `envs`, `algos` and `scripts` of its own, and files named as installed modules."""
     for name in ("torch", "numpy", "gymnasium", "safetensors", "tyro"):

@@ -117,10 +117,18 @@ PLAYED = {
     "env_option": (["a=evil:make"], ['a={"b":["evil"]}']),
     "algo": ("evil:ALGO",),
     "model.encoder": ("evil:make",),
+    "model.core": ("evil:make",),
+    "model.policy_head": ("evil:make",),
+    "model.value_head": ("evil:make",),
     "dmlab.level_cache": ("/home",),
     "dmlab.level_cache_gb": (1e-6,),
 }
-DECIDED = {"pbt.exploit": ("evil:Rule",), "pbt.explore": ("evil:Rule",), "pbt.custom_explore": ("evil:make",)}
+DECIDED = {
+    "controller": ("evil:Rule",),
+    "pbt.exploit": ("evil:Rule",),
+    "pbt.explore": ("evil:Rule",),
+    "pbt.custom_explore": ("evil:make",),
+}
 
 
 @pytest.mark.parametrize(

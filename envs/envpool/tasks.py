@@ -16,9 +16,10 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from .. import atari
+from ..actions import action_spec, rows_decoder
 from ..atari import MULTIPLAYER_ONLY, AtariOptions
 from ..base import ACTION_MASK, ArraySpec, EnvSetupError, EnvSpec
-from ..spaces import Leaf, action_spec, obs_leaves, rows_decoder, with_mask
+from ..spaces import Leaf, obs_leaves, with_mask
 from .trial import last_line
 
 OURS = ("num_envs", "batch_size", "seed", "env_seed", "max_num_players", "gym_reset_return_info", "base_path")

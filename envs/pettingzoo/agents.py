@@ -12,11 +12,12 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from ..actions import action_decoder, action_spec
 from ..base import ACTION_MASK as MASK
 from ..base import ArraySpec, EnvSetupError, EnvSpec, RewardShapingInterface
 from ..multi_agent import number
 from ..shaping import default_shaping, find_interface, frames_per_step
-from ..spaces import Leaf, action_decoder, action_spec, obs_leaves, read_leaf
+from ..spaces import Leaf, obs_leaves, read_leaf
 
 TURN = "turn"
 """Observation [1] of turn-based games: 1 for the agent to move. Networks do not see the mask, and a position has
@@ -62,7 +63,7 @@ class Agents:
         self.decode = action_decoder(action)
         self._mask_in_obs, self._turns = in_obs, turns
         self.masked = in_obs or turns
-        if self.masked and not self.action.nvec:
+        if self.masked and self.action.low:
             raise EnvSetupError(
                 f"{env_id} is played in turns (or has an action mask) with continuous actions: whose turn it is is "
                 "said by a mask, which only discrete actions have; use its parallel API, or discrete actions"

@@ -20,8 +20,10 @@ class AuditCommand:
     """Folder of a run, such as runs/demo."""
     trust: bool = False
     """Import the modules that config.json names. They run as your own code does."""
+    controller: str = ""
+    """Controller of the run, if it is your own (module:Class): given here, it is imported without --trust."""
     exploit: Annotated[str, tyro.conf.arg(name="pbt.exploit")] = ""
-    """Exploit rule of the run, if it is your own (module:Class): given here, it is imported without --trust."""
+    """Exploit rule of the run, likewise."""
     explore: Annotated[str, tyro.conf.arg(name="pbt.explore")] = ""
     """Explore rule of the run, likewise."""
     custom_explore: Annotated[str, tyro.conf.arg(name="pbt.custom-explore")] = ""
@@ -31,6 +33,7 @@ class AuditCommand:
     def trusted(self) -> Trust:
         """What is followed of what the run names."""
         given = {
+            "controller": (self.controller,),
             "pbt.exploit": (self.exploit,),
             "pbt.explore": (self.explore,),
             "pbt.custom-explore": (self.custom_explore,),

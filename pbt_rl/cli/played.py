@@ -32,6 +32,12 @@ class Played:
     """Algorithm of the run, likewise."""
     encoder: Annotated[str, tyro.conf.arg(name="model.encoder")] = ""
     """Encoder of the run, likewise."""
+    core: Annotated[str, tyro.conf.arg(name="model.core")] = ""
+    """Core of the run, likewise."""
+    policy_head: Annotated[str, tyro.conf.arg(name="model.policy-head")] = ""
+    """Policy head of the run, likewise."""
+    value_head: Annotated[str, tyro.conf.arg(name="model.value-head")] = ""
+    """Value head of the run, likewise."""
 
     @property
     def source(self) -> Source:
@@ -46,5 +52,8 @@ class Played:
             "env-option": self.env_option,
             "algo": (self.algo,),
             "model.encoder": (self.encoder,),
+            "model.core": (self.core,),
+            "model.policy-head": (self.policy_head,),
+            "model.value-head": (self.value_head,),
         }
         return Trust.of(self.trust, given)

@@ -90,7 +90,8 @@ class Card:
             if self.scores
             else ""
         )
-        core = "" if model.core == "none" else f", {model.core} of {model.core_size}"
+        width = "" if ":" in model.core else f" of {model.core_size}"
+        core = "" if model.core == "none" else f", {model.core}{width}"
         return (
             f"# {self._name}\n\nA policy for `{self.config.env}`{score}. Trained by pbt_rl "
             f"{pbt_rl.__version__} as member {header.member} of a population of {self.config.num_policies}, "
@@ -101,12 +102,14 @@ class Card:
     def _how(self) -> str:
         rows = [f"| `{p.name}` | {p.dtype} | {_shape(p)} | {_meaning(p)} |" for p in self.policy.inputs]
         action = self.policy.action
-        kind = (
-            f"int32 [N, {len(action.nvec)}]: the most probable index of each component, of {list(action.nvec)}"
-            if action.nvec
-            else f"float32 [N, {len(action.low)}]: the mean, within {list(action.low)} to {list(action.high)}"
-        )
-        wide = "logits of all components" if action.nvec else "means, then log deviations"
+        parts = [
+            f"the most probable index of each component, of {list(action.nvec)}" * bool(action.nvec),
+            f"the mean, within {list(action.low)} to {list(action.high)}" * bool(action.low),
+        ]
+        kind = f"{action.dtype} [N, {action.components}]: {', then '.join(filter(None, parts))}"
+        pieces = ["logits of all components"] * bool(action.nvec)
+        pieces += ["means", "log deviations"] * bool(action.low)
+        wide = ", then ".join(pieces)
         state = (
             f"\n- `state_out` float32 {_shape(self.policy.inputs[-1])}: `{STATE_IN}` of the next step"
             * self.policy.recurrent

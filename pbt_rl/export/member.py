@@ -49,7 +49,7 @@ def export_member(
     try:
         folder.mkdir(parents=True, exist_ok=True)
         write(policy, path)
-        scores = _scores(Policy(pack, spec, seed, greedy=False), options, episodes, seed)
+        scores = _scores(Policy(pack, spec, config.model, seed, greedy=False), options, episodes, seed)
         _, header = saved.checkpoint.tensors(saved.member)
         there = [name for name, (ending, _) in FORMATS.items() if (folder / f"policy{ending}").exists()]
         card = Card(config, saved, header, policy, there, scores, _lineage(saved))

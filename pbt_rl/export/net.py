@@ -12,13 +12,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from pbt_rl.algos.distributions import Distribution
 from pbt_rl.algos.models import PolicyNet
 from pbt_rl.algos.normalizers import Normalizers, return_scale
 from pbt_rl.algos.pack import Pack
 from pbt_rl.config import Config
 from pbt_rl.envs.base import ActionSpec, EnvSpec
-from pbt_rl.learner.build import build_net, normalized_obs, obs_layouts
-from pbt_rl.play.policy import most_probable
+from pbt_rl.learner.build import build_distribution, build_net, normalized_obs, obs_layouts
 
 STATE_IN, STATE_OUT = "state_in", "state_out"
 _ONE = slice(0, 1)
@@ -48,9 +48,9 @@ class Port:
 class ExportedPolicy(nn.Module):
     """(observations [N, ...], state [N, S] if recurrent) -> (action, params, value, next state if recurrent).
 
-    action [N, A]: the most probable one, int32 indices, or float32 within the space's bounds. params [N, D]:
-    logits of all components, or means and log deviations. value [N]: in units of reward. All float32, whatever the
-    member was computed in. A state of zeros begins an episode.
+    action [N, A]: the most probable one, int32 indices, or float32 if any component is continuous: indices, then
+    numbers within the space's bounds. params [N, D]: logits of all components, then means and log deviations.
+    value [N]: in units of reward. All float32, whatever the member was computed in. A state of zeros begins an episode.
     """
 
     def __init__(
@@ -58,11 +58,13 @@ class ExportedPolicy(nn.Module):
         net: PolicyNet,
         inputs: tuple[Port, ...],
         action: ActionSpec,
+        distribution: Distribution,
         normalized: Mapping[str, int],
         statistics: Mapping[str, Tensor],
     ) -> None:
         super().__init__()
         self.net, self.inputs, self.action = net, inputs, action
+        self.distribution = distribution
         self.recurrent = net.state_size > 0
         self._normalizers = Normalizers(dict(normalized), returns=False)  # only `normalize_obs` is used
         self._names = tuple(statistics)
@@ -72,7 +74,7 @@ class ExportedPolicy(nn.Module):
     @property
     def params_size(self) -> int:
         """D"""
-        return sum(self.action.nvec) or 2 * len(self.action.low)
+        return self.distribution.param_size
 
     @property
     def normalises(self) -> bool:
@@ -98,12 +100,7 @@ class ExportedPolicy(nn.Module):
         obs = self._normalizers.normalize_obs(statistics, _ONE, {k: x[None, None] for k, x in named.items()})
         params, value, state = self.net({k: x[0] for k, x in obs.items()}, state, first)
         value = value[0] * return_scale(statistics, _ONE)
-        action = most_probable(self.action, params[0])
-        if not self.action.nvec:
-            low, high = (
-                torch.tensor(bound, dtype=torch.float32) for bound in (self.action.low, self.action.high)
-            )
-            action = action.clamp(low, high)
+        action = self.distribution.greedy(params[0])
         return (action, params[0], value, state) if self.recurrent else (action, params[0], value)
 
 
@@ -115,7 +112,8 @@ def exported_policy(config: Config, spec: EnvSpec, pack: Pack) -> ExportedPolicy
     if net.state_size:
         inputs.append(Port(STATE_IN, (net.state_size,), "float32"))
     normalized = normalized_obs(spec) if config.learner.normalize_observations else {}
-    policy = ExportedPolicy(net, tuple(inputs), spec.action, normalized, pack.named_statistics(0))
+    distribution, statistics = build_distribution(spec, config.model), pack.named_statistics(0)
+    policy = ExportedPolicy(net, tuple(inputs), spec.action, distribution, normalized, statistics)
     return policy.eval().requires_grad_(False)
 
 

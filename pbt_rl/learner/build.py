@@ -2,28 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from pbt_rl.algos.algorithm import Algorithm, UpdateSettings
-from pbt_rl.algos.distributions import make_distribution
+from pbt_rl.algos.distributions import Distribution, make_distribution
 from pbt_rl.algos.encoders import LAST
 from pbt_rl.algos.models import NetInputs, PolicyNet, make_model
 from pbt_rl.algos.observations import ObsLayout
+from pbt_rl.algos.own import NetworkError
 from pbt_rl.algos.pack import Pack, Packing
 from pbt_rl.algos.replay import Replay
 from pbt_rl.algos.streams import streams_of
 from pbt_rl.config import Config, ModelConfig
 from pbt_rl.envs.base import EnvSpec
-from pbt_rl.errors import ConfigError
+from pbt_rl.errors import ConfigError, require
 from pbt_rl.pbt.hypers import SHAPING, Values
 from pbt_rl.plan import PackPlan
 from pbt_rl.record.net_names import NetNames
+
+
+@contextmanager
+def network_errors() -> Iterator[None]:
+    """Raise ConfigError for what a user's part of a network raises in a forward inside."""
+    try:
+        yield
+    except NetworkError as error:
+        raise ConfigError(f"--model: {error}") from error
+
+
+def build_distribution(spec: EnvSpec, model: ModelConfig) -> Distribution:
+    """Return the distribution of an environment's actions."""
+    action, tanh = spec.action, model.action_bounds == "tanh"
+    return make_distribution(action.nvec, len(action.low), low=action.low, high=action.high, tanh=tanh)
 
 
 def build_net(spec: EnvSpec, model: ModelConfig, algorithm: Algorithm | None = None) -> PolicyNet:
@@ -31,30 +49,64 @@ def build_net(spec: EnvSpec, model: ModelConfig, algorithm: Algorithm | None = N
 
     Raises ConfigError if the model or the algorithm cannot be used with it.
     """
-    distribution = make_distribution(spec.action.nvec, len(spec.action.low))
+    for option, value, usual in (
+        ("deviation", model.deviation, "free"),
+        ("action-bounds", model.action_bounds, "clip"),
+    ):
+        remedy = f"it is for continuous actions, and {spec.env_id} has none: leave it out"
+        require(bool(spec.action.low) or value == usual, f"model.{option}", value, remedy)
     layouts = obs_layouts(spec)
     seen = {name: layout.seen for name, layout in layouts.items()}
     try:
         net = make_model(
             seen,
-            distribution.param_size,
-            gaussian=bool(spec.action.low),
+            build_distribution(spec, model).param_size,
+            continuous=len(spec.action.low),
             encoder=model.encoder,
             hidden=model.hidden,
             layers=model.layers,
             core=model.core,
             core_size=model.core_size,
+            core_layers=model.core_layers,
+            critic=model.critic,
+            deviation=model.deviation,
+            policy_head=model.policy_head,
+            value_head=model.value_head,
             nvec=spec.action.nvec,
         )
     except ValueError as error:
-        raise ConfigError(f"--model.encoder: {error}") from error
+        raise ConfigError(f"--model: {error}") from error
     if algorithm is None:
         return net
     stacks = {name: layout.stack for name, layout in layouts.items()}
     try:
-        return algorithm.network(net, NetInputs(seen, stacks, spec.action.nvec))
+        return algorithm.network(net, NetInputs(seen, stacks, spec.action.nvec, len(spec.action.low)))
     except ValueError as error:
         raise ConfigError(f"--algo cannot be used with {spec.env_id}: {error}") from error
+
+
+def check_network(config: Config, spec: EnvSpec, devices: Sequence[str]) -> None:
+    """Make a network, and try one with parts of the user's own in the dtypes of its devices. Raises ConfigError."""
+    net = build_net(spec, config.model, config.algorithm)
+    if not config.model.own_parts:
+        return
+    inputs = blank_inputs(spec, net.state_size, 3)
+    here = [torch.device(name) for name in devices if name == "cpu" or torch.cuda.is_available()]
+    for dtype in {compute_dtype(config.learner.precision, device, spec) for device in here}:
+        for parameter in net.body.parameters():  # as in a pack, which leaves buffers alone
+            parameter.data = parameter.data.to(dtype)
+        with torch.no_grad(), network_errors():
+            net(*inputs)
+
+
+def blank_inputs(spec: EnvSpec, state_size: int, rows: int) -> tuple[dict[str, Tensor], Tensor, Tensor]:
+    """Return zeros as a network's arguments for one step of so many rows."""
+    seen = {name: layout.seen for name, layout in obs_layouts(spec).items()}
+    obs = {
+        name: torch.zeros((1, rows, *shape), dtype=getattr(torch, kind))
+        for name, (shape, kind) in seen.items()
+    }
+    return obs, torch.zeros(rows, state_size), torch.zeros((1, rows), dtype=torch.bool)
 
 
 def compute_dtype(precision: str, device: torch.device, spec: EnvSpec) -> torch.dtype:
@@ -80,12 +132,12 @@ def packings(config: Config, device: torch.device, spec: EnvSpec, slots: int) ->
     """Return how a pack may compute its policies; of several the first, unless a trial finds a faster one (trial.py).
 
     On a CPU images alone keep the cores busy, while for vectors the calls cost more than the arithmetic. Elsewhere it
-    is measured, but not for a run that has to be the same every time. A user's own encoder may do what vmap cannot, so
-    it is computed policy by policy.
+    is measured, but not for a run that has to be the same every time. A part of the user's own may do what vmap cannot,
+    so its network is computed policy by policy.
     """
     if config.learner.packing != "auto":
         return (config.learner.packing,)
-    if ":" in config.model.encoder:
+    if config.model.own_parts:
         return ("loop",)
     images = _sees_images(spec)
     if device.type == "cpu":
@@ -188,7 +240,7 @@ def update_settings(config: Config, spec: EnvSpec) -> UpdateSettings:
         use_vtrace=learner.returns == "vtrace" or (learner.returns == "auto" and config.mode == "async"),
         normalize_advantage=learner.normalize_advantage,
         kl_target=learner.kl_target if learner.lr_schedule == "kl-adaptive" else None,
-        distribution=make_distribution(spec.action.nvec, len(spec.action.low)),
+        distribution=build_distribution(spec, config.model),
     )
 
 

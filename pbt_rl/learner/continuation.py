@@ -85,6 +85,8 @@ class Continuation:
             "weights_epoch": int(state.weights_epoch[slot]),
             "shaping_version": int(self._shaping.shaping_version[slot]),
             "generation_of": [] if holder is None else sorted(holder.generation_of.items()),
+            "evaluated": bool(state.evaluated[slot]),
+            "evaluations": [] if holder is None else sorted(holder.evaluations),
         }
 
     def _restore_slot(self, slot: int, saved: Mapping[str, Any]) -> None:
@@ -93,8 +95,11 @@ class Continuation:
         holder = state.holders[slot]
         if holder is not None:
             state.holders[slot] = SlotHolder(
-                holder.member, {int(v): int(g) for v, g in saved["generation_of"]}
+                holder.member,
+                {int(v): int(g) for v, g in saved["generation_of"]},
+                {int(v) for v in saved["evaluations"]},
             )
+            state.evaluated[slot] = saved["evaluated"]
             self._shaping.write(slot, saved["shaping_version"], self._shaping.read(slot)[1])
 
 

@@ -19,7 +19,7 @@ from pbt_rl.algos.models import PolicyNet
 from pbt_rl.algos.replay import replay_bytes
 from pbt_rl.config import Config
 from pbt_rl.envs.base import EnvSpec, step_array_specs
-from pbt_rl.learner.build import build_net, compute_dtype, obs_layouts, packings
+from pbt_rl.learner.build import blank_inputs, build_net, compute_dtype, obs_layouts, packings
 from pbt_rl.plan import PackPlan
 
 ACTOR_BYTES = 45 * 2**20
@@ -155,10 +155,6 @@ def _kept_for_backward(spec: EnvSpec, net: PolicyNet, dtype: torch.dtype) -> int
         return x
 
     samples = 2
-    obs = {
-        name: torch.zeros((1, samples, *shape), dtype=getattr(torch, kind))
-        for name, (shape, kind) in ((n, layout.seen) for n, layout in obs_layouts(spec).items())
-    }
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
-        net(obs, torch.zeros(samples, net.state_size), torch.zeros((1, samples), dtype=torch.bool))
+        net(*blank_inputs(spec, net.state_size, samples))
     return sum(kept.values()) // samples

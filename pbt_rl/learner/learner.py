@@ -22,7 +22,7 @@ from typing import assert_never
 import torch
 
 from pbt_rl.errors import ConfigError
-from pbt_rl.learner.build import build_pack, build_replay, update_settings
+from pbt_rl.learner.build import build_pack, build_replay, network_errors, update_settings
 from pbt_rl.learner.continuation import Continuation
 from pbt_rl.learner.gpu import out_of_memory, page_lock, prepare
 from pbt_rl.learner.members import PackMembers
@@ -38,6 +38,7 @@ from pbt_rl.wire.messages import (
     BeginSnapshot,
     ChildFailed,
     Edit,
+    EvaluateMember,
     ExportMember,
     ForgetMember,
     FromLearner,
@@ -67,6 +68,7 @@ REPORT_SECONDS = 0.5
 SWITCH_SECONDS = 1e-4
 Command = (
     Edit
+    | EvaluateMember
     | SlotChange
     | ExportMember
     | RememberMember
@@ -200,6 +202,7 @@ class Learner:
                     os.eventfd_read(fd)
             self._waiting_seconds += time.monotonic() - began
 
+    @network_errors()
     def turn(self) -> bool:
         """Do what can be done now; return whether anything was done.
 
@@ -253,10 +256,13 @@ class Learner:
         torch.set_num_threads(self._threads)
         ready_fd = self._setup.ready_fd
         try:
-            with self.pack.streams.learning():
+            with network_errors(), self.pack.streams.learning():
                 self.trainer.run(lambda: os.eventfd_write(ready_fd, 1))
         except torch.OutOfMemoryError as error:
             self._send(ChildFailed(out_of_memory(self.pack.device, error), user_error=True))
+            os._exit(1)
+        except ConfigError as error:
+            self._send(ChildFailed(str(error), user_error=True))
             os._exit(1)
         except Exception:  # noqa: BLE001 - the parent shows it and ends the run
             self._send(ChildFailed(traceback.format_exc(), user_error=False))
@@ -276,7 +282,7 @@ class Learner:
                 self.paused = self.trainer.paused = True
             case command:
                 self.trainer.commands.append(lambda: self._carry_out(command))
-                if self._edits_itself and isinstance(command, Edit | SlotChange):
+                if self._edits_itself and isinstance(command, Edit | EvaluateMember | SlotChange):
                     self.trainer.run_commands_meanwhile()
                 else:
                     with self.trainer.wake:
@@ -288,6 +294,8 @@ class Learner:
         match command:
             case Edit():
                 self._send(self.trainer.apply(command))
+            case EvaluateMember(member, begins):
+                members.evaluate(member, begins=begins)
             case SlotChange():
                 self._send(SlotChanged(command, self.trainer.change_slot(command)))
             case ExportMember(member, generation):

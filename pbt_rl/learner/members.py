@@ -223,8 +223,21 @@ class PackMembers:
         assert holder is not None
         version = int(self._shaping.shaping_version[slot]) + 1
         holder.generation_of[version] = generation
+        if self._shared.pack.evaluated[slot]:
+            holder.evaluations.add(version)
         shaping = {k.removeprefix(SHAPING): v for k, v in values.items() if k.startswith(SHAPING)}
         self._shaping.write(slot, version, shaping)
+
+    def evaluate(self, member: int, *, begins: bool) -> None:
+        """Let a member act without learning, or learn again. Episodes that begin from now on are told apart."""
+        slot, evaluated = self.slot_of(member), self._shared.pack.evaluated
+        assert slot is not None, f"member {member} holds no slot"
+        if evaluated[slot] == begins:  # a run that goes on has it from its checkpoint
+            return
+        evaluated[slot] = begins
+        if begins:
+            self.current.drop(slot)
+        self._write_shaping(slot, self.generations[member], self._values[member])
 
     def _proof(
         self, slot: int | None, member: int, donor: int | None, began: float, donor_unchanged: bool

@@ -102,7 +102,6 @@ class Sampler:
         for buffer in buffers:
             shared.free.give(buffer)
         self._envs = rows // policies
-        self._low, self._high = (np.array(x, np.float32) for x in (spec.action.low, spec.action.high))
         self._resting: list[ServedUnit] = []
         self._frames = frames
 
@@ -194,6 +193,7 @@ class Sampler:
                 extra=read_stats(step, row),
                 task=0 if step.task is None else int(step.task[row]),
                 environment=unit.number * self._envs + row % self._envs,
+                evaluation=version in holder.evaluations,
             )
         games = [] if step.seat is None else self._games(rows, step.seat, episodes)
         shared.sampling.note(episodes.values(), games)
@@ -260,11 +260,7 @@ class Sampler:
 
     def _answer(self, unit: ServedUnit, action_PBA: NDArray[np.generic]) -> None:
         """Write a unit's actions into its mailbox and wake its actor."""
-        action_RA = action_PBA.reshape(unit.box.action.shape)
-        if self._low.size:
-            np.clip(action_RA, self._low, self._high, out=unit.box.action)
-        else:
-            unit.box.action[:] = action_RA
+        unit.box.action[:] = self._distribution.delivered(action_PBA.reshape(unit.box.action.shape))
         unit.t += 1
         unit.box.publish_action(unit.wake_fd)
 

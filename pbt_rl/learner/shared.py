@@ -38,6 +38,8 @@ class SlotHolder:
     """Index among the pack's members."""
     generation_of: dict[int, int]
     """`shaping_version` of the slot -> the member's generation, since it entered the slot."""
+    evaluations: set[int] = field(default_factory=set)
+    """Those of these versions under which the member was evaluated."""
 
 
 @dataclass
@@ -52,6 +54,8 @@ class PackState:
     """None: held by no member."""
     member: NDArray[np.int64]
     """The holders as indices; one past the last member for none."""
+    evaluated: NDArray[np.bool_]
+    """The holder is evaluated: it acts, and nothing is learned from that."""
 
     @classmethod
     def new(cls, holders: Sequence[SlotHolder | None], members: int) -> PackState:
@@ -62,6 +66,7 @@ class PackState:
             np.zeros(slots, np.int64),
             list(holders),
             np.array([members if h is None else h.member for h in holders], np.int64),
+            np.zeros(slots, np.bool_),
         )
 
     def hold(self, slot: int, index: int | None, members: int) -> None:
@@ -69,6 +74,7 @@ class PackState:
         member = self.member.copy()
         member[slot] = members if index is None else index
         self.holders[slot] = None if index is None else SlotHolder(index, {})
+        self.evaluated[slot] = False
         self.member = member
 
 

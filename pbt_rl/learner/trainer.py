@@ -174,13 +174,16 @@ class Trainer:
                 shared.learning.steps[index] += steps_P[p]
 
     def _usable(self, rollouts: list[Rollout]) -> NDArray[np.bool_]:
-        """Return which rollouts count for which policy, [P, K] (none without a holder); note lag and discards."""
+        """Return which rollouts count for which policy, [P, K]; note lag and discards.
+
+        None of a slot without a holder, or whose holder is evaluated.
+        """
         state, counts = self._shared.pack, self._shared.learning
         epoch_PK = np.stack([r.weights_epoch for r in rollouts], axis=1)
         updates_PKT = np.stack([r.updates.T for r in rollouts], axis=1)
         lag_PKT = state.updates[:, None, None] - updates_PKT
         same_PK = epoch_PK == state.weights_epoch[:, None]
-        held_P = state.member < len(self._shared.members)
+        held_P = (state.member < len(self._shared.members)) & ~state.evaluated
         usable_PK: NDArray[np.bool_] = same_PK & (lag_PKT[:, :, 0] <= self._max_lag) & held_P[:, None]
         with counts.lock:
             counts.discarded += int((~usable_PK[held_P]).sum())

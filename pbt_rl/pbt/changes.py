@@ -10,6 +10,7 @@ comparison changes or stops it.
     Mutate               keep     replaced  + 1         -
     Restart              fresh    replaced  + 1         -
     Stop                 keep     -         same        -
+    Evaluate             keep     -         same        -
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, assert_never
 
-from pbt_rl.pbt.decisions import Continue, Decision, Mutate, Replace, Restart, StateKey, Stop
+from pbt_rl.pbt.decisions import Continue, Decision, Evaluate, Mutate, Replace, Restart, StateKey, Stop
 from pbt_rl.pbt.hypers import Values
 
 Weights = Literal["keep", "copy", "fresh"]
-DecisionName = Literal["continue", "replace", "mutate", "restart", "stop"]
+DecisionName = Literal["continue", "replace", "mutate", "restart", "stop", "evaluate"]
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,8 @@ class Change:
     """With this many frames the member waits for its next decision; None for no limit."""
     stopped: bool = False
     """The member trains no more."""
+    evaluates: int = 0
+    """Until its next decision the member learns nothing and plays so many whole episodes; 0: it learns."""
 
     @property
     def weights_from(self) -> StateKey | None:
@@ -86,5 +89,7 @@ def _change(decision: Decision, generations: Mapping[int, int]) -> Change:
             return Change(member, "restart", now + 1, "fresh", values=values, until_frames=until)
         case Stop():
             return Change(member, "stop", now, stopped=True)
+        case Evaluate(episodes=episodes):
+            return Change(member, "evaluate", now, evaluates=episodes)
         case _:
             assert_never(decision)

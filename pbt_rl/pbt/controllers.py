@@ -25,6 +25,7 @@ from pbt_rl.pbt.decisions import (
     Replace,
     StateKey,
 )
+from pbt_rl.pbt.evaluation import Evaluation
 from pbt_rl.pbt.exploit.base import Exploit, Remembering, Selection, decides, score
 from pbt_rl.pbt.explore.base import Explore, Learning, Pairing
 from pbt_rl.pbt.hypers import HyperSpec, Values, sample_prior
@@ -63,7 +64,7 @@ class PbtController:
     At a comparison every member that takes part gets exactly one decision, in the order of the report. A
     report without a comparison gets no decision, except for members that are broken (`Broken`). Without a decision
     no state changes, so a run can be decided again from the reports that had decisions. A comparison in which the
-    rule of selection cannot judge anyone yet is not held: it stays due.
+    rule of selection cannot judge anyone yet is not held: it stays due. evaluation: what comes before a comparison.
 
     Raises TypeError for a rule that has attributes and is no dataclass: its state could not be saved.
     """
@@ -74,6 +75,7 @@ class PbtController:
     exploit: Exploit = field(kw_only=True)
     explore: Explore = field(kw_only=True)
     copy: CopyWhat = field(default="both", kw_only=True)
+    evaluation: Evaluation = field(default_factory=Evaluation, kw_only=True)
     _rng: Random = field(init=False)
     _broken: Broken = field(init=False)
 
@@ -97,17 +99,28 @@ class PbtController:
         """Repair what can be repaired at once, and hold a comparison if one is due."""
         repairs = self._broken.repairs([m for m in report.members if m.broken], self._rng)
         decisions = {d.member: d for d in repairs}
+        self.evaluation.forget(decisions)
         rest = tuple(m for m in report.members if m.member not in decisions)
-        decisions |= {d.member: d for d in self._compare(replace(report, members=rest))}
+        decisions |= {d.member: d for d in self._evaluate_and_compare(replace(report, members=rest))}
         if not decisions:
             return []
         decided = [m for m in report.members if m.member in decisions]
         made = [decisions[m.member] for m in decided]
         changed = changes(made, {m.member: m.generation for m in report.members})
-        self._broken.compared(decided, changed)
-        if isinstance(self.explore, Learning):
-            self.explore.after(report.members, changed)
+        settled = [c for c in changed if not c.evaluates]
+        if settled:
+            self._broken.compared(
+                [m for m, c in zip(decided, changed, strict=True) if not c.evaluates], settled
+            )
+            if isinstance(self.explore, Learning):
+                self.explore.after(report.members, settled)
         return made
+
+    def _evaluate_and_compare(self, report: PopulationReport) -> list[Decision]:
+        begun = self.evaluation.begin(report, self.ready.frames_left(report))
+        if begun or self.evaluation.waits(report):
+            return begun
+        return self.evaluation.end(report, self._compare(report))
 
     def frames_left(self, report: PopulationReport) -> int:
         """Return the frames of each member until the next comparison is due; 0 if it waits for episodes."""

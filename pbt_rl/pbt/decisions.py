@@ -106,12 +106,25 @@ class Stop:
     reason: str
 
 
+@dataclass(frozen=True)
+class Evaluate:
+    """Learn nothing until the next decision, whatever it is, and play with the weights as they are.
+
+    The objective is then of the whole episodes that begin meanwhile. episodes: at least so many, equally many of each
+    of the member's environments.
+    """
+
+    member: int
+    episodes: int
+    reason: str
+
+
 StateKey = tuple[int, int]
 """(member, generation)"""
 
-Decision = Continue | Replace | Mutate | Restart | Stop
+Decision = Continue | Replace | Mutate | Restart | Stop | Evaluate
 
-DECISIONS = ("continue", "replace", "mutate", "restart", "stop")
+DECISIONS = ("continue", "replace", "mutate", "restart", "stop", "evaluate")
 """Their names in a journal."""
 
 
@@ -175,6 +188,8 @@ def decision_from_dict(record: object, place: str = "a decision") -> Decision:
             return Restart(member, given.values("values"), reason, given.whole_or_none("until_frames"))
         case "stop":
             return Stop(member, reason)
+        case "evaluate":
+            return Evaluate(member, given.whole("episodes"), reason)
     raise ConfigError(f"decision of {place} is {kind!r:.40}: it should be one of {', '.join(DECISIONS)}")
 
 

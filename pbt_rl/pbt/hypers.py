@@ -248,6 +248,8 @@ class Hypers:
     """PPO: clip the probability ratio to 1 +- this."""
     clip_value: float = _hyper(1.0, (0.01, 10.0), (0, OFF), "log", tuned=True)
     """PPO: clip the change of the (normalised) value to +- this."""
+    kl_coef: float = _hyper(0.0, (1e-3, 10.0), (0, 1000), "log", tuned=False)
+    """PPO: weight of KL(old || new), by which a policy is held near the one that acted, beside the clip."""
     max_grad_norm: float = _hyper(0.5, (0.01, 100.0), (1e-6, OFF), "log", tuned=True)
     """Limit of the gradient's norm."""
     gamma: float = _hyper(0.99, (0.8, 0.9999), (0, 1), "one_minus", tuned=False, common=True)
@@ -265,7 +267,7 @@ class Hypers:
     vtrace_c: float = _hyper(1.0, (0.1, 10.0), (0, OFF), "linear", tuned=False)
     """V-trace: limit of the weight of the trace."""
     unroll: int = _hyper(32, (2, 1024), (1, 1_000_000), "integer", tuned=False, common=True)
-    """Steps that a return looks ahead, at most --learner.rollout."""
+    """Steps that a return looks ahead and that gradients of a recurrent core go back, at most --learner.rollout."""
     pixel_control_coef: float = _hyper(0.05, (1e-4, 1.0), (0, 100), "log", tuned=False)
     """UNREAL: weight of pixel control."""
     reward_prediction_coef: float = _hyper(1.0, (0.01, 10.0), (0, 100), "log", tuned=False)

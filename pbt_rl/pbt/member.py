@@ -31,6 +31,10 @@ class MemberRecord:
     stopped: bool = field(default=False, metadata=STATE)
     broken: bool = field(default=False, metadata=STATE)
     """The member cannot learn any more."""
+    evaluates: int = field(default=0, metadata=STATE)
+    """Episodes that the member plays with the weights as they are, learning nothing; 0: it learns."""
+    outdated: bool = field(default=False, metadata=STATE)
+    """The window is of before the evaluation, of which no episode counts yet: shown, but not reported."""
 
     def __post_init__(self) -> None:
         self.values = dict(self.values)
@@ -52,6 +56,9 @@ class MemberRecord:
 
     def note_objective(self, objective: float, raw_return: float | None = None, task: int = 0) -> None:
         """Count an objective of the present generation. raw_return: if it differs from the objective."""
+        if self.outdated:
+            self.objectives.clear()
+            self.outdated = False
         self.objectives.add(task, objective, objective if raw_return is None else raw_return)
         mean = self.objective
         if mean is not None and not math.isnan(mean):
@@ -71,6 +78,7 @@ class MemberRecord:
         self.best = None
         self.until_frames = change.until_frames
         self.stopped = self.stopped or change.stopped
+        self.evaluates, self.outdated = change.evaluates, change.evaluates > 0
         if change.values is not None:
             self.values = dict(change.values)
             self.generation = change.generation
@@ -83,8 +91,8 @@ class MemberRecord:
         return MemberReport(
             member=self.id,
             frames=self.frames,
-            objectives=self.objectives.objectives(rounds),
-            episodes=self.objectives.rounds,
+            objectives=() if self.outdated else self.objectives.objectives(rounds),
+            episodes=0 if self.outdated else self.objectives.rounds,
             generation=self.generation,
             values=dict(self.values),
             best=self.best,

@@ -35,7 +35,8 @@ class PbtConfig:
     `binary-tournament` (Jaderberg et al.): copy a random member if it is better (t-test: significantly). `quantile`
     (Orion): the worst fifth copies one of the best fifth. `backtrack` (Orion's default): the worst return to an elite
     of any time, kept in memory; else as `quantile`. `impala`: copy a random member if it is 5 % better, mutate in any
-    case. `sigma-gap` (DexPBT): the gap is counted in deviations of the population; a recent peak protects."""
+    case. `sigma-gap` (DexPBT): the gap is counted in deviations of the population; a recent peak protects. Or your own
+    class or function (docs/own-rules.md)."""
     copy: Literal["both", "weights", "hypers"] = "both"
     """What a replaced member copies. `weights`: values are neither copied nor explored, each member keeps those that it
     began with. `hypers`: it keeps its own weights. (Both are ablations of Jaderberg et al. 2017, section 4.4.3.)"""
@@ -82,6 +83,10 @@ class PbtConfig:
     """Average the objective over at most this many of the last episodes since the member changed."""
     min_episodes: int = option(5, at_least=1)
     """Leave a member with fewer finished episodes since its last change to the next comparison."""
+    evaluate_episodes: int = option(0, at_least=0)
+    """Evaluate each member on purpose before it is compared: it learns nothing until its environments have played so
+    many whole episodes (rounded up to equally many of each), and these are its objective. Their frames count in the
+    budget. At the end of the run all members play --final-episodes. 0: compare by the episodes of training."""
     tune: tuple[str, ...] = option((), common=True)
     """Names of the values to tune: hypers by name, shaping as `shaping.NAME`. Empty: the usual hypers, and all shaping
     but score_scale (a factor on all rewards, which normalised advantages do not see).

@@ -1,4 +1,7 @@
-"""The controllers that `--controller` names. A new controller is one file and one entry here."""
+"""The controllers that `--controller` names. A new controller is one file and one entry here.
+
+One of the user's own needs no entry: `--controller module:Class` (`pbt_rl.pbt.own`).
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,13 @@ from typing import Any
 from pbt_rl.errors import require
 from pbt_rl.pbt.controllers import PbtController, StaticController
 from pbt_rl.pbt.decisions import Controller
+from pbt_rl.pbt.evaluation import Evaluation
 from pbt_rl.pbt.exploit.registry import build_exploit, least_members
 from pbt_rl.pbt.explore.registry import build_explore
 from pbt_rl.pbt.hypers import HyperSpec
 from pbt_rl.pbt.mf_pbt import MfPbt, usual_frequencies
 from pbt_rl.pbt.options import PbtConfig
+from pbt_rl.pbt.own import build_own_controller, is_search
 from pbt_rl.pbt.ready.registry import build_ready
 from pbt_rl.pbt.schedule import build_schedule
 from pbt_rl.pbt.search.asha import Asha
@@ -41,6 +46,8 @@ class Ingredients:
     pbt: PbtConfig
     search: SearchConfig
     schedule: ScheduleConfig
+    settings: Sequence[str] = ()
+    """NAME=VALUE, of a controller of the user's own."""
     records: Sequence[object] = ()
     """Journal of the recorded run, if the controller follows one."""
 
@@ -105,7 +112,34 @@ def _rules(given: Ingredients) -> dict[str, Any]:
         "ready": build_ready(pbt),
         "exploit": build_exploit(pbt),
         "explore": build_explore(pbt, given.table),
+        "evaluation": _evaluation(given),
     }
+
+
+def _evaluation(given: Ingredients) -> Evaluation:
+    pbt, name = given.pbt, "pbt.evaluate-episodes"
+    if pbt.evaluate_episodes == 0:
+        return Evaluation()
+    episodes = pbt.evaluate_episodes
+    require(
+        pbt.ready == "synchronous",
+        name,
+        episodes,
+        "all members are evaluated together: use --pbt.ready synchronous",
+    )
+    require(
+        given.slots >= given.members,
+        name,
+        episodes,
+        "members that take turns cannot be evaluated: leave out --slots",
+    )
+    require(
+        pbt.min_episodes <= episodes <= pbt.objective_episodes,
+        name,
+        episodes,
+        f"give --pbt.min-episodes, {pbt.min_episodes}, to --pbt.objective-episodes, {pbt.objective_episodes}",
+    )
+    return Evaluation(episodes, PATIENCE_PERIODS * pbt.period_frames)
 
 
 def _schedule(given: Ingredients) -> Controller:
@@ -190,7 +224,7 @@ def patience_frames(controller: str, pbt: PbtConfig, search: SearchConfig, budge
     member that has ended a phase may train for one phase more until it can be judged (`Search`): two phases. A random
     search waits for the budget alone.
     """
-    if not CONTROLLERS[controller].searches:
+    if not controller_entry(controller).searches:
         return PATIENCE_PERIODS * pbt.period_frames
     if controller == "random":
         return search.phase_frames * search.phases or budget_frames
@@ -222,3 +256,14 @@ CONTROLLERS: dict[str, ControllerEntry] = {
     "schedule": ControllerEntry(_schedule, ("schedule",), follows_a_run=True),
 }
 """Name -> controller. All of them read `--pbt.tune`, and all but the schedule `--pbt.min-episodes`."""
+
+
+def controller_entry(name: str) -> ControllerEntry:
+    """Return how a controller is built, also one of the user's own (`module:Class`), which is imported for that."""
+    if ":" not in name:
+        return CONTROLLERS[name]
+    return ControllerEntry(
+        lambda given: build_own_controller(name, given.table, given.seed, given.settings),
+        (),
+        searches=is_search(name),
+    )

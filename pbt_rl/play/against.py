@@ -27,6 +27,7 @@ from pbt_rl.envs.base import (
     default_shaping_source,
     private_step_arrays,
     random_allowed,
+    random_within,
 )
 from pbt_rl.envs.custom import find_factory
 from pbt_rl.envs.registry import make_unit, probe
@@ -124,7 +125,7 @@ def evaluate_against(
     total = -(-games // spec.seats) * spec.seats
     tables = min(total, -(-MAX_GAMES // spec.seats) * spec.seats)
     pack = load_pack(config, spec, saved, seed)
-    player = Player(Policy(pack, spec, seed, greedy=greedy))
+    player = Player(Policy(pack, spec, config.model, seed, greedy=greedy))
     opponent, name = find_opponent(against, spec, seed + 1, greedy=greedy, trust=trust)
     how = "greedy" if greedy else "sampled"
     print(f"{saved} against {name}: {total} games of {config.env}, {how} actions")
@@ -188,11 +189,13 @@ class RandomPlayer:
     def act(self, step: StepArrays) -> NDArray[Any]:
         """See Opponent."""
         rows = len(step.first)
-        if not self._action.nvec:
-            low, high = (np.array(x, np.float32) for x in (self._action.low, self._action.high))
-            return self._rng.uniform(low, high, (rows, len(low))).astype(np.float32)
-        everything = np.ones((rows, sum(self._action.nvec)), np.uint8)
-        return random_allowed(self._action.nvec, step.obs.get(ACTION_MASK, everything), self._rng)
+        parts: list[NDArray[Any]] = []
+        if self._action.nvec:
+            everything = np.ones((rows, sum(self._action.nvec)), np.uint8)
+            parts.append(random_allowed(self._action.nvec, step.obs.get(ACTION_MASK, everything), self._rng))
+        if self._action.low:
+            parts.append(random_within(self._action, rows, self._rng))
+        return np.concatenate(parts, 1, dtype=self._action.dtype)
 
 
 class CustomPlayer:
@@ -231,7 +234,7 @@ def find_opponent(
             )
         saved = find_saved(source, say)
         pack = load_pack(config, theirs, saved, seed)
-        return Player(Policy(pack, theirs, seed, greedy=greedy)), str(saved)
+        return Player(Policy(pack, theirs, config.model, seed, greedy=greedy)), str(saved)
     if ":" in against:
         with environment_code(f"--against {against}"):
             act = find_factory(against)(spec)

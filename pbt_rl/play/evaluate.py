@@ -78,7 +78,7 @@ def evaluate(
     each = f" of each of {len(spec.tasks)} tasks" if spec.tasks else ""
     print(f"{saved}: {episodes} episodes{each} of {config.env}, {how} actions")
     pack = load_pack(config, spec, saved, seed)
-    policy = Policy(pack, spec, seed, greedy=greedy)
+    policy = Policy(pack, spec, config.model, seed, greedy=greedy)
     played = play_episodes(policy, options, episodes, seed, video)
     if spec.tasks:
         _print_tasks(spec, played)

@@ -20,14 +20,15 @@ from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pbt_rl.algos.distributions import make_distribution
 from pbt_rl.algos.observations import ObsLayout, push_frames
 from pbt_rl.algos.pack import Pack
-from pbt_rl.envs.base import ActionSpec, EnvSpec, StepArrays
+from pbt_rl.config import ModelConfig
+from pbt_rl.envs.actions import action_decoder, rows_decoder
+from pbt_rl.envs.base import EnvSpec, StepArrays
 from pbt_rl.envs.registry import EnvOptions, evaluation_options, make_raw, probe
-from pbt_rl.envs.spaces import Leaf, action_decoder, leaves_of, read_rows, rows_decoder
+from pbt_rl.envs.spaces import Leaf, leaves_of, read_rows
 from pbt_rl.errors import ConfigError, environment_code
-from pbt_rl.learner.build import obs_layouts
+from pbt_rl.learner.build import build_distribution, network_errors, obs_layouts
 from pbt_rl.play.saved import load_pack, say
 from pbt_rl.record.saved import BEST, Source, find_saved
 from pbt_rl.record.trust import PLAY, Trust, read_config
@@ -67,19 +68,26 @@ class Interface:
 class Policy:
     """One trained policy. `policy(obs, state)` is for Python users, `act` for the rows of a unit.
 
-    seed: of the sampled actions. greedy: take the most probable action instead.
+    model: the network's options, of the run. seed: of the sampled actions. greedy: take the most probable action
+    instead.
     """
 
     def __init__(
-        self, pack: Pack, spec: EnvSpec, seed: int, *, greedy: bool, interface: Interface | None = None
+        self,
+        pack: Pack,
+        spec: EnvSpec,
+        model: ModelConfig,
+        seed: int,
+        *,
+        greedy: bool,
+        interface: Interface | None = None,
     ) -> None:
         assert pack.num_policies == 1
         self.spec = spec
         self._pack, self._greedy = pack, greedy
         self._interface = unit_interface(spec) if interface is None else interface
         self._layouts = obs_layouts(spec)
-        self._low, self._high = (np.array(x, np.float32) for x in (spec.action.low, spec.action.high))
-        self._distribution = make_distribution(spec.action.nvec, len(spec.action.low))
+        self._distribution = build_distribution(spec, model)
         self._generator = torch.Generator(pack.device).manual_seed(seed)
 
     def __call__(
@@ -87,7 +95,7 @@ class Policy:
     ) -> tuple[Any, PolicyState]:
         """Return (action, state for the next call).
 
-        obs: as the environment gives it, an array or a dict (nested, or flat by the names of `spec.obs`), of one
+        obs: as the environment gives it, an array, dict or tuple (nested, or flat by the names of `spec.obs`), of one
         environment or with a leading axis of R rows; the action is of the same kind. A mask that the environment
         gives in its info dict is passed as `{"obs": ..., "action_mask": ...}`. state: None when episodes begin.
         first: [R] rows whose episode begins with this observation although others go on. Raises ConfigError for an
@@ -120,13 +128,14 @@ class Policy:
                 stored = torch.from_numpy(np.array(obs[name])).to(device)
             seen[name] = layout.as_seen(stored.unsqueeze(0))
         first_PR = torch.from_numpy(first_R.copy()).to(device).unsqueeze(0)
-        params_PRD, _, recurrent_PRS = self._pack.act(seen, before.recurrent_PRS, first_PR)
+        with network_errors():
+            params_PRD, _, recurrent_PRS = self._pack.act(seen, before.recurrent_PRS, first_PR)
+        actions: NDArray[Any]
         if self._greedy:
-            action_RA = most_probable(self.spec.action, params_PRD[0])
+            actions = self._distribution.greedy(params_PRD[0]).cpu().numpy()
         else:
-            action_RA = self._distribution.sample(params_PRD, self._generator)[0][0]
-        actions: NDArray[Any] = action_RA.cpu().numpy()
-        actions = np.clip(actions, self._low, self._high) if self._low.size else actions
+            drawn_RA = self._distribution.sample(params_PRD, self._generator)[0][0]
+            actions = self._distribution.delivered(drawn_RA.cpu().numpy())
         return actions, PolicyState(recurrent_PRS, frames)
 
     def _blank(self, rows: int) -> PolicyState:
@@ -163,17 +172,20 @@ class Policy:
             raise ConfigError(str(error)) from error
 
     def _find(self, array: _Array, obs: Any) -> Any:
-        if not isinstance(obs, Mapping):
-            if len(self._interface.arrays) == 1:
-                return obs
-        elif array.name in obs:
+        in_tuple = isinstance(obs, tuple) and array.path[:1] != () and array.path[0].isdecimal()
+        if not isinstance(obs, Mapping) and not in_tuple and len(self._interface.arrays) == 1:
+            return obs
+        if isinstance(obs, Mapping) and array.name in obs:
             return obs[array.name]
-        else:
+        if isinstance(obs, Mapping) or in_tuple:
             value = obs
             for key in array.path or (array.name,):
-                if not isinstance(value, Mapping) or key not in value:
+                if isinstance(value, tuple | list) and key.isdecimal() and int(key) < len(value):
+                    value = value[int(key)]
+                elif isinstance(value, Mapping) and key in value:
+                    value = value[key]
+                else:
                     break
-                value = value[key]
             else:
                 return value
         names = ", ".join(one.name for one in self._interface.arrays)
@@ -221,7 +233,7 @@ def load_policy(
         spec = probe(config.env, options)
         interface = gymnasium_interface(spec, options) or unit_interface(spec)
     pack = load_pack(config, spec, saved, seed)
-    return Policy(pack, spec, seed, greedy=greedy, interface=interface)
+    return Policy(pack, spec, config.model, seed, greedy=greedy, interface=interface)
 
 
 def gymnasium_interface(spec: EnvSpec, options: EnvOptions) -> Interface | None:
@@ -268,11 +280,3 @@ def unit_interface(spec: EnvSpec) -> Interface:
         lambda action_A: action_A,
         lambda action_RA: action_RA,
     )
-
-
-def most_probable(action: ActionSpec, params_BD: Tensor) -> Tensor:
-    """[B, A]: the most probable index of each discrete component, or the means of a Gaussian."""
-    if action.nvec:
-        parts = [logits.argmax(-1) for logits in torch.split(params_BD, list(action.nvec), -1)]
-        return torch.stack(parts, -1).to(torch.int32)
-    return params_BD.chunk(2, -1)[0]

@@ -71,5 +71,5 @@ def final_rounds(setup: FinalSetup) -> Iterator[FinalRound]:
     unit = make_unit(spec.env_id, rows, seed, options, default_shaping_source(spec))
     with closing(unit):
         yield from islice(
-            rounds(unit, Player(Policy(pack, spec, seed, greedy=False))), setup.episodes // rows
+            rounds(unit, Player(Policy(pack, spec, config.model, seed, greedy=False))), setup.episodes // rows
         )

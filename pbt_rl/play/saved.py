@@ -48,14 +48,13 @@ def _check_size(config: Config, spec: EnvSpec, file: Saved) -> None:
     Raises ConfigError. A network of the user's own is as large as its author made it.
     """
     saved, model = file.shapes(), config.model
-    sizes = [model.core_size] if model.core != "none" else []
-    if ":" in model.encoder:
-        fits = True
-    else:
-        fits = model.layers <= len(saved)
-        sizes.append(model.hidden)
-    fits = fits and max(sizes, default=0) <= sum(map(prod, saved.values()))
-    if fits and ":" not in model.encoder:
+    built_in = [model.core_size] if model.core in ("gru", "lstm") else []
+    fits = model.core_layers <= len(saved) or not built_in
+    if ":" not in model.encoder:
+        fits = fits and model.layers <= len(saved)
+        built_in.append(model.hidden)
+    fits = fits and max(built_in, default=0) <= sum(map(prod, saved.values()))
+    if fits and not model.own_parts:
         with torch.device("meta"):  # shapes without memory
             net = build_net(spec, model, config.algorithm)
         fits = {name: tuple(t.shape) for name, t in net.state_dict().items()} == saved

@@ -15,6 +15,7 @@ from pbt_rl.wire.messages import (
     AdmitMember,
     Applied,
     Edit,
+    EvaluateMember,
     ExportMember,
     ForgetMember,
     ReleaseMember,
@@ -105,7 +106,11 @@ class Dispatch:
 
     def _take(self, change: Change, borrowed: set[int], decided: float) -> None:
         """Apply a change to the population, whose windows start empty at once, and queue its edit."""
-        self.population.members[change.member].apply(change)
+        member = self.population.members[change.member]
+        evaluated = member.evaluates > 0
+        member.apply(change)
+        if evaluated or change.evaluates:
+            self.send(self.pack_of[change.member], EvaluateMember(change.member, change.evaluates > 0))
         if change.until_frames is not None:
             self.send(self.pack_of[change.member], TrainUntil(change.member, change.until_frames))
         if change.values is None:
@@ -204,10 +209,12 @@ class Dispatch:
         return admission.member, self._journeys.pop(admission.member)
 
     def send_limit(self, member: int) -> None:
-        """Tell the learner of a member how far it may train."""
+        """Tell the learner of a member how far it may train, and whether it is being evaluated."""
         until = self.population.members[member].until_frames
         if until is not None:
             self.send(self.pack_of[member], TrainUntil(member, until))
+        if self.population.members[member].evaluates:
+            self.send(self.pack_of[member], EvaluateMember(member, begins=True))
 
     def _donor_pack(self, edit: Edit) -> int:
         assert edit.donor is not None

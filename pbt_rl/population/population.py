@@ -62,6 +62,8 @@ class Member(MemberRecord):
             self.ended.clear()
             self.scores.clear()
             self.broken = False
+        elif change.evaluates:
+            self.shares.begin(self.frames, change.evaluates * (len(self.tasks) or 1))
 
     def note_stats(self, stats: MemberStats) -> None:
         """Take in a report of the member's learner. A member is credited with the steps that it sampled."""
@@ -72,12 +74,15 @@ class Member(MemberRecord):
             self.broken = stats.broken
 
     def note_episode(self, episode: Episode) -> None:
-        """Count an episode; it makes an objective only if it began in the present generation (see `EqualShares`)."""
+        """Count an episode; it makes an objective only if it began in the present generation (see `EqualShares`).
+
+        While the member is evaluated, only if it began since.
+        """
         self.episodes += 1
         if episode.generation == self.generation:
             self.recent.append(episode)
             self.ended.setdefault(episode.environment, episode.length_steps)
-            if self.judged_by == "return":
+            if self.judged_by == "return" and (episode.evaluation or not self.evaluates):
                 judged = (episode.task, episode.objective, episode.raw_return)
                 self._count(self.shares.end_episode(episode.environment, judged))
 

@@ -28,6 +28,8 @@ class EqualShares:
     _begun_frames: int = field(default=0, init=False)
     _counted: int = field(default=0, init=False)
     """Rounds of episodes that count already."""
+    _needed: int = field(init=False)
+    """Rounds that count in equal shares in this generation or evaluation; at most `rounds`."""
     _held: dict[int, list[Judged]] = field(default_factory=dict, init=False)
     """Environment -> its episodes after those, oldest first."""
     _over: bool = field(default=False, init=False)
@@ -36,15 +38,23 @@ class EqualShares:
     def __post_init__(self) -> None:
         assert self.environments > 0
         assert self.rounds > 0
+        self._needed = self.rounds
 
     def restored(self) -> None:
         """Fit what was saved to a plan with fewer environments, or to a smaller window."""
         self._held = {e: held for e, held in self._held.items() if 0 <= e < self.environments}
-        self._over = self._over or self._counted >= self.rounds
+        self._needed = min(self._needed, self.rounds)
+        self._over = self._over or self._counted >= self._needed
 
-    def begin(self, frames: int) -> None:
-        """Forget everything: a generation begins, with this many frames of the member."""
+    def begin(self, frames: int, episodes: int | None = None) -> None:
+        """Forget everything: a generation begins, or an evaluation, with this many frames of the member.
+
+        episodes: at least so many count in equal shares; None: a whole window.
+        """
         self._begun_frames, self._counted, self._over = frames, 0, False
+        self._needed = (
+            self.rounds if episodes is None else min(self.rounds, -(-episodes // self.environments))
+        )
         self._held.clear()
 
     def end_episode(self, environment: int, episode: Judged) -> list[Judged]:
@@ -52,13 +62,13 @@ class EqualShares:
         if self._over:
             return [episode]
         held = self._held.setdefault(environment, [])
-        if len(held) < self.rounds - self._counted:
+        if len(held) < self._needed - self._counted:
             held.append(episode)
         counting: list[Judged] = []
         while not self._over and sum(map(bool, self._held.values())) == self.environments:
             counting += self._next_round()
             self._counted += 1
-            self._over = self._counted == self.rounds
+            self._over = self._counted == self._needed
         return counting
 
     def note_frames(self, frames: int) -> list[Judged]:

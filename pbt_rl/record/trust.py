@@ -51,6 +51,10 @@ _MODULES: Mapping[str, Callable[[Any], bool]] = {
     "env": _names_module_or_path,
     "algo": _names_module,
     "model.encoder": _names_module,
+    "model.core": _names_module,
+    "model.policy-head": _names_module,
+    "model.value-head": _names_module,
+    "controller": _names_module,
     "pbt.exploit": _names_module,
     "pbt.explore": _names_module,
     "pbt.custom-explore": _names_module,
@@ -58,9 +62,11 @@ _MODULES: Mapping[str, Callable[[Any], bool]] = {
 _MACHINE = ("dmlab.dataset", "dmlab.level-cache", "dmlab.level-cache-gb")
 """Options about this machine: a folder that is read, one in which files are written and removed, and its size."""
 
-PLAY = ("env", "env-option", "algo", "model.encoder", *_MACHINE)
+NETWORK = ("model.encoder", "model.core", "model.policy-head", "model.value-head")
+"""Options that may name parts of a network."""
+PLAY = ("env", "env-option", "algo", *NETWORK, *_MACHINE)
 """Options that playing a member follows."""
-AUDIT = ("pbt.exploit", "pbt.explore", "pbt.custom-explore")
+AUDIT = ("controller", "pbt.exploit", "pbt.explore", "pbt.custom-explore")
 """Options that deciding again follows."""
 
 

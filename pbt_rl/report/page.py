@@ -161,7 +161,7 @@ def _cell(name: str, value: object) -> str:
 
 
 def _decisions(history: History) -> str:
-    changes = [t for t in history.decisions if t.change.decision != "continue"]
+    changes = [t for t in history.decisions if t.change.decision not in ("continue", "evaluate")]
     if not changes:
         return '<p class="none">No member was changed or stopped.</p>'
     lines = []

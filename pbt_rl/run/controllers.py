@@ -10,7 +10,7 @@ from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError, require
 from pbt_rl.pbt.decisions import Controller
 from pbt_rl.pbt.hypers import HyperSpec
-from pbt_rl.pbt.registry import CONTROLLERS, Ingredients
+from pbt_rl.pbt.registry import Ingredients, controller_entry
 from pbt_rl.pbt.start import Started, read_rows
 from pbt_rl.pbt.state import restore_state
 from pbt_rl.pbt.tuning import chosen
@@ -23,13 +23,19 @@ def build_controller(config: Config, table: Mapping[str, HyperSpec], seed: int) 
     table: `hyper_table(...) | shaping_table(...)`, with ranges as tight as the run needs them; `--pbt.tune` and
     `--pbt.prior` choose. Raises ConfigError, for example if `pbt.tune` holds a name that is not in the table.
     """
-    entry, pbt = CONTROLLERS[config.controller], config.pbt
+    entry, pbt = controller_entry(config.controller), config.pbt
     tuned = chosen(table, pbt.tune, pbt.prior)
     require(
         config.learner.lr_schedule != "kl-adaptive" or not tuned["learning_rate"].tuned,
         "learner.lr-schedule",
         "kl-adaptive",
         "it undoes the learning rates that --pbt.tune learning_rate draws: use constant or linear, or tune others",
+    )
+    require(
+        not config.controller_option or ":" in config.controller,
+        "controller-option",
+        " ".join(config.controller_option),
+        f"it is for a controller of your own (module:Class); {config.controller} has options under --pbt or --search",
     )
     controller = entry.build(
         Ingredients(
@@ -41,6 +47,7 @@ def build_controller(config: Config, table: Mapping[str, HyperSpec], seed: int) 
             pbt=pbt,
             search=config.search,
             schedule=config.schedule,
+            settings=config.controller_option,
             records=_recorded(config.schedule.run) if entry.follows_a_run else (),
         )
     )

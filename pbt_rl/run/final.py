@@ -8,6 +8,7 @@ its own, from the checkpoint of the run's end; nothing here changes a member or 
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from multiprocessing.connection import wait
@@ -25,6 +26,7 @@ from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.wire.process import Child
 
 CANDIDATES = 4
+"""So many play, and at most so many at the same time."""
 EPISODES = 20
 """If the user says nothing."""
 SHARE = 0.1
@@ -43,11 +45,12 @@ def final_seconds(config: Config, spec: EnvSpec, trained_seconds: float) -> floa
     """Return how long final games may take; 0 if there are to be none.
 
     None in games of several agents, where a score means little without its opponents, and with tasks, where it takes an
-    episode of each. In `serial` mode none unless asked for: how many end in time differs from run to run.
+    episode of each. In `serial` mode none unless asked for, by their number or by evaluations: how many end in time
+    differs from run to run.
     """
     if config.final_episodes == 0 or spec.seats > 1 or spec.tasks:
         return 0.0
-    if config.final_episodes is not None:
+    if config.final_episodes is not None or config.pbt.evaluate_episodes:
         return ASKED_SECONDS
     if config.mode == "serial":
         return 0.0
@@ -55,12 +58,16 @@ def final_seconds(config: Config, spec: EnvSpec, trained_seconds: float) -> floa
     return seconds if seconds >= LEAST_SECONDS else 0.0
 
 
-def candidates(members: Sequence[MemberView], checkpoint: Checkpoint) -> list[int]:
-    """Return the first of the ranking, stopped ones too, of those whose weights are saved."""
+def candidates(members: Sequence[MemberView], checkpoint: Checkpoint, *, everyone: bool) -> list[int]:
+    """Return the first of the ranking, stopped ones too, of those whose weights are saved.
+
+    everyone: all of those, also the ones that have no objective since their last change.
+    """
     saved = {one.member for one in checkpoint.members()}
     known = [m for m in members if known_objective(m) is not None and m.member in saved]
     best = sorted(known, key=lambda m: (-(known_objective(m) or 0.0), m.member))
-    return [m.member for m in best[:CANDIDATES]]
+    ranking = [m.member for m in best]
+    return [*ranking, *sorted(saved - {*ranking})] if everyone else ranking[:CANDIDATES]
 
 
 def judged(
@@ -74,7 +81,7 @@ def judged(
     """Return the view of the end with final games, if there are to be any. checkpoint: of the run's end."""
     config = resolved.config
     seconds = final_seconds(config, resolved.spec, trained_seconds)
-    members = candidates(view.members, checkpoint)
+    members = candidates(view.members, checkpoint, everyone=config.pbt.evaluate_episodes > 0)
     if not (seconds and members):
         return view
     games = play_final_games(config, checkpoint, members, seconds, log_folder(resolved), stop, note)
@@ -100,12 +107,14 @@ def play_final_games(
     deadline = time.monotonic() + seconds
     children: dict[int, FinalChild] = {}
     scores: dict[int, list[float]] = {member: [] for member in members}
+    waiting = deque(members)
     try:
-        for member in members:
-            setup = FinalSetup(config, checkpoint, member, episodes)
-            log = None if logs is None else logs / f"final_{member}.log"
-            children[member] = Child(JUDGE, f"final games of member {member}", setup, (), log)
-        while children and time.monotonic() < deadline and not stop():
+        while (waiting or children) and time.monotonic() < deadline and not stop():
+            while waiting and len(children) < CANDIDATES:
+                member = waiting.popleft()
+                setup = FinalSetup(config, checkpoint, member, episodes)
+                log = None if logs is None else logs / f"final_{member}.log"
+                children[member] = Child(JUDGE, f"final games of member {member}", setup, (), log)
             wait(
                 [source for child in children.values() for source in (child.connection, child.sentinel)],
                 POLL_SECONDS,

@@ -10,7 +10,7 @@ from pbt_rl.config import Config, check_schedule_of_learning_rate
 from pbt_rl.envs.base import EnvSpec
 from pbt_rl.envs.registry import EnvOptions, probe
 from pbt_rl.errors import ConfigError, environment_code
-from pbt_rl.learner.build import build_net
+from pbt_rl.learner.build import check_network
 from pbt_rl.pbt.decisions import Controller
 from pbt_rl.pbt.hypers import HyperSpec, Values, hyper_table, shaping_table
 from pbt_rl.pbt.registry import patience_frames
@@ -40,7 +40,8 @@ class ResolvedRun:
             spec = probe(config.env, options)
         plan = make_plan(config, machine, spec.seats)
         _check_matchup(config, spec, plan)
-        build_net(spec, config.model, config.algorithm)  # a model that cannot be used shows here
+        # A model that cannot be used shows here.
+        check_network(config, spec, [pack.device for pack in plan.packs])
         return cls(config, options, spec, plan, value_table(config, spec.shaping))
 
     def tuned_table(self) -> dict[str, HyperSpec]:

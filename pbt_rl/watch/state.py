@@ -136,7 +136,7 @@ def _schedules(history: History) -> list[State]:
 
 def _decisions(history: History) -> list[State]:
     """Return the last ones that changed something, the newest first."""
-    changed = [t for t in history.decisions if t.change.decision != "continue"]
+    changed = [t for t in history.decisions if t.change.decision not in ("continue", "evaluate")]
     return [
         {
             "seconds": taken.seconds,

@@ -25,6 +25,7 @@ class Episode:
 
     generation: of the member when the episode began; an episode of an older one does not count for the objective.
     task: index in `EnvSpec.tasks`; 0 if there are none. environment: which of its member's it was played in, from 0.
+    evaluation: it began while the member was evaluated.
     """
 
     member: int
@@ -37,6 +38,7 @@ class Episode:
     """`info["episode_extra_stats"]`."""
     task: int = 0
     environment: int = 0
+    evaluation: bool = False
 
 
 @dataclass(frozen=True)
@@ -102,6 +104,14 @@ class SlotChange:
     enters: int | None
     generation: int
     values: Values
+
+
+@dataclass(frozen=True)
+class EvaluateMember:
+    """Begin or end the evaluation of a member that holds a slot: meanwhile it acts, but does not learn."""
+
+    member: int
+    begins: bool
 
 
 @dataclass(frozen=True)
@@ -192,6 +202,7 @@ class StopLearner:
 
 ToLearner = (
     Edit
+    | EvaluateMember
     | SlotChange
     | ExportMember
     | RememberMember

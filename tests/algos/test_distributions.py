@@ -1,10 +1,14 @@
+import numpy as np
 import pytest
 import torch
 from torch import distributions as reference
 
-from pbt_rl.algos.distributions import Categorical, DiagonalGaussian, Distribution, make_distribution
+from pbt_rl.algos.distributions import Categorical, Distribution, Hybrid, make_distribution
+from pbt_rl.algos.normals import DiagonalGaussian, TanhGaussian
 
-CASES = [Categorical((5,)), Categorical((3, 2, 4)), DiagonalGaussian(3)]
+TANH = TanhGaussian((-1.0, 0.0), (1.0, 5.0))
+CASES = [Categorical((5,)), Categorical((3, 2, 4)), DiagonalGaussian(3), TANH]
+HYBRIDS = [Hybrid(Categorical((3, 2)), DiagonalGaussian(2)), Hybrid(Categorical((4,)), TANH)]
 N = 7
 
 
@@ -20,7 +24,18 @@ def torch_distribution(distribution: Distribution, params: torch.Tensor) -> list
     return [reference.Normal(mean[..., i], log_std[..., i].exp()) for i in range(mean.shape[-1])]
 
 
-@pytest.mark.parametrize("distribution", CASES)
+def in_the_environment(distribution: TanhGaussian, normals: list) -> list[reference.Distribution]:
+    """Those of the actions that the environment receives, by torch's transforms."""
+    ends = zip(distribution.low, distribution.high, strict=True)
+    bend = [
+        [reference.TanhTransform(), reference.AffineTransform((low + high) / 2, (high - low) / 2)]
+        for low, high in ends
+    ]
+    pairs = zip(normals, bend, strict=True)
+    return [reference.TransformedDistribution(normal, parts) for normal, parts in pairs]
+
+
+@pytest.mark.parametrize("distribution", [case for case in CASES if case is not TANH])
 def test_log_prob_entropy_and_kl_equal_the_reference(distribution):
     params, other = params_of(distribution, 0, 2, N), params_of(distribution, 1, 2, N)
     action, _ = distribution.sample(params, torch.Generator().manual_seed(2))
@@ -32,7 +47,93 @@ def test_log_prob_entropy_and_kl_equal_the_reference(distribution):
     torch.testing.assert_close(distribution.kl(params, other), kl)
 
 
-@pytest.mark.parametrize("distribution", CASES)
+def test_bent_normals_have_the_density_and_entropy_of_what_the_environment_receives():
+    params, other = params_of(TANH, 0, N) * 0.5, params_of(TANH, 1, N) * 0.5
+    drawn, log_prob = TANH.sample(params, torch.Generator().manual_seed(2))
+    bent = in_the_environment(TANH, torch_distribution(TANH, params))
+    action = torch.from_numpy(TANH.delivered(drawn.numpy()))
+    expected = sum(part.log_prob(action[:, i]) for i, part in enumerate(bent))
+    torch.testing.assert_close(log_prob, expected, rtol=1e-3, atol=1e-3)  # torch inverts the tanh
+    many = [part.sample((200_000,)) for part in bent]
+    sampled = -sum(
+        part.log_prob(x.clamp(*ends)).mean(0)
+        for part, x, ends in zip(bent, many, [(-0.999999, 0.999999), (1e-6, 4.999999)], strict=True)
+    )
+    torch.testing.assert_close(TANH.entropy(params), sampled, rtol=0, atol=0.02)
+    normals, others = (torch_distribution(TANH, x) for x in (params, other))
+    kl = sum(reference.kl_divergence(p, q) for p, q in zip(normals, others, strict=True))
+    torch.testing.assert_close(TANH.kl(params, other), kl)
+
+
+def test_the_gradient_of_a_bent_normals_entropy_is_that_of_a_fine_sum():
+    params = torch.tensor([0.7, -0.4, -0.3, 0.2], dtype=torch.float64, requires_grad=True)
+    (gradient,) = torch.autograd.grad(TANH.entropy(params), params)
+    eps, steps = 1e-4, []
+    z = torch.linspace(-9, 9, 20_001, dtype=torch.float64)
+    weights = torch.exp(-z.square() / 2)
+
+    def entropy(x):
+        mean, std = x[:2], x[2:].exp()
+        slope = TANH._log_slope((mean + std * z[:, None]).double())
+        return (weights[:, None] * slope).sum() / weights.sum() + x[2:].sum()
+
+    for i in range(4):
+        ends = [
+            entropy(params.detach() + sign * eps * torch.eye(4, dtype=torch.float64)[i]) for sign in (1, -1)
+        ]
+        steps.append((ends[0] - ends[1]) / (2 * eps))
+    torch.testing.assert_close(gradient, torch.stack(steps), rtol=0.01, atol=0.003)
+
+
+def test_bent_normals_keep_their_digits_at_the_bounds():
+    params = torch.tensor([30.0, -30.0, 0.0, 0.0]).requires_grad_()
+    drawn, log_prob = TANH.sample(params, torch.Generator().manual_seed(0))
+    assert TANH.delivered(drawn.numpy()).tolist() == [1.0, 0.0]
+    assert TANH.greedy(params).tolist() == [1.0, 0.0]
+    assert log_prob.isfinite()
+    (gradient,) = torch.autograd.grad(TANH.log_prob(params, drawn) + TANH.entropy(params), params)
+    assert gradient.isfinite().all()
+
+
+def test_what_the_environment_receives():
+    clipped = DiagonalGaussian(2, (-1.0, 0.0), (1.0, 5.0))
+    drawn = np.array([[-3.0, 6.0], [0.5, 0.25]], np.float32)
+    assert clipped.delivered(drawn).tolist() == [[-1.0, 5.0], [0.5, 0.25]]
+    assert DiagonalGaussian(2).delivered(drawn) is drawn
+    assert clipped.greedy(torch.tensor([0.5, -2.0, 7.0, 8.0])).tolist() == [0.5, 0.0]
+    assert DiagonalGaussian(2).greedy(torch.tensor([0.5, -2.0, 7.0, 8.0])).tolist() == [0.5, -2.0]
+    both = Hybrid(Categorical((3,)), clipped)
+    row = np.array([2, -3.0, 6.0], np.float32)
+    assert both.delivered(row).tolist() == [2.0, -1.0, 5.0]
+    assert both.greedy(torch.tensor([0.0, 9.0, 1.0, 0.5, -2.0, 7.0, 8.0])).tolist() == [1.0, 0.5, 0.0]
+    assert Categorical((3, 2)).greedy(torch.tensor([0.0, 9.0, 1.0, 3.0, 2.0])).tolist() == [1, 0]
+
+
+@pytest.mark.parametrize("distribution", HYBRIDS)
+def test_a_hybrid_is_the_sum_of_its_parts(distribution):
+    params, other = params_of(distribution, 0, 2, N), params_of(distribution, 1, 2, N)
+    action, log_prob = distribution.sample(params, torch.Generator().manual_seed(2))
+    width, columns = distribution.discrete.param_size, len(distribution.discrete.nvec)
+    parts = [
+        (distribution.discrete, slice(0, width), slice(0, columns)),
+        (distribution.continuous, slice(width, None), slice(columns, None)),
+    ]
+    assert action.dtype == torch.float32
+    assert (action.shape[-1], distribution.param_size) == (columns + 2, width + 4)
+    index = action[..., :columns]
+    assert ((index >= 0) & (index < torch.tensor(distribution.discrete.nvec)) & (index % 1 == 0)).all()
+    sums = {
+        "log_prob": sum(d.log_prob(params[..., p], action[..., a]) for d, p, a in parts),
+        "entropy": sum(d.entropy(params[..., p]) for d, p, _ in parts),
+        "kl": sum(d.kl(params[..., p], other[..., p]) for d, p, _ in parts),
+    }
+    torch.testing.assert_close(distribution.log_prob(params, action), sums["log_prob"])
+    torch.testing.assert_close(log_prob, sums["log_prob"])
+    torch.testing.assert_close(distribution.entropy(params), sums["entropy"])
+    torch.testing.assert_close(distribution.kl(params, other), sums["kl"])
+
+
+@pytest.mark.parametrize("distribution", [*CASES, *HYBRIDS])
 def test_sample_gives_the_action_and_its_log_prob(distribution):
     params = params_of(distribution, 0, 2, N).requires_grad_()
     action, log_prob = distribution.sample(params, torch.Generator().manual_seed(3))
@@ -45,7 +146,7 @@ def test_sample_gives_the_action_and_its_log_prob(distribution):
     torch.testing.assert_close(log_prob, distribution.log_prob(params, action).detach())
 
 
-@pytest.mark.parametrize("distribution", CASES)
+@pytest.mark.parametrize("distribution", [case for case in CASES if case is not TANH])
 def test_the_kernels_of_a_cpu_draw_what_tensors_draw(distribution):
     params = 3 * params_of(distribution, 0, 50, N)
     columns = len(getattr(distribution, "nvec", (0, 0, 0)))
@@ -60,7 +161,7 @@ def test_the_kernels_of_a_cpu_draw_what_tensors_draw(distribution):
         assert action.isnan().all() if action.is_floating_point() else not action.any()
 
 
-@pytest.mark.parametrize("distribution", CASES)
+@pytest.mark.parametrize("distribution", [*CASES, *HYBRIDS])
 def test_vmap_over_policies(distribution):
     params, other = params_of(distribution, 0, 3, N), params_of(distribution, 1, 3, N)
     action, _ = distribution.sample(params, None)
@@ -100,4 +201,6 @@ def test_gaussian_moments():
 def test_make_distribution_and_sizes():
     assert make_distribution((3, 2, 4), 0) == Categorical((3, 2, 4))
     assert make_distribution((), 2) == DiagonalGaussian(2)
-    assert [d.param_size for d in CASES] == [5, 9, 6]
+    assert make_distribution((), 2, low=TANH.low, high=TANH.high, tanh=True) == TANH
+    assert make_distribution((3, 2), 2) == HYBRIDS[0]
+    assert [d.param_size for d in (*CASES, *HYBRIDS)] == [5, 9, 6, 4, 9, 8]

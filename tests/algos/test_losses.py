@@ -9,7 +9,7 @@ from pbt_rl.algos.appo import APPO, ppo_loss
 from pbt_rl.algos.losses import explained_variance, normalize_advantage
 
 N = 24
-PPO_COEFS = {"clip_ratio": 0.2, "clip_value": 0.3, "value_coef": 0.5, "entropy_coef": 0.01}
+PPO_COEFS = {"clip_ratio": 0.2, "clip_value": 0.3, "value_coef": 0.5, "entropy_coef": 0.01, "kl_coef": 0.7}
 A3C_COEFS = {"value_coef": 0.5, "entropy_coef": 0.01}
 GRADIENTS = ("log_prob", "value", "entropy")
 
@@ -42,7 +42,7 @@ def test_ppo_equals_a_loop_over_samples():
         clipped += abs(ratio - 1) > 0.2
     n = len(valid)
     loss, stats = ppo_loss(LossInputs(**data), **PPO_COEFS)
-    assert loss.item() == pytest.approx((policy + 0.5 * value - 0.01 * entropy) / n, rel=1e-5)
+    assert loss.item() == pytest.approx((policy + 0.5 * value - 0.01 * entropy + 0.7 * kl) / n, rel=1e-5)
     expected = {
         "policy_loss": policy,
         "value_loss": value,
@@ -59,6 +59,26 @@ def test_ppo_equals_a_loop_over_samples():
     assert set(stats) == set(APPO.statistics)
 
 
+def test_the_term_of_the_divergence_has_its_value_and_gradient_on_average():
+    old = torch.tensor([0.3, -0.2, 0.9, 0.0])
+    new = torch.tensor([0.1, 0.4, 0.5, -0.3], requires_grad=True)
+    (p, log_p), (q, log_q) = ((x.softmax(-1), x.log_softmax(-1)) for x in (old, new))
+    exact = (p * (log_p - log_q)).sum()
+    log_ratio = log_q - log_p
+    average = (p * (log_ratio.exp() - 1 - log_ratio)).sum()  # over the actions of the old policy
+    torch.testing.assert_close(average, exact)
+    expected, got = (torch.autograd.grad(x, new, retain_graph=True)[0] for x in (exact, average))
+    torch.testing.assert_close(got, expected)
+    torch.testing.assert_close(got, (q - p).detach())
+    # And `ppo_loss` computes that average of the samples, without any other gradient.
+    n = 4
+    nothing = dict.fromkeys(("advantage", "value", "old_value", "target", "entropy"), torch.zeros(n))
+    inputs = LossInputs(log_prob=log_q, old_log_prob=log_p, valid=torch.ones(n, dtype=torch.bool), **nothing)
+    loss, stats = ppo_loss(inputs, **(PPO_COEFS | {"kl_coef": 2.0}))
+    torch.testing.assert_close(loss, 2 * (log_ratio.exp() - 1 - log_ratio).mean())
+    torch.testing.assert_close(stats["kl"], loss.detach() / 2)
+
+
 def test_a3c_equals_its_formula():
     data = samples()
     v = {k: x[data["valid"]] for k, x in data.items()}
@@ -72,10 +92,10 @@ def test_a3c_equals_its_formula():
     assert set(stats) == set(A3C.statistics)
 
 
-def gradients(name: str, data: dict[str, torch.Tensor]):
+def gradients(name: str, data: dict[str, torch.Tensor], **changes: float):
     function, coefs = CASES[name]
     data = {k: v.clone().requires_grad_(k in GRADIENTS) for k, v in data.items()}
-    loss, stats = function(LossInputs(**data), **coefs)
+    loss, stats = function(LossInputs(**data), **(coefs | changes))
     loss.backward()
     return loss, stats, {k: data[k].grad for k in GRADIENTS}
 
@@ -139,7 +159,7 @@ def test_the_clip_stops_the_gradient_one_way_only():
     data = samples(n=4)
     data |= {"valid": torch.ones(4, dtype=torch.bool), "advantage": torch.tensor([1.0, 1.0, -1.0, -1.0])}
     data |= {"old_log_prob": torch.zeros(4), "log_prob": torch.tensor([0.5, -0.5, 0.5, -0.5])}
-    _, _, grads = gradients("ppo", data)
+    _, _, grads = gradients("ppo", data, kl_coef=0.0)
     assert (grads["log_prob"] != 0).tolist() == [False, True, True, False]
 
 

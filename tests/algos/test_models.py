@@ -59,7 +59,12 @@ CASES = {
     "last action": (SEES_LAST, {"core": "lstm"}),
     "last action alone": ({LAST: ((2, 2), "float32")}, {}),
     "text alone": ({"instr": TEXT["instr"]}, {}),
-    "gaussian": (VECTOR, {"gaussian": True}),
+    "gaussian": (VECTOR, {"continuous": 3}),
+    "hybrid": (VECTOR, {"continuous": 1}),
+    "deviations of the state": (VECTOR, {"continuous": 2, "deviation": "state"}),
+    "two layers": (VECTOR, {"core": "gru", "core_layers": 2}),
+    "separate critic": (SMALL, {"critic": "separate"}),
+    "separate recurrent critic": (VECTOR, {"core": "lstm", "core_layers": 2, "critic": "separate"}),
     "user": (SMALL, {"encoder": f"{__name__}:UserNet"}),
 }
 
@@ -84,7 +89,9 @@ def test_shapes_and_dtypes(case, dtype):
     net = make(shapes, **options)
     net.body.to(dtype)
     state = torch.zeros(B, net.state_size)
-    assert net.state_size == {"gru": 8, "lstm": 16}.get(options.get("core", "none"), 0)
+    bodies = 2 if options.get("critic") == "separate" else 1
+    of_layer = {"gru": 8, "lstm": 16}.get(options.get("core", "none"), 0)
+    assert net.state_size == of_layer * options.get("core_layers", 1) * bodies
     params, value, after = net(observations(shapes), state, first_flags((0, 0)))
     assert (params.shape, value.shape, after.shape) == ((T, B, 6), (T, B), state.shape)
     assert params.dtype == value.dtype == after.dtype == torch.float32
@@ -151,6 +158,49 @@ def test_core_equals_torchs(core, reference):
     torch.testing.assert_close(after, torch.cat(last, -1)[0] if core == "lstm" else last[0])
     got = torch.autograd.grad(out.square().sum(), (x, state))
     torch.testing.assert_close(got, torch.autograd.grad(expected.square().sum(), (x, state)))
+
+
+@pytest.mark.parametrize(("core", "reference"), [("gru", nn.GRU), ("lstm", nn.LSTM)])
+def test_layers_of_a_core_equal_torchs(core, reference):
+    ours = make(VECTOR, core=core, core_layers=3).body.core
+    theirs = reference(16, 8, num_layers=3)
+    for i, layer in enumerate(ours.layers):
+        for name, part in (("ih", layer.input), ("hh", layer.recurrent)):
+            nn.init.normal_(part.bias)
+            getattr(theirs, f"weight_{name}_l{i}").data.copy_(part.weight)
+            getattr(theirs, f"bias_{name}_l{i}").data.copy_(part.bias)
+    x, state = torch.randn(T, B, 16), torch.randn(B, ours.state_size)
+    out, after = ours(x, state, first_flags())
+    if core == "gru":
+        expected, last = theirs(x, torch.stack(state.split(8, -1)))
+        last = torch.cat(list(last), -1)
+    else:
+        of_layers = [part.chunk(2, -1) for part in state.split(16, -1)]
+        expected, (hidden, cell) = theirs(
+            x, tuple(torch.stack(parts) for parts in zip(*of_layers, strict=True))
+        )
+        last = torch.cat([torch.cat(pair, -1) for pair in zip(hidden, cell, strict=True)], -1)
+    torch.testing.assert_close(out, expected)
+    torch.testing.assert_close(after, last)
+
+
+@pytest.mark.parametrize("core", ["none", "gru"])
+def test_a_separate_critic_is_a_network_of_its_own(core):
+    net = make(VECTOR, core=core, critic="separate")
+    alone = [make(VECTOR, core=core, seed=seed) for seed in (1, 2)]
+    for one, body in zip(alone, (net.body.policy, net.body.critic), strict=True):
+        one.body.load_state_dict(body.state_dict())
+        one.heads.load_state_dict(net.heads.state_dict())
+    obs, first, state = observations(VECTOR), first_flags((1, 0)), torch.randn(B, net.state_size)
+    params, value, after = net(obs, state, first)
+    states = state.chunk(2, -1) if core == "gru" else (state, state)
+    of_policy, of_critic = (one(obs, s, first) for one, s in zip(alone, states, strict=True))
+    torch.testing.assert_close(params, of_policy[0])
+    torch.testing.assert_close(value, of_critic[1])
+    torch.testing.assert_close(after, torch.cat((of_policy[2], of_critic[2]), -1) if core == "gru" else after)
+    value.square().sum().backward()
+    assert all(p.grad is None or not p.grad.any() for p in net.body.policy.parameters())
+    assert all(p.grad.any() for p in net.body.critic.parameters())
 
 
 @pytest.mark.parametrize("core", ["gru", "lstm"])
@@ -282,24 +332,39 @@ def reads_text(_shapes):
 
 
 def test_initial_weights():
-    net = make(VECTOR, hidden=64, gaussian=True)
+    net = make(VECTOR, hidden=64, continuous=3)
     assert net.heads.policy.weight.norm(dim=1).tolist() == pytest.approx([0.01] * 3, rel=1e-4)
     assert net.heads.value.weight.norm().item() == pytest.approx(1, rel=1e-4)
     assert net.body.encoder.parts[0].layers[1].weight.norm(dim=1).tolist() == pytest.approx(
         [2**0.5] * 64, rel=1e-4
     )
     assert all((p == 0).all() for n, p in net.named_parameters() if n.endswith("bias") or "log_std" in n)
-    again, other = make(VECTOR, hidden=64, gaussian=True), make(VECTOR, hidden=64, gaussian=True, seed=1)
+    again, other = make(VECTOR, hidden=64, continuous=3), make(VECTOR, hidden=64, continuous=3, seed=1)
     assert all(torch.equal(a, b) for a, b in zip(net.parameters(), again.parameters(), strict=True))
     assert not torch.equal(net.heads.value.weight, other.heads.value.weight)
 
 
 def test_a_gaussians_deviation_is_a_parameter_of_its_own():
-    net = make(VECTOR, gaussian=True)
+    net = make(VECTOR, continuous=3)
     with torch.no_grad():
         net.heads.log_std.copy_(torch.tensor([0.1, 0.2, 0.3]))
     params, _, _ = net(observations(VECTOR), torch.zeros(B, 0), first_flags())
     assert torch.equal(params[..., 3:], net.heads.log_std.expand(T, B, 3))
+
+
+def test_deviations_of_the_state_are_outputs_within_their_range():
+    net = make(VECTOR, continuous=2, deviation="state")
+    assert net.heads.log_std is None
+    params, _, _ = net(observations(VECTOR), torch.zeros(B, 0), first_flags())
+    features, _ = net.body(observations(VECTOR), torch.zeros(B, 0), first_flags())
+    plain = features @ net.heads.policy.weight.T + net.heads.policy.bias
+    torch.testing.assert_close(params, plain)
+    assert params[..., 4:].std() > 1e-4, "they differ from state to state"
+    with torch.no_grad():
+        net.heads.policy.bias.copy_(torch.tensor([9.0, 9, 9, 9, 9, -9]))
+    params, _, _ = net(observations(VECTOR), torch.zeros(B, 0), first_flags())
+    assert params[..., 4:].unique().tolist() == [-5.0, 2.0]
+    assert (params[..., :4] > 8).all()
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case != "user"])
@@ -318,7 +383,7 @@ def test_a_users_encoder_gets_scaled_images_in_the_dtype_of_its_weights():
     net.body.to(torch.bfloat16)
     obs = {**observations(SMALL), "speed": torch.full((T, B, 2), 300.0)}
     net(obs, torch.zeros(B, 0), first_flags())
-    assert {x.dtype for x in seen[0].values()} == {torch.bfloat16}
+    assert {name: x.dtype for name, x in seen[0].items()} == {"obs": torch.bfloat16, "speed": torch.float32}
     torch.testing.assert_close(seen[0]["obs"].float(), obs["obs"].flatten(0, 1) / 255, atol=1e-2, rtol=0)
     assert (seen[0]["speed"] == 300).all()
     assert seen[0]["obs"].is_contiguous(memory_format=torch.channels_last)
@@ -379,16 +444,16 @@ def another_size(_shapes):
     return Reads()
 
 
-GIVEN = re.escape("Its forward gets one dict, {'obs': float [2, 3,")
+GIVEN = re.escape("It got {'obs': float32 [2, 3, 36, 40]}")
 
 
 @pytest.mark.parametrize(
     ("encoder", "message"),
     [
-        (f"{__name__}:another_key", f"KeyError for 2 observations: 'image'. {GIVEN}"),
+        (f"{__name__}:another_key", rf"KeyError \(test_models.py, line \d+\): 'image'. {GIVEN}"),
         (
             f"{__name__}:another_signature",
-            f"TypeError .*missing 1 required positional argument: 'state'. {GIVEN}",
+            f"TypeError.*missing 1 required positional argument: 'state'. {GIVEN}",
         ),
         (f"{__name__}:another_size", f"RuntimeError .*7x16.*{GIVEN}"),
         ("no_such_module:make", "No module named 'no_such_module'"),
@@ -396,7 +461,7 @@ GIVEN = re.escape("Its forward gets one dict, {'obs': float [2, 3,")
         (":make", "Write module:factory"),
         (f"{__name__}:NOT_A_MODULE", "gave int"),
         (f"{__name__}:no_module", "gave function"),
-        (f"{__name__}:flat_output", r"returned \[\] torch.float32"),
+        (f"{__name__}:flat_output", r"returned float32 \[\] for 2"),
         (f"{__name__}:batch_norm", "changes its buffers norm.running_var"),
     ],
 )
@@ -417,3 +482,28 @@ def test_a_wrong_encoder_of_the_user_is_one_clear_error(encoder, message):
 def test_observations_that_do_not_fit_the_encoder(shapes, encoder, message):
     with pytest.raises(ValueError, match=message):
         make(shapes, encoder=encoder)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [{"core": "gru"}, {"core": "lstm"}, {"core": "gru", "core_layers": 2, "critic": "separate"}],
+    ids=str,
+)
+def test_a_gradient_ends_where_it_is_cut_and_the_state_goes_on(made):
+    net = make(VECTOR, **made)
+    first = first_flags((0, 0), (3, 1))
+    state = torch.rand(B, net.state_size)
+    cut = torch.tensor([True, False, True, False])[:, None].expand(T, B)
+
+    def gradients(**options):
+        obs = {"obs": observations(VECTOR)["obs"].requires_grad_()}
+        outputs = net(obs, state, first, **options)
+        outputs[0][-1].sum().backward()
+        return obs["obs"].grad.abs().sum((1, 2)) > 0, outputs
+
+    whole, outputs = gradients()
+    assert whole.tolist() == [True, True, True, True]
+    reached, same = gradients(cut=cut)
+    assert reached.tolist() == [False, False, True, True]
+    for a, b in zip(outputs, same, strict=True):
+        assert torch.equal(a, b), "values do not change"

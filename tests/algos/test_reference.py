@@ -24,6 +24,7 @@ H = HYPERS | {
     "vtrace_c": 0.9,
     "entropy_coef": 0.05,
     "clip_value": 0.1,
+    "kl_coef": 0.8,
 }
 
 
@@ -149,9 +150,11 @@ class Reference:
                 near = old + np.clip(value - old, -H["clip_value"], H["clip_value"])
                 policies = np.minimum(ratio * a, np.clip(ratio, 1 - H["clip_ratio"], 1 + H["clip_ratio"]) * a)
                 errors = np.maximum(errors, (near - aim) ** 2)
-            policy, error = -policies.mean(), 0.5 * errors.mean()
+            policy, error, divergence = -policies.mean(), 0.5 * errors.mean(), 0.0
+            if self.kind != "a3c":
+                divergence = (ratio - 1 - np.log(ratio)).mean()
             entropy = -(np.exp(log_probs) * log_probs).sum(-1).mean()
-            total = policy + H["value_coef"] * error - H["entropy_coef"] * entropy
+            total = policy + H["value_coef"] * error - H["entropy_coef"] * entropy + H["kl_coef"] * divergence
             return total, {"policy_loss": policy, "value_loss": error, "entropy": entropy}
 
         gradients, eps = {}, 1e-6

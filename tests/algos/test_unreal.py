@@ -356,15 +356,16 @@ def test_the_heads_learn_and_the_coefficients_count():
 
 
 @pytest.mark.parametrize(
-    ("shapes", "nvec", "message"),
+    ("shape", "actions", "options", "message"),
     [
-        ({"obs": ((4,), "float32")}, (2,), "shows none: use a3c"),
-        ({"obs": ((1, 20, 20), "uint8")}, (), "continuous: use a3c"),
+        (((4,), "float32"), {"nvec": (2,)}, {}, "shows none: use a3c"),
+        (((1, 20, 20), "uint8"), {"nvec": (), "continuous": 2}, {}, "continuous: use a3c"),
+        (((1, 20, 20), "uint8"), {"nvec": (2,), "continuous": 1}, {}, "continuous: use a3c"),
+        (((1, 20, 20), "uint8"), {"nvec": (2,)}, {"critic": "separate"}, "leave --model.critic shared"),
     ],
 )
-def test_what_it_cannot_learn_from_is_refused(shapes, nvec, message):
-    net = make_model(
-        shapes, 4, gaussian=not nvec, encoder="auto" if len(shapes["obs"][0]) == 1 else "a3c", hidden=8
-    )
+def test_what_it_cannot_learn_from_is_refused(shape, actions, options, message):
+    kind = "a3c" if len(shape[0]) == 3 else "mlp"
+    net = make_model({"obs": shape}, 4, encoder=kind, hidden=8, **options)
     with pytest.raises(ValueError, match=message):
-        UNREAL.network(net, NetInputs(shapes, {}, nvec))
+        UNREAL.network(net, NetInputs({"obs": shape}, {}, **actions))

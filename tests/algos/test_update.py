@@ -9,13 +9,15 @@ tolerance is two learning rates on every weight and a tenth of one on their mean
 import pytest
 import torch
 
-from pbt_rl.algos.update import KL_STEP, CurrentSlots
+from pbt_rl.algos.update import KL_STEP, CurrentSlots, unroll_begins
 from tests.helpers.packs import (
     CPU,
     ENVS,
     FRAMES,
     GAUSSIAN,
+    HYBRID,
     MULTI_DISCRETE,
+    TANH,
     VECTOR,
     batch_of,
     learn,
@@ -45,6 +47,7 @@ DIFFERENT = [
         "max_grad_norm": 0.01,
         "gae_lambda": 0.5,
         "adam_beta2": 0.9,
+        "kl_coef": 0.5,
         "rmsprop_alpha": 0.8,
         "vtrace_rho": 0.7,
         "unroll": 5.0,
@@ -78,6 +81,13 @@ CASES = {
     "lstm": ({}, {"core": "lstm"}),
     "multi-discrete": ({"distribution": MULTI_DISCRETE}, {"distribution": MULTI_DISCRETE}),
     "gaussian": ({"distribution": GAUSSIAN, "use_vtrace": True}, {"distribution": GAUSSIAN}),
+    "hybrid": ({"distribution": HYBRID}, {"distribution": HYBRID, "core": "gru"}),
+    "tanh of the state": (
+        {"distribution": TANH},
+        {"distribution": TANH, "model": {"deviation": "state"}},
+    ),
+    "two layers": ({"use_vtrace": True}, {"core": "gru", "model": {"core_layers": 2}}),
+    "separate critic": ({}, {"core": "lstm", "model": {"critic": "separate"}}),
     "frames": ({}, {"layout": FRAMES}),
     "normalised observations": ({"kl_target": 0.01}, {"normalize_obs": True}),
     "raw returns": ({"normalize_advantage": False}, {"normalize_returns": False}),
@@ -113,6 +123,23 @@ def test_packed_policies_learn_as_each_would_alone(case, packing):
 
 
 @pytest.mark.parametrize("packing", ["loop", "vmap"])
+@pytest.mark.parametrize(("core", "differ"), [("none", False), ("gru", True), ("lstm", True)])
+def test_the_unroll_truncates_backpropagation_too(core, differ, packing):
+    """With gamma 0 no return looks ahead: what is left of the unroll is how far gradients go back."""
+    now = H | {"gamma": 0.0}
+    pack = make_pack([now | {"unroll": 3.0}, now | {"unroll": 100.0}], packing=packing, core=core)
+    pack.import_member(1, pack.export_member(0))
+    train(pack, [0, 0], settings(), batches=1)
+    assert same_bits(state_of(pack, 0), state_of(pack, 1)) == (not differ)
+
+
+def test_an_unroll_begins_at_its_multiples():
+    begins = unroll_begins(torch.tensor([2.0, 3.0]), torch.zeros(2, 5, 1))
+    assert begins[0, :, 0].tolist() == [True, False, True, False, True]
+    assert begins[1, :, 0].tolist() == [True, False, False, True, False]
+
+
+@pytest.mark.parametrize("packing", ["loop", "vmap"])
 def test_packed_equals_alone_in_bf16(packing):
     packed = make_pack(DIFFERENT, packing=packing, dtype=torch.bfloat16)
     alone = [alone_of(packed, p, h, dtype=torch.bfloat16) for p, h in enumerate(DIFFERENT)]
@@ -141,7 +168,7 @@ def test_minibatches_are_whole_columns_in_a_seeded_order(packing):
 def acting(algo_changes, name):
     """Whether a hyper acts in this algorithm."""
     by_algo = {
-        "appo": {"clip_ratio", "clip_value", "adam_beta1", "adam_beta2", "gae_lambda"},
+        "appo": {"clip_ratio", "clip_value", "kl_coef", "adam_beta1", "adam_beta2", "gae_lambda"},
         "a3c": {"rmsprop_alpha"},
     }
     common = {"learning_rate", "entropy_coef", "value_coef", "max_grad_norm", "gamma", "unroll"}
@@ -153,6 +180,7 @@ CHANGED = {name: value * 0.7 for name, value in H.items()} | {
     "unroll": 3.0,
     "vtrace_c": 0.3,
     "max_grad_norm": 0.05,
+    "kl_coef": 0.5,
 }
 
 

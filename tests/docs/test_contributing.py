@@ -88,6 +88,7 @@ def test_the_sections_are_those_that_are_tested():
     assert set(SECTIONS) == tested
 
 
+@pytest.mark.long
 def test_an_algorithm(run):
     folder = run("An algorithm")
     assert json.loads((folder / "config.json").read_text())["algo"] == "penalty:PENALTY"
@@ -95,6 +96,7 @@ def test_an_algorithm(run):
     assert not shown_in_tensorboard(folder / "policy_00", "learning/clip_fraction")
 
 
+@pytest.mark.long
 def test_an_exploit_rule(run):
     folder = run("An exploit rule")
     reasons = [d["reason"] for event in events(folder, "round") for d in event["decisions"]]
@@ -102,6 +104,7 @@ def test_an_exploit_rule(run):
     assert any(event["donor"] is not None for event in events(folder, "applied"))
 
 
+@pytest.mark.long
 def test_an_explore_rule(run):
     folder = run("An explore rule")
     (first,) = events(folder, "initial")[:1]
@@ -110,11 +113,13 @@ def test_an_explore_rule(run):
     assert len({values["gamma"] for values in first["values"]}) == 1, "only tuned values move"
 
 
+@pytest.mark.long
 def test_a_statistic_of_a_loss(run):
     folder = run("A statistic of a loss")
     assert shown_in_tensorboard(folder / "policy_00", "learning/value_bias")
 
 
+@pytest.mark.long
 def test_a_statistic_of_a_run(run):
     folder = run("A statistic of a run")
     highest = json.loads((folder / "summary.json").read_text())["highest_generation"]
@@ -122,6 +127,7 @@ def test_a_statistic_of_a_run(run):
     assert shown_in_tensorboard(folder / "population", "pbt/highest_generation")
 
 
+@pytest.mark.long
 def test_an_environment_family(run):
     folder = run("An environment family")
     members = json.loads((folder / "summary.json").read_text())["members"]

@@ -45,6 +45,14 @@ def test_of_continuous_actions_it_is_the_action():
     np.testing.assert_allclose(last, np.concatenate([action, np.clip(reward, -1, 1)[..., None]], -1))
 
 
+def test_of_hybrid_actions_it_is_the_choices_and_then_the_numbers():
+    spec, (action, _, first, last) = played("toy/hybrid")
+    (choices,), numbers = spec.action.nvec, len(spec.action.low)
+    assert last.shape[-1] == choices + numbers + 1
+    np.testing.assert_array_equal(last[~first][:, :choices].argmax(-1), action[~first][:, 0])
+    np.testing.assert_array_equal(last[~first][:, choices:-1], action[~first][:, 1:])
+
+
 def test_agents_of_a_game_have_their_own():
     pytest.importorskip("pettingzoo")
     spec, (action, _, first, last) = played("pettingzoo/rps_v2", 20, rows=2)

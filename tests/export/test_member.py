@@ -74,12 +74,25 @@ def test_onnx_acts_as_the_member_on_stacked_frames_with_recurrent_state(tmp_path
     assert described["inputs"][0] == {"name": "obs", "shape": ["N", 4, 84, 84], "dtype": "uint8", "frames": 4}
 
 
+def test_onnx_acts_as_the_member_with_actions_of_two_kinds(tmp_path):
+    onnxruntime = pytest.importorskip("onnxruntime", reason='needs pip install "pbt-rl[export]"')
+    pytest.importorskip("onnxscript", reason='needs pip install "pbt-rl[export]"')
+    run = run_of(tmp_path, "toy/hybrid", MLP)
+    path, card = export_member(Source(run), "onnx", episodes=0)
+    session = onnxruntime.InferenceSession(path)
+    assert episode(run, lambda inputs: (session.run(None, inputs)[0], None), recurrent=False) > 1
+    assert (
+        "float32 [N, 2]: the most probable index of each component, of [4], then the mean" in card.read_text()
+    )
+
+
 @pytest.mark.parametrize(
     ("env", "model", "learner", "recurrent"),
     [
         ("gym/CartPole-v1", MLP, LearnerConfig(precision="float32", normalize_observations=True), False),
         ("gym/Pendulum-v1", MLP, EXACT, False),
         ("toy/masked", MLP, EXACT, False),
+        ("toy/hybrid", MLP, EXACT, False),
         ("toy/memory?delay=9", ModelConfig("mlp", 8, 1, core="gru", core_size=8), EXACT, True),
     ],
 )

@@ -104,7 +104,7 @@ class Bench:
     ) -> None:
         torch.manual_seed(seed)
         self.spec = EnvSpec("toy/fake", obs, action, frame_stack=4 if "screen" in obs else 1)
-        self.distribution = make_distribution(action.nvec, len(action.low))
+        self.distribution = make_distribution(action.nvec, len(action.low), low=action.low, high=action.high)
         model = ModelConfig(hidden=16, layers=1, core=core, core_size=8)
         self.pack = Pack(
             lambda: build_net(self.spec, model),

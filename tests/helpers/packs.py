@@ -28,6 +28,7 @@ HYPERS = {
     "value_coef": 0.5,
     "clip_ratio": 0.1,
     "clip_value": 0.2,
+    "kl_coef": 0.0,
     "max_grad_norm": 0.5,
     "gamma": 0.95,
     "gae_lambda": 0.9,
@@ -43,6 +44,8 @@ FRAMES = ObsLayout("uint8", (36, 36), 4)
 DISCRETE = make_distribution((3,), 0)
 MULTI_DISCRETE = make_distribution((3, 2), 0)
 GAUSSIAN = make_distribution((), 2)
+TANH = make_distribution((), 2, low=(-1.0, 0.0), high=(1.0, 5.0), tanh=True)
+HYBRID = make_distribution((3,), 2, low=(-1.0, -1.0), high=(1.0, 1.0))
 
 
 def make_pack(
@@ -59,18 +62,17 @@ def make_pack(
     seed=0,
     optimizer=None,
     network=lambda net: net,
+    model=None,
 ) -> Pack:
+    """model: options of `make_model`, over those that are usual here."""
     torch.manual_seed(seed)
     return Pack(
         lambda: network(
             make_model(
                 {"obs": layout.seen},
                 distribution.param_size,
-                gaussian=distribution == GAUSSIAN,
-                hidden=16,
-                layers=1,
-                core=core,
-                core_size=8,
+                continuous={GAUSSIAN: 2, HYBRID: 2, TANH: 2}.get(distribution, 0),
+                **({"hidden": 16, "layers": 1, "core": core, "core_size": 8} | (model or {})),
             )
         ),
         len(hypers),
@@ -127,8 +129,8 @@ def fill(rollout: Rollout, policies: Iterable[int], distribution: Distribution, 
 def make_rollouts(
     policies: list[int], *, layout=VECTOR, distribution=DISCRETE, state_size=0, seed=0, k=K
 ) -> list[Rollout]:
-    dtype = torch.float32 if distribution == GAUSSIAN else torch.int32
-    columns = {DISCRETE: 1, MULTI_DISCRETE: 2, GAUSSIAN: 2}[distribution]
+    dtype = torch.float32 if distribution in (GAUSSIAN, TANH, HYBRID) else torch.int32
+    columns = {DISCRETE: 1, MULTI_DISCRETE: 2, GAUSSIAN: 2, TANH: 2, HYBRID: 3}[distribution]
     rollouts = []
     for number in range(k):
         rows = len(policies) * ENVS

@@ -26,6 +26,7 @@ from pbt_rl.wire.messages import (
     Applied,
     Edit,
     Episode,
+    EvaluateMember,
     ExportMember,
     Game,
     LearnerReport,
@@ -57,6 +58,7 @@ class Learner:
     frames: dict[int, int] = field(default_factory=dict)
     limits: dict[int, int] = field(default_factory=dict)
     discarded: int = 0
+    evaluated: set[int] = field(default_factory=set)
 
     def report(self) -> LearnerReport:
         """Train everyone who may train, and tell."""
@@ -81,7 +83,16 @@ class Learner:
             score = rng.choice((math.nan, math.inf))
         return [
             Episode(
-                held.enters, held.generation, score + task, score, -score, 7, {"won": 0.5}, task, environment
+                held.enters,
+                held.generation,
+                score + task,
+                score,
+                -score,
+                7,
+                {"won": 0.5},
+                task,
+                environment,
+                held.enters in self.evaluated,
             )
             for task in range(self.tasks)
             for environment in (rng.randrange(self.environments), rng.randrange(self.environments))
@@ -118,6 +129,8 @@ class Fleet:
                 learner.holders[slot] = message
             case TrainUntil(member, frames):
                 learner.limits[member] = frames
+            case EvaluateMember(member, begins):
+                (learner.evaluated.add if begins else learner.evaluated.discard)(member)
             case ExportMember(donor):
                 self.answers.append(lambda run: run.comparisons.dispatch.exported(donor))
             case Edit(member, generation, donor=donor, values=values):

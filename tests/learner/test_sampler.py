@@ -55,6 +55,7 @@ CASES = {
     "lstm": {"core": "lstm"},
     "frames": {"obs": SCREEN, "core": "gru"},
     "gaussian": {"action": GAUSSIAN},
+    "hybrid": {"action": ActionSpec((3, 2), (-1.0,), (1.0,)), "core": "gru"},
     "multi-discrete": {"action": ActionSpec(nvec=(3, 2, 4)), "core": "lstm"},
 }
 
@@ -273,6 +274,7 @@ def test_steps_and_episodes_are_counted_for_their_members():
         bench.actors[0].shaping_version = 6
         for holder in bench.shared.pack.holders:
             holder.generation_of[6] = 4
+        bench.shared.pack.holders[1].evaluations.add(6)
         rollouts = bench.take(2)
         counted = np.zeros(2, np.int64)
         ends = 0
@@ -287,6 +289,7 @@ def test_steps_and_episodes_are_counted_for_their_members():
             assert e.member == (4, 7)[row // ENVS]
             assert (e.raw_return, e.shaped_return) == (2 * row, 3 * row)
         assert {e.generation for e in episodes} == {0, 4}
+        assert all(e.evaluation == ((e.member, e.generation) == (7, 4)) for e in episodes)
 
 
 def test_actors_are_woken():

@@ -1,9 +1,12 @@
 """What a checkpoint gets of a pack's members: each as it was when the checkpoint began, or as it learned on since."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
 
+from pbt_rl.learner.continuation import Continuation
 from pbt_rl.wire.messages import Edit, SlotChange
 from tests.helpers.fake_actor import VALUES, Bench, Stand
 
@@ -119,3 +122,22 @@ def test_a_pack_goes_on_from_its_snapshots_in_other_slots(stand):
         )
         again.learn()
         assert not same(arrays(again, 9), kept[2].arrays), "it learns on"
+
+
+def test_an_evaluation_goes_on_with_the_run(stand):
+    stand.trainer.members.evaluate(7, begins=True)
+
+    def continuation(stand):
+        bench = stand.bench
+        return Continuation(bench.pack, bench.shared, bench.sampler, stand.trainer, stand.shaping)
+
+    saved = json.loads(json.dumps(continuation(stand).save(units=False)))
+    with Bench(policies=2, members=MEMBERS, core="gru", spare=2, seed=8) as bench:
+        again = Stand(bench)
+        continuation(again).restore(saved)
+        assert (
+            bench.shared.pack.evaluated.tolist()
+            == stand.bench.shared.pack.evaluated.tolist()
+            == [False, True]
+        )
+        assert bench.shared.pack.holders[1].evaluations == {1}

@@ -138,6 +138,55 @@ def test_the_lag_of_a_rollout_is_that_of_its_first_step(stand, step, learns):
     assert stand.bench.shared.learning.lag_max == (3 if learns else 0)
 
 
+def test_a_member_that_is_evaluated_acts_and_does_not_learn(stand):
+    members, holder = stand.trainer.members, stand.bench.shared.pack.holders[1]
+    steps = stand.bench.shared.sampling.steps.tolist()
+    members.evaluate(7, begins=True)
+    frozen, other, updates = stand.state(1), stand.state(0), list(stand.bench.shared.learning.updates)
+    stand.bench.fill(2)
+    stand.trainer.learn()
+    assert not stand.changed(1, frozen)
+    assert stand.changed(0, other)
+    assert [now - was for now, was in zip(stand.bench.shared.learning.updates, updates, strict=True)] == [
+        1,
+        0,
+        1,
+        0,
+    ]
+    assert stand.bench.shared.sampling.steps.tolist()[1] > steps[1], "its steps count in the budget"
+    assert stand.bench.shared.learning.discarded == 0
+    version = int(stand.shaping.shaping_version[1])
+    assert holder.evaluations == {version}, "episodes that begin now are told apart"
+    members.evaluate(7, begins=True)
+    assert int(stand.shaping.shaping_version[1]) == version, "told twice is told once"
+    members.evaluate(7, begins=False)
+    assert int(stand.shaping.shaping_version[1]) == version + 1
+    assert holder.evaluations == {version}
+    stand.bench.sampler.resume_finished()
+    stand.learn()
+    assert stand.changed(1, frozen), "it learns again"
+
+
+def test_an_evaluation_that_begins_within_a_batch_ends_it_for_its_member():
+    with Bench(policies=3, members=MEMBERS) as bench:
+        stand = Stand(bench, epochs=3)
+        stand.learn()
+        bench.fill(2)
+        publish, done = bench.pack.publish, []
+
+        def then_evaluate(slots):
+            publish(slots)
+            if not done:  # after the first step of policy 0
+                done.append(1)
+                stand.trainer.commands.append(lambda: stand.trainer.members.evaluate(9, begins=True))
+
+        before = stand.state(2)
+        bench.pack.publish = then_evaluate
+        stand.trainer.learn()
+        bench.pack.publish = publish
+        assert not stand.changed(2, before)
+
+
 def test_steps_learned_from_leave_out_resets(stand):
     before = list(stand.bench.shared.learning.steps)
     rollouts = stand.bench.fill(2)

@@ -21,7 +21,7 @@ from pbt_rl.pbt.hypers import hyper_table
 from pbt_rl.plan import PackPlan
 from pbt_rl.play import evaluate as module
 from pbt_rl.play.evaluate import evaluate, play, shares
-from pbt_rl.play.policy import Player, Policy, most_probable
+from pbt_rl.play.policy import Player, Policy
 from pbt_rl.play.saved import load_pack
 from pbt_rl.play.video import Film
 from pbt_rl.record.checkpoints import Checkpoints
@@ -254,7 +254,7 @@ class UnevenUnit:
 def test_every_row_plays_its_share_so_short_episodes_are_not_preferred():
     assert shares(7, 3) == [3, 2, 2]
     config = Config(env="toy/identity", model=MLP)
-    player = Player(Policy(trained_pack(config, VECTOR, members=(0,)), VECTOR, 0, greedy=False))
+    player = Player(Policy(trained_pack(config, VECTOR, members=(0,)), VECTOR, MLP, 0, greedy=False))
     played = play(UnevenUnit(3), player, [2, 2, 2], module._Recording(None, None))
     assert [episode.steps for episode in played] == [1, 1, 2, 2, 3, 3]
     assert [episode.objective for episode in played] == [1, 1, 2, 2, 3, 3]
@@ -271,7 +271,7 @@ def test_acts_as_the_network_does_on_stacked_frames_with_recurrent_state():
     pack = trained_pack(config, spec, members=(0,))
     net = build_net(spec, config.model)
     net.load_state_dict(pack.named_weights(0))
-    policy, memory = Policy(pack, spec, 0, greedy=True), None
+    policy, memory = Policy(pack, spec, config.model, 0, greedy=True), None
     step = private_step_arrays(spec, 2)
     rng = np.random.default_rng(0)
     stack = np.zeros((2, 4, 84, 84), np.uint8)
@@ -309,17 +309,14 @@ def test_saved_normalisers_are_those_that_act(tmp_path):
     assert not torch.allclose(alone[0], among[1])
 
 
-def test_most_probable_of_a_gaussian_is_its_mean():
-    params = torch.tensor([[0.5, -2.0, 7.0, 8.0]])
-    assert most_probable(ActionSpec(low=(-1.0, -1.0), high=(1.0, 1.0)), params).tolist() == [[0.5, -2.0]]
-
-
 def test_continuous_actions_stay_within_their_bounds():
     spec = EnvSpec(
         "toy/line", {"obs": ArraySpec((3,), "float32")}, ActionSpec(low=(-0.1, 0.0), high=(0.1, 0.2))
     )
     player = Player(
-        Policy(trained_pack(Config(env="toy/line", model=MLP), spec, members=(0,)), spec, 0, greedy=False)
+        Policy(
+            trained_pack(Config(env="toy/line", model=MLP), spec, members=(0,)), spec, MLP, 0, greedy=False
+        )
     )
     step = private_step_arrays(spec, 50)
     step.first[:] = True
@@ -412,7 +409,7 @@ def test_the_film_ends_with_the_first_episode():
 
     camera = Camera()
     player = Player(
-        Policy(trained_pack(Config(env="a/b", model=MLP), VECTOR, members=(0,)), VECTOR, 0, greedy=False)
+        Policy(trained_pack(Config(env="a/b", model=MLP), VECTOR, members=(0,)), VECTOR, MLP, 0, greedy=False)
     )
     play(UnevenUnit(2), player, [3, 3], module._Recording(camera, Film()))
     assert camera.shot == 2, "its reset and its only step"

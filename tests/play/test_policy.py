@@ -10,6 +10,7 @@ import torch
 from pbt_rl.config import Config, ModelConfig
 from pbt_rl.envs.base import default_shaping_source, private_step_arrays
 from pbt_rl.envs.registry import EnvOptions, evaluation_options, make_unit
+from pbt_rl.envs.toy import Hybrid
 from pbt_rl.errors import ConfigError
 from pbt_rl.play.evaluate import evaluate
 from pbt_rl.play.policy import load_policy
@@ -116,6 +117,26 @@ def test_a_dict_is_read_by_its_keys_and_its_mask_is_obeyed(tmp_path):
         mask = np.zeros(4, np.uint8)
         mask[allowed] = 1
         assert policy({"obs": np.ones(4, np.float32), "action_mask": mask})[0] == allowed
+
+
+def test_tuples_and_dicts_are_read_and_answered_in_the_form_of_the_spaces(tmp_path, capsys):
+    run = saved_run(tmp_path / "run", Config(env="toy/hybrid", num_policies=1, model=MLP))
+    evaluate(Source(run), 1, None, 3, greedy=False)
+    expected = episode(capsys.readouterr().out)
+    policy, game = load_policy(run, seed=3), Hybrid()
+    obs, _ = game.reset(seed=seed_of_row_0(3))
+    score, steps, over = 0.0, 0, False
+    while not over:
+        action, _ = policy(obs)
+        assert game.action_space.contains(action)
+        obs, reward, terminated, truncated, _ = game.step(action)
+        score, steps, over = score + reward, steps + 1, terminated or truncated
+    assert (pytest.approx(score, abs=0.01), steps) == expected
+    index, number = np.eye(4, dtype=np.float32), np.zeros((4, 1), np.float32)
+    actions, _ = policy((index, {"number": number}))
+    assert {name: part.shape for name, part in actions.items()} == {"number": (4, 1), "index": (4,)}
+    with pytest.raises(ConfigError, match=r"lacks '1\.number'"):
+        policy((index[0],))
 
 
 def test_continuous_actions_come_in_the_shape_of_the_space(tmp_path):

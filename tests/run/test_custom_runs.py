@@ -126,6 +126,7 @@ def test_a_population_is_trained_and_evaluated(folder, monkeypatch):
     assert run.events("decision") or "shaping.bonus" in str(run.journal)
 
 
+@pytest.mark.long
 def test_a_trained_member_is_evaluated_where_its_environment_lies(folder):
     few = ("--num-policies=1", "--actors=1", "--train-for-frames=500", "--mode=serial")
     run = train(folder, "my_walk:make_env", *few)
@@ -157,6 +158,7 @@ def test_a_bad_environment_ends_a_run_with_one_clear_error(folder, fault, said, 
     assert lines is None or len(run.err.splitlines()) == lines
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("fault", "options", "said"),
     [
@@ -173,6 +175,7 @@ def test_an_environment_that_raises_or_hangs_in_a_step_gets_a_new_actor(folder, 
     assert run.summary["actors_restarted"] == len(run.events("actor_restart")) >= 2
 
 
+@pytest.mark.long
 def test_an_environment_that_breaks_its_contract_late_gets_a_new_actor(folder):
     endless = (*ENDLESS, "--actors=1", "--envs-per-unit=1", "--learner.minibatches=1")
     run = train(folder, "my_walk:make_env", "--env-option=fault=late-reward", *endless)
@@ -185,6 +188,7 @@ def test_an_environment_that_breaks_its_contract_late_gets_a_new_actor(folder):
     assert all(member["frames"] > 0 for member in members)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fault", ["step", "exit"])
 def test_in_serial_mode_an_environment_that_raises_ends_the_run_with_its_own_traceback(folder, fault):
     run = train(folder, "my_walk:make_env", f"--env-option=fault={fault}", *ENDLESS, "--mode=serial")

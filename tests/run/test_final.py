@@ -121,7 +121,7 @@ def test_without_time_nobody_is_judged_and_nothing_is_left(run):
     notes = []
     checkpoint = Checkpoints(run.paths.checkpoints).newest(print)
     views = [member(0, 1.0), member(1, 2.0), member(2, 3.0), member(3, None)]
-    assert candidates(views, checkpoint) == [1, 0], "those that are saved, best first"
+    assert candidates(views, checkpoint, everyone=False) == [1, 0], "those that are saved, best first"
     config = Config(env="toy/identity", final_episodes=4)
     games = play_final_games(config, checkpoint, [1, 0], 0.0, None, lambda: False, notes.append)
     assert games == {}

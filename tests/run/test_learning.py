@@ -53,7 +53,34 @@ def test_a_masked_task_is_learned_and_no_forbidden_action_is_sent(tmp_path, pack
     assert objective(tmp_path, "toy/masked", 15_000, learner__packing=packing) > 11
 
 
+# toy/hybrid: a random policy earns 1.7 of 16; the index alone, with the number at 0, 8.
+
+
+def test_actions_with_discrete_and_continuous_parts_are_learned(tmp_path):
+    assert objective(tmp_path, "toy/hybrid", 30_000) > 9.5
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"learner__packing": "vmap"},
+        {"model__action_bounds": "tanh", "model__deviation": "state"},
+        {"model__critic": "separate", "hypers__kl_coef": 0.3},
+    ],
+    ids=str,
+)
+def test_such_actions_are_learned_by_every_kind_of_policy(tmp_path, options):
+    assert objective(tmp_path, "toy/hybrid", 40_000, **options) > 10
+
+
 MEMORY = {"hypers__gamma": 0.9, "learner__epochs": 4}
+
+
+@pytest.mark.long
+def test_memory_is_solved_with_two_recurrent_layers_and_a_separate_critic(tmp_path):
+    options = {"model__core": "gru", "model__core_layers": 2, "model__critic": "separate"} | MEMORY
+    assert objective(tmp_path, "toy/memory?delay=3&size=2", 30_000, **options) > 0.95
 
 
 def test_memory_is_solved_with_a_recurrent_core(tmp_path):

@@ -35,6 +35,7 @@ OBSERVED = {
     "learner.packing": "vmap",
     "learner.lr-schedule": "linear",
 }
+EVALUATED = {"pbt.evaluate-episodes": 12, "final-episodes": 0}
 BACKTRACK = {"pbt.exploit": "backtrack", "num-policies": 5, "slots": 2, "slot-frames": 300}
 
 
@@ -83,8 +84,8 @@ def decisions(folder):
 
 @pytest.mark.parametrize(
     "more",
-    [{}, TURNS, MEMORY, OBSERVED, BACKTRACK, {"algo": "a3c", "learner.returns": "auto"}],
-    ids=["plain", "turns", "gru", "vmap", "backtrack", "a3c"],
+    [{}, TURNS, MEMORY, OBSERVED, BACKTRACK, EVALUATED, {"algo": "a3c", "learner.returns": "auto"}],
+    ids=["plain", "turns", "gru", "vmap", "backtrack", "evaluated", "a3c"],
 )
 def test_a_serial_run_goes_on_as_if_it_had_not_stopped(tmp_path, more):
     whole = run(tmp_path, "whole", None, **more)

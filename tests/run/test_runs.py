@@ -15,6 +15,8 @@ from pbt_rl.record.journal import read_journal
 from pbt_rl.run.resolved import ResolvedRun
 from tests.helpers.runs import BUSY, python, train
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def crossing(tmp_path_factory):

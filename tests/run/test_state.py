@@ -43,6 +43,7 @@ def config(controller="pbt", frames=1_500, search=None, matchup=None, schedule=N
     )
 
 
+ALL_AT_ONCE = {"num_policies": 6, "devices": "cpu,cpu"}
 GAMES = {"num_policies": 6, "slots": 4, "slot_frames": 150, "devices": "cpu", "actors": 1}
 CASES = {
     "synchronous": (config(), {}),
@@ -55,6 +56,8 @@ CASES = {
     "sigma-gap": (config(exploit="sigma-gap", explore="resample"), {}),
     "mf-pbt": (config("mf-pbt", frequencies=(1, 3)), {}),
     "pairwise": (config(exploit="truncation", explore="pairwise"), {}),
+    "evaluated": (config(evaluate_episodes=6, exploit="truncation", run=ALL_AT_ONCE), {}),
+    "evaluated-tasks": (config(evaluate_episodes=3, run=ALL_AT_ONCE), {"tasks": ("a", "b")}),
     "tasks": (config(), {"tasks": ("a", "b", "c")}),
     "elo": (config(matchup={"objective": "elo"}, replace_gap=0.0, run=GAMES), {"seats": 2}),
     "win-rate": (config(matchup={"objective": "win-rate", "scheme": "prioritised"}, run=GAMES), {"seats": 2}),
@@ -339,8 +342,8 @@ def test_a_mangled_state_is_one_clear_error(case):
     [
         (None, "it has no number of a format"),
         ([], "it has no number of a format"),
-        ({"format": 0}, "it has the format 0, and this version reads 2"),
-        ({"format": 2}, "it lacks or has beyond the known: controller, dispatch"),
+        ({"format": 0}, "it has the format 0, and this version reads 3"),
+        ({"format": 3}, "it lacks or has beyond the known: controller, dispatch"),
     ],
 )
 def test_the_state_of_another_version_is_refused(state, match):

@@ -20,7 +20,8 @@ from pbt_rl.envs.toy import Counting  # noqa: E402
 
 
 @pytest.mark.timeout(300)  # seconds on a machine of its own
-@pytest.mark.parametrize("mode", [pytest.param("async", marks=pytest.mark.long), "serial"])
+@pytest.mark.long
+@pytest.mark.parametrize("mode", ["async", "serial"])
 def test_a_short_storm(mode, tmp_path, monkeypatch):
     monkeypatch.setattr(storm.tempfile, "mkdtemp", lambda prefix: str(make(tmp_path / prefix)))
     tally = storm.storm(1, SEEDS[mode], 1, 60, mode, play=False)

@@ -169,6 +169,7 @@ def test_slow_rows_give_signs_of_life_and_a_hung_one_gives_none(tmp_path, monkey
         assert box.header[OBSERVATIONS] == (2 if hangs else 3)
 
 
+@pytest.mark.long
 def test_an_actor_is_small():
     """On Atari, at work, with what it shares."""
     pytest.importorskip("ale_py")

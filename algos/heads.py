@@ -1,0 +1,96 @@
+"""Heads of a network: features to the parameters of the action's distribution and to a value, all float32.
+
+Axes: N samples, F features, D distribution parameters.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from .layers import orthogonal
+from .own import NetworkError, call_own, described, make_own
+
+Deviation = Literal["free", "state"]
+LOG_STD_RANGE = (-5.0, 2.0)
+"""Log deviations that are computed from the state are kept within it, so that no observation makes them explode."""
+
+
+class Heads(nn.Module):
+    """Policy and value as linear functions of the features, or by modules of the user's own.
+
+    split: the critic has features of its own, behind those of the policy; `size` of each. continuous: of the D
+    parameters, so many at the end are log deviations. deviation: `free`: they are parameters and depend on nothing;
+    `state`: they are functions of the features too. policy, value: `linear`, or `module:factory` (see `UserHead`).
+    """
+
+    def __init__(
+        self,
+        size: int,
+        param_size: int,
+        continuous: int,
+        *,
+        split: bool = False,
+        deviation: Deviation = "free",
+        policy: str = "linear",
+        value: str = "linear",
+    ) -> None:
+        super().__init__()
+        assert param_size >= 2 * continuous, "a normal has a mean and a deviation for each component"
+        self.param_size = param_size
+        free = continuous if deviation == "free" else 0
+        self._limited = continuous - free
+        self._split = size if split else 0
+        self.policy = _head("policy-head", policy, size, param_size - free, 0.01)
+        self.value = _head("value-head", value, size, 1, 1.0)
+        self.log_std = nn.Parameter(torch.zeros(free)) if free else None
+        self.auxiliary: nn.Module | None = None
+        """Heads of an algorithm's own, for what it learns besides; acting does not use them."""
+
+    def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """Map [..., F] float32 to params [..., D], value [...]."""
+        of_policy, of_value = features.split(self._split, -1) if self._split else (features, features)
+        params, value = self.policy(of_policy), self.value(of_value).squeeze(-1)
+        if self.log_std is not None:
+            params = torch.cat((params, self.log_std.expand(*params.shape[:-1], -1)), -1)
+        elif self._limited:
+            rest, log_std = params.split((self.param_size - self._limited, self._limited), -1)
+            params = torch.cat((rest, log_std.clamp(*LOG_STD_RANGE)), -1)
+        return params, value
+
+
+def _head(part: str, kind: str, size: int, outputs: int, gain: float) -> nn.Module:
+    return (
+        orthogonal(nn.Linear(size, outputs), gain)
+        if kind == "linear"
+        else UserHead(part, kind, size, outputs)
+    )
+
+
+class UserHead(nn.Module):
+    """A user's own head, named by `module:factory` (docs/own-network.md).
+
+    factory(features, outputs) returns an nn.Module that maps [N, features] to [N, outputs], both float32.
+    """
+
+    def __init__(self, part: str, path: str, size: int, outputs: int) -> None:
+        super().__init__()
+        self._name, self._outputs = f"{part} {path!r}", outputs
+        self.module = make_own(part, path, size, outputs)
+        with torch.no_grad():
+            self(torch.zeros(2, size))
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Map [..., F] to [..., outputs]. Raises NetworkError."""
+        rows = features.flatten(0, -2)
+        out = call_own(self._name, self.module, rows)
+        if not (
+            isinstance(out, Tensor) and out.shape == (len(rows), self._outputs) and out.is_floating_point()
+        ):
+            raise NetworkError(
+                f"{self._name} returned {described(out)} for {described(rows)}: return a float tensor "
+                f"[{len(rows)}, {self._outputs}]"
+            )
+        return out.float().unflatten(0, features.shape[:-1])

@@ -1,0 +1,154 @@
+"""Gymnasium action spaces as columns of numbers: what a policy draws, and how that becomes an action again.
+
+A Tuple or Dict of spaces, nested too, has the columns of its parts: first those of all discrete parts, then those of
+all Boxes, each in the order of the space. Axes: R rows, A columns.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from .base import ActionSpec, EnvSetupError
+
+UNBOUNDED = 10.0
+"""Bound used for a component of a Box action space that has none."""
+
+Path = tuple[str | int, ...]
+"""Keys and indices that lead to a part of a space; () for a space without parts."""
+Decode = Callable[[NDArray[Any]], Any]
+
+
+def action_spec(space: spaces.Space[Any], env_id: str) -> ActionSpec:
+    """Return the columns of an action space. A Box component without bounds is given +-UNBOUNDED (with one
+    bound only: at least as far from that).
+
+    Raises EnvSetupError for anything but Discrete, MultiDiscrete, Box of floats, and Tuples and Dicts of those.
+    """
+    parts = dict(_parts(space))
+    for path, part in parts.items():
+        if not (isinstance(part, spaces.Discrete | spaces.MultiDiscrete) or _is_continuous(part)):
+            where = f"its part {'.'.join(map(str, path))} of the action space" if path else "the action space"
+            raise EnvSetupError(
+                f"{env_id}: {where} {part} is not supported; Discrete, MultiDiscrete and Box of floats are, and Tuple "
+                "and Dict of those. Wrap the environment (for example gymnasium.wrappers.TransformAction)"
+            )
+    if not parts:
+        raise EnvSetupError(f"{env_id}: the action space {space} is empty: give it at least one part")
+    boxes = [_bounds(part) for part in parts.values() if isinstance(part, spaces.Box)]
+    return ActionSpec(
+        nvec=tuple(n for part in parts.values() for n in _choices(part)),
+        low=tuple(number for low, _ in boxes for number in low.tolist()),
+        high=tuple(number for _, high in boxes for number in high.tolist()),
+    )
+
+
+def action_decoder(space: spaces.Space[Any]) -> Decode:
+    """Build the function that turns one row of actions ([A]) into what the environment takes."""
+    return _joined(space, _one_decoder)
+
+
+def actions_decoder(space: spaces.Space[Any]) -> Callable[[NDArray[Any]], list[Any]]:
+    """Build the function that turns all rows of actions ([R, A]) into one action per environment."""
+    if isinstance(space, spaces.Discrete):
+        first = int(space.start)
+        return lambda action_RA: (action_RA[:, 0] + first).tolist()
+    decode = action_decoder(space)
+    return lambda action_RA: [decode(action_A) for action_A in action_RA]
+
+
+def rows_decoder(space: spaces.Space[Any]) -> Decode:
+    """Build the function that turns all rows of actions ([R, A]) into what a vector environment takes.
+
+    space: the action space of one row. Of a Tuple or Dict, each part has a leading axis of R.
+    """
+    return _joined(space, _rows_decoder)
+
+
+def _parts(space: spaces.Space[Any], path: Path = ()) -> Iterator[tuple[Path, spaces.Space[Any]]]:
+    """Parts of a space that have no parts themselves, in its order."""
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        inner = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
+        for key, part in inner:
+            yield from _parts(part, (*path, key))
+    else:
+        yield path, space
+
+
+def _is_continuous(part: spaces.Space[Any]) -> bool:
+    if not isinstance(part, spaces.Box):
+        return False
+    return bool(np.issubdtype(part.dtype, np.floating)) and math.prod(part.shape) > 0
+
+
+def _choices(part: spaces.Space[Any]) -> tuple[int, ...]:
+    """Sizes of the discrete columns of a part."""
+    if isinstance(part, spaces.Discrete):
+        return (int(part.n),)
+    return tuple(int(size) for size in part.nvec.ravel()) if isinstance(part, spaces.MultiDiscrete) else ()
+
+
+def _columns(parts: Mapping[Path, spaces.Space[Any]]) -> dict[Path, slice]:
+    """Columns of each part: the discrete ones lie first, whatever the order of the space."""
+    found, start = {}, 0
+    for continuous in (False, True):
+        for path, part in parts.items():
+            if isinstance(part, spaces.Box) == continuous:
+                width = math.prod(part.shape) if isinstance(part, spaces.Box) else len(_choices(part))
+                found[path] = slice(start, start + width)
+                start += width
+    return found
+
+
+def _joined(space: spaces.Space[Any], of_part: Callable[[spaces.Space[Any]], Decode]) -> Decode:
+    """Build the decoder of a space from those of its parts."""
+    columns = _columns(dict(_parts(space)))
+
+    def build(space: spaces.Space[Any], path: Path) -> Decode:
+        if isinstance(space, spaces.Dict):
+            named = {key: build(part, (*path, key)) for key, part in space.spaces.items()}
+            return lambda action: {key: decode(action) for key, decode in named.items()}
+        if isinstance(space, spaces.Tuple):
+            ordered = [build(part, (*path, i)) for i, part in enumerate(space.spaces)]
+            return lambda action: tuple(decode(action) for decode in ordered)
+        decode, mine = of_part(space), columns[path]
+        return lambda action: decode(action[..., mine])
+
+    return build(space, ()) if isinstance(space, spaces.Dict | spaces.Tuple) else of_part(space)
+
+
+def _one_decoder(space: spaces.Space[Any]) -> Decode:
+    if isinstance(space, spaces.Discrete):
+        first = int(space.start)
+        return lambda action_A: int(action_A[0]) + first
+    if isinstance(space, spaces.MultiDiscrete):
+        start, shape, dtype = space.start, space.shape, space.dtype
+        return lambda action_A: (action_A.reshape(shape) + start).astype(dtype)
+    assert isinstance(space, spaces.Box)
+    box = space
+    low, high = _bounds(box)
+    return lambda action_A: np.clip(action_A, low, high).reshape(box.shape).astype(box.dtype)
+
+
+def _rows_decoder(space: spaces.Space[Any]) -> Decode:
+    if isinstance(space, spaces.Discrete):
+        first, kind = space.start, space.dtype
+        return lambda action_RA: action_RA[:, 0].astype(kind) + first
+    if isinstance(space, spaces.MultiDiscrete):
+        start, shape, dtype = space.start, space.shape, space.dtype
+        return lambda action_RA: (action_RA.reshape(-1, *shape) + start).astype(dtype)
+    assert isinstance(space, spaces.Box)
+    box = space
+    low, high = _bounds(box)
+    return lambda action_RA: np.clip(action_RA, low, high).reshape(-1, *box.shape).astype(box.dtype)
+
+
+def _bounds(space: spaces.Box) -> tuple[NDArray[Any], NDArray[Any]]:
+    low = np.where(np.isfinite(space.low), space.low, np.minimum(-UNBOUNDED, space.high - UNBOUNDED))
+    high = np.where(np.isfinite(space.high), space.high, np.maximum(UNBOUNDED, low + UNBOUNDED))
+    return low.ravel(), high.ravel()

@@ -1,0 +1,247 @@
+"""Controllers and exploit rules that a user wrote: checked when a run starts, and errors that name them later.
+
+The contract is in docs/own-rules.md. A controller is a dataclass whose first two fields receive the table of values
+and a seed. An exploit rule is a dataclass with `select`, or a function (members, rng) -> {member: donor}.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import traceback
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import PurePath
+from random import Random
+from typing import Any
+
+from pbt_rl.errors import ConfigError
+from pbt_rl.pbt.decisions import (
+    Controller,
+    Decision,
+    MemberReport,
+    PopulationReport,
+    StateKey,
+    decision_to_dict,
+    donor_of,
+    values_of,
+)
+from pbt_rl.pbt.exploit.base import Exploit, Selection, decides
+from pbt_rl.pbt.hypers import HyperSpec, Values
+from pbt_rl.pbt.settings import load, load_rule
+
+
+def build_own_controller(
+    path: str, table: Mapping[str, HyperSpec], seed: int, settings: Sequence[str]
+) -> Controller:
+    """Return the controller `module:Class`, checked. settings: NAME=VALUE each. Raises ConfigError."""
+    options = "controller", "controller-option"
+    methods = {"initial": 1, "observe": 1, "remembers": 0}
+    with named(f"--controller {path}", "made"):
+        made: Controller = load_rule(path, (table, seed), tuple(methods), settings, options)
+    for method, arguments in methods.items():
+        check_signature(f"--controller {path}", made, method, arguments)
+    return OwnController(path, made, table)
+
+
+def is_search(path: str) -> bool:
+    """Whether the class of one's own says that it decides how far each member trains: `searches = True`."""
+    return bool(getattr(load(path, "controller"), "searches", False))
+
+
+@dataclass(eq=False)
+class OwnController:
+    """A controller of the user's own, each answer of which is checked. Values are held to what is legal."""
+
+    path: str
+    controller: Controller
+    table: Mapping[str, HyperSpec]
+
+    def initial(self, num_members: int) -> list[Values]:
+        """See `Controller`. Raises ConfigError."""
+        with self._named("initial"):
+            values = self.controller.initial(num_members)
+        if not isinstance(values, list | tuple) or len(values) != num_members:
+            raise self._wrong("initial", f"{_kind(values)}, not a list of {num_members} dicts of values")
+        return [self._held(one, "initial", f"member {i}") for i, one in enumerate(values)]
+
+    def observe(self, report: PopulationReport) -> list[Decision]:
+        """See `Controller`. Raises ConfigError."""
+        with self._named("observe"):
+            decisions = self.controller.observe(report)
+        if not isinstance(decisions, list | tuple) or not all(isinstance(d, Decision) for d in decisions):
+            raise self._wrong(
+                "observe", f"{_kind(decisions)}, not a list of decisions (pbt_rl.pbt.decisions)"
+            )
+        there = {member.member for member in report.members}
+        decided = [decision.member for decision in decisions]
+        if len(set(decided)) != len(decided) or not set(decided) <= there:
+            raise self._wrong("observe", f"decisions on {decided}: one at most for each of {sorted(there)}")
+        return [self._checked(decision, there) for decision in decisions]
+
+    def remembers(self) -> frozenset[StateKey]:
+        """See `Controller`. Raises ConfigError."""
+        with self._named("remembers"):
+            return self.controller.remembers()
+
+    def _checked(self, decision: Decision, there: Collection[int]) -> Decision:
+        donor, values = donor_of(decision), values_of(decision)
+        if donor is not None and donor[0] not in there:
+            raise self._wrong("observe", f"the donor {donor[0]!r}: give one of {sorted(there)}")
+        if not isinstance(decision_to_dict(decision)["reason"], str):
+            raise self._wrong("observe", f"a decision on {decision.member} whose reason is no text")
+        if values is None:
+            return decision
+        kept: Any = decision  # one of those with values
+        held: Decision = replace(kept, values=self._held(values, "observe", f"member {decision.member}"))
+        return held
+
+    def _held(self, values: Any, method: str, whose: str) -> Values:
+        if not isinstance(values, Mapping) or values.keys() != self.table.keys():
+            names = list(values) if isinstance(values, Mapping) else _kind(values)
+            raise self._wrong(
+                method, f"values of {whose} for {names}: give one for each of {list(self.table)}"
+            )
+        try:
+            return {name: spec.clamp_legal(float(values[name])) for name, spec in self.table.items()}
+        except (TypeError, ValueError) as error:
+            raise self._wrong(method, f"a value of {whose} that is no number: {error}") from None
+
+    def _named(self, method: str) -> Any:
+        return named(f"--controller {self.path}", method)
+
+    def _wrong(self, method: str, returned: str) -> ConfigError:
+        return ConfigError(f"--controller {self.path}: {method} returned {returned}")
+
+
+# -- exploit rules ------------------------------------------------------------------------------------------
+
+Donors = Callable[[Sequence[MemberReport], Random], Mapping[int, int]]
+
+
+def build_own_exploit(path: str, settings: Sequence[str]) -> Exploit:
+    """Return the rule `module:Class` or `module:function`, tried on made-up members. Raises ConfigError."""
+    found, options = load(path, "pbt.exploit"), ("pbt.exploit", "pbt.exploit-option")
+    if inspect.isfunction(found):
+        check_signature(f"--pbt.exploit {path}", found, "", 2)
+        if settings:
+            raise ConfigError(
+                f"--pbt.exploit-option {settings[0]:.200} cannot be used: a function has no settings"
+            )
+        rule: Exploit = OwnDonors(path, found)
+    else:
+        with named(f"--pbt.exploit {path}", "made"):
+            made: Exploit = load_rule(path, (), ("select",), settings, options)
+        check_signature(f"--pbt.exploit {path}", made, "select", 3)
+        rule = OwnExploit(path, made)
+    members = tuple(MemberReport(i, 1000, (float(i), i + 1.0), 2, 0, _AnyValues()) for i in range(10))
+    copy.deepcopy(rule).select(members, Random(0))
+    return rule
+
+
+class _AnyValues(dict[str, float]):
+    """Values of any name, for members that are made up."""
+
+    def __missing__(self, name: str) -> float:
+        return 1.0
+
+
+@dataclass(frozen=True)
+class OwnDonors:
+    """A function of the user's own: (members, rng) -> {member: donor}. Those members copy and mutate; others stay."""
+
+    path: str
+    function: Donors
+
+    def select(
+        self, members: Sequence[MemberReport], rng: Random, deciding: Collection[int] | None = None
+    ) -> list[Selection]:
+        """See `Exploit`. Raises ConfigError."""
+        with named(f"--pbt.exploit {self.path}", ""):
+            donors = self.function(members, rng)
+        there = {m.member for m in members}
+        usable = isinstance(donors, Mapping) and all(a in there and b in there for a, b in donors.items())
+        if not usable:
+            raise ConfigError(
+                f"--pbt.exploit {self.path} returned {donors!r:.200}: return {{member: donor}}, each one of "
+                f"{sorted(there)}"
+            )
+        return [
+            Selection(
+                m.member, donors[m.member], mutate=True, reason=f"copies {donors[m.member]} ({self.path})"
+            )
+            if donors.get(m.member, m.member) != m.member
+            else Selection(m.member, None, mutate=False, reason=f"stays ({self.path})")
+            for m in members
+            if decides(m.member, deciding)
+        ]
+
+
+@dataclass
+class OwnExploit:
+    """A rule of the user's own, whose verdicts are checked."""
+
+    path: str
+    rule: Exploit
+
+    def select(
+        self, members: Sequence[MemberReport], rng: Random, deciding: Collection[int] | None = None
+    ) -> list[Selection]:
+        """See `Exploit`. Raises ConfigError."""
+        with named(f"--pbt.exploit {self.path}", "select"):
+            verdicts = self.rule.select(members, rng, deciding)
+        usable = isinstance(verdicts, list | tuple) and all(isinstance(v, Selection) for v in verdicts)
+        wanted = [m.member for m in members if decides(m.member, deciding)]
+        if not usable or [v.member for v in verdicts] != wanted:
+            raise ConfigError(
+                f"--pbt.exploit {self.path}: select returned {verdicts!r:.200}: return one Selection for each of "
+                f"{wanted}, in this order"
+            )
+        there = {m.member for m in members}
+        strange = [v.donor for v in verdicts if v.donor is not None and v.donor not in there]
+        if strange:
+            raise ConfigError(
+                f"--pbt.exploit {self.path}: select returned the donor {strange[0]!r}: give one of {sorted(there)}"
+            )
+        return list(verdicts)
+
+    def remembers(self) -> frozenset[StateKey]:
+        """See `Remembering`; nothing if the rule does not remember."""
+        remembers = getattr(self.rule, "remembers", None)
+        keys: frozenset[StateKey] = frozenset() if remembers is None else remembers()
+        return keys
+
+
+# -- errors ---------------------------------------------------------------------------------------------------
+
+
+def check_signature(who: str, made: object, method: str, arguments: int) -> None:
+    """Raise ConfigError unless a method (or, if "", the object itself) takes so many arguments by position."""
+    called = getattr(made, method) if method else made
+    try:
+        inspect.signature(called).bind(*range(arguments))
+    except TypeError as error:
+        call = f"{method or 'it'} is called with {arguments} argument{'s' * (arguments != 1)}"
+        raise ConfigError(f"{who} cannot be used: {call}: {error}") from None
+
+
+@contextmanager
+def named(who: str, method: str) -> Iterator[None]:
+    """Raise ConfigError in one line, with the place, for whatever the user's code raises inside."""
+    try:
+        yield
+    except ConfigError:
+        raise
+    except Exception as error:
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        text = str(error).splitlines()
+        place = f"{PurePath(last.filename).name}, line {last.lineno}"
+        raise ConfigError(
+            f"{who} raised {type(error).__name__} ({place}){f' in {method}' if method else ''}: "
+            f"{text[0] if text else 'nothing said'}"
+        ) from error
+
+
+def _kind(value: object) -> str:
+    return f"{type(value).__name__} {value!r:.100}"

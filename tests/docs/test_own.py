@@ -1,0 +1,27 @@
+"""docs/own-network.md and docs/own-rules.md run as they are printed."""
+
+import re
+import shlex
+
+import pytest
+
+from tests.helpers.runs import ROOT, start
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("page", "found"), [("own-network.md", "objective"), ("own-rules.md", "agree bit for bit")]
+)
+def test_the_page_runs_as_it_is_printed(tmp_path, page, found):
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+        name = re.match(r"# (\w+\.py)\n", block)[1]
+        (tmp_path / name).write_text(block)
+    commands = [shlex.split(block) for block in re.findall(r"```bash\n(.*?)```", text, re.DOTALL)]
+    assert len(commands) >= 2
+    for command in commands:
+        run = start(tmp_path, *command[1:], *["--no-figures"] * (command[1] == "train"))
+        assert run.wait(100) == 0, f"{command}:\n{run.out}\n{run.err}"
+        assert run.err == ""
+    assert found in run.out

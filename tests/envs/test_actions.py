@@ -1,0 +1,177 @@
+"""Action spaces as columns and back: plain ones, and Tuples and Dicts of them; observations that are Tuples."""
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from pbt_rl.envs import toy
+from pbt_rl.envs.actions import action_decoder, action_spec, actions_decoder, rows_decoder
+from pbt_rl.envs.base import (
+    ActionSpec,
+    ArraySpec,
+    EnvSetupError,
+    EnvSpec,
+    private_step_arrays,
+    random_actions,
+)
+from pbt_rl.envs.gym import GymUnit
+from pbt_rl.envs.spaces import obs_leaves, read_leaf, with_mask
+from pbt_rl.envs.vector import VectorUnit
+
+NESTED = spaces.Dict(
+    {
+        "aim": spaces.Box(np.array([[-1.0, 0.0]], np.float32), np.array([[1.0, 2.0]], np.float32)),
+        "keys": spaces.Tuple([spaces.Discrete(3, start=5), spaces.MultiDiscrete([2, 4])]),
+        "power": spaces.Box(0, 9, (), np.float64),
+    }
+)
+
+
+def test_discrete_actions_start_at_the_start_of_the_space():
+    space = spaces.Discrete(3, start=-1)
+    assert action_spec(space, "x").nvec == (3,)
+    assert [action_decoder(space)(np.array([a], np.int32)) for a in range(3)] == [-1, 0, 1]
+
+
+def test_multi_discrete_actions_keep_their_shape_and_start():
+    space = spaces.MultiDiscrete(np.array([[2, 3], [4, 5]]), start=np.array([[0, 1], [2, 3]]))
+    assert action_spec(space, "x").nvec == (2, 3, 4, 5)
+    action = action_decoder(space)(np.array([1, 2, 3, 4], np.int32))
+    assert action.tolist() == [[1, 3], [5, 7]]
+    assert space.contains(action)
+
+
+def test_continuous_actions_are_clipped_to_their_bounds():
+    space = spaces.Box(np.array([-1, -np.inf, 20]), np.array([2, np.inf, np.inf]), dtype=np.float64)
+    spec = action_spec(space, "x")
+    assert (spec.low, spec.high) == ((-1, -10, 20), (2, 10, 30))
+    action = action_decoder(space)(np.array([5, -50, 25], np.float32))
+    assert action.tolist() == [2, -10, 25]
+    assert space.contains(action)
+
+
+@pytest.mark.parametrize(
+    ("space", "message"),
+    [
+        (spaces.Box(0, 9, (2,), np.int64), "the action space Box"),
+        (spaces.Sequence(spaces.Discrete(2)), "the action space Sequence"),
+        (spaces.Dict({"a": spaces.Tuple([spaces.Text(3)])}), r"its part a\.0 of the action space Text"),
+        (spaces.Tuple([]), "is empty"),
+    ],
+)
+def test_other_action_spaces_are_refused(space, message):
+    with pytest.raises(EnvSetupError, match=f"x: .*{message}"):
+        action_spec(space, "x")
+
+
+def test_nested_actions_have_their_discrete_columns_first():
+    spec = action_spec(NESTED, "x")
+    assert spec == ActionSpec(nvec=(3, 2, 4), low=(-1, 0, 0), high=(1, 2, 9))
+    assert (spec.components, spec.dtype) == (6, "float32")
+    keys_only = action_spec(NESTED["keys"], "x")
+    assert (keys_only.nvec, keys_only.dtype) == ((3, 2, 4), "int32")
+
+
+def test_a_nested_action_is_put_together_again():
+    row = np.array([2, 1, 3, 0.5, 5, 7.5], np.float32)
+    action = action_decoder(NESTED)(row)
+    assert NESTED.contains(action)
+    assert action["aim"].tolist() == [[0.5, 2.0]], "clipped"
+    assert (action["keys"][0], action["keys"][1].tolist(), action["power"]) == (7, [1, 3], 7.5)
+    assert isinstance(action["keys"][0], int)
+    rows = np.stack([row, row * 0])
+    assert [NESTED.contains(one) for one in actions_decoder(NESTED)(rows)] == [True, True]
+
+
+def test_a_vector_environment_gets_the_parts_with_a_leading_axis():
+    rows = np.array([[2, 1, 3, 0.5, 5, 7.5], [0, 0, 1, -1, 0, 0]], np.float32)
+    batched = rows_decoder(NESTED)(rows)
+    ones = list(gymnasium.vector.utils.iterate(gymnasium.vector.utils.batch_space(NESTED, 2), batched))
+    for one, expected in zip(ones, actions_decoder(NESTED)(rows), strict=True):
+        assert np.array_equal(spaces.flatten(NESTED, one), spaces.flatten(NESTED, expected))
+
+
+def test_random_actions_of_both_kinds_fill_their_ranges_and_obey_a_mask():
+    spec = EnvSpec("x", {"obs": ArraySpec((1,), "float32")}, ActionSpec((3, 2), (-1.0, 5.0), (1.0, 6.0)))
+    out = private_step_arrays(spec, 200)
+    drawn = random_actions(spec, out, np.random.default_rng(0))
+    assert (drawn.shape, drawn.dtype) == ((200, 4), np.float32)
+    assert [set(drawn[:, i].tolist()) for i in (0, 1)] == [{0.0, 1.0, 2.0}, {0.0, 1.0}]
+    assert ((drawn[:, 2:] >= [-1, 5]) & (drawn[:, 2:] <= [1, 6])).all()
+    out.obs["action_mask"] = np.tile(np.array([0, 1, 1, 1, 0], np.uint8), (200, 1))
+    drawn = random_actions(spec, out, np.random.default_rng(0))
+    assert [set(drawn[:, i].tolist()) for i in (0, 1)] == [{1.0, 2.0}, {0.0}]
+
+
+def test_a_mask_is_of_the_discrete_part():
+    leaves = obs_leaves(spaces.Dict({"action_mask": spaces.MultiBinary(5), "x": spaces.Box(0, 1, (1,))}), "x")
+    assert with_mask(leaves, ActionSpec((3, 2), (-1.0,), (1.0,)), "x", in_info=False) == leaves
+    with pytest.raises(EnvSetupError, match="its actions are continuous"):
+        with_mask(leaves, ActionSpec((), (-1.0,), (1.0,)), "x", in_info=False)
+
+
+def test_a_tuple_of_observations_is_named_by_place():
+    space = spaces.Tuple([spaces.Box(-1, 1, (2,)), spaces.Dict({"b": spaces.Tuple([spaces.Discrete(3)])})])
+    leaves = {leaf.name: leaf for leaf in obs_leaves(space, "x")}
+    assert {name: leaf.spec for name, leaf in leaves.items()} == {
+        "0": ArraySpec((2,), "float32"),
+        "1.b.0": ArraySpec((3,), "float32"),
+    }
+    seen = (np.array([0.5, 1], np.float32), {"b": (2,)})
+    assert read_leaf(leaves["0"], seen, "x").tolist() == [0.5, 1]
+    assert read_leaf(leaves["1.b.0"], seen, "x").tolist() == [0, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("seen", "message"),
+    [
+        ((np.zeros(2, np.float32),), "expected a place '1', got a tuple of 1"),
+        (np.zeros((2, 2), np.float32), "expected a dict with the key '1', got ndarray"),
+        ((np.zeros(2, np.float32), {"a": 1}), "expected the key 'b'"),
+    ],
+)
+def test_a_broken_tuple_is_one_clear_error(seen, message):
+    space = spaces.Tuple([spaces.Box(-1, 1, (2,)), spaces.Dict({"b": spaces.Discrete(3)})])
+    with pytest.raises(EnvSetupError, match=message):
+        read_leaf(obs_leaves(space, "x")[1], seen, "x")
+
+
+def answers(out):
+    """The best actions of toy/hybrid."""
+    return np.concatenate([out.obs["0"].argmax(1)[:, None], out.obs["1.number"]], 1).astype(np.float32)
+
+
+def test_the_toy_of_both_kinds_pays_the_right_answer():
+    unit = toy.make_unit("hybrid?length=5", 3, 0, lambda _row: (0, {}))
+    assert unit.spec.action == ActionSpec((4,), (-1.0,), (1.0,))
+    out = private_step_arrays(unit.spec, 3)
+    unit.reset(out)
+    for _ in range(5):
+        unit.step(answers(out), out)
+        np.testing.assert_allclose(out.reward, 1, atol=1e-6)
+    assert out.episode_done.all()
+    unit.step(answers(out), out)
+    wrong = answers(out)
+    wrong[0, 0] = (wrong[0, 0] + 1) % 4
+    wrong[1, 1] = np.clip(wrong[1, 1] - 0.25 * np.sign(wrong[1, 1]), -1, 1)
+    unit.step(wrong, out)
+    np.testing.assert_allclose(out.reward, [0, 0.75, 1], atol=1e-6)
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+def test_a_vector_of_nested_spaces_equals_single_environments(mode):
+    make = toy.maker("hybrid?length=4")
+    vector = VectorUnit("m:f", SyncVectorEnv([make] * 2, autoreset_mode=mode), 0, lambda _row: (0, {}))
+    single = GymUnit("m:f", make, 2, 0, lambda _row: (0, {}))
+    assert vector.spec == single.spec
+    for unit in (vector, single):
+        out = private_step_arrays(unit.spec, 2)
+        unit.reset(out)
+        paid = []
+        for _ in range(4):
+            unit.step(answers(out), out)
+            paid.append(out.reward.copy())
+        assert out.episode_done.all()
+        np.testing.assert_allclose(paid, 1, atol=1e-6)

@@ -1,0 +1,66 @@
+"""What of a network's options is refused before a run starts."""
+
+import pytest
+import torch
+from torch import nn
+
+from pbt_rl.algos.distributions import Categorical, Hybrid
+from pbt_rl.algos.normals import DiagonalGaussian, TanhGaussian
+from pbt_rl.config import Config, LearnerConfig, ModelConfig
+from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec
+from pbt_rl.errors import ConfigError
+from pbt_rl.learner.build import build_distribution, build_net, check_network
+
+OBS = {"obs": ArraySpec((4,), "float32")}
+DISCRETE = EnvSpec("toy/x", OBS, ActionSpec(nvec=(3, 2)))
+BOTH = EnvSpec("toy/x", OBS, ActionSpec((3,), (-1.0,), (2.0,)))
+
+
+class OneDtype(nn.Module):
+    """An encoder whose layer takes no float32 numbers beside bfloat16 weights."""
+
+    def __init__(self, shapes):
+        super().__init__()
+        self.layer = nn.Bilinear(4, 4, 8)
+
+    def forward(self, obs):
+        return self.layer(obs["obs"], obs["obs"])
+
+
+def test_the_distribution_is_that_of_the_actions_and_options():
+    clipped = DiagonalGaussian(1, (-1.0,), (2.0,))
+    assert build_distribution(BOTH, ModelConfig()) == Hybrid(Categorical((3,)), clipped)
+    tanh = ModelConfig(action_bounds="tanh")
+    assert build_distribution(BOTH, tanh) == Hybrid(Categorical((3,)), TanhGaussian((-1.0,), (2.0,)))
+    assert build_distribution(DISCRETE, ModelConfig()) == Categorical((3, 2))
+
+
+@pytest.mark.parametrize("options", [{"action_bounds": "tanh"}, {"deviation": "state"}])
+def test_options_of_continuous_actions_are_refused_without_any(options):
+    with pytest.raises(
+        ConfigError, match=r"--model\.(action-bounds tanh|deviation state) cannot be used: it is for"
+    ):
+        build_net(DISCRETE, ModelConfig(encoder="mlp", **options))
+    build_net(BOTH, ModelConfig(encoder="mlp", **options))
+
+
+def test_layers_of_a_core_need_a_core():
+    with pytest.raises(
+        ConfigError, match=r"--model\.core-layers 2 cannot be used: give --model\.core gru or lstm"
+    ):
+        ModelConfig(core_layers=2)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+def test_an_own_part_is_tried_in_the_dtype_that_the_run_uses(precision):
+    config = Config(
+        env="toy/x",
+        model=ModelConfig(encoder=f"{__name__}:OneDtype"),
+        learner=LearnerConfig(precision=precision),
+    )
+    if precision == "float32":
+        check_network(config, DISCRETE, ["cpu"])
+        return
+    with pytest.raises(ConfigError, match=rf"--model: encoder '{__name__}:OneDtype' raised .*float32 keeps"):
+        check_network(config, DISCRETE, ["cpu"])
+    assert torch.get_default_dtype() == torch.float32
