@@ -173,14 +173,15 @@ def test_nothing_is_drawn_before_there_is_a_piece():
     assert drawn(kept, rollout)[0].valid.any()
 
 
-def test_what_other_weights_sampled_is_forgotten():
+@pytest.mark.parametrize("late", [0, 3], ids=["new rollouts only", "and outdated ones first"])
+def test_what_other_weights_sampled_is_forgotten(late):
     kept, played, last = filled()
     new = np.array([0, 1])
-    outdated = [played.rollout(u, epoch=(0, 0)) for u in range(UNITS)]
-    kept.add(outdated, new)
-    sequences, _ = drawn(kept, last)
-    assert sequences.valid[0].any()
-    assert not sequences.valid[1].any(), "steps of the weights before"
+    for _ in range(late):
+        kept.add([played.rollout(u, epoch=(0, 0)) for u in range(UNITS)], new)
+        sequences, _ = drawn(kept, last)
+        assert sequences.valid[0].any()
+        assert not sequences.valid[1].any(), "steps of the weights before"
     begin = played.t.copy()
     for _ in range(3):
         kept.add([played.rollout(u, epoch=(0, 1)) for u in range(UNITS)], new)
