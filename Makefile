@@ -1,4 +1,4 @@
-# make demo | test | test-long | test-nodes | test-all | check | package | bench | storm | clean
+# make demo | test | test-long | test-nodes | test-all | check | docs | package | bench | storm | clean
 #
 # Everything runs in .venv, made on first use and made again when pyproject.toml or constraints.txt change.
 # Another interpreter:        make test PYTHON=python3.12
@@ -13,8 +13,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 NODES := .venv-nodes
+DOCS := .venv-docs
 
-.PHONY: demo test test-long test-nodes test-all check package bench storm clean
+.PHONY: demo test test-long test-nodes test-all check docs package bench storm clean
 .DEFAULT_GOAL := help
 
 .PHONY: help
@@ -47,6 +48,12 @@ test-all: $(READY)
 check: $(READY)
 	$(BIN)/python scripts/check.py
 
+# The documentation site in build/site. mkdocs (about 15 MB) is installed into a venv of its own.
+docs: $(READY) $(DOCS)/.ready
+	$(BIN)/python scripts/docs_site.py
+	$(DOCS)/bin/mkdocs build --quiet
+	@echo "build/site/index.html"
+
 # Wheel and sdist in dist/, tried out in a new venv.
 package: $(READY)
 	TORCH_INDEX=$(TORCH_INDEX) $(BIN)/python scripts/package_check.py $(ARGS)
@@ -59,7 +66,7 @@ storm: $(READY)
 
 # Leaves runs/ alone.
 clean:
-	rm -rf $(VENV) $(NODES) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(NODES) $(DOCS) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find algos envs pbt_rl scripts tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(READY): pyproject.toml constraints.txt
@@ -81,4 +88,9 @@ $(NODES)/.ready: $(READY)
 	$(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))" \
 		> "$$($(NODES)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/main.pth"
 	$(NODES)/bin/python -m pip install --quiet -c constraints.txt 'ray>=2.50'
+	@touch $@
+
+$(DOCS)/.ready: $(READY)
+	$(BIN)/python -m venv --clear $(DOCS)
+	$(DOCS)/bin/python -m pip install --quiet 'mkdocs>=1.6,<2'
 	@touch $@

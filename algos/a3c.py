@@ -1,4 +1,7 @@
-"""A3C: the n-step actor-critic of Mnih et al. 2016, in the batched form of GA3C (Babaeizadeh et al. 2017)."""
+"""A3C: the n-step actor-critic of Mnih et al. 2016, in the batched form of GA3C (Babaeizadeh et al. 2017).
+
+RMSProp's squares are one vector per policy, whatever unit a rollout came from: the paper's *shared* RMSProp.
+"""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from .fields import FIELDS, Span, Transitions
-from .observations import ObsLayout
+from .observations import ObsLayout, restack, restack_torch
 from .rollout import Rollout
 
 
@@ -65,28 +65,43 @@ class Batch(Transitions[Tensor]):
 
     def obs(self, span: slice, into: dict[str, Tensor] | None = None) -> dict[str, Tensor]:
         """Observations of these slots, [G, T, B, ...], as stored. into: where to put them; made if it is empty."""
-        result = {}
-        for name in self.layouts:
-            parts = []
-            for r in self.rollouts:
-                part = r.obs[name][:-1]
-                part = part.view(part.shape[0], -1, self.envs, *part.shape[2:])[:, span]
-                parts.append(part)
-            if into is None:
-                result[name] = torch.cat(parts, dim=2).transpose(0, 1)
-            else:
-                result[name] = self._put(name, parts, into)
-        return result
+        places = {} if into is None else into
+        for name, layout in self.layouts.items():
+            if name not in places:
+                places[name] = self._place(layout, span, in_turns=into is None)
+            for k, rollout in enumerate(self.rollouts):
+                self._put(rollout, name, span, k, places[name])
+        return places
 
-    def _put(self, name: str, parts_TGb: list[Tensor], into: dict[str, Tensor]) -> Tensor:
-        """Copy the rollouts' parts side by side to the place of an observation."""
-        steps, policies, _, *shape = parts_TGb[0].shape
-        if name not in into:
-            size = (policies, steps, self.envs * len(parts_TGb), *shape)
-            into[name] = torch.empty(size, dtype=parts_TGb[0].dtype, device=parts_TGb[0].device)
-        for k, part in enumerate(parts_TGb):
-            into[name][:, :, k * self.envs : (k + 1) * self.envs].copy_(part.transpose(0, 1))
-        return into[name]
+    def _place(self, layout: ObsLayout, span: slice, *, in_turns: bool) -> Tensor:
+        """Make memory for an observation, [G, T, B, ...]. in_turns: it lies as [T, G, B, ...]."""
+        dtype, shape = layout.stored
+        policies, steps = self.valid[span].shape[:2]
+        rows = self.envs * len(self.rollouts)
+        lying = (steps, policies, rows, *shape) if in_turns else (policies, steps, rows, *shape)
+        place = torch.empty(lying, dtype=dtype, device=self.valid.device)
+        return place.transpose(0, 1) if in_turns else place
+
+    def _put(self, rollout: Rollout, name: str, span: slice, k: int, place_GTB: Tensor) -> None:
+        """Write what rollout k has of these slots to its columns."""
+        kept_SPb = rollout.obs[name].unflatten(1, (-1, self.envs))
+        steps, columns = place_GTB.shape[1], slice(k * self.envs, (k + 1) * self.envs)
+        here_TGb = place_GTB.transpose(0, 1)[:, :, columns]
+        if self.layouts[name].stack == 1:
+            here_TGb.copy_(kept_SPb[:steps, span])
+        elif place_GTB.device.type == "cpu":
+            first_policy = range(kept_SPb.shape[1])[span].start
+            restack(
+                place_GTB.transpose(0, 1),
+                rollout.obs[name],
+                rollout.first,
+                first_policy,
+                columns.start,
+                self.envs,
+            )
+        else:
+            first_TGb = self.first[span, :steps, columns].transpose(0, 1)
+            restack_torch(here_TGb, kept_SPb[:, span], first_TGb)
 
 
 def make_batch(

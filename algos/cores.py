@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from .layers import orthogonal
-from .own import NetworkError, call_own, described, make_own, weights_dtype
+from .own import NetworkError, call_own, constant_buffers, described, make_own, weights_dtype
 
 
 class Core(nn.Module):
@@ -132,7 +132,8 @@ class UserCore(Core):
             )
         self.state_size = width
         self._cuts = "cut" in inspect.signature(self.module.forward).parameters
-        self.size = self._try(size)
+        with constant_buffers(self._name, self.module):
+            self.size = self._try(size)
 
     def forward(
         self, x_TBF: Tensor, state_BS: Tensor, first_TB: Tensor, cut_TB: Tensor | None = None
@@ -176,7 +177,7 @@ class UserCore(Core):
                 f"{self._name} remembers what was before a step that is `first`: zero the state there, by "
                 "torch.where(first[t].unsqueeze(-1), 0.0, state)"
             )
-        return out.shape[-1]
+        return int(out.shape[-1])
 
 
 def _close(some: tuple[Tensor, Tensor], others: tuple[Tensor, Tensor]) -> bool:

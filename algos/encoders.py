@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from .layers import RELU_GAIN, A3cCnn, ImpalaCnn, Mlp, NatureCnn, WordEncoder, channels_last, orthogonal
-from .own import call_own, described, make_own, weights_dtype
+from .own import call_own, constant_buffers, described, make_own, weights_dtype
 
 ObsShapes = Mapping[str, tuple[tuple[int, ...], str]]
 """Name of an observation -> shape of one row (frames stacked) and dtype name."""
@@ -86,16 +86,8 @@ class UserEncoder(Encoder):
         self.texts = frozenset(name for name, spec in obs_shapes.items() if is_text(*spec))
         self.module = make_own("encoder", path, dict(obs_shapes))
         self.raw_pixels = bool(getattr(self.module, "raw_pixels", False))
-        buffers = {name: buffer.clone() for name, buffer in self.module.named_buffers()}
-        self.size = self._try(obs_shapes)
-        changed = [
-            name for name, buffer in self.module.named_buffers() if not torch.equal(buffer, buffers[name])
-        ]
-        if changed:
-            raise ValueError(
-                f"{self._name} changes its buffers {', '.join(changed)} in a forward; policies would "
-                "share them: use a normalisation without running statistics, such as GroupNorm or LayerNorm"
-            )
+        with constant_buffers(self._name, self.module):
+            self.size = self._try(obs_shapes)
 
     @torch.no_grad()
     def _try(self, obs_shapes: ObsShapes) -> int:
@@ -107,7 +99,7 @@ class UserEncoder(Encoder):
             raise ValueError(
                 f"{self._name} returned {described(out)} for 2 observations: return a float tensor [2, F]"
             )
-        return out.shape[1]
+        return int(out.shape[1])
 
     def forward(self, obs: Mapping[str, Tensor]) -> Tensor:
         """Map name -> [N, ...] to [N, F] in the dtype of the weights. Raises NetworkError."""

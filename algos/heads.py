@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from .layers import orthogonal
-from .own import NetworkError, call_own, described, make_own
+from .own import NetworkError, call_own, constant_buffers, described, make_own
 
 Deviation = Literal["free", "state"]
 LOG_STD_RANGE = (-5.0, 2.0)
@@ -79,7 +79,7 @@ class UserHead(nn.Module):
         super().__init__()
         self._name, self._outputs = f"{part} {path!r}", outputs
         self.module = make_own(part, path, size, outputs)
-        with torch.no_grad():
+        with constant_buffers(self._name, self.module), torch.no_grad():
             self(torch.zeros(2, size))
 
     def forward(self, features: Tensor) -> Tensor:
@@ -93,4 +93,5 @@ class UserHead(nn.Module):
                 f"{self._name} returned {described(out)} for {described(rows)}: return a float tensor "
                 f"[{len(rows)}, {self._outputs}]"
             )
-        return out.float().unflatten(0, features.shape[:-1])
+        shaped: Tensor = out.float().unflatten(0, features.shape[:-1])
+        return shaped

@@ -1,8 +1,12 @@
 """How observations are stored on the device of a pack, and how frames are stacked there.
 
-An observation crosses from host to device once, when it arrives. If frames are stacked, the stack is built then, as
-one 32-bit number per pixel (the newest frame in the highest byte), and serves acting and learning. Viewed as bytes it
-is a channels-last image of 4 channels without a copy.
+An observation crosses from host to device once, when it arrives. Where frames are stacked, a rollout keeps single
+frames: a quarter of the memory, which is most of what a learner of many policies has. A stack is one 32-bit number per
+pixel (the newest frame in the highest byte). Acting pushes each frame onto the stack of its unit; learning builds the
+stacks of a batch from the frames (`restack`). Viewed as bytes a stack is a channels-last image of 4 channels without a
+copy.
+
+Axes: T steps, R rows of a unit, G policies, b rows of each policy in the unit, B rows of a policy in a batch, N pixels.
 """
 
 from __future__ import annotations
@@ -29,8 +33,18 @@ class ObsLayout:
 
     @property
     def stored(self) -> tuple[torch.dtype, tuple[int, ...]]:
-        """Dtype and row shape of the rollout's array."""
+        """Dtype and row shape of what a network is given to see, in a turn or in samples."""
         return (torch.int32 if self.stack > 1 else getattr(torch, self.dtype)), self.shape
+
+    @property
+    def kept(self) -> tuple[torch.dtype, tuple[int, ...]]:
+        """Dtype and row shape of the rollout's array: of frames that are stacked the newest alone."""
+        return getattr(torch, self.dtype), self.shape
+
+    @property
+    def history(self) -> int:
+        """Frames that a rollout keeps from before its first step."""
+        return MAX_STACK - 1 if self.stack > 1 else 0
 
     @property
     def seen(self) -> tuple[tuple[int, ...], str]:
@@ -61,23 +75,90 @@ def _push_frames(
                 out[r, i] = (before[r, i] >> np.uint32(8)) | (np.uint32(frame[r, i]) << np.uint32(24))
 
 
-def push_frames(out: Tensor, before: Tensor, frame: NDArray[np.uint8], first: NDArray[np.bool_]) -> None:
+@kernel
+def _restack(
+    out_TGBN: NDArray[np.uint32],
+    frame_SRN: NDArray[np.uint8],
+    first_TR: NDArray[np.bool_],
+    row: int,
+    column: int,
+    envs: int,
+) -> None:
+    for g in range(out_TGBN.shape[1]):
+        for b in range(envs):
+            r, c = row + g * envs + b, column + b
+            for i in range(out_TGBN.shape[3]):
+                older = np.uint32(frame_SRN[0, r, i]) | (np.uint32(frame_SRN[1, r, i]) << np.uint32(8))
+                newer = np.uint32(frame_SRN[2, r, i]) | (np.uint32(frame_SRN[3, r, i]) << np.uint32(8))
+                out_TGBN[0, g, c, i] = older | (newer << np.uint32(16))
+            for t in range(1, out_TGBN.shape[0]):
+                if first_TR[t, r]:
+                    for i in range(out_TGBN.shape[3]):
+                        out_TGBN[t, g, c, i] = np.uint32(frame_SRN[t + 3, r, i]) << np.uint32(24)
+                else:
+                    for i in range(out_TGBN.shape[3]):
+                        out_TGBN[t, g, c, i] = (out_TGBN[t - 1, g, c, i] >> np.uint32(8)) | (
+                            np.uint32(frame_SRN[t + 3, r, i]) << np.uint32(24)
+                        )
+
+
+def restack(
+    out_TGB: Tensor, frame_SR: Tensor, first_TR: NDArray[np.bool_], policy: int, column: int, envs: int
+) -> None:
+    """Build the stacks of a rollout's steps on the CPU, for the policies from `policy` on.
+
+    out_TGB: int32 [T, G, B, H, W] in one piece, of which `envs` columns from `column` on are written. frame_SR: uint8
+    [T + 3 or more, R, H, W]: the frame of step t is frame t + 3, and those before step 0 are black where they belong to
+    an earlier episode. first_TR: [T or more, R].
+    """
+    steps, policies, rows = out_TGB.shape[:3]
+    _restack(
+        out_TGB.view(steps, policies, rows, -1).numpy().view(np.uint32),
+        frame_SR.view(*frame_SR.shape[:2], -1).numpy(),
+        first_TR,
+        policy * envs,
+        column,
+        envs,
+    )
+
+
+def restack_torch(out_TGb: Tensor, frame_SGb: Tensor, first_TGb: Tensor) -> None:
+    """Compute the same on any device, for one rollout: the frames and columns of these policies alone."""
+    steps = out_TGb.shape[0]
+    stacks = out_TGb.new_zeros(out_TGb.shape)
+    kept_TGb = torch.ones_like(first_TGb)
+    for age in range(MAX_STACK):
+        newest = MAX_STACK - 1 - age
+        frame = frame_SGb[newest : newest + steps].to(torch.int32) << (8 * newest)
+        stacks |= frame * kept_TGb[..., None, None]
+        # A frame is black from the step on at which an episode began after it. Before step 0 it is black already.
+        ended = first_TGb.roll(age, 0)
+        ended[: age + 1] = False
+        kept_TGb = kept_TGb & ~ended
+    out_TGb.copy_(stacks)
+
+
+def bytes_of(stack: Tensor) -> Tensor:
+    """View stacks [R, H, W] as frames [MAX_STACK, R, H, W], the oldest first."""
+    return stack.view(torch.uint8).view(*stack.shape, MAX_STACK).movedim(-1, 0)
+
+
+def push_frames(out: Tensor, before: Tensor, frame: Tensor, first: NDArray[np.bool_]) -> None:
     """Write into `out` the stack `before` with `frame` as its newest; rows that are `first` begin an empty stack.
 
-    out, before: int32 [R, H, W] on the device; frame: [R, H, W] on the host; first: [R]. Frames from before an
-    episode are black.
+    out, before: int32 [R, H, W], which may be one; frame: uint8 [R, H, W]; all on one device. first: [R], on the host.
+    Frames from before an episode are black.
     """
     rows = out.shape[0]
     if out.device.type == "cpu":
         _push_frames(
             out.view(rows, -1).numpy().view(np.uint32),
             before.view(rows, -1).numpy().view(np.uint32),
-            frame.reshape(rows, -1),
+            frame.view(rows, -1).numpy(),
             first,
         )
         return
-    on_device = [torch.from_numpy(x).to(out.device, non_blocking=True) for x in (frame, first)]
-    push_frames_torch(out, before, *on_device)
+    push_frames_torch(out, before, frame, torch.from_numpy(first).to(out.device, non_blocking=True))
 
 
 def push_frames_torch(out: Tensor, before: Tensor, frame: Tensor, first: Tensor) -> None:

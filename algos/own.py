@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +41,19 @@ def make_own(part: str, path: str, *arguments: object) -> nn.Module:
             f"{part} {path!r} gave {type(module).__name__}: its factory must return a torch.nn.Module"
         )
     return module
+
+
+@contextmanager
+def constant_buffers(name: str, module: nn.Module) -> Iterator[None]:
+    """Raise ValueError if what runs inside changes a buffer of the module: policies share them."""
+    before = {key: buffer.clone() for key, buffer in module.named_buffers()}
+    yield
+    changed = [key for key, buffer in module.named_buffers() if not torch.equal(buffer, before[key])]
+    if changed:
+        raise ValueError(
+            f"{name} changes its buffers {', '.join(changed)} in a forward; policies would "
+            "share them: use a normalisation without running statistics, such as GroupNorm or LayerNorm"
+        )
 
 
 class _MixedNorms(TorchFunctionMode):

@@ -64,7 +64,7 @@ class Pack:
 
         self.state = self._empty_state(num_policies, device)
         self.hypers = {k: torch.tensor(v, dtype=torch.float32, device=device) for k, v in hypers.items()}
-        self.weights = Weights(self._layout, self.state["param"], compute_dtype)
+        self.weights = Weights(self._layout, self.state["param"], compute_dtype, one_by_one=packing == "loop")
         self._serving = (
             StagedServing(self.weights, self.state, self.streams)
             if self.streams.separate
@@ -118,7 +118,18 @@ class Pack:
         self, obs_PB: Mapping[str, Tensor], state_PBS: Tensor, first_PB: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Serve one step: (params_PBD float32, value_PB float32 in reward units, state_PBS)."""
+        self.take_published()
+        return self.serve(obs_PB, state_PBS, first_PB)
+
+    def take_published(self) -> None:
+        """Bring what was published since the last turn to `serve`."""
         self._serving.take()
+
+    @torch.no_grad()
+    def serve(
+        self, obs_PB: Mapping[str, Tensor], state_PBS: Tensor, first_PB: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Do the same with what was taken: calls on the device alone, in the same memory every time."""
         params, values, states = [], [], []
         for group in self._groups:
             span = group.span

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from .batch import Batch, Segments
-from .observations import MAX_STACK, ObsLayout
+from .observations import ObsLayout
 from .rollout import Rollout
 
 
@@ -79,7 +79,7 @@ class Replay:
         self._spec, self._layouts, self._rows, self._device = spec, layouts, rows, device
         self._capacity = max(spec.steps, rollout_steps)
         self._shape = (units, policies, spec.streams_per_unit(units, rows), self._capacity)
-        self._obs = {name: self._ring(*_kept(layout)) for name, layout in layouts.items()}
+        self._obs = {name: self._ring(layout.kept[0], *layout.kept[1]) for name, layout in layouts.items()}
         self._action = self._ring(action[1], action[0])
         self._reward = np.zeros(self._shape, np.float32)
         self._terminated, self._truncated, self._first, self._real = np.zeros((4, *self._shape), np.bool_)
@@ -115,7 +115,8 @@ class Replay:
 
         for there, here in self._pieces(int(self._written[unit]), steps):
             for name, ring in self._obs.items():
-                ring[unit, :, :, there] = _newest(ours(rollout.obs[name][here]), ring.dtype).movedim(0, 2)
+                frames = rollout.obs[name][self._layouts[name].history :]
+                ring[unit, :, :, there] = ours(frames[here]).movedim(0, 2)
             self._action[unit, :, :, there] = ours(rollout.action[here]).movedim(0, 2)
             fields = (
                 (self._reward, rollout.reward[here]),
@@ -238,22 +239,8 @@ def replay_bytes(
 ) -> int:
     """Return the memory that a replay takes on the device, but for what is too small to count."""
     streams = units * policies * spec.streams_per_unit(units, rows)
-    kept = [_kept(layout) for layout in layouts]
-    of_step = 4 * columns + sum(dtype.itemsize * math.prod(shape) for dtype, *shape in kept)
-    return streams * spec.steps * int(of_step)
-
-
-def _kept(layout: ObsLayout) -> tuple[Any, ...]:
-    """Dtype of what is kept of an observation, and its shape: of stacked frames the newest."""
-    dtype, shape = layout.stored
-    return (torch.uint8 if layout.stack > 1 else dtype, *shape)
-
-
-def _newest(stored: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return what is kept of observations as stored."""
-    if stored.dtype == dtype:
-        return stored
-    return stored.view(torch.uint8).view(*stored.shape, MAX_STACK)[..., -1]
+    of_step = 4 * columns + sum(layout.kept[0].itemsize * math.prod(layout.kept[1]) for layout in layouts)
+    return streams * spec.steps * of_step
 
 
 def _restacked(frames: Tensor, begins: Tensor, stack: int) -> Tensor:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from .fields import FIELDS, OUTCOMES, Span, Transitions, poisoned
-from .observations import ObsLayout, push_frames
+from .observations import MAX_STACK, ObsLayout, bytes_of, push_frames
 from .streams import Mark
 
 
@@ -23,22 +23,59 @@ def native(tensor: Tensor) -> Any:
     return tensor.numpy() if tensor.device.type == "cpu" else tensor
 
 
+Stacks = Mapping[str, Tensor]
+"""Newest stack of each observation whose frames are stacked, [R, H, W]; a unit has one, whatever rollout it fills."""
+
+
+def make_stacks(layouts: Mapping[str, ObsLayout], rows: int, device: torch.device) -> dict[str, Tensor]:
+    """Make the stacks of a unit, poisoned."""
+    return {
+        name: poisoned((rows, *layout.stored[1]), layout.stored[0], device)
+        for name, layout in layouts.items()
+        if layout.stack > 1
+    }
+
+
+OBS = "obs."
+"""Begins the names of observations among those of other arrays."""
+
+
+def shapes_on_device(
+    layouts: Mapping[str, ObsLayout], steps: int, rows: int, action: tuple[int, torch.dtype], state_size: int
+) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
+    """Return name -> (shape, dtype) of a rollout's arrays on the device: what policies write, and `OBS`."""
+    sizes = {"action": action[0], "state": state_size}
+    shapes = {
+        name: (
+            spec.shape(steps, rows, sizes),
+            action[1] if spec.dtype == "action" else getattr(torch, spec.dtype),
+        )
+        for name, spec in FIELDS.items()
+        if spec.source == "policy"
+    }
+    return shapes | {
+        OBS + name: ((layout.history + steps + 1, rows, *layout.kept[1]), layout.kept[0])
+        for name, layout in layouts.items()
+    }
+
+
 class Rollout(Transitions[NDArray[Any]]):
     """Buffers of T steps of a unit, made once and used again and again. Fresh memory is poisoned.
 
     Beside the fields of `Transitions`:
 
-    obs: name -> [T+1, R, ...] on the device, as stored.
+    obs: name -> [T+1, R, ...] on the device, as kept; of stacked frames [3+T+1, R, ...], three from before step 0.
     updates[t, p]: batches that the weights which acted at step t had learned from.
     weights_epoch[p]: that of the slot when the rollout began; exchanged weights make the rollout outdated.
     unit: number of the unit that fills it, among those of the pack.
+    number: among those of a sampler, whose `memory` they share; it is given and stays.
     ready: set by whoever hands the rollout on; the next one uses it after this mark (streams.py).
 
     The same memory prepared for writing, so that a step costs no look-up of shapes:
 
     by_policy: name -> [T(+1), P, B, ...] of every field that the policy writes at each step, as `native` gives it.
     outcomes: the arrays of OUTCOMES, in that order.
-    stored[t]: name -> [P, B, ...] observations as stored.
+    unstacked[t]: name -> [P, B, ...] of every observation without stacked frames.
     """
 
     def __init__(
@@ -50,22 +87,25 @@ class Rollout(Transitions[NDArray[Any]]):
         action: tuple[int, torch.dtype],
         state_size: int,
         device: torch.device,
+        number: int = 0,
+        memory: Mapping[str, Tensor] | None = None,
     ) -> None:
-        columns, action_dtype = action
-        sizes = {"action": columns, "state": state_size}
-        arrays: dict[str, Any] = {}
-        for name, spec in FIELDS.items():
-            shape = spec.shape(steps, rows, sizes)
-            dtype = action_dtype if spec.dtype == "action" else getattr(torch, spec.dtype)
-            on_host = spec.source == "environment"
-            arrays[name] = spec.on_host(shape) if on_host else poisoned(shape, dtype, device)
+        shapes = shapes_on_device(layouts, steps, rows, action, state_size)
+        of_device = {
+            name: poisoned(shape, dtype, device) if memory is None else memory[name][number]
+            for name, (shape, dtype) in shapes.items()
+        }
+        arrays: dict[str, Any] = {
+            name: spec.on_host(spec.shape(steps, rows, {}))
+            if spec.source == "environment"
+            else of_device[name]
+            for name, spec in FIELDS.items()
+        }
         super().__init__(**arrays)
+        self.number = number
 
         self.layouts, self.steps, self.rows = layouts, steps, rows
-        self.obs = {
-            name: poisoned((steps + 1, rows, *layout.stored[1]), layout.stored[0], device)
-            for name, layout in layouts.items()
-        }
+        self.obs = {name: of_device[OBS + name] for name in layouts}
         self.updates = np.full((steps, policies), -1, np.int64)
         self.weights_epoch = np.full(policies, -1, np.int64)
         self.unit = -1
@@ -80,24 +120,39 @@ class Rollout(Transitions[NDArray[Any]]):
             if spec.source == "policy" and spec.span is not Span.START
         }
         self.outcomes = [arrays[name] for name in OUTCOMES]
-        stored = {name: split(obs) for name, obs in self.obs.items()}
-        self.stored = [{name: obs[t] for name, obs in stored.items()} for t in range(steps + 1)]
+        unstacked = {name: split(obs) for name, obs in self.obs.items() if layouts[name].stack == 1}
+        self.unstacked = [{name: obs[t] for name, obs in unstacked.items()} for t in range(steps + 1)]
         self._on_host = device.type == "cpu"
         self._obs = {name: native(obs) for name, obs in self.obs.items()}
 
-    def write_obs(self, t: int, obs: Mapping[str, NDArray[Any]], first: NDArray[np.bool_]) -> None:
-        """Copy the observation of step t from the host. t = 0 only for a unit's very first: all rows are `first`."""
+    def write_obs(
+        self, t: int, obs: Mapping[str, NDArray[Any]], first: NDArray[np.bool_], stacks: Stacks
+    ) -> None:
+        """Copy the observation of step t from the host, and push frames onto the unit's stacks.
+
+        t = 0 only for a unit's very first: all rows are `first`.
+        """
         self.first[t] = first
         for name, layout in self.layouts.items():
-            if layout.stack > 1:
-                push_frames(self.obs[name][t], self.obs[name][t - 1], obs[name], first)
-            elif self._on_host:
-                self._obs[name][t] = obs[name]
+            row = layout.history + t
+            if self._on_host:
+                self._obs[name][row] = obs[name]
             else:
-                self.obs[name][t].copy_(torch.from_numpy(obs[name]), non_blocking=True)
+                self.obs[name][row].copy_(torch.from_numpy(obs[name]), non_blocking=True)
+            if layout.stack > 1:
+                push_frames(stacks[name], stacks[name], self.obs[name][row], first)
+                if t == 0:
+                    self._begin_with(name, stacks[name])
 
-    def follow(self, before: Rollout) -> None:
-        """Begin where `before` ended: its last observation is this one's first."""
+    def follow(self, before: Rollout, stacks: Stacks) -> None:
+        """Begin where `before` ended: its last observation, of which `stacks` are, is this one's first."""
         for name, obs in self._obs.items():
-            obs[0] = before._obs[name][-1]
+            if name in stacks:
+                self._begin_with(name, stacks[name])
+            else:
+                obs[0] = before._obs[name][-1]
         self.first[0] = before.first[-1]
+
+    def _begin_with(self, name: str, stack: Tensor) -> None:
+        """Keep a stack as the frame of step 0 and those before it."""
+        self._obs[name][:MAX_STACK] = native(bytes_of(stack))

@@ -13,6 +13,7 @@ Axes: G policies of one group, P policies, S steps of a batch, V statistics.
 
 from __future__ import annotations
 
+import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
@@ -24,6 +25,7 @@ from torch import Tensor
 
 from .batch import Samples
 from .losses import Stats
+from .own import NetworkError
 
 Program = Callable[[Samples], Stats]
 """One optimiser step on these samples; returns its statistics, [G] each."""
@@ -63,11 +65,18 @@ class StepLog:
 class Recorder(Protocol):
     """What records the calls of a device."""
 
-    def record(self, program: Callable[[], None]) -> Callable[[], None]:
+    def record(
+        self, program: Callable[[], None], generators: Sequence[torch.Generator] = ()
+    ) -> Callable[[], None]:
         """Note the calls of a program without carrying them out; return what carries them out.
 
+        generators: those that the program draws from; every replay draws on.
         Raises RuntimeError if there is one that cannot be recorded, such as one that waits for the device.
         """
+
+
+_ONE_AT_A_TIME = threading.Lock()
+"""Recording begins with a wait for the whole device, which must not meet another thread's recording."""
 
 
 class CudaRecorder:
@@ -78,14 +87,18 @@ class CudaRecorder:
         self._pool = torch.cuda.graph_pool_handle()
         self._side = torch.cuda.Stream(device)
 
-    def record(self, program: Callable[[], None]) -> Callable[[], None]:
+    def record(
+        self, program: Callable[[], None], generators: Sequence[torch.Generator] = ()
+    ) -> Callable[[], None]:
         """See `Recorder`."""
         graph = torch.cuda.CUDAGraph()
+        for generator in generators:
+            graph.register_generator_state(generator)
         stream = torch.cuda.current_stream(self._device)
         if stream == torch.cuda.default_stream(self._device):  # on which nothing can be recorded
             stream = self._side
         # thread_local: the thread that acts goes on with calls of its own, which have nothing to do with this.
-        with torch.cuda.graph(graph, self._pool, stream, capture_error_mode="thread_local"):
+        with _ONE_AT_A_TIME, torch.cuda.graph(graph, self._pool, stream, capture_error_mode="thread_local"):
             program()
         return graph.replay
 
@@ -109,6 +122,9 @@ class Steps(Protocol):
     def run(self, step: int) -> None:
         """Carry out one step of it."""
 
+    def end(self) -> None:
+        """Let go of the batch: each group's part of it takes as much memory as a member's whole state, or more."""
+
 
 class PlainSteps:
     """Steps call by call."""
@@ -128,6 +144,10 @@ class PlainSteps:
         assert samples is not None, "no batch was begun"
         part = samples if order is None else samples.columns(order.to(samples.valid.device))
         self._log.write(step, self._span, self._program(part))
+
+    def end(self) -> None:
+        """See `Steps`."""
+        self._samples, self._orders = None, ()
 
 
 class Staging:
@@ -188,11 +208,14 @@ class RecordedSteps:
             return
         self._replays[size]()
 
+    def end(self) -> None:
+        """See `Steps`. The staged samples stay: replays read them where they lie."""
+
     def _record(self, recorder: Recorder, size: int) -> bool:
         """Record a step; return False if that cannot be done: then steps go call by call from now on."""
         try:
             self._replays[size] = recorder.record(lambda: self._one(size))
-        except RuntimeError as error:
+        except (RuntimeError, NetworkError) as error:  # a user's part wraps what it raises
             warnings.warn(f"optimiser steps are not recorded, which costs speed: {error}", stacklevel=1)
             self._recorder = None
             return False

@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
 import torch
+from torch import Tensor
 
 
 class Mark(Protocol):
@@ -44,6 +45,10 @@ class Streams:
 
     def after(self, mark: Mark | None) -> None:
         """Let the present stream go on after a mark."""
+
+    def fetch(self, source: Tensor, into: Tensor) -> None:
+        """Bring a tensor of the present stream to the host, and wait until it is there."""
+        into.copy_(source)
 
     def begin(self) -> None:
         """Wait for all that was asked for before the streams are used: it was given to none of them."""
@@ -78,6 +83,13 @@ class CudaStreams(Streams):
         if mark is not None:
             assert isinstance(mark, torch.cuda.Event), "a mark of another device"
             torch.cuda.current_stream(self._device).wait_event(mark)
+
+    def fetch(self, source: Tensor, into: Tensor) -> None:
+        """See `Streams`. The thread sleeps meanwhile: by itself CUDA would keep a core busy with waiting."""
+        into.copy_(source, non_blocking=True)
+        event = torch.cuda.Event(blocking=True)
+        event.record(torch.cuda.current_stream(self._device))
+        event.synchronize()
 
     def begin(self) -> None:
         """See `Streams`."""

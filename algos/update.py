@@ -128,6 +128,7 @@ class Updater:
                 self._taken.append((done, group.slots))
             done += 1
             yield group.slots
+        steps.end()
         if settings.kl_target is not None and done:
             kl_G = self._log.read(done, span, "kl").mean(0)
             with self.changing:

@@ -28,25 +28,38 @@ warnings.filterwarnings("ignore", message="grad and param do not obey the gradie
 
 
 class Weights:
-    """Parameters and gradients of all policies of a pack, [P, N]. `masters` is memory of the pack's state."""
+    """Parameters and gradients of all policies of a pack, [P, N]. `masters` is memory of the pack's state.
 
-    def __init__(self, layout: NetLayout, masters: Tensor, compute_dtype: torch.dtype) -> None:
+    one_by_one: slots learn one after the other, so that one vector of gradients serves all of them.
+    """
+
+    def __init__(
+        self, layout: NetLayout, masters: Tensor, compute_dtype: torch.dtype, *, one_by_one: bool = False
+    ) -> None:
         self.layout, self.masters = layout, masters
         policies, device = masters.shape[0], masters.device
         self._separate = compute_dtype != torch.float32
         body, heads = (policies, layout.body_size), (policies, layout.size - layout.body_size)
         self.working = torch.zeros(body, dtype=compute_dtype, device=device) if self._separate else masters
-        self.grad = torch.zeros_like(masters)
-        self.working_grad = torch.zeros_like(self.working) if self._separate else self.grad
+        learning = 1 if one_by_one else policies
+        self.grad = torch.zeros_like(masters[:learning])
+        self.working_grad = torch.zeros_like(self.working[:learning]) if self._separate else self.grad
+        self._one_by_one = one_by_one
         self.serving = torch.zeros(body, dtype=compute_dtype, device=device)
         self.serving_heads = torch.zeros(heads, dtype=torch.float32, device=device)
 
     def collect_gradients(self, span: slice) -> Tensor:
         """Return the float32 gradients of these slots, [G, N], with what the working copy received."""
+        of_working, grad = self.gradients(span)
         if self._separate:
-            self.grad[span, : self.layout.body_size].copy_(self.working_grad[span])
-            self.working_grad[span].zero_()
-        return self.grad[span]
+            grad[:, : self.layout.body_size].copy_(of_working)
+            of_working.zero_()
+        return grad
+
+    def gradients(self, span: slice) -> tuple[Tensor, Tensor]:
+        """Where the gradients of these slots arrive, [G, N]: those of the working copy, and float32."""
+        mine = slice(None) if self._one_by_one else span
+        return self.working_grad[mine], self.grad[mine]
 
     def refresh_working(self, span: slice) -> None:
         """Bring the masters of these slots to learning."""
@@ -93,18 +106,19 @@ class Group:
         body, heads = weights.layout.body, weights.layout.heads
         serving_heads = moved(heads, -weights.layout.body_size)
         none = torch.empty(0)
+        working_grad, grad = weights.gradients(self.span)
         # Two networks, because two threads use them: functional_call, too, puts parameters into its module.
         self._learning, self._acting = (copy.deepcopy(template) for _ in range(2))
         if alone:
             (slot,) = slots
-            point(self._learning.body, body, weights.working[slot], weights.working_grad[slot])
-            point(self._learning.heads, heads, weights.masters[slot], weights.grad[slot])
+            point(self._learning.body, body, weights.working[slot], working_grad[0])
+            point(self._learning.heads, heads, weights.masters[slot], grad[0])
             point(self._acting.body, body, weights.serving[slot], none)
             point(self._acting.heads, serving_heads, weights.serving_heads[slot], none)
         else:
             self._learning_params = {
-                **stacked("body.", body, weights.working, weights.working_grad),
-                **stacked("heads.", heads, weights.masters, weights.grad),
+                **stacked("body.", body, weights.working, working_grad),
+                **stacked("heads.", heads, weights.masters, grad),
             }
             self._acting_params = {
                 **stacked("body.", body, weights.serving, none),

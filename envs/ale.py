@@ -5,7 +5,8 @@ The engine emulates, skips, max-pools, presses FIRE and shrinks the screen. Scor
 
 Start-up. Seeding an emulator loads its ROM again (about 90 ms per row), as its constructor did. Without sticky
 actions the engine's only randomness is the number of its no-op frames, drawn from the machine's entropy. So these are
-switched off and the unit plays no-ops from its own generator: this is reproducible, and no row is loaded twice.
+switched off and the unit plays no-ops from its own generator: this is reproducible, and no row is loaded twice. A
+large unit of an actor that may begin without all its rows makes most of them while it runs (`Engines`, `grow`).
 
 Axes: R rows.
 """
@@ -21,6 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .ale_engines import WHOLE_ROWS, Engines
 from .atari import (
     LIFE_LOSS_PENALTY,
     MULTIPLAYER_ONLY,
@@ -30,7 +32,7 @@ from .atari import (
     recipe,
     whole_games,
 )
-from .base import ActionSpec, ArraySpec, EnvSetupError, EnvSpec, ShapingSource, StepArrays
+from .base import ActionSpec, ArraySpec, EnvSetupError, EnvSpec, ShapingSource, StepArrays, may_grow
 from .episodes import EpisodeBook, write_reset
 from .family import Backend
 from .film import Camera, Picture
@@ -75,28 +77,19 @@ class AtariUnit:
         self, game: str, rows: int, seed: int, options: AtariOptions, shaping: ShapingSource
     ) -> None:
         assert rows > 0
-        from ale_py.vector_env import AtariVectorEnv  # noqa: PLC0415 - families are imported when used
-
         self.spec = probe(game, options)
         self.rows = rows
         self._book = EpisodeBook(rows, shaping)
         self._scoring = AtariScoring(rows, options)
         self._pulse = pulse_of(shaping)
+        self._missing_R = np.zeros(rows, np.bool_)
+        self._engine: Any
         with all_at_once(self._pulse, rows):
-            self._engine: Any = AtariVectorEnv(
-                game,
-                rows,
-                num_threads=1,
-                max_num_frames_per_episode=options.max_frames_per_episode,
-                repeat_action_probability=options.repeat_action_probability,
-                full_action_space=options.full_action_space,
-                stack_num=1,
-                frameskip=options.frame_skip,
-                noop_max=0,
-                episodic_life=False,
-                reward_clipping=False,
-                use_fire_reset=options.fire_reset,
-            )
+            if may_grow(shaping) and rows > WHOLE_ROWS:
+                self._engine = Engines(lambda part: self._make(game, part, options), rows)
+                self._missing_R = self._engine.missing
+            else:
+                self._engine = self._make(game, rows, options)
         start, engine_seeds = np.random.SeedSequence(seed).spawn(2)
         self._rng = np.random.default_rng(start)
         sticky = options.repeat_action_probability > 0
@@ -111,6 +104,36 @@ class AtariUnit:
         self._ended_R = np.zeros(rows, np.bool_)  # the engine's next step resets the row
         self._noops_left_R = np.zeros(rows, np.int64)
 
+    def _make(self, game: str, rows: int, options: AtariOptions) -> Any:
+        from ale_py.vector_env import AtariVectorEnv  # noqa: PLC0415 - families are imported when used
+
+        return AtariVectorEnv(
+            game,
+            rows,
+            num_threads=1,
+            max_num_frames_per_episode=options.max_frames_per_episode,
+            repeat_action_probability=options.repeat_action_probability,
+            full_action_space=options.full_action_space,
+            stack_num=1,
+            frameskip=options.frame_skip,
+            noop_max=0,
+            episodic_life=False,
+            reward_clipping=False,
+            use_fire_reset=options.fire_reset,
+        )
+
+    @property
+    def grows(self) -> bool:
+        """See `Grows`."""
+        return bool(self._missing_R.any())
+
+    def grow(self) -> None:
+        """See `Grows`."""
+        with all_at_once(self._pulse, self._engine.next_size):
+            rows = self._engine.grow()
+        self._missing_R[rows] = False
+        self._ended_R[rows] = True
+
     def reset(self, out: StepArrays) -> None:
         """See `Unit.reset`. The first call seeds the emulators if sticky actions need it."""
         with all_at_once(self._pulse, self.rows):
@@ -118,8 +141,8 @@ class AtariUnit:
         self._engine_seeds = None
         self._ended_R[:] = False
         self._scoring.reset(info["lives"])
-        for row in range(self.rows):
-            self._begin_game(row)
+        for row in np.flatnonzero(~self._missing_R):
+            self._begin_game(int(row))
         out.obs["obs"][:] = frames_R[:, 0]
         write_reset(out)
         self._book.write(out)
@@ -128,7 +151,7 @@ class AtariUnit:
         """See `Unit.step`. action: [R, 1] int32."""
         reset_R = self._ended_R
         noop_R = ~reset_R & (self._noops_left_R > 0)
-        played_R = ~(reset_R | noop_R)
+        played_R = ~(reset_R | noop_R | self._missing_R)
         frames_R, score_R, over_R, cut_R, info = self._engine.step(np.where(noop_R, self._noop, action[:, 0]))
 
         self._noops_left_R[noop_R] -= 1

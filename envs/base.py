@@ -238,6 +238,26 @@ class SavesState(Protocol):
 
 
 @runtime_checkable
+class Grows(Protocol):
+    """Optional, for units whose rows take long to make: they begin with some and get the others while they run.
+
+    A row that is not there delivers `first` in every step, so nothing of it counts.
+    """
+
+    @property
+    def grows(self) -> bool:
+        """Whether rows are missing."""
+
+    def grow(self) -> None:
+        """Between two steps: make some of them."""
+
+
+def may_grow(source: ShapingSource) -> bool:
+    """Whether whoever made a unit with this source of shaping will let it grow; else it has all rows at once."""
+    return bool(getattr(source, "lets_grow", False))
+
+
+@runtime_checkable
 class _HasProcesses(Protocol):
     def cpu_ns(self) -> int: ...
 

@@ -41,6 +41,10 @@ def _no_recipe(_name: str, _options: EnvOptions) -> dict[str, object]:
     return {}
 
 
+def _same_name(name: str, _options: EnvOptions) -> str:
+    return name
+
+
 def _as_trained(options: EnvOptions) -> EnvOptions:
     return options
 
@@ -63,6 +67,8 @@ class Backend:
     """Options of a run -> options of its evaluation."""
     film: Callable[[str, int, int, EnvOptions, ShapingSource], tuple[Unit, Camera]] | None = None
     """Does as `make_unit`, with a camera on row 0; None if there are no pictures."""
+    shown: Callable[[str, EnvOptions], str] = _same_name
+    """(name, options) -> name of what is played under these options, for people."""
 
 
 @dataclass(frozen=True)

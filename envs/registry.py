@@ -109,6 +109,13 @@ def evaluation_options(env_id: str, options: EnvOptions) -> EnvOptions:
     return backend.for_evaluation(options)
 
 
+def shown_name(env_id: str, options: EnvOptions) -> str:
+    """Return the id of what is played under these options, which for an evaluation may be another level."""
+    backend, name = _find(env_id, options)
+    shown = backend.shown(name, options)
+    return env_id if shown == name else f"{env_id.partition('/')[0]}/{shown}"
+
+
 def film(
     env_id: str, rows: int, seed: int, options: EnvOptions, shaping: ShapingSource
 ) -> tuple[Unit, Camera] | None:

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import difflib
 import inspect
-import time
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete, Tuple
@@ -20,46 +19,12 @@ from numpy.typing import NDArray
 from .base import EnvSetupError, EnvSpec, ShapingSource
 from .family import Backend
 from .gym import GymUnit, MakeEnv, probe_with
-from .toy_base import Info, Obs, Step, Toy
+from .toy_base import Identity, Info, Obs, Step, Toy, one_hot
+from .toy_failing import Crashing, Hanging, NotANumber, WrongShape
 from .treasure import Treasure
 
 MOST_DIGITS = 7
 """Of a parameter: some are sizes of arrays."""
-
-
-def _one_hot(index: int, size: int) -> Obs:
-    hot = np.zeros(size, np.float32)
-    hot[index] = 1
-    return hot
-
-
-class Identity(Toy):
-    """See an index, answer it: reward 1 if right. `length` steps, then truncated.
-
-    A random policy earns length / size; the best length.
-    """
-
-    def __init__(self, size: int = 4, length: int = 16) -> None:
-        self.observation_space = Box(0, 1, (size,))
-        self.action_space = Discrete(size)
-        self._size = size
-        self._length = length
-        self._steps = 0
-        self._index = 0
-
-    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Obs, Info]:
-        super().reset(seed=seed, options=options)
-        self._steps = 0
-        return self._next(), {}
-
-    def step(self, action: int) -> Step:
-        reward = float(action == self._index)
-        self._steps += 1
-        return self._next(), reward, False, self._steps >= self._length, {}
-
-    def _next(self) -> Obs:
-        self._index = int(self.np_random.integers(self._size))
-        return _one_hot(self._index, self._size)
 
 
 class Memory(Toy):
@@ -81,7 +46,7 @@ class Memory(Toy):
         super().reset(seed=seed, options=options)
         self._steps = 0
         self._cue = int(self.np_random.integers(self._size))
-        return _one_hot(self._cue, self._size + 1), {}
+        return one_hot(self._cue, self._size + 1), {}
 
     def step(self, action: int) -> Step:
         self._steps += 1
@@ -262,50 +227,7 @@ class Hybrid(Toy):
         self._index = int(self.np_random.integers(self._size))
         self._number = float(self.np_random.uniform(-1, 1))
         number = np.array([self._number], np.float32)
-        return _one_hot(self._index, self._size), {"number": number}
-
-
-class Crashing(Identity):
-    """Identity that raises RuntimeError in the step `steps` of its life: a restarted actor gets on."""
-
-    def __init__(self, steps: int = 200) -> None:
-        super().__init__()
-        self._left = steps
-
-    def step(self, action: int) -> Step:
-        self._left -= 1
-        if self._left == 0:
-            self._fail()
-        return super().step(action)
-
-    def _fail(self) -> NoReturn:
-        raise RuntimeError("toy/crashing raises here, as it is meant to")
-
-
-class Hanging(Crashing):
-    """Identity that never returns from the step `steps` of its life."""
-
-    def _fail(self) -> NoReturn:
-        while True:
-            time.sleep(3600)
-
-
-class NotANumber(Identity):
-    """Identity whose fifth observation after a step holds NaN."""
-
-    def step(self, action: int) -> Step:
-        obs, reward, terminated, truncated, info = super().step(action)
-        if self._steps == 5:
-            obs[0] = np.nan
-        return obs, reward, terminated, truncated, info
-
-
-class WrongShape(Identity):
-    """Identity whose fifth observation after a step is one number short."""
-
-    def step(self, action: int) -> Step:
-        obs, reward, terminated, truncated, info = super().step(action)
-        return obs[: self._size - (self._steps == 5)], reward, terminated, truncated, info
+        return one_hot(self._index, self._size), {"number": number}
 
 
 TOYS: dict[str, type[Toy]] = {

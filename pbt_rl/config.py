@@ -147,8 +147,8 @@ class Config:
     """appo: clipped PPO on asynchronous rollouts. a3c: n-step actor-critic with RMSProp, as in GA3C. unreal: a3c with
     auxiliary tasks from a replay, for images. Or your own `module:OBJECT`, an Algorithm."""
     mode: Literal["async", "sync", "serial"] = option("async", common=True)
-    """async: acting never waits for learning. sync: sample, then learn. serial: sync in one process,
-    bit-reproducible under --seed."""
+    """async: acting never waits for learning. sync: sample, then learn. serial: sync in one process (with --nodes one
+    per pack), bit-reproducible under --seed."""
     devices: str = option("auto", common=True, may_change=True)
     """Devices, one learner process each: auto, or a comma-separated list such as `cpu,cpu` or `cuda:0,cuda:1`."""
     nodes: str = option(
@@ -198,7 +198,8 @@ class Config:
     """Stop when a member's objective, over a full window of --pbt.objective-episodes, is this or more. None: never."""
     final_episodes: int | None = option(None, at_least=0, zero="none", may_change=True)
     """Fresh episodes that the first four members play at the end, as `pbt-rl eval` plays them; the best one of these
-    is named the best. None: 20, within a tenth of the time trained and a minute, so none in a short run; none
+    is named the best. If the number is given, up to four members without an objective since their last change play
+    too. None: 20, within a tenth of the time trained and a minute, so none in a short run; none
     in serial mode. With --pbt.evaluate-episodes all members play, whatever the mode and the time trained."""
     actors: int = option(0, at_least=0, zero="planned", common=True, may_change=True)
     """Actor processes, planned from the machine's cores."""
@@ -242,7 +243,8 @@ class Config:
     slot_frames: int = option(1_000_000, at_least=1, may_change=True)
     """Emulator frames of one turn, if members take turns and nothing else ends a turn."""
     controller: str = option("pbt", choices=lambda: tuple(CONTROLLERS), custom="module:Class", common=True)
-    """`pbt`: population-based training. `mf-pbt`: its multi-frequency form. `hypertrick`, `successive-halving`,
+    """`pbt`: population-based training. `mf-pbt`: its multi-frequency form. `ipbt`: pbt that begins again with shrunk
+    weights and periods twice as long when it stagnates (needs the extra `search`). `hypertrick`, `successive-halving`,
     `hyperband`, `asha`, `random`: searches over configurations that stop the bad ones (--search). `schedule`: follow
     the schedule of a recorded run (--schedule). Or your own `module:Class` (docs/own-rules.md)."""
     controller_option: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
@@ -273,12 +275,6 @@ class Config:
     def __post_init__(self) -> None:
         validate(self)
         keywords(self.env_option)
-        require(
-            not (self.nodes and self.mode == "serial"),
-            "mode",
-            self.mode,
-            "with --nodes use sync or async: serial is one process",
-        )
         require(
             len(self.init_from) in (0, 1, self.num_policies),
             "init-from",

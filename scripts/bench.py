@@ -173,9 +173,7 @@ def _fill(rollout: Any, rng: np.random.Generator, nvec: tuple[int, ...]) -> None
         if obs.dtype.is_floating_point:
             obs.copy_(torch.from_numpy(rng.normal(size=tuple(obs.shape)).astype(np.float32)))
         else:
-            obs.copy_(
-                torch.from_numpy(rng.integers(0, 2**31, tuple(obs.shape)).astype(np.int64)).to(obs.dtype)
-            )
+            obs.random_(0, 256 if obs.dtype == torch.uint8 else 2**31)
     rollout.action.fill_(0)
     for component, size in enumerate(nvec):
         rollout.action[..., component].random_(0, size)

@@ -7,6 +7,7 @@ It needs the product and its dependencies, and leaves nothing behind. Stages, ea
 
     facts     card, cores, cost of a launch and of a replayed graph, whether mailboxes can be page-locked
     math      actions and learned weights of the device against the CPU's, float32
+    answers   what recorded turns wrote against the same computed anew by the weights that acted
     races     weights that are published while acting are never mixed
     members   replacements in a pack and over the exchange memory: bit for bit, and in milliseconds
     serial    two serial runs of one seed: the same weights
@@ -14,6 +15,7 @@ It needs the product and its dependencies, and leaves nothing behind. Stages, ea
     turn      a sampler's turn by the number of units: time, launches, syncs
     step      an optimiser step: time, launches, syncs; from nothing to the first batch learned from
     train     whole runs: share of the limit, discarded rollouts, lag, cores of the learner, GPU memory
+    two       a run on two devices: all members train evenly; left out on a machine with one GPU
 
 Correctness comes first: speed means nothing where a stage before `limit` fails. The exit code is 1 if one did, or if an
 accepted figure is missed; --device cpu compares no speed, for the figures are those of 16 cores and an H200.
@@ -35,8 +37,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-STAGES = ("facts", "math", "races", "members", "serial", "limit", "turn", "step", "train")
-RIGHT = ("math", "races", "members", "serial")
+STAGES = ("facts", "math", "answers", "races", "members", "serial", "limit", "turn", "step", "train", "two")
+RIGHT = ("math", "answers", "races", "members", "serial", "two")
 STAGE_SECONDS = 280.0
 
 

@@ -117,6 +117,42 @@ def _distance(a: torch.Tensor, b: torch.Tensor) -> float:
     return far if np.isfinite(far) else float("inf")
 
 
+def answers(job: Job) -> dict[str, Any]:
+    """Serve units in turns of changing size, and compute anew what was written for each of their last steps."""
+    error, turns, impossible = 0.0, 0, 0
+    with stand(job, 3, "--learner.precision=float32", "--model.core=none", actors=5) as at:
+        pack, boxes = at.pack, at.boxes
+        for served in [5, *(1, 2, 3, 4, 5) * 5]:
+            at.boxes = boxes[:served]
+            at.advance()
+            at.sampler.serve()
+            while at.shared.full:
+                at.shared.free.give(at.shared.full.popleft())
+            for unit in at.sampler.units[:served]:
+                t, rollout = unit.t - 1, unit.rollout
+                kept = {name: unit.stacks.get(name, obs[t]) for name, obs in rollout.obs.items()}
+                obs = {
+                    name: rollout.layouts[name].as_seen(x.unflatten(0, (3, -1))) for name, x in kept.items()
+                }
+                first = torch.from_numpy(rollout.first[t].reshape(3, -1)).to(pack.device)
+                params, value, _ = pack.serve(obs, unit.state.unflatten(0, (3, -1)), first)
+                action = rollout.action[t].unflatten(0, (3, -1))
+                log_prob = at.sampler.distribution.log_prob(params, action)
+                error = max(error, _distance(value.flatten(), rollout.value[t]))
+                error = max(error, _distance(log_prob.flatten(), rollout.log_prob[t]))
+                given = at.sampler.distribution.delivered(action.flatten(0, 1).cpu().numpy())
+                impossible += int((given != unit.box.action).sum())
+            turns += 1
+        recorded = at.sampler.recorded_turns
+    return {
+        "turns": turns,
+        "recorded": recorded,
+        "error": error,
+        "actions that differ": impossible,
+        "passed": error < 1e-4 and impossible == 0 and (recorded or not job.on_gpu),
+    }
+
+
 def races(job: Job) -> dict[str, Any]:
     """Publish two sets of weights in turns while acting: each answer is that of one set, policy by policy."""
     with stand(job, 3) as at:
@@ -230,10 +266,10 @@ def turn(job: Job) -> dict[str, Any]:
         for number in (1, 2, 4, 8, 16):
             at.sampler.units = units[:number]
             whole, cpu = [], []
-            for turns in range(23):
+            for turns in range(25):
                 at.advance()
                 milliseconds = timed_once(serve, at.finish)
-                if turns >= 3:  # before that, libraries warm up
+                if turns >= 5:  # before that, libraries warm up and calls are recorded
                     whole.append(milliseconds[0])
                     cpu.append(milliseconds[1])
             at.advance()
@@ -297,6 +333,29 @@ def train(job: Job) -> dict[str, Any]:
     if {1, 16} <= rates.keys():
         found["P16 over P1"] = rates[16] / rates[1]
     return found
+
+
+def two(job: Job) -> dict[str, Any]:
+    """Train a population on two devices."""
+    if job.on_gpu and torch.cuda.device_count() < 2:
+        return {"left out": "one GPU"}
+    devices = "cuda:0,cuda:1" if job.on_gpu else "cpu,cpu"
+    policies = max(2, max(job.policies) // 2 * 2)
+    with tempfile.TemporaryDirectory() as out:
+        words = (
+            f"--devices={devices}",
+            f"--train-for-seconds={job.seconds}",
+            "--train-for-frames=1000000000",
+        )
+        used = train_run(job, policies, out, "run", *words, "--pbt.no-enabled")
+        summary = json.loads((Path(out) / "run" / "summary.json").read_text())
+    frames = [member["frames"] for member in summary["members"]]
+    return {
+        "steps/s": summary["frames_per_second"] / used["frames a step"],
+        "discarded": summary["discarded_rollouts"],
+        "fewest over most frames": min(frames) / max(frames),
+        "passed": min(frames) > 0.8 * max(frames),
+    }
 
 
 def _lag(summary: dict[str, Any]) -> tuple[float | None, float | None]:

@@ -302,7 +302,7 @@ def main() -> int:
     )
     parser.add_argument("--only", help="names separated by commas: " + ", ".join(SECTIONS))
     parser.add_argument(
-        "--rl", action="store_true", help="also what trains by reinforcement learning: RL1, RL2"
+        "--rl", action="store_true", help="also what trains by reinforcement learning: RL1 to RL3"
     )
     parser.add_argument("--json", type=Path, help="write all figures to this file")
     arguments = parser.parse_args()

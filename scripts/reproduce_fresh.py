@@ -45,7 +45,7 @@ class Fresh:
         return max(self.scores.values()) - self.scores[self.picked]
 
 
-def fresh_games(run: Path, games: int = GAMES) -> Fresh:
+def fresh_games(run: Path, games: int = GAMES, seed: int = SEED) -> Fresh:
     """Play whole games with sampled actions, all members on the same seeds."""
     config = read_config(run)
     options = evaluation_options(config.env, config.env_options)
@@ -54,9 +54,10 @@ def fresh_games(run: Path, games: int = GAMES) -> Fresh:
     scores = {}
     for saved in best.checkpoint.members():
         policy = find_saved(Source(run, member=str(saved.member)), print)
-        player = Player(Policy(load_pack(config, spec, policy, SEED), spec, config.model, SEED, greedy=False))
-        with closing(make_unit(spec.env_id, ROWS, SEED, options, default_shaping_source(spec))) as unit:
-            played = play(unit, player, shares(games, ROWS), _NoFilm())  # type: ignore[arg-type]
+        player = Player(Policy(load_pack(config, spec, policy, seed), spec, config.model, seed, greedy=False))
+        rows = min(ROWS, games)
+        with closing(make_unit(spec.env_id, rows, seed, options, default_shaping_source(spec))) as unit:
+            played = play(unit, player, shares(games, rows), _NoFilm())  # type: ignore[arg-type]
         scores[saved.member] = fmean(episode.objective for episode in played)
     return Fresh(scores, best.member)
 

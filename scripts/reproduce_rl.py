@@ -31,7 +31,7 @@ from pbt_rl.record.journal import read_journal
 from pbt_rl.report.read import History, read_run
 
 PATIENCE_SECONDS = 900
-SEEDS = {"RL1": 10, "RL2": 5}
+SEEDS = {"RL1": 10, "RL2": 5, "RL3": 7}
 PAPER_COMPLETION = (0.97, 1.38)
 """Completion rates of Heinrich and Frosio's four games over equation 9's (table 1: least and largest)."""
 T_95 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262}
@@ -146,14 +146,20 @@ PBT = (
 )
 
 
-def drawn_defaults(seed: int) -> list[str]:
+FINAL = ("--final-episodes", "20")
+"""The best member is named by final games, as in the other modes without asking."""
+EVALUATED = ("--pbt.evaluate-episodes", "16")
+"""One episode of each environment."""
+
+
+def drawn_defaults(seed: int, tuned: Sequence[str] = TUNED) -> list[str]:
     """Return options that draw the first member's values from the priors too: PBT leaves them at the defaults."""
     table, rng = hyper_table(Hypers()), Random(f"defaults.{seed}")
 
     def option(spec: HyperSpec) -> list[str]:
         return [f"--hypers.{spec.name.replace('_', '-')}", f"{sample_prior(spec, rng):.6g}"]
 
-    return [word for name in TUNED for word in option(table[name])]
+    return [word for name in tuned for word in option(table[name])]
 
 
 def interval(values: Sequence[float]) -> tuple[float, float]:
@@ -177,20 +183,8 @@ def pbt_against_random() -> list[Row]:
     runs: dict[str, list[Trained]] = {"pbt": [], "random": []}
     with tempfile.TemporaryDirectory(prefix="reproduce-") as folder:
         for seed in range(SEEDS["RL1"]):
-            common = (
-                *TASK,
-                "--seed",
-                f"{seed}",
-                "--num-policies",
-                f"{MEMBERS}",
-                "--train-for-frames",
-                f"{FRAMES}",
-            )
-            defaults = drawn_defaults(seed)
             for name, own in (("pbt", PBT), ("random", ("--controller", "random"))):
-                trained = train(Path(folder), f"{name}-{seed}", *common, *own, *defaults)
-                fresh = fresh_games(Path(folder) / f"{name}-{seed}")
-                runs[name].append(replace(trained, fresh=fresh))
+                runs[name].append(judged(Path(folder), f"{name}-{seed}", seed, *own, *FINAL))
     pbt, random = runs["pbt"], runs["random"]
     regret = {name: interval([fresh_of(run).regret for run in those]) for name, those in runs.items()}
     without = {name: sum(MEMBERS - len(run.scores) for run in those) for name, those in runs.items()}
@@ -215,6 +209,40 @@ def pbt_against_random() -> list[Row]:
             "equal within 5 %",
             f"{frames[0]:,.0f}, {frames[1]:,.0f}",
             passed=abs(frames[0] / frames[1] - 1) < 0.05,
+        ),
+    ]
+
+
+def judged(folder: Path, name: str, seed: int, *own: str) -> Trained:
+    """Train a population on CartPole, its first member drawn as well, and play fresh games of all saved members."""
+    size = ("--num-policies", f"{MEMBERS}", "--train-for-frames", f"{FRAMES}", "--no-figures")
+    trained = train(folder, name, *TASK, "--seed", f"{seed}", *size, *own, *drawn_defaults(seed))
+    return replace(trained, fresh=fresh_games(folder / name))
+
+
+def evaluated_members() -> list[Row]:
+    """Compare members by episodes that they play for it: how well the best is known then, and what that costs."""
+    with tempfile.TemporaryDirectory(prefix="reproduce-") as folder:
+        runs = {
+            name: [judged(Path(folder), f"{name}-{seed}", seed, *PBT, *own) for seed in range(SEEDS["RL3"])]
+            for name, own in (("evaluated", EVALUATED), ("training", FINAL))
+        }
+    regret = interval([fresh_of(run).regret for run in runs["evaluated"]])
+    return [
+        holds(
+            "regret: the best member less the saved one",
+            f"below {MOST_REGRET}",
+            "{:.1f} +- {:.1f}".format(*regret),
+            passed=regret[0] < MOST_REGRET,
+        ),
+        compared(
+            "saved member, against PBT by training windows",
+            picked(runs["evaluated"]),
+            picked(runs["training"]),
+            None,
+        ),
+        compared(
+            "mean of all members, against the same", whole(runs["evaluated"]), whole(runs["training"]), None
         ),
     ]
 
@@ -306,4 +334,8 @@ SECTIONS: dict[str, Section] = {
         pbt_against_random,
     ),
     "RL2": (f"CartPole, {SEEDS['RL2']} seeds: HyperTrick against Hyperband", hypertrick_against_hyperband),
+    "RL3": (
+        f"CartPole, {SEEDS['RL3']} seeds: members evaluated on purpose before they are compared",
+        evaluated_members,
+    ),
 }

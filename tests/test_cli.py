@@ -288,7 +288,6 @@ MISTAKES = {
     "device not there": (["--devices", "cuda:99"], "'cuda:99' is not on this machine"),
     "no device": (["--devices", "tpu"], "'tpu' is not a device"),
     "too many devices": (["--devices", "cpu,cpu", "--num-policies", "1"], "2 devices for 1 policies"),
-    "serial on two": (["--devices", "cpu,cpu", "--mode", "serial"], "--mode serial"),
     "too few actors": (["--devices", "cpu,cpu", "--actors", "1"], "--actors 1 is too few"),
     "bad name": (["--name", "../x"], "--name ../x cannot be used: give letters"),
     "bad tune": (["--pbt.tune", "learning_rat"], "did you mean learning_rate?"),

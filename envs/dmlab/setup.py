@@ -43,6 +43,12 @@ def level_scripts(name: str, options: DmlabOptions) -> list[str]:
     return [_script(level, options) for level in _levels(name)]
 
 
+def played(name: str, options: DmlabOptions) -> str:
+    """Return the name of a single level with the `_train` or `_test` that is played; a path as it is."""
+    (script,) = level_scripts(name, options)
+    return script.removeprefix(FOLDER)
+
+
 def pool_seed(level_script: str, number: int) -> int:
     """Return seed `number` of the finite pool of a level (`level_seeds`): the same in every process and run."""
     return zlib.crc32(f"{level_script} {number}".encode()) % MAX_SEED

@@ -42,7 +42,7 @@ from .levels import LEVELS
 from .options import DmlabOptions
 from .process import SILENCE_SECONDS, LabError, Labs
 from .row import row_arrays
-from .setup import ALL, GAIN, LOSS, MAX_SEED, describe, level_scripts, pool_seed, row_setup
+from .setup import ALL, GAIN, LOSS, MAX_SEED, describe, level_scripts, played, pool_seed, row_setup
 
 FRAMES_PER_SECOND = 60
 
@@ -267,6 +267,7 @@ BACKEND = Backend(
     make_unit=_make_unit,
     recipe=lambda name, _options: recipe(name),
     for_evaluation=lambda options: replace(options, dmlab=for_tests(options.dmlab)),
+    shown=lambda name, options: name if name == ALL else played(name, options.dmlab),
     film=lambda name, rows, seed, options, shaping: filmed_as_seen(
         _make_unit(name, rows, seed, options, shaping), FRAMES_PER_SECOND
     ),

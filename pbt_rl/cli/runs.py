@@ -17,6 +17,8 @@ from pbt_rl.record.claim import left_aside
 from pbt_rl.record.listing import RunRow, list_runs
 
 HEADER = ("name", "env", "members", "frames", "best", "age", "state")
+FINAL = "final"
+"""After `best`, if some run has them: the highest mean of final games."""
 SHRINKABLE = (0, 1)
 """Columns that are cut, the longest first, where the terminal is too narrow."""
 LEAST_WIDTH = 8
@@ -27,6 +29,7 @@ UNITS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 class RunsCommand:
     """List the runs in a folder, the newest first, from their files.
 
+    best: the highest objective in training; final: the highest mean of final games, if any.
     State: running (a process writes it); ended (its budget is spent); resumable (it has checkpoints to go on from);
     interrupted or failed (it has none); or what is broken.
     """
@@ -57,11 +60,12 @@ def run(arguments: list[str]) -> int:
 
 def table(rows: list[RunRow], now: float, width: int | None) -> list[str]:
     """Return the header and one line per run, cut to `width` characters; None: whatever they need."""
-    cells = [HEADER, *(_cells(row, now) for row in rows)]
+    judged = any(row.final is not None for row in rows)
+    cells = [_header(judged=judged), *(_cells(row, now, judged=judged) for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     if width is not None:
         _shrink(widths, max(map(len, ("", HEADER[-1], *(row[-1].partition(":")[0] for row in cells)))), width)
-    numbers = range(2, len(HEADER) - 1)
+    numbers = range(2, len(cells[0]) - 1)
     lines = []
     for row in cells:
         padded = [
@@ -82,13 +86,19 @@ def _shrink(widths: list[int], state: int, width: int) -> None:
         widths[widest] -= 1
 
 
-def _cells(row: RunRow, now: float) -> tuple[str, ...]:
+def _header(*, judged: bool) -> tuple[str, ...]:
+    """Return the names of the columns. judged: some run has final games."""
+    return (*HEADER[:5], *((FINAL,) if judged else ()), *HEADER[5:])
+
+
+def _cells(row: RunRow, now: float, *, judged: bool) -> tuple[str, ...]:
     return (
         _printable(row.name),
         UNKNOWN if row.env is None else _printable(row.env),
         UNKNOWN if row.members is None else str(row.members),
         UNKNOWN if row.frames is None else count(row.frames),
         number(row.best),
+        *((number(row.final),) if judged else ()),
         age(now - row.changed),
         _printable(row.state),
     )

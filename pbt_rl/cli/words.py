@@ -22,6 +22,8 @@ from pbt_rl.given.names import spelt, unknown
 from pbt_rl.given.numbers import number, whole
 
 POSITIONAL = get_args(tyro.conf.Positional[int])[1]
+NAMED = type(tyro.conf.arg(name="x"))
+"""Mark of a field whose option has a name of its own."""
 REPEATED = get_args(tyro.conf.UseAppendAction[int])[1]
 YES, NO = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 VALUE = re.compile(r"-(\d|\.\d|inf|nan)")
@@ -81,7 +83,8 @@ def words(kind: type, prefix: str = "") -> Iterator[Word]:
     """Yield the options of a dataclass and of those nested in it."""
     hints = get_type_hints(kind, include_extras=True)
     for f in fields(kind):
-        name, inner = prefix + f.name.replace("_", "-"), f.default_factory
+        own = [mark.name for mark in get_args(hints[f.name])[1:] if isinstance(mark, NAMED) and mark.name]
+        name, inner = prefix + (own[0] if own else f.name.replace("_", "-")), f.default_factory
         if isinstance(inner, type) and is_dataclass(inner):
             yield from words(inner, f"{name}.")
         else:

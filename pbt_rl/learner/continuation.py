@@ -106,16 +106,21 @@ class Continuation:
 def _unit(unit: ServedUnit) -> dict[str, Any]:
     """Return what a resting unit waits with: its last observation, and the recurrent state before it."""
     return {
-        "obs": {name: _encoded(_host(obs[-1])) for name, obs in unit.rollout.obs.items()},
+        "obs": {name: _encoded(_host(obs)) for name, obs in _newest(unit).items()},
         "first": _encoded(unit.rollout.first[-1]),
         "state": _encoded(_host(unit.state)),
         "rollouts": unit.rollouts,
     }
 
 
+def _newest(unit: ServedUnit) -> dict[str, Tensor]:
+    """Return the last observation, stacked."""
+    return {name: unit.stacks.get(name, obs[-1]) for name, obs in unit.rollout.obs.items()}
+
+
 def _restore_unit(unit: ServedUnit, saved: Mapping[str, Any]) -> None:
-    for name, obs in unit.rollout.obs.items():
-        obs[-1].copy_(torch.from_numpy(_decoded(saved["obs"][name])))
+    for name, obs in _newest(unit).items():
+        obs.copy_(torch.from_numpy(_decoded(saved["obs"][name])))
     unit.rollout.first[-1] = _decoded(saved["first"])
     unit.state.copy_(torch.from_numpy(_decoded(saved["state"])))
     unit.rollouts = saved["rollouts"]

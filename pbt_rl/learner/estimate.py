@@ -69,15 +69,18 @@ def pack_bytes(config: Config, spec: EnvSpec, plan: PackPlan) -> PackBytes:
     numbers = sum(p.numel() for p in net.parameters())
     moments = len(config.algorithm.optimizer.moments)
     state = 4 * numbers * (1 + moments)
-    # Beside the state: float32 gradients; in a smaller dtype working weights with gradients, and serving weights.
-    copies = 4 * numbers + (4 * numbers if dtype == torch.float32 else 3 * dtype.itemsize * numbers)
+    # Beside the state: serving weights and, in a smaller dtype, working weights; gradients in both dtypes.
+    smaller = dtype.itemsize * numbers if dtype != torch.float32 else 0
+    copies = 4 * numbers if not smaller else 2 * smaller
+    together = 1 if packings(config, torch.device(plan.device), spec, plan.slots) == ("loop",) else plan.slots
     environments = plan.units * plan.rows // spec.seats
     family = config.env.partition("/")[0]
     return PackBytes(
-        rollouts=rollouts_of(config, plan)
-        * _rollout_bytes(spec, config.learner.rollout, plan.rows, net.state_size),
+        rollouts=(rollouts_of(config, plan) + (plan.device != "cpu"))  # recorded turns have one for no unit
+        * _rollout_bytes(spec, config.learner.rollout, plan.rows, net.state_size)
+        + plan.units * plan.rows * _stack_bytes(spec),
         replay=_replay_bytes(config, spec, plan),
-        weights=plan.slots * (state + copies),
+        weights=plan.slots * (state + copies) + together * (4 * numbers + smaller),
         update=_update_bytes(config, spec, plan, net, dtype),
         state=state,
         parked=(len(plan.members) - plan.slots) * state,
@@ -103,7 +106,10 @@ def rollouts_of(config: Config, plan: PackPlan) -> int:
 
 def _rollout_bytes(spec: EnvSpec, steps: int, rows: int, state_size: int) -> int:
     sizes = {"action": spec.action.components, "state": state_size}
-    total = rows * (steps + 1) * _stored_bytes(spec)
+    total = rows * sum(
+        (layout.history + steps + 1) * layout.kept[0].itemsize * math.prod(layout.kept[1])
+        for layout in obs_layouts(spec).values()
+    )
     for field in FIELDS.values():
         width = 1 if field.dtype == "bool" else 4
         total += width * math.prod(field.shape(steps, rows, sizes))
@@ -119,8 +125,14 @@ def _step_bytes(spec: EnvSpec) -> int:
     )
 
 
+def _stack_bytes(spec: EnvSpec) -> int:
+    """Return the size of one row's stacks, of which a unit has one set."""
+    stacked = [layout.stored for layout in obs_layouts(spec).values() if layout.stack > 1]
+    return sum(dtype.itemsize * math.prod(shape) for dtype, shape in stacked)
+
+
 def _stored_bytes(spec: EnvSpec) -> int:
-    """Return the size of one row's observation on the device."""
+    """Return the size of one row's observation as the network is given it."""
     stored = [layout.stored for layout in obs_layouts(spec).values()]
     return sum(dtype.itemsize * math.prod(shape) for dtype, shape in stored)
 

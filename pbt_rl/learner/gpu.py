@@ -79,6 +79,14 @@ class Stopwatch:
         return float(self._began.elapsed_time(self._ended)) / 1000
 
 
+def host_buffer(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """Make memory of the host for copies from and to a device, page-locked if that can be done."""
+    if device.type == "cuda":
+        with contextlib.suppress(RuntimeError):
+            return torch.zeros(shape, dtype=dtype, pin_memory=True)
+    return torch.zeros(shape, dtype=dtype)
+
+
 def page_lock(memory: mmap.mmap) -> bool:
     """Register shared memory with CUDA, so that copies from it need no staging; return whether that worked.
 

@@ -11,6 +11,7 @@ supervisor's own, which calls `turn`.
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import threading
@@ -97,6 +98,7 @@ class Learner:
         in_slots = [setup.unheld_values if member is None else values[member] for member in setup.holders]
         packing, about_packing = fastest_packing(config, spec, plan, in_slots)
         self.pack = build_pack(config, spec, plan, in_slots, config.seed, setup.holders, packing)
+        gc.collect()  # the networks whose weights the pack has taken are circles; of many policies they are large
         self.pack.idle[:] = [member is None for member in setup.holders]
         boxes = [
             (Mailbox(spec, plan.rows, fd), wake)

@@ -181,6 +181,8 @@ class PackMembers:
         self.generations[edit.member], self._values[edit.member] = edit.generation, edit.values
         if edit.weights != "keep":
             self._take_weights(edit, slot)
+        if edit.shrink_perturb is not None:
+            self._shrink_perturb(edit, *edit.shrink_perturb, slot)
         if slot is None:
             self.unproven.add(edit.member)
         else:
@@ -207,6 +209,17 @@ class PackMembers:
             arrays = self._fresh(edit.member, edit.generation)
             index = self._shared.members.index(edit.member)
             self.fresh_steps[index] = self._shared.sampling.steps[index]
+        if slot is None:
+            self._parked[edit.member] = arrays
+        else:
+            self._import(slot, arrays)
+
+    def _shrink_perturb(self, edit: Edit, shrink: float, perturb: float, slot: int | None) -> None:
+        """Mix the weights that a member was given with drawn ones; of its state only the normalisers stay."""
+        given = self._parked[edit.member] if slot is None else self._exported(slot)
+        fresh = self._fresh(edit.member, edit.generation)
+        anew = {name: fresh[name] for name in (*self._pack.optimizer.moments, "optimizer_steps")}
+        arrays = {**given, **anew, "param": shrink * given["param"] + perturb * fresh["param"]}
         if slot is None:
             self._parked[edit.member] = arrays
         else:

@@ -23,9 +23,11 @@ from pbt_rl.algos.distributions import Distribution
 from pbt_rl.algos.fields import OUTCOMES
 from pbt_rl.algos.pack import Pack
 from pbt_rl.algos.rollout import Rollout, native
+from pbt_rl.algos.steps import recorder_of
 from pbt_rl.envs.base import EnvSpec, read_stats
 from pbt_rl.learner.build import obs_layouts
 from pbt_rl.learner.shared import SharedState
+from pbt_rl.learner.turns import MOST_UNITS, Memory, Place, RecordedTurns
 from pbt_rl.wire.mailbox import OBSERVATIONS, Mailbox
 from pbt_rl.wire.messages import Episode, Game
 
@@ -41,6 +43,8 @@ class ServedUnit:
     rollout: Rollout
     state: Tensor
     """[R, S] recurrent state before the newest observation."""
+    stacks: dict[str, Tensor]
+    """Newest stacks of frames, see `Rollout`."""
     outcomes: list[NDArray[Any]]
     """The mailbox's arrays of OUTCOMES, in that order."""
     t: int = 0
@@ -78,15 +82,30 @@ class Sampler:
         frames: NDArray[np.int64] | None = None,
     ) -> None:
         self._pack, self._shared, self._spec = pack, shared, spec
-        self._distribution, self._steps, self._on_policy = distribution, rollout_steps, on_policy
+        self.distribution, self._steps, self._on_policy = distribution, rollout_steps, on_policy
         self.generator = torch.Generator(pack.device).manual_seed(seed)
         self._weights_epoch = shared.pack.weights_epoch.copy()
         policies, rows = pack.num_policies, boxes[0][0].rows
         action = (spec.action.components, getattr(torch, spec.action.dtype))
         self._layouts = obs_layouts(spec)
+        recorder = None if on_policy else recorder_of(pack.device)
+        none = 0 if recorder is None else 1  # a unit and a rollout for those that a turn lacks
+        number = len(boxes) + spare_buffers
+        sizes = (self._layouts, rollout_steps, rows, action, pack.state_size, pack.device)
+        memory = Memory.make(*sizes, number + none, len(boxes) + none)
         buffers = [
-            Rollout(self._layouts, rollout_steps, rows, policies, action, pack.state_size, pack.device)
-            for _ in range(len(boxes) + spare_buffers)
+            Rollout(
+                self._layouts,
+                rollout_steps,
+                rows,
+                policies,
+                action,
+                pack.state_size,
+                pack.device,
+                i,
+                memory.rollouts,
+            )
+            for i in range(number)
         ]
         self.units = [
             ServedUnit(
@@ -94,11 +113,17 @@ class Sampler:
                 box,
                 wake_fd,
                 buffers.pop(),
-                torch.zeros(rows, pack.state_size, device=pack.device),
+                memory.states[number],
+                {name: stacks[number] for name, stacks in memory.stacks.items()},
                 [getattr(box.step, name) for name in OUTCOMES],
             )
             for number, (box, wake_fd) in enumerate(boxes)
         ]
+        self._recorded = (
+            None
+            if recorder is None
+            else RecordedTurns(pack, distribution, self.generator, self._layouts, memory, recorder)
+        )
         for buffer in buffers:
             shared.free.give(buffer)
         self._envs = rows // policies
@@ -118,12 +143,32 @@ class Sampler:
                     ends = unit.t == self._steps and not self._on_policy
                     if ends and len(self._shared.free) <= sum(u.t == self._steps for u in ready):
                         continue
-                    self._arrive(unit)
                     ready.append(unit)
-            if ready:
-                self._act(ready)
+            self._take_turns(ready)
         self._shared.sampling.inference_seconds += time.thread_time() - began
         return bool(ready)
+
+    @property
+    def recorded_turns(self) -> bool:
+        """Whether turns are recorded now."""
+        return self._recorded is not None and self._recorded.possible
+
+    def _take_turns(self, ready: list[ServedUnit]) -> None:
+        """Take the steps of these units in and answer them: all at once, or as many as a recorded turn has."""
+        if not ready:
+            return
+        recorded = self._recorded
+        if recorded is None or not recorded.possible or not all(unit.taken for unit in ready):
+            for unit in ready:
+                self._arrive(unit)
+                unit.rollout.write_obs(unit.t, unit.box.step.obs, unit.box.step.first, unit.stacks)
+            self._act(ready)
+            return
+        for begin in range(0, len(ready), MOST_UNITS):
+            units = ready[begin : begin + MOST_UNITS]
+            for unit in units:
+                self._arrive(unit)
+            self._act_recorded(recorded, units)
 
     def resume_finished(self) -> None:
         """Let rested units begin their next rollout with the new weights (on-policy modes, after learning)."""
@@ -131,7 +176,7 @@ class Sampler:
         self._take_resets()
         units, self._resting = self._resting, []
         for unit in units:
-            self._next_rollout(unit)
+            self._go_on_in(unit, self._next_rollout(unit))
         if units:
             self._act(units)
         self._shared.sampling.inference_seconds += time.thread_time() - began
@@ -154,7 +199,7 @@ class Sampler:
                 unit.state.view(self._pack.num_policies, self._envs, -1)[slot] = 0
 
     def _arrive(self, unit: ServedUnit) -> None:
-        """Copy the mailbox's step into the rollout: the outcome of action t-1 and the observation t."""
+        """Take what the host keeps of the mailbox's step: the outcome of action t-1, and where episodes begin."""
         step, t, rollout = unit.box.step, unit.t, unit.rollout
         if unit.taken:
             for column, outcome in zip(rollout.outcomes, unit.outcomes, strict=True):
@@ -168,7 +213,7 @@ class Sampler:
         else:
             rollout.unit, rollout.weights_epoch[:] = unit.number, self._weights_epoch
             rollout.state.copy_(unit.state)
-        rollout.write_obs(t, step.obs, step.first)
+        rollout.first[t] = step.first
         unit.taken += 1
 
     def _note_episodes(self, unit: ServedUnit) -> None:
@@ -221,7 +266,10 @@ class Sampler:
         def packed(parts: list[Tensor]) -> Tensor:
             return torch.cat(parts, dim=1) if len(parts) > 1 else parts[0]
 
-        stored = [u.rollout.stored[u.t] for u in units]
+        stored = [
+            u.rollout.unstacked[u.t] | {k: v.unflatten(0, (-1, envs)) for k, v in u.stacks.items()}
+            for u in units
+        ]
         obs = {  # joined as stored and then viewed: joined views would lose the layout that the network computes in
             name: layout.as_seen(packed([one[name] for one in stored]))
             for name, layout in self._layouts.items()
@@ -233,7 +281,7 @@ class Sampler:
             state_PBS = packed([u.state.view(-1, envs, pack.state_size) for u in units])
         updates = self._shared.pack.updates.copy()
         params_PBD, value_PB, state_PBS = pack.act(obs, state_PBS, first_PB)
-        action_PBA, log_prob_PB = self._distribution.sample(params_PBD, self.generator)
+        action_PBA, log_prob_PB = self.distribution.sample(params_PBD, self.generator)
 
         value, action, log_prob = native(value_PB), native(action_PBA), native(log_prob_PB)
         on_host = action_PBA.cpu().numpy()
@@ -249,27 +297,54 @@ class Sampler:
                     unit.t += 1
                     self._resting.append(unit)
                     continue
-                self._next_rollout(unit)
+                self._go_on_in(unit, self._next_rollout(unit))
                 unit.rollout.by_policy["value"][0] = value[:, mine]
             unit.rollout.by_policy["action"][unit.t] = action[:, mine]
             unit.rollout.by_policy["log_prob"][unit.t] = log_prob[:, mine]
             unit.rollout.updates[unit.t] = updates
             if pack.state_size:
-                unit.state = state_PBS[:, mine].flatten(0, 1)
+                unit.state.copy_(state_PBS[:, mine].flatten(0, 1))
             self._answer(unit, on_host[:, mine])
 
     def _answer(self, unit: ServedUnit, action_PBA: NDArray[np.generic]) -> None:
         """Write a unit's actions into its mailbox and wake its actor."""
-        unit.box.action[:] = self._distribution.delivered(action_PBA.reshape(unit.box.action.shape))
+        unit.box.action[:] = self.distribution.delivered(action_PBA.reshape(unit.box.action.shape))
         unit.t += 1
         unit.box.publish_action(unit.wake_fd)
 
-    def _next_rollout(self, unit: ServedUnit) -> None:
-        """Go on in a fresh buffer, which begins with the observation that ended the last one."""
+    def _act_recorded(self, recorded: RecordedTurns, units: list[ServedUnit]) -> None:
+        """Do the same as `_act` by recorded calls, which also take the observations in."""
+        streams, updates = self._pack.streams, self._shared.pack.updates.copy()
+        places = [
+            Place(
+                unit.number,
+                unit.rollout,
+                unit.t,
+                self._next_rollout(unit) if unit.t == self._steps else None,
+                unit.box.step.obs,
+                unit.box.step.first,
+            )
+            for unit in units
+        ]
+        for unit, place, action_RA in zip(units, places, recorded.serve(places), strict=True):
+            if place.following is not None:
+                place.rollout.ready = streams.mark()
+                self._shared.full.append(place.rollout)
+                unit.rollouts += 1
+                self._go_on_in(unit, place.following)
+            unit.rollout.updates[unit.t] = updates
+            self._answer(unit, action_RA)
+
+    def _next_rollout(self, unit: ServedUnit) -> Rollout:
+        """Take a fresh buffer; what acts in it has the unit's present state."""
         rollout = self._shared.free.take()
         assert rollout is not None, "a unit was served without a free buffer"
         self._pack.streams.after(rollout.ready)
-        rollout.follow(unit.rollout)
         rollout.state.copy_(unit.state)
         rollout.unit, rollout.weights_epoch[:] = unit.number, self._weights_epoch
+        return rollout
+
+    def _go_on_in(self, unit: ServedUnit, rollout: Rollout) -> None:
+        """Let a rollout begin with the observation that ended the last one."""
+        rollout.follow(unit.rollout, unit.stacks)
         unit.rollout, unit.t = rollout, 0

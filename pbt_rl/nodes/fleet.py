@@ -6,12 +6,14 @@
 
 One turn per host is in flight. That is order, back pressure and sign of life in one. What is lost on the way is asked
 for again under its number; a host that cannot be reached for UNREACHABLE_SECONDS is dead.
+
+In serial mode one turn is in flight in all, in the order of `run.inline`: the same seed gives the same bits as there.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -39,7 +41,7 @@ from pbt_rl.run.fleet import (
 from pbt_rl.run.memory import Matchups, member_layout, staging_entries
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.start import Load, Start
-from pbt_rl.wire.messages import Edit, LearnerReady, MemberExported, MemberStaged, ToLearner
+from pbt_rl.wire.messages import Edit, LearnerReady, LearnerReport, MemberExported, MemberStaged, ToLearner
 from pbt_rl.wire.snapshot import MemberSnapshot
 
 UNREACHABLE_SECONDS = 30.0
@@ -47,7 +49,7 @@ DEATH_SECONDS = 30.0
 """So long the cluster may take to say whether a dead host's node is dead too."""
 NODES_SECONDS = 1.0
 """Between two looks at the nodes."""
-PATIENCE_SECONDS = 0.05
+PATIENCE_SECONDS = 0.1
 """Of a turn at least: a decision waits for the end of the turn in flight."""
 TURNS_PER_SECOND = 500
 """Of all hosts together at most, while nothing happens."""
@@ -63,7 +65,8 @@ class NodeFleet:
         self._layout, self._names = member_layout(resolved, start.values[0])
         self._draws_from = lone_pack(resolved.config, resolved.spec, resolved.plan.packs[0], start.values[0])
         self._awake = AwakeClock()
-        self._exchange: Arrays | None = None
+        self._exchange: dict[int | None, Arrays] = {}
+        """Donor -> its state on the way to another pack; under None what `write_exchange` was given last."""
         self._next_look = 0.0
         self._nodes: Mapping[str, Node] = {}
         self._shunned = ""
@@ -88,6 +91,9 @@ class NodeFleet:
         ]
         self._members = [pack.members for pack in packs]
         self._notices: list[Notice] = []
+        self._serial = resolved.config.mode == "serial"
+        self._going = 0
+        """In serial mode, the pack that goes on."""
         self._place_all()
 
     # -- places ---------------------------------------------------------------------------------------------
@@ -141,8 +147,10 @@ class NodeFleet:
             yield from self._see_nodes()
         while self._notices:
             yield self._notices.pop(0)
-        for station in self._stations:
-            station.issue(self._engine, self._patience)
+        for station in self._served():
+            # In serial mode a pack that was sent something hears it, and goes no further.
+            patience = 0.0 if self._serial and station.orders else self._patience
+            station.issue(self._engine, patience)
         calls = {station.call: station for station in self._stations if station.call is not None}
         for call in self._engine.wait(calls, patience_seconds):
             station = calls[call]
@@ -150,6 +158,18 @@ class NodeFleet:
                 yield from self._take(station)
         self._awake.tick()
         yield from self._overdue()
+
+    def _served(self) -> Iterable[Station]:
+        """Return the stations that may have a turn now."""
+        if not self._serial:
+            return self._stations
+        there = [station for station in self._stations if station.host is not None]
+        chosen = next((station for station in there if station.owes), None)
+        chosen = chosen or next((station for station in there if not station.ready or station.orders), None)
+        if chosen is None and there:
+            chosen = min(there, key=lambda one: (one.number - self._going) % len(self._stations))
+            self._going = chosen.number
+        return [] if chosen is None else [chosen]
 
     def _see_nodes(self) -> Iterator[Event]:
         self._place_all()
@@ -208,9 +228,11 @@ class NodeFleet:
             case LearnerLost():
                 return replace(event, pack=number)
         if isinstance(event.message, MemberExported):
-            self._exchange = _own(heard.arrays)
+            self._exchange[event.message.header.member] = _own(heard.arrays)
         elif isinstance(event.message, MemberStaged):
             station.staged.put(event.message.entry, _own(heard.arrays))
+        elif isinstance(event.message, LearnerReport) and number == self._going:
+            self._going = (number + 1) % len(self._stations)
         elif isinstance(event.message, LearnerReady):
             station.ready = True
             station.start = replace(station.start, sources=())  # its members may take much memory
@@ -232,15 +254,17 @@ class NodeFleet:
                     yield LearnerLost(station.number, text)
                 elif not station.died and seconds > UNREACHABLE_SECONDS:
                     yield self._lost(station, f"could not be reached for {seconds:.0f} s")
-            elif (seconds := self._awake.of_last(now - station.heard_at)) > limit:
+            elif station.owes and (seconds := self._awake.of_last(now - station.heard_at)) > limit:
                 yield self._lost(station, f"gave no answer for {seconds:.0f} s")
 
     # -- what the supervisor asks ---------------------------------------------------------------------------
 
     def send(self, pack: int, message: ToLearner) -> None:
         """See Fleet."""
-        crosses = isinstance(message, Edit) and message.weights == "import"
-        self._stations[pack].orders.append(Send(message, self._exchange if crosses else None))
+        exchange = None
+        if isinstance(message, Edit) and message.weights == "import":
+            exchange = self._exchange.pop(None if None in self._exchange else message.donor)
+        self._stations[pack].orders.append(Send(message, exchange))
 
     def restart_actor(self, actor: int) -> None:
         """See Fleet."""
@@ -259,7 +283,8 @@ class NodeFleet:
     def silent_seconds(self, pack: int) -> float:
         """See Fleet."""
         station = self._stations[pack]
-        return station.silent + self._awake.of_last(time.monotonic() - station.heard_at)
+        waited = time.monotonic() - station.heard_at if station.owes else 0.0
+        return station.silent + self._awake.of_last(waited)
 
     def environment_seconds(self) -> float:
         """See Fleet."""
@@ -282,7 +307,11 @@ class NodeFleet:
         """See Fleet."""
         return self._names
 
-    settled = True
+    @property
+    def settled(self) -> bool:
+        """See Fleet."""
+        there = [station.number for station in self._stations if station.host is not None]
+        return not self._serial or self._going <= min(there, default=self._going)
 
     def save_units(self) -> list[Any]:
         """See Fleet. Environments go on while members are saved."""
@@ -311,7 +340,7 @@ class NodeFleet:
 
     def write_exchange(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """See Fleet."""
-        self._exchange = arrays
+        self._exchange[None] = arrays
 
     def drawn(self, member: int, generation: int) -> Mapping[str, NDArray[Any]]:
         """See Fleet."""

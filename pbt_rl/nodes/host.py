@@ -10,10 +10,13 @@ from pbt_rl.nodes.messages import Answer, Heard, HostSetup, Order, RestartActor,
 from pbt_rl.record.net_names import NetNames
 from pbt_rl.run.estimate import check_memory
 from pbt_rl.run.fleet import ActorFailed, Event, LearnerLost, ProcessFleet, Received
+from pbt_rl.run.inline import InlineFleet
 from pbt_rl.run.limits import allow_open_files, descriptors_needed
 from pbt_rl.run.start import Load, Start
 from pbt_rl.wire.messages import MemberExported, MemberStaged
 from pbt_rl.wire.snapshot import MemberSnapshot
+
+OwnFleet = ProcessFleet | InlineFleet
 
 
 class PackHost:
@@ -23,7 +26,7 @@ class PackHost:
     """
 
     def __init__(self) -> None:
-        self._fleet: ProcessFleet | None = None
+        self._fleet: OwnFleet | None = None
         self._answered: tuple[int, Answer | None] = (-1, None)
         """Number of the last turn, and its answer."""
 
@@ -52,8 +55,8 @@ class PackHost:
             self._fleet = None
 
 
-def start_fleet(setup: HostSetup) -> ProcessFleet:
-    """Start the processes of a pack on this machine. Raises ConfigError if it is too small."""
+def start_fleet(setup: HostSetup) -> OwnFleet:
+    """Start a pack on this machine, in serial mode within this process. Raises ConfigError if it is too small."""
     with contextlib.suppress(OSError):  # on another file system it need not exist
         os.chdir(setup.folder)
     if os.getpriority(os.PRIO_PROCESS, 0) > 0:
@@ -76,7 +79,8 @@ def start_fleet(setup: HostSetup) -> ProcessFleet:
         renewals=setup.renewals,
         seeds_before=setup.seeds_before,
     )
-    return ProcessFleet(resolved, start, setup.matchups)
+    own = InlineFleet if resolved.config.mode == "serial" else ProcessFleet
+    return own(resolved, start, setup.matchups)
 
 
 def _loads(snapshot: MemberSnapshot) -> Load:
@@ -86,7 +90,7 @@ def _loads(snapshot: MemberSnapshot) -> Load:
     return load
 
 
-def _obey(fleet: ProcessFleet, order: Order) -> None:
+def _obey(fleet: OwnFleet, order: Order) -> None:
     match order:
         case Send(message, exchange):
             if exchange is not None:
@@ -98,7 +102,7 @@ def _obey(fleet: ProcessFleet, order: Order) -> None:
             fleet.set_matchup(0, rows)
 
 
-def _heard(fleet: ProcessFleet, event: Event) -> Heard:
+def _heard(fleet: OwnFleet, event: Event) -> Heard:
     match event:
         case Received(_, MemberExported()):
             return Heard(event, fleet.read_exchange())

@@ -23,6 +23,8 @@ from pbt_rl.nodes.messages import Turn
 
 NODE_DIED = "its node has died"
 """In Ray's message about an actor that went with its node."""
+CAUSE = "The actor died because"
+"""What follows is the cause; before it Ray says which actor it was."""
 
 
 class RayEngine:
@@ -90,7 +92,7 @@ class RayEngine:
         except (exceptions.RayActorError, exceptions.ActorUnschedulableError) as error:
             text = " ".join(line.strip() for line in str(error).splitlines())
             gone = getattr(error, "preempted", False) or NODE_DIED in text
-            raise HostDied(text, node_gone=gone) from error
+            raise HostDied(text[max(0, text.find(CAUSE)) :], node_gone=gone) from error
 
     def end(self, hosts: Collection[Any], patience_seconds: float) -> None:
         """See Engine."""

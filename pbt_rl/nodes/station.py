@@ -65,9 +65,9 @@ class Station:
     given: dict[int, int] = field(default_factory=dict)
     """Actor that failed -> actions that its units were given."""
     heard_at: float = 0.0
-    """`time.monotonic()` of the last answer."""
+    """`time.monotonic()` of the last answer, or of the turn that was begun since."""
     silent: float = 0.0
-    """Seconds for which the learner had given no sign by then."""
+    """Seconds for which the learner had given no sign at the last answer."""
     unavailable_at: float | None = None
     """Since when the host cannot be reached."""
     retry_at: float = 0.0
@@ -111,9 +111,15 @@ class Station:
             self._number += 1
             self._turn = Turn(self._number, tuple(self.orders), patience_seconds)
             self.orders.clear()
+            self.heard_at = time.monotonic()
         elif time.monotonic() < self.retry_at:
             return
         self.call = engine.call(self.host, self._turn)
+
+    @property
+    def owes(self) -> bool:
+        """A turn was begun, and its answer is not there yet."""
+        return self._turn is not None
 
     def answered(self, answer: Answer | None) -> None:
         """Note that the turn in flight has come back."""

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from pbt_rl.pbt.explore.factors import MultiplyOrDivide, PerturbFactors
     from pbt_rl.pbt.explore.pairwise import PairwiseLearning
     from pbt_rl.pbt.explore.pb2 import Pb2
+    from pbt_rl.pbt.explore.pb2_mix import Pb2Mix
     from pbt_rl.pbt.explore.perturb import Perturb
     from pbt_rl.pbt.explore.pipeline import ExplorePipeline
     from pbt_rl.pbt.explore.resample import Resample, ResampleAll
@@ -86,6 +87,7 @@ __all__ = [
     "PairwiseLearning",
     "PartiallySynchronous",
     "Pb2",
+    "Pb2Mix",
     "PbtController",
     "Perturb",
     "PerturbFactors",
@@ -133,6 +135,7 @@ _MODULES = {
     "explore.factors": "MultiplyOrDivide PerturbFactors",
     "explore.pairwise": "PairwiseLearning",
     "explore.pb2": "Pb2",
+    "explore.pb2_mix": "Pb2Mix",
     "explore.perturb": "Perturb",
     "explore.pipeline": "ExplorePipeline",
     "explore.resample": "Resample ResampleAll",

@@ -8,13 +8,13 @@ from typing import Any
 
 from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.decisions import Controller, Decision
-from pbt_rl.pbt.events import Event, Initial, Resume, Round, read_events
+from pbt_rl.pbt.events import Event, Initial, Resume, Round, SetByUser, read_events
 from pbt_rl.pbt.hypers import Values
 from pbt_rl.pbt.lineage import Lineage
 from pbt_rl.pbt.state import save_state
 
 Resumed = Callable[[Mapping[str, Any], Any], Controller]
-"""(config of a `Resume` that changed options, state of the controller until then) -> the controller from there on."""
+"""(config that changed options, state of the controller until then) -> the controller from there on."""
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,8 @@ def audit_decisions(
     """Pass the recorded reports to a controller and compare its decisions with the recorded ones, bit for bit.
 
     records: of the journal. controller: built as at the start of the run, from the recorded config and seed, and not
-    used yet. resumed: needed if options changed at a `resume`. Raises ConfigError for records that cannot be those of a
-    run.
+    used yet. resumed: needed if options changed at a `resume` or a `set`. Raises ConfigError for records that cannot be
+    those of a run.
     """
     return audit_events(read_events(records), controller, resumed)
 
@@ -55,7 +55,7 @@ def audit_events(
                 recorded, decided = list(values), controller.initial(len(values))
             case Round(decisions=decisions):
                 recorded, decided = list(decisions), _decided(controller, event, names, index)
-            case Resume(config=config, changed=changed) if changed:
+            case Resume(_, _, config, changed) | SetByUser(_, _, config, changed) if changed:
                 assert resumed is not None
                 controller = resumed(config, save_state(controller))
                 continue

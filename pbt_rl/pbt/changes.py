@@ -52,6 +52,8 @@ class Change:
     """The member trains no more."""
     evaluates: int = 0
     """Until its next decision the member learns nothing and plays so many whole episodes; 0: it learns."""
+    shrink_perturb: tuple[float, float] | None = None
+    """With `copy`: what becomes of the copied weights (see `Replace`)."""
 
     @property
     def weights_from(self) -> StateKey | None:
@@ -73,7 +75,7 @@ def _change(decision: Decision, generations: Mapping[int, int]) -> Change:
     match decision:
         case Continue(until_frames=until):
             return Change(member, "continue", now, until_frames=until)
-        case Replace(donor=donor, copy=copy, values=values, donor_generation=generation):
+        case Replace(donor=donor, copy=copy, values=values, donor_generation=generation, shrink_perturb=pair):
             return Change(
                 member,
                 "replace",
@@ -82,6 +84,7 @@ def _change(decision: Decision, generations: Mapping[int, int]) -> Change:
                 (donor, generations[donor] if generation is None else generation),
                 remembered=generation is not None,
                 values=values,
+                shrink_perturb=pair,
             )
         case Mutate(values=values):
             return Change(member, "mutate", now + 1, values=values)

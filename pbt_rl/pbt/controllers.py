@@ -29,7 +29,7 @@ from pbt_rl.pbt.evaluation import Evaluation
 from pbt_rl.pbt.exploit.base import Exploit, Remembering, Selection, decides, score
 from pbt_rl.pbt.explore.base import Explore, Learning, Pairing
 from pbt_rl.pbt.hypers import HyperSpec, Values, sample_prior
-from pbt_rl.pbt.ready.base import Ready
+from pbt_rl.pbt.ready.base import Ready, Round
 from pbt_rl.pbt.state import restore_state, save_state
 
 
@@ -131,6 +131,13 @@ class PbtController:
         comparison = self.ready.next_round(report)
         if comparison is None:
             return []
+        decisions = self._settle(comparison)
+        if not decisions:
+            restore_state(self.ready, ready)
+        return decisions
+
+    def _settle(self, comparison: Round) -> list[Decision]:
+        """Return the decisions of a comparison; none, and nothing is changed, if nobody can be judged yet."""
         exploit, generator = save_state(self.exploit), self._rng.getstate()
         selections = self.exploit.select(comparison.members, self._rng, comparison.deciding)
         judged = [m for m in comparison.members if decides(m.member, comparison.deciding)]
@@ -138,7 +145,6 @@ class PbtController:
             "one selection per member, in order"
         )
         if all(s.later for s in selections):
-            restore_state(self.ready, ready)
             restore_state(self.exploit, exploit)
             self._rng.setstate(generator)
             return []

@@ -6,6 +6,7 @@ defines their meaning.
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, Protocol, cast, get_args
 
@@ -69,6 +70,8 @@ class Replace:
     `values` are final: they hold after the decision, whatever was copied.
     donor_generation: None for the donor's present state; else the remembered state of that generation
     (`Controller.remembers`), which may be one of the member's own.
+    shrink_perturb: (s, p): the weights become s times the copied ones plus p times weights drawn for the member, and
+    its optimiser begins anew (Ash and Adams 2020). None: a copy as it is.
     """
 
     member: int
@@ -77,6 +80,7 @@ class Replace:
     values: Values
     reason: str
     donor_generation: int | None = None
+    shrink_perturb: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -181,6 +185,7 @@ def decision_from_dict(record: object, place: str = "a decision") -> Decision:
                 given.values("values"),
                 reason,
                 given.whole_or_none("donor_generation"),
+                _pair_or_none(given, "shrink_perturb"),
             )
         case "mutate":
             return Mutate(member, given.values("values"), reason)
@@ -191,6 +196,13 @@ def decision_from_dict(record: object, place: str = "a decision") -> Decision:
         case "evaluate":
             return Evaluate(member, given.whole("episodes"), reason)
     raise ConfigError(f"decision of {place} is {kind!r:.40}: it should be one of {', '.join(DECISIONS)}")
+
+
+def _pair_or_none(given: Fields, name: str) -> tuple[float, float] | None:
+    if not given.has(name):
+        return None
+    first, second = (*given.numbers(name), math.nan, math.nan)[:2]
+    return first, second
 
 
 def report_from_dict(record: object, place: str = "a report") -> PopulationReport:

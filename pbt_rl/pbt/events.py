@@ -102,6 +102,23 @@ class Resume(Event):
 
 
 @dataclass(frozen=True)
+class SetByUser(Event):
+    """`pbt-rl set`. config, changed: as of `Resume`. decisions: the user's, which no controller has made."""
+
+    config: Mapping[str, Any]
+    changed: tuple[str, ...]
+    decisions: tuple[Decision, ...]
+
+
+@dataclass(frozen=True)
+class Final(Event):
+    """Final games: member -> mean objective, and number of episodes of each."""
+
+    means: Mapping[int, float]
+    episodes: int
+
+
+@dataclass(frozen=True)
 class Lost(Event):
     """Events that could not be written. rounds: the comparisons among them."""
 
@@ -166,6 +183,14 @@ def _read(record: object, place: str) -> Event:
         case "resume":
             changed = tuple(name for name, _ in given.inner("changed").named())
             return Resume(time, frames, given.plain("config", DEEPEST_CONFIG), changed)
+        case "set":
+            changed = tuple(name for name, _ in given.inner("changed").named())
+            decisions = [decision_from_dict(d, f"a decision in {place}") for d in given.items("decisions")]
+            return SetByUser(time, frames, given.plain("config", DEEPEST_CONFIG), changed, tuple(decisions))
+        case "final":
+            judged = given.objects("members")
+            means = {m.whole("member"): m.number("mean") for m in judged}
+            return Final(time, frames, means, max((m.whole("episodes") for m in judged), default=0))
         case "lost":
             counts = given.inner("counts")
             return Lost(time, frames, counts.whole("round") if counts.has("round") else 0)

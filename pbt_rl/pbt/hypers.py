@@ -248,14 +248,14 @@ class Hypers:
     """PPO: clip the probability ratio to 1 +- this."""
     clip_value: float = _hyper(1.0, (0.01, 10.0), (0, OFF), "log", tuned=True)
     """PPO: clip the change of the (normalised) value to +- this."""
-    kl_coef: float = _hyper(0.0, (1e-3, 10.0), (0, 1000), "log", tuned=False)
-    """PPO: weight of KL(old || new), by which a policy is held near the one that acted, beside the clip."""
     max_grad_norm: float = _hyper(0.5, (0.01, 100.0), (1e-6, OFF), "log", tuned=True)
     """Limit of the gradient's norm."""
     gamma: float = _hyper(0.99, (0.8, 0.9999), (0, 1), "one_minus", tuned=False, common=True)
     """Discount per step."""
     gae_lambda: float = _hyper(0.95, (0.5, 0.9999), (0, 1), "one_minus", tuned=False)
     """Lambda of GAE and of V-trace."""
+    kl_coef: float = _hyper(0.0, (1e-3, 10.0), (0, 1000), "log", tuned=False)
+    """PPO: weight of KL(old || new), by which a policy is held near the one that acted, beside the clip."""
     adam_beta1: float = _hyper(0.9, (0.5, 0.99), (0, 0.99999), "one_minus", tuned=False)
     """Adam: decay of the mean."""
     adam_beta2: float = _hyper(0.999, (0.9, 0.99999), (0, 0.999999), "one_minus", tuned=False)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.changes import Change, changes
 from pbt_rl.pbt.decisions import Decision, PopulationReport, StateKey, donor_of, values_of
-from pbt_rl.pbt.events import Event, Initial, Progress, Round, read_events
+from pbt_rl.pbt.events import Event, Initial, Progress, Round, SetByUser, read_events
 from pbt_rl.pbt.hypers import Values
 
 
@@ -60,7 +60,7 @@ class Lineage:
 
     @classmethod
     def from_events(cls, records: Iterable[object]) -> Lineage:
-        """Read the `initial`, `round` and `progress` events of a journal; skip all others. Raises ConfigError."""
+        """Read the events of a journal that the tree follows from; skip all others. Raises ConfigError."""
         lineage = cls()
         for event in read_events(records):
             lineage.take(event)
@@ -77,6 +77,9 @@ class Lineage:
                 for m in report.members:
                     self.measure((m.member, m.generation), m.frames, mean(m.objectives))
                 self.apply(frames, changes(decisions, self.generations))
+            case SetByUser(frames=frames, decisions=decisions):
+                self._check_decisions(f"the journal's `set` at {frames} frames", decisions)
+                self.apply(frames, changes(decisions, self.generations))
             case Progress(members=members):
                 for p in members:
                     self.measure((p.member, p.generation), p.frames, p.objective)
@@ -90,10 +93,13 @@ class Lineage:
     def _check_round(self, report: PopulationReport, decisions: Sequence[Decision]) -> None:
         """Check that the round is about members that are there, and that its donors are."""
         where = f"the journal's round at {report.frames} frames"
-        names = next(iter(self._nodes.values())).values.keys() if self._nodes else frozenset[str]()
         for m in report.members:
             if m.member not in self._present:
                 raise ConfigError(f"{where} reports member {m.member}, which is not there")
+        self._check_decisions(where, decisions)
+
+    def _check_decisions(self, where: str, decisions: Sequence[Decision]) -> None:
+        names = next(iter(self._nodes.values())).values.keys() if self._nodes else frozenset[str]()
         if len({d.member for d in decisions}) < len(decisions):
             raise ConfigError(f"{where} decides twice about one member")
         for d in decisions:

@@ -54,7 +54,7 @@ class PbtConfig:
     al. 2017): each is multiplied by one of --pbt.factors. `multiply-or-divide` (IMPALA): each by 1.2. `resample`
     (Ray): each is drawn anew or else changed as by `factors`. `resample-all` (Orion): all are drawn anew, or else
     each is multiplied or divided by 1.2. `pairwise` (GPBT-PL): a copy's own values move towards its
-    donor's. `pb2`: a Gaussian process chooses (needs the extra `search`)."""
+    donor's. `pb2`: a Gaussian process chooses, `pb2-mix`: choices too (both need the extra `search`)."""
     mutation_rate: float = option(0.15, at_least=0, at_most=1)
     """perturb: probability that a value changes when its member mutates."""
     perturb_min: float = option(1.1, at_least=1)

@@ -218,7 +218,7 @@ class OwnExploit:
 
 def check_signature(who: str, made: object, method: str, arguments: int) -> None:
     """Raise ConfigError unless a method (or, if "", the object itself) takes so many arguments by position."""
-    called = getattr(made, method) if method else made
+    called: Any = getattr(made, method) if method else made
     try:
         inspect.signature(called).bind(*range(arguments))
     except TypeError as error:

@@ -16,6 +16,7 @@ from pbt_rl.pbt.evaluation import Evaluation
 from pbt_rl.pbt.exploit.registry import build_exploit, least_members
 from pbt_rl.pbt.explore.registry import build_explore
 from pbt_rl.pbt.hypers import HyperSpec
+from pbt_rl.pbt.ipbt import Ipbt
 from pbt_rl.pbt.mf_pbt import MfPbt, usual_frequencies
 from pbt_rl.pbt.options import PbtConfig
 from pbt_rl.pbt.own import build_own_controller, is_search
@@ -104,6 +105,26 @@ def _mf_pbt(given: Ingredients) -> Controller:
         frequencies=frequencies,
         migrant_hypers=pbt.migrant_hypers,
     )
+
+
+def _ipbt(given: Ingredients) -> Controller:
+    pbt = given.pbt
+    if not pbt.enabled:
+        return StaticController(given.table)
+    least = max(4, least_members(pbt.exploit))
+    require(
+        given.members >= least,
+        "controller",
+        "ipbt",
+        f"it needs at least {least} members (--num-policies): the weights of the best quarter go on",
+    )
+    require(
+        pbt.ready == "synchronous",
+        "pbt.ready",
+        pbt.ready,
+        "ipbt restarts all members at once: use synchronous",
+    )
+    return Ipbt(given.table, given.seed, **_rules(given), copy=pbt.copy, budget_frames=given.budget_frames)
 
 
 def _rules(given: Ingredients) -> dict[str, Any]:
@@ -248,6 +269,7 @@ def _sampling(search: SearchConfig) -> Sampling:
 CONTROLLERS: dict[str, ControllerEntry] = {
     "pbt": ControllerEntry(_pbt, ("pbt",)),
     "mf-pbt": ControllerEntry(_mf_pbt, ("pbt",)),
+    "ipbt": ControllerEntry(_ipbt, ("pbt",)),
     "hypertrick": ControllerEntry(_hypertrick, ("search", "pbt.min_episodes"), searches=True),
     "successive-halving": ControllerEntry(_successive_halving, ("search", "pbt.min_episodes"), searches=True),
     "hyperband": ControllerEntry(_hyperband, ("search", "pbt.min_episodes"), searches=True),

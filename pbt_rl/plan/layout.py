@@ -103,8 +103,10 @@ def make_plan(config: Config, machine: Machine, seats: int = 1) -> Plan:
     slots = min(config.slots or config.num_policies, config.num_policies)
     if config.devices == "auto":
         devices = devices[: 1 if config.mode == "serial" else slots]
-    if config.mode == "serial" and len(devices) > 1:
-        raise ConfigError(f"--devices {config.devices} cannot be used with --mode serial: give one device")
+    if config.mode == "serial" and len(devices) > 1 and {*devices} != {"cpu"}:
+        raise ConfigError(
+            f"--devices {config.devices} cannot be used with --mode serial: give one device, or cpu several times"
+        )
     if len(devices) > slots:
         policies = f"{slots} slots" if slots < config.num_policies else f"{slots} policies"
         raise ConfigError(

@@ -14,6 +14,7 @@ Rows here are those of one policy: U units, b of its rows in each, k rollouts in
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -154,9 +155,12 @@ class Sizing:
 def share_actors(actors: int, members: Sequence[int]) -> list[int]:
     """Share actors between packs in proportion to their members, at least one each. actors >= len(members)."""
     shares = [1] * len(members)
+    by_need = [(1 / own, i) for i, own in enumerate(members)]
+    heapq.heapify(by_need)
     for _ in range(actors - len(members)):
-        neediest = min(range(len(members)), key=lambda i: shares[i] / members[i])
+        _, neediest = by_need[0]
         shares[neediest] += 1
+        heapq.heapreplace(by_need, (shares[neediest] / members[neediest], neediest))
     return shares
 
 

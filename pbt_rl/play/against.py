@@ -34,6 +34,7 @@ from pbt_rl.envs.registry import make_unit, probe
 from pbt_rl.errors import ConfigError, environment_code
 from pbt_rl.play.evaluate import shares
 from pbt_rl.play.policy import Player, Policy
+from pbt_rl.play.progress import one_thread
 from pbt_rl.play.saved import load_pack, say
 from pbt_rl.record.saved import Source, find_saved
 from pbt_rl.record.trust import NO_TRUST, PLAY, Trust, read_config
@@ -130,7 +131,7 @@ def evaluate_against(
     how = "greedy" if greedy else "sampled"
     print(f"{saved} against {name}: {total} games of {config.env}, {how} actions")
     unit = make_unit(spec.env_id, tables * spec.seats, seed, config.env_options, default_shaping_source(spec))
-    with closing(unit):
+    with closing(unit), one_thread():
         print("\n".join(play_games(unit, player, opponent, shares(total, tables)).lines()))
 
 

@@ -5,6 +5,7 @@ Axes: R rows of the unit (one environment each), A action components.
 
 from __future__ import annotations
 
+import sys
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,9 +24,10 @@ from pbt_rl.envs.base import (
     private_step_arrays,
 )
 from pbt_rl.envs.film import Camera
-from pbt_rl.envs.registry import EnvOptions, evaluation_options, make_unit, probe
+from pbt_rl.envs.registry import EnvOptions, evaluation_options, make_unit, probe, shown_name
 from pbt_rl.errors import ConfigError, environment_code
 from pbt_rl.play.policy import Player, Policy
+from pbt_rl.play.progress import Progress, one_thread
 from pbt_rl.play.saved import load_pack, say
 from pbt_rl.play.video import Film, check_film, filmed_unit
 from pbt_rl.record.saved import Source, find_saved
@@ -76,10 +78,12 @@ def evaluate(
     spec, options = evaluation_spec(config)
     how = "greedy" if greedy else "sampled"
     each = f" of each of {len(spec.tasks)} tasks" if spec.tasks else ""
-    print(f"{saved}: {episodes} episodes{each} of {config.env}, {how} actions")
+    shown = shown_name(config.env, options)
+    print(f"{saved}: {episodes} episodes{each} of {shown}, {how} actions", flush=True)
     pack = load_pack(config, spec, saved, seed)
     policy = Policy(pack, spec, config.model, seed, greedy=greedy)
-    played = play_episodes(policy, options, episodes, seed, video)
+    with one_thread():
+        played = play_episodes(policy, options, episodes, seed, video, Progress(sys.stderr))
     if spec.tasks:
         _print_tasks(spec, played)
     else:
@@ -96,7 +100,12 @@ def evaluation_spec(config: Config) -> tuple[EnvSpec, EnvOptions]:
 
 
 def play_episodes(
-    policy: Policy, options: EnvOptions, episodes: int, seed: int, video: Path | None = None
+    policy: Policy,
+    options: EnvOptions,
+    episodes: int,
+    seed: int,
+    video: Path | None = None,
+    progress: Progress | None = None,
 ) -> list[PlayedEpisode]:
     """Play whole episodes, in an environment with tasks this many of each. video: of the first one."""
     spec = policy.spec
@@ -111,8 +120,10 @@ def play_episodes(
     try:
         with closing(unit):
             share_R = [share * (len(spec.tasks) or 1) for share in shares(episodes, rows)]
-            return play(unit, Player(policy), share_R, _Recording(camera, film))
+            return play(unit, Player(policy), share_R, _Recording(camera, film), progress)
     finally:
+        if progress is not None:
+            progress.end()
         if film is not None:
             film.close()
         if camera is not None:
@@ -168,7 +179,13 @@ class _Recording:
             self._film = None
 
 
-def play(unit: Unit, player: Player, share_R: list[int], recording: _Recording) -> list[PlayedEpisode]:
+def play(
+    unit: Unit,
+    player: Player,
+    share_R: list[int],
+    recording: _Recording,
+    progress: Progress | None = None,
+) -> list[PlayedEpisode]:
     """Play `share_R[r]` episodes on row r; returns them row by row."""
     step = private_step_arrays(unit.spec, unit.rows)
     played_R: list[list[PlayedEpisode]] = [[] for _ in share_R]
@@ -178,6 +195,8 @@ def play(unit: Unit, player: Player, share_R: list[int], recording: _Recording) 
         action_RA = player.act(step)
         unit.step(action_RA, step)
         recording.take(step, action_RA)
+        if progress is not None:
+            progress.show(sum(map(len, played_R)), sum(share_R))
         for row in np.flatnonzero(step.episode_done).tolist():
             if len(played_R[row]) < share_R[row]:
                 task = 0 if step.task is None else int(step.task[row])

@@ -122,7 +122,8 @@ class Policy:
         for name, layout in self._layouts.items():
             if layout.stack > 1:
                 stored = torch.empty_like(before.frames[name])
-                push_frames(stored, before.frames[name], np.ascontiguousarray(obs[name]), first_R)
+                frame = torch.from_numpy(np.array(obs[name])).to(device)
+                push_frames(stored, before.frames[name], frame, first_R)
                 frames[name] = stored
             else:
                 stored = torch.from_numpy(np.array(obs[name])).to(device)

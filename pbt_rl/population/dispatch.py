@@ -54,6 +54,8 @@ class Dispatch:
     population: Population = field(metadata=SHARED)
     pack_of: Mapping[int, int]
     send: Callable[[int, ToLearner], None]
+    exchange_per_pack: bool = field(default=False, kw_only=True)
+    """Edits of different packs may cross at the same time; else one memory serves all packs, and one edit at a time."""
     remembered: frozenset[StateKey] = field(default=frozenset(), init=False)
     """States of the past that the learners keep."""
     replacements: int = field(default=0, init=False)
@@ -63,8 +65,8 @@ class Dispatch:
     )
     """Empty whenever a state is saved, as is `_sent`."""
     _sent: dict[int, Pending] = field(default_factory=dict, init=False, metadata=TRANSIENT)
-    _void_export: int | None = field(default=None, init=False, metadata=TRANSIENT)
-    """A donor that is being exported for nobody any more: until that is done, the exchange memory is taken."""
+    _void_exports: set[int] = field(default_factory=set, init=False, metadata=TRANSIENT)
+    """Donors that are being exported for nobody any more: until that is done, the exchange memory is taken."""
     _journeys: dict[int, int] = field(default_factory=dict, init=False, metadata=TRANSIENT)
     """Member that its pack was asked to release -> the pack that it moves to."""
 
@@ -128,6 +130,7 @@ class Dispatch:
             donor,
             change.values,
             generation,
+            change.shrink_perturb,
         )
         self._queue.append(Pending(edit, decided, crosses))
         self.replacements += change.decision == "replace"
@@ -135,7 +138,7 @@ class Dispatch:
 
     def _send_next(self) -> None:
         """Send what waits, except while an edit that crosses packs holds the exchange memory."""
-        while self._queue and not self._exchange_taken:
+        while self._queue and not self._must_wait(self._queue[0]):
             item = self._queue.popleft()
             if not isinstance(item, Pending):
                 self.send(*item)
@@ -150,9 +153,20 @@ class Dispatch:
             else:
                 self.send(self.pack_of[item.edit.member], item.edit)
 
-    @property
-    def _exchange_taken(self) -> bool:
-        return self._void_export is not None or any(p.crosses for p in self._sent.values())
+    def _must_wait(self, item: Pending | tuple[int, ToLearner]) -> bool:
+        """Whether the exchange memory is taken that this message needs, or that one before it to the same pack does."""
+        taken = {self.pack_of[donor] for donor in self._void_exports}
+        for pending in self._sent.values():
+            if pending.crosses:
+                taken |= self._packs_of(pending)
+        return bool(taken & self._packs_of(item) if self.exchange_per_pack else taken)
+
+    def _packs_of(self, item: Pending | tuple[int, ToLearner]) -> set[int]:
+        """Return the packs that a message concerns."""
+        if not isinstance(item, Pending):
+            return {item[0]}
+        own = {self.pack_of[item.edit.member]}
+        return own | {self._donor_pack(item.edit)} if item.crosses else own
 
     def _send_filled(self, pending: Pending, fill: Callable[[int], None]) -> None:
         fill(pending.edit.member)
@@ -161,8 +175,8 @@ class Dispatch:
 
     def exported(self, donor: int) -> None:
         """Send the edit that waits for this donor's state, which is in the exchange memory now."""
-        if self._void_export is not None:
-            self._void_export = None
+        if donor in self._void_exports:
+            self._void_exports.remove(donor)
             self._send_next()
             return
         for pending in self._sent.values():
@@ -177,14 +191,14 @@ class Dispatch:
         packs still get the weights of a donor that it held; fill: writes those for such a member into the exchange
         memory.
         """
-        if self._void_export is not None and self.pack_of[self._void_export] == pack:
-            self._void_export = None
+        self._void_exports = {donor for donor in self._void_exports if self.pack_of[donor] != pack}
         # A member that was to leave the lost pack stays; it is restored with the others.
         self._journeys = {member: to for member, to in self._journeys.items() if self.pack_of[member] != pack}
         for member, pending in list(self._sent.items()):
             donor = pending.edit.donor if pending.crosses and not pending.exported else None
             if self.pack_of[member] == pack:
-                self._void_export = donor if donor is not None else self._void_export
+                if donor is not None and self.pack_of[donor] != pack:
+                    self._void_exports.add(donor)
                 del self._sent[member]
             elif donor is not None and self.pack_of[donor] == pack:
                 self._send_filled(pending, fill)

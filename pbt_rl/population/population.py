@@ -185,6 +185,12 @@ class Population:
         episodes = window * (len(self.tasks) or 1)
         return EqualShares(environments, -(-episodes // environments), self.patience_frames)
 
+    def follow(self, min_rounds: int, patience_frames: int) -> None:
+        """Judge members by other options from now on."""
+        self.min_rounds, self.patience_frames = min_rounds, patience_frames
+        for member in self.members:
+            member.shares.patience_frames = patience_frames
+
     def learner_began(self, pack: str) -> None:
         """Note that another learner took over a pack, under the same name: it counts from 0."""
         self._counted.pop(pack, None)

@@ -94,6 +94,10 @@ class CheckpointWriter:
         """Whether a checkpoint was begun whose end `poll` has not returned."""
         return self._busy
 
+    def keep(self, checkpoints: int) -> None:
+        """Let so many stay from now on."""
+        self._worker.keep = checkpoints
+
     def begin(self, frames: int, state: Mapping[str, Any], expected: int, kept: bool) -> None:
         """Begin a checkpoint of `expected` snapshots, remembered ones included.
 
@@ -150,14 +154,16 @@ class CheckpointWriter:
 
 
 class _Worker:
-    """What the thread does. Only `ended` and `error` are for others."""
+    """What the thread does. Only `ended`, `error` and `keep` are for others."""
 
     def __init__(
         self, folder: Path, names: NetNames, keep: int, jobs: SimpleQueue[_Begin | _Add | _Abandon | None]
     ) -> None:
         self.ended: SimpleQueue[Written | WriteFailed | str] = SimpleQueue()
         self.error = ""
-        self._folder, self._names, self._keep, self._jobs = folder, names, keep, jobs
+        self._folder, self._names, self._jobs = folder, names, jobs
+        self.keep = keep
+        """May be set from another thread."""
         self._begun: _Begin | None = None
         self._began_at = 0.0
         self._missing = 0
@@ -233,7 +239,7 @@ class _Worker:
 
     def _remove_oldest(self) -> None:
         try:
-            remove_oldest(self._folder, self._keep)
+            remove_oldest(self._folder, self.keep)
         except (OSError, CheckpointBroken) as error:
             why = reason(error) if isinstance(error, OSError) else error
             self.ended.put(f"an old checkpoint in {self._folder} could not be removed: {why}")

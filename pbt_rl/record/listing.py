@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,8 @@ _TAILS = tuple(1 << exponent for exponent in (14, 17, 20, 23))
 class RunRow:
     """One run. None: unknown.
 
-    frames: of the whole population. best: the highest objective. changed: when it last wrote, seconds since the epoch.
+    frames: of the whole population. best: the highest objective in training. changed: when it last wrote, in
+    seconds since the epoch.
     state: running, ended, resumable, interrupted, failed, or "broken: why".
     """
 
@@ -37,6 +38,8 @@ class RunRow:
     best: float | None
     state: str
     changed: float
+    final: float | None = None
+    """The highest mean of final games; None if there were none."""
 
 
 class _Broken(Exception):  # noqa: N818 - reads as what happened
@@ -61,7 +64,7 @@ def _is_run(path: Path) -> bool:
 def _row(path: Path) -> RunRow:
     folder = RunFolder(path)
     changed = max(map(_changed, (folder.config, folder.journal, folder.summary)))
-    env = members = frames = best = None
+    env = members = frames = best = final = None
     state = "running" if is_held(path) else ""
     try:
         env, members = _config(folder.config)
@@ -70,10 +73,11 @@ def _row(path: Path) -> RunRow:
         at_end = last.get("event") == "end" or _changed(folder.summary) >= _changed(folder.journal)
         summary = _json(folder.summary) if at_end and not state and os.path.lexists(folder.summary) else {}
         frames, best = _progress(summary or progress)
+        final = _final(summary)
         state = state or _state(folder, last if last.get("event") == "end" else summary)
     except _Broken as broken:
         state = state or f"broken: {broken}"
-    return RunRow(path.name or path.resolve().name, env, members, frames, best, state, changed)
+    return RunRow(path.name or path.resolve().name, env, members, frames, best, state, changed, final)
 
 
 def _config(path: Path) -> tuple[str, int]:
@@ -96,12 +100,25 @@ def _state(folder: RunFolder, end: dict[str, Any]) -> str:
 
 def _progress(content: dict[str, Any]) -> tuple[int | None, float | None]:
     """Return the frames and the best objective of a summary or of an event `progress`."""
-    found = content.get("members", [])
-    members = [member for member in found if isinstance(member, dict)] if isinstance(found, list) else []
+    members = _members(content)
     frames = [_count(member.get("frames")) for member in members]
-    objectives = [member.get("objective") for member in members]
-    finite = [o for o in objectives if isinstance(o, int | float) and abs(o) < _ABSURD]
-    return sum(f for f in frames if f is not None) if members else None, max(finite, default=None)
+    best = _highest(member.get("objective") for member in members)
+    return sum(f for f in frames if f is not None) if members else None, best
+
+
+def _final(summary: dict[str, Any]) -> float | None:
+    """Return the highest mean of final games."""
+    games = [member.get("final") for member in _members(summary)]
+    return _highest(game.get("mean") for game in games if isinstance(game, dict))
+
+
+def _members(content: dict[str, Any]) -> list[dict[str, Any]]:
+    found = content.get("members", [])
+    return [member for member in found if isinstance(member, dict)] if isinstance(found, list) else []
+
+
+def _highest(numbers: Iterable[object]) -> float | None:
+    return max((n for n in numbers if isinstance(n, int | float) and abs(n) < _ABSURD), default=None)
 
 
 def _tail(journal: Path) -> tuple[dict[str, Any], dict[str, Any]]:

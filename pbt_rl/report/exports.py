@@ -9,6 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 from pbt_rl.pbt.decisions import StateKey
+from pbt_rl.pbt.fields import finite
 from pbt_rl.report.read import History
 
 
@@ -34,13 +35,14 @@ def label(key: StateKey) -> str:
 def members(history: History) -> list[dict[str, Any]]:
     """Return one record per member, in its last known state."""
     stopped = {t.decision.member: t.decision.reason for t in history.decisions if t.change.stopped}
-    records = []
+    records, games = [], history.final
     for member, node in history.last.items():
         points = history.curves[member]
         records.append(
             {
                 "member": member,
                 "objective": history.objective(node),
+                **({"final": finite(games.means.get(member))} if games else {}),
                 "generation": node.generation,
                 "frames": points[-1].frames if points else 0,
                 "weights_trained_frames": history.lineage.end_trained(node.key),

@@ -19,7 +19,8 @@ from pbt_rl.report.style import short
 
 LAST_DECISIONS = 200
 MEMBERS_CAPTION = (
-    "In their last known state, best first, with the values that differ between members or changed."
+    "In their last known state, best first, with the values that differ between members or changed. Final: mean of "
+    "fresh episodes after training, if they were played."
 )
 CSS = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #1f2937; background: #fff; max-width: 62rem; margin: 2rem auto;
@@ -75,6 +76,10 @@ def facts(history: History) -> list[tuple[str, str]]:
     if last:
         best = history.objective(history.last[last[0]])
         shown += [("best objective", f"{best:.4g}"), ("best member", f"{last[0]}")]
+    if history.final is not None and history.final.means:
+        chosen = max(history.final.means.items(), key=lambda item: item[1])
+        games = f"member {chosen[0]}: {chosen[1]:.4g} over {history.final.episodes}"
+        shown.append(("best of final games", games))
     trained = sum(points[-1].frames for points in history.curves.values() if points)
     shown += [("frames, all members", short(trained)), ("time", duration(history.seconds))]
     counts = Counter(t.change.decision for t in history.decisions)
@@ -139,7 +144,8 @@ def _members(history: History) -> str:
     states = {state["member"]: state for state in members(history)}
     order = [*history.ranking, *(m for m in states if m not in history.ranking)]
     stopped = ["stopped"] if any(state["stopped"] for state in states.values()) else []
-    names = ["member", "objective", "generation", "frames", *stopped, "founder", *history.varied]
+    final = ["final"] if history.final is not None else []
+    names = ["member", "objective", *final, "generation", "frames", *stopped, "founder", *history.varied]
     head = "".join(f"<th>{escape(name)}</th>" for name in names)
     body = [
         f"<tr{' class=best' if order[0] == m and history.ranking else ''}>"

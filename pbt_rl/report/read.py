@@ -17,9 +17,11 @@ from pbt_rl.pbt.events import (
     ActorRestart,
     End,
     Event,
+    Final,
     MemberProgress,
     Progress,
     Round,
+    SetByUser,
     SlotChange,
     Start,
     read_events,
@@ -168,6 +170,8 @@ class History:
     turns: Sequence[Turn]
     phases: Sequence[Phase]
     actor_restarts: int
+    final: Final | None = None
+    """The games after training, if there were any."""
 
     @cached_property
     def last(self) -> dict[int, Node]:
@@ -261,21 +265,17 @@ def history_of(name: str, events: Sequence[Event]) -> History:
         present = (
             tuple(lineage.present(m) for m in lineage.members) if isinstance(event, Round | Progress) else ()
         )
-        generations = lineage.generations if isinstance(event, Round) else {}
+        generations = lineage.generations if isinstance(event, Round | SetByUser) else {}
         lineage.take(event)
+        if isinstance(event, SetByUser):
+            decisions += _taken(event, seconds, generations, {})
         if not isinstance(event, Round | Progress):
             continue
         points = tuple(p for p in _points(event, seconds) if (p.member, 0) in lineage)
         founders = len(lineage.surviving_roots())
         moments.append(Moment(seconds, event.frames, points, present, tuple(lineage.members), founders))
         if isinstance(event, Round):
-            known = {p.member: p.objective for p in points}
-            decisions += [
-                TakenDecision(seconds, event.frames, decision, change, known.get(decision.member))
-                for decision, change in zip(
-                    event.decisions, changes(event.decisions, generations), strict=True
-                )
-            ]
+            decisions += _taken(event, seconds, generations, {p.member: p.objective for p in points})
     total = _since(began, events[-1])
     changed = [e for e in events if isinstance(e, SlotChange) and _is_there(e, lineage)]
     turns = _turns(changed, began, total)
@@ -295,7 +295,18 @@ def history_of(name: str, events: Sequence[Event]) -> History:
         turns=turns,
         phases=_phases(decisions, turns, total),
         actor_restarts=sum(isinstance(e, ActorRestart) for e in events),
+        final=next((e for e in reversed(events) if isinstance(e, Final)), None),
     )
+
+
+def _taken(
+    event: Round | SetByUser,
+    seconds: float,
+    generations: Mapping[int, int],
+    known: Mapping[int, float | None],
+) -> list[TakenDecision]:
+    made = zip(event.decisions, changes(event.decisions, generations), strict=True)
+    return [TakenDecision(seconds, event.frames, d, change, known.get(d.member)) for d, change in made]
 
 
 def _since(began: float, event: Event) -> float:

@@ -1,4 +1,4 @@
-"""The time in which this process itself ran: a supervisor that was stopped must not take everybody else for hung."""
+"""Clocks of the loop. A supervisor that was stopped must not take everybody else for hung: it counts its own time."""
 
 from __future__ import annotations
 
@@ -9,6 +9,28 @@ from collections.abc import Callable
 GAP_SECONDS = 1.0
 """A longer time between two ticks is one in which this process was stopped, or busy with something long."""
 GAPS_KEPT = 1000
+
+
+class Every:
+    """Tells when something that is done again and again is due. at_once: at first it is due now."""
+
+    def __init__(self, seconds: float, *, at_once: bool = False) -> None:
+        self._seconds = seconds
+        self._began = time.monotonic()
+        self._next = time.monotonic() + (0.0 if at_once else seconds)
+
+    def due(self) -> bool:
+        """Whether it is time; if so, the next time begins now."""
+        now = time.monotonic()
+        if now < self._next:
+            return False
+        self._began, self._next = now, now + self._seconds
+        return True
+
+    def done(self, gap: Callable[[float], float]) -> None:
+        """Be due next after a time that depends on how long it took. gap: seconds that it took -> seconds from now."""
+        now = time.monotonic()
+        self._next = now + gap(now - self._began)
 
 
 class AwakeClock:

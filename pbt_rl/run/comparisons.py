@@ -19,9 +19,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from pbt_rl.config import Config
 from pbt_rl.display.words import in_words
 from pbt_rl.pbt.changes import changes
-from pbt_rl.pbt.decisions import Controller
+from pbt_rl.pbt.decisions import Controller, Decision
 from pbt_rl.population.dispatch import Dispatch
 from pbt_rl.population.origins import Origins
 from pbt_rl.population.population import Population
@@ -34,6 +35,13 @@ from pbt_rl.wire.messages import AdmitMember, Applied, SlotChange, ToLearner
 
 REPLACEMENT_TIMES = 1000
 """So many times are kept: a run of a month makes hundreds of thousands of replacements."""
+
+LONG_LOOK_SECONDS = 0.005
+"""After a look at all members that took more processor time than this, and decided nothing, there is a pause..."""
+LOOK_GAP = 4
+"""...this many times as long..."""
+MOST_LOOK_GAP_SECONDS = 0.5
+"""...but no longer than this."""
 
 
 @dataclass(eq=False)
@@ -83,9 +91,20 @@ class Comparisons:
             None if searches else config.train_for_frames,
             travel=bool(config.nodes),
         )
-        self.dispatch = Dispatch(population, self.slots.membership.pack_of, self._send)
+        self._at_once = config.mode == "serial"
+        """Nobody goes on before a report is answered."""
+        self.dispatch = Dispatch(
+            population,
+            self.slots.membership.pack_of,
+            self._send,
+            # In serial mode the order is the same everywhere.
+            exchange_per_pack=bool(config.nodes) and not self._at_once,
+        )
         self.matchups = RunMatchups(resolved, self.slots, population.ratings)
         self.replacement_times = ReplacementTimes()
+        self._reported: list[int] = []
+        """Packs of the reports since the last look."""
+        self._next_look = 0.0
 
     @property
     def replacement_milliseconds(self) -> Sequence[float]:
@@ -130,29 +149,58 @@ class Comparisons:
         assert self._fleet is not None
         self._fleet.send(pack, message)
 
-    def observe(self) -> None:
-        """Show the controller the population, and begin to apply its decisions."""
+    def observe(self) -> bool:
+        """Show the controller the population, and begin to apply its decisions; return whether there were any."""
         report = self._population.report()
         decisions = self._controller.observe(report)
         if decisions:
             self._recorder.decided(report, decisions)
-            made = changes(decisions, self._population.generations)
-            for decision, change in zip(decisions, made, strict=True):
-                if change.stopped:
-                    self._recorder.note(f"member {decision.member} is stopped: {in_words(decision.reason)}")
-            remembered = self._controller.remembers()
-            if self._population.ratings is not None:
-                self._population.ratings.follow(made, remembered)
-            self.origins.follow(made, remembered)
-            self.dispatch.enact(made, remembered)
+            self.enact(decisions)
             self.matchups.due = True
         self.change_slots()
+        return bool(decisions)
+
+    def enact(self, decisions: Sequence[Decision]) -> None:
+        """Begin to apply decisions that are recorded already."""
+        made = changes(decisions, self._population.generations)
+        for decision, change in zip(decisions, made, strict=True):
+            if change.stopped:
+                self._recorder.note(f"member {decision.member} is stopped: {in_words(decision.reason)}")
+        remembered = self._controller.remembers()
+        if self._population.ratings is not None:
+            self._population.ratings.follow(made, remembered)
+        self.origins.follow(made, remembered)
+        self.dispatch.enact(made, remembered)
+
+    def follow(self, config: Config, controller: Controller) -> None:
+        """Compare and hand over slots by other options from now on."""
+        self._controller = controller
+        if not config.searches:
+            self.slots.follow(config.slot_frames, config.train_for_frames)
 
     def note_report(self, pack: int) -> None:
-        """Compare after a learner's report, unless decisions are still on their way."""
-        if not self.dispatch.busy:
-            self.observe()
+        """Compare after a learner's report, unless decisions are still on their way; `look` does if it has to wait."""
+        self._reported.append(pack)
+        self.look()
+
+    def look(self) -> None:
+        """Compare after the reports since the last look, if it is time.
+
+        A look is at all members, and reports come from every learner: for a thousand members, one look per report would
+        take more time than there is.
+        """
+        if not self._reported or time.monotonic() < self._next_look:
+            return
+        reported, self._reported = self._reported, []
+        if self.dispatch.busy:
+            return
+        began = time.thread_time()
+        decided = self.observe()
+        for pack in reported:
             self.slots.note_report(pack)
+        took = time.thread_time() - began
+        if took > LONG_LOOK_SECONDS and not (decided or self._at_once):
+            self._next_look = time.monotonic() + min(LOOK_GAP * took, MOST_LOOK_GAP_SECONDS)
 
     def note_applied(self, proof: Applied) -> None:
         """Go on after a decision was applied."""

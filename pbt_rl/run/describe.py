@@ -97,7 +97,7 @@ def _notes(resolved: ResolvedRun) -> list[str]:
         notes.append(
             "note: --learner.lr-schedule kl-adaptive sets the learning rate in use, so learning_rate is not tuned"
         )
-    pbt = config.controller in ("pbt", "mf-pbt") and config.pbt.enabled and config.num_policies > 1
+    pbt = config.controller in ("pbt", "mf-pbt", "ipbt") and config.pbt.enabled and config.num_policies > 1
     first_round = max(config.pbt.start_frames, config.pbt.period_frames)
     if pbt and first_round >= config.train_for_frames:
         notes.append(

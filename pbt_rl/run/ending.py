@@ -1,12 +1,15 @@
-"""The end of a run: all decisions are applied and the run is saved, as far as every learner answers."""
+"""The end of a run: a budget is spent, all decisions are applied, and the run is saved, as far as learners answer."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection
 
+from pbt_rl.config import Config
 from pbt_rl.population.dispatch import Dispatch
+from pbt_rl.population.population import Population
 from pbt_rl.run.checkpointing import Checkpointing
+from pbt_rl.run.comparisons import Comparisons
 from pbt_rl.run.fleet import ActorFailed, Event, Fleet, LearnerLost
 from pbt_rl.wire.messages import PauseTraining
 
@@ -15,6 +18,21 @@ SAVE_SECONDS = 30.0
 """Without any progress for this long the run is not saved at its end. (40 members on a slow disk take minutes.)"""
 ANSWER_SECONDS = 8.0
 """A learner that has started and gives no sign of life for this long is not waited for."""
+
+
+def spent(
+    config: Config, population: Population, comparisons: Comparisons, training_seconds: float
+) -> str | None:
+    """Return which budget is spent, or why no member trains any more; None if the run goes on."""
+    if population.has_reached(config.stop_at_objective):
+        return "objective"
+    if 0 < config.train_for_seconds <= training_seconds:
+        return "seconds"
+    if population.all_stopped or comparisons.stuck:
+        return "all members are done"
+    if not config.searches and population.least_frames >= config.train_for_frames:
+        return "frames"
+    return None
 
 
 def save_at_end(

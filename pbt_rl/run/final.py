@@ -26,7 +26,7 @@ from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.wire.process import Child
 
 CANDIDATES = 4
-"""So many play, and at most so many at the same time."""
+"""So many of the ranking play, and at most so many at the same time."""
 EPISODES = 20
 """If the user says nothing."""
 SHARE = 0.1
@@ -58,16 +58,20 @@ def final_seconds(config: Config, spec: EnvSpec, trained_seconds: float) -> floa
     return seconds if seconds >= LEAST_SECONDS else 0.0
 
 
-def candidates(members: Sequence[MemberView], checkpoint: Checkpoint, *, everyone: bool) -> list[int]:
-    """Return the first of the ranking, stopped ones too, of those whose weights are saved.
+def candidates(members: Sequence[MemberView], checkpoint: Checkpoint, config: Config) -> list[int]:
+    """Return who plays, of those whose weights are saved: the first of the ranking, stopped ones too.
 
-    everyone: all of those, also the ones that have no objective since their last change.
+    If the user asks for final games, as many members that have no objective since their last change, too: fresh copies
+    of good ones. With evaluations everyone plays.
     """
     saved = {one.member for one in checkpoint.members()}
     known = [m for m in members if known_objective(m) is not None and m.member in saved]
     best = sorted(known, key=lambda m: (-(known_objective(m) or 0.0), m.member))
     ranking = [m.member for m in best]
-    return [*ranking, *sorted(saved - {*ranking})] if everyone else ranking[:CANDIDATES]
+    unknown = sorted(saved - {*ranking})
+    if config.pbt.evaluate_episodes:
+        return [*ranking, *unknown]
+    return [*ranking[:CANDIDATES], *unknown[: CANDIDATES if config.final_episodes and ranking else 0]]
 
 
 def judged(
@@ -81,7 +85,7 @@ def judged(
     """Return the view of the end with final games, if there are to be any. checkpoint: of the run's end."""
     config = resolved.config
     seconds = final_seconds(config, resolved.spec, trained_seconds)
-    members = candidates(view.members, checkpoint, everyone=config.pbt.evaluate_episodes > 0)
+    members = candidates(view.members, checkpoint, config)
     if not (seconds and members):
         return view
     games = play_final_games(config, checkpoint, members, seconds, log_folder(resolved), stop, note)

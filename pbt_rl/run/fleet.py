@@ -198,6 +198,18 @@ class LocalFleet:
         """See Fleet."""
         return self._memory.names
 
+    def write_exchange(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """See Fleet."""
+        self._memory.exchange.write(0, arrays)
+
+    def read_exchange(self) -> Mapping[str, NDArray[Any]]:
+        """Return the member's state that lies in the exchange memory."""
+        return self._memory.exchange.read(0)
+
+    def read_staged(self, entry: int) -> Mapping[str, NDArray[Any]]:
+        """Return the member's state that lies in an entry of the first learner's staging memory."""
+        return self._memory.staging[0].read(entry)
+
 
 class ProcessFleet(LocalFleet):
     """Actors and learners as processes."""
@@ -332,18 +344,6 @@ class ProcessFleet(LocalFleet):
 
     def _actors_of(self, pack: int) -> list[int]:
         return [index for index, record in enumerate(self._memory.actors) if record.pack == pack]
-
-    def write_exchange(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """See Fleet."""
-        self._memory.exchange.write(0, arrays)
-
-    def read_exchange(self) -> Mapping[str, NDArray[Any]]:
-        """Return the member's state that lies in the exchange memory."""
-        return self._memory.exchange.read(0)
-
-    def read_staged(self, entry: int) -> Mapping[str, NDArray[Any]]:
-        """Return the member's state that lies in an entry of the first learner's staging memory."""
-        return self._memory.staging[0].read(entry)
 
     def drawn(self, member: int, generation: int) -> Mapping[str, NDArray[Any]]:
         """See Fleet."""

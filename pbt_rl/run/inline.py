@@ -1,4 +1,10 @@
-"""The fleet of serial mode: actors and the learner take turns in the supervisor's process."""
+"""The fleet of serial mode: actors and learners take turns in the supervisor's process.
+
+    what was sent to a pack  -> that pack hears it, and goes no further     (the first such pack, then the next)
+    nothing waits            -> one pack goes on until it has learned from a batch, then the next one
+
+So all packs rest between two batches whenever a decision is made, and the same seed gives the same bits.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +15,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from types import FrameType
 from typing import Any, cast
@@ -24,7 +31,7 @@ from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.stacks import StackDumps
 from pbt_rl.run.start import Start
 from pbt_rl.wire.actor import Actor
-from pbt_rl.wire.messages import ChildFailed, FromLearner, PauseTraining, ToLearner
+from pbt_rl.wire.messages import ChildFailed, FromLearner, LearnerReport, PauseTraining, ToLearner
 
 INSIST_SECONDS = 0.2
 
@@ -47,32 +54,64 @@ class Line:
         """Whether a message is there."""
         return bool(self._back)
 
+    @property
+    def unheard(self) -> bool:
+        """Whether the other end has still to hear something."""
+        return bool(self._there)
+
+
+@dataclass(frozen=True)
+class InlinePack:
+    """A learner and its actors."""
+
+    line: Line
+    learner: Learner
+    actors: list[Actor]
+
 
 class InlineFleet(LocalFleet):
-    """Serial mode: actors and the learner take turns in this process; the same seed gives the same bits."""
+    """Serial mode: actors and learners take turns in this process; the same seed gives the same bits."""
 
     def __init__(self, resolved: ResolvedRun, start: Start, matchups: Matchups = ()) -> None:
         super().__init__(resolved, start, matchups)
-        there, back = deque[bytes](), deque[bytes]()
-        self._ours = Line(there, back)
-        theirs = cast("Connection[FromLearner | ChildFailed, ToLearner]", Line(back, there))
-        self._learner = Learner(self._memory.learners[0], theirs)
-        self._memory.started()
         self._env_id = resolved.config.env
+        self._packs = [self._start_pack(number) for number in range(len(resolved.plan.packs))]
+        self._memory.started()
+        self._going = 0
+        """The pack that goes on."""
         self._paused = False
-        with environment_code(self._env_id):
-            self._actors = [Actor(record.setup) for record in self._memory.actors]
         self._stacks = StackDumps(log_folder(resolved), list)
 
+    def _start_pack(self, number: int) -> InlinePack:
+        there, back = deque[bytes](), deque[bytes]()
+        theirs = cast("Connection[FromLearner | ChildFailed, ToLearner]", Line(back, there))
+        learner = Learner(self._memory.learners[number], theirs)
+        with environment_code(self._env_id):
+            actors = [Actor(record.setup) for record in self._memory.actors if record.pack == number]
+        return InlinePack(Line(there, back), learner, actors)
+
     def events(self, patience_seconds: float) -> Iterator[Event]:
-        """See Fleet. Takes turns until the learner sends a message."""
+        """See Fleet. Packs take turns until a learner sends a message; without patience, to hear what was sent."""
         deadline = time.monotonic() + patience_seconds
-        while not self._ours.poll() and time.monotonic() < deadline:
-            for actor in () if self._paused else self._actors:
-                self._advance(actor)
-            self._learner.turn()
-        while self._ours.poll():
-            yield Received(0, self._ours.recv())
+        while not any(pack.line.poll() for pack in self._packs):
+            asked = next((pack for pack in self._packs if pack.line.unheard), None)
+            if asked is not None:
+                asked.learner.turn()
+            elif time.monotonic() < deadline:
+                self._go_on(self._packs[self._going])
+            else:
+                break
+        for number, pack in enumerate(self._packs):
+            while pack.line.poll():
+                message = pack.line.recv()
+                if number == self._going and isinstance(message, LearnerReport):
+                    self._going = (number + 1) % len(self._packs)
+                yield Received(number, message)
+
+    def _go_on(self, pack: InlinePack) -> None:
+        for actor in () if self._paused else pack.actors:
+            self._advance(actor)
+        pack.learner.turn()
 
     def _advance(self, actor: Actor) -> None:
         try:
@@ -87,34 +126,34 @@ class InlineFleet(LocalFleet):
 
     def send(self, pack: int, message: ToLearner) -> None:
         """See Fleet."""
-        assert pack == 0, "serial mode has one pack"
         self._paused = self._paused or isinstance(message, PauseTraining)
-        self._ours.send(message)
+        self._packs[pack].line.send(message)
 
     def restart_actor(self, actor: int) -> None:
         """Fail: no event asks for it, since an environment that raises ends a serial run."""
         raise AssertionError(actor)
 
     def silent_seconds(self, _pack: int) -> float:
-        """Return 0: the learner runs in this process."""
+        """Return 0: learners run in this process."""
         return 0.0
 
     @property
     def settled(self) -> bool:
-        """See Fleet."""
-        return self._learner.between_batches
+        """See Fleet. All packs have gone equally far: a run that is continued begins with the first one."""
+        return self._going == 0 and all(pack.learner.between_batches for pack in self._packs)
 
     def save_units(self) -> list[Any]:
         """See Fleet."""
-        units = [actor.save() for actor in self._actors]
+        units = [actor.save() for pack in self._packs for actor in pack.actors]
         return [] if any(state is None for states in units for state in states) else units
 
     def close(self, *, at_once: bool = False) -> None:  # noqa: ARG002 - the time is limited anyway
         """See Fleet. An environment that is not closed in time is left."""
         try:
             with _at_most(GRACE_SECONDS):
-                for actor in self._actors:
-                    actor.close()
+                for pack in self._packs:
+                    for actor in pack.actors:
+                        actor.close()
         except _OutOfTimeError:
             print(f"pbt-rl: environments were not closed within {GRACE_SECONDS:.0f} s", file=sys.stderr)
         self._stacks.close()

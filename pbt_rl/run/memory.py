@@ -160,6 +160,7 @@ class Memory:
             first_unit=first_unit,
             saved=tuple(self._start.units[len(self.actors) + index]) if self._start.units else (),
             cores=pack.cores,
+            grows=config.mode == "async",
         )
         return ActorRecord(number, setup, boxes)
 

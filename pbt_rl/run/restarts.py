@@ -41,6 +41,10 @@ class ActorRestarts:
         self._seen: dict[int, int] = {}
         """Hash of an error -> how often it caused a restart."""
 
+    def follow(self, config: Config) -> None:
+        """Count by other options from now on."""
+        self._config = config
+
     def replace(self, fleet: Fleet, failed: ActorFailed) -> None:
         """Restart an actor. Raises EnvSetupError if it never became usable, RunFailed if it happens too often."""
         steps, text = fleet.actions_given(failed.actor), _bounded(failed.text)

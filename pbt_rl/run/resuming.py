@@ -16,7 +16,7 @@ from pbt_rl.plan import Plan
 from pbt_rl.population.population import Population
 from pbt_rl.population.slots import Slots
 from pbt_rl.record.checkpoints import PARTIAL, Checkpoint, Checkpoints
-from pbt_rl.record.folder import RunFolder
+from pbt_rl.record.folder import RunFolder, config_from_json, to_json
 from pbt_rl.record.trust import read_config
 from pbt_rl.run.start import Load, Start
 
@@ -89,7 +89,8 @@ def find_continued(config: Config, folder: RunFolder, note: Callable[[str], None
             f"--name {config.name}: {folder.path} exists already, and --resume no was given: choose another name, or "
             "--overwrite"
         )
-    changed = changes_of(read_config(folder.path), config, folder)
+    before = read_config(folder.path)
+    changes_of(before, config, folder)
     checkpoint = Checkpoints(folder.checkpoints).newest(note)
     if checkpoint is None:
         if any(not PARTIAL.fullmatch(path.name) for path in folder.checkpoints.glob("*")):
@@ -98,7 +99,10 @@ def find_continued(config: Config, folder: RunFolder, note: Callable[[str], None
                 "choose another --name"
             )
         return None
-    return Continued(checkpoint, checkpoint.state(), changed)
+    state = checkpoint.state()
+    # What was changed since the checkpoint is in config.json; the journal is cut off before that.
+    saved = config_from_json(state["record"].get("config", to_json(before)))
+    return Continued(checkpoint, state, _differing(saved, config))
 
 
 @contextlib.contextmanager
@@ -114,19 +118,24 @@ def fitting_state(folder: RunFolder) -> Iterator[None]:
 
 def changes_of(before: Config, now: Config, folder: RunFolder) -> Changed:
     """Return the options that differ. Raises ConfigError if one of them may not."""
-    differing: Changed = {}
-    fixed = []
-    for (name, metadata, old), (_, _, new) in zip(walk(before), walk(now), strict=True):
-        if old != new and name not in OF_THE_COMMAND:
-            differing[name] = (old, new)
-            if "may_change" not in metadata:
-                fixed.append(f"--{name}: {_text(old)} there, {_text(new)} now")
+    differing = _differing(before, now)
+    metadata = {name: declared for name, declared, _ in walk(now)}
+    fixed = [
+        f"--{name}: {_text(old)} there, {_text(new)} now"
+        for name, (old, new) in differing.items()
+        if "may_change" not in metadata[name]
+    ]
     if fixed:
         raise ConfigError(
             f"{folder.path} was trained with other options: {'; '.join(fixed)}. Give the same ones to continue it "
             f"(pbt-rl resume {folder.path} needs none), another --name, or --overwrite to begin anew"
         )
     return differing
+
+
+def _differing(before: Config, now: Config) -> Changed:
+    pairs = zip(walk(before), walk(now), strict=True)
+    return {n: (old, new) for (n, _, old), (_, _, new) in pairs if old != new and n not in OF_THE_COMMAND}
 
 
 def _text(value: Any) -> str:

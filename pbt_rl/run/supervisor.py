@@ -14,7 +14,7 @@ r"""The supervisor: the parent of a run. It owns the processes, the controller, 
    +-----------------------------------------------------------------------+
 
 loop      consumes   events of the fleet: messages, deaths, hangs; signals
-          produces   edits, one comparison at a time; slots that change hands; views about once per second
+          produces   edits, one comparison at a time; slots that change hands; views, once per second or rarer
           waits for  the next event, at most a tenth of a second
 
 Of the work behind the arrows, `comparisons` has the decisions, `restarts` the actors, `lost` the learners,
@@ -26,7 +26,6 @@ from __future__ import annotations
 
 import contextlib
 import signal
-import time
 from types import FrameType
 from typing import Any, assert_never, cast
 
@@ -36,11 +35,12 @@ from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.errors import ConfigError, RunFailed
 from pbt_rl.record.append import reason
 from pbt_rl.record.claim import ClaimedRun
+from pbt_rl.run.awake import Every
 from pbt_rl.run.callbacks import Callbacks
 from pbt_rl.run.checkpointing import Checkpointing
 from pbt_rl.run.comparisons import Comparisons
 from pbt_rl.run.controllers import resumed_controller
-from pbt_rl.run.ending import PATIENCE_SECONDS, save_at_end
+from pbt_rl.run.ending import PATIENCE_SECONDS, save_at_end, spent
 from pbt_rl.run.final import judged
 from pbt_rl.run.fleet import (
     ActorFailed,
@@ -57,6 +57,7 @@ from pbt_rl.run.fleet import (
 from pbt_rl.run.handlers import handling, in_main_thread
 from pbt_rl.run.inline import InlineFleet
 from pbt_rl.run.insist import Presses, Watchdog
+from pbt_rl.run.live import LiveChanges
 from pbt_rl.run.lost import LostLearners
 from pbt_rl.run.recorder import Recorder
 from pbt_rl.run.resolved import ResolvedRun
@@ -65,7 +66,7 @@ from pbt_rl.run.resuming import Continued, fitting_state
 from pbt_rl.run.start import Start
 from pbt_rl.run.state import controller_state, restore_run_state, run_state
 from pbt_rl.run.throughput import Throughput
-from pbt_rl.run.views import run_view
+from pbt_rl.run.views import VIEW_SECONDS, run_view, view_gap
 from pbt_rl.run.warm_start import WarmStart
 from pbt_rl.wire.messages import (
     Applied,
@@ -79,7 +80,6 @@ from pbt_rl.wire.messages import (
     SnapshotBegun,
 )
 
-VIEW_SECONDS = 1.0
 PROGRESS_SECONDS = 10.0
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -133,14 +133,21 @@ class Supervisor:
             self._recorder,
             lambda: self._throughput.training_seconds,
         )
+        self._live = LiveChanges(
+            folder.path,
+            self._population,
+            self._comparisons,
+            self._recorder,
+            self._checkpoints,
+            self._restarts,
+        )
         self._controller = controller
         self._begun = False
         self._signal: int | None = None
         self._presses = Presses()
         self._environment_seconds = 0.0
         self._closing = self._saved_at_end = False
-        self._next_view = 0.0
-        self._next_progress = time.monotonic() + PROGRESS_SECONDS
+        self._views, self._progress = Every(VIEW_SECONDS, at_once=True), Every(PROGRESS_SECONDS)
 
     # -- the run ----------------------------------------------------------------------------------------------
 
@@ -192,6 +199,7 @@ class Supervisor:
         while True:
             for event in fleet.events(PATIENCE_SECONDS):
                 self._handle(fleet, event)
+            self._comparisons.look()
             ended = self._why_end()
             if ended is not None and (fleet.settled or self._hurried):
                 return ended
@@ -201,12 +209,13 @@ class Supervisor:
             idle = self._may_save and fleet.settled and not self._comparisons.dispatch.busy
             if self._checkpoints.due and idle:
                 self._begin_checkpoint(fleet)
-            now = time.monotonic()
-            if now >= self._next_view:
-                self._next_view = now + VIEW_SECONDS
+            elif idle:
+                self._resolved, self._controller = self._live.carry_out(self._resolved, self._controller)
+                self._config = self._resolved.config
+            if self._views.due():
                 self._recorder.show(self._view(fleet))
-            if now >= self._next_progress:
-                self._next_progress = now + PROGRESS_SECONDS
+                self._views.done(view_gap)
+            if self._progress.due():
                 self._recorder.progress()
 
     def _why_end(self) -> str | None:
@@ -214,15 +223,7 @@ class Supervisor:
             return f"interrupted by {signal.Signals(self._signal).name}"
         if self._callbacks.ended is not None:
             return self._callbacks.ended
-        if self._population.has_reached(self._config.stop_at_objective):
-            return "objective"
-        if 0 < self._config.train_for_seconds <= self._throughput.training_seconds:
-            return "seconds"
-        if self._population.all_stopped or self._comparisons.stuck:
-            return "all members are done"
-        if not self._config.searches and self._population.least_frames >= self._config.train_for_frames:
-            return "frames"
-        return None
+        return spent(self._config, self._population, self._comparisons, self._throughput.training_seconds)
 
     def _note_signal(self, number: int, _frame: FrameType | None) -> None:
         if number == signal.SIGUSR1:  # what schedulers send before they end a job

@@ -11,6 +11,14 @@ from pbt_rl.run.outlook import seconds_to_comparison, seconds_to_end
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.throughput import Throughput
 
+VIEW_SECONDS, MOST_VIEW_SECONDS = 1.0, 10.0
+"""Between two views."""
+
+
+def view_gap(took_seconds: float) -> float:
+    """Return the seconds from one view to the next: of a thousand members one takes a good part of a second."""
+    return min(max(VIEW_SECONDS, 10 * took_seconds), MOST_VIEW_SECONDS)
+
 
 def run_view(
     resolved: ResolvedRun,

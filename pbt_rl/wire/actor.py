@@ -21,7 +21,16 @@ from typing import Any
 
 import numpy as np
 
-from pbt_rl.envs.base import EnvSetupError, EnvSpec, SavesState, Seated, Unit, cpu_clock, random_actions
+from pbt_rl.envs.base import (
+    EnvSetupError,
+    EnvSpec,
+    Grows,
+    SavesState,
+    Seated,
+    Unit,
+    cpu_clock,
+    random_actions,
+)
 from pbt_rl.envs.registry import EnvOptions, make_unit
 from pbt_rl.wire.mailbox import BUSY_NS, HEARTBEAT_NS, STEPS, Mailbox
 from pbt_rl.wire.polling import AdaptivePoller
@@ -58,6 +67,8 @@ class ActorSetup:
     """States of the units, to continue from, or none: then they begin with a reset."""
     cores: tuple[int, ...] = ()
     """Cores that the process stays on; empty: any."""
+    grows: bool = False
+    """Units may begin without all their rows, which are then made while the run goes on (see `Grows`)."""
 
     @property
     def rows(self) -> int:
@@ -71,6 +82,9 @@ class ActorSetup:
         return [*self.mailbox_fds, self.shaping_fd, self.wake_fd, self.ready_fd, *matchup]
 
 
+STEPS_OF_A_PART, STEPS_OF_A_WHOLE = 0.25, 1.0
+"""Time for steps as a share of that for making missing rows: of a unit that lacks rows itself, most of whose steps
+count for nothing but cost the learner as much; of a whole one, while rows of the next are made."""
 UNCOUNTED_VERSION = -1
 """Shaping version of episodes that begin while a unit plays at random: it counts for no member."""
 
@@ -78,8 +92,10 @@ UNCOUNTED_VERSION = -1
 class EpisodeSource:
     """Gives a unit, for every episode that begins on a row, the shaping and how far the training has come."""
 
-    def __init__(self, table: ShapingTable, envs_per_policy: int, pulse: memoryview) -> None:
-        self._table, self._envs = table, envs_per_policy
+    def __init__(
+        self, table: ShapingTable, envs_per_policy: int, pulse: memoryview, *, lets_grow: bool
+    ) -> None:
+        self._table, self._envs, self.lets_grow = table, envs_per_policy, lets_grow
         self.pulse = pulse
         """See `envs/pulse.py`."""
         self.uncounted = False
@@ -109,6 +125,16 @@ class UnitRunner:
         self._source, self._warm_up_steps, self._seed = source, warm_up_steps, seed
         self._started = False
         self._clock = cpu_clock(unit)
+
+    @property
+    def growing(self) -> bool:
+        """Whether rows of the unit are missing."""
+        return isinstance(self._unit, Grows) and self._unit.grows
+
+    def grow(self) -> None:
+        """Make some of the missing rows."""
+        assert isinstance(self._unit, Grows)
+        self._unit.grow()
 
     def advance(self) -> bool:
         """Take one step if it is the actor's turn; return whether it was."""
@@ -162,7 +188,9 @@ class Actor:
         self._setup = setup
         table = ShapingTable.map(tuple(setup.spec.shaping), setup.policies, setup.shaping_fd)
         boxes = [Mailbox(setup.spec, setup.rows, fd) for fd in setup.mailbox_fds]
-        sources = [EpisodeSource(table, setup.envs_per_policy, box.pulse) for box in boxes]
+        sources = [
+            EpisodeSource(table, setup.envs_per_policy, box.pulse, lets_grow=setup.grows) for box in boxes
+        ]
         units = [
             make_unit(setup.spec.env_id, setup.rows, seed, setup.options, source)
             for seed, source in zip(setup.seeds, sources, strict=True)
@@ -186,23 +214,43 @@ class Actor:
         ]
         for runner, state in zip(self._runners, setup.saved, strict=bool(setup.saved)):
             runner.restore(state)
+        self._grows_from = 0.0
 
     def save(self) -> list[dict[str, Any] | None]:
         """Return the states of the units; None for one that cannot be saved."""
         return [runner.save() for runner in self._runners]
 
     def turn(self) -> bool:
-        """Advance every unit whose turn it is; return whether there was one."""
-        return any([runner.advance() for runner in self._runners])  # noqa: C419 - each must have its turn
+        """Advance every unit whose turn it is; return whether there was one.
+
+        The first unit begins with some of its rows, every other one when it is whole.
+        """
+        begun = [runner for i, runner in enumerate(self._runners) if i == 0 or not runner.growing]
+        return any([runner.advance() for runner in begun])  # noqa: C419 - each must have its turn
 
     def run(self, parent: Connection[Any, Any]) -> None:
         """Advance units as their actions arrive, until the parent hangs up."""
         answers = AdaptivePoller(self._setup.wake_fd, parent.fileno())
         while True:
-            if not self.turn():
+            busy = self.turn()
+            if not self._grow() and not busy:
                 if parent.fileno() in answers.wait():
                     return
                 os.eventfd_read(self._setup.wake_fd)
+
+    def _grow(self) -> bool:
+        """Make some missing rows of a unit, if there was time for steps since the last time."""
+        began = time.monotonic()
+        if began < self._grows_from:
+            return False
+        runner = next((runner for runner in self._runners if runner.growing), None)
+        if runner is None:
+            return False
+        share = STEPS_OF_A_PART if runner is self._runners[0] else STEPS_OF_A_WHOLE
+        runner.grow()
+        now = time.monotonic()
+        self._grows_from = now + share * (now - began)
+        return True
 
     def close(self) -> None:
         """Release the environments. What they raise is printed."""

@@ -82,6 +82,7 @@ class Edit:
 
     weights: `keep`; `copy` those of `donor` (on this pack); `import` from the exchange memory; `fresh`.
     donor_generation: the donor's remembered state of that generation; None for the donor as it is.
+    shrink_perturb: what becomes of weights that were copied or imported (see `Replace`).
     """
 
     member: int
@@ -90,6 +91,7 @@ class Edit:
     donor: int | None
     values: Values
     donor_generation: int | None = None
+    shrink_perturb: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)

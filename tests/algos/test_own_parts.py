@@ -169,6 +169,7 @@ def test_all_of_them_work_under_vmap_and_with_a_separate_critic():
             {"policy_head": "wide"},
             "returned float32 [2, 7] for float32 [2, 16]: return a float tensor [2, 6]",
         ),
+        ({"policy_head": "counts"}, "changes its buffers 1.num_batches_tracked"),
         ({"value_head": "narrow"}, "(test_own_parts.py, line "),
         ({"value_head": "narrow"}, "cannot be multiplied (2x16 and 3x1). It got float32 [2, 16]"),
     ],
@@ -180,6 +181,10 @@ def test_a_wrong_part_is_one_clear_error(options, message):
     (name, path), text = next(iter(options.items())), str(error.value)
     assert text.startswith(f"{name.replace('_', '-')} {path!r}")
     assert "\n" not in text
+
+
+def counts(features, outputs):
+    return nn.Sequential(nn.Linear(features, outputs), nn.BatchNorm1d(outputs, momentum=0.0))
 
 
 def wide(features, outputs):

@@ -148,7 +148,8 @@ def test_weights_are_named_as_the_network_names_them(layout, distribution):
     named = pack.named_weights(1)
     net = pack._make_net()
     net.load_state_dict(named)
-    obs = make_rollouts([0], layout=layout, distribution=distribution)[0].obs["obs"][:1]
+    rollouts = make_rollouts([0], layout=layout, distribution=distribution, k=1)
+    obs = batch_of(rollouts, 1).obs(slice(0, 1))["obs"][0, :1]
     with torch.no_grad():
         params, value, _ = net({"obs": layout.as_seen(obs)}, torch.zeros(ENVS, 0), torch.ones(1, ENVS).bool())
         stored = obs.repeat(3, *(1,) * (obs.dim() - 1))

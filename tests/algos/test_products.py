@@ -36,13 +36,16 @@ def computed(encoder, packing, dtype=torch.float32, core="none"):
     pack.publish(tuple(range(P)))
     pixels = torch.randint(0, 256, (P, T, B, *SHAPE[1:], SHAPE[0]), dtype=torch.uint8).movedim(-1, -3)
     first, state = torch.zeros((P, T, B), dtype=torch.bool), torch.zeros((P, B, pack.state_size))
-    outputs = []
+    outputs, gradients = [], []
     for group in pack.groups():
         params, value, _ = group.forward({"obs": pixels[group.span]}, state[group.span], first[group.span])
         (params.square().sum() + value.square().sum()).backward()
         outputs.append(torch.cat((params.detach(), value.detach().unsqueeze(-1)), -1))
+        gradient = pack.weights.collect_gradients(group.span)
+        gradients.append(gradient.clone())
+        gradient.zero_()  # policies that learn one by one share it
     acted, _, _ = pack.act({"obs": pixels[:, 0]}, state, first[:, 0])
-    return torch.cat(outputs), acted, pack.weights.collect_gradients(slice(0, P)).clone()
+    return torch.cat(outputs), acted, torch.cat(gradients)
 
 
 def test_packs_of_products_call_no_convolution(monkeypatch):

@@ -7,7 +7,7 @@ import torch
 from pbt_rl.algos.batch import make_batch
 from pbt_rl.algos.observations import ObsLayout
 from pbt_rl.algos.replay import Draw, Replay, ReplaySpec, replay_bytes
-from pbt_rl.algos.rollout import Rollout
+from pbt_rl.algos.rollout import Rollout, make_stacks
 
 CPU = torch.device("cpu")
 T, UNITS, POLICIES, ROWS = 7, 2, 2, 3
@@ -29,11 +29,14 @@ class Played:
             u: [Rollout(LAYOUTS, T, rows, POLICIES, (1, torch.int32), 0, CPU) for _ in range(2)]
             for u in range(UNITS)
         }
+        self.stacks = [make_stacks(LAYOUTS, rows, CPU) for _ in range(UNITS)]
         self.t = np.zeros(UNITS, np.int64)
         self.episode = np.zeros((UNITS, rows), np.int64)
         self.left = self.rng.integers(3, 12, (UNITS, rows))
         self.first = np.ones((UNITS, rows), np.bool_)
         self.begun = np.zeros(UNITS, np.bool_)
+        self.stacked = {}
+        """(stream, step) -> stack that was seen."""
 
     def obs(self, u):
         rows = POLICIES * ROWS
@@ -44,16 +47,22 @@ class Played:
         frame[:] = ((self.t[u] * 5 + np.arange(rows)) % 250 + 1)[:, None, None]
         return {"numbers": numbers, "frames": frame}
 
+    def note(self, u):
+        rows = POLICIES * ROWS
+        for row in range(rows):
+            self.stacked[u * rows + row, int(self.t[u])] = self.stacks[u]["frames"][row].clone()
+
     def rollout(self, u, epoch=(0, 0)):
         """The next rollout of a unit."""
         now, before = self.rollouts[u]
         self.rollouts[u] = [before, now]
         now.unit, now.weights_epoch[:] = u, epoch
         if self.begun[u]:
-            now.follow(before)
+            now.follow(before, self.stacks[u])
         else:
-            now.write_obs(0, self.obs(u), self.first[u].copy())
+            now.write_obs(0, self.obs(u), self.first[u].copy(), self.stacks[u])
             self.begun[u] = True
+            self.note(u)
         for t in range(T):
             ended, was_end = self.left[u] == 1, self.left[u] == 0
             paid = (self.rng.random(ended.shape) < self.share) & ~was_end
@@ -67,7 +76,8 @@ class Played:
             self.episode[u] += was_end
             self.first[u] = was_end
             self.t[u] += 1
-            now.write_obs(t + 1, self.obs(u), self.first[u].copy())
+            now.write_obs(t + 1, self.obs(u), self.first[u].copy(), self.stacks[u])
+            self.note(u)
         now.value[:] = now.log_prob[:] = 0
         return now
 
@@ -122,23 +132,12 @@ def test_pieces_are_what_was_sampled_and_end_with_the_episode():
 
 
 def test_stacks_are_made_as_they_were():
-    kept, _, last = filled(rounds=6)
-    (mine,) = (kept._layouts["frames"],)
-    truth = {}
-    again = Played()
-    for _ in range(6):
-        for u in range(UNITS):
-            rollout = again.rollout(u)
-            start = int(again.t[u]) - T
-            for t in range(T + 1):
-                for row in range(POLICIES * ROWS):
-                    truth[u * POLICIES * ROWS + row, start + t] = rollout.obs["frames"][t, row].clone()
-    assert mine.stack == 4
+    kept, played, last = filled(rounds=6)
     for segments in drawn(kept, last):
         stream, _, step = seen(segments)
         frames = segments.obs["frames"]
         for p, i, s in np.ndindex(*stream.shape):
-            assert torch.equal(frames[p, i, s], truth[int(stream[p, i, s]), int(step[p, i, s])])
+            assert torch.equal(frames[p, i, s], played.stacked[int(stream[p, i, s]), int(step[p, i, s])])
 
 
 def test_half_of_the_windows_end_with_a_reward_and_all_are_whole():

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 import torch
 
-from pbt_rl.algos.observations import ObsLayout, push_frames, push_frames_torch
-from pbt_rl.algos.rollout import Rollout
+from pbt_rl.algos.observations import ObsLayout, push_frames, push_frames_torch, restack_torch
+from pbt_rl.algos.rollout import Rollout, make_stacks
 from tests.helpers.packs import (
     CPU,
     DISCRETE,
@@ -49,7 +49,7 @@ def test_stacks_are_those_of_a_slow_loop(stack):
     frame, first = frames(20)
     obs = torch.full((20, R, HEIGHT, WIDTH), 0x5A5A5A5A, dtype=torch.int32)
     for t in range(20):
-        push_frames(obs[t], obs[t - 1], frame[t], first[t])
+        push_frames(obs[t], obs[t - 1], torch.from_numpy(frame[t]), first[t])
     seen = layout.as_seen(obs)
     assert (seen.shape, seen.dtype) == ((20, R, stack, HEIGHT, WIDTH), torch.uint8)
     np.testing.assert_array_equal(seen.numpy(), reference_stacks(frame, first, stack))
@@ -60,25 +60,46 @@ def test_device_branch_equals_the_kernel():
     by_kernel = torch.zeros(12, R, HEIGHT, WIDTH, dtype=torch.int32)
     by_torch = by_kernel.clone()
     for t in range(12):
-        push_frames(by_kernel[t], by_kernel[t - 1], frame[t], first[t])
-        here = torch.from_numpy(frame[t]), torch.from_numpy(first[t])
-        push_frames_torch(by_torch[t], by_torch[t - 1], *here)
+        here = torch.from_numpy(frame[t])
+        push_frames(by_kernel[t], by_kernel[t - 1], here, first[t])
+        push_frames_torch(by_torch[t], by_torch[t - 1], here, torch.from_numpy(first[t]))
     assert torch.equal(by_kernel, by_torch)
 
 
-def test_write_obs_and_follow_go_on_with_the_stack():
-    layout = ObsLayout("uint8", (HEIGHT, WIDTH), 4)
-    frame, first = frames(2 * T + 1, seed=2)
+def written(layout: ObsLayout, seed: int = 2) -> tuple[list[Rollout], np.ndarray, np.ndarray]:
+    """Two rollouts that follow each other; the stacks that acting saw [2T+1, R, stack, H, W] and slow ones."""
+    frame, first = frames(2 * T + 1, seed)
     one, two = (Rollout({"obs": layout}, T, R, 1, (1, torch.int32), 0, CPU) for _ in range(2))
-    for t in range(T + 1):
-        one.write_obs(t, {"obs": frame[t]}, first[t])
-    two.follow(one)
-    for t in range(1, T + 1):
-        two.write_obs(t, {"obs": frame[T + t]}, first[T + t])
-    stacks = reference_stacks(frame, first, 4)
-    np.testing.assert_array_equal(layout.as_seen(one.obs["obs"]).numpy(), stacks[: T + 1])
-    np.testing.assert_array_equal(layout.as_seen(two.obs["obs"]).numpy(), stacks[T:])
+    stacks = make_stacks(one.layouts, R, CPU)
+    acted = []
+    for t in range(2 * T + 1):
+        if t == T + 1:
+            two.follow(one, stacks)
+        rollout, step = (one, t) if t <= T else (two, t - T)
+        rollout.write_obs(step, {"obs": frame[t]}, first[t], stacks)
+        acted.append(layout.as_seen(stacks["obs"]).numpy().copy())
     np.testing.assert_array_equal(two.first, first[T:])
+    return [one, two], np.stack(acted), reference_stacks(frame, first, layout.stack)
+
+
+@pytest.mark.parametrize("stack", [2, 4])
+@pytest.mark.parametrize("seed", range(4))
+def test_acting_and_learning_see_the_stacks_of_a_slow_loop(stack, seed):
+    layout = ObsLayout("uint8", (HEIGHT, WIDTH), stack)
+    rollouts, acted, slow = written(layout, seed)
+    np.testing.assert_array_equal(acted, slow)
+    for number, rollout in enumerate(rollouts):
+        learned = layout.as_seen(batch_of([rollout], 1).obs(slice(0, 1))["obs"])[0]
+        np.testing.assert_array_equal(learned.numpy(), slow[number * T : (number + 1) * T])
+
+
+def test_stacks_are_built_on_a_device_as_by_the_kernel():
+    layout = ObsLayout("uint8", (HEIGHT, WIDTH), 4)
+    for rollout in written(layout)[0]:
+        out = torch.empty(T, 1, R, HEIGHT, WIDTH, dtype=torch.int32)
+        restack_torch(out, rollout.obs["obs"].unsqueeze(1), torch.from_numpy(rollout.first[:T]).unsqueeze(1))
+        by_kernel = batch_of([rollout], 1).obs(slice(0, 1))["obs"][0]
+        assert torch.equal(out[:, 0], by_kernel)
 
 
 @pytest.mark.parametrize("layout", [FRAMES, VECTOR, ObsLayout("uint8", (2, 3), 3), ObsLayout("float32", ())])
@@ -100,13 +121,16 @@ def test_a_batch_places_rows_of_the_right_policy_and_unit(layout):
     policies = 3
     rollouts = make_rollouts(list(range(policies)), layout=layout)
     batch = batch_of(rollouts, policies)
+    alone = [batch_of([rollout], policies).obs(slice(0, policies))["obs"] for rollout in rollouts]
+    for k, rollout in enumerate(rollouts):
+        if layout is VECTOR:
+            assert torch.equal(alone[k].transpose(0, 1).flatten(1, 2), rollout.obs["obs"][:T])
     for rows in (slice(0, 3), slice(1, 2), slice(1, 3)):
         seen = layout.as_seen(batch.obs(rows)["obs"])
         for g, p in enumerate(range(policies)[rows]):
-            for k, rollout in enumerate(rollouts):
+            for k in range(len(rollouts)):
                 for b in range(ENVS):
-                    row = p * ENVS + b
-                    expected = layout.as_seen(rollout.obs["obs"])[:T, row]
+                    expected = layout.as_seen(alone[k][p, :, b])
                     assert torch.equal(seen[g, :, k * ENVS + b], expected)
 
 
@@ -137,7 +161,7 @@ def test_fresh_buffers_are_poisoned():
         assert array.isnan().all()
     assert np.isnan(rollout.reward).all()
     assert (rollout.action < 0).all()
-    assert (rollout.obs["screen"] == -0x5A5A5A5B).all()
+    assert (rollout.obs["screen"] == 0xA5).all()
     assert (rollout.updates == -1).all()
     assert (rollout.weights_epoch == -1).all()
 

@@ -8,6 +8,7 @@ import pytest
 import tyro
 
 from pbt_rl.cli.evaluate import EvalCommand
+from pbt_rl.cli.parse import parse
 from pbt_rl.cli.train import TrainCommand, parse_train
 from pbt_rl.cli.words import understood, words
 from pbt_rl.errors import ConfigError
@@ -35,6 +36,14 @@ def test_numbers():
     assert [number(text) for text in ("3e-4", "1k", ".5")] == [3e-4, 1000.0, 0.5]
     with pytest.raises(ValueError, match="a finite number"):
         number("inf")
+
+
+def test_an_option_with_a_name_of_its_own_is_known_by_it():
+    arguments = ["runs/x", "--model.encoder", "my:net", "--model.policy_head", "my:head"]
+    command = parse(EvalCommand, "pbt-rl eval", arguments)
+    assert (command.encoder, command.policy_head) == ("my:net", "my:head")
+    with pytest.raises(ConfigError, match=r"--encoder is no option: did you mean --model\.encoder"):
+        parse(EvalCommand, "pbt-rl eval", ["runs/x", "--encoder", "my:net"])
 
 
 def train(*arguments):

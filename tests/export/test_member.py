@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from pbt_rl.record.saved import Source
 from tests.helpers.saved import saved_run
 
 MLP = ModelConfig(encoder="mlp", hidden=8, layers=1)
+BENT = replace(MLP, action_bounds="tanh", deviation="state", critic="separate")
 EXACT = LearnerConfig(precision="float32")
 STEPS = 25
 
@@ -93,6 +95,8 @@ def test_onnx_acts_as_the_member_with_actions_of_two_kinds(tmp_path):
         ("gym/Pendulum-v1", MLP, EXACT, False),
         ("toy/masked", MLP, EXACT, False),
         ("toy/hybrid", MLP, EXACT, False),
+        ("gym/Pendulum-v1", BENT, EXACT, False),
+        ("toy/hybrid", replace(BENT, core="gru", core_size=8, core_layers=2), EXACT, True),
         ("toy/memory?delay=9", ModelConfig("mlp", 8, 1, core="gru", core_size=8), EXACT, True),
     ],
 )

@@ -110,9 +110,8 @@ def fill(rollout: Rollout, policies: Iterable[int], distribution: Distribution, 
             tensor[:, rows] = torch.from_numpy(array).to(tensor.dtype)
 
         for obs in rollout.obs.values():
-            shape = (T + 1, envs, *obs.shape[2:])
-            integers = obs.dtype == torch.int32
-            put(obs, rng.integers(-(2**31), 2**31, shape) if integers else rng.normal(size=shape))
+            shape = (obs.shape[0], envs, *obs.shape[2:])
+            put(obs, rng.integers(0, 256, shape) if obs.dtype == torch.uint8 else rng.normal(size=shape))
         params = torch.from_numpy(rng.normal(size=(T, envs, distribution.param_size))).float() * 0.3
         action, log_prob = distribution.sample(params, torch.Generator().manual_seed(int(rng.integers(99))))
         rollout.action[:, rows], rollout.log_prob[:, rows] = action, log_prob

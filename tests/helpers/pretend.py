@@ -197,8 +197,11 @@ class PretendRecorder:
         self.recorded: list[int] = []
         """Calls of each recording."""
 
-    def record(self, program: Callable[[], None]) -> Callable[[], None]:
+    def record(
+        self, program: Callable[[], None], generators: Sequence[torch.Generator] = ()
+    ) -> Callable[[], None]:
         """Note the calls of a program. To know its shapes it is carried out, and what it changed is put back."""
+        states = [generator.get_state() for generator in generators]
         calls: list[Call] = []
         before: dict[int, tuple[torch.UntypedStorage, torch.UntypedStorage]] = {}
         made: set[int] = set()
@@ -230,6 +233,8 @@ class PretendRecorder:
             self._device.observers.remove(note)
             for storage, content in before.values():
                 storage.copy_(content)
+            for generator, state in zip(generators, states, strict=True):
+                generator.set_state(state)
         self.recorded.append(len(calls))
         return lambda: self._replay(calls)
 
@@ -264,6 +269,8 @@ def pretend_device() -> Iterator[Device]:
         mock.patch.object(torch, "Generator", _make_generator),
         mock.patch.object(torch, "tensor", _make_tensor),
         mock.patch.object(pbt_rl.algos.weights, "point", _point),
+        # Else backward runs in a thread of its own, which may sum with another number of threads than a replay does.
+        torch.autograd.set_multithreading_enabled(False),
         device.mode(),
     ):
         try:

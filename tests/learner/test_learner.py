@@ -43,7 +43,7 @@ def fleet(request):
 
 
 def test_sync_units_that_are_ahead_rest_until_the_batch_is_whole(fleet):
-    learner, (fast, slow) = fleet._learner, fleet._actors
+    learner, (fast, slow) = fleet._packs[0].learner, fleet._packs[0].actors
     whole = learner._setup.plan.units_per_batch
     for turn in range(20):
         fast.turn()
@@ -64,11 +64,11 @@ def test_sync_units_that_are_ahead_rest_until_the_batch_is_whole(fleet):
 def test_a_linear_rate_falls_with_the_frames_of_each_member():
     schedule = {"learner.lr-schedule": "linear", "train-for-frames": 1000}
     with contextlib.closing(make_fleet("appo", **schedule)) as fleet:
-        learner = fleet._learner
+        learner = fleet._packs[0].learner
         learned, sampled = learner.shared.learning, learner.shared.sampling
         own, shares = float(learner.pack.hypers["learning_rate"][0]), []
         while len(shares) < 3:
-            for actor in fleet._actors:
+            for actor in fleet._packs[0].actors:
                 actor.turn()
             learner.sampler.serve()
             if learner.trainer.has_batch:
@@ -83,13 +83,13 @@ def test_a_linear_rate_falls_with_the_frames_of_each_member():
 
 def test_a_statistic_of_a_users_own_loss_is_reported_by_its_name():
     with contextlib.closing(make_fleet("tests.helpers.third_algorithm:AWR")) as fleet:
-        learned = fleet._learner.shared.learning
+        learned = fleet._packs[0].learner.shared.learning
         while learned.updates[0] == 0:
-            for actor in fleet._actors:
+            for actor in fleet._packs[0].actors:
                 actor.turn()
-            fleet._learner.sampler.serve()
-            while fleet._learner.trainer.has_batch:
-                fleet._learner.trainer.learn()
+            fleet._packs[0].learner.sampler.serve()
+            while fleet._packs[0].learner.trainer.has_batch:
+                fleet._packs[0].learner.trainer.learn()
         assert learned.take_means(0)["regression_weight"] > 1.0
         assert learned.take_means(0) == {}
 
@@ -98,7 +98,7 @@ def test_in_serial_mode_a_message_of_any_size_passes():
     observations = {"units": ["x" * 4_000_000]}  # of eight rows of Atari
     with contextlib.closing(make_fleet("appo", mode="serial")) as fleet:
         list(fleet.events(0.0))
-        fleet._learner._send(SnapshotBegun(1, 2, observations))
+        fleet._packs[0].learner._send(SnapshotBegun(1, 2, observations))
         (event,) = fleet.events(0.0)
         assert event.message.learner == observations
         assert event.message.learner is not observations

@@ -71,6 +71,13 @@ class Nodes:
         self.workers.remove(worker)
         self._cluster.remove_node(worker, allow_graceful=False)
 
+    def drain(self, worker) -> None:
+        """Announce that a node will be taken away in a minute, as autoscalers do."""
+        command = [Path(sys.executable).parent / "ray", "drain-node", f"--address={self.address}"]
+        command += [f"--node-id={worker.node_id}", "--reason=DRAIN_NODE_REASON_PREEMPTION"]
+        command += ["--reason-message=a test", "--deadline-remaining-seconds=60"]
+        subprocess.run(command, check=True, capture_output=True)
+
     def raylet(self, worker) -> int:
         """Return the process id of a node's raylet."""
         return worker.all_processes["raylet"][0].process.pid

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import dataclass, field
 
 from pbt_rl.cli.train import parse_train
 from pbt_rl.nodes.engine import Node
 from pbt_rl.nodes.fleet import NodeFleet
+from pbt_rl.nodes.host import PackHost
 from pbt_rl.nodes.messages import Answer
 from pbt_rl.nodes.plan import cluster_run
 from pbt_rl.run.start import Start
@@ -68,6 +70,39 @@ class FakeEngine:
     def on(self, node: str) -> FakeHost:
         """Return the last host of a node."""
         return next(host for host in reversed(self.hosts) if host.place.node == node)
+
+
+@dataclass
+class InProcessEngine:
+    """A cluster whose hosts live in this process, and carry a turn out when they are waited for."""
+
+    alive: dict[str, Node]
+    calls: dict = field(default_factory=dict)
+
+    def nodes(self):
+        return dict(self.alive)
+
+    def start(self, _place):
+        return PackHost()
+
+    def call(self, host, turn):
+        call = object()
+        self.calls[call] = (host, pickle.dumps(turn, protocol=5))
+        return call
+
+    def wait(self, calls, _patience_seconds):
+        return [*calls]
+
+    def result(self, call):
+        host, turn = self.calls.pop(call)
+        return pickle.loads(pickle.dumps(host.turn(pickle.loads(turn))))
+
+    def end(self, hosts, _patience_seconds):
+        for host in hosts:
+            host.close()
+
+    def close(self):
+        pass
 
 
 def make_fleet(engine: FakeEngine, *options: str) -> NodeFleet:

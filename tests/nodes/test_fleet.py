@@ -61,7 +61,7 @@ def test_an_exported_member_goes_with_the_edit_that_imports_it(engine):
     engine.on("a").answers = [[Heard(Received(0, MemberExported(HEADER)), arrays)]]
     happened(fleet, 2)
     arrays["param"][:] = 0  # the memory of the cluster goes away
-    edit = Edit(1, 1, "import", 0, {})
+    edit = Edit(0, 1, "import", 1, {})
     fleet.send(1, edit)
     fleet.send(1, Edit(1, 2, "keep", None, {}))
     happened(fleet)
@@ -69,6 +69,21 @@ def test_an_exported_member_goes_with_the_edit_that_imports_it(engine):
     assert sent.message == edit
     assert sent.exchange["param"].tolist() == [0.0, 1.0, 2.0]
     assert other.exchange is None
+
+
+def test_members_that_cross_at_the_same_time_are_not_mixed_up(engine):
+    fleet = make_fleet(engine)
+    other = SnapshotHeader(0, 0, {}, 0, 0, 0, 0)
+    engine.on("a").answers = [[Heard(Received(0, MemberExported(HEADER)), {"param": np.array([1.0])})]]
+    engine.on("b").answers = [[Heard(Received(0, MemberExported(other)), {"param": np.array([0.0])})]]
+    happened(fleet, 2)
+    fleet.write_exchange({"param": np.array([7.0])})
+    fleet.send(0, Edit(2, 1, "import", 3, {}))
+    fleet.send(1, Edit(3, 1, "import", 1, {}))
+    fleet.send(0, Edit(0, 1, "import", 0, {}))
+    happened(fleet)
+    assert [order.exchange["param"] for order in orders(engine.on("a"))] == [[7.0], [0.0]]
+    assert [order.exchange["param"] for order in orders(engine.on("b"))] == [[1.0]]
 
 
 def test_a_staged_member_is_kept_until_its_entry_is_used_again(engine):

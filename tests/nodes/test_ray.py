@@ -10,7 +10,12 @@ import pytest
 
 pytest.importorskip("ray", reason="needs Ray: pip install 'pbt-rl[ray]'")
 
+from pbt_rl.cli.train import parse_train
+from pbt_rl.nodes.train import connected
+from pbt_rl.run.train import train
+from tests.helpers import serial
 from tests.nodes.clusters import ROOT, Nodes, Run
+from tests.nodes.watched import FLEETS, Watched
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.nodes]
 
@@ -103,3 +108,35 @@ def test_a_raylet_that_is_stopped_for_a_while_is_no_loss(nodes, start):
     run.comparisons()
     assert run.events("pack_lost") == []
     assert run.end(signal.SIGINT) == 130
+
+
+def test_a_node_whose_end_is_announced_is_left_before(nodes, start):
+    nodes.add()
+    run = start("leaving")
+    run.comparisons()
+    log = run.log.read_text()
+    worker = next(one for one in nodes.workers if f"({one.node_id[:8]})" in log)
+    nodes.drain(worker)
+    run.wait(lambda: run.events("pack_lost"))
+    run.comparisons()
+    nodes.kill(worker)
+    run.comparisons()
+    [lost] = run.events("pack_lost")
+    assert "is being taken away" in lost["cause"]
+    assert all(m["from"]["copy_age_seconds"] < 15 for m in lost["members"]), "they were copied at once"
+    assert run.events("moved") == [], "there was room for the pack"
+    assert run.end(signal.SIGINT) == 130, run.text()
+
+
+def test_serial_mode_makes_the_same_run_as_on_one_machine(nodes, tmp_path):
+    options = [*serial.OPTIONS, f"--out={tmp_path}"]
+    here, _ = parse_train([*options, "--name=here"])
+    over, _ = parse_train([*options, "--name=over", f"--nodes=ray:{nodes.address}", "--copy-seconds=1"])
+    assert train(here) == 0
+    with connected(over) as cluster:
+        assert train(over, cluster=Watched(cluster.engine)) == 0
+    assert serial.record(tmp_path / "here") == serial.record(tmp_path / "over")
+    assert serial.weights(tmp_path / "here") == serial.weights(tmp_path / "over")
+    found = FLEETS[-1].replacements
+    assert len(found) >= 2, "replacements across nodes"
+    assert all(replacement.holds() for replacement in found)

@@ -64,7 +64,7 @@ def test_broken_at_the_start_it_begins_again_at_once_with_fresh_values():
     assert list(first) == [3]
     assert isinstance(first[3], Restart)
     assert first[3].values != before[3]
-    assert all(TABLE[n].clamp(v) == v for n, v in first[3].values.items())
+    assert all(TABLE[n].hold(v) == v for n, v in first[3].values.items())
     again = run.observe([1, 2, 3, None], broken=[3], frames=10)
     assert isinstance(again[3], Restart), "its new weights broke as well"
     assert again[3].values != first[3].values

@@ -129,7 +129,7 @@ def test_the_surrogate_gets_the_time_and_the_width_of_the_bound(monkeypatch):
     seen = []
 
     class Recorder:
-        def __init__(self, X, y):
+        def __init__(self, X, y, _choices):
             seen.append((X[:, 0].tolist(), len(y)))
 
         def __call__(self, X, beta, pending):

@@ -101,14 +101,14 @@ def test_no_gpu_at_all():
     [
         ({"devices": "cpu,cpu,cpu", "num_policies": 2}, "3 devices for 2 policies"),
         ({"devices": "cpu,cpu,cpu", "num_policies": 9, "slots": 2}, "3 devices for 2 slots"),
-        ({"devices": "cpu,cpu", "mode": "serial"}, "--mode serial"),
+        ({"devices": "cpu,cuda:0", "mode": "serial"}, "one device, or cpu several times"),
         ({"devices": "cpu,cpu", "actors": 1}, "--actors 1 is too few"),
         ({"learner": LearnerConfig(minibatches=999)}, "--learner.minibatches 999"),
     ],
 )
 def test_plans_that_cannot_be_are_refused_with_a_remedy(changes, words):
     with pytest.raises(ConfigError, match=words):
-        make_plan(config(**changes), Machine(4, 0))
+        make_plan(config(**changes), Machine(4, 1))
 
 
 def test_the_users_numbers_are_used():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 from pathlib import Path
@@ -14,7 +15,7 @@ from pbt_rl.config import Config, LearnerConfig, ModelConfig
 from pbt_rl.envs.ale import ColourTwin, GreyFrames
 from pbt_rl.envs.atari import AtariOptions
 from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec, default_shaping_source, private_step_arrays
-from pbt_rl.envs.registry import EnvOptions, make_unit, probe
+from pbt_rl.envs.registry import EnvOptions, evaluation_options, make_unit, probe, shown_name
 from pbt_rl.errors import ConfigError
 from pbt_rl.learner.build import build_net, build_pack
 from pbt_rl.pbt.hypers import hyper_table
@@ -22,14 +23,17 @@ from pbt_rl.plan import PackPlan
 from pbt_rl.play import evaluate as module
 from pbt_rl.play.evaluate import evaluate, play, shares
 from pbt_rl.play.policy import Player, Policy
+from pbt_rl.play.progress import Progress
 from pbt_rl.play.saved import load_pack
 from pbt_rl.play.video import Film
 from pbt_rl.record.checkpoints import Checkpoints
 from pbt_rl.record.folder import RunFolder
 from pbt_rl.record.saved import SavedPolicy, Source, find_saved
 from pbt_rl.record.trust import read_config
+from tests.helpers.runs import ROOT
 from tests.helpers.saved import save, write_run
 
+PLAYED = module.PlayedEpisode(1.0, 5)
 MLP = ModelConfig(encoder="mlp", hidden=8, layers=1)
 VECTOR = EnvSpec("toy/vector", {"obs": ArraySpec((3,), "float32")}, ActionSpec(nvec=(4,)))
 
@@ -71,6 +75,57 @@ def test_prints_every_episode_and_their_mean(run, capsys):
     assert scores(capsys.readouterr().out) == played, "the seed decides"
     evaluate(Source(run, member="1"), 5, None, 4, greedy=False)
     assert scores(capsys.readouterr().out) != played
+
+
+def test_it_computes_with_one_thread_and_leaves_the_caller_its_own(run, monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    before, seen = torch.get_num_threads(), []
+    torch.set_num_threads(2)
+    monkeypatch.setattr(module, "play_episodes", lambda *_: seen.append(torch.get_num_threads()) or [PLAYED])
+    try:
+        evaluate(Source(run), 1, None, 3, greedy=False)
+        assert (seen, torch.get_num_threads()) == ([1], 2)
+        monkeypatch.setenv("OMP_NUM_THREADS", "2")
+        evaluate(Source(run), 1, None, 3, greedy=False)
+        assert seen == [1, 2], "the user's choice"
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(
+    ("terminal", "shown"),
+    [(True, "\r3 of 10 episodes have ended\x1b[K\r\x1b[K"), (False, "3 of 10 episodes have ended\n")],
+)
+def test_progress_is_one_line_of_a_terminal_or_lines_of_a_log(terminal, shown, monkeypatch):
+    monkeypatch.setattr("pbt_rl.play.progress.EVERY_SECONDS", 0.0)
+    monkeypatch.setattr("pbt_rl.play.progress.EVERY_SECONDS_IN_A_LOG", 0.0)
+    stream = io.StringIO()
+    stream.isatty = lambda: terminal
+    progress = Progress(stream)
+    progress.show(3, 10)
+    progress.end()
+    assert stream.getvalue() == shown
+
+
+def test_quick_evaluations_show_no_progress():
+    stream = io.StringIO()
+    progress = Progress(stream)
+    progress.show(0, 10)
+    progress.end()
+    assert stream.getvalue() == ""
+
+
+def test_the_level_that_is_played_is_named(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "tests" / "dmlab_standin")
+    options = evaluation_options("dmlab/rooms_collect_good_objects", EnvOptions())
+    assert shown_name("dmlab/rooms_collect_good_objects", options) == "dmlab/rooms_collect_good_objects_test"
+    assert (
+        shown_name("dmlab/rooms_collect_good_objects_train", options)
+        == "dmlab/rooms_collect_good_objects_test"
+    )
+    assert shown_name("dmlab/lt_chasm", options) == "dmlab/lt_chasm"
+    assert shown_name("dmlab30", options) == "dmlab30"
+    assert shown_name("toy/identity?length=5", EnvOptions()) == "toy/identity?length=5"
 
 
 def test_a_perfect_policy_gets_the_full_objective(run, capsys):

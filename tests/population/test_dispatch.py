@@ -22,15 +22,16 @@ VALUES = {"learning_rate": 0.5}
 
 
 class Desk:
-    """A dispatch for four members on two packs, member % 2, and what it sent."""
+    """A dispatch for four members on two packs, member % packs, and what it sent."""
 
-    def __init__(self) -> None:
+    def __init__(self, members: int = 4, packs: int = 2, *, exchange_per_pack: bool = False) -> None:
         self.sent: list[tuple] = []
-        self.population = Population([{"learning_rate": 0.1}] * 4, 10, 1)
+        self.population = Population([{"learning_rate": 0.1}] * members, 10, 1)
         self.dispatch = Dispatch(
             self.population,
-            {m: m % 2 for m in range(4)},
+            {m: m % packs for m in range(members)},
             lambda pack, message: self.sent.append((pack, message)),
+            exchange_per_pack=exchange_per_pack,
         )
 
     def enact(self, *decisions: Decision, remembered=()) -> list[tuple]:
@@ -124,6 +125,32 @@ def test_crossing_edits_have_the_exchange_to_themselves_one_after_the_other(desk
     desk.dispatch.exported(2)
     assert desk.take() == [(1, edit(3, "import", 2, None))]
     assert desk.applied(3) == [(0, edit(2, "keep", None, None))]
+
+
+def test_edits_of_other_packs_cross_meanwhile_if_each_pack_has_an_exchange_of_its_own():
+    desk = Desk(5, 5, exchange_per_pack=True)
+    sent = desk.enact(replace(0, 1), replace(2, 3), replace(4, 1))
+    assert sent == [(1, ExportMember(1, None)), (3, ExportMember(3, None))], "pack 1 exports one at a time"
+    desk.dispatch.exported(3)
+    assert desk.take() == [(2, edit(2, "import", 3, None))]
+    desk.dispatch.exported(1)
+    assert desk.take() == [(0, edit(0, "import", 1, None))]
+    assert desk.applied(2) == []
+    assert desk.applied(0) == [(1, ExportMember(1, None))], "once nobody uses the exchange of pack 0"
+
+
+def test_a_lost_pack_leaves_the_exports_of_others_to_themselves():
+    desk = Desk(6, 6, exchange_per_pack=True)
+    desk.enact(replace(0, 1), replace(2, 3), replace(4, 1))
+    assert desk.lost(0) == [], "member 1 is still being exported, for nobody"
+    desk.dispatch.exported(3)
+    assert desk.take() == [(2, edit(2, "import", 3, None))]
+    desk.dispatch.exported(1)
+    assert desk.take() == [(1, ExportMember(1, None))]
+    assert desk.lost(1) == [("filled", 4), (4, edit(4, "import", 1, None))]
+    desk.applied(2)
+    desk.applied(4)
+    assert not desk.dispatch.busy
 
 
 def test_a_donor_that_changes_itself_is_remembered_first(desk):

@@ -88,6 +88,20 @@ def test_the_states_of_runs(tmp_path):
     assert rows["running"].frames == 2000, "of now, not of the end before"
 
 
+def test_final_games_have_a_column_of_their_own(tmp_path, capsys):
+    folder = write(tmp_path, "judged", ended="frames")
+    games = [members(7.0, 5.0)[i] | {"final": {"mean": mean}} for i, mean in enumerate((3.0, 4.5))]
+    folder.write_summary({"ended": "frames", "members": [*games, {"final": "x"}]})
+    write(tmp_path, "plain", ended="frames", summary="frames")
+    rows = {row.name: row for row in list_runs(tmp_path)}
+    assert (rows["judged"].best, rows["judged"].final, rows["plain"].final) == (7.0, 4.5, None)
+    assert command([str(tmp_path)]) == 0
+    header, *lines = capsys.readouterr().out.splitlines()
+    assert header.split()[4:6] == ["best", "final"]
+    shown = {line.split()[0]: line.split()[4:6] for line in lines}
+    assert shown == {"judged": ["7.00", "4.50"], "plain": ["7.00", "-"]}
+
+
 def test_a_run_itself_and_the_newest_first(tmp_path):
     write(tmp_path, "b", changed=NOW - 10)
     write(tmp_path, "a", changed=NOW - 20)

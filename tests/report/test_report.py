@@ -17,6 +17,7 @@ from pbt_rl.pbt.options import PbtConfig
 from pbt_rl.pbt.search.options import SearchConfig
 from pbt_rl.report import exports
 from pbt_rl.report.importance import importance
+from pbt_rl.report.page import page as report_page
 from pbt_rl.report.pictures import PICTURES, draw
 from pbt_rl.report.read import history_of, read_run
 from pbt_rl.report.style import log_ticks
@@ -454,3 +455,21 @@ def test_names_that_look_like_formulas_are_drawn_as_they_are(small):
     history = read_history("x", json.loads(text))
     assert {"$\\frac$", "a$b"} <= set(history.varied)
     assert all(image.startswith(PNG) for image in drawn(history).values() if isinstance(image, bytes))
+
+
+def test_final_games_are_shown_unless_the_run_went_on(small):
+    when = small[-1]["time"]
+    judged = [
+        {"member": 1, "mean": 7.5, "spread": 1.0, "episodes": 20},
+        {"member": 2, "mean": 6, "episodes": 20},
+    ]
+    final = {"event": "final", "time": when, "frames": 1, "members": judged}
+    history = read_history("x", [*small, final])
+    assert [m.get("final") for m in exports.members(history)] == [None, 7.5, 6.0, None]
+    page = report_page(history, [])
+    assert "<th>final</th>" in page
+    assert "member 1: 7.5 over 20" in page
+    resume = {"event": "resume", "time": when + 5, "frames": 1, "config": small[0]["config"], "changed": {}}
+    again = read_history("x", [*small, final, resume])
+    assert again.final is None
+    assert "<th>final</th>" not in report_page(again, [])

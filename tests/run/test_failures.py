@@ -229,10 +229,13 @@ def test_two_presses_of_ctrl_c_end_a_run_whose_processes_hang(tmp_path):
 def test_what_a_learner_raises_is_shown(tmp_path, mode):
     (tmp_path / "my_encoder.py").write_text(ENCODER)
     run = train(tmp_path, "toy/identity", *ENDLESS, "--model.encoder", "my_encoder:Encoder", "--mode", mode)
-    assert run.wait() == 1
-    assert "RuntimeError: the encoder of the test gives up" in run.err
-    assert 'my_encoder.py", line ' in run.err
-    assert run.summary["ended"] == "failed"
+    assert run.wait() == 2
+    assert (
+        "encoder 'my_encoder:Encoder' raised RuntimeError (my_encoder.py, line 17): the encoder of the test "
+        in run.err
+    )
+    assert "gives up. It got {'obs': float32 [" in run.err
+    assert "Traceback" not in run.err
 
 
 def test_nobody_survives_a_killed_supervisor(tmp_path):

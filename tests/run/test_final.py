@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from pbt_rl.display.ranking import best_member, ranked
 from pbt_rl.display.summary import summary
 from pbt_rl.display.view import FinalGames
 from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec
+from pbt_rl.pbt.options import PbtConfig
 from pbt_rl.play.rounds import rounds, rows_of
 from pbt_rl.record.checkpoints import Checkpoints
 from pbt_rl.record.saved import Source, find_saved
@@ -117,12 +119,27 @@ def test_a_run_names_the_best_by_them_and_eval_follows(run):
     assert audit.run([str(run.folder)]) == 0
 
 
+@pytest.mark.parametrize(
+    ("options", "known", "playing"),
+    [
+        ({}, 6, [5, 4, 3, 2]),
+        ({"final_episodes": 20}, 6, [5, 4, 3, 2, 6, 7, 8, 9]),
+        ({"final_episodes": 20}, 0, []),
+        ({"pbt": PbtConfig(evaluate_episodes=8)}, 3, [2, 1, 0, *range(3, 12)]),
+    ],
+)
+def test_who_plays(options, known, playing):
+    saved = SimpleNamespace(members=lambda: [SimpleNamespace(member=i) for i in range(12)])
+    views = [member(i, float(i) if i < known else None) for i in range(12)]
+    assert candidates(views, saved, Config(env="toy/identity", **options)) == playing
+
+
 def test_without_time_nobody_is_judged_and_nothing_is_left(run):
     notes = []
     checkpoint = Checkpoints(run.paths.checkpoints).newest(print)
     views = [member(0, 1.0), member(1, 2.0), member(2, 3.0), member(3, None)]
-    assert candidates(views, checkpoint, everyone=False) == [1, 0], "those that are saved, best first"
     config = Config(env="toy/identity", final_episodes=4)
+    assert candidates(views, checkpoint, config) == [1, 0], "those that are saved, best first"
     games = play_final_games(config, checkpoint, [1, 0], 0.0, None, lambda: False, notes.append)
     assert games == {}
     assert "not every member has finished one in time" in notes[-1]

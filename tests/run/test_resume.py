@@ -29,6 +29,7 @@ SERIAL = {
     "learner.batch": 128,
 }
 TURNS = {"slots": 2, "slot-frames": 300}
+PACKS = {"devices": "cpu,cpu", "actors": 3}
 MEMORY = {"env": "toy/memory", "model.core": "gru", "learner.returns": "vtrace"}
 OBSERVED = {
     "learner.normalize-observations": True,
@@ -39,13 +40,18 @@ EVALUATED = {"pbt.evaluate-episodes": 12, "final-episodes": 0}
 BACKTRACK = {"pbt.exploit": "backtrack", "num-policies": 5, "slots": 2, "slot-frames": 300}
 
 
-def run(out, name, frames, **more):
-    """Train until every member has these frames; returns the folder."""
+def configured(out, name, **more):
+    """The config of a serial run."""
     options = SERIAL | {"out": out, "name": name, "train-for-frames": 1800} | more
     arguments = [
         f"--{option}" if value is True else f"--{option}={value}" for option, value in options.items()
     ]
-    config, _ = parse_train([*arguments, "--no-figures"])
+    return parse_train([*arguments, "--no-figures"])[0]
+
+
+def run(out, name, frames, **more):
+    """Train until every member has these frames; returns the folder."""
+    config = configured(out, name, **more)
     if frames is None:
         assert train(config) == 0
     else:
@@ -84,8 +90,8 @@ def decisions(folder):
 
 @pytest.mark.parametrize(
     "more",
-    [{}, TURNS, MEMORY, OBSERVED, BACKTRACK, EVALUATED, {"algo": "a3c", "learner.returns": "auto"}],
-    ids=["plain", "turns", "gru", "vmap", "backtrack", "evaluated", "a3c"],
+    [{}, TURNS, PACKS, MEMORY, OBSERVED, BACKTRACK, EVALUATED, {"algo": "a3c", "learner.returns": "auto"}],
+    ids=["plain", "turns", "packs", "gru", "vmap", "backtrack", "evaluated", "a3c"],
 )
 def test_a_serial_run_goes_on_as_if_it_had_not_stopped(tmp_path, more):
     whole = run(tmp_path, "whole", None, **more)

@@ -9,8 +9,7 @@ from pbt_rl.cli.train import parse_train
 from pbt_rl.record.checkpoints import Checkpoints
 from pbt_rl.record.journal import read_journal
 from pbt_rl.run.train import train
-
-TIMES = ("time", "milliseconds", "decision_to_applied_milliseconds", "busy_threads")
+from tests.helpers.serial import record, weights
 
 
 def serial(out, name, seed, **more):
@@ -40,18 +39,6 @@ def serial(out, name, seed, **more):
 def runs(tmp_path_factory):
     out = tmp_path_factory.mktemp("serial")
     return [serial(out, name, seed) for name, seed in (("a", 5), ("b", 5), ("c", 6))]
-
-
-def weights(folder):
-    newest = Checkpoints(folder / "checkpoints").all()[-1].path
-    return {path.name: path.read_bytes() for path in newest.glob("*.safetensors")}
-
-
-def record(folder):
-    """The journal after its first event, without times and without what is written by the clock."""
-    _, *events = read_journal(folder / "journal.jsonl")
-    kept = [event for event in events if event["event"] not in ("progress", "checkpoint")]
-    return [{k: v for k, v in event.items() if k not in TIMES} for event in [*kept, events[-2]]]
 
 
 def objectives(folder):

@@ -27,7 +27,7 @@ def stage(name: str, device: str = "cpu", env: str = "toy/memory", **job):
         torch.set_num_threads(threads)
 
 
-@pytest.mark.parametrize("name", ["math", "races", "members"])
+@pytest.mark.parametrize("name", ["math", "answers", "races", "members"])
 def test_a_stage_finds_the_cpu_right(name):
     assert stage(name)["passed"]
 
@@ -45,6 +45,19 @@ def test_other_weights_than_the_published_ones_are_found(monkeypatch):
     found = stage("races", seconds=0.6)
     assert found["mixed"] > 0
     assert not found["passed"]
+
+
+def test_an_answer_for_another_row_is_found(monkeypatch):
+    from pbt_rl.algos.pack import Pack
+
+    act = Pack.act
+
+    def for_the_next_row(self, *step):
+        params, value, state = act(self, *step)
+        return params, value.roll(1, 1), state
+
+    monkeypatch.setattr(Pack, "act", for_the_next_row)
+    assert not stage("answers")["passed"]
 
 
 def test_a_device_that_computes_something_else_is_found(monkeypatch):

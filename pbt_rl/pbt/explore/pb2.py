@@ -23,7 +23,7 @@ LEAST_DATA = 3
 
 
 @dataclass(frozen=True)
-class _Datum:
+class Datum:
     """One observation: an interval of a member. point: the values, 0..1 on their scales."""
 
     frames: int
@@ -51,7 +51,7 @@ class Pb2:
     tuned: Mapping[str, HyperSpec]
     window: int = field(default=200, metadata=within(LEAST_DATA), kw_only=True)
     candidates: int = field(default=1000, metadata=within(1), kw_only=True)
-    _data: list[_Datum] = field(default_factory=list, init=False)
+    _data: list[Datum] = field(default_factory=list, init=False)
     _start: dict[int, tuple[int, float]] = field(default_factory=dict, init=False)
     """Member -> (frames, objective) at the start of its present interval."""
     _frames: int = field(default=0, init=False)
@@ -89,6 +89,7 @@ class Pb2:
 
     def before(self, members: Sequence[MemberReport]) -> None:
         """Add the members' last intervals to the data."""
+        new: list[Datum] = []
         for m in members:
             start, objective = self._start.pop(m.member, None), score(m)
             self._frames = max(self._frames, m.frames)
@@ -98,10 +99,15 @@ class Pb2:
             if start is not None and m.frames > start[0]:
                 rise = (objective - start[1]) / (m.frames - start[0]) * 1e6
                 if math.isfinite(rise):
-                    self._data.append(_Datum(m.frames, self._point(m.values), rise))
+                    new.append(Datum(m.frames, self._point(m.values), rise))
+        self._data += new
         del self._data[: -self.window]
         self._pending = []
         self._surrogate = None
+        self._learn(new)
+
+    def _learn(self, new: Sequence[Datum]) -> None:
+        """Take in the observations of one comparison, which are among the data now."""
 
     def after(self, members: Sequence[MemberReport], changes: Sequence[Change]) -> None:
         """Note the objective that each copy starts from."""
@@ -130,7 +136,8 @@ class Pb2:
     def _point(self, values: Values) -> tuple[float, ...]:
         return tuple(to_unit(s, values[n]) for n, s in self._numbers.items())
 
-    def _best_point(self, rng: Random) -> tuple[float, ...]:
+    def _best_point(self, rng: Random, fixed: tuple[float, ...] = ()) -> tuple[float, ...]:
+        """Return the most promising point. fixed: its last coordinates, which are choices."""
         import numpy as np  # noqa: PLC0415 - with the optional extra
 
         from pbt_rl.pbt.explore.gaussian_process import Surrogate  # noqa: PLC0415 - needs the optional extra
@@ -143,15 +150,16 @@ class Pb2:
 
         if self._surrogate is None:
             X = rows([d.point for d in self._data], [d.frames for d in self._data])
-            self._surrogate = Surrogate(X, np.array([d.improvement for d in self._data]))
+            self._surrogate = Surrogate(X, np.array([d.improvement for d in self._data]), len(fixed))
         pending = rows(self._pending, [self._frames] * len(self._pending))
         beta = max(0.0, 0.2 * math.log(0.4 * len(self._data)))
         width = len(self._numbers)
-        points = [tuple(rng.random() for _ in range(width)) for _ in range(self.candidates)]
+        points = [(*(rng.random() for _ in range(width)), *fixed) for _ in range(self.candidates)]
         for spread in (0.1, 0.02, 0.0):
             bounds = self._surrogate(rows(points, [self._frames] * len(points)), beta, pending)
             best = points[int(np.argmax(bounds))]
-            points = [best, *(_around(best, spread, rng) for _ in range(self.candidates if spread else 0))]
+            near = [_around(best[:width], spread, rng) for _ in range(self.candidates if spread else 0)]
+            points = [best, *((*point, *fixed) for point in near)]
         return best
 
 

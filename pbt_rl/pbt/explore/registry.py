@@ -16,6 +16,7 @@ from pbt_rl.pbt.explore.custom import CustomExplore
 from pbt_rl.pbt.explore.factors import MultiplyOrDivide, PerturbFactors
 from pbt_rl.pbt.explore.pairwise import PairwiseLearning
 from pbt_rl.pbt.explore.pb2 import Pb2
+from pbt_rl.pbt.explore.pb2_mix import Pb2Mix
 from pbt_rl.pbt.explore.perturb import Perturb
 from pbt_rl.pbt.explore.pipeline import ExplorePipeline
 from pbt_rl.pbt.explore.resample import Resample, ResampleAll
@@ -82,6 +83,7 @@ EXPLORE_RULES: dict[str, ExploreRule] = {
         lambda pbt, tuned: PairwiseLearning(tuned, _probability(pbt, 0.25)), (_PROBABILITY,)
     ),
     "pb2": ExploreRule(lambda _, tuned: Pb2(tuned)),
+    "pb2-mix": ExploreRule(lambda _, tuned: Pb2Mix(tuned)),
 }
 """Name -> rule. `--pbt.explore-option` sets any field of the rule that is built."""
 

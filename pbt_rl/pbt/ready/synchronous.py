@@ -33,6 +33,8 @@ class Synchronous:
     growth: float = 1.0
     _held: int = field(default=0, init=False)
     _due_frames: int = field(init=False)
+    _factor: float = field(default=1.0, init=False)
+    """On all periods from now on."""
 
     def __post_init__(self) -> None:
         assert self.period_frames > 0
@@ -45,26 +47,34 @@ class Synchronous:
         if report.frames < self._due_frames:
             return None
         ready = tuple(m for m in report.members if comparable(m, self.min_episodes))
-        late = report.frames - self._due_frames >= self._period()
+        late = report.frames - self._due_frames >= self.period
         if len(ready) < 2 or (2 * len(ready) < len(report.members) and not late):
             return None
         note = self._note(report)
         self._held += 1
-        self._due_frames = report.frames + self._period()
+        self._due_frames = report.frames + self.period
         return Round(self._held, ready, note)
 
     def frames_left(self, report: PopulationReport) -> int:
         """Return the frames of the slowest member until then."""
         return max(0, self._due_frames - report.frames)
 
-    def _period(self) -> int:
-        return grown(self.period_frames, self.growth, self._held)
+    def lengthen(self, factor: float) -> None:
+        """Multiply the periods from now on, the present one included. Called when a comparison was just held."""
+        self._due_frames -= self.period
+        self._factor *= factor
+        self._due_frames += self.period
+
+    @property
+    def period(self) -> int:
+        """Frames of the present period."""
+        return round(self._factor * grown(self.period_frames, self.growth, self._held))
 
     def _note(self, report: PopulationReport) -> str:
         # Made from the due time and this report alone: the reports that postponed a comparison must leave no
         # state, or decisions could not be repeated from the comparisons that were held.
         notes = []
-        if report.frames - self._due_frames > LATE_SHARE * self._period():
+        if report.frames - self._due_frames > LATE_SHARE * self.period:
             notes.append(f"compared at {report.frames:,} frames, due at {self._due_frames:,}")
         waiting = [str(m.member) for m in report.members if not comparable(m, self.min_episodes)]
         if waiting:

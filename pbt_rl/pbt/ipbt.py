@@ -1,0 +1,108 @@
+"""IPBT: population-based training that begins again, with longer periods, when it gets no further."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from pbt_rl.errors import ConfigError
+from pbt_rl.pbt.controllers import PbtController
+from pbt_rl.pbt.decisions import Decision, MemberReport, Replace
+from pbt_rl.pbt.exploit.base import rank, score
+from pbt_rl.pbt.explore.base import Learning
+from pbt_rl.pbt.ready.base import Round
+from pbt_rl.pbt.ready.synchronous import Synchronous
+from pbt_rl.pbt.stagnation import improves, is_slow
+
+PATIENCE = 3
+"""Comparisons in a row without progress before a restart."""
+TOP = 0.25
+"""Share of the members whose weights go on after a restart."""
+SHRINK_PERTURB = (0.2, 0.1)
+LENGTHEN = 2.0
+DRAWN = 0.5
+"""Share of the members whose values are drawn anew at a restart."""
+
+
+@dataclass(eq=False)
+class Ipbt(PbtController):
+    """Iterated PBT (Chebykin, Alderliesten and Bosman 2025, arXiv 2511.09190, section 3, and its source).
+
+    An iteration is PBT with one period. It ends when it stagnates: after each comparison the best objectives b_1..b_k
+    of the iteration so far are standardised and smoothed by a Gaussian process (Matern 5/2); a comparison fails unless
+    the smoothed b_k exceeds the smoothed b_{k-1}. After PATIENCE failures in a row, or if max(b_1..b_k) exceeds
+    max(b_1..b_{k-14}) by less than one deviation, everything begins again: each member that is not of the best quarter
+    copies one of it; all weights w become 0.2 w + 0.1 w_drawn (shrink-perturb, Ash and Adams 2020), with a new
+    optimiser; half of the members draw their values from the priors; periods are twice as long from then on. No
+    restart if fewer than two of those would fit into the budget. The paper's first period is a hundredth of the budget.
+
+    Where this differs: the paper trains twice as many members in the first period after a restart, half of them with
+    drawn weights, and keeps the better half; here their number is fixed and all weights are shrunk. The values of the
+    others come from its Bayesian optimisation over restarts; here from `explore` (`pb2` is the nearest), applied to
+    the copied member's. Its process is fitted by a predictive likelihood, here by maximum likelihood
+    (scikit-learn, extra `search`).
+    """
+
+    budget_frames: int = field(kw_only=True)
+    """Of each member."""
+    _bests: list[float] = field(default_factory=list, init=False)
+    """Best objective of each comparison of this iteration."""
+    _failed: int = field(default=0, init=False)
+    """Comparisons without progress, in a row."""
+    restarts: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        if importlib.util.find_spec("sklearn") is None:
+            raise ConfigError(
+                "ipbt needs scikit-learn: install it with pip install 'pbt-rl[search]', or use --controller pbt"
+            )
+        super().__post_init__()
+
+    def _settle(self, comparison: Round) -> list[Decision]:
+        scores = {m.member: score(m) for m in comparison.members}
+        finite = [objective for objective in scores.values() if not math.isnan(objective)]
+        if not finite:
+            return super()._settle(comparison)
+        bests = [*self._bests, max(finite)]
+        failed = self._failed + 1 if not improves(bests) else 0
+        if (failed >= PATIENCE or is_slow(bests)) and self._fits(comparison.members):
+            self._bests, self._failed = [], 0
+            return self._restart(comparison, scores)
+        decisions = super()._settle(comparison)
+        if decisions:
+            self._bests, self._failed = bests, failed
+        return decisions
+
+    @property
+    def _clock(self) -> Synchronous:
+        assert isinstance(self.ready, Synchronous), "periods of all members grow together"
+        return self.ready
+
+    def _fits(self, members: Sequence[MemberReport]) -> bool:
+        """Whether two of the longer periods are left."""
+        trained = max(m.frames for m in members)
+        return trained + 2 * LENGTHEN * self._clock.period <= self.budget_frames
+
+    def _restart(self, comparison: Round, scores: dict[int, float]) -> list[Decision]:
+        self.restarts += 1
+        self._clock.lengthen(LENGTHEN)
+        ranking = [m for m in rank(scores, self._rng) if not math.isnan(scores[m])]
+        top = ranking[: max(1, round(TOP * len(scores)))]
+        members = {m.member: m for m in comparison.members}
+        drawn = set(self._rng.sample(sorted(members), round(DRAWN * len(members))))
+        if isinstance(self.explore, Learning):
+            self.explore.before(comparison.members)
+        decisions: list[Decision] = []
+        for m in comparison.members:
+            donor = m.member if m.member in top else self._rng.choice(top)
+            values = members[donor].values
+            change = self.explore.initial if m.member in drawn else self.explore.mutate
+            reason = (
+                f"restart {self.restarts}: no progress; weights shrunk, values "
+                f"{'drawn anew' if m.member in drawn else 'mutated'}, periods of {self._clock.period:,} frames"
+            )
+            copied = change(values, self._rng)
+            decisions.append(Replace(m.member, donor, "both", copied, reason, shrink_perturb=SHRINK_PERTURB))
+        return decisions

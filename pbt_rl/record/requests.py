@@ -1,0 +1,148 @@
+"""What `pbt-rl set` asks of a run that trains, and the answer: small files in the run's folder, each in one piece.
+
+requests/TIME-PID.json      written by the command; removed by the run when it takes it
+requests/TIME-PID.answer    written by the run; removed by the command
+
+Both are written under another name first, so a reader finds a whole file or none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pbt_rl.errors import ConfigError
+from pbt_rl.pbt.fields import Fields
+from pbt_rl.pbt.hypers import Values
+from pbt_rl.record.append import reason
+from pbt_rl.record.folder import write_whole
+from pbt_rl.record.lock import is_held
+from pbt_rl.record.reading import read_object
+
+FOLDER = "requests"
+LOOK_SECONDS = 0.5
+"""The run looks for requests this often."""
+PATIENCE_SECONDS = 60.0
+"""A run answers between two comparisons; the first one comes when its learners have started."""
+DEEPEST = 3
+_NAME = re.compile(r"(\d{1,20})-\d{1,10}\.json")
+
+
+@dataclass(frozen=True)
+class Request:
+    """Options of the run by dotted name, as JSON types; values of members. members: None for all that train."""
+
+    options: Mapping[str, Any]
+    values: Values
+    members: tuple[int, ...] | None = None
+
+
+def ask(run: Path, request: Request, patience_seconds: float = PATIENCE_SECONDS) -> list[str]:
+    """Ask the process that writes a run; return what has changed, line by line.
+
+    Raises ConfigError if no process writes the run, if it refuses, and if it does not answer in time: then nothing was
+    changed.
+    """
+    if is_held(run) is False:
+        raise ConfigError(f"{run} is not training now: give the options to `pbt-rl resume {run}`")
+    path = run / FOLDER / f"{time.time_ns()}-{os.getpid()}.json"
+    answer = path.with_suffix(".answer")
+    asked = {"options": request.options, "values": request.values, "members": request.members}
+    try:
+        path.parent.mkdir(exist_ok=True)
+        write_whole(path, json.dumps(asked))
+        return _answered(run, path, answer, patience_seconds)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {reason(error)}") from error
+    finally:
+        for file in (path, answer):
+            file.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # another request may be under way
+            path.parent.rmdir()
+
+
+def _answered(run: Path, path: Path, answer: Path, patience_seconds: float) -> list[str]:
+    deadline = time.monotonic() + patience_seconds
+    while not answer.exists():
+        over = is_held(run) is False
+        if (over or time.monotonic() >= deadline) and _withdrawn(path):
+            why = "it has ended" if over else f"it did not answer within {patience_seconds:.0f} s"
+            raise ConfigError(f"nothing was changed in {run}: {why}")
+        if over and not answer.exists():
+            raise ConfigError(f"{run} has ended before it answered; its journal says whether it was changed")
+        time.sleep(0.05)
+    found = Fields(read_object(answer, f"{answer} is gone"), str(answer))
+    if found.has("refused"):
+        raise ConfigError(found.text("refused"))
+    return [str(line) for line in found.items("changed")]
+
+
+def _withdrawn(path: Path) -> bool:
+    """Take a request back; return whether nobody had taken it."""
+    try:
+        path.unlink()
+    except FileNotFoundError:
+        return False
+    return True
+
+
+class Inbox:
+    """The requests to the run that this process writes. Those from before it began are removed unread."""
+
+    def __init__(self, run: Path) -> None:
+        self._folder = run / FOLDER
+        self._since = time.time_ns()
+        self._next = 0.0
+        self._taken = ""
+        """Name of the last one: in a folder that cannot be written any more it stays."""
+
+    def take(self) -> tuple[str, Request | ConfigError] | None:
+        """Return the name of the oldest request, and what it asks or what is wrong with it; None without one."""
+        if time.monotonic() < self._next:
+            return None
+        self._next = time.monotonic() + LOOK_SECONDS
+        for name in self._names():
+            path = self._folder / name
+            if int(name.partition("-")[0]) < self._since or name <= self._taken:
+                with contextlib.suppress(OSError):
+                    path.unlink()
+                continue
+            self._taken = name
+            return name, self._read(path)
+        return None
+
+    def _names(self) -> list[str]:
+        try:
+            return sorted(path.name for path in self._folder.iterdir() if _NAME.fullmatch(path.name))
+        except OSError:
+            return []
+
+    def _read(self, path: Path) -> Request | ConfigError:
+        try:
+            given = Fields(read_object(path, f"{path} is gone"), str(path))
+            path.unlink()
+            members = given.wholes("members") if given.has("members") else None
+            return Request(given.plain("options", DEEPEST), given.values("values"), members)
+        except ConfigError as error:
+            return error
+        except OSError as error:
+            return ConfigError(f"{path} cannot be removed: {reason(error)}")
+
+    def changed(self, name: str, lines: Sequence[str]) -> None:
+        """Answer that this was changed."""
+        self._answer(name, {"changed": list(lines)})
+
+    def refused(self, name: str, why: str) -> None:
+        """Answer that nothing was changed."""
+        self._answer(name, {"refused": why})
+
+    def _answer(self, name: str, content: Mapping[str, Any]) -> None:
+        with contextlib.suppress(OSError):  # the command that asked gives up after a while
+            write_whole((self._folder / name).with_suffix(".answer"), json.dumps(content), sync=False)

@@ -1,0 +1,191 @@
+"""Gathers the pages of the documentation site in build/docs, for mkdocs: `make docs`.
+
+README, CONTRIBUTING and CHANGELOG come beside the pages of docs/. Links to pages are kept, those to other files of the
+repository lead to its web page. Two pages are made from the code: the options with their help texts, and the docstrings
+of the public names.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+OUT = ROOT / "build" / "docs"
+REPOSITORY = "https://github.com/pbt-rl/pbt-rl/blob/main"
+BESIDE = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
+"""Pages that do not lie in docs/ -> name on the site."""
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+FENCED = re.compile(r"(^```.*?^```$)", re.DOTALL | re.MULTILINE)
+
+
+def main() -> None:
+    """Write all pages."""
+    sys.path.insert(0, str(ROOT))
+    shutil.rmtree(OUT, ignore_errors=True)
+    OUT.mkdir(parents=True)
+    pages = {ROOT / name: OUT / new for name, new in BESIDE.items()}
+    pages |= {path: OUT / path.name for path in (ROOT / "docs").iterdir()}
+    for path, target in pages.items():
+        if path.suffix == ".md":
+            target.write_text(linked(path, pages), encoding="utf-8")
+        else:
+            shutil.copyfile(path, target)
+    (OUT / "reference.md").write_text(options_page(), encoding="utf-8")
+    (OUT / "reference-python.md").write_text(python_page(), encoding="utf-8")
+    print(f"{len(list(OUT.iterdir()))} files in {OUT.relative_to(ROOT)}")
+
+
+def linked(page: Path, pages: Mapping[Path, Path]) -> str:
+    """Return the text of a page with links that are right on the site. Code is left as it is."""
+
+    def right(link: re.Match[str]) -> str:
+        name, hash_sign, heading = link[1].partition("#")
+        if "://" in name or not name:
+            return link[0]
+        path = Path(os.path.normpath(page.parent / name))
+        where = pages[path].name if path in pages else f"{REPOSITORY}/{path.relative_to(ROOT)}"
+        return f"]({where}{hash_sign}{heading})"
+
+    parts = FENCED.split(page.read_text(encoding="utf-8"))
+    return "".join(part if part.startswith("```") else LINK.sub(right, part) for part in parts)
+
+
+# -- made from the code ---------------------------------------------------------------------------------------
+
+
+def options_page() -> str:
+    """Return the page of all commands and of all options of `pbt-rl train`."""
+    from pbt_rl.cli import USAGE  # noqa: PLC0415 - the path is set first
+    from pbt_rl.cli.train import TrainCommand  # noqa: PLC0415
+
+    lines = [
+        "# Commands and options",
+        "",
+        "Made from the code. `pbt-rl COMMAND --help` shows the same.",
+        "",
+        "```",
+        USAGE.strip(),
+        "```",
+        "",
+        "## Options of `pbt-rl train`",
+        "",
+        "The defaults shown are those without an environment: its recipe and the algorithm's lie over them (`--show`).",
+    ]
+    group = None
+    for name, text, value, allowed in options(TrainCommand(env="")):
+        room = name.rpartition(".")[0]
+        if room != group:
+            group = room
+            lines += ["", f"### {f'`--{group}.*`' if group else 'The run'}", ""]
+            lines += ["| option | default | |", "| --- | --- | --- |"]
+        lines.append(
+            f"| `--{name}` | {_cell(value)} | {_escaped(text)}{f' *({_escaped(allowed)})*' if allowed else ''} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def options(
+    values: Any, prefix: str = "", group: Mapping[str, Any] = MappingProxyType({})
+) -> Iterator[tuple[str, str, Any, str]]:
+    """Yield name, help text, default and what is allowed, of single options before those of groups."""
+    from pbt_rl.cli.help import field_docs  # noqa: PLC0415
+    from pbt_rl.options import allowed, declared  # noqa: PLC0415
+
+    docs = field_docs(type(values))
+    inner = [f for f in fields(values) if is_dataclass(getattr(values, f.name))]
+    for f in fields(values):
+        if f not in inner:
+            value = getattr(values, f.name)
+            name = prefix + f.name.replace("_", "-")
+            yield name, docs.get(f.name, ""), value, allowed(declared(f, group), value)
+    for f in inner:
+        yield from options(getattr(values, f.name), f"{prefix}{f.name.replace('_', '-')}.", f.metadata)
+
+
+def _cell(value: Any) -> str:
+    if value in ("", (), None):
+        return ""
+    text = (
+        " ".join(map(str, value))
+        if isinstance(value, tuple)
+        else f"{value:g}"
+        if isinstance(value, float)
+        else value
+    )
+    return f"`{text}`"
+
+
+def _escaped(text: str) -> str:
+    """Return a text for a cell of a table: no bars, and nothing that looks like HTML outside of code."""
+    parts = text.replace("|", "\\|").split("`")
+    return "`".join(
+        part if i % 2 else part.replace("<", "&lt;").replace("*", "\\*") for i, part in enumerate(parts)
+    )
+
+
+def python_page() -> str:
+    """Return the page of the public names: signatures and docstrings."""
+    import pbt_rl  # noqa: PLC0415
+    from pbt_rl import tune  # noqa: PLC0415
+
+    lines = [
+        "# Python",
+        "",
+        "Made from the docstrings of the code; [From Python](python.md) has examples.",
+        "",
+    ]
+    lines += ["```", inspect.cleandoc(pbt_rl.__doc__ or ""), "```", ""]
+    for name in pbt_rl.__all__:
+        if name != "tune":
+            lines += described(f"pbt_rl.{name}", getattr(pbt_rl, name))
+    for name in tune.__all__:
+        lines += described(f"pbt_rl.tune.{name}", getattr(tune, name))
+    return "\n".join(lines) + "\n"
+
+
+def described(name: str, named: Any) -> list[str]:
+    """Return the section of a public name; of a class also its public methods and properties."""
+    lines = [f"## {name}", "", *_signature(name, named), *_text(named)]
+    if not inspect.isclass(named) or issubclass(named, BaseException):
+        return lines
+    for member, value in vars(named).items():
+        if member.startswith("_") or not (
+            inspect.isfunction(value) or isinstance(value, property | classmethod)
+        ):
+            continue
+        called = value.__func__ if isinstance(value, classmethod) else value
+        lines += [f"### {name.rpartition('.')[2]}.{member}", "", *_signature(member, called), *_text(called)]
+    return lines
+
+
+def _signature(name: str, named: Any) -> list[str]:
+    if not callable(named) or (inspect.isclass(named) and issubclass(named, BaseException)):
+        return []
+    try:
+        signature = inspect.signature(named)
+    except ValueError:
+        return []
+    text = re.sub(r"<[^>]*>", "...", str(signature)).replace(", ", ",\n    ").replace("(", "(\n    ", 1)
+    return [
+        "```python",
+        name.rpartition(".")[2] + (text if len(str(signature)) > 80 else str(signature)),
+        "```",
+        "",
+    ]
+
+
+def _text(named: Any) -> list[str]:
+    return ["```text", inspect.cleandoc(named.__doc__ or ""), "```", ""]
+
+
+if __name__ == "__main__":
+    main()

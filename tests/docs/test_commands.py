@@ -1,0 +1,90 @@
+"""Every command that a page shows is understood: its options exist and their values are allowed."""
+
+import re
+import shlex
+
+import pytest
+
+from pbt_rl.cli import COMMANDS, sweep
+from pbt_rl.cli import set as set_command
+from pbt_rl.cli.audit import AuditCommand
+from pbt_rl.cli.evaluate import EvalCommand
+from pbt_rl.cli.export import ExportCommand
+from pbt_rl.cli.report import ReportCommand
+from pbt_rl.cli.runs import RunsCommand
+from pbt_rl.cli.train import TrainCommand, parse_train
+from pbt_rl.cli.watch import WatchCommand
+from pbt_rl.cli.words import understood, words
+from pbt_rl.config import Config
+from tests.helpers.runs import ROOT
+
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+ELSEWHERE = {"adding-an-environment.md", "environments.md"}
+"""Pages with tests of their own, which make the environments that their commands name."""
+PARSED = {
+    "eval": EvalCommand,
+    "audit": AuditCommand,
+    "export": ExportCommand,
+    "report": ReportCommand,
+    "runs": RunsCommand,
+    "watch": WatchCommand,
+    "resume": Config,
+}
+WITHOUT_OPTIONS = {"envs", "dmlab-cache"}
+
+
+def commands(page):
+    """The command lines in the fenced blocks of a page."""
+    blocks = re.findall(
+        r"^```(?:bash)?\n(.*?)^```$", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
+    )
+    lines = [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
+    return [
+        line.removeprefix("exec ").partition(" && ")[0]
+        for line in lines
+        if re.match(r"(exec )?pbt-rl ", line)
+    ]
+
+
+SHOWN = [
+    pytest.param(page.name, line, id=f"{page.name}: {line[:60]}") for page in PAGES for line in commands(page)
+]
+
+
+def test_the_pages_show_every_command():
+    named = {shlex.split(case.values[1], comments=True)[1] for case in SHOWN}
+    assert named >= COMMANDS.keys() - {"dmlab-cache"}
+    assert len(SHOWN) > 40
+
+
+@pytest.mark.parametrize(("page", "line"), SHOWN)
+def test_a_command_of_a_page_is_understood(page, line, monkeypatch):
+    monkeypatch.setattr("pbt_rl.cli.train._defaults", lambda _arguments: TrainCommand(env="toy/identity"))
+    line = re.sub(r"\$\w+", "3", line).removesuffix(" ...")  # a variable of the shell; more of the same
+    _, command, *arguments = shlex.split(line, comments=True)
+    if command == "train":
+        if page not in ELSEWHERE and "--help" not in arguments:
+            parse_train(arguments)
+    elif command == "set":
+        folder, _, pairs = set_command._parted(arguments)
+        assert folder.parts[0] == "runs"
+        options = {name: text for name, text in pairs if set_command._value_name(name) is None}
+        set_command._typed(Config(env="toy/identity"), options)
+    elif command == "sweep":
+        own, common = sweep._parted(arguments)
+        for point in sweep.points(sweep._grid(own["--grid"]), sweep._seeds(own["--seeds"])):
+            parse_train(sweep._command(point, sweep._folder(own), common)[1:])
+    elif command == "resume":
+        understood(PARSED[command], ["--env=x", *arguments[1:]], "pbt-rl resume")
+    elif command not in WITHOUT_OPTIONS:
+        understood(PARSED[command], arguments, f"pbt-rl {command}")
+
+
+@pytest.mark.parametrize("page", ["from-sample-factory.md", "from-ray-tune.md"])
+def test_the_tables_name_options_that_exist(page):
+    known = {f"--{word.name}" for word in words(TrainCommand)}
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    cells = [line.split("|")[2] for line in text.splitlines() if line.startswith("| ")]
+    named = {option for cell in cells for option in re.findall(r"--[a-z][a-z0-9.-]*", cell)}
+    assert len(named) > 15
+    assert named <= known

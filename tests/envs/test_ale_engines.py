@@ -1,0 +1,157 @@
+"""Units that begin with a part of their emulators, here with emulators that count."""
+
+import numpy as np
+import pytest
+
+from pbt_rl.envs.ale import AtariUnit
+from pbt_rl.envs.ale_engines import ENGINE_ROWS, WHOLE_ROWS
+from pbt_rl.envs.atari import AtariOptions
+from pbt_rl.envs.base import Grows, may_grow, private_step_arrays
+from pbt_rl.envs.pulse import AT_ONCE
+
+ROWS = 70
+
+
+class Source:
+    """Hands out shaping as an actor's source does, which lets units grow."""
+
+    lets_grow = True
+
+    def __init__(self):
+        self.pulse = memoryview(bytearray(16)).cast("q")
+        self.begun = []
+
+    def __call__(self, row):
+        self.begun.append(row)
+        return 7, {"score_scale": 1.0}
+
+
+class Counting:
+    """An engine whose rows show their seed, score the action that they are given, and end after `ends` steps."""
+
+    single_observation_space = np.zeros((1, 84, 84), np.uint8)
+    ends = 5
+
+    def __init__(self, pulse, rows):
+        self.rows, self.pulse, self.step_number = rows, pulse, 0
+        self.ale = self
+        assert pulse[AT_ONCE] >= rows, "making it is announced"
+
+    def get_action_set(self):
+        return []
+
+    def reset(self, *, seed=None):
+        self.seed = np.zeros(self.rows, np.int64) if seed is None else seed
+        assert self.pulse[AT_ONCE] >= self.rows, "resetting it is announced"
+        return self._frames(), {"lives": np.full(self.rows, 3)}
+
+    def step(self, action):
+        self.step_number += 1
+        over = np.full(self.rows, self.step_number % self.ends == 0)
+        return (
+            self._frames(),
+            action.astype(float),
+            over,
+            np.zeros(self.rows, bool),
+            {"lives": np.full(self.rows, 3)},
+        )
+
+    def _frames(self):
+        frames = np.ones((self.rows, 1, 84, 84), np.uint8)
+        frames[:, 0, 0, 0] = self.seed % 251
+        return frames
+
+
+@pytest.fixture
+def made(monkeypatch):
+    """Make a unit of counting engines; keeps the number of emulators."""
+    pytest.importorskip("ale_py")
+
+    def make(source, *, rows=ROWS, sticky=0.0):
+        sizes = []
+
+        def engine(unit, _game, part, _options):
+            sizes.append(part)
+            return Counting(unit._pulse, part)
+
+        monkeypatch.setattr(AtariUnit, "_make", engine)
+        options = AtariOptions(repeat_action_probability=sticky)
+        unit = AtariUnit("pong", rows, 3, options, source)
+        out = private_step_arrays(unit.spec, rows)
+        unit.reset(out)
+        return unit, out, sizes
+
+    return make
+
+
+def step(unit, out, actions=None):
+    unit.step(np.ones((unit.rows, 1), np.int32) if actions is None else actions, out)
+    return out
+
+
+def test_a_large_unit_begins_with_few_emulators_and_gets_all(made):
+    unit, out, sizes = made(Source())
+    assert isinstance(unit, Grows)
+    assert sum(sizes) <= ENGINE_ROWS
+    assert unit.grows
+    present = [int(out.obs["obs"].any((1, 2)).sum())]
+    while unit.grows:
+        unit.grow()
+        present.append(int(step(unit, out).obs["obs"].any((1, 2)).sum()))
+    assert present == np.cumsum(sizes).tolist()
+    assert present[-1] == ROWS
+    assert max(sizes) <= ENGINE_ROWS
+
+
+def test_rows_that_are_not_there_deliver_first_and_nothing_else_until_their_game_begins(made):
+    source = Source()
+    unit, out, sizes = made(source)
+    there = out.obs["obs"].any((1, 2))
+    assert out.first.all()
+    for _ in range(3):
+        step(unit, out)
+        assert (out.first == ~there).all()
+        silent = (out.reward, out.raw_return, out.length, out.terminated, out.episode_done)
+        assert not any(array[~there].any() for array in silent)
+        assert (out.length[there] > 0).all()
+    unit.grow()
+    step(unit, out)
+    arrived = out.obs["obs"].any((1, 2)) & ~there
+    assert arrived.sum() == sizes[1]
+    assert out.first[arrived].all(), "the first frame of a game"
+    assert not out.reward[arrived].any()
+    step(unit, out)
+    assert not out.first[arrived].any()
+    assert (out.length[arrived] == 1).all()
+    assert (out.shaping_version[arrived] == 7).all()
+    assert set(source.begun) == set(np.flatnonzero(there | arrived).tolist())
+
+
+def test_actions_and_seeds_reach_the_rows_that_they_are_for(made):
+    unit, out, _ = made(Source(), sticky=0.25)
+    whole, whole_out, _ = made(_Whole(), sticky=0.25)
+    while unit.grows:
+        unit.grow()
+        step(unit, out)
+    step(whole, whole_out)
+    assert (out.obs["obs"][:, 0, 0] == whole_out.obs["obs"][:, 0, 0]).all()
+    before = out.raw_return.copy()
+    actions = np.arange(ROWS, dtype=np.int32)[:, None] % 6
+    step(unit, out, actions)
+    played = ~out.first
+    assert played.sum() > ROWS // 2
+    assert (out.raw_return[played] - before[played] == actions[played, 0]).all()
+
+
+class _Whole(Source):
+    """Of a run whose units have all rows at once."""
+
+    lets_grow = False
+
+
+def test_small_units_and_those_of_other_runs_are_whole(made):
+    for source, rows in ((Source(), WHOLE_ROWS), (_Whole(), ROWS)):
+        unit, _, sizes = made(source, rows=rows)
+        assert not unit.grows
+        assert sizes == [rows]
+    assert not may_grow(lambda _row: (0, {}))

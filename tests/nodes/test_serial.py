@@ -1,0 +1,46 @@
+"""Serial mode over several packs: on one machine and over nodes, the same seed makes the same run, bit for bit."""
+
+import pytest
+
+from pbt_rl.cli.train import parse_train
+from pbt_rl.nodes.engine import Node
+from pbt_rl.run.train import train
+from tests.helpers.serial import OPTIONS, record, weights
+from tests.nodes.fakes import InProcessEngine
+from tests.nodes.watched import FLEETS, Watched
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """A run of two packs on one machine, and the same over two nodes."""
+    out = tmp_path_factory.mktemp("serial")
+    cluster = Watched(InProcessEngine({name: Node(name, 1.0, 0) for name in "ab"}))
+
+    def run(name, *options, over=None):
+        config, _ = parse_train([*OPTIONS, f"--out={out}", f"--name={name}", *options])
+        assert train(config, cluster=over) == 0
+        return out / name
+
+    return [run("here"), run("over", "--nodes=ray", "--copy-seconds=0.2", over=cluster)]
+
+
+@pytest.mark.parametrize("part", [weights, record])
+def test_nodes_make_no_difference(runs, part):
+    here, over = map(part, runs)
+    assert here == over
+
+
+def test_members_were_replaced_by_others_of_the_other_pack(runs):
+    """Else the comparison above says little."""
+    applied = [
+        event for event in record(runs[0]) if event["event"] == "applied" and event["donor"] is not None
+    ]
+    assert sum(event["donor"] % 2 != event["member"] % 2 for event in applied) >= 2
+    assert all(event["donor_unchanged"] for event in applied)
+
+
+def test_copied_weights_are_those_of_the_donor_which_stays_as_it_is(runs):
+    assert runs
+    found = FLEETS[-1].replacements
+    assert len(found) >= 2
+    assert all(replacement.holds() for replacement in found)

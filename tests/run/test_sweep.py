@@ -1,0 +1,164 @@
+"""`pbt-rl sweep`: which runs there are, what each may use, and that one which fails does not end the rest."""
+
+import json
+import os
+import signal
+import time
+
+import psutil
+import pytest
+
+from pbt_rl.cli.sweep import _grid, _parted, _seeds
+from pbt_rl.errors import ConfigError
+from pbt_rl.run.sweep import Ended, Share, Sweep, points, shares
+from tests.helpers.runs import start
+
+EVERYTHING = frozenset(os.sched_getaffinity(0))
+HERE = Share("", EVERYTHING)
+
+
+def test_points_are_all_combinations_with_every_seed():
+    found = points({"hypers.learning-rate": ["1e-4", "1e-3"], "algo": ["appo"]}, [0, 7])
+    assert [p.name for p in found] == [
+        "learning-rate_1e-4.algo_appo.seed0",
+        "learning-rate_1e-3.algo_appo.seed0",
+        "learning-rate_1e-4.algo_appo.seed7",
+        "learning-rate_1e-3.algo_appo.seed7",
+    ]
+    assert found[1].values == {"hypers.learning-rate": "1e-3", "algo": "appo"}
+    assert [p.name for p in points({}, [3])] == ["seed3"]
+    assert points({"env": ["atari/pong"]}, [0])[0].name == "env_atari-pong.seed0"
+
+
+@pytest.mark.parametrize("grid", [{"a": ["1", "1"]}, {"a": ["x/y", "x:y"]}])
+def test_runs_of_one_name_are_refused(grid):
+    with pytest.raises(ConfigError, match="two runs of the sweep would have the name a_"):
+        points(grid, [0])
+
+
+@pytest.mark.parametrize(
+    ("jobs", "devices", "cpus", "expected"),
+    [
+        (1, [], [0, 1], [("", {0, 1})]),
+        (2, [], [0, 1, 2, 3, 4], [("", {0, 1}), ("", {2, 3, 4})]),
+        (3, [], [4, 5], [("", {4}), ("", {5}), ("", {4})]),
+        (2, ["cuda:0", "cuda:1", "cuda:2"], [0, 1], [("cuda:0", {0}), ("cuda:1,cuda:2", {1})]),
+        (3, ["cuda:0", "cuda:1"], [0], [("cuda:0", {0}), ("cuda:1", {0}), ("cuda:0", {0})]),
+    ],
+)
+def test_devices_and_cores_are_dealt(jobs, devices, cpus, expected):
+    assert shares(jobs, devices, cpus) == [Share(d, frozenset(c)) for d, c in expected]
+
+
+def test_words_of_the_sweep_and_of_its_runs():
+    own, common = _parted(
+        [
+            "--name=x",
+            "--seeds",
+            "0",
+            "2-4",
+            "--env",
+            "toy/identity",
+            "--grid",
+            "a.b=1,2",
+            "--jobs",
+            "2",
+            "--no-figures",
+        ]
+    )
+    assert own == {
+        "--name": ["x"],
+        "--seeds": ["0", "2-4"],
+        "--grid": ["a.b=1,2"],
+        "--jobs": ["2"],
+        "--out": [],
+    }
+    assert common == ["--env", "toy/identity", "--no-figures"]
+    assert _seeds(own["--seeds"]) == [0, 2, 3, 4]
+    assert _grid(["--a=1,2"]) == {"a": ["1", "2"]}
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda: _seeds(["-1"]), "--seeds -1 cannot be used"),
+        (lambda: _seeds(["3-1"]), "--seeds 3-1 cannot be used"),
+        (lambda: _seeds(["0-99999999"]), "a range of at most 10,000 seeds"),
+        (lambda: _grid(["a"]), "--grid a cannot be used: write OPTION=A,B,C"),
+        (lambda: _grid(["a=1,,2"]), "cannot be used: write OPTION"),
+        (lambda: _grid(["a=1", "a=2"]), "give all its values at once"),
+        (lambda: _grid(["seed=1"]), "--seeds for seeds"),
+        (lambda: _parted(["--seeds"]), "--seeds needs values"),
+        (lambda: _parted(["--jobs"]), "--jobs needs a value"),
+        (lambda: _parted(["--overwrite"]), "--overwrite cannot be used with pbt-rl sweep"),
+        (lambda: _parted(["--seed=3"]), "--seed cannot be used with pbt-rl sweep"),
+    ],
+)
+def test_words_that_cannot_be(call, text):
+    with pytest.raises(ConfigError, match=text):
+        call()
+
+
+def test_one_that_fails_does_not_end_the_rest(tmp_path):
+    said = []
+    words = {"seed0": ["nonsense"], "seed1": ["--version"], "seed2": ["--version"]}
+    sweep = Sweep(tmp_path, lambda point, _devices: words[point.name], [HERE, HERE], said.append)
+    ended = sweep.run(points({}, [0, 1, 2]))
+    assert sorted((e.point.name, e.code) for e in ended) == [("seed0", 2), ("seed1", 0), ("seed2", 0)]
+    assert isinstance(ended[0], Ended)
+    (failed,) = [line for line in said if "FAILED" in line]
+    assert "'nonsense' is no command" in failed
+    assert (tmp_path / "logs" / "seed1.txt").read_text().startswith("pbt-rl ")
+    assert os.sched_getaffinity(0) == EVERYTHING
+
+
+SMALL = (
+    "--env=toy/identity",
+    "--num-policies=2",
+    "--actors=1",
+    "--no-figures",
+    "--pbt.period-frames=500",
+    "--pbt.start-frames=0",
+    "--pbt.min-episodes=1",
+)
+
+
+def jobs_of(pid):
+    return [c for c in psutil.Process(pid).children() if "pbt_rl.cli.job" in c.cmdline()]
+
+
+def wait_for(test, seconds=60):
+    deadline = time.monotonic() + seconds
+    while not test():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.mark.long
+def test_a_sweep_is_interrupted_and_goes_on(tmp_path):
+    words = ("sweep", "--name=s", *SMALL, "--seeds", "0", "1", "--save-every-seconds=0.5")
+    sweep = start(tmp_path, *words, "--train-for-frames=1000000000")
+    folder = tmp_path / "runs" / "s"
+    wait_for(lambda: list((folder / "seed0" / "checkpoints").glob("at_*[0-9]")))
+    assert sweep.end(signal.SIGINT) == 130
+    assert "seed0 is saved" in sweep.out
+    assert not (folder / "seed1").exists()
+    summary = json.loads((folder / "seed0" / "summary.json").read_text())
+    assert summary["ended"] == "interrupted by SIGINT"
+    again = start(tmp_path, *words, "--train-for-frames=2000")
+    assert again.wait() == 0, again.out
+    assert "pbt-rl report runs/s/seed0 runs/s/seed1" in again.out
+    assert json.loads((folder / "seed1" / "summary.json").read_text())["ended"] == "frames"
+
+
+@pytest.mark.long
+def test_a_sweep_that_is_killed_leaves_no_run(tmp_path):
+    sweep = start(tmp_path, "sweep", "--name=s", *SMALL, "--train-for-frames=1000000000")
+    wait_for((tmp_path / "runs" / "s" / "seed0" / "journal.jsonl").exists)
+    (job,) = jobs_of(sweep.process.pid)
+    sweep.process.kill()
+    sweep.wait()
+    psutil.wait_procs([job], timeout=30)
+    assert not job.is_running()
+    summary = json.loads((tmp_path / "runs" / "s" / "seed0" / "summary.json").read_text())
+    assert summary["ended"] == "interrupted by SIGTERM"
