@@ -14,10 +14,12 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from .batch import Samples
+from .batch import Samples, Segments
 from .distributions import Distribution
 from .losses import Stats
+from .models import NetInputs, PolicyNet
 from .optim import Optimizer
+from .replay import ReplaySpec
 
 Hypers = Mapping[str, Tensor]
 """Name of a hyper -> its values, [G] (in a loss: of one policy, 0-d)."""
@@ -70,9 +72,26 @@ def no_fixed_advantage(_samples: Samples, _hypers: Hypers, _settings: UpdateSett
     return None
 
 
+def plain_network(net: PolicyNet, _inputs: NetInputs) -> PolicyNet:
+    """Learn with the network as the options describe it."""
+    return net
+
+
 def no_recipe(_env_recipe: Mapping[str, object]) -> Mapping[str, object]:
     """Learn with the environment's defaults."""
     return {}
+
+
+@dataclass(frozen=True)
+class Auxiliary:
+    """What an algorithm learns besides, in the same optimiser steps, from a replay of what its policies did."""
+
+    loss: Callable[[PolicyNet, tuple[Segments, ...], Hypers, Tensor], tuple[Tensor, Stats]]
+    """(network, segments of each draw, hypers, return scale) of one policy -> loss, 0-d, and statistics. It is added to
+    `Algorithm.loss`, and must run under torch.func.vmap. Without the axis of policies: fields [L, S, ...]."""
+    hypers: tuple[str, ...]
+    """Hypers that `loss` reads."""
+    replay: ReplaySpec
 
 
 @dataclass(frozen=True)
@@ -92,6 +111,12 @@ class Algorithm:
     """Advantages [G, T, B] that hold for all passes over a batch; None: `targets` is called for each minibatch."""
     recipe: Callable[[Mapping[str, object]], Mapping[str, object]] = no_recipe
     """The recipe of an environment (dotted option -> value), which is written for appo -> values that lie over it."""
+    network: Callable[[PolicyNet, NetInputs], PolicyNet] = plain_network
+    """The network as the options describe it -> with what the algorithm needs besides: `net.heads.auxiliary` is a place
+    for heads of its own. Raises ValueError, whose text is for the user, if it cannot learn from these observations and
+    actions."""
+    auxiliary: Auxiliary | None = None
+    """What is learned from a replay."""
     learns_per_unit: bool = False
     """Learn once from each full rollout of a unit, without waiting for a batch of several. If units are many, from
     as few together as keep rollouts young enough (pbt_rl/plan/sizes.py)."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -20,6 +20,32 @@ from .observations import ObsLayout, restack, restack_torch
 from .rollout import Rollout
 
 
+class Segments(NamedTuple):
+    """Pieces of what policies did before (replay.py), L steps each: fields of [P, L, S, ...], on the device.
+
+    A piece begins in an episode and may reach beyond its end: from there on it is not valid.
+    """
+
+    obs: dict[str, Tensor]
+    """Name -> [P, L+1, S, ...], as stored in a batch; as the network sees it in an auxiliary loss."""
+    action: Tensor
+    reward: Tensor
+    terminated: Tensor
+    truncated: Tensor
+    first: Tensor
+    """[P, L+1, S]"""
+    valid: Tensor
+    """No reset has come since the piece began."""
+
+    def each(self, change: Callable[[Tensor], Tensor]) -> Segments:
+        """Apply a function to every tensor."""
+        return Segments({name: change(x) for name, x in self.obs.items()}, *(change(x) for x in self[1:]))
+
+    def tensors(self) -> list[Tensor]:
+        """Return all tensors, in one order."""
+        return [*self.obs.values(), *self[1:]]
+
+
 @dataclass(frozen=True, eq=False)
 class Batch(Transitions[Tensor]):
     """Fields of [P, T(+1), B, ...] (`state`: [P, B, S]), on the device. Observations stay in the rollouts."""
@@ -29,6 +55,8 @@ class Batch(Transitions[Tensor]):
     """b: rows of each policy in one rollout."""
     valid: Tensor
     """[P, T, B]: no reset, and no outdated rollout of that policy."""
+    replayed: tuple[Segments, ...] = ()
+    """What the algorithm draws from the replay, if it has one."""
 
     @property
     def layouts(self) -> Mapping[str, ObsLayout]:
@@ -105,7 +133,7 @@ def make_batch(
     tensors |= {name: upload(array) for name, array in host.items()}
     usable_P1B = np.repeat(usable_PK, envs, axis=1)[:, None]
     valid = upload(~host["first"][:, 1:] & usable_P1B)
-    return Batch(rollouts=rollouts, envs=envs, valid=valid, **tensors)
+    return Batch(rollouts=rollouts, envs=envs, valid=valid, replayed=(), **tensors)
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,6 +147,8 @@ class Samples(Transitions[Tensor]):
     """[G, B] of the observation after the last step."""
     advantage: Tensor | None = None
     """[G, T, B] if it does not depend on the present policy: the same for all passes over the batch."""
+    replayed: tuple[Segments, ...] = ()
+    """Of these policies; every minibatch has all of it."""
 
     @classmethod
     def of(cls, batch: Batch, span: slice, obs_into: dict[str, Tensor] | None = None) -> Samples:
@@ -128,7 +158,11 @@ class Samples(Transitions[Tensor]):
             part = getattr(batch, name)[span]
             parts[name] = part[:, :-1] if spec.span is Span.STEPS_AND_NEXT else part
         return cls(
-            obs=batch.obs(span, obs_into), valid=batch.valid[span], last_value=batch.value[span, -1], **parts
+            obs=batch.obs(span, obs_into),
+            valid=batch.valid[span],
+            last_value=batch.value[span, -1],
+            replayed=tuple(segments.each(lambda x: x[span]) for segments in batch.replayed),
+            **parts,
         )
 
     def columns(self, index: Tensor) -> Samples:
@@ -145,13 +179,17 @@ class Samples(Transitions[Tensor]):
     def emptied(self) -> Samples:
         """Return samples of the same shape in memory of their own, to be filled; the observations are the same."""
         tensors = {name: torch.empty_like(x) for name, x in self._tensors()}
-        return Samples(obs=dict(self.obs), **tensors)
+        replayed = tuple(segments.each(torch.empty_like) for segments in self.replayed)
+        return Samples(obs=dict(self.obs), replayed=replayed, **tensors)
 
     def copy_from(self, other: Samples) -> None:
         """Take all but the observations of samples of the same shape."""
         for (name, mine), (_, theirs) in zip(self._tensors(), other._tensors(), strict=True):
             assert mine.shape == theirs.shape, f"{name}: {mine.shape} and {theirs.shape}"
             mine.copy_(theirs)
+        for ours, others in zip(self.replayed, other.replayed, strict=True):
+            for mine, theirs in zip(ours.tensors(), others.tensors(), strict=True):
+                mine.copy_(theirs)
 
     def _tensors(self) -> list[tuple[str, Tensor]]:
         return [(name, x) for name, x in vars(self).items() if isinstance(x, Tensor)]
@@ -159,4 +197,5 @@ class Samples(Transitions[Tensor]):
     def _each(self, of_steps: Callable[[Tensor], Tensor], of_rows: Callable[[Tensor], Tensor]) -> Samples:
         by_row = {"last_value", *(name for name, spec in FIELDS.items() if spec.span is Span.START)}
         tensors = {name: of_rows(x) if name in by_row else of_steps(x) for name, x in self._tensors()}
-        return Samples(obs={k: of_steps(v) for k, v in self.obs.items()}, **tensors)
+        obs = {k: of_steps(v) for k, v in self.obs.items()}
+        return Samples(obs=obs, replayed=self.replayed, **tensors)

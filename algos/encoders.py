@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import prod
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from .layers import RELU_GAIN, ImpalaCnn, Mlp, NatureCnn, WordEncoder, channels_last, orthogonal
+from .layers import RELU_GAIN, A3cCnn, ImpalaCnn, Mlp, NatureCnn, WordEncoder, channels_last, orthogonal
 from .own import call_own, constant_buffers, described, make_own, weights_dtype
 
 ObsShapes = Mapping[str, tuple[tuple[int, ...], str]]
 """Name of an observation -> shape of one row (frames stacked) and dtype name."""
 LAST = "last_action_reward"
 """Reserved name of an observation: the last action and reward, which no encoder needs to read."""
+CNNS: Mapping[str, Callable[[tuple[int, ...], int], nn.Module]] = {
+    "nature": NatureCnn,
+    "impala": ImpalaCnn,
+    "a3c": A3cCnn,
+}
+"""Kind of encoder -> what it makes of an image: (shape [C, H, W], width of its output)."""
 
 
 class Encoder(nn.Module):
@@ -29,9 +35,9 @@ class ObsEncoder(Encoder):
 
     def __init__(self, obs_shapes: ObsShapes, kind: str, hidden: int, layers: int) -> None:
         super().__init__()
-        assert kind in ("auto", "nature", "impala", "mlp"), kind
+        assert kind in ("auto", "mlp", *CNNS), kind
         images = [name for name, spec in obs_shapes.items() if is_image(name, *spec)]
-        if kind in ("nature", "impala") and not images:
+        if kind in CNNS and not images:
             raise ValueError(
                 f"encoder {kind!r} needs an image (uint8, 3-D), and none is in {dict(obs_shapes)}: use 'mlp'"
             )
@@ -48,10 +54,8 @@ class ObsEncoder(Encoder):
             elif name not in images or kind == "mlp":
                 scale = 1 / 255 if name in images else 1.0
                 parts.append(Mlp(prod(shape), hidden, layers, scale))
-            elif kind == "impala":
-                parts.append(ImpalaCnn(shape, hidden))
             else:
-                parts.append(NatureCnn(shape, hidden))
+                parts.append(CNNS["nature" if kind == "auto" else kind](shape, hidden))
         self.parts = nn.ModuleList(parts)
         mixed = len(parts) > 1 or width != hidden
         self.mix = orthogonal(nn.Linear(width, hidden), RELU_GAIN) if mixed else None

@@ -46,6 +46,8 @@ class Heads(nn.Module):
         self.policy = _head("policy-head", policy, size, param_size - free, 0.01)
         self.value = _head("value-head", value, size, 1, 1.0)
         self.log_std = nn.Parameter(torch.zeros(free)) if free else None
+        self.auxiliary: nn.Module | None = None
+        """Heads of an algorithm's own, for what it learns besides; acting does not use them."""
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """Map [..., F] float32 to params [..., D], value [...]."""

@@ -109,6 +109,28 @@ class NatureCnn(nn.Module):
         return torch.relu(self.linear(flatten_image(x)))
 
 
+class A3cCnn(nn.Module):
+    """Network of Mnih et al. 2016 (A3C), as of Mnih et al. 2013: convolutions 16 of 8/4, 32 of 4/2, a linear layer."""
+
+    def __init__(self, shape: tuple[int, ...], hidden: int) -> None:
+        super().__init__()
+        channels, height, width = shape
+        if min(height, width) < 20:
+            raise ValueError(
+                f"encoder 'a3c' needs images of 20x20 or more, not {height}x{width}: use 'impala' or 'mlp'"
+            )
+        rows, columns = (((x - 8) // 4 + 1 - 4) // 2 + 1 for x in (height, width))
+        self.conv1 = orthogonal(Conv(channels, 16, 8, 4), RELU_GAIN)
+        self.conv2 = orthogonal(Conv(16, 32, 4, 2), RELU_GAIN)
+        self.linear = orthogonal(nn.Linear(32 * rows * columns, hidden), RELU_GAIN)
+
+    def forward(self, image: Tensor) -> Tensor:
+        """Map [N, C, H, W] uint8 to [N, hidden]."""
+        x = torch.relu(self.conv1.of_pixels(image))
+        x = torch.relu(self.conv2(x))
+        return torch.relu(self.linear(flatten_image(x)))
+
+
 class ImpalaCnn(nn.Module):
     """Residual network of Espeholt et al. 2018, Figure 3 (large): stages of 16, 32 and 32 channels."""
 

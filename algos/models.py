@@ -14,7 +14,7 @@ Initial weights are drawn from torch's global generator.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +25,19 @@ from .encoders import Encoder, ObsEncoder, ObsShapes, UserEncoder
 from .heads import Deviation, Heads
 
 Critic = Literal["shared", "separate"]
+
+
+class NetInputs(NamedTuple):
+    """What a network is made for."""
+
+    obs: ObsShapes
+    """As the network sees them."""
+    stacks: Mapping[str, int]
+    """Name of an observation -> frames stacked in it, 1 for none. The newest is the last channel."""
+    nvec: tuple[int, ...]
+    """Sizes of the discrete components of an action."""
+    continuous: int = 0
+    """Number of its continuous components."""
 
 
 def make_model(
@@ -48,7 +61,7 @@ def make_model(
 
     param_size: D, the logits, then the means and the log deviations of so many `continuous` components.
     encoder: `auto` (Nature CNN for images, MLP for the rest), `nature`, `impala`
-    (MLP for other observations), `mlp`, or `module:factory` (see `UserEncoder`). An image is uint8 of shape
+    and `a3c` (MLP for other observations), `mlp`, or `module:factory` (see `UserEncoder`). An image is uint8 of shape
     (C, H, W), a text is int32 of shape (L,) (see `WordEncoder`); other observations are flattened. One named LAST
     joins the features as it is (Espeholt et al. 2018, Figure 3). hidden: F of the encoder without that. layers: hidden
     layers of an MLP. core: `none`, `gru`, `lstm`, of so many layers, or `module:factory` (see `UserCore`).

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 ALGORITHMS: dict[str, str] = {
     "appo": "appo:APPO",
     "a3c": "a3c:A3C",
+    "unreal": "unreal:UNREAL",
 }
 """Name -> module of this folder and the object in it."""
 

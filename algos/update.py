@@ -184,10 +184,28 @@ class Updater:
             old_value=pack.normalize_value(s.value, span),
             valid=valid,
         )
-        hypers = pack.hypers_of(span)
-        # Copies: what backward still needs must not be written meanwhile.
-        read = {name: hypers[name].clone() for name in settings.algorithm.loss_hypers}
-        return _loss(group, inputs, read, settings)
+        stats = _loss(group, inputs, _read(pack, span, settings.algorithm.loss_hypers), settings)
+        return stats | self._auxiliary(group, s)
+
+    def _auxiliary(self, group: Group, s: Samples) -> Stats:
+        """Go backward through what the algorithm learns from its replay; adds to the gradients."""
+        auxiliary = self._settings.algorithm.auxiliary
+        if auxiliary is None:
+            return {}
+        seen = tuple(
+            x._replace(obs={name: layout.as_seen(x.obs[name]) for name, layout in self._layouts.items()})
+            for x in s.replayed
+        )
+        hypers = _read(self._pack, group.span, auxiliary.hypers)
+        loss_G, stats = group.auxiliary(auxiliary.loss, seen, hypers, self._pack.return_scale(group.span))
+        loss_G.sum().backward()
+        return stats
+
+
+def _read(pack: Pack, span: slice, names: tuple[str, ...]) -> dict[str, Tensor]:
+    """Copy hypers, [G]: what backward still needs must not be written meanwhile."""
+    hypers = pack.hypers_of(span)
+    return {name: hypers[name].clone() for name in names}
 
 
 def unroll_begins(unroll_G: Tensor, like_GTB: Tensor) -> Tensor:

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from .batch import Segments
 from .layout import NetLayout, moved, point, stacked
+from .losses import Stats
 from .models import PolicyNet
 from .normalizers import Normalizers
 
@@ -147,6 +149,43 @@ class Group:
         if self._alone:
             return _single(self._acting, obs, state_GBS, first_GTB)
         return _stacked(self._acting, self._acting_params, obs, state_GBS, first_GTB)
+
+    def auxiliary(
+        self,
+        loss: Callable[[PolicyNet, tuple[Segments, ...], Mapping[str, Tensor], Tensor], tuple[Tensor, Stats]],
+        segments: tuple[Segments, ...],
+        hypers: dict[str, Tensor],
+        return_scale_G: Tensor,
+    ) -> tuple[Tensor, Stats]:
+        """Compute an auxiliary loss and its statistics, [G] each, with gradients, by the working weights."""
+        segments = tuple(
+            s._replace(obs=self._normalizers.normalize_obs(self._stats, self.span, s.obs)) for s in segments
+        )
+        if self._alone:
+            of_one = tuple(s.each(lambda x: x[0]) for s in segments)
+            one = {name: x[0] for name, x in hypers.items()}
+            result, stats = loss(self._learning, of_one, one, return_scale_G[0])
+            return result.unsqueeze(0), {name: x.unsqueeze(0) for name, x in stats.items()}
+        net = _Program(self._learning, loss)
+        params = {f"net.{name}": x for name, x in self._learning_params.items()}
+
+        def of_each(params: dict[str, Tensor], *inputs: object) -> tuple[Tensor, Stats]:
+            result: tuple[Tensor, Stats] = torch.func.functional_call(net, params, inputs)
+            return result
+
+        both: tuple[Tensor, Stats] = torch.func.vmap(of_each)(params, segments, hypers, return_scale_G)
+        return both
+
+
+class _Program(nn.Module):
+    """A function of a network as a module, whose parameters can be exchanged for a call."""
+
+    def __init__(self, net: PolicyNet, function: Callable[..., tuple[Tensor, Stats]]) -> None:
+        super().__init__()
+        self.net, self._function = net, function
+
+    def forward(self, *inputs: object) -> tuple[Tensor, Stats]:
+        return self._function(self.net, *inputs)
 
 
 def _stacked(

@@ -26,6 +26,8 @@ class EnvOptions:
     dmlab: DmlabOptions = field(default_factory=DmlabOptions)
     keywords: Mapping[str, Any] = field(default_factory=dict)
     """--env-option: keywords for the maker of an environment, for families that take them."""
+    last_action_reward: bool = False
+    """Add the last action and reward to the observations of any environment (last.py)."""
 
 
 class RawEnv(Protocol):

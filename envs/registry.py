@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from importlib.metadata import entry_points
 from typing import Any
 
-from .base import EnvSetupError, EnvSpec, ShapingSource, Unit
+from .base import LAST, EnvSetupError, EnvSpec, ShapingSource, Unit
 from .family import Backend, EnvOptions, Family, RawEnv, load_backend
 from .film import Camera
+from .last import LastUnit, with_last
 from .suggest import meant
 
 __all__ = [
@@ -80,13 +81,14 @@ class FamilyStatus:
 def probe(env_id: str, options: EnvOptions) -> EnvSpec:
     """Describe an environment without keeping it. Raises EnvSetupError if it cannot be made."""
     backend, name = _find(env_id, options)
-    return backend.probe(name, options)
+    spec = backend.probe(name, options)
+    return with_last(spec) if options.last_action_reward else spec
 
 
 def make_unit(env_id: str, rows: int, seed: int, options: EnvOptions, shaping: ShapingSource) -> Unit:
     """Make one vector environment of R rows. Equal seeds give equal units, different seeds different ones."""
     backend, name = _find(env_id, options)
-    return backend.make_unit(name, rows, seed, options, shaping)
+    return _seeing(backend.make_unit(name, rows, seed, options, shaping), options)
 
 
 def recipe(env_id: str, options: EnvOptions = DEFAULTS) -> dict[str, object]:
@@ -119,7 +121,15 @@ def film(
 ) -> tuple[Unit, Camera] | None:
     """Make a unit with a camera on its row 0; None for a family without pictures."""
     backend, name = _find(env_id, options)
-    return None if backend.film is None else backend.film(name, rows, seed, options, shaping)
+    if backend.film is None:
+        return None
+    unit, camera = backend.film(name, rows, seed, options, shaping)
+    return _seeing(unit, options), camera
+
+
+def _seeing(unit: Unit, options: EnvOptions) -> Unit:
+    """Let a unit give what the options add to the observations of any environment."""
+    return LastUnit(unit) if options.last_action_reward and LAST not in unit.spec.obs else unit
 
 
 def families() -> tuple[FamilyStatus, ...]:

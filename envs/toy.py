@@ -21,6 +21,7 @@ from .family import Backend
 from .gym import GymUnit, MakeEnv, probe_with
 from .toy_base import Identity, Info, Obs, Step, Toy, one_hot
 from .toy_failing import Crashing, Hanging, NotANumber, WrongShape
+from .treasure import Treasure
 
 MOST_DIGITS = 7
 """Of a parameter: some are sizes of arrays."""
@@ -235,6 +236,7 @@ TOYS: dict[str, type[Toy]] = {
     "counting": Counting,
     "shaped": Shaped,
     "masked": Masked,
+    "treasure": Treasure,
     "hybrid": Hybrid,
     "crashing": Crashing,
     "hanging": Hanging,
@@ -282,7 +284,7 @@ def recipe(name: str) -> dict[str, object]:
     """Defaults of a run on a toy: seconds, on one core."""
     maker(name)
     return {
-        "model.encoder": "mlp",
+        "model.encoder": "a3c" if name.startswith("treasure") else "mlp",
         "model.hidden": 64,
         "model.layers": 1,
         "model.core_size": 64,

@@ -32,7 +32,7 @@ from pbt_rl.population.options import MatchupConfig
 if TYPE_CHECKING:
     from pbt_rl.algos.algorithm import Algorithm
 
-ENCODERS = ("auto", "nature", "impala", "mlp")
+ENCODERS = ("auto", "nature", "impala", "a3c", "mlp")
 CORES = ("none", "gru", "lstm")
 HEADS = ("linear",)
 TRACKERS = ("csv", "wandb", "mlflow")
@@ -51,8 +51,8 @@ class ModelConfig:
     """The network of every policy."""
 
     encoder: str = option("auto", choices=lambda: ENCODERS, custom="module:factory", common=True)
-    """`auto` (Nature CNN for images, MLP for vectors), `nature`, `impala`, `mlp`, or your own `module:factory`,
-    which is called with the observation's spec and returns an nn.Module (docs/own-network.md)."""
+    """`auto` (Nature CNN for images, MLP for vectors), `nature`, `impala`, `a3c` (a small CNN), `mlp`, or your own
+    `module:factory`, which is called with the observation's spec and returns an nn.Module (docs/own-network.md)."""
     hidden: int = option(512, at_least=1, common=True)
     """Width of the encoder's output."""
     layers: int = option(2, at_least=1)
@@ -61,6 +61,8 @@ class ModelConfig:
     """Recurrent core after the encoder, or your own `module:factory` (docs/own-network.md)."""
     core_size: int = option(256, at_least=1)
     """Width of the recurrent core."""
+    last_action_reward: bool = False
+    """Show the network its last action and reward, behind the encoder. DMLab's environments always do."""
     core_layers: int = option(1, at_least=1)
     """gru, lstm: so many, one above another."""
     critic: Literal["shared", "separate"] = "shared"
@@ -98,7 +100,8 @@ class LearnerConfig:
     rollout: int = option(32, at_least=1, common=True)
     """Steps of a rollout (T); --hypers.unroll may be shorter."""
     batch: int = option(1024, at_least=1, common=True)
-    """Steps of each policy in a batch (appo), rounded to whole units; a3c learns from as few units as lag allows."""
+    """Steps of each policy in a batch (appo), rounded to whole units; a3c and unreal learn from as few units as
+    lag allows."""
     minibatches: int = option(1, at_least=1, common=True)
     """Parts of a batch, with one optimiser update each; rollouts are not split."""
     epochs: int = option(1, at_least=1, common=True)
@@ -141,8 +144,8 @@ class Config:
     num_policies: int = option(4, at_least=1, common=True)
     """Members of the population."""
     algo: str = option("appo", choices=algorithms.names, custom="module:OBJECT", common=True)
-    """appo: clipped PPO on asynchronous rollouts. a3c: n-step actor-critic with RMSProp, as in GA3C. Or your own
-    `module:OBJECT`, an Algorithm."""
+    """appo: clipped PPO on asynchronous rollouts. a3c: n-step actor-critic with RMSProp, as in GA3C. unreal: a3c with
+    auxiliary tasks from a replay, for images. Or your own `module:OBJECT`, an Algorithm."""
     mode: Literal["async", "sync", "serial"] = option("async", common=True)
     """async: acting never waits for learning. sync: sample, then learn. serial: sync in one process (with --nodes one
     per pack), bit-reproducible under --seed."""
@@ -291,7 +294,12 @@ class Config:
     def env_options(self) -> EnvOptions:
         """Options that the makers of environments receive."""
         dmlab = replace(self.dmlab, background_resets=False) if self.mode == "serial" else self.dmlab
-        return EnvOptions(atari=self.atari, dmlab=dmlab, keywords=keywords(self.env_option))
+        return EnvOptions(
+            atari=self.atari,
+            dmlab=dmlab,
+            keywords=keywords(self.env_option),
+            last_action_reward=self.model.last_action_reward,
+        )
 
 
 def check_schedule_of_learning_rate(config: Config) -> None:

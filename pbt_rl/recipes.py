@@ -48,6 +48,33 @@ RECIPES: Mapping[str, Mapping[str, object]] = {
         "pbt.replace_gap_absolute": 5.0,
         "pbt.tune": ("learning_rate", "entropy_coef", "value_coef", "clip_ratio", "clip_value"),
     },
+    # UNREAL under PBT on DMLab (Jaderberg et al. 2017, section 4.1 and appendix A.2): 40 members that choose by
+    # truncation, each at its own times, and perturb learning rate, entropy cost and unroll. Steps are 4 frames. The
+    # paper's limit of the gradient, 40, is of losses summed over 20 steps; ours are means.
+    "unreal-dmlab": {
+        "env": "dmlab/explore_goal_locations_small",
+        "num_policies": 40,
+        "algo": "unreal",
+        "train_for_frames": 1_000_000_000,
+        "learner.rollout": 50,
+        "hypers.unroll": 20,
+        "hypers.gamma": 0.99,
+        "hypers.pixel_control_coef": 0.1,
+        "hypers.reward_prediction_coef": 1.0,
+        "hypers.value_replay_coef": 1.0,
+        "hypers.max_grad_norm": 2.0,
+        "pbt.ready": "asynchronous",
+        "pbt.period_frames": 4_000_000,
+        "pbt.start_frames": 4_000_000,
+        "pbt.exploit": "truncation",
+        "pbt.replace_fraction": 0.2,
+        "pbt.replace_gap": 0.0,
+        "pbt.replace_gap_absolute": 0.0,
+        "pbt.explore": "factors",
+        "pbt.factors": (1.2, 0.8),
+        "pbt.objective_episodes": 10,
+        "pbt.tune": ("learning_rate=1e-5:5e-3", "entropy_coef=5e-4:1e-2", "unroll=5:50"),
+    },
 }
 
 

@@ -264,7 +264,10 @@ MISTAKES = {
         ["--hypers.learning-rate", "3"],
         "--hypers.learning-rate 3.0 cannot be used: give 0 to 1",
     ),
-    "no such algorithm": (["--algo", "dqn"], "--algo dqn cannot be used: give appo, a3c or module:OBJECT"),
+    "no such algorithm": (
+        ["--algo", "dqn"],
+        "--algo dqn cannot be used: give appo, a3c, unreal or module:OBJECT",
+    ),
     "an algorithm that is nowhere": (
         ["--algo", "nowhere:DQN"],
         "--algo nowhere:DQN cannot be used: algorithm",

@@ -86,6 +86,9 @@ BOUNDS = {
     "hypers.vtrace_rho": ([1e-3, OFF], [0.0, math.inf]),
     "hypers.vtrace_c": ([0.0, OFF], [-0.01, math.inf]),
     "hypers.unroll": ([1, 1_000_000], [0, 1_000_001]),
+    "hypers.pixel_control_coef": ([0.0, 100.0], [-0.01, 101.0]),
+    "hypers.reward_prediction_coef": ([0.0, 100.0], [-0.01, 101.0]),
+    "hypers.value_replay_coef": ([0.0, 100.0], [-0.01, 101.0]),
     "model.encoder": (["auto", "nature", "impala", "mlp", "my_net:small"], ["resnet", "", "my_net:"]),
     "model.core": (["none", "gru", "lstm", "my_net:core"], ["rnn", "", "my_net:"]),
     "model.core_layers": ([1], [0]),
@@ -154,7 +157,7 @@ def test_every_option_with_bounds_is_in_the_table():
         (
             "model.encoder",
             "resnet",
-            "--model.encoder resnet cannot be used: give auto, nature, impala, mlp or module:factory",
+            "--model.encoder resnet cannot be used: give auto, nature, impala, a3c, mlp or module:factory",
         ),
         ("name", "", "--name '' cannot be used: give letters, digits, '.', '_' and '-'"),
     ],

@@ -106,7 +106,7 @@ class ExportedPolicy(nn.Module):
 
 def exported_policy(config: Config, spec: EnvSpec, pack: Pack) -> ExportedPolicy:
     """Return the policy of a pack of one."""
-    net = build_net(spec, config.model)
+    net = build_net(spec, config.model, config.algorithm)
     net.load_state_dict(pack.named_weights(0))
     inputs = [Port(name, *layout.seen, layout.stack) for name, layout in obs_layouts(spec).items()]
     if net.state_size:

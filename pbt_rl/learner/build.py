@@ -12,13 +12,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pbt_rl.algos.algorithm import UpdateSettings
+from pbt_rl.algos.algorithm import Algorithm, UpdateSettings
 from pbt_rl.algos.distributions import Distribution, make_distribution
 from pbt_rl.algos.encoders import LAST
-from pbt_rl.algos.models import PolicyNet, make_model
+from pbt_rl.algos.models import NetInputs, PolicyNet, make_model
 from pbt_rl.algos.observations import ObsLayout
 from pbt_rl.algos.own import NetworkError
 from pbt_rl.algos.pack import Pack, Packing
+from pbt_rl.algos.replay import Replay
 from pbt_rl.algos.streams import streams_of
 from pbt_rl.config import Config, ModelConfig
 from pbt_rl.envs.base import EnvSpec
@@ -43,17 +44,22 @@ def build_distribution(spec: EnvSpec, model: ModelConfig) -> Distribution:
     return make_distribution(action.nvec, len(action.low), low=action.low, high=action.high, tanh=tanh)
 
 
-def build_net(spec: EnvSpec, model: ModelConfig) -> PolicyNet:
-    """Make the policy network of an environment. Raises ConfigError if the model cannot be used with it."""
+def build_net(spec: EnvSpec, model: ModelConfig, algorithm: Algorithm | None = None) -> PolicyNet:
+    """Make the policy network of an environment, with what the algorithm adds to it.
+
+    Raises ConfigError if the model or the algorithm cannot be used with it.
+    """
     for option, value, usual in (
         ("deviation", model.deviation, "free"),
         ("action-bounds", model.action_bounds, "clip"),
     ):
         remedy = f"it is for continuous actions, and {spec.env_id} has none: leave it out"
         require(bool(spec.action.low) or value == usual, f"model.{option}", value, remedy)
+    layouts = obs_layouts(spec)
+    seen = {name: layout.seen for name, layout in layouts.items()}
     try:
-        return make_model(
-            {name: layout.seen for name, layout in obs_layouts(spec).items()},
+        net = make_model(
+            seen,
             build_distribution(spec, model).param_size,
             continuous=len(spec.action.low),
             encoder=model.encoder,
@@ -70,11 +76,18 @@ def build_net(spec: EnvSpec, model: ModelConfig) -> PolicyNet:
         )
     except ValueError as error:
         raise ConfigError(f"--model: {error}") from error
+    if algorithm is None:
+        return net
+    stacks = {name: layout.stack for name, layout in layouts.items()}
+    try:
+        return algorithm.network(net, NetInputs(seen, stacks, spec.action.nvec, len(spec.action.low)))
+    except ValueError as error:
+        raise ConfigError(f"--algo cannot be used with {spec.env_id}: {error}") from error
 
 
 def check_network(config: Config, spec: EnvSpec, devices: Sequence[str]) -> None:
     """Make a network, and try one with parts of the user's own in the dtypes of its devices. Raises ConfigError."""
-    net = build_net(spec, config.model)
+    net = build_net(spec, config.model, config.algorithm)
     if not config.model.own_parts:
         return
     inputs = blank_inputs(spec, net.state_size, 3)
@@ -166,7 +179,7 @@ def build_pack(
         own = next(seeds, None)
         if own is not None:
             torch.manual_seed(own)
-        return build_net(spec, config.model)
+        return build_net(spec, config.model, config.algorithm)
 
     hyper_names = [k for k in values[0] if not k.startswith(SHAPING)]
     return Pack(
@@ -180,6 +193,23 @@ def build_pack(
         normalized_obs=normalized_obs(spec) if config.learner.normalize_observations else {},
         normalize_returns=config.learner.normalize_returns,
         streams=streams_of(device, threads=config.mode == "async"),
+    )
+
+
+def build_replay(config: Config, spec: EnvSpec, plan: PackPlan) -> Replay | None:
+    """Make the replay of a plan's pack; None for an algorithm without one."""
+    auxiliary = config.algorithm.auxiliary
+    if auxiliary is None:
+        return None
+    return Replay(
+        auxiliary.replay,
+        obs_layouts(spec),
+        plan.units,
+        plan.slots,
+        plan.envs_per_policy,
+        config.learner.rollout,
+        (spec.action.components, getattr(torch, spec.action.dtype)),
+        torch.device(plan.device),
     )
 
 

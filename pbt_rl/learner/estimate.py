@@ -16,6 +16,7 @@ import torch
 from pbt_rl.algos.fields import FIELDS
 from pbt_rl.algos.layers import compute_by_products
 from pbt_rl.algos.models import PolicyNet
+from pbt_rl.algos.replay import replay_bytes
 from pbt_rl.config import Config
 from pbt_rl.envs.base import EnvSpec, step_array_specs
 from pbt_rl.learner.build import blank_inputs, build_net, compute_dtype, obs_layouts, packings
@@ -34,6 +35,8 @@ class PackBytes:
     """Memory of one learner and its actors."""
 
     rollouts: int
+    replay: int
+    """0 for an algorithm without one."""
     weights: int
     """All copies, gradients and moments of the policies that hold slots."""
     update: int
@@ -51,12 +54,17 @@ class PackBytes:
     @property
     def of_slots(self) -> int:
         """Return the bytes that are proportional to the number of slots."""
-        return self.rollouts + self.weights + self.mailboxes + self.environments
+        return self.sampled + self.weights + self.mailboxes + self.environments
+
+    @property
+    def sampled(self) -> int:
+        """Return the bytes of what is sampled and kept."""
+        return self.rollouts + self.replay
 
 
 def pack_bytes(config: Config, spec: EnvSpec, plan: PackPlan) -> PackBytes:
     """Return what the learner and the actors of a pack allocate."""
-    net = build_net(spec, config.model)
+    net = build_net(spec, config.model, config.algorithm)
     dtype = compute_dtype(config.learner.precision, torch.device(plan.device), spec)
     numbers = sum(p.numel() for p in net.parameters())
     moments = len(config.algorithm.optimizer.moments)
@@ -71,6 +79,7 @@ def pack_bytes(config: Config, spec: EnvSpec, plan: PackPlan) -> PackBytes:
         rollouts=(rollouts_of(config, plan) + (plan.device != "cpu"))  # recorded turns have one for no unit
         * _rollout_bytes(spec, config.learner.rollout, plan.rows, net.state_size)
         + plan.units * plan.rows * _stack_bytes(spec),
+        replay=_replay_bytes(config, spec, plan),
         weights=plan.slots * (state + copies) + together * (4 * numbers + smaller),
         update=_update_bytes(config, spec, plan, net, dtype),
         state=state,
@@ -79,6 +88,15 @@ def pack_bytes(config: Config, spec: EnvSpec, plan: PackPlan) -> PackBytes:
         environments=environments * ENVIRONMENT_BYTES.get(family, SMALL_ENVIRONMENT_BYTES),
         actors=plan.actors * ACTOR_BYTES,
     )
+
+
+def _replay_bytes(config: Config, spec: EnvSpec, plan: PackPlan) -> int:
+    auxiliary = config.algorithm.auxiliary
+    if auxiliary is None:
+        return 0
+    layouts = list(obs_layouts(spec).values())
+    sizes = plan.units, plan.slots, plan.envs_per_policy, spec.action.components
+    return replay_bytes(auxiliary.replay, layouts, *sizes)
 
 
 def rollouts_of(config: Config, plan: PackPlan) -> int:
@@ -130,7 +148,12 @@ def _update_bytes(config: Config, spec: EnvSpec, plan: PackPlan, net: PolicyNet,
     stored = _stored_bytes(spec)
     kept = _kept_for_backward(spec, net, dtype)
     copies = 2 if parts > 1 else 1
-    return together * batch * (stored * copies + (stored + kept) // parts)
+    auxiliary = config.algorithm.auxiliary
+    replayed = 0
+    if auxiliary is not None:
+        draws = auxiliary.replay.draws
+        replayed = sum(auxiliary.replay.pieces(draw, batch) * (draw.steps + 1) for draw in draws)
+    return together * (batch * (stored * copies + (stored + kept) // parts) + replayed * (stored + kept))
 
 
 def _kept_for_backward(spec: EnvSpec, net: PolicyNet, dtype: torch.dtype) -> int:

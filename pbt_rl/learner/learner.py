@@ -23,7 +23,7 @@ from typing import assert_never
 import torch
 
 from pbt_rl.errors import ConfigError
-from pbt_rl.learner.build import build_pack, network_errors, update_settings
+from pbt_rl.learner.build import build_pack, build_replay, network_errors, update_settings
 from pbt_rl.learner.continuation import Continuation
 from pbt_rl.learner.gpu import out_of_memory, page_lock, prepare
 from pbt_rl.learner.members import PackMembers
@@ -145,6 +145,7 @@ class Learner:
             setup.seed + 2,
             self._learning_rate_factor,
             self._beat,
+            build_replay(config, spec, plan),
         )
         self._continuation = Continuation(self.pack, self.shared, self.sampler, self.trainer, shaping)
         self._learned = setup.continued is not None and self._continuation.restore(setup.continued)

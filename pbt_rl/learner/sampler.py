@@ -211,7 +211,7 @@ class Sampler:
             if step.episode_done.any():
                 self._note_episodes(unit)
         else:
-            rollout.weights_epoch[:] = self._weights_epoch
+            rollout.unit, rollout.weights_epoch[:] = unit.number, self._weights_epoch
             rollout.state.copy_(unit.state)
         rollout.first[t] = step.first
         unit.taken += 1
@@ -341,7 +341,7 @@ class Sampler:
         assert rollout is not None, "a unit was served without a free buffer"
         self._pack.streams.after(rollout.ready)
         rollout.state.copy_(unit.state)
-        rollout.weights_epoch[:] = self._weights_epoch
+        rollout.unit, rollout.weights_epoch[:] = unit.number, self._weights_epoch
         return rollout
 
     def _go_on_in(self, unit: ServedUnit, rollout: Rollout) -> None:

@@ -17,6 +17,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -26,6 +27,7 @@ from torch import Tensor
 from pbt_rl.algos.algorithm import UpdateSettings
 from pbt_rl.algos.batch import make_batch
 from pbt_rl.algos.pack import Pack
+from pbt_rl.algos.replay import Replay
 from pbt_rl.algos.rollout import Rollout
 from pbt_rl.algos.steps import recorder_of
 from pbt_rl.algos.update import Updater
@@ -40,7 +42,7 @@ class Trainer:
 
     members: of the pack; whoever uses them holds `Updater.changing`. schedule: returns the factor of the learning
     rates, one for all or [P] on the device. beat: called with True whenever work goes on, with False when there is none
-    any more.
+    any more. replay: what the algorithm learns from besides.
     """
 
     def __init__(
@@ -54,10 +56,11 @@ class Trainer:
         seed: int,
         schedule: Callable[[], float | Tensor],
         beat: Callable[[bool], None] = lambda _: None,
+        replay: Replay | None = None,
     ) -> None:
         self._pack, self._shared, self._settings = pack, shared, settings
         self._units_per_batch, self._max_lag, self._schedule = units_per_batch, max_policy_lag, schedule
-        self.members, self._beat = members, beat
+        self.members, self._beat, self._replay = members, beat, replay
         self._updater = Updater(pack, settings, members.current, recorder_of(pack.device))
         self._stopwatch = Stopwatch(pack.device)
         self.generator = torch.Generator().manual_seed(seed)
@@ -133,9 +136,13 @@ class Trainer:
         with updater.changing:
             usable_PK = self._usable(rollouts)
             updater.current.begin(np.any(usable_PK, axis=1))
+            weights_epoch = shared.pack.weights_epoch.copy()
         for rollout in rollouts:
             self._pack.streams.after(rollout.ready)
         batch = make_batch(rollouts, self._pack.num_policies, usable_PK, self._pack.device)
+        if self._replay is not None:
+            self._replay.add(rollouts, weights_epoch)
+            batch = replace(batch, replayed=self._replay.draw(batch, self.generator))
         for slots in updater.update(batch, generator=self.generator, learning_rate_factor=self._schedule()):
             self._beat(True)
             with updater.changing:

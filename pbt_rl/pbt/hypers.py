@@ -268,6 +268,12 @@ class Hypers:
     """V-trace: limit of the weight of the trace."""
     unroll: int = _hyper(32, (2, 1024), (1, 1_000_000), "integer", tuned=False, common=True)
     """Steps that a return looks ahead and that gradients of a recurrent core go back, at most --learner.rollout."""
+    pixel_control_coef: float = _hyper(0.05, (1e-4, 1.0), (0, 100), "log", tuned=False)
+    """UNREAL: weight of pixel control."""
+    reward_prediction_coef: float = _hyper(1.0, (0.01, 10.0), (0, 100), "log", tuned=False)
+    """UNREAL: weight of reward prediction."""
+    value_replay_coef: float = _hyper(1.0, (0.01, 10.0), (0, 100), "log", tuned=False)
+    """UNREAL: weight of the value's loss on replayed steps."""
 
 
 def hyper_table(hypers: Hypers) -> dict[str, HyperSpec]:

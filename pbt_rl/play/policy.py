@@ -255,8 +255,14 @@ def gymnasium_interface(spec: EnvSpec, options: EnvOptions) -> Interface | None:
         else:
             return None
         leaves = leaves_of(spec.env_id, *spaces, env.metadata)
+        added = {
+            name: array for name, array in spec.obs.items() if name not in {leaf.name for leaf in leaves}
+        }
         return Interface(
-            tuple(_Array(leaf.name, leaf.path, leaf.shape, reader(leaf)) for leaf in leaves),
+            (
+                *(_Array(leaf.name, leaf.path, leaf.shape, reader(leaf)) for leaf in leaves),
+                *unit_interface(replace(spec, obs=added)).arrays,
+            ),
             action_decoder(spaces[1]),
             rows_decoder(spaces[1]),
         )

@@ -56,6 +56,7 @@ def _check_size(config: Config, spec: EnvSpec, file: Saved) -> None:
     fits = fits and max(built_in, default=0) <= sum(map(prod, saved.values()))
     if fits and not model.own_parts:
         with torch.device("meta"):  # shapes without memory
-            fits = {name: tuple(t.shape) for name, t in build_net(spec, model).state_dict().items()} == saved
+            net = build_net(spec, model, config.algorithm)
+        fits = {name: tuple(t.shape) for name, t in net.state_dict().items()} == saved
     if not fits:
         raise ConfigError(f"{file.path} does not fit the network of the run's config.json")

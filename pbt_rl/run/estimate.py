@@ -83,12 +83,13 @@ def _parts(needed: Estimate) -> str:
     """Name the parts, the largest first."""
     parts = {
         "rollouts": sum(p.rollouts for p in needed.packs),
+        "replay": sum(p.replay for p in needed.packs),
         "weights and moments": sum(p.weights + p.parked for p in needed.packs),
         "updates": sum(p.update for p in needed.packs),
         "actors and their environments": sum(p.actors + p.environments + p.mailboxes for p in needed.packs),
     }
     return ", ".join(
-        f"{name} {_gib(size)}" for name, size in sorted(parts.items(), key=lambda part: -part[1])
+        f"{name} {_gib(size)}" for name, size in sorted(parts.items(), key=lambda part: -part[1]) if size
     )
 
 
@@ -129,9 +130,9 @@ def estimate(resolved: ResolvedRun) -> Estimate:
         host += LEARNER_BYTES + pack.parked + pack.mailboxes + pack.actors + pack.environments
         certain += pack.parked + pack.mailboxes
         if plan.device == "cpu":
-            host += pack.rollouts + pack.weights + pack.update
-            certain += pack.rollouts + pack.weights
+            host += pack.sampled + pack.weights + pack.update
+            certain += pack.sampled + pack.weights
         else:
-            on_device = pack.rollouts + pack.weights + pack.update + CUDA_BYTES
+            on_device = pack.sampled + pack.weights + pack.update + CUDA_BYTES
             devices[plan.device] = devices.get(plan.device, 0) + on_device
     return Estimate(host, devices, packs, certain)

@@ -48,6 +48,7 @@ def first_flags(*flags: tuple[int, int]) -> torch.Tensor:
 CASES = {
     "nature": (SMALL, {}),
     "impala": (SMALL, {"encoder": "impala"}),
+    "a3c": (SMALL, {"encoder": "a3c"}),
     "mlp": (VECTOR, {"layers": 3}),
     "mlp on pixels": (SMALL, {"encoder": "mlp"}),
     "mixed": (MIXED, {}),

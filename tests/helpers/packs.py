@@ -61,16 +61,19 @@ def make_pack(
     normalize_returns=True,
     seed=0,
     optimizer=None,
+    network=lambda net: net,
     model=None,
 ) -> Pack:
     """model: options of `make_model`, over those that are usual here."""
     torch.manual_seed(seed)
     return Pack(
-        lambda: make_model(
-            {"obs": layout.seen},
-            distribution.param_size,
-            continuous={GAUSSIAN: 2, HYBRID: 2, TANH: 2}.get(distribution, 0),
-            **({"hidden": 16, "layers": 1, "core": core, "core_size": 8} | (model or {})),
+        lambda: network(
+            make_model(
+                {"obs": layout.seen},
+                distribution.param_size,
+                continuous={GAUSSIAN: 2, HYBRID: 2, TANH: 2}.get(distribution, 0),
+                **({"hidden": 16, "layers": 1, "core": core, "core_size": 8} | (model or {})),
+            )
         ),
         len(hypers),
         {name: [h[name] for h in hypers] for name in hypers[0]},

@@ -29,6 +29,14 @@ KINDS = {
     },
     "images": {"packing": "loop", "obs": FRAMES, "num_policies": 2, "envs_per_unit": 8},
     "a3c": {"packing": "vmap", "algo": "a3c"},
+    "unreal": {
+        "env": "toy/treasure",
+        "packing": "loop",
+        "algo": "unreal",
+        "obs": FRAMES,
+        "num_policies": 2,
+        "envs_per_unit": 4,
+    },
 }
 
 
@@ -63,7 +71,7 @@ def run(kind, recorder=None):
         return [driven.state(p) for p in range(driven.plan.slots)], means
 
 
-SLOW = {"memory, linear rate, v-trace", "a3c"}
+SLOW = {"memory, linear rate, v-trace", "a3c", "unreal"}
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,13 @@ CASES = {
     "loop": {"packing": "loop", "normalize_observations": True, "action": GAUSSIAN},
     "vmap": {"packing": "vmap", "core": "gru"},
     "bmm": {"packing": "bmm", "obs": FRAMES},
+    "replay": {
+        "env": "toy/treasure",
+        "algo": "unreal",
+        "packing": "loop",
+        "obs": FRAMES,
+        "envs_per_unit": 4,
+    },
 }
 
 
@@ -59,7 +66,9 @@ def live(driven, order, turns=8):
     assert batches >= 2
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case", [pytest.param(name, marks=[pytest.mark.long] * (name == "replay")) for name in CASES]
+)
 def test_no_stream_uses_what_another_has_not_finished(case):
     with learner_on_streams(**CASES[case]) as (driven, order):
         live(driven, order)

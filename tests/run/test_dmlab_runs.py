@@ -14,6 +14,8 @@ from pbt_rl.envs.dmlab.maps import build_maps
 from pbt_rl.envs.dmlab.options import DmlabOptions
 from pbt_rl.envs.dmlab.process import SILENCE_SECONDS
 from pbt_rl.errors import ConfigError
+from pbt_rl.plan import Machine
+from pbt_rl.run.resolved import ResolvedRun
 from tests.helpers import runs
 from tests.helpers.dmlab_module import REAL, calls, lab, standin_only  # noqa: F401 - lab is a fixture
 from tests.helpers.runs import start, train
@@ -192,6 +194,20 @@ def test_the_recipe_of_the_published_command_line(lab):  # noqa: F811
     assert (other.env, other.pbt.replace_gap) == (SHORT, 0.05)
 
 
+def test_unreals_recipe_is_the_papers(lab):  # noqa: F811
+    config, _ = parse_train(["--recipe", "unreal-dmlab", "--devices=cpu"])
+    assert (config.algo, config.num_policies, config.pbt.objective_episodes) == ("unreal", 40, 10)
+    assert (config.model.encoder, config.model.core, config.model.core_size) == ("a3c", "lstm", 256)
+    assert (config.learner.rollout, config.hypers.unroll, config.hypers.pixel_control_coef) == (50, 20, 0.1)
+    tuned = {n: s for n, s in ResolvedRun.resolve(config, Machine(2, 0)).tuned_table().items() if s.tuned}
+    ends = {name: (s.low, s.high, s.scale) for name, s in tuned.items()}
+    assert ends == {
+        "learning_rate": (1e-5, 5e-3, "log"),
+        "entropy_coef": (5e-4, 1e-2, "log"),
+        "unroll": (5.0, 50.0, "integer"),
+    }
+
+
 def test_the_familys_recipe(lab):  # noqa: F811
     config, _ = parse_train(["--env", SHORT])
     assert (config.model.encoder, config.model.core, config.model.core_size) == ("impala", "lstm", 256)
@@ -203,5 +219,7 @@ def test_the_familys_recipe(lab):  # noqa: F811
 
 
 def test_an_unknown_recipe_is_one_clear_error():
-    with pytest.raises(ConfigError, match=r"--recipe nix cannot be used: the recipes are dmlab30-pbt$"):
+    with pytest.raises(
+        ConfigError, match=r"--recipe nix cannot be used: the recipes are dmlab30-pbt, unreal-dmlab$"
+    ):
         parse_train(["--recipe", "nix", "--env", SHORT])

@@ -46,6 +46,19 @@ def test_the_large_parts_are_what_a_learner_allocates(options):
     memory.close()
 
 
+def test_the_replay_is_counted():
+    run = resolved("toy/treasure", "--num-policies=2", "--algo=unreal", machine=MACHINE)
+    (pack,), plan = estimate(run).packs, run.plan.packs[0]
+    of_step = 2 * 28 * 28 + 4 * 5 + 4  # the image, the last action and reward, the action
+    streams = min(plan.envs_per_policy, 16 // plan.units) * plan.units
+    assert pack.replay == 2 * streams * 2000 * of_step
+    assert (
+        estimate(run).host
+        > estimate(resolved("toy/treasure", "--algo=a3c", machine=MACHINE)).host + pack.replay
+    )
+    assert resolved("toy/treasure", machine=MACHINE).config.algorithm.auxiliary is None
+
+
 class _Silent:
     def send(self, _message):
         pass

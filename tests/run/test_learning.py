@@ -56,6 +56,7 @@ def test_a_masked_task_is_learned_and_no_forbidden_action_is_sent(tmp_path, pack
 # toy/hybrid: a random policy earns 1.7 of 16; the index alone, with the number at 0, 8.
 
 
+@pytest.mark.long
 def test_actions_with_discrete_and_continuous_parts_are_learned(tmp_path):
     assert objective(tmp_path, "toy/hybrid", 30_000) > 9.5
 

@@ -10,7 +10,8 @@ from pbt_rl.algos.a3c import A3C
 from pbt_rl.algos.appo import APPO
 from pbt_rl.api import make_config
 from pbt_rl.cli.train import parse_train
-from pbt_rl.envs.registry import FAMILIES, probe
+from pbt_rl.envs.registry import FAMILIES, EnvOptions, probe
+from pbt_rl.errors import ConfigError
 from pbt_rl.plan import Machine, make_plan
 from pbt_rl.run.train import train
 
@@ -20,6 +21,8 @@ EXAMPLES = {
     "toy": ("toy/identity",),
     "pettingzoo": ("pettingzoo/classic/tictactoe_v3",),
 }
+OF_IMAGES = ("unreal",)
+"""Algorithms that learn from images only."""
 MODES = ("async", "sync", "serial")
 HERE = {
     name: EXAMPLES.get(name, (family.example,)) for name, family in FAMILIES.items() if not family.missing
@@ -63,7 +66,23 @@ def test_a_pair_trains(tmp_path):
 @pytest.mark.parametrize("algo", algorithms.names())
 @pytest.mark.parametrize("env", [envs[0] for envs in HERE.values()])
 def test_every_pair_trains(tmp_path, env, algo, mode):
-    assert started(tmp_path, env, algo, mode) == "frames"
+    if algo in OF_IMAGES and not sees_images(env):
+        with pytest.raises(ConfigError, match="shows none"):
+            started(tmp_path, env, algo, mode)
+    else:
+        assert started(tmp_path, env, algo, mode) == "frames"
+
+
+def sees_images(env):
+    return any(
+        array.dtype == "uint8" and len(array.shape) >= 2 for array in probe(env, EnvOptions()).obs.values()
+    )
+
+
+@pytest.mark.long
+def test_a_pair_with_images_trains(tmp_path):
+    for algo in OF_IMAGES:
+        assert started(tmp_path, "toy/treasure", algo, "async") == "frames"
 
 
 def test_an_algorithm_lies_over_the_environment_and_the_user_over_both():

@@ -1,0 +1,122 @@
+"""Pixel control: learn how much each part of the image can be made to change (Jaderberg et al. 2016, section 3.1).
+
+Axes: T steps, B pieces, F features, h, w cells of the image, A the choices of all components of an action.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from .layers import RELU_GAIN, orthogonal
+from .returns import gae_torch
+
+GAMMA = 0.9
+"""Discount of pixel changes."""
+PIXELS = 4
+"""Of a cell's side, in images of up to 100 pixels; larger ones have 20 cells along their shorter side."""
+CHANNELS = 32
+
+
+class Cells(NamedTuple):
+    """How an image is divided: the central `rows * side` x `columns * side` pixels of it."""
+
+    rows: int
+    columns: int
+    side: int
+
+    @classmethod
+    def of(cls, height: int, width: int) -> Cells:
+        """Divide an image: 84 x 84 into 20 x 20 cells of 4 x 4 pixels, as the paper does."""
+        side = max(PIXELS, min(height, width) // 20)
+        # The paper leaves a border of 2 of 84 pixels out on each side.
+        rows, columns = (max(1, (size - side) // side) for size in (height, width))
+        return cls(rows, columns, side)
+
+
+def pixel_change(image_TBCHW: Tensor, cells: Cells) -> Tensor:
+    """Mean absolute change of each cell's pixels and channels from one step to the next, 0..1: [T-1, B, h, w].
+
+    image: uint8.
+    """
+    height, width = cells.rows * cells.side, cells.columns * cells.side
+    top, left = (image_TBCHW.shape[3] - height) // 2, (image_TBCHW.shape[4] - width) // 2
+    part = image_TBCHW[..., top : top + height, left : left + width].float() / 255
+    change = (part[1:] - part[:-1]).abs().mean(2)
+    by_cell = change.unflatten(3, (cells.columns, cells.side)).unflatten(2, (cells.rows, cells.side))
+    result: Tensor = by_cell.mean((3, 5))
+    return result
+
+
+class PixelQ(nn.Module):
+    """Q of every cell and choice from the features, dueling (Wang et al. 2016): V plus the centred advantages.
+
+    A linear layer makes a small map of 32 channels, and a transposed convolution of 4x4 with stride 2 the cells'.
+    That is computed as a product of matrices and a sum of overlapping blocks: under vmap a convolution would be a
+    grouped one. Values and advantages are linear: rectified ones that are negative everywhere never learn. Several
+    components of an action have advantages of their own, which add up.
+    """
+
+    def __init__(self, size: int, nvec: tuple[int, ...], cells: Cells) -> None:
+        super().__init__()
+        self.nvec, self.cells = nvec, cells
+        self._grid = tuple(max(1, (n - 1) // 2) for n in cells[:2])  # 2 * grid + 2 cells, at least `cells`
+        rows, columns = self._grid
+        self._maps = 1 + sum(nvec)
+        self.map = orthogonal(nn.Linear(size, CHANNELS * rows * columns), RELU_GAIN)
+        self.up = nn.Linear(CHANNELS, 16 * self._maps, bias=False)
+        nn.init.normal_(self.up.weight, std=1 / (4 * CHANNELS) ** 0.5)
+        self.bias = nn.Parameter(torch.zeros(self._maps))
+
+    def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """Map [..., F] to V [..., h, w] and the advantages [..., A, h, w]."""
+        leading, (rows, columns) = features.shape[:-1], self._grid
+        small = torch.relu(self.map(features)).reshape(-1, rows, columns, CHANNELS)
+        # Each number of the small map gives 4x4 cells: 2x2 blocks of 2x2, which overlap by a block.
+        blocks = self.up(small).view(
+            -1, rows, columns, 2, 2, 2, 2, self._maps
+        )  # ..., block i, j, within i, j, map
+        out = sum(
+            nn.functional.pad(blocks[:, :, :, i, j].flatten(3), (0, 0, j, 1 - j, i, 1 - i))
+            for i in (0, 1)
+            for j in (0, 1)
+        )
+        assert isinstance(out, Tensor)
+        whole = out.view(-1, rows + 1, columns + 1, 2, 2, self._maps).permute(0, 5, 1, 3, 2, 4)
+        maps = whole.reshape(-1, self._maps, 2 * rows + 2, 2 * columns + 2) + self.bias[:, None, None]
+        maps = maps[..., : self.cells.rows, : self.cells.columns].unflatten(0, leading)
+        return maps.select(-3, 0), maps[..., 1:, :, :]
+
+    def of_action(self, value: Tensor, advantage: Tensor, action: Tensor) -> Tensor:
+        """Q of the actions taken, [..., h, w]. action: [..., components]."""
+        q = value
+        for part, chosen in zip(advantage.split(self.nvec, -3), action.unbind(-1), strict=True):
+            index = chosen.long()[..., None, None, None].expand(*part.shape[:-3], 1, *part.shape[-2:])
+            q = q + part.gather(-3, index).squeeze(-3) - part.mean(-3)
+        return q
+
+    def of_best(self, value: Tensor, advantage: Tensor) -> Tensor:
+        """Q of the best action of each cell, [..., h, w]."""
+        q = value
+        for part in advantage.split(self.nvec, -3):
+            q = q + part.amax(-3) - part.mean(-3)
+        return q
+
+
+def q_returns(
+    change_TBhw: Tensor, best_T1Bhw: Tensor, terminated_TB: Tensor, truncated_TB: Tensor, valid_TB: Tensor
+) -> Tensor:
+    """n-step returns of pixel changes, n running down to 1: sum of gamma^k change, then max_a Q; [T, B, h, w]."""
+    cells = change_TBhw.shape[-2:]
+
+    def flat(x: Tensor) -> Tensor:
+        return x[..., None, None].expand(*x.shape, *cells).flatten(1)
+
+    change, best = change_TBhw.flatten(1), best_T1Bhw.flatten(1)
+    one = torch.ones((), device=change.device)
+    ends = flat(terminated_TB), flat(truncated_TB), flat(valid_TB)
+    never = torch.full((), change.shape[0] + 1, device=change.device)
+    returns = gae_torch(change, best, *ends, GAMMA * one, one, never) + best[:-1]
+    return returns.view(change_TBhw.shape)

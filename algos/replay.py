@@ -1,0 +1,258 @@
+"""A replay: the last steps of some streams of every policy, from which an algorithm draws pieces to learn from again.
+
+A stream is one row of a unit. Observations and actions lie on the device of the pack, everything else on the host,
+where pieces are chosen; so nobody waits for the device. Of stacked frames only the newest is kept; stacks are made
+again when pieces are drawn.
+
+What other weights have sampled is forgotten: a slot whose weights were exchanged begins with an empty replay, and so
+does a run that is resumed.
+
+Axes: U units, P policies, K streams of a unit and policy, C steps that a stream keeps, L steps of a piece, S pieces.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from .batch import Batch, Segments
+from .observations import ObsLayout
+from .rollout import Rollout
+
+
+@dataclass(frozen=True)
+class Draw:
+    """One kind of pieces. times: pieces for each of `ReplaySpec.per_steps`."""
+
+    steps: int
+    """L"""
+    times: int = 1
+    rewarded_half: bool = False
+    """Whole pieces only, each with probability 1/2 one whose last step has a reward (if there is such a one)."""
+
+
+@dataclass(frozen=True)
+class ReplaySpec:
+    """What an algorithm keeps and what it draws."""
+
+    draws: tuple[Draw, ...]
+    steps: int = 2000
+    """That each stream keeps."""
+    streams: int = 16
+    """Of a policy, shared evenly by its units: one per unit at least, and not more than a unit has rows."""
+    per_steps: int = 20
+    """A batch draws `times` pieces for this many of its steps, and once at least."""
+
+    def streams_per_unit(self, units: int, rows: int) -> int:
+        """Return K. rows: of a policy in one unit."""
+        return min(rows, max(1, self.streams // units))
+
+    def pieces(self, draw: Draw, steps: int) -> int:
+        """Return S for a batch of so many steps of a policy."""
+        return draw.times * max(1, steps // self.per_steps)
+
+
+class Replay:
+    """The replay of a pack. Used by the thread that learns alone.
+
+    units: U. rows: of a policy in one unit. action: columns and dtype.
+    """
+
+    def __init__(
+        self,
+        spec: ReplaySpec,
+        layouts: Mapping[str, ObsLayout],
+        units: int,
+        policies: int,
+        rows: int,
+        rollout_steps: int,
+        action: tuple[int, torch.dtype],
+        device: torch.device,
+    ) -> None:
+        self._spec, self._layouts, self._rows, self._device = spec, layouts, rows, device
+        self._capacity = max(spec.steps, rollout_steps)
+        self._shape = (units, policies, spec.streams_per_unit(units, rows), self._capacity)
+        self._obs = {name: self._ring(layout.kept[0], *layout.kept[1]) for name, layout in layouts.items()}
+        self._action = self._ring(action[1], action[0])
+        self._reward = np.zeros(self._shape, np.float32)
+        self._terminated, self._truncated, self._first, self._real = np.zeros((4, *self._shape), np.bool_)
+        """`real`: the transition is none of a reset."""
+        self._written = np.zeros(units, np.int64)
+        """Steps of each unit so far."""
+        self._begin = np.zeros((policies, units), np.int64)
+        """Step from which on a unit's are of the slot's present weights."""
+        self._epoch = np.zeros(policies, np.int64)
+
+    def _ring(self, dtype: torch.dtype, *shape: int) -> Tensor:
+        return torch.zeros((*self._shape, *shape), dtype=dtype, device=self._device)
+
+    # -- writing --------------------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def add(self, rollouts: Iterable[Rollout], weights_epoch: NDArray[np.int64]) -> None:
+        """Keep full rollouts, in the order in which they were filled. weights_epoch: [P], of the slots now."""
+        self._begin[weights_epoch != self._epoch] = self._written
+        self._epoch[:] = weights_epoch
+        for rollout in rollouts:
+            self._add(rollout)
+            outdated = rollout.weights_epoch != weights_epoch
+            self._begin[outdated, rollout.unit] = self._written[rollout.unit]
+
+    def _add(self, rollout: Rollout) -> None:
+        unit, steps = rollout.unit, rollout.steps
+        policies, streams = self._shape[1:3]
+
+        def ours(x: Any) -> Any:
+            """[T, R, ...] -> [T, P, K, ...]"""
+            return x.reshape(x.shape[0], policies, self._rows, *x.shape[2:])[:, :, :streams]
+
+        for there, here in self._pieces(int(self._written[unit]), steps):
+            for name, ring in self._obs.items():
+                frames = rollout.obs[name][self._layouts[name].history :]
+                ring[unit, :, :, there] = ours(frames[here]).movedim(0, 2)
+            self._action[unit, :, :, there] = ours(rollout.action[here]).movedim(0, 2)
+            fields = (
+                (self._reward, rollout.reward[here]),
+                (self._terminated, rollout.terminated[here]),
+                (self._truncated, rollout.truncated[here]),
+                (self._first, rollout.first[:-1][here]),
+                (self._real, ~rollout.first[1:][here]),
+            )
+            for kept, array in fields:
+                kept[unit, :, :, there] = np.moveaxis(ours(array), 0, 2)
+        self._written[unit] += steps
+
+    def _pieces(self, start: int, steps: int) -> Iterator[tuple[slice, slice]]:
+        """Yield where steps from `start` on lie in the ring, and which of the new ones these are."""
+        at, done = start % self._capacity, 0
+        while done < steps:
+            size = min(steps - done, self._capacity - at)
+            yield slice(at, at + size), slice(done, done + size)
+            at, done = 0, done + size
+
+    # -- drawing --------------------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def draw(self, batch: Batch, generator: torch.Generator) -> tuple[Segments, ...]:
+        """Draw the pieces that belong to a batch; none of a policy is valid while its replay holds too little."""
+        _, steps, rows = batch.valid.shape
+        rng = np.random.default_rng(int(torch.randint(2**62, (1,), generator=generator)))
+        return tuple(
+            self._segments(draw.steps, *self._chosen(draw, self._spec.pieces(draw, steps * rows), rng))
+            for draw in self._spec.draws
+        )
+
+    def _chosen(
+        self, draw: Draw, pieces: int, rng: np.random.Generator
+    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Return (places of the first steps [P, S] in a ring as flat memory, whether there were any [P])."""
+        policies = self._shape[1]
+        start_PS, any_P = np.zeros((policies, pieces), np.int64), np.zeros(policies, np.bool_)
+        for p in range(policies):
+            can_begin = self._can_begin(p, draw)
+            found = np.flatnonzero(can_begin)
+            any_P[p] = len(found) > 0
+            if not any_P[p]:
+                continue
+            picked = found[rng.integers(len(found), size=pieces)]
+            if draw.rewarded_half:
+                paid = (np.roll(self._reward[:, p], 1 - draw.steps, -1) != 0).reshape(-1)[found]
+                with_reward, without = found[paid], found[~paid]
+                if len(with_reward) and len(without):
+                    picked = np.where(
+                        rng.random(pieces) < 0.5,
+                        with_reward[rng.integers(len(with_reward), size=pieces)],
+                        without[rng.integers(len(without), size=pieces)],
+                    )
+            unit, rest = np.divmod(picked, self._shape[2] * self._capacity)
+            start_PS[p] = (unit * policies + p) * self._shape[2] * self._capacity + rest
+        return start_PS, any_P
+
+    def _can_begin(self, policy: int, draw: Draw) -> NDArray[np.bool_]:
+        """Return where pieces of a policy may begin, [U, K, C]."""
+        written_U1 = self._written[:, None]
+        newest = written_U1 - 1
+        step_UC = (
+            newest - (newest - np.arange(self._capacity)) % self._capacity
+        )  # number of the step at each place
+        oldest = np.maximum(self._begin[policy][:, None], written_U1 - self._capacity)
+        stack = max(layout.stack for layout in self._layouts.values())
+        inside_UC = (step_UC >= oldest + stack - 1) & (step_UC + draw.steps < written_U1)
+        real_UKC = self._real[:, policy]
+        whole = real_UKC.copy()
+        for ahead in range(1, draw.steps if draw.rewarded_half else 1):
+            whole &= np.roll(real_UKC, -ahead, -1)
+        result: NDArray[np.bool_] = whole & inside_UC[:, None]
+        return result
+
+    def _segments(self, steps: int, start_PS: NDArray[np.int64], any_P: NDArray[np.bool_]) -> Segments:
+        """Cut out pieces of `steps` steps."""
+
+        def places(first: int, last: int) -> NDArray[np.int64]:
+            """[P, L', S]: of the steps first..last, counted from the beginning of each piece."""
+            stream, at = np.divmod(start_PS, self._capacity)
+            at_PLS = (at[:, None] + np.arange(first, last + 1)[:, None]) % self._capacity
+            result: NDArray[np.int64] = stream[:, None] * self._capacity + at_PLS
+            return result
+
+        def on_host(ring: NDArray[Any], of: NDArray[np.int64]) -> NDArray[Any]:
+            return ring.reshape(-1)[of]
+
+        real = on_host(self._real, places(0, steps - 1))
+        valid = np.logical_and.accumulate(real, axis=1) & any_P[:, None, None]
+        return Segments(
+            obs={name: self._observed(name, places, steps) for name in self._layouts},
+            action=self._gathered(self._action, places(0, steps - 1)),
+            reward=self._uploaded(on_host(self._reward, places(0, steps - 1))),
+            terminated=self._uploaded(on_host(self._terminated, places(0, steps - 1))),
+            truncated=self._uploaded(on_host(self._truncated, places(0, steps - 1))),
+            first=self._uploaded(on_host(self._first, places(0, steps))),
+            valid=self._uploaded(valid),
+        )
+
+    def _observed(self, name: str, places: Any, steps: int) -> Tensor:
+        """Observations of pieces, [P, L+1, S, ...], as stored in a batch."""
+        stack = self._layouts[name].stack
+        frames = self._gathered(self._obs[name], places(1 - stack, steps))
+        if stack == 1:
+            return frames
+        begins = self._first.reshape(-1)[places(1 - stack, steps)]
+        return _restacked(frames, self._uploaded(begins), stack)
+
+    def _gathered(self, ring: Tensor, places_PLS: NDArray[np.int64]) -> Tensor:
+        flat = ring.view(-1, *ring.shape[4:])
+        return flat[self._uploaded(places_PLS)]
+
+    def _uploaded(self, array: NDArray[Any]) -> Tensor:
+        return torch.from_numpy(np.ascontiguousarray(array)).to(self._device, non_blocking=True)
+
+
+def replay_bytes(
+    spec: ReplaySpec, layouts: Sequence[ObsLayout], units: int, policies: int, rows: int, columns: int
+) -> int:
+    """Return the memory that a replay takes on the device, but for what is too small to count."""
+    streams = units * policies * spec.streams_per_unit(units, rows)
+    of_step = 4 * columns + sum(layout.kept[0].itemsize * math.prod(layout.kept[1]) for layout in layouts)
+    return streams * spec.steps * of_step
+
+
+def _restacked(frames: Tensor, begins: Tensor, stack: int) -> Tensor:
+    """Stack frames [P, L', S, H, W] as `push_frames` does; [P, L' - stack + 1, S, H, W] int32.
+
+    begins: [P, L', S] the frame is the first of an episode; frames from before it are black.
+    """
+    steps = frames.shape[1] - stack + 1
+    result = frames[:, stack - 1 :].to(torch.int32) << 24
+    same = ~begins[:, stack - 1 :]
+    for back in range(1, stack):
+        older = frames[:, stack - 1 - back :][:, :steps].to(torch.int32) << (24 - 8 * back)
+        result |= older * same[..., None, None]
+        same &= ~begins[:, stack - 1 - back :][:, :steps]
+    return result

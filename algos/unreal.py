@@ -1,0 +1,191 @@
+"""UNREAL: A3C with auxiliary tasks, learned from a replay (Jaderberg et al. 2016, "Reinforcement Learning with
+Unsupervised Auxiliary Tasks").
+
+    loss = A3C's + pixel_control_coef * L_PC + value_replay_coef * L_VR + reward_prediction_coef * L_RP / 20
+
+    pixel control      Q-learning of how much each cell of the image changes, from the features that act
+    value replay       the value's n-step loss on other pieces of the replay
+    reward prediction  is the next reward 0, above or below? From the encoder's features of 3 frames, without memory
+
+Terms are means over steps, as in `a3c.py`, where the paper sums over 20 steps; so the reward prediction, one sample for
+each 20 steps, counts 1/20. A batch draws as many steps of both kinds of sequences as it has itself. Recurrent state is
+zero where a sequence begins. The auxiliary tasks begin as soon as the replay holds a sequence, not when it is full.
+
+Axes: L steps, S pieces of a draw, F features.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from .a3c import A3C, short_rollouts
+from .algorithm import Auxiliary, Hypers
+from .batch import Segments
+from .distributions import ACTION_MASK
+from .encoders import LAST, is_image
+from .layers import RELU_GAIN, orthogonal
+from .losses import COMMON_STATISTICS, Stats, masked, mean
+from .models import Body, NetInputs, PolicyNet
+from .pixel_control import Cells, PixelQ, pixel_change, q_returns
+from .replay import Draw, ReplaySpec
+from .returns import gae_torch
+
+SEQUENCE = 20
+FRAMES = 3
+"""From which a reward is predicted."""
+PREDICTION_SIZE = 128
+
+
+class UnrealHeads(nn.Module):
+    """Heads of the auxiliary tasks. image, newest: the observation whose change is controlled, and its channels."""
+
+    def __init__(self, body: Body, image: str, newest: slice, cells: Cells, nvec: tuple[int, ...]) -> None:
+        super().__init__()
+        self.image, self.newest = image, newest
+        self.pixels = PixelQ(body.size, nvec, cells)
+        self.reward = nn.Sequential(
+            orthogonal(nn.Linear(FRAMES * body.encoder.size, PREDICTION_SIZE), RELU_GAIN),
+            nn.ReLU(),
+            orthogonal(nn.Linear(PREDICTION_SIZE, 3), 0.01),
+        )
+
+
+def unreal_network(net: PolicyNet, inputs: NetInputs) -> PolicyNet:
+    """Add the heads. Raises ValueError without an image or without discrete actions."""
+    images = [name for name, spec in inputs.obs.items() if name != ACTION_MASK and is_image(name, *spec)]
+    if not images:
+        raise ValueError("unreal controls the pixels of an image (uint8, 3-D), and it shows none: use a3c")
+    if not inputs.nvec or inputs.continuous:
+        raise ValueError(
+            "unreal controls pixels by discrete actions, and its actions are continuous: use a3c"
+        )
+    (channels, height, width), _ = inputs.obs[images[0]]
+    newest = slice(channels - 1, None) if inputs.stacks.get(images[0], 1) > 1 else slice(None)
+    cells = Cells.of(height, width)
+    net.heads.auxiliary = UnrealHeads(_body(net), images[0], newest, cells, inputs.nvec)
+    return net
+
+
+def auxiliary_loss(
+    net: PolicyNet, segments: tuple[Segments, ...], hypers: Hypers, return_scale: Tensor
+) -> tuple[Tensor, Stats]:
+    """Compute the three auxiliary terms of one policy: (loss, stats), 0-d."""
+    sequences, frames = segments
+    half = sequences.valid.shape[1] // 2
+    features = _features(net, sequences)
+    of_pixels = sequences.each(lambda x: x[:, :half])
+    of_value = sequences.each(lambda x: x[:, half:])
+    control = pixel_control_loss(net, of_pixels, features[:, :half])
+    value_replay = value_replay_loss(net, of_value, features[:, half:], hypers["gamma"], return_scale)
+    prediction, accuracy = reward_prediction_loss(net, frames)
+    loss = (
+        hypers["pixel_control_coef"] * control
+        + hypers["value_replay_coef"] * value_replay
+        + hypers["reward_prediction_coef"] * prediction / SEQUENCE
+    )
+    stats = {
+        "pixel_control_loss": control,
+        "value_replay_loss": value_replay,
+        "reward_prediction_loss": prediction,
+        "reward_prediction_accuracy": accuracy,
+    }
+    return loss, {name: x.detach() for name, x in stats.items()}
+
+
+def _features(net: PolicyNet, s: Segments) -> Tensor:
+    """Features of sequences as in acting, from a recurrent state of zeros: [L+1, S, F] float32."""
+    seen = {name: x for name, x in s.obs.items() if name != ACTION_MASK}
+    state = torch.zeros((s.valid.shape[1], net.state_size), device=s.valid.device)
+    features: Tensor = net.body(seen, state, s.first)[0]
+    return features.float()
+
+
+def pixel_control_loss(net: PolicyNet, s: Segments, features: Tensor) -> Tensor:
+    """Mean over steps of the sum over cells of 0.5 * (R - Q(s, a))^2, where R is `q_returns`."""
+    heads = _heads(net)
+    value, advantage = heads.pixels(features)
+    with torch.no_grad():
+        change = pixel_change(s.obs[heads.image][:, :, heads.newest], heads.pixels.cells)
+        best = heads.pixels.of_best(value, advantage)
+        target = q_returns(change, best, s.terminated, s.truncated, s.valid)
+    q = heads.pixels.of_action(value[:-1], advantage[:-1], s.action)
+    return mean(0.5 * (target - q).square().sum((-2, -1)), s.valid)
+
+
+def value_replay_loss(
+    net: PolicyNet, s: Segments, features: Tensor, gamma: Tensor, return_scale: Tensor
+) -> Tensor:
+    """Mean of 0.5 * (R - V)^2, R the n-step return that bootstraps from the present value; in the network's unit."""
+    value = net.heads.value(features).squeeze(-1)
+    with torch.no_grad():
+        never = torch.full((), s.valid.shape[0] + 1, device=value.device)
+        ends = (s.terminated, s.truncated, s.valid)
+        reward = masked(s.reward, s.valid) / return_scale
+        target = gae_torch(reward, value, *ends, gamma, torch.ones_like(gamma), never) + value[:-1]
+    return mean(0.5 * (target - value[:-1]).square(), s.valid)
+
+
+def reward_prediction_loss(net: PolicyNet, s: Segments) -> tuple[Tensor, Tensor]:
+    """Cross-entropy of the class of the reward after the last of the frames, and the share of right guesses."""
+    seen = {
+        name: torch.zeros_like(x[:FRAMES]) if name == LAST else x[:FRAMES]
+        for name, x in s.obs.items()
+        if name != ACTION_MASK
+    }
+    features = _body(net).encoder({name: x.flatten(0, 1) for name, x in seen.items()}).float()
+    joined = features.unflatten(0, s.valid.shape).transpose(0, 1).flatten(1)  # [S, FRAMES * F]
+    log_prob = _heads(net).reward(joined).log_softmax(-1)
+    reward, valid = s.reward[-1], s.valid.all(0)
+    kind = torch.where(reward > 0, 1, torch.where(reward < 0, 2, 0))
+    loss = mean(-log_prob.gather(-1, kind.unsqueeze(-1)).squeeze(-1), valid)
+    return loss, mean((log_prob.argmax(-1) == kind).float(), valid)
+
+
+def _body(net: PolicyNet) -> Body:
+    if isinstance(net.body, Body):
+        return net.body
+    raise ValueError("unreal's tasks share the features of policy and value: leave --model.critic shared")
+
+
+def _heads(net: PolicyNet) -> UnrealHeads:
+    heads = net.heads.auxiliary
+    assert isinstance(heads, UnrealHeads)
+    return heads
+
+
+def of_the_paper(env_recipe: Mapping[str, object]) -> Mapping[str, object]:
+    """The paper's network and unroll: a small CNN, an LSTM of 256 that sees the last action and reward, 20 steps."""
+    network = {
+        # An environment whose recipe reads numbers has no image, which `unreal_network` says.
+        "model.encoder": "mlp" if env_recipe.get("model.encoder") == "mlp" else "a3c",
+        "model.hidden": 256,
+        "model.core": "lstm",
+        "model.core_size": 256,
+        "model.last_action_reward": True,
+    }
+    return {**short_rollouts({**env_recipe, **network}), **network}
+
+
+UNREAL = replace(
+    A3C,
+    recipe=of_the_paper,
+    network=unreal_network,
+    auxiliary=Auxiliary(
+        loss=auxiliary_loss,
+        hypers=("gamma", "pixel_control_coef", "value_replay_coef", "reward_prediction_coef"),
+        replay=ReplaySpec(
+            draws=(Draw(SEQUENCE, times=2), Draw(FRAMES, rewarded_half=True)), per_steps=SEQUENCE
+        ),
+    ),
+    statistics=COMMON_STATISTICS
+    | {
+        "pixel_control_loss": "loss of pixel control, a sum over cells",
+        "value_replay_loss": "loss of the value on the replay, in the network's unit",
+        "reward_prediction_loss": "cross-entropy of the predicted class of reward, in nats",
+        "reward_prediction_accuracy": "share of the replayed rewards whose class is predicted",
+    },
+)
