@@ -21,7 +21,7 @@ from tests.run.test_resume import configured, run
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch):
     monkeypatch.setattr(requests, "LOOK_SECONDS", 0.0)
-    monkeypatch.setattr("pbt_rl.run.supervisor.VIEW_SECONDS", 0.0)
+    monkeypatch.setattr("pbt_rl.run.supervisor.view_gap", lambda took: 0.0)
 
 
 def asking(out, *asked, name="x", **more):
@@ -64,7 +64,7 @@ VALUES = request({"learning_rate": 1e-4, "gamma": 0.9}, [2])
 def changed(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(requests, "LOOK_SECONDS", 0.0)
-        patch.setattr("pbt_rl.run.supervisor.VIEW_SECONDS", 0.0)
+        patch.setattr("pbt_rl.run.supervisor.view_gap", lambda took: 0.0)
         return asking(tmp_path_factory.mktemp("live"), (2000, OPTIONS), (4000, VALUES))
 
 
