@@ -1,5 +1,6 @@
 """`pbt-rl set`: a run that trains takes options and values over, its record says so, and it goes on from there."""
 
+import itertools
 import json
 import time
 
@@ -8,6 +9,7 @@ import pytest
 from pbt_rl.cli.set import _parted, _typed
 from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
+from pbt_rl.population.stopping import Stop
 from pbt_rl.record import requests
 from pbt_rl.record.journal import read_journal
 from pbt_rl.report.read import read_run
@@ -21,30 +23,35 @@ from tests.run.test_resume import configured, run
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch):
     monkeypatch.setattr(requests, "LOOK_SECONDS", 0.0)
-    monkeypatch.setattr("pbt_rl.run.supervisor.view_gap", lambda took: 0.0)
+    monkeypatch.setattr("pbt_rl.run.supervisor.VIEW_SECONDS", 0.0)
 
 
-def asking(out, *asked, name="x", **more):
-    """Train serially; each request is left in the folder at the first report from its frames on.
+def asking(out, *asked, name="x", gap_frames=0, **more):
+    """Train serially until every request is answered, each asked so many frames after the answer before it.
 
-    asked: (frames, request). Returns folder and answers.
+    Nothing depends on the speed of the machine. Returns folder and answers.
     """
-    folder, left, answers = out / name, list(asked), {}
+    folder, left, answers = out / name, list(asked), []
+    ready_frames = 1
 
     def on_report(view):
+        nonlocal ready_frames
         inbox = folder / requests.FOLDER
         inbox.mkdir(exist_ok=True)
         for path in inbox.glob("*.answer"):
-            answers[path.stem] = json.loads(path.read_text())
+            answers.append(json.loads(path.read_text()))
             path.unlink()
-        if left and view.frames >= left[0][0] and not list(inbox.glob("*.json")):
-            _, request = left.pop(0)
-            (inbox / f"{time.time_ns()}-1.json").write_text(json.dumps(request))
+            ready_frames = view.frames + gap_frames
+        if len(answers) + len(left) < len(asked) or view.frames < ready_frames:
+            return None
+        if not left:
+            return Stop("all is answered")
+        (inbox / f"{time.time_ns()}-1.json").write_text(json.dumps(left.pop(0)))
+        return None
 
-    config = configured(out, name, **more)
+    config = configured(out, name, **{"train-for-frames": 10**6} | more)
     assert train(config, Callbacks(on_report=on_report)) == 0
-    assert not left
-    return folder, [answers[stem] for stem in sorted(answers)]
+    return folder, answers
 
 
 def request(values=None, members=None, **options):
@@ -56,20 +63,22 @@ def events(folder, kind):
     return [e for e in read_journal(folder / "journal.jsonl") if e["event"] == kind]
 
 
-OPTIONS = request(pbt__mutation_rate=0.9, pbt__period_frames=200, train_for_frames=2400, keep_checkpoints=1)
+OPTIONS = request(pbt__mutation_rate=0.9, pbt__period_frames=200, train_for_frames=90000, keep_checkpoints=1)
 VALUES = request({"learning_rate": 1e-4, "gamma": 0.9}, [2])
+ENOUGH = request(train_for_frames=1)
 
 
 @pytest.fixture(scope="module")
 def changed(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(requests, "LOOK_SECONDS", 0.0)
-        patch.setattr("pbt_rl.run.supervisor.view_gap", lambda took: 0.0)
-        return asking(tmp_path_factory.mktemp("live"), (2000, OPTIONS), (4000, VALUES))
+        patch.setattr("pbt_rl.run.supervisor.VIEW_SECONDS", 0.0)
+        folder = tmp_path_factory.mktemp("live")
+        return asking(folder, OPTIONS, VALUES, ENOUGH, gap_frames=3200)
 
 
 def test_the_command_is_answered(changed):
-    _, (options, values) = changed
+    options, values, *_ = changed[1]
     assert "--pbt.mutation-rate is 0.9 from now on (it was 0.15)" in options["changed"]
     assert len(options["changed"]) == 4
     assert [line.startswith("member 2: set by the user: ") for line in values["changed"]] == [True]
@@ -78,11 +87,13 @@ def test_the_command_is_answered(changed):
 def test_options_hold_from_then_on(changed):
     folder, _ = changed
     first, *_ = events(folder, "set")
-    rounds = [e["frames"] for e in events(folder, "round")]
-    later = [frames for frames in rounds if frames > first["frames"]]
-    assert min(later[i + 1] - later[i] for i in range(1, len(later) - 1)) < 300, "the period was 300"
-    assert events(folder, "end")[0]["frames"] >= 2400, "it was 1800"
+    rounds = [e["frames"] for e in events(folder, "round") if e["frames"] > first["frames"]]
+    assert min(later - before for before, later in itertools.pairwise(rounds)) < 300, "it was 300"
     assert len(list((folder / "checkpoints").glob("at_*"))) == 1
+
+
+def test_a_budget_that_is_spent_by_now_ends_the_run(changed):
+    assert events(changed[0], "end")[0]["ended"] == "frames"
 
 
 def test_a_members_values_are_those_that_were_set_and_proved(changed):
@@ -103,13 +114,13 @@ def test_the_report_knows_what_the_user_did(changed):
     assert [
         t.decision.member for t in history.decisions if t.decision.reason.startswith("set by the user")
     ] == [2]
-    assert history.options.train_for_frames == 2400
+    assert history.options.train_for_frames == 1
 
 
 def test_a_resumed_run_keeps_it(changed):
     folder, _ = changed
     config = json.loads((folder / "config.json").read_text())
-    assert (config["pbt"]["mutation_rate"], config["train_for_frames"]) == (0.9, 2400)
+    assert (config["pbt"]["mutation_rate"], config["train_for_frames"]) == (0.9, 1)
 
 
 @pytest.mark.long
@@ -145,9 +156,7 @@ REFUSED = {
 
 
 def test_what_cannot_be_is_refused_and_changes_nothing(tmp_path):
-    folder, answers = asking(
-        tmp_path, *((1, asked) for asked, _ in REFUSED.values()), **{"train-for-frames": 3000}
-    )
+    folder, answers = asking(tmp_path, *(asked for asked, _ in REFUSED.values()))
     assert len(answers) == len(REFUSED)
     for answer, (_, text) in zip(answers, REFUSED.values(), strict=True):
         assert text in answer["refused"]
@@ -159,14 +168,14 @@ def test_what_cannot_be_is_refused_and_changes_nothing(tmp_path):
 @pytest.mark.long
 def test_a_budget_that_the_learning_rate_follows_is_refused(tmp_path):
     asked = request(train_for_frames=5000)
-    _, (answer,) = asking(tmp_path, (1, asked), **{"learner.lr-schedule": "linear"})
+    _, (answer,) = asking(tmp_path, asked, **{"learner.lr-schedule": "linear"})
     assert "its learning rate falls to 0 there" in answer["refused"]
 
 
 @pytest.mark.long
 def test_a_search_decides_about_all_values(tmp_path):
     options = {"controller": "hypertrick", "search.phase-frames": 300}
-    _, (answer,) = asking(tmp_path, (1, request({"gamma": 0.9})), **options)
+    _, (answer,) = asking(tmp_path, request({"gamma": 0.9}), **options)
     assert "--controller hypertrick decides about all values" in answer["refused"]
 
 
