@@ -21,6 +21,7 @@ from pathlib import Path
 from zipfile import ZipFile
 
 ROOT = Path(__file__).resolve().parent.parent
+SHIPPED = (".py", "py.typed", ".html", ".css", ".js")
 TRAIN = (
     "pbt-rl train --env envs.mine:make --num-policies 2 --actors 1 --train-for-seconds 5 --no-figures "
     "--pbt.start-frames 500 --pbt.period-frames 500 --pbt.min-episodes 1 --name x"
@@ -78,13 +79,11 @@ def build(out: Path) -> Path:
 
 
 def check_contents(wheel: Path) -> None:
-    """Compare the modules in the wheel with those of the checkout."""
-    has = {name for name in ZipFile(wheel).namelist() if name.endswith((".py", "py.typed"))}
+    """Compare the modules in the wheel, and the files of the live page, with those of the checkout."""
+    has = {name for name in ZipFile(wheel).namelist() if name.endswith(SHIPPED)}
     tracked = run(["git", "-C", str(ROOT), "ls-files", "pbt_rl", "envs", "algos"], ROOT).split()
     wanted = {
-        name if name.startswith("pbt_rl/") else f"pbt_rl/{name}"
-        for name in tracked
-        if name.endswith((".py", "py.typed"))
+        name if name.startswith("pbt_rl/") else f"pbt_rl/{name}" for name in tracked if name.endswith(SHIPPED)
     }
     if has != wanted:
         sys.exit(f"{wheel} lacks {sorted(wanted - has)} and has beyond the checkout {sorted(has - wanted)}")

@@ -16,6 +16,7 @@ import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from pbt_rl.config import Config, ModelConfig
 from pbt_rl.nodes.engine import Node, Place
 from pbt_rl.nodes.messages import Answer, Arrays, Heard, Send, Turn
 from pbt_rl.nodes.train import OverNodes
+from pbt_rl.record.journal import read_journal
 from pbt_rl.run.fleet import Received
 from pbt_rl.run.memory import member_layout
 from pbt_rl.run.train import train
@@ -47,6 +49,8 @@ from pbt_rl.wire.messages import (
 from pbt_rl.wire.snapshot import SnapshotHeader
 
 REPORT_SECONDS = 0.5
+ENVIRONMENTS = 4
+"""Of each member; one of them ends an episode per report."""
 
 
 @dataclass(eq=False)
@@ -58,6 +62,8 @@ class SimulatedHost:
     arrays: Arrays = field(default_factory=dict)
     members: dict[int, int] = field(default_factory=dict)
     """Member -> generation."""
+    episodes: int = 0
+    """Of each member so far."""
     began: float = 0.0
     next_report: float = 0.0
     to_stage: list[int] = field(default_factory=list)
@@ -124,7 +130,9 @@ class SimulatedHost:
         episodes = []
         for member, generation in self.members.items():
             score = self.rng.gauss(member % 17, 3.0)
-            episodes.append(Episode(member, generation, score, score, score, 100))
+            place = self.episodes % ENVIRONMENTS
+            episodes.append(Episode(member, generation, score, score, score, 100, environment=place))
+        self.episodes += 1
         return LearnerReport("cpu", stats, episodes, {"learning": REPORT_SECONDS}, 1, 0)
 
 
@@ -203,6 +211,9 @@ def main() -> None:
                 env="toy/shaped", num_policies=given.members, nodes="ray", name="simulated", out=Path(out)
             ),
             train_for_seconds=given.seconds,
+            actors=given.nodes,
+            units_per_actor=1,
+            envs_per_unit=ENVIRONMENTS,
             figures=False,
             model=ModelConfig(hidden=8, layers=1),
             save_every_seconds=0.0,
@@ -216,13 +227,20 @@ def main() -> None:
         began, used = time.monotonic(), time.process_time()
         train(config, cluster=OverNodes(engine))
         seconds, used = time.monotonic() - began, time.process_time() - used - engine.own_seconds
-        journal = (Path(out) / "simulated" / "journal.jsonl").stat().st_size
+        path = Path(out) / "simulated" / "journal.jsonl"
+        journal, events = path.stat().st_size, read_journal(path)
     load, asleep = 100 * used / seconds, 100 * engine.waited_seconds / seconds
     print(f"{given.members} members on {given.nodes} nodes, {seconds:.0f} s")
     print(f"supervisor: {load:.0f} % of a core, {asleep:.0f} % of the time asleep")
     print(
         f"turns: {engine.calls / seconds:.0f} per second; journal: {journal / seconds / 1000:.1f} kB per second"
     )
+    applied = [e["decision_to_applied_milliseconds"] for e in events if e["event"] == "applied"]
+    rounds = [e for e in events if e["event"] == "round"]
+    print(f"{len(rounds)} comparisons, {len(applied)} changes of members")
+    if applied:
+        times = [1e-3 * time for time in (median(applied), max(applied))]
+        print(f"from a decision until it is applied: {times[0]:.2f} s (median), {times[1]:.2f} s at most")
     print(f"memory: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MB at most")
 
 

@@ -221,7 +221,7 @@ def _print_groups(found: Sequence[Point], rows: Mapping[str, RunRow]) -> None:
         return
     print("\nbest objective over seeds:")
     width = max(map(len, groups))
-    for label, best in sorted(groups.items(), key=lambda item: -statistics.fmean(item[1])):
-        spread = f" +- {statistics.stdev(best):.4g}" if len(best) > 1 else ""
-        print(f"  {label:<{width}}  {statistics.fmean(best):.6g}{spread} ({len(best)} runs)")
+    for label, scores in sorted(groups.items(), key=lambda item: -statistics.fmean(item[1])):
+        spread = f" +- {statistics.stdev(scores):.4g}" if len(scores) > 1 else ""
+        print(f"  {label:<{width}}  {statistics.fmean(scores):.6g}{spread} ({len(scores)} runs)")
     print()

@@ -22,7 +22,7 @@ from pbt_rl.given.names import spelt, unknown
 from pbt_rl.given.numbers import number, whole
 
 POSITIONAL = get_args(tyro.conf.Positional[int])[1]
-NAMED = type(tyro.conf.arg(name="x"))
+NAMED: Any = type(tyro.conf.arg(name="x"))
 """Mark of a field whose option has a name of its own."""
 REPEATED = get_args(tyro.conf.UseAppendAction[int])[1]
 YES, NO = ("true", "yes", "on", "1"), ("false", "no", "off", "0")

@@ -23,6 +23,7 @@ from torch import Tensor
 from pbt_rl.algos.distributions import Distribution
 from pbt_rl.algos.fields import poisoned
 from pbt_rl.algos.observations import ObsLayout, push_frames_torch
+from pbt_rl.algos.own import NetworkError
 from pbt_rl.algos.pack import Pack
 from pbt_rl.algos.rollout import OBS, Rollout, make_stacks, shapes_on_device
 from pbt_rl.algos.steps import Recorder
@@ -173,7 +174,7 @@ class RecordedTurns:
         if bucket.warm and bucket.replay is None and self._recorder is not None:
             try:
                 bucket.replay = self._recorder.record(lambda: self._program(bucket), (self._generator,))
-            except RuntimeError as error:
+            except (RuntimeError, NetworkError) as error:  # a part of a user's own wraps what it raises
                 warnings.warn(f"turns are not recorded, which costs speed: {error}", stacklevel=1)
                 self._recorder = None
         bucket.warm = True

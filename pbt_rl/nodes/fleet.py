@@ -215,8 +215,16 @@ class NodeFleet:
             yield LearnerLost(station.number, text, user_error=error.user_error)
             return
         station.answered(answer)
+        if station.held is not None:
+            yield station.held  # the host lives, so it was the learner alone
+            return
         for heard in () if answer is None else answer.heard:
-            if station.incarnation == incarnation:
+            lost = heard.event
+            if station.incarnation != incarnation:
+                return
+            if isinstance(lost, LearnerLost) and not (lost.hung or lost.user_error):
+                station.hold(replace(lost, pack=station.number))
+            else:
                 yield self._event(station, heard)
 
     def _event(self, station: Station, heard: Heard) -> Event:

@@ -18,10 +18,13 @@ from numpy.typing import NDArray
 
 from pbt_rl.nodes.engine import Engine, Place
 from pbt_rl.nodes.messages import Answer, Arrays, HostSetup, Order, Turn
+from pbt_rl.run.fleet import LearnerLost
 from pbt_rl.run.start import Start
 
 RETRY_SECONDS = 0.5
 """Between two tries of a turn that a host could not be reached for."""
+HOLD_SECONDS = 3.0
+"""Within this time the processes of a node that is taken away die, in any order."""
 
 
 @dataclass
@@ -73,6 +76,9 @@ class Station:
     retry_at: float = 0.0
     died: str = ""
     """How the host died, as long as it is not known whether its node did, since `unavailable_at`."""
+    held: LearnerLost | None = None
+    """Its learner has died, perhaps as the first of all on the node: the next answer says that the host lives."""
+    _held_until: float = 0.0
     _turn: Turn | None = None
     _number: int = 0
     _seconds_before: float = 0.0
@@ -98,7 +104,7 @@ class Station:
             self.incarnation += 1
         self.place = self.host = self.call = self._turn = None
         self.ready = self.leaving = False
-        self.unavailable_at, self.died = None, ""
+        self.unavailable_at, self.died, self.held = None, "", None
         self._seconds_before, self._seconds = self.environment_seconds, 0.0
         self.orders.clear()
         self.given.clear()
@@ -106,6 +112,8 @@ class Station:
     def issue(self, engine: Engine, patience_seconds: float) -> None:
         """Send the next turn, or the last one again, unless one is in flight."""
         if self.host is None or self.call is not None or self.died:
+            return
+        if self.held is not None and time.monotonic() < self._held_until:
             return
         if self._turn is None:
             self._number += 1
@@ -127,6 +135,10 @@ class Station:
         self.heard_at, self.unavailable_at = time.monotonic(), None
         if answer is not None:
             self._seconds, self.silent = answer.environment_seconds, answer.silent_seconds
+
+    def hold(self, lost: LearnerLost) -> None:
+        """Note that the learner has died; for HOLD_SECONDS nothing is asked of the host."""
+        self.held, self._held_until = lost, time.monotonic() + HOLD_SECONDS
 
     def unreachable(self) -> None:
         """Note that the turn in flight did not reach the host, or its answer did not come back."""

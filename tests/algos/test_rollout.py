@@ -93,9 +93,10 @@ def test_acting_and_learning_see_the_stacks_of_a_slow_loop(stack, seed):
         np.testing.assert_array_equal(learned.numpy(), slow[number * T : (number + 1) * T])
 
 
-def test_stacks_are_built_on_a_device_as_by_the_kernel():
+@pytest.mark.parametrize("seed", range(4))
+def test_stacks_are_built_on_a_device_as_by_the_kernel(seed):
     layout = ObsLayout("uint8", (HEIGHT, WIDTH), 4)
-    for rollout in written(layout)[0]:
+    for rollout in written(layout, seed)[0]:
         out = torch.empty(T, 1, R, HEIGHT, WIDTH, dtype=torch.int32)
         restack_torch(out, rollout.obs["obs"].unsqueeze(1), torch.from_numpy(rollout.first[:T]).unsqueeze(1))
         by_kernel = batch_of([rollout], 1).obs(slice(0, 1))["obs"][0]

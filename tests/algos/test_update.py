@@ -11,7 +11,7 @@ import weakref
 import pytest
 import torch
 
-from pbt_rl.algos.batch import Samples
+import pbt_rl.algos.update as algos_update
 from pbt_rl.algos.update import KL_STEP, CurrentSlots, Updater, unroll_begins
 from tests.helpers.packs import (
     CPU,
@@ -384,14 +384,14 @@ def test_statistics_are_those_of_the_groups_members():
 @pytest.mark.parametrize(("packing", "vectors"), [("loop", 1), ("vmap", 3)])
 def test_policies_that_learn_one_by_one_share_a_gradient_and_keep_no_samples(monkeypatch, packing, vectors):
     """For 40 policies of Atari both were 1.6 GB."""
-    cut, of = [], Samples.of
+    cut, of = [], algos_update._samples
 
     def watched(*arguments):
         samples = of(*arguments)
         cut.append(weakref.ref(samples))
         return samples
 
-    monkeypatch.setattr(Samples, "of", watched)
+    monkeypatch.setattr(algos_update, "_samples", watched)
     pack = make_pack(DIFFERENT, packing=packing)
     assert pack.weights.grad.shape[0] == vectors
     updater = Updater(pack, settings(), CurrentSlots(3, CPU))

@@ -7,6 +7,7 @@ from typing import Literal
 import pytest
 import tyro
 
+from pbt_rl.cli.audit import AuditCommand
 from pbt_rl.cli.evaluate import EvalCommand
 from pbt_rl.cli.parse import parse
 from pbt_rl.cli.train import TrainCommand, parse_train
@@ -145,3 +146,16 @@ def test_the_forms_that_tyro_expects():
     assert understood(Outer, typed.split(), "p") == expected.split()
     assert tyro.cli(Outer, args=expected.split()) == Outer("b", (1000, -2), ("x", "y"), inner=Inner(1e9))
     assert understood(Outer, ["--switch=off", "--many"], "p") == ["--no-switch", "--many"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "option"),
+    [
+        (EvalCommand, "--model.encoder"),
+        (EvalCommand, "--model.policy-head"),
+        (AuditCommand, "--pbt.custom-explore"),
+    ],
+)
+def test_an_option_has_the_name_that_it_is_given(kind, option):
+    command = parse(kind, "pbt-rl x", ["runs/x", option, "my:own"])
+    assert command.trusted.given == {option.removeprefix("--"): ("my:own",)}

@@ -76,6 +76,7 @@ def test_onnx_acts_as_the_member_on_stacked_frames_with_recurrent_state(tmp_path
     assert described["inputs"][0] == {"name": "obs", "shape": ["N", 4, 84, 84], "dtype": "uint8", "frames": 4}
 
 
+@pytest.mark.long
 def test_onnx_acts_as_the_member_with_actions_of_two_kinds(tmp_path):
     onnxruntime = pytest.importorskip("onnxruntime", reason='needs pip install "pbt-rl[export]"')
     pytest.importorskip("onnxscript", reason='needs pip install "pbt-rl[export]"')

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from pbt_rl.algos import steps
+from pbt_rl.algos.own import NetworkError
 from tests.helpers.driven import FRAMES, GAUSSIAN, DrivenLearner
 from tests.helpers.pretend import PretendRecorder, pretend_device
 
@@ -111,6 +112,16 @@ def test_a_turn_is_a_few_calls_and_one_wait(recorder, device):
         assert costs[(2,)] <= 4
 
 
+def test_every_turn_takes_what_was_published_before_it(recorder):
+    with DrivenLearner(device="pretend:0", packing="vmap", **UNITS) as driven:
+        pack, taken = driven.learner.pack, []
+        pack.take_published = lambda: taken.append(len(recorder.recorded))
+        for _ in range(4):
+            turn(driven, [1, 2])
+    assert len(taken) == 4
+    assert taken[-1] == 1, "in recorded turns, too"
+
+
 def test_a_rollouts_end_is_a_few_calls_more(recorder, device):
     with DrivenLearner(device="pretend:0", packing="vmap", obs=FRAMES, core="gru", **UNITS) as driven:
         sampler, full, ends = driven.learner.sampler, driven.learner.shared.full, 0
@@ -145,10 +156,11 @@ def test_slots_without_a_holder_are_left_out_as_before(recorder):
         assert len(recorder.recorded) == recorded
 
 
-def test_what_cannot_be_recorded_goes_call_by_call(device, monkeypatch):
+@pytest.mark.parametrize("error", [RuntimeError, NetworkError])
+def test_what_cannot_be_recorded_goes_call_by_call(device, monkeypatch, error):
     class Refuses:
         def record(self, _program, _generators=()):
-            raise RuntimeError("operation not permitted when stream is capturing")
+            raise error("operation not permitted when stream is capturing")
 
     monkeypatch.setitem(steps.RECORDERS, "pretend", lambda _: Refuses())
     with (

@@ -175,6 +175,39 @@ def test_the_error_of_a_host_is_that_of_its_learner(engine):
     assert "no such environment" in lost.text
 
 
+DEATH = [Heard(LearnerLost(0, "the learner was killed by SIGKILL"))]
+
+
+def test_a_learner_that_dies_alone_is_lost_once_its_host_has_answered_again(engine, monkeypatch):
+    monkeypatch.setattr("pbt_rl.nodes.station.HOLD_SECONDS", 0.05)
+    fleet = make_fleet(engine)
+    happened(fleet)
+    engine.on("b").answers = [DEATH, DEATH]
+    assert happened(fleet, 3) == []
+    turns = len(engine.on("b").turns)
+    time.sleep(0.06)
+    [lost] = happened(fleet)
+    assert lost == LearnerLost(1, "the learner was killed by SIGKILL")
+    assert len(engine.on("b").turns) == turns + 1, "nothing was asked meanwhile"
+
+
+def test_a_learner_that_dies_before_its_node_goes_with_it(engine, monkeypatch):
+    monkeypatch.setattr("pbt_rl.nodes.station.HOLD_SECONDS", 0.0)
+    fleet = make_fleet(engine)
+    happened(fleet)
+    engine.on("b").answers = [DEATH, HostDied("its node has died", node_gone=True)]
+    assert happened(fleet) == []
+    [lost] = happened(fleet)
+    assert (lost.pack, lost.machine_lost) == (1, True)
+
+
+def test_a_learner_that_hangs_or_cannot_begin_is_lost_at_once(engine):
+    fleet = make_fleet(engine)
+    happened(fleet)
+    engine.on("b").answers = [[Heard(LearnerLost(0, "no such module", user_error=True))]]
+    assert happened(fleet) == [LearnerLost(1, "no such module", user_error=True)]
+
+
 def restart(fleet, pack, *members):
     start = Start([{"learning_rate": 0.1}] * 4, [0] * 4, [(None, None)] * 2)
     fleet.replace_learner(pack, start)

@@ -84,6 +84,11 @@ def test_each_decision_becomes_its_edit(desk):
     assert not desk.dispatch.busy
 
 
+def test_weights_that_are_to_be_shrunk_are_shrunk_by_the_learner(desk):
+    (sent,) = desk.enact(Replace(3, 1, "both", VALUES, "", shrink_perturb=(0.2, 0.1)))
+    assert sent == (1, Edit(3, 1, "copy", 1, VALUES, None, (0.2, 0.1)))
+
+
 def test_limits_and_stops_change_nothing_on_a_learner(desk):
     assert desk.enact(Continue(0, "", until_frames=50), Stop(1, "")) == [(0, TrainUntil(0, 50))]
     members = desk.population.members

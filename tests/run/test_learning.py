@@ -56,6 +56,7 @@ def test_a_masked_task_is_learned_and_no_forbidden_action_is_sent(tmp_path, pack
 # toy/hybrid: a random policy earns 1.7 of 16; the index alone, with the number at 0, 8.
 
 
+@pytest.mark.long
 def test_actions_with_discrete_and_continuous_parts_are_learned(tmp_path):
     assert objective(tmp_path, "toy/hybrid", 30_000) > 9.5
 
@@ -91,3 +92,10 @@ def test_memory_is_solved_with_a_recurrent_core(tmp_path):
 def test_memory_is_not_solved_without(tmp_path):
     score = objective(tmp_path, "toy/memory?delay=3&size=2", 30_000, **MEMORY)
     assert 0.3 < score < 0.7, "it can only guess"
+
+
+@pytest.mark.slow
+def test_memory_of_32_steps_is_learned_through_a_whole_rollout(tmp_path):
+    """The cue and the question are 31 steps apart: the gradient goes back that far, within rollouts of 128."""
+    long = {"learner__rollout": 128, "hypers__unroll": 128, "learner__batch": 2048, "model__core": "gru"}
+    assert objective(tmp_path, "toy/memory?delay=30&size=2", 120_000, **MEMORY, **long) > 0.9
