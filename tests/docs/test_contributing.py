@@ -134,6 +134,7 @@ def test_an_environment_family(run):
     assert max(member["objective"] for member in members) > 6.5, "heads are learned: 8 of 10"
 
 
+@pytest.mark.long
 def test_an_option(run):
     folder = run("An option")
     assert json.loads((folder / "config.json").read_text())["pbt"]["quantile"] == 0.5

@@ -335,6 +335,7 @@ class Links(HTMLParser):
         self.fetched += [value for name, value in attributes if name in ("src", "href", "srcset", "data")]
 
 
+@pytest.mark.long
 def test_the_page_of_a_run_that_goes_on_with_a_broken_last_line_needs_nothing_else(
     pbt_rl, population, tmp_path
 ):

@@ -77,6 +77,7 @@ def test_a_killed_actor_is_replaced_and_sigterm_ends_the_run_cleanly(tmp_path, t
     assert "SIGKILL" in event["cause"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("env", "options", "said"),
     [
@@ -94,6 +95,7 @@ def test_an_environment_that_crashes_or_hangs_gets_a_new_actor(tmp_path, env, op
     assert run.summary["actors_restarted"] == len(run.events("actor_restart")) >= 2
 
 
+@pytest.mark.long
 def test_too_many_restarts_end_the_run(tmp_path):
     run = train(tmp_path, "toy/crashing?steps=40", *ENDLESS, "--max-actor-restarts=1")
     assert run.wait() == 1
@@ -106,9 +108,9 @@ def test_too_many_restarts_end_the_run(tmp_path):
     ("env", "said"),
     [
         ("toy/nan", "got NaN or infinity"),
-        ("toy/wrong-shape", "expected shape (4,), got shape (3,)"),
-        ("gym/broken:InInit-v0", "RuntimeError: no display"),
-        ("gym/broken:InReset-v0", "RuntimeError: no level"),
+        pytest.param("toy/wrong-shape", "expected shape (4,), got shape (3,)", marks=pytest.mark.long),
+        pytest.param("gym/broken:InInit-v0", "RuntimeError: no display", marks=pytest.mark.long),
+        pytest.param("gym/broken:InReset-v0", "RuntimeError: no level", marks=pytest.mark.long),
     ],
 )
 def test_an_environment_that_cannot_be_used_ends_with_one_clear_error(tmp_path, env, said):
@@ -211,6 +213,7 @@ def test_a_learner_that_hangs_is_replaced_and_so_is_another(tmp_path, options):
     assert "agree bit for bit" in audit.stdout, audit.stderr
 
 
+@pytest.mark.long
 def test_two_presses_of_ctrl_c_end_a_run_whose_processes_hang(tmp_path):
     run = train(tmp_path, "toy/identity", *ENDLESS)
     run.wait_for(PROGRESS)
@@ -225,6 +228,7 @@ def test_two_presses_of_ctrl_c_end_a_run_whose_processes_hang(tmp_path):
     assert not [child for child in children if child.is_running()]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mode", ["async", "sync"])
 def test_what_a_learner_raises_is_shown(tmp_path, mode):
     (tmp_path / "my_encoder.py").write_text(ENCODER)
@@ -262,6 +266,7 @@ def test_ctrl_c_ends_in_order(tmp_path):
     assert run.events("end")[-1]["ended"] == "interrupted by SIGINT"
 
 
+@pytest.mark.long
 def test_ctrl_c_during_the_start_and_again(tmp_path):
     run = train(tmp_path, "toy/identity", *BUSY)
     run.wait_for("run folder: ")

@@ -155,6 +155,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.long
 def test_what_cannot_be_is_refused_and_changes_nothing(tmp_path):
     folder, answers = asking(tmp_path, *(asked for asked, _ in REFUSED.values()))
     assert len(answers) == len(REFUSED)

@@ -125,6 +125,7 @@ def journal(folder):
     return [json.loads(line) for line in (folder / "journal.jsonl").read_text().splitlines()]
 
 
+@pytest.mark.long
 def test_a_serial_run_is_the_same_again_matchups_and_ratings_too(played):
     def told(name):
         events = [e for e in journal(played / "runs" / name) if e["event"] in ("matchup", "round")]
@@ -152,6 +153,7 @@ def pbt_rl(played, monkeypatch, capsys):
     return call
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("against", ["random", "runs/y", "runs/x@800:1", "lefty:first_allowed"])
 def test_games_against_others(pbt_rl, played, against):
     (played / "lefty.py").write_text(
@@ -164,6 +166,7 @@ def test_games_against_others(pbt_rl, played, against):
     assert win + draw + loss == 22
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("against", "said"),
     [
@@ -192,6 +195,7 @@ def test_opponents_that_are_not_there(pbt_rl, played, against, said):
     assert "Traceback" not in err
 
 
+@pytest.mark.long
 def test_eval_without_an_opponent_plays_itself(pbt_rl):
     code, out, _ = pbt_rl("eval", "runs/x", "--episodes", "3")
     assert code == 0

@@ -29,6 +29,7 @@ HERE = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("env", [env for envs in HERE.values() for env in envs])
 def test_every_pair_can_be_planned_with_its_defaults(env):
     spec = None

@@ -116,6 +116,7 @@ def stacks_of(run):
     return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
+@pytest.mark.long
 def test_an_environment_that_hangs_in_close_does_not_hold_up_the_end(tmp_path, talking):
     options = ("--num-policies=1", "--actors=1", "--train-for-frames=100", "--env-option=close=hangs")
     run = train(tmp_path, talking, *SMALL, *options, "--mode=serial")

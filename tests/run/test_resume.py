@@ -90,8 +90,16 @@ def decisions(folder):
 
 @pytest.mark.parametrize(
     "more",
-    [{}, TURNS, PACKS, MEMORY, OBSERVED, BACKTRACK, EVALUATED, {"algo": "a3c", "learner.returns": "auto"}],
-    ids=["plain", "turns", "packs", "gru", "vmap", "backtrack", "evaluated", "a3c"],
+    [
+        pytest.param({}, id="plain"),
+        pytest.param(TURNS, id="turns"),
+        pytest.param(PACKS, id="packs"),
+        pytest.param(MEMORY, id="gru", marks=pytest.mark.long),
+        pytest.param(OBSERVED, id="vmap", marks=pytest.mark.long),
+        pytest.param(BACKTRACK, id="backtrack"),
+        pytest.param(EVALUATED, id="evaluated"),
+        pytest.param({"algo": "a3c", "learner.returns": "auto"}, id="a3c", marks=pytest.mark.long),
+    ],
 )
 def test_a_serial_run_goes_on_as_if_it_had_not_stopped(tmp_path, more):
     whole = run(tmp_path, "whole", None, **more)

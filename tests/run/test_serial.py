@@ -76,12 +76,14 @@ def turns(tmp_path_factory):
     return [serial(out, name, 5, slots=2, slot_frames=300) for name in ("a", "b")]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("part", [weights, record, objectives])
 def test_turns_are_decided_by_the_seed_too(turns, part):
     first, again = map(part, turns)
     assert first == again
 
 
+@pytest.mark.long
 def test_members_took_turns_the_least_trained_first_and_all_got_their_frames(turns):
     changes = [event for event in record(turns[0]) if event["event"] == "slot"]
     held = {}
@@ -96,6 +98,7 @@ def test_members_took_turns_the_least_trained_first_and_all_got_their_frames(tur
     assert all(4000 <= f < 5000 for f in frames)
 
 
+@pytest.mark.long
 def test_changes_of_parked_members_are_proved_when_they_sit_again(turns):
     applied = [event for event in record(turns[0]) if event["event"] == "applied"]
     parked = [event for event in applied if event["parked"]]
@@ -117,5 +120,6 @@ def record_of_end(folder):
     return read_journal(folder / "journal.jsonl")[-1]["ended"]
 
 
+@pytest.mark.long
 def test_it_ends_by_frames(turns):
     assert record_of_end(turns[0]) == "frames"
