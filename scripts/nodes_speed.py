@@ -29,20 +29,9 @@ def window(env: str, seconds: float, extra: list[str]) -> tuple[float, float]:
         folder = Path(out) / "speed"
         command = [
             *(sys.executable, "-m", "pbt_rl.cli", "train", f"--env={env}", f"--out={out}", "--name=speed"),
-            *(
-                "--num-policies=4",
-                "--devices=cpu",
-                "--actors=1",
-                "--learner.threads=1",
-                "--learner.packing=loop",
-                "--no-figures",
-            ),
-            *(
-                "--pbt.start-frames=100000000",
-                f"--train-for-seconds={seconds}",
-                "--save-every-seconds=0",
-                *extra,
-            ),
+            *("--num-policies=4", "--devices=cpu", "--actors=1", "--no-figures"),
+            *("--learner.threads=1", "--learner.packing=loop", "--pbt.start-frames=100000000"),
+            *(f"--train-for-seconds={seconds}", "--save-every-seconds=0", *extra),
         ]
         began = time.time()
         subprocess.run(
@@ -54,9 +43,8 @@ def window(env: str, seconds: float, extra: list[str]) -> tuple[float, float]:
         )
         events = [event for event in read_journal(folder / "journal.jsonl") if event["event"] == "progress"]
     counted = [(event["time"], sum(member["frames"] for member in event["members"])) for event in events]
-    (first, before), *_, (last, after) = [one for one in counted if one[1]][
-        :-1
-    ]  # the last one comes after saving
+    trained = [one for one in counted if one[1]][:-1]  # the last one comes after saving
+    (first, before), *_, (last, after) = trained
     rate = (after - before) / (last - first)
     return rate, first - began - before / rate
 

@@ -27,6 +27,8 @@ GAMES, ROWS, SEED = 100, 25, 123_456
 
 
 class _NoFilm:
+    """Stands in for a Film, of which `play` calls this only: mypy does not know."""
+
     def take(self, *_: object) -> None:
         """Film nothing."""
 
