@@ -33,7 +33,7 @@ def main() -> None:
     shutil.rmtree(OUT, ignore_errors=True)
     OUT.mkdir(parents=True)
     pages = {ROOT / name: OUT / new for name, new in BESIDE.items()}
-    pages |= {path: OUT / path.name for path in (ROOT / "docs").iterdir()}
+    pages |= {path: OUT / path.name for path in (ROOT / "docs").iterdir() if path.is_file()}
     for path, target in pages.items():
         if path.suffix == ".md":
             target.write_text(linked(path, pages), encoding="utf-8")
