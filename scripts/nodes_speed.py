@@ -1,6 +1,6 @@
 """Compares the speed of one pack over a cluster of Ray with that on this machine alone, in windows that take turns.
 
-    make .venv-nodes/.ready && .venv-nodes/bin/python scripts/nodes_speed.py
+    make .venv-nodes/.ready && PYTHONPATH=. .venv-nodes/bin/python scripts/nodes_speed.py
 
 Ray's own processes run on the same cores. A window's speed leaves its first 10 s out; start is the time from the
 command until the first frame. Needs a quiet machine.
