@@ -1,6 +1,6 @@
 """Takes nodes away from a run over a cluster at random moments, and checks what its members go on from.
 
-    make test-nodes && .venv-nodes/bin/python scripts/nodes_storm.py --losses 20
+    make test-nodes && PYTHONPATH=. .venv-nodes/bin/python scripts/nodes_storm.py --losses 20
 
 The cluster is one of Ray on this machine: three workers for two packs. One worker after the other is ended without
 warning, and another one is added. After each loss of a pack: the weights of its members, as the new learner has them
