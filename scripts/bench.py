@@ -2,6 +2,7 @@
 
     python scripts/bench.py --env atari/pong [--peer] [--json FILE]
     python scripts/bench.py --sampling [--env ENV]          # see scripts/sampling_bench.py
+    python scripts/bench.py --replacements                  # from a decision to new weights, four policies of Breakout
 
 Costs are CPU-microseconds per step (one decision of one policy). The limit of a machine is
 cores / (environment + inference + learning): what it would reach if no cycle were lost between the stages.
@@ -212,8 +213,12 @@ def run_training(env: str, num_policies: int, seconds: float) -> dict[str, Any]:
         summary: dict[str, Any] = json.loads((Path(folder) / "bench/summary.json").read_text())
         events = (Path(folder) / "bench/journal.jsonl").read_text().splitlines()
         applied = [e for e in map(json.loads, events) if e["event"] == "applied" and e["donor"] is not None]
-        waits = [e["decision_to_applied_milliseconds"] for e in applied]
+        waits = sorted(e["decision_to_applied_milliseconds"] for e in applied)
         summary["decision_to_weights_milliseconds"] = statistics.median(waits) if waits else None
+        summary["decisions"] = {
+            "decision_to_weights_milliseconds": waits,
+            "replacement_milliseconds": sorted(e["milliseconds"] for e in applied),
+        }
         return summary
     finally:
         shutil.rmtree(folder)
@@ -243,6 +248,20 @@ def measure(env: str, num_policies: int, seconds: float, rounds: int) -> dict[st
         "decision_to_weights_milliseconds": summary["decision_to_weights_milliseconds"],
         "policy_lag": summary["policy_lag"],
     }
+
+
+def replacements(env: str, seconds: float) -> dict[str, Any]:
+    """Train four policies with many comparisons; return what took how long, ascending.
+
+    From the supervisor's decision to its knowledge that the new weights serve: message, wait for what must not be
+    interrupted, copy, proof, answer. The second list is what the learner itself took of it.
+    """
+    figures: dict[str, Any] = run_training(env, 4, seconds)["decisions"]
+    for name, values in figures.items():
+        if values:
+            middle, most = statistics.median(values), values[-1]
+            print(f"{name}: median {middle:.1f}, largest {most:.1f}, of {len(values)}", flush=True)
+    return figures
 
 
 def compare_with_peers(ours: dict[str, Any], seconds: float) -> dict[str, Any]:
@@ -293,6 +312,9 @@ def main() -> None:
         "--sampling", action="store_true", help="the environment alone against our sampler without learning"
     )
     parser.add_argument(
+        "--replacements", action="store_true", help="how long replacements take (default: of atari/breakout)"
+    )
+    parser.add_argument(
         "--peer", action="store_true", help="also run the peers (Atari Pong only), in venvs of their own"
     )
     parser.add_argument("--json", type=Path, help="write all figures to this file")
@@ -317,6 +339,11 @@ def main() -> None:
 
         envs = (arguments.env,) if arguments.env else FAMILIES
         figures = compare(envs, min(arguments.seconds, 10.0), arguments.rounds)
+        if arguments.json:
+            arguments.json.write_text(json.dumps(figures, indent=2) + "\n")
+        return
+    if arguments.replacements:
+        figures = replacements(arguments.env or "atari/breakout", arguments.seconds)
         if arguments.json:
             arguments.json.write_text(json.dumps(figures, indent=2) + "\n")
         return
