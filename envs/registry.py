@@ -116,6 +116,12 @@ def shown_name(env_id: str, options: EnvOptions) -> str:
     return env_id if shown == name else f"{env_id.partition('/')[0]}/{shown}"
 
 
+def unreproducible(env_id: str, options: EnvOptions) -> str:
+    """Return why equal seeds give other steps, if that lies in the engine; "" if they give the same."""
+    backend, name = _find(env_id, options)
+    return backend.unreproducible(name)
+
+
 def film(
     env_id: str, rows: int, seed: int, options: EnvOptions, shaping: ShapingSource
 ) -> tuple[Unit, Camera] | None:
