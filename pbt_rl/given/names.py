@@ -23,6 +23,11 @@ ELSEWHERE: dict[str, tuple[str, str]] = {
         ("envs-per-unit", "", "num-envs n-envs envs num-envs-per-worker num-envs-per-env-runner"),
         ("units-per-actor", "", "worker-num-splits"),
         ("save-every-frames", "", "save-every save-freq checkpoint-freq save-every-sec"),
+        (
+            "evaluate-every-frames",
+            FRAMES,
+            "evaluate-every eval-every eval-freq eval-interval evaluation-interval",
+        ),
         ("overwrite", "", "force restart-behavior"),
         ("show", "", "dry-run print-config"),
         ("config", "", "cfg conf config-file config-path"),
