@@ -15,7 +15,7 @@ import os
 import sys
 import time
 import traceback
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -63,6 +63,8 @@ class ActorSetup:
     matchup_shape: tuple[int, int, int] = (0, 0, 0)
     first_unit: int = 0
     """Number of the actor's first unit among those of the pack."""
+    first_row: int = 0
+    """Number of the actor's first row among those of the run."""
     saved: tuple[dict[str, Any], ...] = ()
     """States of the units, to continue from, or none: then they begin with a reset."""
     cores: tuple[int, ...] = ()
@@ -192,8 +194,14 @@ class Actor:
             EpisodeSource(table, setup.envs_per_policy, box.pulse, lets_grow=setup.grows) for box in boxes
         ]
         units = [
-            make_unit(setup.spec.env_id, setup.rows, seed, setup.options, source)
-            for seed, source in zip(setup.seeds, sources, strict=True)
+            make_unit(
+                setup.spec.env_id,
+                setup.rows,
+                seed,
+                replace(setup.options, first_row=setup.first_row + number * setup.rows),
+                source,
+            )
+            for number, (seed, source) in enumerate(zip(setup.seeds, sources, strict=True))
         ]
         for unit in units:
             if unit.spec != setup.spec:
