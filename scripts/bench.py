@@ -199,13 +199,14 @@ def stage_in_process(stage: str, env: str, num_policies: int, seconds: float) ->
     return float(done.stdout.split()[-1])
 
 
-def run_training(env: str, num_policies: int, seconds: float) -> dict[str, Any]:
-    """Train for some seconds and return the run's summary."""
+def run_training(env: str, num_policies: int, seconds: float, period_frames: int = 20_000) -> dict[str, Any]:
+    """Train for some seconds, with a comparison every so many frames of a member; return the run's summary."""
     folder = tempfile.mkdtemp(prefix="pbt_rl-bench-")
     command = [sys.executable, "-m", "pbt_rl.cli", "train", "--env", env, "--num-policies", str(num_policies)]
     command += ["--out", folder, "--name", "bench", "--train-for-seconds", str(seconds)]
     command += ["--train-for-frames", str(10**12), "--learner.epochs", "1", "--learner.minibatches", "1"]
-    period = ["--pbt.start-frames", "20000", "--pbt.period-frames", "20000", "--pbt.min-episodes", "1"]
+    period = [f"--pbt.start-frames={period_frames}", f"--pbt.period-frames={period_frames}"]
+    period += ["--pbt.min-episodes", "1"]
     try:
         done = subprocess.run(command + period, capture_output=True, text=True, check=False)
         if done.returncode:
@@ -256,7 +257,7 @@ def replacements(env: str, seconds: float) -> dict[str, Any]:
     From the supervisor's decision to its knowledge that the new weights serve: message, wait for what must not be
     interrupted, copy, proof, answer. The second list is what the learner itself took of it.
     """
-    figures: dict[str, Any] = run_training(env, 4, seconds)["decisions"]
+    figures: dict[str, Any] = run_training(env, 4, seconds, period_frames=8_000)["decisions"]
     for name, values in figures.items():
         if values:
             middle, most = statistics.median(values), values[-1]
