@@ -369,10 +369,7 @@ def test_graphics_cards_take_turns(lab):  # noqa: F811
         made = calls(lab, "lab")
     assert {call["renderer"] for call in made} == {"hardware"}
     assert sorted(call["config"]["gpuDeviceIndex"] for call in made) == ["0", "0", "2"]
-    with Played(SHORT, rows=2, renderer="hardware", gpus=(0, 2), first_row=3):
-        made = calls(lab, "lab")[3:]
-    assert sorted(call["config"]["gpuDeviceIndex"] for call in made) == ["0", "2"]
-    with Played(SHORT, renderer="hardware", gpus=(0, 2), first_row=5):
+    with Played(SHORT, renderer="hardware", gpus=(0, 2), first_row=3):
         assert calls(lab, "lab")[-1]["config"]["gpuDeviceIndex"] == "2"
     with Played(SHORT):
         assert "gpuDeviceIndex" not in calls(lab, "lab")[-1]["config"]
