@@ -133,6 +133,11 @@ def film(
     return _seeing(unit, options), camera
 
 
+def has_pictures(env_id: str, options: EnvOptions) -> bool:
+    """Return whether environments of its family can be filmed at all."""
+    return _find(env_id, options)[0].film is not None
+
+
 def _seeing(unit: Unit, options: EnvOptions) -> Unit:
     """Let a unit give what the options add to the observations of any environment."""
     return LastUnit(unit) if options.last_action_reward and LAST not in unit.spec.obs else unit

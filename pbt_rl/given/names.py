@@ -26,6 +26,11 @@ ELSEWHERE: dict[str, tuple[str, str]] = {
         ("save-every-seconds", "", "save-every-sec"),
         ("decorrelate-steps", "0: not at all", "decorrelate-envs-on-one-worker"),
         ("track", "csv, wandb, mlflow or your own", "with-wandb wandb use-wandb"),
+        (
+            "evaluate-every-frames",
+            FRAMES,
+            "evaluate-every eval-every eval-freq eval-interval evaluation-interval",
+        ),
         ("overwrite", "", "force restart-behavior"),
         ("show", "", "dry-run print-config"),
         ("config", "", "cfg conf config-file config-path"),

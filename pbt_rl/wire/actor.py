@@ -97,7 +97,7 @@ class EpisodeSource:
     def __init__(
         self, table: ShapingTable, envs_per_policy: int, pulse: memoryview, *, lets_grow: bool
     ) -> None:
-        self._table, self._envs, self.lets_grow = table, envs_per_policy, lets_grow
+        self._table, self.envs_per_policy, self.lets_grow = table, envs_per_policy, lets_grow
         self.pulse = pulse
         """See `envs/pulse.py`."""
         self.uncounted = False
@@ -105,12 +105,12 @@ class EpisodeSource:
 
     def __call__(self, row: int) -> tuple[int, dict[str, float]]:
         """See `ShapingSource`."""
-        shaping_version, values = self._table.read(row // self._envs)
+        shaping_version, values = self._table.read(row // self.envs_per_policy)
         return (UNCOUNTED_VERSION if self.uncounted else shaping_version), values
 
     def training_info(self, row: int) -> dict[str, Any]:
         """See `TrainingInfoInterface`."""
-        slot = row // self._envs
+        slot = row // self.envs_per_policy
         return {
             "frames": int(self._table.frames[slot]),
             "budget_frames": int(self._table.budget_frames[slot]),
