@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import signal
 import time
@@ -33,7 +34,7 @@ from pbt_rl.record.checkpoints import Checkpoints
 from pbt_rl.report.page import page
 from pbt_rl.report.pictures import PICTURES, draw
 from pbt_rl.report.read import read_run
-from pbt_rl.run.evaluations import Evaluations
+from pbt_rl.run.evaluations import Evaluations, read_evaluation, recorded_late
 from pbt_rl.run.resolved import ResolvedRun, _check_evaluation
 from pbt_rl.watch.reader import Reader
 from tests.display.test_tensorboard import written
@@ -250,3 +251,24 @@ def test_a_missing_package_is_named(monkeypatch):
     monkeypatch.setattr("pbt_rl.play.video.find_spec", lambda _name: None)
     with pytest.raises(ConfigError, match=r"pillow: pip install 'pbt-rl\[video\]'"):
         resolve("gym/CartPole-v1", evaluate_every_frames=9, evaluate_video=True)
+
+
+def test_results_that_were_recorded_late_are_kept_if_they_belong_before_the_checkpoint(tmp_path):
+    journal = tmp_path / "journal.jsonl"
+    facts = {
+        "all_frames": 9,
+        "member": 1,
+        "generation": 0,
+        "mean": 2.0,
+        "spread": 1.0,
+        "episodes": 4,
+        "seconds": 3.0,
+    }
+    before = json.dumps({"event": "evaluation", "at_frames": 100, **facts}) + "\n"
+    after = [{"event": "evaluation", "at_frames": frames, **facts} for frames in (200, 300, 400)]
+    lines = [*after, {"event": "evaluation"}, {"event": "progress"}, 3]
+    journal.write_text(before + "".join(json.dumps(line) + "\n" for line in lines) + '{"event": "evalu')
+    late = recorded_late(journal, len(before), 300)
+    assert [(one.frames, one.mean, one.episodes) for one in late] == [(200, 2.0, 4), (300, 2.0, 4)]
+    with pytest.raises(ConfigError, match="the state"):
+        read_evaluation({"frames": "many"}, "the state")
