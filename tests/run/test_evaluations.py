@@ -31,6 +31,7 @@ from pbt_rl.play.evaluation import (
 )
 from pbt_rl.play.video import CLIP_SIZE, Clip
 from pbt_rl.record.checkpoints import Checkpoints
+from pbt_rl.record.trust import read_config
 from pbt_rl.report.page import page
 from pbt_rl.report.pictures import PICTURES, draw
 from pbt_rl.report.read import read_run
@@ -56,6 +57,7 @@ def train(folder, frames):
         evaluate_every_frames=EVERY,
         final_episodes=0,
         save_every_seconds=0,
+        keep_checkpoints=9,
         out=folder,
         name="x",
     )
@@ -73,6 +75,7 @@ def evaluations_of(run):
     return [event for event in run.journal if event["event"] == "evaluation"]
 
 
+@pytest.mark.long
 def test_a_run_records_them_and_goes_on_with_them_when_it_is_resumed(run):
     made = evaluations_of(run)
     frames = [event["at_frames"] for event in made]
@@ -83,6 +86,7 @@ def test_a_run_records_them_and_goes_on_with_them_when_it_is_resumed(run):
     assert all(event["episodes"] == EPISODES for event in made)
 
 
+@pytest.mark.long
 def test_they_are_a_curve_in_tensorboard_report_and_watch(run):
     made = evaluations_of(run)
     curve = written(run.folder, "population")["evaluation/objective"]
@@ -99,13 +103,11 @@ def test_they_are_a_curve_in_tensorboard_report_and_watch(run):
     assert [one[:2] for one in shown] == [[e["at_frames"], e["mean"]] for e in made]
 
 
+@pytest.mark.long
 def test_what_was_played_can_be_played_again(run):
     last = evaluations_of(run)[-1]
-    checkpoint = Checkpoints(run.paths.checkpoints).newest(print)
-    if checkpoint.frames != last["at_frames"]:
-        pytest.skip("the last evaluation was of a checkpoint that is no more")
-    config = Config(env="toy/identity", num_policies=2, mode="serial")
-    again = evaluated(EvaluationSetup(config, checkpoint, last["member"], priority=0))
+    checkpoint = Checkpoints(run.paths.checkpoints).at(last["at_frames"])
+    again = evaluated(EvaluationSetup(read_config(run.folder), checkpoint, last["member"], priority=0))
     assert (again.mean, again.spread) == (last["mean"], last["spread"])
 
 
@@ -155,6 +157,7 @@ def wait(one, seconds=30):
         time.sleep(0.02)
 
 
+@pytest.mark.long
 def test_a_process_that_dies_costs_a_point_of_the_curve_and_no_more(run):
     one, seen = made()
     checkpoint = Checkpoints(run.paths.checkpoints).newest(print)
@@ -169,6 +172,7 @@ def test_a_process_that_dies_costs_a_point_of_the_curve_and_no_more(run):
     assert "evaluation of member 1 was killed by SIGKILL; training goes on" in seen.notes[0]
 
 
+@pytest.mark.long
 def test_nobody_plays_without_an_objective_or_weights(run):
     one, _ = made()
     checkpoint = Checkpoints(run.paths.checkpoints).newest(print)
@@ -177,6 +181,7 @@ def test_nobody_plays_without_an_objective_or_weights(run):
         assert one._playing is None
 
 
+@pytest.mark.long
 def test_the_end_of_a_run_waits_only_while_it_may(run):
     one, seen = made()
     checkpoint = Checkpoints(run.paths.checkpoints).newest(print)
