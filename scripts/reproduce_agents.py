@@ -150,7 +150,7 @@ def picture(path: Path, title: str, curves: Mapping[str, Mapping[int, Sequence[t
     """Draw every run's curve, a colour per arm, and each arm's mean."""
     from matplotlib.figure import Figure  # noqa: PLC0415 - of the extra `report`
 
-    figure = Figure(figsize=(7, 4), layout="constrained")
+    figure = Figure(figsize=(7, 4.5), layout="constrained")
     axes = figure.subplots()
     for number, (arm, runs) in enumerate(curves.items()):
         for points in runs.values():
@@ -162,7 +162,7 @@ def picture(path: Path, title: str, curves: Mapping[str, Mapping[int, Sequence[t
         )
     axes.set(title=title, xlabel="frames", ylabel="score of fresh games")
     axes.grid(alpha=0.3)
-    axes.legend()
+    figure.legend(loc="outside lower center", ncols=2)
     figure.savefig(path, dpi=110)
 
 
