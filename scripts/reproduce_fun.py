@@ -113,7 +113,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--frames", type=int, default=300_000)
+    parser.add_argument("--frames", type=int, default=150_000)
     parser.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS))
     parser.add_argument("--rates", nargs="+", type=float, default=list(RATES))
     parser.add_argument("--work", type=Path, default=WORK)
@@ -121,11 +121,12 @@ def main() -> int:
     chosen = parser.parse_args()
     chosen.work.mkdir(parents=True, exist_ok=True)
     keys = [(a, r, s, chosen.frames) for s in chosen.seeds for r in chosen.rates for a in chosen.arms]
+    began = time.monotonic()
     for key in keys:
         while key not in map(key_of, read()):
             if train(key, chosen.work):
                 print(read()[-1], flush=True)
-            if chosen.once:
+            if chosen.once and time.monotonic() - began > 150:
                 return 0
     table(chosen.frames)
     return 3 if chosen.once else 0
