@@ -85,6 +85,20 @@ def compute_by_products(net: nn.Module) -> None:
             module.products = True
 
 
+class ImageLinear(nn.Linear):
+    """The layer behind the convolutions, most of a network's weights."""
+
+    TRANSPOSED_ROWS = frozenset({16, 32, 48, 64})
+    """So many rows take 9-20 % less time as `weight @ x.T`, others do not (3136 to 512, one thread, AVX-512)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map [N, in] to [N, out]. Acting on a CPU computes the transposed product where that is faster; same bits."""
+        acting = x.dtype == torch.bfloat16 and x.device.type == "cpu" and not torch.is_grad_enabled()
+        if not acting or x.shape[0] not in self.TRANSPOSED_ROWS or torch.get_num_threads() > 1:
+            return super().forward(x)
+        return torch.addmm(self.bias.unsqueeze(1), self.weight, x.t()).t().contiguous()
+
+
 class NatureCnn(nn.Module):
     """Network of Mnih et al. 2015: convolutions 32 of 8/4, 64 of 4/2, 64 of 3/1, then a linear layer."""
 
@@ -99,7 +113,7 @@ class NatureCnn(nn.Module):
         self.conv1 = orthogonal(Conv(channels, 32, 8, 4), RELU_GAIN)
         self.conv2 = orthogonal(Conv(32, 64, 4, 2), RELU_GAIN)
         self.conv3 = orthogonal(Conv(64, 64, 3, 1), RELU_GAIN)
-        self.linear = orthogonal(nn.Linear(64 * rows * columns, hidden), RELU_GAIN)
+        self.linear = orthogonal(ImageLinear(64 * rows * columns, hidden), RELU_GAIN)
 
     def forward(self, image: Tensor) -> Tensor:
         """Map [N, C, H, W] uint8 to [N, hidden]."""

@@ -63,16 +63,35 @@ class ObsLayout:
 
 
 @kernel
+def _push(stack_N: NDArray[np.uint32], frame_N: NDArray[np.uint8]) -> None:
+    """Push a frame onto a stack in place: a function of two arrays that are one would be compiled without vectors."""
+    for i in range(stack_N.shape[0]):
+        stack_N[i] = (stack_N[i] >> np.uint32(8)) | (np.uint32(frame_N[i]) << np.uint32(24))
+
+
+@kernel
+def _pushed(out_N: NDArray[np.uint32], before_N: NDArray[np.uint32], frame_N: NDArray[np.uint8]) -> None:
+    """Write the stack that follows another one elsewhere."""
+    for i in range(out_N.shape[0]):
+        out_N[i] = (before_N[i] >> np.uint32(8)) | (np.uint32(frame_N[i]) << np.uint32(24))
+
+
+@kernel
+def _begin(out_N: NDArray[np.uint32], frame_N: NDArray[np.uint8]) -> None:
+    """Begin a stack with its newest frame."""
+    for i in range(out_N.shape[0]):
+        out_N[i] = np.uint32(frame_N[i]) << np.uint32(24)
+
+
+@kernel
 def _push_frames(
-    out: NDArray[np.uint32], before: NDArray[np.uint32], frame: NDArray[np.uint8], first: NDArray[np.bool_]
+    stack_RN: NDArray[np.uint32], frame_RN: NDArray[np.uint8], first_R: NDArray[np.bool_]
 ) -> None:
-    for r in range(out.shape[0]):
-        if first[r]:
-            for i in range(out.shape[1]):
-                out[r, i] = np.uint32(frame[r, i]) << np.uint32(24)
+    for r in range(stack_RN.shape[0]):
+        if first_R[r]:
+            _begin(stack_RN[r], frame_RN[r])
         else:
-            for i in range(out.shape[1]):
-                out[r, i] = (before[r, i] >> np.uint32(8)) | (np.uint32(frame[r, i]) << np.uint32(24))
+            _push(stack_RN[r], frame_RN[r])
 
 
 @kernel
@@ -84,22 +103,17 @@ def _restack(
     column: int,
     envs: int,
 ) -> None:
-    for g in range(out_TGBN.shape[1]):
-        for b in range(envs):
-            r, c = row + g * envs + b, column + b
-            for i in range(out_TGBN.shape[3]):
-                older = np.uint32(frame_SRN[0, r, i]) | (np.uint32(frame_SRN[1, r, i]) << np.uint32(8))
-                newer = np.uint32(frame_SRN[2, r, i]) | (np.uint32(frame_SRN[3, r, i]) << np.uint32(8))
-                out_TGBN[0, g, c, i] = older | (newer << np.uint32(16))
-            for t in range(1, out_TGBN.shape[0]):
-                if first_TR[t, r]:
-                    for i in range(out_TGBN.shape[3]):
-                        out_TGBN[t, g, c, i] = np.uint32(frame_SRN[t + 3, r, i]) << np.uint32(24)
+    for t in range(out_TGBN.shape[0]):  # outermost: the stacks are written in the order in which they lie
+        for g in range(out_TGBN.shape[1]):
+            for b in range(envs):
+                r, out_N = row + g * envs + b, out_TGBN[t, g, column + b]
+                if t > 0 and first_TR[t, r]:
+                    _begin(out_N, frame_SRN[t + 3, r])
+                elif t > 0:
+                    _pushed(out_N, out_TGBN[t - 1, g, column + b], frame_SRN[t + 3, r])
                 else:
-                    for i in range(out_TGBN.shape[3]):
-                        out_TGBN[t, g, c, i] = (out_TGBN[t - 1, g, c, i] >> np.uint32(8)) | (
-                            np.uint32(frame_SRN[t + 3, r, i]) << np.uint32(24)
-                        )
+                    for age in range(4):
+                        _push(out_N, frame_SRN[age, r])
 
 
 def restack(
@@ -143,26 +157,21 @@ def bytes_of(stack: Tensor) -> Tensor:
     return stack.view(torch.uint8).view(*stack.shape, MAX_STACK).movedim(-1, 0)
 
 
-def push_frames(out: Tensor, before: Tensor, frame: Tensor, first: NDArray[np.bool_]) -> None:
-    """Write into `out` the stack `before` with `frame` as its newest; rows that are `first` begin an empty stack.
+def push_frames(stack: Tensor, frame: Tensor, first: NDArray[np.bool_]) -> None:
+    """Push `frame` onto `stack` as its newest; rows that are `first` begin an empty stack.
 
-    out, before: int32 [R, H, W], which may be one; frame: uint8 [R, H, W]; all on one device. first: [R], on the host.
-    Frames from before an episode are black.
+    stack: int32 [R, H, W]; frame: uint8 [R, H, W]; both on one device. first: [R], on the host. Frames from before an
+    episode are black.
     """
-    rows = out.shape[0]
-    if out.device.type == "cpu":
-        _push_frames(
-            out.view(rows, -1).numpy().view(np.uint32),
-            before.view(rows, -1).numpy().view(np.uint32),
-            frame.view(rows, -1).numpy(),
-            first,
-        )
+    rows = stack.shape[0]
+    if stack.device.type == "cpu":
+        _push_frames(stack.view(rows, -1).numpy().view(np.uint32), frame.view(rows, -1).numpy(), first)
         return
-    push_frames_torch(out, before, frame, torch.from_numpy(first).to(out.device, non_blocking=True))
+    push_frames_torch(stack, frame, torch.from_numpy(first).to(stack.device, non_blocking=True))
 
 
-def push_frames_torch(out: Tensor, before: Tensor, frame: Tensor, first: Tensor) -> None:
+def push_frames_torch(stack: Tensor, frame: Tensor, first: Tensor) -> None:
     """Compute the same as the kernel, for all rows at once."""
     newest = frame.to(torch.int32) << 24
-    older = (before >> 8) & 0x00FFFFFF
-    torch.bitwise_or(older * ~first[:, None, None], newest, out=out)
+    older = (stack >> 8) & 0x00FFFFFF
+    torch.bitwise_or(older * ~first[:, None, None], newest, out=stack)

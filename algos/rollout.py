@@ -140,7 +140,7 @@ class Rollout(Transitions[NDArray[Any]]):
             else:
                 self.obs[name][row].copy_(torch.from_numpy(obs[name]), non_blocking=True)
             if layout.stack > 1:
-                push_frames(stacks[name], stacks[name], self.obs[name][row], first)
+                push_frames(stacks[name], self.obs[name][row], first)
                 if t == 0:
                     self._begin_with(name, stacks[name])
 

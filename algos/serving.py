@@ -60,16 +60,23 @@ class StagedServing(Serving):
     a publication only once that is whole. The host may be many optimiser steps ahead of the device, and a turn that
     waited for the newest weights would wait for all of those. After an exchange it does: rare, and the slot's next
     rollout must not begin with the former member's weights.
+
+    There are two copies, so that learning does not wait either: what the turn in flight takes is written again only
+    after a later turn has taken the other one, and a turn begins when the one before it has been answered.
     """
 
     def __init__(self, weights: Weights, state: Mapping[str, Tensor], streams: Streams) -> None:
         super().__init__(weights, state)
         self._streams = streams
-        self._pairs = [(served.clone(), served) for served in (*weights.served, *self.stats.values())]
-        """(staged, served), in the order of `_sources`."""
+        self._served = [*weights.served, *self.stats.values()]
+        self._copies = [[served.clone() for served in self._served] for _ in range(2)]
+        """Both in the order of `_sources`."""
+        self._newest = 0
+        """The copy that the last publication is in."""
         self._lock = threading.Lock()  # of the marks; nobody waits for the device while holding it
         self._staged: Mark | None = None
-        self._taken: Mark | None = None
+        """Of the last publication, until it is taken."""
+        self._taken: list[Mark | None] = [None, None]
         self._exchanged = False
 
     def take(self) -> None:
@@ -78,9 +85,10 @@ class StagedServing(Serving):
             if self._staged is None or not (self._exchanged or self._staged.query()):
                 return
             self._streams.after(self._staged)
-            for staged, served in self._pairs:
-                served.copy_(staged)
-            self._staged, self._exchanged, self._taken = None, False, self._streams.mark()
+            for copy, served in zip(self._copies[self._newest], self._served, strict=True):
+                served.copy_(copy)
+            self._staged, self._exchanged = None, False
+            self._taken[self._newest] = self._streams.mark()
 
     @contextmanager
     def held(self, slots: tuple[int, ...]) -> Iterator[None]:  # noqa: ARG002 - only `take` changes any
@@ -90,12 +98,20 @@ class StagedServing(Serving):
     def publish(self, slots: tuple[int, ...], *, exchanged: bool) -> None:
         """See `Serving`."""
         with self._lock:
-            self._streams.after(self._taken)
+            if self._staged is None:
+                self._change_copies()
             for span in _spans(slots):
-                for (staged, _), source in zip(self._pairs, self._sources(span), strict=True):
-                    staged[span].copy_(source)
+                for copy, source in zip(self._copies[self._newest], self._sources(span), strict=True):
+                    copy[span].copy_(source)
             self._staged = self._streams.mark()
             self._exchanged |= exchanged
+
+    def _change_copies(self) -> None:
+        """Go on in the other copy, since a turn may be reading this one."""
+        before, self._newest = self._newest, 1 - self._newest
+        self._streams.after(self._taken[self._newest])
+        for copy, source in zip(self._copies[self._newest], self._copies[before], strict=True):
+            copy.copy_(source)
 
     def _sources(self, span: slice) -> list[Tensor]:
         return [*self._weights.to_serve(span), *(self._state[name][span] for name in self.stats)]

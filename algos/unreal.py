@@ -9,7 +9,8 @@ Unsupervised Auxiliary Tasks").
 
 Terms are means over steps, as in `a3c.py`, where the paper sums over 20 steps; so the reward prediction, one sample for
 each 20 steps, counts 1/20. A batch draws as many steps of both kinds of sequences as it has itself. Recurrent state is
-zero where a sequence begins. The auxiliary tasks begin as soon as the replay holds a sequence, not when it is full.
+zero where a sequence begins. Rewards are the environment's, clipped where that clips them. The auxiliary tasks begin as
+soon as the replay holds a sequence, not when it is full.
 
 Axes: L steps, S pieces of a draw, F features.
 """

@@ -32,7 +32,16 @@ from .atari import (
     recipe,
     whole_games,
 )
-from .base import ActionSpec, ArraySpec, EnvSetupError, EnvSpec, ShapingSource, StepArrays, may_grow
+from .base import (
+    ActionSpec,
+    ArraySpec,
+    EnvSetupError,
+    EnvSpec,
+    ShapingSource,
+    StepArrays,
+    may_grow,
+    rows_of_a_policy,
+)
 from .episodes import EpisodeBook, write_reset
 from .family import Backend
 from .film import Camera, Picture
@@ -86,7 +95,9 @@ class AtariUnit:
         self._engine: Any
         with all_at_once(self._pulse, rows):
             if may_grow(shaping) and rows > WHOLE_ROWS:
-                self._engine = Engines(lambda part: self._make(game, part, options), rows)
+                self._engine = Engines(
+                    lambda part: self._make(game, part, options), rows, rows_of_a_policy(shaping)
+                )
                 self._missing_R = self._engine.missing
             else:
                 self._engine = self._make(game, rows, options)

@@ -21,20 +21,29 @@ WHOLE_ROWS = 64
 """A unit with no more rows is not divided."""
 
 
+def dealt(rows: int, together: int) -> list[NDArray[np.intp]]:
+    """Deal rows to engines, in the order in which they are made; [E] each.
+
+    together: neighbouring rows that belong to one policy. Each policy gets a row in turn, forth and back, so that all
+    have as much of the time in which the unit grows.
+    """
+    row_EP = np.arange(rows).reshape(-1, together).T.copy()
+    row_EP[1::2] = row_EP[1::2, ::-1]
+    return [np.sort(part) for part in np.array_split(row_EP.ravel(), -(-rows // ENGINE_ROWS))]
+
+
 class Engines:
     """Answers `step` and `reset` as one engine of all rows. A row without an emulator is black, and silent.
 
-    make: makes an engine of so many rows.
+    make: makes an engine of so many rows. together: neighbouring rows that belong to one policy.
     """
 
-    def __init__(self, make: Callable[[int], Any], rows: int) -> None:
+    def __init__(self, make: Callable[[int], Any], rows: int, together: int = 1) -> None:
         self._make, self._rows = make, rows
-        number = -(-rows // ENGINE_ROWS)
-        self._parts = [slice(e, rows, number) for e in range(number)]
-        """Rows of each engine: every policy soon has some."""
+        self._parts = dealt(rows, together)
         self._seeds: NDArray[np.int64] | None = None
         self._engines = [make(self._size(0))]
-        self._arrived: list[tuple[slice, Any]] = []
+        self._arrived: list[tuple[NDArray[np.intp], Any]] = []
         """First answers of engines, which the next step delivers."""
         self.ale, self._shape = self._engines[0].ale, self._engines[0].single_observation_space.shape
 
@@ -51,7 +60,7 @@ class Engines:
         """Rows of the engine that is made next; 0 if all are there."""
         return self._size(len(self._engines)) if len(self._engines) < len(self._parts) else 0
 
-    def grow(self) -> slice:
+    def grow(self) -> NDArray[np.intp]:
         """Make the next engine; return its rows, whose games begin with the next step."""
         number = len(self._engines)
         self._engines.append(self._make(self._size(number)))
@@ -79,7 +88,7 @@ class Engines:
         return answers
 
     def _size(self, number: int) -> int:
-        return len(range(self._rows)[self._parts[number]])
+        return len(self._parts[number])
 
     def _begun(self, number: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
         seeds = None if self._seeds is None else self._seeds[self._parts[number]]

@@ -257,6 +257,11 @@ def may_grow(source: ShapingSource) -> bool:
     return bool(getattr(source, "lets_grow", False))
 
 
+def rows_of_a_policy(source: ShapingSource) -> int:
+    """How many neighbouring rows of the unit belong to one policy; 1 if that is not known."""
+    return int(getattr(source, "envs_per_policy", 1))
+
+
 @runtime_checkable
 class _HasProcesses(Protocol):
     def cpu_ns(self) -> int: ...

@@ -210,6 +210,10 @@ def _report_seeds(report: Report, dry_run: DryRun, main: Played, seed: int) -> b
     if again.digests != main.digests[:steps]:
         same = [a == b for a, b in zip(again.digests, main.digests, strict=False)]
         where = f"step {same.index(False) + 1}" if False in same else f"step {len(again.digests) + 1}"
+        reason = registry.unreproducible(dry_run.env_id, dry_run.options)
+        if reason:
+            report.notes.append(f"not deterministic under a seed, {where} differs: {reason}")
+            return False
         report.mistakes.append(
             f"not deterministic under a seed: made anew, with the same seed and actions, {where} differs; draw all "
             "randomness from self.np_random, which super().reset(seed=seed) seeds"

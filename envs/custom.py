@@ -23,8 +23,8 @@ from gymnasium.vector import VectorEnv
 
 from . import time_limit as time_limits
 from .base import EnvSetupError, EnvSpec, ShapingSource, Unit
-from .family import keywords_backend
-from .gym import GymUnit, describe
+from .family import EnvOptions, keywords_backend
+from .gym import GymUnit, RenderCamera, describe
 from .gym_recipes import recipe
 from .multi_agent import MultiAgentUnit
 from .pettingzoo.agents import MultiAgentEnv, is_multi_agent
@@ -34,6 +34,10 @@ from .time_limit import making, time_limit
 from .vector import AnyVectorEnv, VectorUnit, describe_vector
 
 GROUP = "pbt_rl.envs"
+REMEDY = (
+    ": its factory must return an environment whose render() gives a picture; with a parameter render_mode it is asked "
+    'for "rgb_array"'
+)
 CustomEnv = gymnasium.Env[Any, Any] | AnyVectorEnv | MultiAgentEnv
 
 
@@ -79,6 +83,29 @@ def make_unit(env_id: str, rows: int, seed: int, shaping: ShapingSource, keyword
     """Make R environments, one vector environment of R rows, or as many of several agents as R rows fill."""
     with all_at_once(pulse_of(shaping), rows):
         env = make(env_id, rows, keywords)
+    return _unit_of(env, env_id, rows, seed, shaping, keywords)
+
+
+def film(
+    env_id: str, rows: int, seed: int, options: EnvOptions, shaping: ShapingSource
+) -> tuple[Unit, RenderCamera]:
+    """Make a unit with a camera on its row 0, whose factory is told to draw if it can be told.
+
+    Whether `render()` gives pictures shows when the first one is taken.
+    """
+    keywords = dict(options.keywords)
+    if _takes(find_factory(env_id), "render_mode"):
+        keywords.setdefault("render_mode", "rgb_array")
+    with all_at_once(pulse_of(shaping), rows):
+        env = make(env_id, rows, keywords)
+    unit = _unit_of(env, env_id, rows, seed, shaping, options.keywords)
+    return unit, RenderCamera(env, row=0 if isinstance(env, VectorEnv) else None, remedy=REMEDY)
+
+
+def _unit_of(
+    env: CustomEnv, env_id: str, rows: int, seed: int, shaping: ShapingSource, keywords: Mapping[str, Any]
+) -> Unit:
+    """Return the unit of a factory's first environment; further ones are made as they are needed."""
     if isinstance(env, VectorEnv):
         return VectorUnit(env_id, env, seed, shaping)
     if not isinstance(env, gymnasium.Env):
@@ -180,5 +207,11 @@ def _not_usable(env_id: str, env: object) -> str:
 
 
 BACKEND = keywords_backend(
-    "", tuple, probe, make_unit, recipe, make=lambda name, options: make(name, 1, options.keywords)
+    "",
+    tuple,
+    probe,
+    make_unit,
+    recipe,
+    make=lambda name, options: make(name, 1, options.keywords),
+    film=film,
 )

@@ -28,6 +28,8 @@ class EnvOptions:
     """--env-option: keywords for the maker of an environment, for families that take them."""
     last_action_reward: bool = False
     """Add the last action and reward to the observations of any environment (last.py)."""
+    first_row: int = 0
+    """Number of a unit's first row among those of all units of the run: rows share out devices by it."""
 
 
 class RawEnv(Protocol):
@@ -43,6 +45,10 @@ def _no_recipe(_name: str, _options: EnvOptions) -> dict[str, object]:
 
 def _same_name(name: str, _options: EnvOptions) -> str:
     return name
+
+
+def _reproducible(_name: str) -> str:
+    return ""
 
 
 def _as_trained(options: EnvOptions) -> EnvOptions:
@@ -69,6 +75,8 @@ class Backend:
     """Does as `make_unit`, with a camera on row 0; None if there are no pictures."""
     shown: Callable[[str, EnvOptions], str] = _same_name
     """(name, options) -> name of what is played under these options, for people."""
+    unreproducible: Callable[[str], str] = _reproducible
+    """Why equal seeds do not give equal steps in NAME, through no fault of anybody here; "" if they do."""
 
 
 @dataclass(frozen=True)

@@ -307,24 +307,28 @@ def make_unit(
 # -- films ---------------------------------------------------------------------------------------------------
 
 
-class GymCamera:
-    """Renders a Gymnasium environment that was made with `render_mode="rgb_array"`."""
+class RenderCamera:
+    """Shows what an environment renders, made with `render_mode="rgb_array"`. row: of a vector, which renders all.
 
-    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
-        self._env = env
-        self.frames_per_second = float(env.metadata.get("render_fps", 30))
+    remedy: what to do if it gives no picture.
+    """
+
+    def __init__(self, env: Any, row: int | None = None, remedy: str = "") -> None:
+        self._env, self._row, self._remedy = env, row, remedy
+        self.frames_per_second = float((getattr(env, "metadata", None) or {}).get("render_fps", 30))
 
     def shoot(self, step: StepArrays, action_A: NDArray[Any] | None) -> Picture:  # noqa: ARG002 - a Camera
         """See Camera. Raises EnvSetupError if the environment cannot be drawn."""
         try:
             picture: Any = self._env.render()
-        except (gymnasium.error.Error, ImportError) as error:
-            raise EnvSetupError(
-                f"--video: the environment cannot be drawn: {str(error).rstrip('.')}"
-            ) from error
+            if self._row is not None and picture is not None:
+                picture = picture[self._row]
+        except Exception as error:  # the environment's own code
+            why = str(error).rstrip(".") or type(error).__name__
+            raise EnvSetupError(f"--video: the environment cannot be drawn: {why}{self._remedy}") from error
         if not isinstance(picture, np.ndarray) or picture.ndim != 3:
             raise EnvSetupError(
-                f"--video: render() returned {type(picture).__name__}, not a picture [H, W, 3]"
+                f"--video: render() returned {type(picture).__name__}, not a picture [H, W, 3]{self._remedy}"
             )
         return picture[..., :3].astype(np.uint8, copy=False)
 
@@ -334,7 +338,7 @@ class GymCamera:
 
 def film(
     gym_id: str, rows: int, seed: int, options: EnvOptions, shaping: ShapingSource
-) -> tuple[GymUnit, GymCamera]:
+) -> tuple[GymUnit, RenderCamera]:
     """Make a unit with a camera on its row 0. Raises EnvSetupError if the environment renders no `rgb_array`."""
     made: list[gymnasium.Env[Any, Any]] = []
 
@@ -352,7 +356,7 @@ def film(
             f"--video: gym/{gym_id} cannot render rgb_array, only {', '.join(modes) or 'nothing'}"
         )
     unit = GymUnit(f"gym/{gym_id}", make, rows, seed, shaping)
-    return unit, GymCamera(made[0])
+    return unit, RenderCamera(made[0])
 
 
 BACKEND = keywords_backend(

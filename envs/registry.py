@@ -16,7 +16,7 @@ from .base import LAST, EnvSetupError, EnvSpec, ShapingSource, Unit
 from .family import Backend, EnvOptions, Family, RawEnv, load_backend
 from .film import Camera
 from .last import LastUnit, with_last
-from .suggest import meant
+from .suggest import meant, of_sample_factory
 
 __all__ = [
     "DEFAULTS",
@@ -116,6 +116,12 @@ def shown_name(env_id: str, options: EnvOptions) -> str:
     return env_id if shown == name else f"{env_id.partition('/')[0]}/{shown}"
 
 
+def unreproducible(env_id: str, options: EnvOptions) -> str:
+    """Return why equal seeds give other steps, if that lies in the engine; "" if they give the same."""
+    backend, name = _find(env_id, options)
+    return backend.unreproducible(name)
+
+
 def film(
     env_id: str, rows: int, seed: int, options: EnvOptions, shaping: ShapingSource
 ) -> tuple[Unit, Camera] | None:
@@ -125,6 +131,11 @@ def film(
         return None
     unit, camera = backend.film(name, rows, seed, options, shaping)
     return _seeing(unit, options), camera
+
+
+def has_pictures(env_id: str, options: EnvOptions) -> bool:
+    """Return whether environments of its family can be filmed at all."""
+    return _find(env_id, options)[0].film is not None
 
 
 def _seeing(unit: Unit, options: EnvOptions) -> Unit:
@@ -157,7 +168,8 @@ def family_of(env_id: str) -> Family | None:
     if slash and name and key in FAMILIES:
         return FAMILIES[key]
     close = difflib.get_close_matches(key, FAMILIES)
-    hint = f"did you mean {close[0]}/{name or 'NAME'}?" if close else meant(env_id, FAMILIES)
+    near = f"did you mean {close[0]}/{name or 'NAME'}?" if close else ""
+    hint = of_sample_factory(env_id) or near or meant(env_id, FAMILIES)
     if not hint:
         known = ", ".join(f"{family}/NAME" for family in FAMILIES)
         hint = f"write {known} (family/name), or module:factory for your own."

@@ -12,6 +12,8 @@ from .family import Family, load_backend
 
 QUICK = ("atari", "gym", "toy", "vizdoom")
 """Families whose names are known without importing an engine."""
+MUJOCO = {"pendulum": "invertedpendulum", "doublependulum": "inverteddoublependulum", "walker": "walker2d"}
+"""Sample Factory's name -> Gymnasium's, where they differ by more than spelling."""
 ATARI_ID = re.compile(r"(?:ALE/)?([A-Za-z]+?)(?:-ram)?(?:NoFrameskip|Deterministic)?-v\d+")
 
 
@@ -38,6 +40,24 @@ def meant(env_id: str, families: Mapping[str, Family]) -> str:
     by_plain = {_plain(name): full for full, name in names.items()}
     close = difflib.get_close_matches(plain, by_plain, n=2, cutoff=0.8)
     return f"did you mean {' or '.join(by_plain[name] for name in close)}?" if close else ""
+
+
+def of_sample_factory(env_id: str) -> str:
+    """Return what Sample Factory's name of an environment is here, as the end of a sentence; "" for any other."""
+    kind, _, rest = env_id.partition("_")
+    plain = _plain(rest)
+    found: list[str] = []
+    if env_id == "dmlab_30":
+        found = ["dmlab30"]
+    elif kind == "atari" and find_spec("ale_py") is not None:
+        found = [f"atari/{name}" for name in load_backend(".ale").names() if _plain(name) == plain]
+    elif kind == "mujoco" and find_spec("gymnasium") is not None:
+        import gymnasium  # noqa: PLC0415 - families are imported when used
+
+        wanted = MUJOCO.get(plain, plain)
+        same = [spec for spec in gymnasium.registry.values() if _plain(spec.name) == wanted]
+        found = [f"gym/{max(same, key=lambda spec: spec.version or 0).id}"] if same else []
+    return f"write {found[0]}" if found else ""
 
 
 def atari_game(env_id: str) -> str:

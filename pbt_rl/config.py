@@ -141,7 +141,7 @@ class Config:
     env_option: tyro.conf.UseAppendAction[tuple[str, ...]] = option((), common=True)
     """key=value for the maker of your own environment or of one of gym/, or a setting of a level of dmlab/. May be
     repeated. A value that is not JSON is a string."""
-    num_policies: int = option(4, at_least=1, common=True)
+    num_policies: int = option(4, at_least=1, at_most=100_000, common=True)
     """Members of the population."""
     algo: str = option("appo", choices=algorithms.names, custom="module:OBJECT", common=True)
     """appo: clipped PPO on asynchronous rollouts. a3c: n-step actor-critic with RMSProp, as in GA3C. unreal: a3c with
@@ -202,6 +202,13 @@ class Config:
     is named the best. If the number is given, up to four members without an objective since their last change play
     too. None: 20, within a tenth of the time trained and a minute, so none in a short run; none
     in serial mode. With --pbt.evaluate-episodes all members play, whatever the mode and the time trained."""
+    evaluate_every_frames: int = option(0, at_least=0, zero="never", may_change=True)
+    """Whenever every member has trained on this many more frames, save the run, and let the best member play fresh
+    games beside training, as `pbt-rl eval` plays them: --final-episodes, or 20 (with tasks one of each). Their mean is
+    a curve of its own in TensorBoard, `report` and `watch`."""
+    evaluate_video: bool = option(False, may_change=True)
+    """Film the first game of each of these evaluations for TensorBoard: half a minute, small. Needs pip install
+    'pbt-rl[video]'."""
     actors: int = option(0, at_least=0, zero="planned", common=True, may_change=True)
     """Actor processes, planned from the machine's cores."""
     units_per_actor: int = option(2, at_least=1, may_change=True)
@@ -287,6 +294,12 @@ class Config:
             "pbt.evaluate-episodes",
             self.pbt.evaluate_episodes,
             "members are evaluated on one machine, by their return: leave out --nodes and --matchup.objective",
+        )
+        require(
+            bool(self.evaluate_every_frames) or not self.evaluate_video,
+            "evaluate-video",
+            "true",
+            "it films the games of --evaluate-every-frames: give that too",
         )
         if ":" not in self.algo:  # a config may come from anybody: making it imports nothing that it names
             check_schedule_of_learning_rate(self)

@@ -39,6 +39,8 @@ from typing import Any
 
 STAGES = ("facts", "math", "answers", "races", "members", "serial", "limit", "turn", "step", "train", "two")
 RIGHT = ("math", "answers", "races", "members", "serial", "two")
+RUNS = ("serial", "train", "two")
+"""Stages of whole runs, in gpu_runs.py."""
 STAGE_SECONDS = 280.0
 
 
@@ -136,7 +138,8 @@ def in_process(stage: str, results: dict[str, dict[str, Any]]) -> dict[str, Any]
 
 def one_stage(arguments: argparse.Namespace) -> dict[str, Any]:
     """Carry out a stage here; an exception is its result."""
-    import gpu_stages  # noqa: PLC0415 - loads torch
+    import gpu_runs  # noqa: PLC0415 - loads torch
+    import gpu_stages  # noqa: PLC0415
     from gpu_stand import Job  # noqa: PLC0415
 
     job = Job(
@@ -146,7 +149,8 @@ def one_stage(arguments: argparse.Namespace) -> dict[str, Any]:
         policies=tuple(int(number) for number in arguments.policies.split(",")),
         limit=float(os.environ.get("GPU_CHECK_LIMIT", "0")),
     )
-    stage: Callable[[Job], dict[str, Any]] = getattr(gpu_stages, arguments.stage)
+    room = gpu_runs if arguments.stage in RUNS else gpu_stages
+    stage: Callable[[Job], dict[str, Any]] = getattr(room, arguments.stage)
     try:
         return stage(job)
     except Exception:  # noqa: BLE001 - whatever it is, the other stages go on

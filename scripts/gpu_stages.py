@@ -1,16 +1,16 @@
-"""The stages of gpu_check.py. Each gets a Job and returns figures by name; `passed` is False if it found an error."""
+"""The stages of gpu_check.py on a device alone, without a run; those of whole runs are in gpu_runs.py.
+
+Each gets a Job and returns figures by name; `passed` is False if it found an error.
+"""
 
 from __future__ import annotations
 
 import ctypes
-import hashlib
-import json
 import mmap
 import os
 import statistics
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -20,13 +20,9 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
-import psutil
 import torch
 from gpu_stand import CPU, Job, device_calls, stand, timed, timed_once
 
-from pbt_rl.cli.train import parse_train
-from pbt_rl.plan import Machine
-from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.wire.messages import Edit
 
 RACE_SECONDS, RACE_TURNS = 15.0, 30
@@ -222,18 +218,6 @@ def members(job: Job) -> dict[str, Any]:
     return {"in a pack ms": in_pack, "between packs ms": between, "passed": right}
 
 
-def serial(job: Job) -> dict[str, Any]:
-    """Train twice in serial mode with one seed; compare what was saved."""
-    found = []
-    with tempfile.TemporaryDirectory() as out:
-        for number in range(2):
-            words = ("--mode=serial", f"--devices={job.device}", "--seed=5", "--train-for-frames=3000")
-            train_run(job, 2, out, f"run{number}", *words)
-            files = sorted((Path(out) / f"run{number}" / "checkpoints").rglob("*.safetensors"))
-            found.append([hashlib.sha256(path.read_bytes()).hexdigest() for path in files])
-    return {"members": len(found[0]), "passed": bool(found[0]) and found[0] == found[1]}
-
-
 # -- speed ----------------------------------------------------------------------------------------------------
 
 
@@ -291,7 +275,7 @@ def step(job: Job) -> dict[str, Any]:
         first = time.perf_counter() - began
         config = at.learner._setup.config.learner  # noqa: SLF001 - the recipe's
         whole, cpu = [], []
-        for _ in range(4):
+        for _ in range(4 if job.on_gpu else 1):  # a batch takes many seconds on a CPU
             at.fill()
             milliseconds = timed_once(at.learn, at.finish)
             whole.append(milliseconds[0])
@@ -308,97 +292,3 @@ def step(job: Job) -> dict[str, Any]:
             "first batch s": first,
             **{f"{name} a step": value / steps for name, value in calls.items()},
         }
-
-
-def train(job: Job) -> dict[str, Any]:
-    """Train whole populations for a while each."""
-    found: dict[str, Any] = {}
-    rates = {}
-    for policies in job.policies:
-        with tempfile.TemporaryDirectory() as out:
-            words = (
-                f"--devices={job.device}",
-                f"--train-for-seconds={job.seconds}",
-                "--train-for-frames=1000000000",
-            )
-            usage = train_run(job, policies, out, "run", *words)
-            summary = json.loads((Path(out) / "run" / "summary.json").read_text())
-        rates[policies] = summary["frames_per_second"] / usage.pop("frames a step")
-        found[f"P{policies} steps/s"] = rates[policies]
-        if job.limit:
-            found[f"P{policies} share"] = rates[policies] / job.limit
-        found[f"P{policies} discarded"] = summary["discarded_rollouts"]
-        found[f"P{policies} lag mean"], found[f"P{policies} lag max"] = _lag(summary)
-        found |= {f"P{policies} {name}": value for name, value in usage.items()}
-    if {1, 16} <= rates.keys():
-        found["P16 over P1"] = rates[16] / rates[1]
-    return found
-
-
-def two(job: Job) -> dict[str, Any]:
-    """Train a population on two devices."""
-    if job.on_gpu and torch.cuda.device_count() < 2:
-        return {"left out": "one GPU"}
-    devices = "cuda:0,cuda:1" if job.on_gpu else "cpu,cpu"
-    policies = max(2, max(job.policies) // 2 * 2)
-    with tempfile.TemporaryDirectory() as out:
-        words = (
-            f"--devices={devices}",
-            f"--train-for-seconds={job.seconds}",
-            "--train-for-frames=1000000000",
-        )
-        used = train_run(job, policies, out, "run", *words, "--pbt.no-enabled")
-        summary = json.loads((Path(out) / "run" / "summary.json").read_text())
-    frames = [member["frames"] for member in summary["members"]]
-    return {
-        "steps/s": summary["frames_per_second"] / used["frames a step"],
-        "discarded": summary["discarded_rollouts"],
-        "fewest over most frames": min(frames) / max(frames),
-        "passed": min(frames) > 0.8 * max(frames),
-    }
-
-
-def _lag(summary: dict[str, Any]) -> tuple[float | None, float | None]:
-    lag = summary["policy_lag"]
-    return lag["mean"], lag["max"]
-
-
-def train_run(job: Job, policies: int, out: str, name: str, *words: str) -> dict[str, float]:
-    """Train by the command, and watch its learner meanwhile. Raises RuntimeError with its output if it fails."""
-    options = [
-        f"--env={job.env}",
-        f"--num-policies={policies}",
-        f"--out={out}",
-        f"--name={name}",
-        "--no-figures",
-    ]
-    command = [sys.executable, "-m", "pbt_rl.cli", "train", *options, *words]
-    log = Path(out) / f"{name}.txt"
-    cores, memory = 0.0, 0.0
-    with log.open("w") as output:
-        running = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
-        seen: dict[int, tuple[float, float]] = {}
-        while running.poll() is None:
-            time.sleep(1.0)
-            cores = max(cores, _learner_cores(running.pid, seen))
-            if job.on_gpu:
-                free, total = torch.cuda.mem_get_info(job.torch_device)
-                memory = max(memory, (total - free) / 2**30)
-    if running.returncode:
-        raise RuntimeError(f"{' '.join(command)} ended with {running.returncode}:\n{log.read_text()[-1500:]}")
-    frame_skip = ResolvedRun.resolve(parse_train([f"--env={job.env}"])[0], Machine.here()).spec.frame_skip
-    used = {"frames a step": float(frame_skip), "learner cores": cores}
-    return used | ({"gpu GiB": memory} if job.on_gpu else {})
-
-
-def _learner_cores(pid: int, seen: dict[int, tuple[float, float]]) -> float:
-    """Return the cores that the learner under a run uses, since it was seen first; 0 before it has run for 5 s."""
-    try:
-        for child in psutil.Process(pid).children(recursive=True):
-            if "pbt_rl.learner.learner" in child.cmdline():
-                now, used = time.monotonic(), sum(child.cpu_times()[:2])
-                began, before = seen.setdefault(child.pid, (now, used))
-                return (used - before) / (now - began) if now - began > 5 else 0.0
-    except psutil.Error:
-        pass
-    return 0.0

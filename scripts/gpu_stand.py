@@ -1,4 +1,4 @@
-"""What gpu_stages.py measures with: a learner without processes, and timing."""
+"""What gpu_stages.py and gpu_runs.py measure with: a learner without processes, and timing."""
 
 from __future__ import annotations
 

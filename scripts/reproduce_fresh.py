@@ -26,13 +26,6 @@ from pbt_rl.record.trust import read_config
 GAMES, ROWS, SEED = 100, 25, 123_456
 
 
-class _NoFilm:
-    """Stands in for a Film, of which `play` calls this only: mypy does not know."""
-
-    def take(self, *_: object) -> None:
-        """Film nothing."""
-
-
 @dataclass(frozen=True)
 class Fresh:
     """Fresh scores of one run's saved members."""
@@ -59,7 +52,7 @@ def fresh_games(run: Path, games: int = GAMES, seed: int = SEED) -> Fresh:
         player = Player(Policy(load_pack(config, spec, policy, seed), spec, config.model, seed, greedy=False))
         rows = min(ROWS, games)
         with closing(make_unit(spec.env_id, rows, seed, options, default_shaping_source(spec))) as unit:
-            played = play(unit, player, shares(games, rows), _NoFilm())  # type: ignore[arg-type]
+            played = play(unit, player, shares(games, rows))
         scores[saved.member] = fmean(episode.objective for episode in played)
     return Fresh(scores, best.member)
 

@@ -9,6 +9,9 @@ random actions of a policy without a network. Nothing is learned. Both run in tu
 shares the median of the pairs. *of CPU* is the same share counted in CPU time of the environment's process (and of its
 engines'), for machines whose cores are busy with something else: two processes that take turns on one core are slow
 whatever they do. It leaves out the sampler, which has a core of its own elsewhere.
+
+DeepMind Lab is stepped alone by as many processes as the actor has rows, each with its Lab in a plain loop. If the
+engine is not installed, the stand-in of the tests takes its place, and that is said: its steps cost far less.
 """
 
 from __future__ import annotations
@@ -21,7 +24,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Never
 
@@ -56,7 +61,10 @@ FAMILIES = (
     "envpool/CartPole-v1",
     "envpool/HalfCheetah-v4",
     "sampling_bench:Drift",
+    "dmlab/rooms_collect_good_objects",
 )
+STANDIN = Path(__file__).parent.parent / "tests" / "dmlab_standin"
+"""Takes the place of DeepMind Lab where that is not installed."""
 WARM_UP_SECONDS = 1.0
 TABLE = 257
 """Rows of random actions drawn in advance."""
@@ -119,6 +127,8 @@ def resolve_run(env: str) -> ResolvedRun:
 
 def alone(env: str, seconds: float) -> tuple[float, float]:
     """Return (steps/s, steps per CPU-second) of the environment alone."""
+    if env.startswith("dmlab/"):
+        return _raw_labs(env, seconds)
     resolved = resolve_run(env)
     rows = resolved.plan.packs[0].rows
     raw = registry.make_raw(env, resolved.options)
@@ -192,6 +202,50 @@ def _engine(unit: Any, spec: EnvSpec, rows: int) -> tuple[Callable[[int], int], 
         return rows
 
     return step, unit.close
+
+
+def _raw_labs(env: str, seconds: float) -> tuple[float, float]:
+    """Step as many Labs as an actor has rows, in as many processes at once; return as `alone`."""
+    resolved = resolve_run(env)
+    rows = resolved.plan.packs[0].rows * resolved.plan.packs[0].units_per_actor
+    with ThreadPoolExecutor(rows) as threads:
+        each = list(threads.map(lambda _row: _apart("lab", env, seconds), range(rows)))
+    rate = sum(steps for steps, _ in each)
+    return rate, rate / sum(steps / of_cpu for steps, of_cpu in each)
+
+
+def raw_lab(env: str, seconds: float) -> tuple[float, float]:
+    """Return (steps/s, steps per CPU-second) of one Lab in a plain loop, with pictures and words as in training."""
+    from pbt_rl.envs.dmlab.row import FRAME_SKIP, load_module  # noqa: PLC0415
+    from pbt_rl.envs.dmlab.setup import level_scripts, row_setup  # noqa: PLC0415
+
+    options = resolve_run(env).options.dmlab
+    (script,) = level_scripts(env.partition("/")[2], options)
+    setup = row_setup(options, {}, 0)
+    lab = load_module().Lab(
+        script,
+        ["RGB_INTERLEAVED", "INSTR"],
+        {**setup.config, **setup.of_level.get(script, {})},
+        renderer=setup.renderer,
+    )
+    names = [entry["name"] for entry in lab.action_spec()]
+    actions = [np.array([pressed.get(name, 0) for name in names], np.intc) for pressed in setup.actions]
+    drawn = np.random.default_rng(0).integers(len(actions), size=TABLE)
+    done, episodes = 0, 0
+    lab.reset(seed=episodes)
+    warm = time.perf_counter() + WARM_UP_SECONDS
+    began = cpu = 0.0
+    while (now := time.perf_counter()) < warm + seconds:
+        if now >= warm and not began:
+            began, cpu, done = now, time.process_time(), 0
+        lab.step(actions[drawn[done % TABLE]], num_steps=FRAME_SKIP)
+        done += 1
+        if not lab.is_running():
+            lab.reset(seed=(episodes := episodes + 1))
+        lab.observations()
+    rates = done / (time.perf_counter() - began), done / (time.process_time() - cpu)
+    lab.close()
+    return rates
 
 
 def sampled(env: str, seconds: float) -> tuple[float, float]:
@@ -276,7 +330,14 @@ def _apart(what: str, env: str, seconds: float) -> list[float]:
 def compare(envs: tuple[str, ...], seconds: float, rounds: int) -> dict[str, dict[str, float]]:
     """Print and return the figures of each environment: frames/s alone and sampled, and the shares."""
     results = {}
-    print(f"{'environment':<26}{'alone':>12}{'sampled':>12}  frames/s{'share':>8}{'of CPU':>8}")
+    if any(env.startswith("dmlab/") for env in envs) and find_spec("deepmind_lab") is None:
+        print(
+            "deepmind_lab is not installed: dmlab/ is measured on tests/dmlab_standin, which says nothing of it"
+        )
+        sys.path.append(str(STANDIN))
+        paths = [str(STANDIN), *filter(None, [os.environ.get("PYTHONPATH")])]
+        os.environ["PYTHONPATH"] = os.pathsep.join(paths)
+    print(f"{'environment':<34}{'alone':>12}{'sampled':>12}  frames/s{'share':>8}{'of CPU':>8}")
     for env in envs:
         pairs = [(_apart("alone", env, seconds), _apart("sampled", env, seconds)) for _ in range(rounds)]
         skip = resolve_run(env).spec.frame_skip
@@ -288,7 +349,7 @@ def compare(envs: tuple[str, ...], seconds: float, rounds: int) -> dict[str, dic
         }
         results[env] = row
         print(
-            f"{env:<26}{row['alone_frames_per_second']:>12,.0f}{row['sampled_frames_per_second']:>12,.0f}"
+            f"{env:<34}{row['alone_frames_per_second']:>12,.0f}{row['sampled_frames_per_second']:>12,.0f}"
             f"{'':>10}{row['share']:>8.2f}{row['share_of_cpu']:>8.2f}",
             flush=True,
         )
@@ -297,4 +358,5 @@ def compare(envs: tuple[str, ...], seconds: float, rounds: int) -> dict[str, dic
 
 if __name__ == "__main__":
     _, what, env, seconds = sys.argv
-    print(json.dumps((alone if what == "alone" else sampled)(env, float(seconds))))
+    measure = {"alone": alone, "lab": raw_lab, "sampled": sampled}[what]
+    print(json.dumps(measure(env, float(seconds))))

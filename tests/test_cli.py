@@ -78,7 +78,7 @@ def test_plain_help_shows_the_usual_options_and_how_to_see_more(pbt_rl):
     )
     assert not {name for name in names(out) if name.startswith(("--atari.", "--dmlab.", "--search."))}
     assert out.splitlines()[-1].strip().startswith("--help-all")
-    assert "Members of the population. (1 or more; default: 4)" in out
+    assert "Members of the population. (1 to 100000; default: 4)" in out
     shown = options(out.partition("These are")[0])
     assert (
         "learning-rate FLOAT (0 to 1; tuned: prior and bounds 1e-06 to 0.01, log; default: 0.00025)" in shown
@@ -255,7 +255,7 @@ MISTAKES = {
     "unknown gym": (["--env", "gym/CartPoel-v1"], "gym/CartPole-v1"),
     "unknown game": (["--env", "atari/pongg"], "atari/pong"),
     "unknown toy": (["--env", "toy/identiti"], "toy/identity"),
-    "no policies": (["--num-policies", "0"], "--num-policies 0 cannot be used: give 1 or more"),
+    "no policies": (["--num-policies", "0"], "--num-policies 0 cannot be used: give 1 to 100000"),
     "a nested value": (
         ["--pbt.replace-fraction", "0.7"],
         "--pbt.replace-fraction 0.7 cannot be used: give 0 to 0.5",

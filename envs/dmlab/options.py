@@ -27,7 +27,7 @@ class DmlabOptions:
     renderer: Literal["software", "hardware"] = "software"
     """`hardware`: render on a GPU."""
     gpus: tuple[int, ...] = field(default=(0,), metadata={"at_least": 0})
-    """hardware: indices of the GPUs (EGL devices) that render; rows use them in turn."""
+    """hardware: indices of the GPUs (EGL devices) that render; the rows of the run use them in turn."""
     dataset: str = field(
         default=DUMMY,
         metadata={

@@ -81,7 +81,10 @@ def _script(level: Level | str, options: DmlabOptions) -> str:
 
 
 def row_setup(options: DmlabOptions, settings: Mapping[str, Any], row: int) -> RowSetup:
-    """Return the setup of a row's process; `Labs` fills in the rest. Raises EnvSetupError for fixed settings."""
+    """Return the setup of a row's process; `Labs` fills in the rest. Raises EnvSetupError for fixed settings.
+
+    row: its number among all that take turns on the GPUs.
+    """
     fixed = {"width": str(PICTURE[2]), "height": str(PICTURE[1]), "logLevel": "WARN"}
     if options.renderer == "hardware":
         fixed["gpuDeviceIndex"] = str(options.gpus[row % len(options.gpus)])

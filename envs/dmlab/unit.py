@@ -45,6 +45,9 @@ from .row import row_arrays
 from .setup import ALL, GAIN, LOSS, MAX_SEED, describe, level_scripts, played, pool_seed, row_setup
 
 FRAMES_PER_SECOND = 60
+THREE_BOTS = "lasertag_three_"
+ANY_LEVEL = "lt_chasm"
+"""A level of every engine, whose map comes with it."""
 
 
 def names() -> tuple[str, ...]:
@@ -53,11 +56,19 @@ def names() -> tuple[str, ...]:
 
 
 def probe(name: str, options: DmlabOptions, settings: Mapping[str, Any]) -> EnvSpec:
-    """Describe a level, and have a process make a Lab of it (of each level), without an episode.
+    """Describe a level, and have a process make a Lab of it (of each level), without an episode of it.
 
-    settings: more of the engine's or of the level's. Raises EnvSetupError with the engine's message.
+    settings: more of the engine's or of the level's. Raises EnvSetupError with the engine's message, and for GPUs that
+    the engine cannot draw on.
     """
     spec = describe(name, options)
+    if options.renderer == "hardware":
+        _try_gpus(options)
+    elif options.gpus != DmlabOptions.gpus and not options.test:
+        raise EnvSetupError(
+            f"--dmlab.gpus {_shown(options.gpus)} cannot be used: the engine draws on GPUs with "
+            "--dmlab.renderer hardware only; give that, or leave out --dmlab.gpus"
+        )
     with closing(Labs([row_setup(options, settings, 0)])) as labs:
         labs.rows[0].ask("try", level_scripts(name, options))
         try:
@@ -65,6 +76,32 @@ def probe(name: str, options: DmlabOptions, settings: Mapping[str, Any]) -> EnvS
         except LabError as error:
             raise _cannot(name, error) from None
     return spec
+
+
+def _try_gpus(options: DmlabOptions) -> None:
+    """Have an engine begin an episode on each GPU: it looks for the device then, and ends if there is none."""
+    gpus = tuple(dict.fromkeys(options.gpus))
+    with closing(Labs([row_setup(options, {}, options.gpus.index(gpu)) for gpu in gpus])) as labs:
+        for row in labs.rows:
+            row.ask("begin", ANY_LEVEL, 0)
+        for gpu, row in zip(gpus, labs.rows, strict=True):
+            try:
+                row.answer()
+            except LabError as error:
+                raise EnvSetupError(
+                    f"--dmlab.gpus {_shown(options.gpus)} cannot be used: the engine cannot draw on {gpu}; give "
+                    "numbers of GPUs that are here (EGL devices, the first is 0), or --dmlab.renderer software. "
+                    f"It said: {' '.join(str(error).split())}"
+                ) from None
+
+
+def _shown(gpus: tuple[int, ...]) -> str:
+    return " ".join(map(str, gpus))
+
+
+def unreproducible(name: str) -> str:
+    """See `Backend`."""
+    return "the engine's own bots of lasertag_three_* act otherwise each time" if THREE_BOTS in name else ""
 
 
 def recipe(name: str) -> dict[str, object]:
@@ -84,7 +121,7 @@ def recipe(name: str) -> dict[str, object]:
         "hypers.entropy_coef": 0.003,
         "hypers.gamma": 0.99,
         "hypers.gae_lambda": 1.0,  # as IMPALA's V-trace
-        # A Lab takes a core and 200 to 300 MB: few rows, and no second unit that a slow one would hold up.
+        # A Lab takes a core and 190 to 420 MB: few rows, and no second unit that a slow one would hold up.
         "units_per_actor": 1,
         "envs_per_unit": 2,
         "actor_timeout_seconds": SILENCE_SECONDS + 60,
@@ -111,7 +148,9 @@ class LabUnit:
         options: DmlabOptions,
         settings: Mapping[str, Any],
         shaping: ShapingSource,
+        first_row: int = 0,
     ) -> None:
+        """first_row: see `EnvOptions`."""
         assert rows > 0
         self.spec = describe(name, options)
         self.rows = rows
@@ -129,7 +168,7 @@ class LabUnit:
         self._began = False
         self._level_R = np.zeros(rows, np.int64)
         self._scale_R2 = np.zeros((rows, 2))
-        self._labs = Labs([row_setup(options, settings, row) for row in range(rows)])
+        self._labs = Labs([row_setup(options, settings, first_row + row) for row in range(rows)])
         self._seen = [row_arrays(self._labs.memory, row) for row in range(rows)]
 
     def reset(self, out: StepArrays) -> None:
@@ -258,7 +297,7 @@ def for_tests(options: DmlabOptions) -> DmlabOptions:
 
 
 def _make_unit(name: str, rows: int, seed: int, options: EnvOptions, shaping: ShapingSource) -> LabUnit:
-    return LabUnit(name, rows, seed, options.dmlab, options.keywords, shaping)
+    return LabUnit(name, rows, seed, options.dmlab, options.keywords, shaping, options.first_row)
 
 
 BACKEND = Backend(
@@ -268,6 +307,7 @@ BACKEND = Backend(
     recipe=lambda name, _options: recipe(name),
     for_evaluation=lambda options: replace(options, dmlab=for_tests(options.dmlab)),
     shown=lambda name, options: name if name == ALL else played(name, options.dmlab),
+    unreproducible=unreproducible,
     film=lambda name, rows, seed, options, shaping: filmed_as_seen(
         _make_unit(name, rows, seed, options, shaping), FRAMES_PER_SECOND
     ),

@@ -142,7 +142,9 @@ def _seeds(texts: Sequence[str]) -> list[int]:
             raise ConfigError(f"--seeds {text} cannot be used: give whole numbers, such as 0 1 2, or 0-4")
         low, high = int(first), int(last or first)
         if high < low or len(seeds) + high - low >= MOST_SEEDS:
-            raise ConfigError(f"--seeds {text} cannot be used: give a range of at most {MOST_SEEDS:,} seeds")
+            raise ConfigError(
+                f"--seeds {text} cannot be used: give a range such as 0-4, of at most {MOST_SEEDS:,} seeds"
+            )
         seeds += range(low, high + 1)
     return seeds
 

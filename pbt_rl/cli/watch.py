@@ -47,7 +47,8 @@ def run(arguments: list[str]) -> int:
         server = _server(command, reader)
     except OSError as error:
         raise ConfigError(
-            f"--host {command.host} --port {command.port} cannot be used: {error.strerror or error}"
+            f"--host {command.host}{f' --port {command.port}' if command.port else ''} cannot be used: "
+            f"{error.strerror or error}"
         ) from error
     with server:
         print(f"{command.run}: open {server.url} in a browser; Ctrl-C ends it", flush=True)

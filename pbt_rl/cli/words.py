@@ -61,17 +61,28 @@ def understood(kind: type, arguments: list[str], prog: str) -> list[str]:
     known = options.keys() - {word.name for word in positional}
     result: list[str] = []
     free: list[str] = []
+    behind: dict[int, str] = {}
+    """Index in `free` -> the switch that it stands behind, perhaps as its value."""
+    last_switch = ""
     rest = list(arguments)
     while rest:
         word = rest.pop(0)
         if not word.startswith("-") or VALUE.match(word):
+            if last_switch:
+                behind[len(free)] = last_switch
             free.append(word)
+            last_switch = ""
             continue
         written, equals, value = word.partition("=")
         option, negated = _find(written, options, known, prog)
         given = [value] if equals else _taken(option, rest)
         result += _written(option, written, given, negated=negated)
+        last_switch = written if option.is_switch and not given else ""
     if len(free) > len(positional) and not any(option.several for option in positional):
+        if len(positional) in behind:
+            raise ConfigError(
+                f"{behind[len(positional)]} {free[len(positional)]} cannot be used: give true or false"
+            )
         raise ConfigError(f"{free[len(positional)]!r} belongs to no option; {prog} --help")
     missing = [option.name.upper() for option in positional[len(free) :] if option.required]
     if missing:
@@ -128,7 +139,7 @@ def _written(option: Word, written: str, given: list[str], *, negated: bool) -> 
         try:
             values.append(_value(option.hint, option.metadata, text))
         except ValueError as remedy:
-            raise ConfigError(f"{written} {text} cannot be used: give {remedy}") from None
+            raise ConfigError(f"{written} {text or repr(text)} cannot be used: give {remedy}") from None
     if option.several:
         return [f"--{option.name}", *values]
     return [f"--{option.name}={values[0]}"]

@@ -8,7 +8,15 @@ from __future__ import annotations
 from collections import Counter
 
 from pbt_rl.display.ranking import GPU_LEARNING, WAITING, busy_shares, drawn_objective, standing
-from pbt_rl.display.view import EPISODE_STATS, EXTRA, MATCHUP_STATS, MemberView, RunView, run_statistics
+from pbt_rl.display.view import (
+    EPISODE_STATS,
+    EXTRA,
+    MATCHUP_STATS,
+    Evaluation,
+    MemberView,
+    RunView,
+    run_statistics,
+)
 from pbt_rl.pbt.hypers import SHAPING
 
 Scalars = dict[str, float]
@@ -61,6 +69,22 @@ def population_scalars(view: RunView) -> Scalars:
         scalars["episodes/objective_mean"] = objectives.mean
         scalars["episodes/objective_spread"] = objectives.spread
     return scalars
+
+
+def evaluation_scalars(evaluation: Evaluation | None) -> Scalars:
+    """Return tag -> value of the newest games beside training; nothing before the first."""
+    if evaluation is None:
+        return {}
+    return {
+        "evaluation/objective": evaluation.mean,
+        "evaluation/spread": evaluation.spread,
+        "evaluation/member": evaluation.member,
+    }
+
+
+def tracked_scalars(view: RunView) -> Scalars:
+    """Return tag -> value of the population for trackers, which are told the newest evaluation with every view."""
+    return population_scalars(view) | evaluation_scalars(view.evaluation)
 
 
 def value_tag(name: str) -> str:

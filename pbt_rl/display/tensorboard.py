@@ -20,8 +20,15 @@ from tensorboardX.proto.summary_pb2 import Summary as _Summary
 from pbt_rl.display import hparams
 from pbt_rl.display.drawing import Drawing
 from pbt_rl.display.events import EventFile
-from pbt_rl.display.scalars import CPU_SHARE, gap_seconds, member_scalars, population_scalars, value_tag
-from pbt_rl.display.view import EPISODE_STATS, MATCHUP_STATS, MemberView, RunView, run_statistics
+from pbt_rl.display.scalars import (
+    CPU_SHARE,
+    evaluation_scalars,
+    gap_seconds,
+    member_scalars,
+    population_scalars,
+    value_tag,
+)
+from pbt_rl.display.view import EPISODE_STATS, MATCHUP_STATS, Evaluation, MemberView, RunView, run_statistics
 from pbt_rl.pbt.hypers import SHAPING
 from pbt_rl.record.append import Outage
 from pbt_rl.record.folder import RunFolder
@@ -83,6 +90,8 @@ class TensorBoard:
         self._written_population: RunView | None = None
         self._unwritten: RunView | None = None
         self._images: dict[str, bytes] = {}
+        self._evaluations: list[tuple[Evaluation, bytes]] = []
+        """Those that are not written yet, each with its clip."""
         self._last: RunView | None = None
         self._outage = Outage("TensorBoard files", warn)
         self._drawing = Drawing(run.path, warn)
@@ -106,6 +115,11 @@ class TensorBoard:
         """Have the population's figures drawn soon. Call it once the journal holds the round of a comparison."""
         if self._figures:
             self._drawing.request()
+
+    def evaluated(self, evaluation: Evaluation, clip: bytes) -> None:
+        """Write an evaluation at the frames at which it was made. clip: GIF of its first episode; empty without one."""
+        self._evaluations.append((evaluation, clip))
+        self._try()
 
     def update(self, view: RunView) -> None:
         """Receive a view; write it if the gap has passed or a member has changed."""
@@ -141,6 +155,16 @@ class TensorBoard:
             self._outage.worked()
 
     def _write_waiting(self, *, last: bool) -> None:
+        while self._evaluations:
+            evaluation, clip = self._evaluations[0]
+            values = [
+                _Summary.Value(tag=t, simple_value=v) for t, v in evaluation_scalars(evaluation).items()
+            ]
+            if clip:
+                width, height = struct.unpack("<HH", clip[6:10])  # of the GIF header
+                values.append(_image("evaluation/game", clip, width, height))
+            self._population.message(_Summary(value=values), evaluation.all_frames)
+            del self._evaluations[0]
         if self._unwritten is not None:
             self._write(self._unwritten)
             self._unwritten = None
@@ -149,12 +173,8 @@ class TensorBoard:
             for member, file in zip(self._last.members, self._members, strict=True):
                 file.message(hparams.end(member))
         values = [
-            _Summary.Value(
-                tag=f"population/{name}",
-                image=_Summary.Image(width=w, height=h, colorspace=4, encoded_image_string=image),
-            )
+            _image(f"population/{name}", image, *struct.unpack(">II", image[16:24]))  # of the PNG header
             for name, image in self._images.items()
-            for w, h in (struct.unpack(">II", image[16:24]),)  # of the PNG header
         ]
         if values and self._last is not None:
             self._population.message(_Summary(value=values), self._last.frames)
@@ -226,6 +246,11 @@ def _maps_to(value: object, kind: Any) -> bool:
     return isinstance(value, dict) and all(isinstance(item, kind) for item in value.values())
 
 
+def _image(tag: str, image: bytes, width: int, height: int) -> Any:
+    shown = _Summary.Image(width=width, height=height, colorspace=4, encoded_image_string=image)
+    return _Summary.Value(tag=tag, image=shown)
+
+
 def layout(view: RunView) -> dict[str, dict[str, list[Any]]]:
     """Return the custom-scalars layout: category -> chart -> [kind, tag patterns].
 
@@ -251,7 +276,10 @@ def layout(view: RunView) -> dict[str, dict[str, list[Any]]]:
         **matchup,
         "Objective": {
             "objective of every member": members("episodes/objective"),
-            "population: best, mean": ["Multiline", ["^episodes/objective_(best|mean)$"]],
+            "population: best, mean; games beside training": [
+                "Multiline",
+                ["^(episodes/objective_(best|mean)|evaluation/objective)$"],
+            ],
             "population: spread": members("episodes/objective_spread"),
         },
         **by_task,

@@ -23,8 +23,8 @@ from pbt_rl.display.leaderboard import (
     title_lines,
 )
 from pbt_rl.display.ranking import known_objective, ranked, standing
-from pbt_rl.display.view import RunView
-from pbt_rl.display.words import in_words
+from pbt_rl.display.view import Evaluation, RunView
+from pbt_rl.display.words import counted, in_words
 from pbt_rl.wire.messages import Applied, SlotChange
 
 PLAIN_GAP_SECONDS = 10.0
@@ -185,6 +185,14 @@ def next_commands(folder: Path) -> list[str]:
         f"pbt-rl eval {run}  # play its best member",
         f"pbt-rl resume {run}  # go on, with a larger budget or after an interruption",
     ]
+
+
+def evaluation_text(evaluation: Evaluation) -> str:
+    """Return the event line of games beside training."""
+    return (
+        f"evaluation at {evaluation.frames:,} frames: member {evaluation.member} has {evaluation.mean:.4g} "
+        f"(std {evaluation.spread:.3g}) in {counted(evaluation.episodes, 'fresh episode')}"
+    )
 
 
 def slot_text(pack: int, change: SlotChange) -> str:

@@ -43,6 +43,24 @@ class FinalGames:
 
 
 @dataclass(frozen=True)
+class Evaluation:
+    """Fresh games of the best member beside training. frames: the population's clock at the checkpoint that played."""
+
+    frames: int
+    all_frames: int
+    """Of the whole population there."""
+    member: int
+    generation: int
+    mean: float = 0.0
+    """Of the true objective over the episodes; with tasks, over the tasks."""
+    spread: float = 0.0
+    """Its standard deviation over the same."""
+    episodes: int = 0
+    seconds: float = 0.0
+    """That the games took."""
+
+
+@dataclass(frozen=True)
 class MemberView:
     """One member at one moment: a line of the leaderboard."""
 
@@ -198,6 +216,8 @@ class RunView:
     """Of one environment; above 1, members play games."""
     discarded_share: float = field(default=0.0, metadata=Statistic(key="discarded_share").metadata)
     """Of all rollouts so far."""
+    evaluation: Evaluation | None = None
+    """The newest one, with --evaluate-every-frames."""
     own: dict[str, float] = field(default_factory=dict)
     """Metrics of the user's own, `stats/NAME`; those of members are among their statistics."""
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 
+from pbt_rl.options import MOST
+
+WHOLE = "a whole number, such as 5000000, 5e6 or 5M"
 UNITS = {"k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9}
 
 
@@ -23,13 +26,15 @@ def number(text: str) -> float:
 def whole(text: str) -> int:
     """Return the whole number. Raises ValueError whose text is the remedy."""
     try:
-        return int(text)  # exact, also beyond the 53 bits of a float
+        value = int(text)  # exact, also beyond the 53 bits of a float
     except ValueError:
-        pass
-    try:
-        value = number(text)
-    except ValueError:
-        raise ValueError("a whole number, such as 5000000, 5e6 or 5M") from None
-    if not value.is_integer():
-        raise ValueError("a whole number, such as 5000000, 5e6 or 5M")
-    return int(value)
+        try:
+            inexact = number(text)
+        except ValueError:
+            raise ValueError(WHOLE) from None
+        if not inexact.is_integer():
+            raise ValueError(WHOLE) from None
+        value = int(inexact)
+    if abs(value) >= MOST:
+        raise ValueError("a whole number of at most 18 digits")
+    return value

@@ -72,6 +72,10 @@ def pack_bytes(config: Config, spec: EnvSpec, plan: PackPlan) -> PackBytes:
     # Beside the state: serving weights and, in a smaller dtype, working weights; gradients in both dtypes.
     smaller = dtype.itemsize * numbers if dtype != torch.float32 else 0
     copies = 4 * numbers if not smaller else 2 * smaller
+    if (
+        plan.device != "cpu" and config.mode == "async"
+    ):  # publications on their way to acting (algos/serving.py)
+        copies += 2 * dtype.itemsize * numbers
     together = 1 if packings(config, torch.device(plan.device), spec, plan.slots) == ("loop",) else plan.slots
     environments = plan.units * plan.rows // spec.seats
     family = config.env.partition("/")[0]

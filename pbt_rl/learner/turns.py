@@ -210,7 +210,7 @@ class RecordedTurns:
         stacks = self._memory.stacks[name]
         stack = stacks.index_select(0, unit_M)
         rows = stack.flatten(0, 1)
-        push_frames_torch(rows, rows, new_MR.flatten(0, 1), first_MR.flatten())
+        push_frames_torch(rows, new_MR.flatten(0, 1), first_MR.flatten())
         stacks.index_copy_(0, unit_M, stack)
         return layout.as_seen(self._joined(stack))
 

@@ -119,6 +119,17 @@ class Final(Event):
 
 
 @dataclass(frozen=True)
+class Evaluation(Event):
+    """Games beside training. at_frames: the clock at the checkpoint that the member played from."""
+
+    at_frames: int
+    member: int
+    mean: float
+    spread: float
+    episodes: int
+
+
+@dataclass(frozen=True)
 class Lost(Event):
     """Events that could not be written. rounds: the comparisons among them."""
 
@@ -191,6 +202,9 @@ def _read(record: object, place: str) -> Event:
             judged = given.objects("members")
             means = {m.whole("member"): m.number("mean") for m in judged}
             return Final(time, frames, means, max((m.whole("episodes") for m in judged), default=0))
+        case "evaluation":
+            scores = given.number("mean"), given.number("spread"), given.whole("episodes")
+            return Evaluation(time, frames, given.whole("at_frames"), given.whole("member"), *scores)
         case "lost":
             counts = given.inner("counts")
             return Lost(time, frames, counts.whole("round") if counts.has("round") else 0)

@@ -6,11 +6,13 @@ Axes: R rows of the unit (one environment each), A action components.
 from __future__ import annotations
 
 import sys
-from contextlib import closing
+from collections.abc import Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import fmean, pstdev
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +31,7 @@ from pbt_rl.errors import ConfigError, environment_code
 from pbt_rl.play.policy import Player, Policy
 from pbt_rl.play.progress import Progress, one_thread
 from pbt_rl.play.saved import load_pack, say
-from pbt_rl.play.video import Film, check_film, filmed_unit
+from pbt_rl.play.video import BeginsFilm, Film, TakesPictures, check_film, filmed_unit
 from pbt_rl.record.saved import Source, find_saved
 from pbt_rl.record.trust import NO_TRUST, PLAY, Trust, read_config
 
@@ -83,7 +85,8 @@ def evaluate(
     pack = load_pack(config, spec, saved, seed)
     policy = Policy(pack, spec, config.model, seed, greedy=greedy)
     with one_thread():
-        played = play_episodes(policy, options, episodes, seed, video, Progress(sys.stderr))
+        film = None if video is None else partial(Film, video)
+        played = play_episodes(policy, options, episodes, seed, film, Progress(sys.stderr))
     if spec.tasks:
         _print_tasks(spec, played)
     else:
@@ -104,30 +107,26 @@ def play_episodes(
     options: EnvOptions,
     episodes: int,
     seed: int,
-    video: Path | None = None,
+    begin_film: BeginsFilm | None = None,
     progress: Progress | None = None,
 ) -> list[PlayedEpisode]:
-    """Play whole episodes, in an environment with tasks this many of each. video: of the first one."""
+    """Play whole episodes, in an environment with tasks this many of each. begin_film: of the first one."""
     spec = policy.spec
     rows = -(-min(episodes, MAX_ROWS) // spec.seats) * spec.seats
-    unit: Unit
-    camera = None
-    if video is None:
-        unit = make_unit(spec.env_id, rows, seed, options, default_shaping_source(spec))
-    else:
-        unit, camera = filmed_unit(spec, rows, seed, options)
-    film = Film(video, camera.frames_per_second) if video is not None and camera is not None else None
-    try:
-        with closing(unit):
-            share_R = [share * (len(spec.tasks) or 1) for share in shares(episodes, rows)]
-            return play(unit, Player(policy), share_R, _Recording(camera, film), progress)
-    finally:
+    share_R = [share * (len(spec.tasks) or 1) for share in shares(episodes, rows)]
+    with ExitStack() as end:
         if progress is not None:
-            progress.end()
-        if film is not None:
-            film.close()
-        if camera is not None:
-            camera.close()
+            end.callback(progress.end)
+        unit: Unit
+        recording = None
+        if begin_film is None:
+            unit = make_unit(spec.env_id, rows, seed, options, default_shaping_source(spec))
+        else:
+            unit, camera = filmed_unit(spec, rows, seed, options)
+            end.callback(camera.close)
+            recording = Recording(camera, end.enter_context(closing(begin_film(camera.frames_per_second))))
+        end.enter_context(closing(unit))
+        return play(unit, Player(policy), share_R, recording, progress)
 
 
 def _print_result(played: list[PlayedEpisode]) -> None:
@@ -142,16 +141,22 @@ def _print_result(played: list[PlayedEpisode]) -> None:
 
 def _print_tasks(spec: EnvSpec, played: list[PlayedEpisode]) -> None:
     """Print a line per task, and the mean of the capped objectives."""
-    counted = []
     print(f"{'task':<40} {'episodes':>8} {'return':>10} {'objective':>10}")
     for number, name in enumerate(spec.tasks):
         mine = [episode for episode in played if episode.task == number]
         objective = fmean(episode.objective for episode in mine)
-        counted.append(objective if spec.task_cap is None else min(objective, spec.task_cap))
         score = fmean(episode.raw_return for episode in mine)
         print(f"{name:<40} {len(mine):>8} {score:>10.4g} {objective:>10.4g}")
     cap = "" if spec.task_cap is None else f", of each no more than {spec.task_cap:g}"
-    print(f"objective over {len(spec.tasks)} tasks: mean {fmean(counted):.6g}{cap}")
+    print(f"objective over {len(spec.tasks)} tasks: mean {fmean(counted_objectives(spec, played)):.6g}{cap}")
+
+
+def counted_objectives(spec: EnvSpec, played: Sequence[PlayedEpisode]) -> list[float]:
+    """Return the numbers whose mean is the result: an objective per episode, or with tasks the capped mean of each."""
+    if not spec.tasks:
+        return [episode.objective for episode in played]
+    means = [fmean(e.objective for e in played if e.task == task) for task in range(len(spec.tasks))]
+    return means if spec.task_cap is None else [min(mean, spec.task_cap) for mean in means]
 
 
 # -- playing ------------------------------------------------------------------------------------------------
@@ -165,36 +170,46 @@ def shares(episodes: int, rows: int) -> list[int]:
     return [episodes // rows + (row < episodes % rows) for row in range(rows)]
 
 
-class _Recording:
-    """Films row 0 until its first episode has ended."""
-
-    def __init__(self, camera: Camera | None, film: Film | None) -> None:
-        self._camera, self._film = camera, film
+class Records(Protocol):
+    """Is shown every step of an evaluation."""
 
     def take(self, step: StepArrays, action_RA: NDArray[Any] | None) -> None:
-        if self._camera is None or self._film is None:
+        """Take the step that this action caused; None after the first reset."""
+
+
+class Recording:
+    """Films row 0 until its first episode has ended."""
+
+    def __init__(self, camera: Camera, film: TakesPictures) -> None:
+        self._camera, self._film = camera, film
+        self._over = False
+
+    def take(self, step: StepArrays, action_RA: NDArray[Any] | None) -> None:
+        """See Records."""
+        if self._over:
             return
         self._film.add(self._camera.shoot(step, None if action_RA is None else action_RA[0]))
-        if step.episode_done[0]:
-            self._film = None
+        self._over = bool(step.episode_done[0])
 
 
 def play(
     unit: Unit,
     player: Player,
     share_R: list[int],
-    recording: _Recording,
+    recording: Records | None = None,
     progress: Progress | None = None,
 ) -> list[PlayedEpisode]:
     """Play `share_R[r]` episodes on row r; returns them row by row."""
     step = private_step_arrays(unit.spec, unit.rows)
     played_R: list[list[PlayedEpisode]] = [[] for _ in share_R]
     unit.reset(step)
-    recording.take(step, None)
+    if recording is not None:
+        recording.take(step, None)
     while any(len(played) < share for played, share in zip(played_R, share_R, strict=True)):
         action_RA = player.act(step)
         unit.step(action_RA, step)
-        recording.take(step, action_RA)
+        if recording is not None:
+            recording.take(step, action_RA)
         if progress is not None:
             progress.show(sum(map(len, played_R)), sum(share_R))
         for row in np.flatnonzero(step.episode_done).tolist():

@@ -121,9 +121,9 @@ class Policy:
         frames: dict[str, Tensor] = {}
         for name, layout in self._layouts.items():
             if layout.stack > 1:
-                stored = torch.empty_like(before.frames[name])
+                stored = before.frames[name].clone()
                 frame = torch.from_numpy(np.array(obs[name])).to(device)
-                push_frames(stored, before.frames[name], frame, first_R)
+                push_frames(stored, frame, first_R)
                 frames[name] = stored
             else:
                 stored = torch.from_numpy(np.array(obs[name])).to(device)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, Protocol
 
 from pbt_rl.envs import registry
 from pbt_rl.envs.base import EnvSpec, Unit, default_shaping_source
@@ -14,6 +15,22 @@ from pbt_rl.errors import ConfigError
 
 LEAST_HEIGHT = 320
 """Smaller pictures are enlarged by a whole factor."""
+CLIP_SECONDS, CLIP_PICTURES_PER_SECOND, CLIP_SIZE = 30, 8, 200
+"""A clip has so many seconds at most, and so many pixels along its longer side."""
+
+
+class TakesPictures(Protocol):
+    """A film that is being made."""
+
+    def add(self, picture: Picture) -> None:
+        """Append a picture."""
+
+    def close(self) -> None:
+        """Finish it."""
+
+
+BeginsFilm = Callable[[float], TakesPictures]
+"""Begins a film of so many pictures per second."""
 
 
 def filmed_unit(spec: EnvSpec, rows: int, seed: int, options: EnvOptions) -> tuple[Unit, Camera]:
@@ -50,6 +67,48 @@ class Film:
     def close(self) -> None:
         """Finish the file."""
         self._writer.close()
+
+
+class Clip:
+    """The first half minute as a small GIF, which TensorBoard plays; written to a file when it is closed."""
+
+    def __init__(self, file: IO[bytes], frames_per_second: float) -> None:
+        self._file = file
+        self._every = max(1, round(frames_per_second / CLIP_PICTURES_PER_SECOND))
+        self._milliseconds = 1000 * self._every / frames_per_second
+        self._most = round(CLIP_SECONDS * 1000 / self._milliseconds)
+        self._seen = 0
+        self._kept: list[Any] = []
+
+    def add(self, picture: Picture) -> None:
+        """Keep a picture, made small, if it is one of those that the clip shows."""
+        from PIL import Image  # noqa: PLC0415 - of the extra `video`; checked by `check_clips`
+
+        if self._seen % self._every == 0 and len(self._kept) < self._most:
+            small = Image.fromarray(picture)
+            small.thumbnail((CLIP_SIZE, CLIP_SIZE))
+            self._kept.append(small)
+        self._seen += 1
+
+    def close(self) -> None:
+        """Write the file; nothing if there was no picture."""
+        if self._kept:
+            first, *others = self._kept
+            first.save(
+                self._file,
+                format="GIF",
+                save_all=True,
+                append_images=others,
+                duration=self._milliseconds,
+                loop=0,
+            )
+        self._file.flush()
+
+
+def check_clips() -> None:
+    """Raise ConfigError if clips could not be made, before anything starts."""
+    if find_spec("PIL") is None:
+        raise ConfigError("--evaluate-video needs the package pillow: pip install 'pbt-rl[video]'")
 
 
 def check_film(path: Path) -> None:

@@ -10,6 +10,8 @@ emulator frames of any member that trains). The kinds:
     matchup         pack, matchup_version, slots: the member in each slot; games: [P, P], how often the policy of one
                     slot has a seat in the games of another
     checkpoint      at_frames: of the folder under checkpoints/; number, members, bytes, seconds, kept
+    evaluation      games beside training: at_frames, all_frames of the checkpoint; member, generation, mean, spread,
+                    episodes, seconds
     progress        members: generation, frames, objective and episodes of each, and whether its window is complete;
                     busy_threads: {stage: mean over the last minute}; about every ten seconds
     round           report: what the controller was passed; decisions: what it returned. `pbt-rl audit` decides it

@@ -38,6 +38,8 @@ def journal_records(folder: Path) -> list[dict[str, Any]]:
     try:
         _check_file(path, MOST_JOURNAL_BYTES)
         return read_journal(path)
+    except (FileNotFoundError, NotADirectoryError):
+        raise ConfigError(f"{folder} is not the folder of a run: it has no {path.name}") from None
     except (OSError, ValueError) as error:
         raise ConfigError(f"{folder} is not the folder of a run: {_reason(error)}") from error
 

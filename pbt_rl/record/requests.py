@@ -31,6 +31,8 @@ LOOK_SECONDS = 0.5
 """The run looks for requests this often."""
 PATIENCE_SECONDS = 60.0
 """A run answers between two comparisons; the first one comes when its learners have started."""
+GRACE_SECONDS = 10.0
+"""A run that has taken a request answers within this time, unless it cannot write."""
 DEEPEST = 3
 _NAME = re.compile(r"(\d{1,20})-\d{1,10}\.json")
 
@@ -47,8 +49,8 @@ class Request:
 def ask(run: Path, request: Request, patience_seconds: float = PATIENCE_SECONDS) -> list[str]:
     """Ask the process that writes a run; return what has changed, line by line.
 
-    Raises ConfigError if no process writes the run, if it refuses, and if it does not answer in time: then nothing was
-    changed.
+    Raises ConfigError if no process writes the run, if it refuses, and if it does not answer in time: nothing was
+    changed, unless the message says that the run took the request.
     """
     if is_held(run) is False:
         raise ConfigError(f"{run} is not training now: give the options to `pbt-rl resume {run}`")
@@ -71,12 +73,13 @@ def ask(run: Path, request: Request, patience_seconds: float = PATIENCE_SECONDS)
 def _answered(run: Path, path: Path, answer: Path, patience_seconds: float) -> list[str]:
     deadline = time.monotonic() + patience_seconds
     while not answer.exists():
-        over = is_held(run) is False
-        if (over or time.monotonic() >= deadline) and _withdrawn(path):
+        over, late = is_held(run) is False, time.monotonic() - deadline
+        if (over or late >= 0) and _withdrawn(path):
             why = "it has ended" if over else f"it did not answer within {patience_seconds:.0f} s"
             raise ConfigError(f"nothing was changed in {run}: {why}")
-        if over and not answer.exists():
-            raise ConfigError(f"{run} has ended before it answered; its journal says whether it was changed")
+        if (over or late >= GRACE_SECONDS) and not answer.exists():
+            how = "has ended before it answered" if over else "took the request and does not answer"
+            raise ConfigError(f"{run} {how}; its journal says whether it was changed")
         time.sleep(0.05)
     found = Fields(read_object(answer, f"{answer} is gone"), str(answer))
     if found.has("refused"):

@@ -19,6 +19,16 @@ def files(history: History) -> dict[str, str]:
         "members.csv": members(history),
         "nodes.csv": nodes(history),
         "objective.csv": [asdict(point) for moment in history.moments for point in moment.points],
+        "evaluations.csv": [
+            {
+                "frames": e.at_frames,
+                "member": e.member,
+                "mean": e.mean,
+                "spread": e.spread,
+                "episodes": e.episodes,
+            }
+            for e in history.evaluations
+        ],
         "decisions.csv": decisions(history),
         "slots.csv": [asdict(turn) for turn in history.turns],
         "phases.csv": [asdict(phase) for phase in history.phases],

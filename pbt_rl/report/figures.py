@@ -27,6 +27,7 @@ from pbt_rl.report.style import (
 )
 
 GRID_POINTS = 400
+NO_EVALUATIONS = "No games were played beside training (--evaluate-every-frames)."
 MOST_NAMED = 12
 """Curves with the number of their member; more would hide each other."""
 
@@ -67,6 +68,32 @@ def objective(history: History) -> Drawn:
     axes.set_ylabel("objective")
     frames_axis(axes)
     axes.legend(loc="upper left", bbox_to_anchor=(0, 1.1), ncols=2, borderaxespad=0)
+    return figure
+
+
+def evaluations(history: History) -> Drawn:
+    """Draw the games beside training: their mean, and two standard errors of it."""
+    games = history.evaluations
+    if not games:
+        return NO_EVALUATIONS
+    figure = new_figure(2.6)
+    axes = figure.subplots()
+    frames, means = [e.at_frames for e in games], np.array([e.mean for e in games])
+    errors = np.array([2 * e.spread / math.sqrt(max(e.episodes, 1)) for e in games])
+    axes.fill_between(frames, means - errors, means + errors, color=TOP, alpha=0.15, linewidth=0)
+    axes.plot(frames, means, color=TOP, linewidth=2, marker="o", markersize=3)
+    for event, before in zip(games, [None, *games], strict=False):
+        if before is None or event.member != before.member:
+            axes.annotate(
+                f"{event.member}",
+                (event.at_frames, event.mean),
+                xytext=(0, 5),
+                textcoords="offset points",
+                ha="center",
+                fontsize=7,
+            )
+    axes.set_ylabel("objective in fresh games")
+    frames_axis(axes)
     return figure
 
 

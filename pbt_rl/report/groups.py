@@ -14,7 +14,8 @@ NO_DIFFERENCE = frozenset(
     {
         "seed", "name", "out", "overwrite", "resume", "figures", "track", "devices", "actors", "units_per_actor",
         "envs_per_unit", "actor_timeout_seconds", "learner_timeout_seconds", "max_actor_restarts",
-        "save_every_seconds", "save_every_frames", "keep_checkpoints", "learner.threads", "learner.packing",
+        "save_every_seconds", "save_every_frames", "keep_checkpoints", "evaluate_every_frames",
+        "evaluate_video", "learner.threads", "learner.packing",
     }
 )  # fmt: skip
 """Options by which runs of one group may differ."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from pbt_rl.display.drawing import DrawingSetup
 from pbt_rl.wire.process import begin_child
 
-NAMES = ("objective", "forest", "schedules")
+NAMES = ("objective", "evaluations", "forest", "schedules")
 DPI = 100
 
 

@@ -33,6 +33,13 @@ PICTURES = (
         figures.objective,
     ),
     Picture(
+        "evaluations",
+        "Fresh games beside training",
+        "The best member of each moment in games on seeds of their own, as `pbt-rl eval` plays them: their mean, and "
+        "two standard errors of it. A number marks the member that plays from there on.",
+        figures.evaluations,
+    ),
+    Picture(
         "forest",
         "Lineage",
         "Phylogenetic forest of the weights. Each horizontal line is one set of weights as it trains, coloured by its "
@@ -85,7 +92,7 @@ PICTURES = (
 )
 
 
-NOT_MEANT = frozenset({searches.NO_PHASES, searches.OWN_SLOTS, searches.NO_SLOTS})
+NOT_MEANT = frozenset({figures.NO_EVALUATIONS, searches.NO_PHASES, searches.OWN_SLOTS, searches.NO_SLOTS})
 """Reasons why there is no picture that say only of which kind the run is."""
 
 

@@ -16,6 +16,7 @@ from pbt_rl.pbt.decisions import Decision, MemberReport
 from pbt_rl.pbt.events import (
     ActorRestart,
     End,
+    Evaluation,
     Event,
     Final,
     MemberProgress,
@@ -120,6 +121,7 @@ class RunOptions:
     env: str
     controller: str
     train_for_frames: int | None
+    train_for_seconds: float | None
     phases: int | None
     phase_frames: int | None
     resource: int | None
@@ -139,6 +141,7 @@ class RunOptions:
             given.text_or_none("env") or "a run",
             given.text_or_none("controller") or "pbt",
             given.whole_or_none("train_for_frames"),
+            given.number_or_none("train_for_seconds"),
             search.whole_or_none("phases"),
             search.whole_or_none("phase_frames"),
             search.whole_or_none("resource"),
@@ -172,6 +175,8 @@ class History:
     actor_restarts: int
     final: Final | None = None
     """The games after training, if there were any."""
+    evaluations: Sequence[Evaluation] = ()
+    """The games beside training, if there were any."""
 
     @cached_property
     def last(self) -> dict[int, Node]:
@@ -296,6 +301,7 @@ def history_of(name: str, events: Sequence[Event]) -> History:
         phases=_phases(decisions, turns, total),
         actor_restarts=sum(isinstance(e, ActorRestart) for e in events),
         final=next((e for e in reversed(events) if isinstance(e, Final)), None),
+        evaluations=[e for e in events if isinstance(e, Evaluation) and math.isfinite(e.mean)],
     )
 
 

@@ -29,7 +29,8 @@ from pbt_rl.record.folder import RunFolder
 from pbt_rl.record.manifest import FILE, read_manifest
 from pbt_rl.run.comparisons import Comparisons
 from pbt_rl.run.copies import CopyKeeper, CopySet
-from pbt_rl.run.fleet import Fleet
+from pbt_rl.run.evaluations import Evaluations
+from pbt_rl.run.fleet import Fleet, log_folder
 from pbt_rl.run.recorder import Recorder
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.wire.messages import BeginSnapshot, MemberStaged, SnapshotBegun, StageMember
@@ -67,6 +68,16 @@ class Checkpointing:
         self._keep, self._folder = config.keep_checkpoints, folder
         self._population, self._recorder, self._state = population, recorder, state
         self._comparisons = comparisons
+        self._evaluations = Evaluations(
+            config,
+            log_folder(resolved),
+            lambda: recorder.evaluated_frames,
+            recorder.evaluated,
+            recorder.note,
+        )
+        self._evaluates = False
+        """The checkpoint in progress is one that the best member plays from."""
+        self._all_frames = 0
         self.newest: Checkpoint | None = None
         """The last one that is whole, of those that this process has written."""
         self.latest: Checkpoint | CopySet | None = None
@@ -113,6 +124,7 @@ class Checkpointing:
         if config.save_every_frames != self._every_frames:
             self._every_frames = config.save_every_frames
             self._next_frames = self._following(self._population.least_frames)
+        self._evaluations.follow(config)
         self._keep = config.keep_checkpoints
         if self._writer is not None:
             self._writer.keep(self._keep)
@@ -140,7 +152,8 @@ class Checkpointing:
 
     @property
     def _due_on_disk(self) -> bool:
-        return self._asked or self._reached or time.monotonic() >= self._next_seconds
+        evaluates = self._evaluations.due(self._population.least_frames)
+        return self._asked or self._reached or evaluates or time.monotonic() >= self._next_seconds
 
     @property
     def _reached(self) -> bool:
@@ -181,6 +194,8 @@ class Checkpointing:
         if self._kept:
             self._frames = self._frames // self._every_frames * self._every_frames
             self._next_frames = self._frames + self._every_frames
+        self._evaluates = self._evaluations.take(self._population.least_frames)
+        self._all_frames = self._population.frames
         self._asked = False
         self.start()
         try:
@@ -257,6 +272,7 @@ class Checkpointing:
             self._whole(copies)
         if self._writer is not None:
             self._take_results(self._writer)
+        self._evaluations.step()
 
     def _take_results(self, writer: CheckpointWriter) -> None:
         for result in writer.poll():
@@ -273,6 +289,8 @@ class Checkpointing:
             self._whole(self.newest)
             self._recorder.checkpoint(result)
             self._failed = False
+            if self._evaluates and self.newest is not None:
+                self._evaluations.begin(self.newest, self._saved["best_member"], self._all_frames)
             return
         self._comparisons.origins.end(whole=False)
         if not self._failed:
@@ -304,6 +322,10 @@ class Checkpointing:
         while self._in_progress and time.monotonic() < deadline:
             time.sleep(POLL_SECONDS)
             self._take_results(self._writer)
+
+    def finish_evaluation(self, patient: Callable[[], bool]) -> None:
+        """Wait for games beside training while `patient`, for seconds, and end them."""
+        self._evaluations.finish(patient)
 
     def close(self, *, at_once: bool = False) -> None:
         """End the writer. at_once: what it is writing is given up."""

@@ -17,6 +17,8 @@ MIB, GIB = 2**20, 2**30
 LEARNER_BYTES = 330 * MIB
 """A learner with an empty pack: interpreter, torch, compiled kernels (shared pages counted by their share)."""
 SUPERVISOR_BYTES = 240 * MIB
+EVALUATION_BYTES = 360 * MIB
+"""The process that plays beside training, with a few small environments."""
 CUDA_BYTES = 600 * MIB
 """Of a device's memory: the context and the libraries' work space."""
 MANY_ENVS = 32
@@ -125,6 +127,8 @@ def estimate(resolved: ResolvedRun) -> Estimate:
     plans = resolved.plan.packs
     packs = tuple(pack_bytes(resolved.config, resolved.spec, plan) for plan in plans)
     host, certain = SUPERVISOR_BYTES, 0
+    if resolved.config.evaluate_every_frames:
+        host += EVALUATION_BYTES
     devices: dict[str, int] = {}
     for plan, pack in zip(plans, packs, strict=True):
         host += LEARNER_BYTES + pack.parked + pack.mailboxes + pack.actors + pack.environments

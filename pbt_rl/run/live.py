@@ -39,6 +39,8 @@ LIVE = (
     "train-for-seconds",
     "stop-at-objective",
     "final-episodes",
+    "evaluate-every-frames",
+    "evaluate-video",
     "save-every-seconds",
     "save-every-frames",
     "keep-checkpoints",

@@ -158,6 +158,8 @@ class Memory:
             matchup_fd=-1 if shared.matchup is None else shared.matchup.fd,
             matchup_shape=(0, 0, 0) if shared.matchup is None else shared.matchup.shape,
             first_unit=first_unit,
+            first_row=sum(p.units * p.rows for p in self._resolved.plan.packs[:number])
+            + first_unit * pack.rows,
             saved=tuple(self._start.units[len(self.actors) + index]) if self._start.units else (),
             cores=pack.cores,
             grows=config.mode == "async",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -12,10 +12,17 @@ from numpy.typing import NDArray
 
 from pbt_rl.display.summary import summary
 from pbt_rl.display.tensorboard import TensorBoard
-from pbt_rl.display.terminal import Terminal, applied_text, next_commands, print_leaderboard, slot_text
+from pbt_rl.display.terminal import (
+    Terminal,
+    applied_text,
+    evaluation_text,
+    next_commands,
+    print_leaderboard,
+    slot_text,
+)
 from pbt_rl.display.trackers.base import TrackedRun
 from pbt_rl.display.tracking import Trackers
-from pbt_rl.display.view import RunView
+from pbt_rl.display.view import Evaluation, RunView
 from pbt_rl.pbt.changes import changes
 from pbt_rl.pbt.decisions import Decision, PopulationReport, decision_to_dict
 from pbt_rl.population.matchmaking import games_between
@@ -27,6 +34,7 @@ from pbt_rl.record.journal import Journal, as_json_types, cut_journal
 from pbt_rl.run.callbacks import Callbacks
 from pbt_rl.run.describe import describe_plan
 from pbt_rl.run.discards import discard_warning
+from pbt_rl.run.evaluations import recorded_late
 from pbt_rl.run.fleet import ActorFailed, LearnerLost
 from pbt_rl.run.outlook import late_comparison_warning
 from pbt_rl.run.resolved import ResolvedRun
@@ -60,6 +68,8 @@ class Recorder:
         self._busy_threads: dict[str, float] = {}
         self._decided: dict[int, tuple[str, bool]] = {}
         """Reason of the last decision on each member, and whether it is a restart."""
+        self._evaluation: Evaluation | None = None
+        """The newest one."""
         self._unwritten: set[int] = set()
         """Members whose file of values is out of date."""
 
@@ -73,11 +83,16 @@ class Recorder:
         what it was, or if a tracker cannot be loaded.
         """
         config, folder = self._resolved.config, self._folder
+        late: list[Evaluation] = []
         if continued is not None:
             folder.remove_drafts()
-            cut_journal(folder.journal, continued.record["journal"])
+            position = continued.record["journal"]
+            late = recorded_late(folder.journal, position, continued.checkpoint.frames)
+            cut_journal(folder.journal, position)
             folder.write_config(config)
             folder.summary.unlink(missing_ok=True)
+            known = continued.record.get("evaluation")
+            self._evaluation = None if known is None else Evaluation(**known)
         self._trackers = self._begin_trackers(seconds)
         self._journal = Journal(folder.journal, warn=self._terminal.event)
         self._tensorboard = TensorBoard(
@@ -101,6 +116,8 @@ class Recorder:
             self._write("resume", config=to_json(config), changed=continued.changed)
             for option, (before, now) in continued.changed.items():
                 self.note(f"--{option} is {now} from now on (it was {before})")
+        for evaluation in late:
+            self.evaluated(evaluation)
 
     def _begin_trackers(self, seconds: float) -> Trackers:
         """Raises ConfigError if one cannot be loaded."""
@@ -120,6 +137,7 @@ class Recorder:
             "journal": self._journal.position(),
             "tensorboard": self._tensorboard.state(),
             "config": to_json(self._resolved.config),
+            "evaluation": None if self._evaluation is None else asdict(self._evaluation),
         }
 
     def note(self, text: str) -> None:
@@ -219,6 +237,19 @@ class Recorder:
         self._write("checkpoint", at_frames=written.frames, **facts)
         self._callbacks.saved(written)
 
+    @property
+    def evaluated_frames(self) -> int:
+        """The population's clock at the newest evaluation."""
+        return 0 if self._evaluation is None else self._evaluation.frames
+
+    def evaluated(self, evaluation: Evaluation, clip: bytes = b"") -> None:
+        """Record games beside training. clip: of the first one, as a GIF; empty without one."""
+        self._evaluation = evaluation
+        facts = asdict(evaluation)
+        self._write("evaluation", at_frames=facts.pop("frames"), **facts)
+        self._tensorboard.evaluated(evaluation, clip)
+        self.note(evaluation_text(evaluation))
+
     def progress(self) -> None:
         """Record how far every member is: curves and occupancy of slots are drawn from it."""
         views = self._population.views()
@@ -228,7 +259,7 @@ class Recorder:
 
     def show(self, view: RunView) -> None:
         """Show the population as it is now."""
-        view = self._callbacks.report(view)
+        view = self._callbacks.report(replace(view, evaluation=self._evaluation))
         self._busy_threads = view.busy_threads
         self._terminal.update(view)
         self._tensorboard.update(view)
@@ -282,7 +313,7 @@ class Recorder:
         patient: whether to wait for figures and trackers, for seconds. saved_at_frames: of the last checkpoint.
         """
         self._terminal.stop()
-        view = self._callbacks.report(view)
+        view = self._callbacks.report(replace(view, evaluation=self._evaluation))
         self._warn(view)
         self._unwritten.update(member.id for member in self._population.members)
         self._write_small_files(last=True)

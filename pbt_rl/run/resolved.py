@@ -8,14 +8,15 @@ from dataclasses import dataclass
 
 from pbt_rl.config import Config, check_schedule_of_learning_rate
 from pbt_rl.envs.base import EnvSpec
-from pbt_rl.envs.registry import EnvOptions, probe
-from pbt_rl.errors import ConfigError, environment_code
+from pbt_rl.envs.registry import EnvOptions, has_pictures, probe
+from pbt_rl.errors import ConfigError, environment_code, require
 from pbt_rl.learner.build import check_network
 from pbt_rl.pbt.decisions import Controller
 from pbt_rl.pbt.hypers import HyperSpec, Values, hyper_table, shaping_table
 from pbt_rl.pbt.registry import patience_frames
 from pbt_rl.pbt.tuning import chosen
 from pbt_rl.plan import Machine, Plan, make_plan
+from pbt_rl.play.video import check_clips
 from pbt_rl.population.population import Population
 from pbt_rl.population.ratings import Ratings
 from pbt_rl.run.controllers import build_controller
@@ -40,6 +41,7 @@ class ResolvedRun:
             spec = probe(config.env, options)
         plan = make_plan(config, machine, spec.seats)
         _check_matchup(config, spec, plan)
+        _check_evaluation(config, spec)
         # A model that cannot be used shows here.
         check_network(config, spec, [pack.device for pack in plan.packs])
         return cls(config, options, spec, plan, value_table(config, spec.shaping))
@@ -85,6 +87,25 @@ def value_table(config: Config, shaping: Mapping[str, float]) -> dict[str, Hyper
     if config.learner.lr_schedule == "kl-adaptive":  # its factor would undo what a controller changes
         table["learning_rate"] = dataclasses.replace(table["learning_rate"], tuned=False)
     return table
+
+
+def _check_evaluation(config: Config, spec: EnvSpec) -> None:
+    """Check that games beside training mean something, and that they can be filmed. Raises ConfigError."""
+    require(
+        not config.evaluate_every_frames or spec.seats == 1,
+        "evaluate-every-frames",
+        config.evaluate_every_frames,
+        f"a score of {config.env} means little without its opponents: leave it out, and compare members by "
+        "`pbt-rl eval --against`",
+    )
+    if config.evaluate_video:
+        check_clips()
+        require(
+            has_pictures(config.env, config.env_options),
+            "evaluate-video",
+            "true",
+            f"{config.env} has no pictures: leave it out",
+        )
 
 
 def _check_matchup(config: Config, spec: EnvSpec, plan: Plan) -> None:

@@ -142,11 +142,10 @@ class Supervisor:
             self._restarts,
         )
         self._controller = controller
-        self._begun = False
+        self._begun = self._closing = self._saved_at_end = False
         self._signal: int | None = None
         self._presses = Presses()
         self._environment_seconds = 0.0
-        self._closing = self._saved_at_end = False
         self._views, self._progress = Every(VIEW_SECONDS, at_once=True), Every(PROGRESS_SECONDS)
 
     # -- the run ----------------------------------------------------------------------------------------------
@@ -383,6 +382,7 @@ class Supervisor:
         return unsaved
 
     def _finish(self, ended: str) -> None:
+        self._checkpoints.finish_evaluation(lambda: self._signal is None and ended != "failed")
         view = self._view(None)
         saved = self._checkpoints.newest if self._saved_at_end else None
         if saved is not None and self._signal is None and ended != "failed":

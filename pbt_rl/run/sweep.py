@@ -110,6 +110,12 @@ class _Job:
     share: Share
     process: subprocess.Popen[bytes]
     began: float = field(default_factory=time.monotonic)
+    told: bool = False
+    """It has got the signal that ends the sweep."""
+
+    def send(self, number: int) -> None:
+        self.told = self.told or number != signal.SIGUSR1
+        self.process.send_signal(number)
 
 
 class Sweep:
@@ -151,7 +157,7 @@ class Sweep:
         if number != signal.SIGUSR1:
             self.signal = self.signal or number
         for job in self._running:
-            job.process.send_signal(number)
+            job.send(number)
 
     def _start(self, point: Point, number: int) -> None:
         share = self._free.pop(0)
@@ -176,7 +182,10 @@ class Sweep:
                 )
         finally:
             os.sched_setaffinity(0, whole)
-        self._running.append(_Job(point, share, process))
+        job = _Job(point, share, process)
+        self._running.append(job)
+        if self.signal is not None and not job.told:  # it came while the process was being made
+            job.send(self.signal)
         where = f" on {share.devices}" if share.devices else ""
         self._say(f"{number}: {point.name} begins{where}; what it prints is in {log}")
 
@@ -192,6 +201,8 @@ class Sweep:
             how = "has ended"
             if code == 128 + (self.signal or 0):
                 how = "is saved"
+            elif self.signal is not None and code == -self.signal:
+                how = "was ended before it began to train"
             elif code:
                 how = f"FAILED with exit code {code}: {last_line(self._folder, job.point)}"
             self._say(

@@ -93,10 +93,24 @@ function path(points, x, y, stepped) {
   for (const [px, py] of points) {
     if (!finite(py)) { down = false; continue; }
     if (down && stepped) text += `L${x(px).toFixed(1)} ${y(before).toFixed(1)}`;
-    text += `${down ? "L" : "M"}${x(px).toFixed(1)} ${y(py).toFixed(1)}`;
+    // A point alone is a dot: a line of no length with round ends.
+    text += down ? `L${x(px).toFixed(1)} ${y(py).toFixed(1)}` : `M${x(px).toFixed(1)} ${y(py).toFixed(1)}h0`;
     [down, before] = [true, py];
   }
   return text;
+}
+
+// Numbers of members at the ends of their curves, moved apart where they would lie on each other.
+function labelEnds(svg, ends) {
+  const placed = [];
+  for (const { member, x, y } of ends.sort((a, b) => a.y - b.y || a.x - b.x)) {
+    const at = { x: x + 4, y: y + 4 };
+    for (const other of placed) if (Math.abs(other.x - at.x) < 14 && at.y < other.y + 11) at.y = other.y + 11;
+    placed.push(at);
+    const label = shape("text", { x: at.x, y: at.y }, member);
+    label.style.fill = colour(member);
+    svg.append(label);
+  }
 }
 
 function memberLine(member, d, best) {
@@ -119,11 +133,14 @@ function drawHead(s) {
   at("status").textContent = s.running ? `running${quiet}` : s.ended ? `ended: ${s.ended}` : "not running: it was cut off, or stands still";
   at("status").className = s.running || s.ended ? "" : "bad";
   const best = s.members.find((m) => finite(m.objective));
-  const left = s.running && s.frames_per_second && s.budget_frames
-    ? s.members.reduce((sum, m) => sum + (m.status ? 0 : Math.max(0, s.budget_frames - m.frames)), 0) / s.frames_per_second : null;
+  const limits = [];
+  if (s.frames_per_second && s.budget_frames)
+    limits.push(s.members.reduce((sum, m) => sum + (m.status ? 0 : Math.max(0, s.budget_frames - m.frames)), 0) / s.frames_per_second);
+  if (s.budget_seconds) limits.push(s.budget_seconds - s.seconds);
+  const left = s.running && limits.length ? Math.min(...limits) : null;
   const facts = [
     ["controller", s.controller], ["members", s.members.length],
-    ["best objective", best ? `${short(best.objective)} (member ${best.member})` : "-"],
+    ["best objective", best ? short(best.objective) : "-"], ["best member", best ? best.member : "-"],
     ["frames of each", short(s.frames) + (s.budget_frames ? ` of ${short(s.budget_frames)}` : "")],
     ["time", clock(s.seconds)], ["frames/s", s.running ? short(s.frames_per_second) : "-"],
     ...(left !== null ? [["time left, at most", clock(left)]] : []), ...Object.entries(s.counts),
@@ -168,12 +185,31 @@ function drawCurves(s) {
   const { svg, x, y } = chart(widthOf("curves"), 300, all.map((p) => p[0]), all.map((p) => p[1]), false);
   const best = s.members.length ? s.members[0].member : null;
   known.sort(([a], [b]) => (a === marked || a === best) - (b === marked || b === best));
-  for (const [member, points] of known) {
-    svg.append(memberLine(member, path(points, x, y), member === best));
+  for (const [member, points] of known) svg.append(memberLine(member, path(points, x, y), member === best));
+  labelEnds(svg, known.map(([member, points]) => {
     const last = points.findLast((p) => finite(p[1]));
-    svg.append(shape("text", { x: x(last[0]) + 3, y: y(last[1]) + 4 }, member));
-  }
+    return { member, x: x(last[0]), y: y(last[1]) };
+  }));
   at("curves").replaceChildren(svg);
+}
+
+function drawEvaluations(s) {
+  at("evaluations-section").hidden = !s.evaluations.length;
+  if (!s.evaluations.length) return;
+  const shown = s.evaluations.map(([frames, mean, spread, episodes, member]) => {
+    const error = 2 * spread / Math.sqrt(Math.max(1, episodes));
+    return { frames, mean, low: mean - error, high: mean + error, text: `member ${member}: ${short(mean)} in ${episodes} games` };
+  });
+  const { svg, x, y } = chart(widthOf("evaluations"), 300, shown.map((e) => e.frames), shown.flatMap((e) => [e.low, e.high]), false);
+  const edge = [...shown.map((e) => [e.frames, e.high]), ...shown.map((e) => [e.frames, e.low]).reverse()];
+  svg.append(shape("path", { class: "band", d: `${path(edge, x, y)}Z` }));
+  svg.append(shape("path", { class: "mean", d: path(shown.map((e) => [e.frames, e.mean]), x, y) }));
+  for (const e of shown) {
+    const dot = shape("circle", { class: "mean", cx: x(e.frames), cy: y(e.mean), r: 3 });
+    dot.append(shape("title", {}, e.text));
+    svg.append(dot);
+  }
+  at("evaluations").replaceChildren(svg);
 }
 
 function drawForest(s) {
@@ -238,7 +274,7 @@ function drawDecisions(s) {
 let shown = null;
 
 function draw() {
-  for (const part of [drawHead, drawMembers, drawCurves, drawForest, drawSchedules, drawShares, drawDecisions]) part(shown);
+  for (const part of [drawHead, drawMembers, drawCurves, drawEvaluations, drawForest, drawSchedules, drawShares, drawDecisions]) part(shown);
 }
 
 function mark(member) {

@@ -15,7 +15,7 @@ import os
 import sys
 import time
 import traceback
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -63,6 +63,8 @@ class ActorSetup:
     matchup_shape: tuple[int, int, int] = (0, 0, 0)
     first_unit: int = 0
     """Number of the actor's first unit among those of the pack."""
+    first_row: int = 0
+    """Number of the actor's first row among those of the run."""
     saved: tuple[dict[str, Any], ...] = ()
     """States of the units, to continue from, or none: then they begin with a reset."""
     cores: tuple[int, ...] = ()
@@ -95,7 +97,7 @@ class EpisodeSource:
     def __init__(
         self, table: ShapingTable, envs_per_policy: int, pulse: memoryview, *, lets_grow: bool
     ) -> None:
-        self._table, self._envs, self.lets_grow = table, envs_per_policy, lets_grow
+        self._table, self.envs_per_policy, self.lets_grow = table, envs_per_policy, lets_grow
         self.pulse = pulse
         """See `envs/pulse.py`."""
         self.uncounted = False
@@ -103,12 +105,12 @@ class EpisodeSource:
 
     def __call__(self, row: int) -> tuple[int, dict[str, float]]:
         """See `ShapingSource`."""
-        shaping_version, values = self._table.read(row // self._envs)
+        shaping_version, values = self._table.read(row // self.envs_per_policy)
         return (UNCOUNTED_VERSION if self.uncounted else shaping_version), values
 
     def training_info(self, row: int) -> dict[str, Any]:
         """See `TrainingInfoInterface`."""
-        slot = row // self._envs
+        slot = row // self.envs_per_policy
         return {
             "frames": int(self._table.frames[slot]),
             "budget_frames": int(self._table.budget_frames[slot]),
@@ -192,8 +194,14 @@ class Actor:
             EpisodeSource(table, setup.envs_per_policy, box.pulse, lets_grow=setup.grows) for box in boxes
         ]
         units = [
-            make_unit(setup.spec.env_id, setup.rows, seed, setup.options, source)
-            for seed, source in zip(setup.seeds, sources, strict=True)
+            make_unit(
+                setup.spec.env_id,
+                setup.rows,
+                seed,
+                replace(setup.options, first_row=setup.first_row + number * setup.rows),
+                source,
+            )
+            for number, (seed, source) in enumerate(zip(setup.seeds, sources, strict=True))
         ]
         for unit in units:
             if unit.spec != setup.spec:

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from pbt_rl.algos.layers import Conv, ImpalaCnn, NatureCnn, compute_by_products
+from pbt_rl.algos.layers import Conv, ImageLinear, ImpalaCnn, NatureCnn, compute_by_products
 from pbt_rl.algos.models import make_model
 from pbt_rl.algos.pack import Pack
 from pbt_rl.algos.registry import load
@@ -96,3 +96,20 @@ def test_parameters_keep_their_names_and_places(make):
     before = [(name, tuple(p.shape)) for name, p in net.named_parameters()]
     compute_by_products(net)
     assert [(name, tuple(p.shape)) for name, p in net.named_parameters()] == before
+
+
+@pytest.mark.parametrize("rows", [1, 15, 16, 32, 64])
+def test_a_transposed_product_is_the_product(rows, monkeypatch):
+    """To one bit of bf16: whether all bits are equal is the libraries' matter, on other processors."""
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+    layer = ImageLinear(96, 40).bfloat16()
+    x = torch.randn(rows, 96).bfloat16()
+    learning = layer(x)
+    with torch.no_grad():
+        acting = layer(x)
+        stacked = torch.func.vmap(lambda w: torch.func.functional_call(layer, {"weight": w}, (x,)))(
+            layer.weight.expand(2, -1, -1)
+        )
+    assert acting.is_contiguous()
+    for found in (acting, *stacked):
+        torch.testing.assert_close(found, learning.detach(), rtol=2**-7, atol=2**-9)

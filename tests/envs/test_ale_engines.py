@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pbt_rl.envs.ale import AtariUnit
-from pbt_rl.envs.ale_engines import ENGINE_ROWS, WHOLE_ROWS
+from pbt_rl.envs.ale_engines import ENGINE_ROWS, WHOLE_ROWS, dealt
 from pbt_rl.envs.atari import AtariOptions
 from pbt_rl.envs.base import Grows, may_grow, private_step_arrays
 from pbt_rl.envs.pulse import AT_ONCE
@@ -101,6 +101,25 @@ def test_a_large_unit_begins_with_few_emulators_and_gets_all(made):
     assert present == np.cumsum(sizes).tolist()
     assert present[-1] == ROWS
     assert max(sizes) <= ENGINE_ROWS
+
+
+@pytest.mark.parametrize(("policies", "together"), [(40, 8), (16, 8), (33, 8), (2, 40), (1, 70)])
+def test_policies_have_equal_shares_of_the_time_in_which_a_unit_grows(policies, together):
+    parts = dealt(policies * together, together)
+    assert sorted(np.concatenate(parts)) == list(range(policies * together))
+    assert max(len(part) for part in parts) <= ENGINE_ROWS
+    time_P = np.zeros(policies)
+    for number, part in enumerate(parts):
+        np.add.at(time_P, part // together, len(parts) - number)
+    assert time_P.min() >= 0.95 * time_P.max()
+
+
+def test_an_atari_unit_deals_its_rows_by_policy(made):
+    source = Source()
+    source.envs_per_policy = 7
+    _, out, _ = made(source)
+    there = np.flatnonzero(out.obs["obs"].any((1, 2)))
+    assert len(set(there // 7)) == ROWS // 7, "each of ten policies has a row before any has two"
 
 
 def test_rows_that_are_not_there_deliver_first_and_nothing_else_until_their_game_begins(made):

@@ -4,10 +4,11 @@ import sys
 from importlib.metadata import EntryPoint
 
 import gymnasium
+import numpy as np
 import pytest
 
 from pbt_rl.envs import custom, registry
-from pbt_rl.envs.base import EnvSetupError, default_shaping_source
+from pbt_rl.envs.base import EnvSetupError, default_shaping_source, private_step_arrays
 from pbt_rl.envs.registry import EnvOptions, keywords, make_unit, probe, recipe
 from pbt_rl.envs.shaping import frames_per_step
 from pbt_rl.envs.toy import Counting
@@ -52,6 +53,26 @@ def fails():
 
 def fixed_vector():
     return gymnasium.vector.SyncVectorEnv([Identity] * 3)
+
+class Drawn(Identity):
+    metadata = {"render_fps": 12}
+
+    def __init__(self, render_mode=None):
+        super().__init__()
+        self.render_mode = render_mode
+
+    def render(self):
+        return None if self.render_mode is None else np.full((4, 6, 3), 7, np.uint8)
+
+class AlwaysDrawn(Identity):
+    def render(self):
+        return np.zeros((4, 6, 4), np.uint8)
+
+def drawn_vec(num_envs, render_mode=None):
+    return gymnasium.vector.SyncVectorEnv([lambda: Drawn(render_mode)] * num_envs)
+
+def told_nothing():
+    return Drawn()
 
 def make_vec(num_envs, size=4):
     return gymnasium.vector.SyncVectorEnv([lambda: Identity(size)] * num_envs)
@@ -175,3 +196,26 @@ def test_frames_per_step_must_be_a_whole_number(frames):
     env.frames_per_step = frames
     with pytest.raises(EnvSetupError, match="frames_per_step"):
         frames_per_step("m:f", gymnasium.wrappers.TimeLimit(env, 5))
+
+
+@pytest.mark.parametrize(("factory", "per_second"), [("Drawn", 12), ("AlwaysDrawn", 30), ("drawn_vec", 12)])
+def test_what_renders_can_be_filmed(factory, per_second):
+    unit, camera = registry.film(f"custom_of_a_test:{factory}", 3, 0, options(), lambda _row: (0, {}))
+    try:
+        assert (unit.rows, camera.frames_per_second) == (3, per_second)
+        step = private_step_arrays(unit.spec, 3)
+        unit.reset(step)
+        picture = camera.shoot(step, None)
+        assert (picture.shape, picture.dtype) == ((4, 6, 3), np.uint8)
+    finally:
+        unit.close()
+
+
+@pytest.mark.parametrize(
+    ("factory", "message"), [("told_nothing", "returned NoneType"), ("make_env", "cannot be drawn")]
+)
+def test_what_does_not_render_is_one_clear_error(factory, message):
+    unit, camera = registry.film(f"custom_of_a_test:{factory}", 1, 0, options(), lambda _row: (0, {}))
+    with pytest.raises(EnvSetupError, match=f"^--video: .*{message}.*a parameter render_mode"):
+        camera.shoot(private_step_arrays(unit.spec, 1), None)
+    unit.close()

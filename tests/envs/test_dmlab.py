@@ -10,12 +10,14 @@ import psutil
 import pytest
 
 from pbt_rl.envs.base import LAST, EnvSetupError, cpu_clock, private_step_arrays
+from pbt_rl.envs.check import check
 from pbt_rl.envs.dmlab import process as dmlab_process
 from pbt_rl.envs.dmlab.levels import ACTIONS, LEVELS
 from pbt_rl.envs.dmlab.options import DmlabOptions
 from pbt_rl.envs.dmlab.row import MOST_LABS
 from pbt_rl.envs.dmlab.setup import level_scripts, pool_seed, row_setup
 from pbt_rl.envs.dmlab.unit import LabUnit, probe
+from pbt_rl.envs.registry import EnvOptions
 from pbt_rl.envs.text_hash import hash_words
 from tests.helpers.dmlab_module import (
     REAL,
@@ -35,10 +37,10 @@ FORWARD, FIRE = 0, 8
 class Played:
     """A unit, with every step that it delivered."""
 
-    def __init__(self, name, rows=1, seed=0, settings=None, **options):
+    def __init__(self, name, rows=1, seed=0, settings=None, first_row=0, **options):
         self.shaping = (0, {"gain_scale": 5.0, "loss_scale": 0.3})
         options = DmlabOptions(**{**TOGETHER, **options})
-        self.unit = LabUnit(name, rows, seed, options, settings or {}, lambda _row: self.shaping)
+        self.unit = LabUnit(name, rows, seed, options, settings or {}, lambda _row: self.shaping, first_row)
         self.out = private_step_arrays(self.unit.spec, rows)
         self.steps = []
         try:
@@ -110,15 +112,21 @@ def test_equal_seeds_give_equal_steps_and_different_seeds_different_ones():
 
 @pytest.mark.parametrize(("clipped", "unit"), [(True, 1.0), (True, 5.0), (False, 5.0)])
 def test_rewards_are_clipped_towards_gains_and_the_objective_is_not(clipped, unit):
-    level = "skymaze_irreversible_path_varied" if REAL else SHORT
-    with Played(level, clip_reward=clipped, reward_unit=unit) as played:
+    level, seconds = (
+        ("skymaze_irreversible_path_varied", {}) if REAL else (SHORT, {"episodeLengthSeconds": 3})
+    )
+    with Played(level, settings=seconds, clip_reward=clipped, reward_unit=unit) as played:
         seen = played.random(100)
+    assert REAL or seen["episode_done"].sum() == 2
+    # In the step after an end the return begins at 0 again.
     raw = np.diff(seen["raw_return"][:, 0])
+    raw[seen["first"][1:, 0]] = 0
     assert REAL or (raw.min() < 0 < raw.max())
     learned = np.tanh(raw / unit) if clipped else raw
     expected = 5 * np.maximum(learned, 0) + 0.3 * np.minimum(learned, 0)
     np.testing.assert_allclose(seen["reward"][1:, 0], expected, rtol=1e-5)
-    np.testing.assert_allclose(seen["shaped_return"][-1], expected.sum(), rtol=1e-4)
+    begun = int(np.flatnonzero(seen["first"][:, 0])[-1])
+    np.testing.assert_allclose(seen["shaped_return"][-1], expected[begun:].sum(), rtol=1e-4)
 
 
 @standin_only
@@ -201,6 +209,15 @@ def test_levels_and_maps_of_tests(lab):  # noqa: F811
         assert made["config"]["mixerSeed"] == str(0x600D5EED)
 
 
+@standin_only
+def test_what_the_engine_does_not_reproduce_is_no_mistake():
+    options = EnvOptions(dmlab=DmlabOptions(**TOGETHER))
+    found = check("dmlab/lasertag_three_opponents_small", options, 300)
+    assert not found.mistakes
+    assert "not deterministic under a seed, step 1 differs: the engine's own bots" in " ".join(found.notes)
+    assert "deterministic" not in " ".join(check(f"dmlab/{SHORT}", options, 300).notes)
+
+
 def test_the_engines_time_counts():
     with Played(SHORT, rows=2) as played:
         clock = cpu_clock(played.unit)
@@ -249,7 +266,8 @@ def test_no_two_engines_share_a_folder(lab):  # noqa: F811
 @standin_only
 def test_a_slow_reset_delays_no_other_row(monkeypatch):
     monkeypatch.setenv("DMLAB_STANDIN_RESET", "0.8")
-    with Played("skymaze_irreversible_path_hard", rows=2, background_resets=True) as played:
+    long = {"episodeLengthSeconds": 3600}  # while one waits for the other
+    with Played("skymaze_irreversible_path_hard", rows=2, settings=long, background_resets=True) as played:
         while played.step(FORWARD)["first"].any():  # both play
             pass
         played.step(FIRE, FORWARD)
@@ -352,8 +370,31 @@ def test_graphics_cards_take_turns(lab):  # noqa: F811
         made = calls(lab, "lab")
     assert {call["renderer"] for call in made} == {"hardware"}
     assert sorted(call["config"]["gpuDeviceIndex"] for call in made) == ["0", "0", "2"]
+    with Played(SHORT, rows=2, renderer="hardware", gpus=(0, 2), first_row=3):
+        made = calls(lab, "lab")[3:]
+    assert sorted(call["config"]["gpuDeviceIndex"] for call in made) == ["0", "2"]
+    with Played(SHORT, renderer="hardware", gpus=(0, 2), first_row=5):
+        assert calls(lab, "lab")[-1]["config"]["gpuDeviceIndex"] == "2"
     with Played(SHORT):
         assert "gpuDeviceIndex" not in calls(lab, "lab")[-1]["config"]
+
+
+@standin_only
+def test_a_card_that_is_not_there_is_found_by_the_probe(lab):  # noqa: F811
+    assert probe(SHORT, DmlabOptions(renderer="hardware", gpus=(0, 2)), {})
+    drawn = {call["config"].get("gpuDeviceIndex") for call in calls(lab, "lab")}
+    assert drawn == {"0", "2"}
+    with pytest.raises(EnvSetupError) as refused:
+        probe(SHORT, DmlabOptions(renderer="hardware", gpus=(0, 7)), {})
+    assert "--dmlab.gpus 0 7 cannot be used: the engine cannot draw on 7; give numbers" in str(refused.value)
+    assert "exit code 3; it printed: Failed to create EGL display for device index 7!" in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_cards_need_the_renderer_that_uses_them():
+    with pytest.raises(EnvSetupError, match=r"--dmlab.gpus 7 cannot be used: .* --dmlab.renderer hardware"):
+        probe(SHORT, DmlabOptions(gpus=(7,)), {})
+    assert probe(SHORT, DmlabOptions(gpus=(7,), test=True), {})  # a run's options, at its evaluation
 
 
 @standin_only

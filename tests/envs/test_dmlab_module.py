@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pbt_rl.envs.dmlab.row import load_module
 from tests.helpers.dmlab_module import lab  # noqa: F401 - a fixture
 
 LEVEL = "contributed/dmlab30/rooms_select_nonmatching_object"
@@ -14,9 +15,7 @@ STILL = np.zeros(7, np.intc)
 
 @pytest.fixture
 def module(lab):  # noqa: F811
-    import deepmind_lab
-
-    return deepmind_lab
+    return load_module()
 
 
 @pytest.fixture

@@ -27,6 +27,21 @@ def test_what_was_meant(typed):
     assert meant(typed, FAMILIES) == MEANT[typed]
 
 
+@pytest.mark.parametrize(
+    ("typed", "here"),
+    [
+        ("atari_spaceinvaders", "atari/space_invaders"),
+        ("doom_basic", "vizdoom/basic"),
+        ("mujoco_ant", "gym/Ant-v5"),
+        ("mujoco_doublependulum", "gym/InvertedDoublePendulum-v5"),
+        ("dmlab_30", "dmlab30"),
+    ],
+)
+def test_names_of_sample_factory_are_answered_with_ours(typed, here):
+    with pytest.raises(EnvSetupError, match=rf"^'{typed}' names no environment: write {here}\."):
+        family_of(typed)
+
+
 def test_an_id_that_names_nothing_is_answered_with_the_right_one():
     with pytest.raises(
         EnvSetupError, match=r"^'ALE/Pong-v5' names no environment: write atari/pong\. `pbt-rl"

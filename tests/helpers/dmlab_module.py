@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 import tempfile
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,13 +24,18 @@ def lab(monkeypatch, tmp_path):
     monkeypatch.setenv("TMPDIR", str(scratch))
     monkeypatch.setattr(tempfile, "tempdir", str(scratch))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    if not REAL:
+    if REAL:
+        paths = [runs.ENVIRONMENT["PYTHONPATH"], *filter(None, [os.environ.get("PYTHONPATH")])]
+        monkeypatch.setitem(runs.ENVIRONMENT, "PYTHONPATH", os.pathsep.join(paths))
+    else:
         monkeypatch.syspath_prepend(STANDIN)
         paths = [runs.ENVIRONMENT["PYTHONPATH"], str(STANDIN)]
         monkeypatch.setitem(runs.ENVIRONMENT, "PYTHONPATH", os.pathsep.join(paths))
         monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
         monkeypatch.setenv("DMLAB_STANDIN_LOG", str(tmp_path / "calls"))
     yield scratch
+    if not REAL:
+        sys.modules.pop("deepmind_lab", None)
     left = [path for path in scratch.iterdir() if "dmlab" in path.name]
     assert not left, f"left behind: {left}"
 

@@ -4,10 +4,14 @@ from hypothesis import settings
 
 from pbt_rl.config import Config
 from pbt_rl.pbt.decisions import MemberReport, PopulationReport
+from pbt_rl.pbt.options import PbtConfig
 from pbt_rl.run.controllers import build_controller
 
 settings.register_profile("no deadline", deadline=None)  # others compute beside us
 settings.load_profile("no deadline")
+
+OFTEN = PbtConfig(period_frames=100, start_frames=0, min_episodes=1, exploit="truncation", replace_gap=0.0)
+"""A comparison every 100 frames, in which the best replace the worst however close they are."""
 
 
 def build(pbt, table, seed, num_members=10, controller="pbt"):

@@ -100,6 +100,23 @@ def test_with_locks_alone_weights_are_found_to_be_overwritten_while_a_forward_re
     )
 
 
+@pytest.mark.parametrize("packing", ["loop", "vmap"])
+def test_learning_never_waits_for_a_turn_in_flight(packing):
+    with learner_on_streams(packing=packing) as (driven, order):
+        take, before, turns = driven.learner.pack.take_published, 0, 0
+
+        def begin_turn():
+            nonlocal before, turns
+            known = order._known["learning"]["acting"]
+            assert known <= before, "learning waited for calls of the turn that has just ended"
+            before, turns = order.given["acting"], turns + 1
+            take()
+
+        driven.learner.pack.take_published = begin_turn
+        live(driven, order)
+        assert turns == 8
+
+
 def test_a_publication_is_taken_when_it_is_whole_and_an_exchange_at_the_next_turn():
     with learner_on_streams(packing="vmap") as (driven, order):
         pack = driven.learner.pack

@@ -12,10 +12,10 @@ from pbt_rl.pbt.decisions import Continue, Mutate, Replace, Restart
 from pbt_rl.pbt.hypers import Hypers, hyper_table
 from pbt_rl.pbt.options import PbtConfig
 from pbt_rl.pbt.state import restore_state, save_state
-from tests.helpers.populations import build, member, report
+from tests.helpers.populations import OFTEN, build, member, report
 
 TABLE = hyper_table(Hypers())
-PBT = PbtConfig(period_frames=100, start_frames=0, min_episodes=1, exploit="truncation", replace_gap=0.0)
+PBT = OFTEN
 NAN = math.nan
 
 

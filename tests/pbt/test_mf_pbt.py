@@ -16,18 +16,10 @@ from pbt_rl.pbt.hypers import Hypers, hyper_table
 from pbt_rl.pbt.mf_pbt import MfPbt
 from pbt_rl.pbt.options import PbtConfig
 from pbt_rl.pbt.state import restore_state, save_state
-from tests.helpers.populations import build, member, report
+from tests.helpers.populations import OFTEN, build, member, report
 
 TABLE = hyper_table(Hypers())
-PBT = PbtConfig(
-    period_frames=100,
-    start_frames=0,
-    min_episodes=1,
-    exploit="truncation",
-    replace_fraction=0.25,
-    replace_gap=0.0,
-    frequencies=(1, 2, 4),
-)
+PBT = replace(OFTEN, replace_fraction=0.25, frequencies=(1, 2, 4))
 
 
 def groups(frequencies=(1, 2, 4), members=12, migrant_hypers="own", rounds=0):

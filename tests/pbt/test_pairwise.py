@@ -8,9 +8,8 @@ from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.decisions import Continue, Replace
 from pbt_rl.pbt.explore.pairwise import PairwiseLearning
 from pbt_rl.pbt.hypers import HyperSpec, choice_spec
-from pbt_rl.pbt.options import PbtConfig
 from pbt_rl.pbt.state import restore_state, save_state
-from tests.helpers.populations import build, member, report
+from tests.helpers.populations import OFTEN, build, member, report
 
 TABLE = {
     "a": HyperSpec("a", 1.0, 0.0, 10.0, "linear", tuned=True),
@@ -49,15 +48,7 @@ def test_values_stay_within_their_bounds_and_kinds():
     assert max(values) > 8
 
 
-PBT = PbtConfig(
-    period_frames=100,
-    start_frames=0,
-    min_episodes=1,
-    exploit="truncation",
-    replace_fraction=0.25,
-    replace_gap=0.0,
-    explore="pairwise",
-)
+PBT = replace(OFTEN, replace_fraction=0.25, explore="pairwise")
 
 
 def test_as_an_option_the_worst_learn_from_the_best_and_a_saved_state_goes_on():

@@ -310,7 +310,7 @@ def test_every_row_plays_its_share_so_short_episodes_are_not_preferred():
     assert shares(7, 3) == [3, 2, 2]
     config = Config(env="toy/identity", model=MLP)
     player = Player(Policy(trained_pack(config, VECTOR, members=(0,)), VECTOR, MLP, 0, greedy=False))
-    played = play(UnevenUnit(3), player, [2, 2, 2], module._Recording(None, None))
+    played = play(UnevenUnit(3), player, [2, 2, 2])
     assert [episode.steps for episode in played] == [1, 1, 2, 2, 3, 3]
     assert [episode.objective for episode in played] == [1, 1, 2, 2, 3, 3]
 
@@ -466,5 +466,5 @@ def test_the_film_ends_with_the_first_episode():
     player = Player(
         Policy(trained_pack(Config(env="a/b", model=MLP), VECTOR, members=(0,)), VECTOR, MLP, 0, greedy=False)
     )
-    play(UnevenUnit(2), player, [3, 3], module._Recording(camera, Film()))
+    play(UnevenUnit(2), player, [3, 3], module.Recording(camera, Film()))
     assert camera.shot == 2, "its reset and its only step"

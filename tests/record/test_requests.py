@@ -67,6 +67,15 @@ def test_a_run_that_does_not_answer_finds_nothing_later(run):
     assert inbox.take() is None
 
 
+def test_a_run_that_takes_a_request_and_cannot_answer_is_given_up(run, monkeypatch):
+    monkeypatch.setattr(requests, "GRACE_SECONDS", 0.2)
+    thread, taken = answering(Inbox(run), lambda name: None)
+    with pytest.raises(ConfigError, match=r"took the request and does not answer; its journal says"):
+        ask(run, REQUEST, patience_seconds=0.3)
+    thread.join()
+    assert taken == [REQUEST]
+
+
 def test_a_folder_that_nobody_writes_is_refused_at_once(tmp_path):
     with pytest.raises(ConfigError, match=r"is not training now: give the options to `pbt-rl resume"):
         ask(tmp_path, REQUEST)

@@ -7,11 +7,14 @@ import numpy as np
 import pytest
 
 from pbt_rl.cli.train import parse_train
+from pbt_rl.envs.registry import make_unit
 from pbt_rl.pbt.hypers import SHAPING
 from pbt_rl.plan import Machine
 from pbt_rl.run.memory import Memory
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.start import Start
+from pbt_rl.wire import actor as actor_module
+from pbt_rl.wire.actor import Actor
 from pbt_rl.wire.mailbox import ACTIONS, BUSY_NS, OBSERVATIONS
 from pbt_rl.wire.tables import MatchupTable, ShapingTable
 
@@ -58,6 +61,19 @@ def test_every_unit_has_a_seed_and_a_number_of_its_own(memory):
     seeds = [seed for record in memory.actors for seed in record.setup.seeds]
     assert len(set(seeds)) == len(seeds) == 12
     assert [record.setup.first_unit for record in memory.actors] == [0, 3, 0, 3]
+
+
+def test_units_know_which_rows_of_the_run_they_are(memory, monkeypatch):
+    made = []
+
+    def make_and_note(env_id, rows, seed, options, source):
+        made.append((options.first_row, rows))
+        return make_unit(env_id, rows, seed, options, source)
+
+    monkeypatch.setattr(actor_module, "make_unit", make_and_note)
+    for record in memory.actors:
+        Actor(record.setup).close()
+    assert made == [(4 * unit, 4) for unit in range(12)]
 
 
 def test_units_warm_up_from_none_to_almost_all_steps():

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import subprocess
 import time
 
 import psutil
@@ -110,6 +111,23 @@ def test_one_that_fails_does_not_end_the_rest(tmp_path):
     assert "'nonsense' is no command" in failed
     assert (tmp_path / "logs" / "seed1.txt").read_text().startswith("pbt-rl ")
     assert os.sched_getaffinity(0) == EVERYTHING
+
+
+def test_a_signal_that_comes_while_a_run_is_being_made_reaches_it(tmp_path, monkeypatch):
+    popen = subprocess.Popen
+
+    def interrupted(*words, **options):
+        process = popen(*words, **options)
+        signal.raise_signal(signal.SIGTERM)
+        return process
+
+    monkeypatch.setattr(subprocess, "Popen", interrupted)
+    words = ["train", *SMALL, f"--out={tmp_path}", "--name=seed0", "--train-for-frames=2000"]
+    said = []
+    sweep = Sweep(tmp_path, lambda _point, _devices: words, [HERE], said.append)
+    (ended,) = sweep.run(points({}, [0, 1]))
+    assert ended.code in {128 + signal.SIGTERM, -signal.SIGTERM}
+    assert "FAILED" not in said[-1]
 
 
 SMALL = (

@@ -27,6 +27,13 @@ def stage(name: str, device: str = "cpu", env: str = "toy/memory", **job):
         torch.set_num_threads(threads)
 
 
+def test_every_stage_is_where_the_check_looks_for_it():
+    check = importlib.import_module("gpu_check")
+    for name in check.STAGES:
+        room = importlib.import_module("gpu_runs" if name in check.RUNS else "gpu_stages")
+        assert callable(getattr(room, name))
+
+
 @pytest.mark.parametrize("name", ["math", "answers", "races", "members"])
 def test_a_stage_finds_the_cpu_right(name):
     assert stage(name)["passed"]

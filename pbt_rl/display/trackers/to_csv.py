@@ -11,7 +11,7 @@ import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pbt_rl.display.scalars import member_scalars, population_scalars
+from pbt_rl.display.scalars import member_scalars, tracked_scalars
 from pbt_rl.display.trackers.base import TrackedRun
 from pbt_rl.display.view import RunView
 from pbt_rl.record.append import AppendFile, Outage
@@ -98,7 +98,7 @@ class CsvTracker:
         ]
         try:
             self._members.add(members)
-            self._population.add([{**time, "frames": view.frames, **population_scalars(view)}])
+            self._population.add([{**time, "frames": view.frames, **tracked_scalars(view)}])
         except OSError as error:
             self._outage.failed(error)
         else:

@@ -16,7 +16,7 @@ from typing import Any
 from mlflow.entities import Metric, Param, RunTag
 from mlflow.tracking import MlflowClient
 
-from pbt_rl.display.scalars import member_scalars, population_scalars, value_tag
+from pbt_rl.display.scalars import member_scalars, tracked_scalars, value_tag
 from pbt_rl.display.trackers.base import TrackedRun
 from pbt_rl.display.trackers.ids import run_id
 from pbt_rl.display.view import RunView
@@ -46,7 +46,7 @@ class MlflowTracker:
             for m in view.members:
                 start = {value_tag(name): value for name, value in m.initial.items()}
                 self._members.append(self._begin(f"policy_{m.member:02d}", start, parent))
-        self._log(self._population, population_scalars(view), view.frames)
+        self._log(self._population, tracked_scalars(view), view.frames)
         for member, shown in zip(view.members, self._members, strict=True):
             self._log(shown, member_scalars(member), member.frames)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import wandb
 
-from pbt_rl.display.scalars import member_scalars, population_scalars, value_tag
+from pbt_rl.display.scalars import member_scalars, tracked_scalars, value_tag
 from pbt_rl.display.trackers.base import TrackedRun
 from pbt_rl.display.trackers.ids import run_id
 from pbt_rl.display.view import MemberView, RunView
@@ -34,7 +34,7 @@ class WandbTracker:
         if self._population is None:
             self._population = self._begin("population", dict(self._run.config))
             self._members = [self._begin(f"policy_{m.member:02d}", _start(m)) for m in view.members]
-        self._population.log({FRAMES: view.frames, "seconds": view.seconds, **population_scalars(view)})
+        self._population.log({FRAMES: view.frames, "seconds": view.seconds, **tracked_scalars(view)})
         for member, shown in zip(view.members, self._members, strict=True):
             shown.log({FRAMES: member.frames, "seconds": view.seconds, **member_scalars(member)})
 

@@ -1,0 +1,184 @@
+"""Evaluations beside training: every so many frames the best member plays fresh games, in a process of its own.
+
+    due -> the run is saved -> the best member plays from that checkpoint -> journal, TensorBoard, trackers
+
+What the process does, and whether it dies, changes nothing in the run: at worst the curve lacks a point. One plays at a
+time; an evaluation that is due meanwhile begins when it has ended.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import IO
+
+from pbt_rl.config import Config
+from pbt_rl.display.view import Evaluation
+from pbt_rl.play.evaluation import Evaluated, EvaluationSetup
+from pbt_rl.play.rounds import JUDGE
+from pbt_rl.record.append import reason
+from pbt_rl.record.checkpoints import Checkpoint
+from pbt_rl.wire.process import Child
+
+PRIORITY = 5
+"""Training comes first (`nice`): where all cores are busy, a quarter of one is left for the games."""
+LIMIT_SECONDS = 3600.0
+"""An evaluation that takes longer is given up."""
+LAST_SECONDS = 30.0
+"""The end of a run waits at most this long for the games that are being played."""
+POLL_SECONDS = 0.05
+
+Recorded = Callable[[Evaluation, bytes], None]
+"""Takes a result, and the clip of its first episode as a GIF; empty without one."""
+
+
+@dataclass(frozen=True)
+class _Playing:
+    """One evaluation in progress. what: its result, but for the scores."""
+
+    child: Child[None, Evaluated]
+    what: Evaluation
+    began: float
+    clip: IO[bytes] | None
+
+
+def recorded_late(journal: Path, position: int, frames: int) -> list[Evaluation]:
+    """Return the evaluations that stand behind a position of a journal, of checkpoints up to these frames.
+
+    They had begun before the checkpoint that noted the position, and hold for a run that goes on from there.
+    """
+    with journal.open("rb") as file:
+        file.seek(position)
+        lines = file.read().splitlines()
+    found = []
+    names = {field.name for field in fields(Evaluation)}
+    for line in lines:
+        try:
+            event = json.loads(line)
+            if event["event"] == "evaluation" and event["at_frames"] <= frames:
+                facts = {name: value for name, value in event.items() if name in names}
+                found.append(Evaluation(**facts | {"frames": event["at_frames"]}))
+        except (ValueError, TypeError, KeyError):  # torn: the process was killed while it wrote
+            continue
+    return found
+
+
+class Evaluations:
+    """Has the best member play while the run goes on. Use it from one thread.
+
+    logs: folder for what is printed. evaluated_frames: returns the clock of the newest result that is recorded. note:
+    is told what goes wrong, once.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        logs: Path | None,
+        evaluated_frames: Callable[[], int],
+        record: Recorded,
+        note: Callable[[str], None],
+    ) -> None:
+        self._config, self._logs, self._record, self._note = config, logs, record, note
+        self._films, self._evaluated_frames = config.evaluate_video, evaluated_frames
+        self._taken_frames = 0
+        self._playing: _Playing | None = None
+        self._said = ""
+
+    def follow(self, config: Config) -> None:
+        """Evaluate by other options from now on."""
+        self._config, self._films = config, config.evaluate_video
+
+    def due(self, frames: int) -> bool:
+        """Whether a checkpoint is wanted for an evaluation. frames: the population's clock."""
+        every, before = self._config.evaluate_every_frames, max(self._taken_frames, self._evaluated_frames())
+        return every > 0 and self._playing is None and frames // every > before // every
+
+    def take(self, frames: int) -> bool:
+        """Return whether one is due; then the next one is not due before the next multiple of the option."""
+        is_due = self.due(frames)
+        if is_due:
+            self._taken_frames = frames
+        return is_due
+
+    def begin(self, checkpoint: Checkpoint, member: int | None, all_frames: int) -> None:
+        """Let a member of a checkpoint play; nobody if no member has an objective yet.
+
+        all_frames: of the whole population at the checkpoint.
+        """
+        generations = {saved.member: saved.generation for saved in checkpoint.members()}
+        if member is None or member not in generations:
+            return
+        what = Evaluation(checkpoint.frames, all_frames, member, generations[member])
+        clip = None
+        try:
+            if self._films:
+                clip = os.fdopen(os.memfd_create("pbt_rl-clip"), "w+b")
+            descriptor = -1 if clip is None else clip.fileno()
+            setup = EvaluationSetup(self._config, checkpoint, member, PRIORITY, descriptor)
+            log = None if self._logs is None else self._logs / "evaluation.log"
+            fds = [] if clip is None else [descriptor]
+            child: Child[None, Evaluated] = Child(JUDGE, f"evaluation of member {member}", setup, fds, log)
+        except OSError as error:
+            if clip is not None:
+                clip.close()
+            self._failed(reason(error))
+            return
+        self._playing = _Playing(child, what, time.monotonic(), clip)
+
+    def step(self) -> None:
+        """Record the result of an evaluation that has ended."""
+        playing = self._playing
+        if playing is None:
+            return
+        ended = playing.child.exit_code() is not None  # asked first: what it has sent before is read below
+        late = time.monotonic() - playing.began > LIMIT_SECONDS
+        if not (ended or late):
+            return
+        results = list(playing.child.messages())
+        clip = b""
+        if results and playing.clip is not None:
+            playing.clip.seek(0)
+            clip = playing.clip.read()
+        why = f"it took over {LIMIT_SECONDS:.0f} s" if not ended else ""
+        if not (results or why):
+            why = playing.child.ending().text.strip().partition("\n")[0]
+        self._release()
+        if results:
+            self._said, one = "", results[-1]
+            made = replace(
+                playing.what, mean=one.mean, spread=one.spread, episodes=one.episodes, seconds=one.seconds
+            )
+            self._record(made, clip)
+            return
+        self._failed(why)
+        if self._films and playing.child.failure is not None:
+            self._films = False
+            self._note("the next evaluations are not filmed")
+
+    def finish(self, patient: Callable[[], bool]) -> None:
+        """Wait for the games that are being played while `patient`, half a minute at most, and end them."""
+        deadline = time.monotonic() + LAST_SECONDS
+        while self._playing is not None and patient() and time.monotonic() < deadline:
+            self.step()
+            time.sleep(POLL_SECONDS)
+        if self._playing is not None:
+            frames = self._playing.what.frames
+            self._release()
+            self._note(f"the evaluation at {frames:,} frames had not ended with the run; it is given up")
+
+    def _release(self) -> None:
+        playing, self._playing = self._playing, None
+        assert playing is not None
+        playing.child.end(0.0)
+        if playing.clip is not None:
+            playing.clip.close()
+
+    def _failed(self, why: str) -> None:
+        """Say what went wrong, unless it is what went wrong before."""
+        if why != self._said:
+            self._said = why
+            self._note(f"an evaluation failed: {why}; training goes on")

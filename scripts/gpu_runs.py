@@ -1,0 +1,126 @@
+"""The stages of gpu_check.py that train by the command. Each gets a Job and returns figures, as in gpu_stages.py."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import torch
+from gpu_stand import Job
+
+from pbt_rl.cli.train import parse_train
+from pbt_rl.plan import Machine
+from pbt_rl.run.resolved import ResolvedRun
+
+
+def serial(job: Job) -> dict[str, Any]:
+    """Train twice in serial mode with one seed; compare what was saved."""
+    found = []
+    with tempfile.TemporaryDirectory() as out:
+        for number in range(2):
+            words = ("--mode=serial", f"--devices={job.device}", "--seed=5", "--train-for-frames=3000")
+            train_run(job, 2, out, f"run{number}", *words)
+            files = sorted((Path(out) / f"run{number}" / "checkpoints").rglob("*.safetensors"))
+            found.append([hashlib.sha256(path.read_bytes()).hexdigest() for path in files])
+    return {"members": len(found[0]), "passed": bool(found[0]) and found[0] == found[1]}
+
+
+def train(job: Job) -> dict[str, Any]:
+    """Train whole populations for a while each."""
+    found: dict[str, Any] = {}
+    rates = {}
+    for policies in job.policies:
+        with tempfile.TemporaryDirectory() as out:
+            words = (
+                f"--devices={job.device}",
+                f"--train-for-seconds={job.seconds}",
+                "--train-for-frames=1000000000",
+            )
+            usage = train_run(job, policies, out, "run", *words)
+            summary = json.loads((Path(out) / "run" / "summary.json").read_text())
+        rates[policies] = summary["frames_per_second"] / usage.pop("frames a step")
+        found[f"P{policies} steps/s"] = rates[policies]
+        if job.limit:
+            found[f"P{policies} share"] = rates[policies] / job.limit
+        found[f"P{policies} discarded"] = summary["discarded_rollouts"]
+        found[f"P{policies} lag mean"], found[f"P{policies} lag max"] = _lag(summary)
+        found |= {f"P{policies} {name}": value for name, value in usage.items()}
+    if {1, 16} <= rates.keys():
+        found["P16 over P1"] = rates[16] / rates[1]
+    return found
+
+
+def two(job: Job) -> dict[str, Any]:
+    """Train a population on two devices."""
+    if job.on_gpu and torch.cuda.device_count() < 2:
+        return {"left out": "one GPU"}
+    devices = "cuda:0,cuda:1" if job.on_gpu else "cpu,cpu"
+    policies = max(2, max(job.policies) // 2 * 2)
+    with tempfile.TemporaryDirectory() as out:
+        words = (
+            f"--devices={devices}",
+            f"--train-for-seconds={job.seconds}",
+            "--train-for-frames=1000000000",
+        )
+        used = train_run(job, policies, out, "run", *words, "--pbt.no-enabled")
+        summary = json.loads((Path(out) / "run" / "summary.json").read_text())
+    frames = [member["frames"] for member in summary["members"]]
+    return {
+        "steps/s": summary["frames_per_second"] / used["frames a step"],
+        "discarded": summary["discarded_rollouts"],
+        "fewest over most frames": min(frames) / max(frames),
+        "passed": min(frames) > 0.8 * max(frames),
+    }
+
+
+def _lag(summary: dict[str, Any]) -> tuple[float | None, float | None]:
+    lag = summary["policy_lag"]
+    return lag["mean"], lag["max"]
+
+
+def train_run(job: Job, policies: int, out: str, name: str, *words: str) -> dict[str, float]:
+    """Train by the command, and watch its learner meanwhile. Raises RuntimeError with its output if it fails."""
+    options = [
+        f"--env={job.env}",
+        f"--num-policies={policies}",
+        f"--out={out}",
+        f"--name={name}",
+        "--no-figures",
+    ]
+    command = [sys.executable, "-m", "pbt_rl.cli", "train", *options, *words]
+    log = Path(out) / f"{name}.txt"
+    cores, memory = 0.0, 0.0
+    with log.open("w") as output:
+        running = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+        seen: dict[int, tuple[float, float]] = {}
+        while running.poll() is None:
+            time.sleep(1.0)
+            cores = max(cores, _learner_cores(running.pid, seen))
+            if job.on_gpu:
+                free, total = torch.cuda.mem_get_info(job.torch_device)
+                memory = max(memory, (total - free) / 2**30)
+    if running.returncode:
+        raise RuntimeError(f"{' '.join(command)} ended with {running.returncode}:\n{log.read_text()[-1500:]}")
+    frame_skip = ResolvedRun.resolve(parse_train([f"--env={job.env}"])[0], Machine.here()).spec.frame_skip
+    used = {"frames a step": float(frame_skip), "learner cores": cores}
+    return used | ({"gpu GiB": memory} if job.on_gpu else {})
+
+
+def _learner_cores(pid: int, seen: dict[int, tuple[float, float]]) -> float:
+    """Return the cores that the learner under a run uses, since it was seen first; 0 before it has run for 5 s."""
+    try:
+        for child in psutil.Process(pid).children(recursive=True):
+            if "pbt_rl.learner.learner" in child.cmdline():
+                now, used = time.monotonic(), sum(child.cpu_times()[:2])
+                began, before = seen.setdefault(child.pid, (now, used))
+                return (used - before) / (now - began) if now - began > 5 else 0.0
+    except psutil.Error:
+        pass
+    return 0.0

@@ -1,0 +1,42 @@
+"""DeepMind Lab, one whole run: on the real engine if it is installed, else on the stand-in."""
+
+import imageio.v3
+import pytest
+
+from pbt_rl.envs.dmlab.row import load_module
+from tests.helpers import runs
+from tests.helpers.dmlab_module import lab  # noqa: F401 - a fixture
+
+LEVEL = "rooms_collect_good_objects"
+"""Trained and tested on maps of its own."""
+SMALL = ("--model.encoder=nature", "--model.hidden=32", "--model.core-size=16", "--learner.threads=1")
+
+
+@pytest.mark.long
+def test_a_population_is_trained_evaluated_and_filmed(lab, tmp_path):  # noqa: F811
+    assert load_module().version()
+    here = tmp_path / "here"
+    here.mkdir()
+    run = runs.train(
+        here,
+        f"dmlab/{LEVEL}",
+        "--num-policies=2",
+        "--actors=2",
+        "--envs-per-unit=1",
+        "--env-option=episodeLengthSeconds=2",
+        "--learner.batch=128",
+        "--train-for-frames=1500",
+        "--pbt.start-frames=500",
+        "--pbt.period-frames=500",
+        "--pbt.min-episodes=1",
+        *SMALL,
+    )
+    assert run.wait(240) == 0, run.err
+    assert all(member["frames"] >= 1500 for member in run.summary["members"])
+    assert run.events("round")
+    played = runs.start(here, "eval", "runs/x", "--episodes", "2", "--video", "film.gif")
+    assert played.wait(120) == 0, played.err
+    assert f"{LEVEL}_test" in played.out
+    film = imageio.v3.imread(here / "film.gif")
+    assert film.shape[0] >= 30, "an episode of 2 seconds has 30 steps"
+    assert film.std() > 5
