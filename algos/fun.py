@@ -33,7 +33,7 @@ from .distributions import ACTION_MASK
 from .fun_core import FunBody
 from .layers import orthogonal
 from .losses import COMMON_STATISTICS, Stats, explained_variance, masked, mean
-from .models import NetInputs, PolicyNet
+from .models import NetInputs, PolicyNet, TwinBody
 from .returns import gae_torch
 
 EMBEDDING = 16
@@ -63,7 +63,7 @@ class GoalHead(nn.Module):
 def fun_network(net: PolicyNet, inputs: NetInputs) -> PolicyNet:
     """Put the manager and the worker behind the encoder. Raises ValueError for parts that leave no place for them."""
     body, heads = net.body, net.heads
-    if type(body).__name__ != "Body":
+    if isinstance(body, TwinBody):
         raise ValueError("fun has values of its own for manager and worker: leave --model.critic shared")
     if body.core is not None:
         raise ValueError("fun has memories of its own, of --model.core-size each: leave --model.core none")

@@ -1,7 +1,7 @@
 """Does FuN's manager help on a sparse task seen as an image? FuN and A3C with an LSTM, equal frames.
 
-    python scripts/reproduce_fun.py                   # 3 seeds of each, an hour or two on one core
-    python scripts/reproduce_fun.py --once            # a third of a run that is missing; exit code 3 if none is
+    python scripts/reproduce_fun.py           # 3 seeds of each, an hour on one core
+    python scripts/reproduce_fun.py --once    # begin no third of a run after ONCE_SECONDS; exit code 3 if none is left
 
 The task is toy/treasure?size=5: a walk over 5 x 5 cells, reward 1 at the treasure, 20 steps at most. Each run is a
 single policy in serial mode. Both arms have the network of --algo unreal at a quarter of its width and are tried at the
@@ -30,6 +30,7 @@ RESULTS = ROOT / "docs" / "results" / "fun_treasure.csv"
 WORK = Path(tempfile.gettempdir()) / "pbt-rl-reproduce-fun"
 FIELDS = ("arm", "learning_rate", "seed", "frames", "fresh", "seconds")
 PARTS = 3
+ONCE_SECONDS = 150
 ENVIRONMENT = ("--env", "toy/treasure?size=5", "--mode", "serial", "--num-policies", "1", "--pbt.no-enabled")
 MACHINE = ("--devices", "cpu", "--actors", "1", "--envs-per-unit", "8", "--learner.threads", "1")
 SAVING = ("--save-every-seconds", "0", "--no-figures")
@@ -38,7 +39,7 @@ ARMS: Mapping[str, tuple[str, ...]] = {
     "a3c": ("--algo", "a3c", "--model.core", "lstm", "--learner.rollout", "20", "--hypers.unroll", "20"),
     "fun": ("--algo", "fun", "--learner.rollout", "40", "--hypers.unroll", "40"),
 }
-RATES = (3e-3, 7e-3)
+RATES = (3e-4, 1e-3, 7e-3)
 Key = tuple[str, float, int, int]
 
 
@@ -126,7 +127,7 @@ def main() -> int:
         while key not in map(key_of, read()):
             if train(key, chosen.work):
                 print(read()[-1], flush=True)
-            if chosen.once and time.monotonic() - began > 150:
+            if chosen.once and time.monotonic() - began > ONCE_SECONDS:
                 return 0
     table(chosen.frames)
     return 3 if chosen.once else 0
