@@ -64,7 +64,9 @@ def fun_network(net: PolicyNet, inputs: NetInputs) -> PolicyNet:
     """Put the manager and the worker behind the encoder. Raises ValueError for parts that leave no place for them."""
     body, heads = net.body, net.heads
     if isinstance(body, TwinBody):
-        raise ValueError("fun has values of its own for manager and worker: leave --model.critic shared")
+        raise ValueError(  # noqa: TRY004 - the user's option is wrong, not our call
+            "fun has values of its own for manager and worker: leave --model.critic shared"
+        )
     if body.core is not None:
         raise ValueError("fun has memories of its own, of --model.core-size each: leave --model.core none")
     if not (isinstance(heads.policy, nn.Linear) and isinstance(heads.value, nn.Linear)):
