@@ -12,6 +12,7 @@ drawn by. Where an episode begins all but that number is forgotten.
 
 Learning computes the steps of a rollout again and needs the very goals that acting had, so a random goal cannot come
 from a generator: it is a function of the observations since the row began, whose pixels are the same bits both times.
+(Vectors that are normalised by running statistics are not: there learning may miss a random goal.)
 
 Axes: T steps, B rows, F features, W width of latent states, goals and memories, c the horizon.
 """
