@@ -8,6 +8,12 @@ single policy in serial mode. Both arms have the network of --algo unreal at a q
 same learning rates, all of which are reported. Rollouts are 20 steps of A3C, its default with a memory, and 40 of FuN,
 whose goals need ten steps to be judged. The score is of fresh games of the saved weights. What is in the CSV is not run
 again.
+
+The rows in docs/results/fun_treasure.csv are of 150,000 frames: A3C at 7e-3, a rate that was known to suit it, finds
+the treasure in 97 % of fresh games (3 seeds); FuN in 26, 48 and 31 % at 7e-3, 1e-3 and 3e-4 (one seed each). So FuN
+learns this task more slowly; at 1e-3 its score still rose at the end. Two reasons that nobody has tested: the
+treasure is 3.3 steps away on average, a goal is for ten; and a step of RMSProp moves a product with a sum of eleven
+goals further than a linear head.
 """
 
 from __future__ import annotations
