@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from .batch import Samples, Segments
+from .batch import Samples, Segments, Sequences
 from .distributions import Distribution
 from .losses import Stats
 from .models import NetInputs, PolicyNet
@@ -117,6 +117,12 @@ class Algorithm:
     actions."""
     auxiliary: Auxiliary | None = None
     """What is learned from a replay."""
+    sequence_loss: (
+        Callable[[PolicyNet, Sequences, Hypers, Tensor, UpdateSettings], tuple[Tensor, Stats, Tensor]] | None
+    ) = None
+    """(network, minibatch, hypers, return scale, settings) of one policy -> loss, 0-d, statistics, and value targets of
+    the first steps, [T', B] in reward units. It stands for `loss`, `targets` and `fixed_advantage` if a policy's
+    outputs at one step do not suffice, needs a recurrent core, and must run under torch.func.vmap."""
     learns_per_unit: bool = False
     """Learn once from each full rollout of a unit, without waiting for a batch of several. If units are many, from
     as few together as keep rollouts young enough (pbt_rl/plan/sizes.py)."""

@@ -2,6 +2,9 @@
 
 All take `cut_TB`: no gradient goes from these steps on back to the steps before (backpropagation through time is
 truncated there); the state itself goes on. None: the gradient goes back to the first step.
+
+The gate that keeps the state (GRU's update, LSTM's forget gate) begins with a bias of 1 (Jozefowicz et al. 2015): with
+0 a state halves at every step, and a gradient hardly comes back over 64 of them.
 """
 
 from __future__ import annotations
@@ -36,6 +39,7 @@ class GruCore(Core):
         self.state_size = self.size = core_size
         self.input = orthogonal(nn.Linear(size, 3 * core_size), 1.0)
         self.recurrent = orthogonal(nn.Linear(core_size, 3 * core_size), 1.0)
+        nn.init.ones_(self.recurrent.bias[core_size : 2 * core_size])
 
     def forward(
         self, x_TBF: Tensor, state_BS: Tensor, first_TB: Tensor, cut_TB: Tensor | None = None
@@ -65,6 +69,7 @@ class LstmCore(Core):
         self.state_size, self.size = 2 * core_size, core_size
         self.input = orthogonal(nn.Linear(size, 4 * core_size), 1.0)
         self.recurrent = orthogonal(nn.Linear(core_size, 4 * core_size), 1.0)
+        nn.init.ones_(self.recurrent.bias[core_size : 2 * core_size])
 
     def forward(
         self, x_TBF: Tensor, state_BS: Tensor, first_TB: Tensor, cut_TB: Tensor | None = None

@@ -38,6 +38,8 @@ class NetInputs(NamedTuple):
     """Sizes of the discrete components of an action."""
     continuous: int = 0
     """Number of its continuous components."""
+    core_size: int = 256
+    """Width of a recurrent core, as the options have it."""
 
 
 def make_model(

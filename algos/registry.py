@@ -15,6 +15,7 @@ ALGORITHMS: dict[str, str] = {
     "appo": "appo:APPO",
     "a3c": "a3c:A3C",
     "unreal": "unreal:UNREAL",
+    "fun": "fun:FUN",
 }
 """Name -> module of this folder and the object in it."""
 

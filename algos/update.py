@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from .algorithm import LossInputs, Present, UpdateSettings
-from .batch import Batch, Samples
+from .batch import Batch, Samples, Sequences
 from .losses import Stats
+from .models import PolicyNet
 from .observations import ObsLayout
 from .pack import Pack
 from .steps import PlainSteps, RecordedSteps, Recorder, Staging, StepLog, Steps
@@ -168,6 +169,10 @@ class Updater:
         state = torch.where(valid.any(1).unsqueeze(-1), s.state, 0.0)
         obs = {name: layout.as_seen(s.obs[name]) for name, layout in self._layouts.items()}
         cut = unroll_begins(pack.hypers_of(span)["unroll"], s.first) if pack.state_size else None
+        if settings.algorithm.sequence_loss is not None:
+            assert cut is not None, "a loss of sequences is of a network with memory"
+            ends = (s.reward, s.terminated, s.truncated, valid)
+            return self._of_sequences(group, Sequences(obs, state, s.first, cut, s.action, *ends))
         params, value, _ = group.forward(obs, state, s.first, cut)
         log_prob, entropy = dist.log_prob(params, s.action), dist.entropy(params)
         target, advantage = _targets(pack, span, s, settings, valid, value.detach(), log_prob.detach())
@@ -186,6 +191,25 @@ class Updater:
         )
         stats = _loss(group, inputs, _read(pack, span, settings.algorithm.loss_hypers), settings)
         return stats | self._auxiliary(group, s)
+
+    def _of_sequences(self, group: Group, s: Sequences) -> Stats:
+        """Go backward through the loss of an algorithm that takes sequences."""
+        pack, settings, span = self._pack, self._settings, group.span
+        loss = settings.algorithm.sequence_loss
+        assert loss is not None
+        hypers = _read(pack, span, settings.algorithm.loss_hypers)
+
+        def of_one(
+            net: PolicyNet, s: Sequences, hypers: Mapping[str, Tensor], scale: Tensor
+        ) -> tuple[Tensor, Stats, Tensor]:
+            return loss(net, s, hypers, scale, settings)
+
+        loss_G, stats, target_GTB = group.sequence_loss(of_one, s, hypers, pack.return_scale(span))
+        loss_G.sum().backward()
+        valid = (s.valid & self.current.tensor[span, None, None])[:, : target_GTB.shape[1]]
+        with self.changing:
+            pack.observe_returns(span, target_GTB, valid)
+        return stats
 
     def _auxiliary(self, group: Group, s: Samples) -> Stats:
         """Go backward through what the algorithm learns from its replay; adds to the gradients."""

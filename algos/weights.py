@@ -13,11 +13,12 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from .batch import Segments
+from .batch import Segments, Sequences
 from .layout import NetLayout, moved, point, stacked
 from .losses import Stats
 from .models import PolicyNet
@@ -166,25 +167,44 @@ class Group:
             one = {name: x[0] for name, x in hypers.items()}
             result, stats = loss(self._learning, of_one, one, return_scale_G[0])
             return result.unsqueeze(0), {name: x.unsqueeze(0) for name, x in stats.items()}
-        net = _Program(self._learning, loss)
+        both: tuple[Tensor, Stats] = self._of_each(loss, segments, hypers, return_scale_G)
+        return both
+
+    def sequence_loss(
+        self,
+        loss: Callable[[PolicyNet, Sequences, Mapping[str, Tensor], Tensor], tuple[Tensor, Stats, Tensor]],
+        s: Sequences,
+        hypers: dict[str, Tensor],
+        return_scale_G: Tensor,
+    ) -> tuple[Tensor, Stats, Tensor]:
+        """Compute a loss of sequences, its statistics and value targets, [G, ...], likewise."""
+        s = s._replace(obs=self._normalizers.normalize_obs(self._stats, self.span, s.obs))
+        if self._alone:
+            one = {name: x[0] for name, x in hypers.items()}
+            result, stats, target = loss(self._learning, s.each(lambda x: x[0]), one, return_scale_G[0])
+            return result.unsqueeze(0), {k: x.unsqueeze(0) for k, x in stats.items()}, target.unsqueeze(0)
+        all_of_it: tuple[Tensor, Stats, Tensor] = self._of_each(loss, s, hypers, return_scale_G)
+        return all_of_it
+
+    def _of_each(self, function: Callable[..., Any], *inputs: object) -> Any:
+        """Compute function(network, *inputs) of every policy of the group at once."""
+        net = _Program(self._learning, function)
         params = {f"net.{name}": x for name, x in self._learning_params.items()}
 
-        def of_each(params: dict[str, Tensor], *inputs: object) -> tuple[Tensor, Stats]:
-            result: tuple[Tensor, Stats] = torch.func.functional_call(net, params, inputs)
-            return result
+        def of_one(params: dict[str, Tensor], *inputs: object) -> Any:
+            return torch.func.functional_call(net, params, inputs)
 
-        both: tuple[Tensor, Stats] = torch.func.vmap(of_each)(params, segments, hypers, return_scale_G)
-        return both
+        return torch.func.vmap(of_one)(params, *inputs)
 
 
 class _Program(nn.Module):
     """A function of a network as a module, whose parameters can be exchanged for a call."""
 
-    def __init__(self, net: PolicyNet, function: Callable[..., tuple[Tensor, Stats]]) -> None:
+    def __init__(self, net: PolicyNet, function: Callable[..., Any]) -> None:
         super().__init__()
         self.net, self._function = net, function
 
-    def forward(self, *inputs: object) -> tuple[Tensor, Stats]:
+    def forward(self, *inputs: object) -> Any:
         return self._function(self.net, *inputs)
 
 

@@ -100,7 +100,7 @@ class LearnerConfig:
     rollout: int = option(32, at_least=1, common=True)
     """Steps of a rollout (T); --hypers.unroll may be shorter."""
     batch: int = option(1024, at_least=1, common=True)
-    """Steps of each policy in a batch (appo), rounded to whole units; a3c and unreal learn from as few units as
+    """Steps of each policy in a batch (appo), rounded to whole units; a3c, unreal and fun learn from as few units as
     lag allows."""
     minibatches: int = option(1, at_least=1, common=True)
     """Parts of a batch, with one optimiser update each; rollouts are not split."""
@@ -145,7 +145,8 @@ class Config:
     """Members of the population."""
     algo: str = option("appo", choices=algorithms.names, custom="module:OBJECT", common=True)
     """appo: clipped PPO on asynchronous rollouts. a3c: n-step actor-critic with RMSProp, as in GA3C. unreal: a3c with
-    auxiliary tasks from a replay, for images. Or your own `module:OBJECT`, an Algorithm."""
+    auxiliary tasks from a replay, for images. fun: a manager sets goals for an a3c worker. Or your own `module:OBJECT`,
+    an Algorithm."""
     mode: Literal["async", "sync", "serial"] = option("async", common=True)
     """async: acting never waits for learning. sync: sample, then learn. serial: sync in one process (with --nodes one
     per pack), bit-reproducible under --seed."""

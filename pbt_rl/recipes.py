@@ -75,6 +75,38 @@ RECIPES: Mapping[str, Mapping[str, object]] = {
         "pbt.objective_episodes": 10,
         "pbt.tune": ("learning_rate=1e-5:5e-3", "entropy_coef=5e-4:1e-2", "unroll=5:50"),
     },
+    # FuN under PBT on Atari (Jaderberg et al. 2017, section 4.1 and appendix A.2): alpha from 0.25 to 1 there, learning
+    # rate and entropy cost as the FuN paper draws them. The paper's populations are of 10 to 80 members, its games
+    # Amidar, Gravitar, Ms. Pacman and Enduro. Steps are 4 frames.
+    "fun-atari": {
+        "env": "atari/ms_pacman",
+        "num_policies": 20,
+        "algo": "fun",
+        "train_for_frames": 1_000_000_000,
+        "learner.rollout": 400,
+        "learner.lr_schedule": "constant",
+        "hypers.unroll": 400,
+        "hypers.gamma": 0.99,
+        "hypers.worker_gamma": 0.95,
+        "hypers.learning_rate": 1e-4,
+        "hypers.entropy_coef": 3e-4,
+        "hypers.intrinsic_coef": 0.5,
+        "pbt.ready": "asynchronous",
+        "pbt.period_frames": 4_000_000,
+        "pbt.start_frames": 4_000_000,
+        "pbt.exploit": "truncation",
+        "pbt.replace_fraction": 0.2,
+        "pbt.replace_gap": 0.0,
+        "pbt.replace_gap_absolute": 0.0,
+        "pbt.explore": "factors",
+        "pbt.factors": (1.2, 0.8),
+        "pbt.objective_episodes": 10,
+        "pbt.tune": (
+            "learning_rate=3.16e-5:3.16e-4",
+            "entropy_coef=1e-4:1e-3",
+            "intrinsic_coef=0.25:1",
+        ),
+    },
 }
 
 

@@ -4,25 +4,27 @@
     python scripts/evidence.py table                   # the statistics of all rows that are there
 
 A row per member of every run: its score in validation games, by which the method picks a member, and in test games. A
-run that was cut off has no rows and is made again.
+run that was cut off has no rows; the same command goes on with it, bit for bit as if nothing had happened.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import json
 import math
-import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from random import Random
 from statistics import fmean, stdev
 
+from reproduce_agents import ended
 from reproduce_fresh import fresh_games
 from reproduce_rl import drawn_defaults, train
 
-RESULTS = Path(__file__).resolve().parent.parent / "docs" / "results" / "pendulum.csv"
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "docs" / "results" / "pendulum.csv"
 COLUMNS = ("seed", "arm", "member", "frames", "validation", "test")
 TUNED = ("learning_rate", "entropy_coef", "clip_ratio", "gamma", "gae_lambda", "max_grad_norm")
 MEMBERS, FRAMES, PERIOD, GAMES = 12, 80_000, 8_000, 20
@@ -58,19 +60,19 @@ def read_rows() -> list[Row]:
         return list(csv.DictReader(file))
 
 
-def run(seeds: Sequence[int]) -> None:
-    """Train and judge what is missing, and append its rows."""
+def run(seeds: Sequence[int], out: Path) -> None:
+    """Train and judge what is missing, and append its rows. out: folder of the runs."""
     done = {(row["seed"], row["arm"]) for row in read_rows()}
     for seed in seeds:
         for arm, options in ARMS.items():
             if (f"{seed}", arm) in done:
                 continue
-            with tempfile.TemporaryDirectory(prefix="evidence-") as folder:
-                defaults = drawn_defaults(seed, TUNED)
-                trained = train(Path(folder), "run", *TASK, *options, "--seed", f"{seed}", *defaults)
-                validation = fresh_games(Path(folder) / "run", GAMES, VALIDATION_SEED).scores
-                test = fresh_games(Path(folder) / "run", GAMES, TEST_SEED).scores
-            frames = trained.summary["frames"]
+            name = f"{arm}-{seed}"
+            if not ended(out / name):
+                train(out, name, *TASK, *options, "--seed", f"{seed}", *drawn_defaults(seed, TUNED))
+            validation = fresh_games(out / name, GAMES, VALIDATION_SEED).scores
+            test = fresh_games(out / name, GAMES, TEST_SEED).scores
+            frames = json.loads((out / name / "summary.json").read_text())["frames"]
             append([(seed, arm, m, frames, f"{validation[m]:.1f}", f"{test[m]:.1f}") for m in sorted(test)])
             print(f"seed {seed}, {arm}: {picked([(validation[m], test[m]) for m in test]):.0f}", flush=True)
 
@@ -139,12 +141,13 @@ def main() -> None:
     )
     parser.add_argument("what", choices=("run", "table"))
     parser.add_argument("--seeds", default="0:24", help="FIRST:END")
+    parser.add_argument("--out", type=Path, default=ROOT / "runs" / "evidence", help="folder of the runs")
     arguments = parser.parse_args()
     if arguments.what == "table":
         table()
         return
     first, _, end = arguments.seeds.partition(":")
-    run(range(int(first), int(end)))
+    run(range(int(first), int(end)), arguments.out)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
     python scripts/reproduce.py                    # T1 to T12: about two minutes
     python scripts/reproduce.py --only T1,T5
     python scripts/reproduce.py --rl               # on top: reinforcement learning, about 15 minutes on two cores
+    python scripts/reproduce.py --rl --only RL1 --keep docs/results    # goes on from the runs in rl1.csv
     python scripts/reproduce.py --json FILE
 
 The numbers T1 to T12 are those of the project's list of acceptance problems that need no GPU; it has no T2, T6, T7
@@ -216,10 +217,10 @@ def selection() -> list[Row]:
 
 
 def t9() -> list[Row]:
-    """Check the proof of application in the record of a real run."""
-    from reproduce_rl import proof_of_application  # noqa: PLC0415 - only here are processes started
+    """Check that decided values act: by the record of a real run, and by a witness."""
+    import reproduce_proof  # noqa: PLC0415 - only here are processes started
 
-    return proof_of_application()
+    return reproduce_proof.t9()
 
 
 def t10() -> list[Row]:
@@ -304,13 +305,16 @@ def main() -> int:
     parser.add_argument(
         "--rl", action="store_true", help="also what trains by reinforcement learning: RL1 to RL3"
     )
+    parser.add_argument(
+        "--keep", type=Path, help="folder: RL1 and RL3 keep the rows of whole runs there, and go on from them"
+    )
     parser.add_argument("--json", type=Path, help="write all figures to this file")
     arguments = parser.parse_args()
     sections = dict(SECTIONS)
     if arguments.rl:
         import reproduce_rl  # noqa: PLC0415
 
-        sections |= reproduce_rl.SECTIONS
+        sections |= reproduce_rl.sections(arguments.keep)
     asked = [name.strip() for name in arguments.only.split(",")] if arguments.only else list(sections)
     unknown = sorted(set(asked) - sections.keys() - set(MISSING))
     if unknown:

@@ -1,42 +1,76 @@
-"""Do UNREAL's auxiliary tasks help on a sparse task seen as an image? Same network and frames, with and without.
+"""How well agents learn, by fresh games of saved weights along each run: one policy, serial, one core, restartable.
 
-    python scripts/reproduce_agents.py                       # 3 seeds of each, some hours on one core
-    python scripts/reproduce_agents.py --seeds 1 --arms a3c  # a part; what is in the CSV already is not run again
+    python scripts/reproduce_agents.py a3c                # all runs of an experiment that docs/results/ lacks
+    python scripts/reproduce_agents.py unreal_treasure --seeds 0:1 --arms a3c
+    python scripts/reproduce_agents.py unreal_treasure --seconds 200    # a part: stops then; the same command goes on
+    python scripts/reproduce_agents.py a3c --picture docs/results/a3c.png    # what is there: curves and table
 
-The task is toy/treasure: a walk over 7 x 7 cells, reward 1 at the treasure, 20 steps at most; a random walk finds it in
-a fifth of the games, the best policy always. Each run is a single policy in serial mode, of the paper's network at a
-quarter of its width. Learning rates are tried for each arm alike, and all are reported. The score is of fresh games of
-the saved weights; the curve is the mean of the last 100 training games at each quarter of the run.
-
-The rows in docs/results/unreal_treasure.csv are of 150,000 frames, 940 updates: too few, neither arm had left chance.
-Nothing is known yet about whether the tasks help.
+The experiments and their arms are in reproduce_arms.py. A run saves itself at each tenth of its frames, and is judged
+when it is whole: 20 fresh games of every checkpoint, 100 of the last, on seeds of their own. Its rows are appended to
+docs/results/EXPERIMENT.csv, whatever they say. A run that was stopped waits in --out and goes on from where it was.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
-import json
+import os
+import re
+import signal
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, stdev
 
-from reproduce_fresh import fresh_games
+from reproduce_arms import EXPERIMENTS, Experiment
+from reproduce_fresh import GAMES, fresh_games
 from reproduce_rl import T_95
 
 from pbt_rl.record.journal import read_journal
 
 ROOT = Path(__file__).resolve().parent.parent
-RESULTS = ROOT / "docs" / "results" / "unreal_treasure.csv"
-FIELDS = ("arm", "learning_rate", "seed", "frames", "quarter", "half", "three_quarters", "fresh", "seconds")
-COMMON = (
-    *(
-        "--env",
-        "toy/treasure",
+RESULTS = ROOT / "docs" / "results"
+COLUMNS = ("arm", "seed", "frames", "games", "score")
+CURVE_GAMES = 20
+GRACE_SECONDS = 60
+"""For a run that was asked to stop, until it has saved itself."""
+
+Curves = dict[str, dict[int, list[tuple[int, float]]]]
+"""Arm -> seed -> (frames, score) of each checkpoint, in order."""
+
+
+def read_curves(path: Path) -> Curves:
+    """Return the rows of a CSV, none if there is no file."""
+    curves: Curves = defaultdict(dict)
+    if path.exists():
+        with path.open(newline="") as file:
+            for row in csv.DictReader(file):
+                points = curves[row["arm"]].setdefault(int(row["seed"]), [])
+                points.append((int(row["frames"]), float(row["score"])))
+    return curves
+
+
+def append(path: Path, rows: Sequence[tuple[object, ...]]) -> None:
+    """Write the rows of one run at once."""
+    new = not path.exists()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        if new:
+            writer.writerow(COLUMNS)
+        writer.writerows(rows)
+
+
+def trained(experiment: Experiment, arm: str, seed: int, out: Path, until: float) -> bool:
+    """Train one run, or go on with it; return whether it is whole at the time `until`. Raises RuntimeError."""
+    name = folder_name(arm, seed)
+    if ended(out / name):
+        return True
+    command = [sys.executable, "-m", "pbt_rl.cli", "train", *experiment.options, *experiment.arms[arm]]
+    command += [
         "--mode",
         "serial",
         "--num-policies",
@@ -44,127 +78,132 @@ COMMON = (
         "--pbt.no-enabled",
         "--devices",
         "cpu",
-    ),
-    *("--actors", "1", "--envs-per-unit", "8", "--learner.rollout", "20", "--hypers.unroll", "20"),
-    *("--model.encoder", "a3c", "--model.hidden", "64", "--model.core", "lstm", "--model.core-size", "64"),
-    *("--model.last-action-reward", "--save-every-seconds", "0", "--no-figures", "--learner.threads", "1"),
-)
-ARMS: Mapping[str, tuple[str, ...]] = {
-    "a3c": ("--algo", "a3c"),
-    "unreal": ("--algo", "unreal"),
-}
-RATES = (1e-3, 3e-3)
-
-
-def run(arm: str, rate: float, seed: int, frames: int) -> dict[str, object]:
-    """Train one policy and play its fresh games."""
-    began = time.monotonic()
-    with tempfile.TemporaryDirectory() as folder:
-        command = [
-            sys.executable,
-            "-m",
-            "pbt_rl.cli",
-            "train",
-            *COMMON,
-            *ARMS[arm],
-            "--out",
-            folder,
-            "--name",
-            "x",
-        ]
-        command += [
-            "--seed",
-            str(seed),
-            "--train-for-frames",
-            str(frames),
-            "--hypers.learning-rate",
-            str(rate),
-        ]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-        curve = training_curve(Path(folder) / "x", frames)
-        fresh = fresh_games(Path(folder) / "x").scores[0]
-    numbers = [*(f"{score:.3f}" for score in curve), f"{fresh:.3f}", f"{time.monotonic() - began:.0f}"]
-    return dict(zip(FIELDS, (arm, rate, seed, frames, *numbers), strict=True))
-
-
-def training_curve(run: Path, frames: int) -> list[float]:
-    """Return the objective at a quarter, a half and three quarters of the run, as the journal has it."""
-    points = []
-    for event in read_journal(run / "journal.jsonl"):
-        if event["event"] == "progress":
-            member = event["members"][0]
-            points.append((member["frames"], member["objective"] or 0.0))
-    return [
-        min(points, key=lambda p: abs(p[0] - share * frames), default=(0, 0.0))[1]
-        for share in (0.25, 0.5, 0.75)
+        "--actors",
+        "1",
     ]
+    command += ["--train-for-frames", f"{experiment.frames}", "--save-every-frames", f"{experiment.step}"]
+    command += [
+        "--seed",
+        f"{seed}",
+        "--out",
+        f"{out}",
+        "--name",
+        name,
+        "--no-figures",
+        "--learner.threads",
+        "1",
+    ]
+    out.mkdir(parents=True, exist_ok=True)
+    with (out / f"{name}.out").open("a") as log:
+        environment = os.environ | {"OMP_NUM_THREADS": "1"}
+        child = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment)
+        try:
+            child.wait(max(0.0, until - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            child.send_signal(signal.SIGINT)
+            child.wait(GRACE_SECONDS)
+            return False
+    if child.returncode:
+        raise RuntimeError(f"{' '.join(command)}: exit code {child.returncode}, see {log.name}")
+    return True
 
 
-def main() -> None:
-    """Run what is missing in the CSV, and print the table."""
+def folder_name(arm: str, seed: int) -> str:
+    """Return the name of a run."""
+    return re.sub(r"[^a-z0-9-]+", "-", f"{arm}-{seed}")
+
+
+def ended(run: Path) -> bool:
+    """Whether a run has trained for all of its frames."""
+    journal = run / "journal.jsonl"
+    events = read_journal(journal) if journal.exists() else []
+    return bool(events) and events[-1]["event"] == "end" and events[-1]["ended"] == "frames"
+
+
+def judge(experiment: Experiment, run: Path, arm: str, seed: int) -> list[tuple[object, ...]]:
+    """Play fresh games of every checkpoint of a whole run; return its rows."""
+    rows: list[tuple[object, ...]] = []
+    for frames in sorted(int(folder.name.removeprefix("at_")) for folder in run.glob("checkpoints/at_*")):
+        if frames < experiment.frames:
+            score = fresh_games(run, CURVE_GAMES, at=frames).scores[0]
+            rows.append((arm, seed, frames, CURVE_GAMES, f"{score:.3f}"))
+    return [*rows, (arm, seed, experiment.frames, GAMES, f"{fresh_games(run).scores[0]:.3f}")]
+
+
+def table(curves: Curves, arms: Iterable[str]) -> None:
+    """Print the last score of each arm, and the paired difference of the first two with its 95 % interval."""
+    last = {
+        arm: {seed: points[-1][1] for seed, points in curves[arm].items()} for arm in arms if arm in curves
+    }
+    for arm, scores in last.items():
+        each = ", ".join(f"{score:.3g}" for _, score in sorted(scores.items()))
+        print(f"{arm:24} {len(scores)} seeds: {fmean(scores.values()):.3g} ({each})")
+    if len(last) > 1:
+        (one, first), (other, second) = list(last.items())[:2]
+        gains = [first[seed] - second[seed] for seed in sorted(first.keys() & second.keys())]
+        if len(gains) > 1:
+            half = T_95[len(gains)] * stdev(gains) / len(gains) ** 0.5
+            print(f"{one} - {other}: {fmean(gains):+.3g} +- {half:.3g} ({len(gains)} seeds)")
+
+
+def picture(path: Path, title: str, curves: Mapping[str, Mapping[int, Sequence[tuple[int, float]]]]) -> None:
+    """Draw every run's curve, a colour per arm, and each arm's mean."""
+    from matplotlib.figure import Figure  # noqa: PLC0415 - of the extra `report`
+
+    figure = Figure(figsize=(7, 4.5), layout="constrained")
+    axes = figure.subplots()
+    for number, (arm, runs) in enumerate(curves.items()):
+        for points in runs.values():
+            axes.plot(*zip(*points, strict=True), color=f"C{number}", alpha=0.35, linewidth=1)
+        shared = zip(*runs.values(), strict=False)
+        means = [(fmean(x for x, _ in here), fmean(y for _, y in here)) for here in shared]
+        axes.plot(
+            *zip(*means, strict=True), color=f"C{number}", linewidth=2.5, label=f"{arm} ({len(runs)} seeds)"
+        )
+    axes.set(title=title, xlabel="frames", ylabel="score of fresh games")
+    axes.grid(alpha=0.3)
+    figure.legend(loc="outside lower center", ncols=2)
+    figure.savefig(path, dpi=110)
+
+
+def main() -> int:
+    """Run what is missing until the time is over, and print the table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--frames", type=int, default=1_000_000)
-    parser.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS))
-    parser.add_argument("--rates", nargs="+", type=float, default=list(RATES))
-    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("experiment", choices=EXPERIMENTS)
+    parser.add_argument("--seeds", help="FIRST:END; default: all of the experiment")
+    parser.add_argument("--arms", nargs="+", help="default: all of the experiment")
+    parser.add_argument("--seconds", type=float, default=1e9, help="stop the training after this long")
+    parser.add_argument("--out", type=Path, default=ROOT / "runs" / "agents", help="folder of the runs")
+    parser.add_argument("--picture", type=Path, help="draw the curves that are there; nothing is trained")
     chosen = parser.parse_args()
-    chosen.results.parent.mkdir(parents=True, exist_ok=True)
-    for seed in range(chosen.seeds):
-        for rate in chosen.rates:
-            for arm in chosen.arms:
-                rows = read(chosen.results)
-                if not any(key(row) == (arm, rate, seed, chosen.frames) for row in rows):
-                    write(chosen.results, [*rows, run(arm, rate, seed, chosen.frames)])
-                    print(read(chosen.results)[-1], flush=True)
-    table(read(chosen.results), chosen.frames)
-
-
-def key(row: Mapping[str, object]) -> tuple[str, float, int, int]:
-    """Identify a run."""
-    return str(row["arm"]), float(str(row["learning_rate"])), int(str(row["seed"])), int(str(row["frames"]))
-
-
-def read(path: Path) -> list[dict[str, object]]:
-    """Return the rows of the CSV, none if there is no file."""
-    if not path.exists():
-        return []
-    with path.open(newline="") as file:
-        return [dict(row) for row in csv.DictReader(file)]
-
-
-def write(path: Path, rows: list[dict[str, object]]) -> None:
-    """Write all rows; a run that is killed meanwhile leaves the file as it was."""
-    part = path.with_suffix(".part")
-    with part.open("w", newline="") as file:
-        writer = csv.DictWriter(file, FIELDS)
-        writer.writeheader()
-        writer.writerows(rows)
-    part.replace(path)
-
-
-def table(rows: list[dict[str, object]], frames: int) -> None:
-    """Print the mean of each arm and rate, and the paired difference of the arms with its 95 % interval."""
-    of: dict[tuple[str, float], dict[int, float]] = {}
-    for row in rows:
-        arm, rate, seed, length = key(row)
-        if length == frames:
-            of.setdefault((arm, rate), {})[seed] = float(str(row["fresh"]))
-    for (arm, rate), scores in sorted(of.items()):
-        each = ", ".join(f"{score:.2f}" for _, score in sorted(scores.items()))
-        print(f"{arm:7} learning rate {rate:g}: fresh games {fmean(scores.values()):.3f} ({each})")
-    for rate in sorted({rate for _, rate in of}):
-        with_tasks, without = of.get(("unreal", rate), {}), of.get(("a3c", rate), {})
-        gains = [with_tasks[seed] - without[seed] for seed in with_tasks.keys() & without.keys()]
-        if len(gains) > 1:
-            half = T_95[len(gains)] * stdev(gains) / len(gains) ** 0.5
-            print(
-                f"unreal - a3c, learning rate {rate:g}: {fmean(gains):+.3f} +- {half:.3f} ({len(gains)} seeds)"
-            )
-    print(json.dumps({"runs": len(rows)}))
+    experiment = EXPERIMENTS[chosen.experiment]
+    results = RESULTS / f"{chosen.experiment}.csv"
+    first, _, end = (chosen.seeds or f"0:{experiment.seeds}").partition(":")
+    arms = chosen.arms or list(experiment.arms)
+    if unknown := [arm for arm in arms if arm not in experiment.arms]:
+        parser.error(f"--arms {' '.join(unknown)}: choose from {', '.join(experiment.arms)}")
+    if chosen.picture:
+        found = read_curves(results)
+        picture(chosen.picture, experiment.title, {arm: found[arm] for arm in arms if arm in found})
+    until = time.monotonic() + chosen.seconds
+    missing = [
+        (seed, arm)
+        for seed in range(int(first), int(end))
+        for arm in arms
+        if not chosen.picture and seed not in read_curves(results)[arm]
+    ]
+    for seed, arm in missing:
+        out = chosen.out / chosen.experiment
+        if not trained(experiment, arm, seed, out, until):
+            print(f"{arm}, seed {seed}: stopped; the same command goes on")
+            break
+        append(results, judge(experiment, out / folder_name(arm, seed), arm, seed))
+        print(f"{arm}, seed {seed}: {read_curves(results)[arm][seed][-1][1]:.3g}", flush=True)
+    table(read_curves(results), experiment.arms)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -40,15 +40,15 @@ class Fresh:
         return max(self.scores.values()) - self.scores[self.picked]
 
 
-def fresh_games(run: Path, games: int = GAMES, seed: int = SEED) -> Fresh:
-    """Play whole games with sampled actions, all members on the same seeds."""
+def fresh_games(run: Path, games: int = GAMES, seed: int = SEED, *, at: int | None = None) -> Fresh:
+    """Play whole games with sampled actions, all members on the same seeds. at: frames of a kept checkpoint."""
     config = read_config(run)
     options = evaluation_options(config.env, config.env_options)
     spec = probe(config.env, options)
-    best = find_saved(Source(run), print)
+    best = find_saved(Source(run, at), print)
     scores = {}
     for saved in best.checkpoint.members():
-        policy = find_saved(Source(run, member=str(saved.member)), print)
+        policy = find_saved(Source(run, at, str(saved.member)), print)
         player = Player(Policy(load_pack(config, spec, policy, seed), spec, config.model, seed, greedy=False))
         rows = min(ROWS, games)
         with closing(make_unit(spec.env_id, rows, seed, options, default_shaping_source(spec))) as unit:

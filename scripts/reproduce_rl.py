@@ -1,4 +1,4 @@
-"""The sections of `reproduce.py` that need real runs of `pbt-rl train`: proof of application, PBT, the searches.
+"""The sections of `reproduce.py` that need real runs of `pbt-rl train`: PBT, the searches.
 
 All runs are processes of their own, in a temporary folder; figures come from their summary.json and journal.jsonl.
 """
@@ -11,23 +11,22 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from random import Random
 from statistics import mean, stdev
+from types import MappingProxyType
 
-from reproduce_fresh import GAMES, Fresh, fresh_games
+from reproduce_fresh import GAMES, fresh_games
+from reproduce_judged import Judged, append_judged, best, picked, read_judged, whole
 from reproduce_table import Row, Section, holds, measured
 
 from pbt_rl.pbt import HyperSpec, sample_prior
-from pbt_rl.pbt.changes import changes
-from pbt_rl.pbt.decisions import decision_from_dict
-from pbt_rl.pbt.hypers import SHAPING, Hypers, hyper_table
+from pbt_rl.pbt.hypers import Hypers, hyper_table
 from pbt_rl.pbt.search.hyperband import hyperband_completion, hyperband_members, hyperband_table
 from pbt_rl.pbt.search.hypertrick import expected_completion, matching_eviction_rate
-from pbt_rl.record.journal import read_journal
 from pbt_rl.report.read import History, read_run
 
 PATIENCE_SECONDS = 900
@@ -44,82 +43,29 @@ class Trained:
 
     summary: Mapping[str, object]
     record: History
-    scores: tuple[float, ...]
-    """The final objective of every member that has one."""
-    fresh: Fresh | None = None
-    """Fresh games of its members, if they were played."""
+    scores: Mapping[int, float]
+    """Member -> its final objective, of those that have one."""
 
 
-def train(folder: Path, name: str, *options: str) -> Trained:
-    """Run `pbt-rl train`. Raises RuntimeError with its output if it fails."""
+def train(
+    folder: Path, name: str, *options: str, environment: Mapping[str, str] = MappingProxyType({})
+) -> Trained:
+    """Run `pbt-rl train` with these scripts on its path. Raises RuntimeError with its output if it fails."""
     command = [sys.executable, "-m", "pbt_rl.cli", "train", "--out", str(folder), "--name", name, *options]
+    path = filter(None, (str(Path(__file__).parent), os.environ.get("PYTHONPATH")))
     done = subprocess.run(
         command,
         capture_output=True,
         text=True,
         check=False,
         timeout=PATIENCE_SECONDS,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(path), **environment},
     )
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
     summary = json.loads((folder / name / "summary.json").read_text())
-    scores = tuple(m["objective"] for m in summary["members"] if m["objective"] is not None)
+    scores = {m["id"]: m["objective"] for m in summary["members"] if m["objective"] is not None}
     return Trained(summary, read_run(folder / name), scores)
-
-
-# -- T9 ---------------------------------------------------------------------------------------------------------
-
-BREAKOUT = (
-    *("--env", "atari/breakout", "--num-policies", "4", "--train-for-frames", "12000", "--actors", "1"),
-    *("--pbt.period-frames", "3000", "--pbt.start-frames", "3000", "--pbt.min-episodes", "1"),
-    *("--pbt.replace-gap", "0", "--pbt.mutation-rate", "1", "--envs-per-unit", "2", "--learner.batch", "128"),
-    *("--learner.minibatches", "4", "--pbt.tune", "learning_rate", "clip_ratio", "gamma", "entropy_coef"),
-    *("shaping.life_loss_penalty", "shaping.score_scale"),
-)
-
-
-def proof_of_application() -> list[Row]:
-    """Compare decisions with the values read back from optimiser, loss and environment (`applied` events)."""
-    with tempfile.TemporaryDirectory(prefix="reproduce-") as folder:
-        train(Path(folder), "t9", *BREAKOUT)
-        events = read_journal(Path(folder) / "t9" / "journal.jsonl")
-    generations = Counter[int]()
-    decided: dict[tuple[int, int], Mapping[str, float]] = {}
-    applied = [e for e in events if e["event"] == "applied"]
-    for event in events:
-        decisions = [decision_from_dict(record) for record in event.get("decisions", ())]
-        for change in changes(decisions, generations):
-            if change.values is not None:
-                generations[change.member] = change.generation
-                decided[change.member, change.generation] = change.values
-    checked = dict.fromkeys(("in_optimizer", "in_loss", "in_environment"), 0)
-    wrong = 0
-    for event in applied:
-        values = decided[event["member"], event["generation"]]
-        for place in checked:
-            for name, found in event[place].items():
-                wanted = values[SHAPING + name if place == "in_environment" else name]
-                checked[place] += 1
-                wrong += not math.isclose(wanted, found, rel_tol=1e-6)  # float32 there, float64 here
-    copies = [e for e in applied if e["donor"] is not None]
-    changed = sum(not e["donor_unchanged"] for e in copies)
-    counts = ", ".join(f"{count} {place.replace('_', ' the ', 1)}" for place, count in checked.items())
-    return [
-        holds(
-            "decisions that changed a member, and proofs",
-            "as many",
-            f"{len(decided)} and {len(applied)}",
-            passed=len(decided) == len(applied) > 0,
-        ),
-        holds(f"values that differ, of {counts}", "0", f"{wrong}", passed=wrong == 0 < min(checked.values())),
-        holds(
-            f"donors that changed, in {len(copies)} copies",
-            "0",
-            f"{changed}",
-            passed=changed == 0 < len(copies),
-        ),
-    ]
 
 
 # -- RL1: PBT against random search -----------------------------------------------------------------------------
@@ -178,17 +124,14 @@ def compared(what: str, ours: Sequence[float], theirs: Sequence[float], expected
     return Row(what, expected or "-", found, None if expected is None else gain - error > 0)
 
 
-def pbt_against_random() -> list[Row]:
+def pbt_against_random(keep: Path | None) -> list[Row]:
     """Compare both on CartPole at equal frames, members and priors, by fresh games of the saved members."""
-    runs: dict[str, list[Trained]] = {"pbt": [], "random": []}
-    with tempfile.TemporaryDirectory(prefix="reproduce-") as folder:
-        for seed in range(SEEDS["RL1"]):
-            for name, own in (("pbt", PBT), ("random", ("--controller", "random"))):
-                runs[name].append(judged(Path(folder), f"{name}-{seed}", seed, *own, *FINAL))
+    arms = {"pbt": (*PBT, *FINAL), "random": ("--controller", "random", *FINAL)}
+    runs = populations("rl1", arms, SEEDS["RL1"], keep)
     pbt, random = runs["pbt"], runs["random"]
-    regret = {name: interval([fresh_of(run).regret for run in those]) for name, those in runs.items()}
-    without = {name: sum(MEMBERS - len(run.scores) for run in those) for name, those in runs.items()}
-    frames = [mean(float(str(r.summary["frames"])) for r in those) for those in (pbt, random)]
+    regret = {name: interval([run.fresh.regret for run in those]) for name, those in runs.items()}
+    without = {name: sum(MEMBERS - len(run.with_objective) for run in those) for name, those in runs.items()}
+    frames = [mean(run.frames for run in those) for those in (pbt, random)]
     return [
         compared("mean of all members", whole(pbt), whole(random), "PBT above random"),
         compared("member that is saved as the best", picked(pbt), picked(random), None),
@@ -213,21 +156,34 @@ def pbt_against_random() -> list[Row]:
     ]
 
 
-def judged(folder: Path, name: str, seed: int, *own: str) -> Trained:
+def populations(
+    section: str, arms: Mapping[str, Sequence[str]], seeds: int, keep: Path | None
+) -> dict[str, list[Judged]]:
+    """Return the judged runs of each arm, in order of seeds. keep: folder of a CSV whose runs are not made again."""
+    runs: dict[str, list[Judged]] = {arm: [] for arm in arms}
+    with tempfile.TemporaryDirectory(prefix="reproduce-") as folder:
+        path = (keep or Path(folder)) / f"{section}.csv"
+        for seed in range(seeds):
+            for arm, own in arms.items():
+                if (arm, seed) not in read_judged(path):
+                    append_judged(path, arm, seed, judged(Path(folder), f"{arm}-{seed}", seed, *own))
+                runs[arm].append(read_judged(path)[arm, seed])
+    return runs
+
+
+def judged(folder: Path, name: str, seed: int, *own: str) -> Judged:
     """Train a population on CartPole, its first member drawn as well, and play fresh games of all saved members."""
     size = ("--num-policies", f"{MEMBERS}", "--train-for-frames", f"{FRAMES}", "--no-figures")
     trained = train(folder, name, *TASK, "--seed", f"{seed}", *size, *own, *drawn_defaults(seed))
-    return replace(trained, fresh=fresh_games(folder / name))
+    return Judged(fresh_games(folder / name), frozenset(trained.scores), int(str(trained.summary["frames"])))
 
 
-def evaluated_members() -> list[Row]:
+def evaluated_members(keep: Path | None) -> list[Row]:
     """Compare members by episodes that they play for it: how well the best is known then, and what that costs."""
-    with tempfile.TemporaryDirectory(prefix="reproduce-") as folder:
-        runs = {
-            name: [judged(Path(folder), f"{name}-{seed}", seed, *PBT, *own) for seed in range(SEEDS["RL3"])]
-            for name, own in (("evaluated", EVALUATED), ("training", FINAL))
-        }
-    regret = interval([fresh_of(run).regret for run in runs["evaluated"]])
+    runs = populations(
+        "rl3", {"evaluated": (*PBT, *EVALUATED), "training": (*PBT, *FINAL)}, SEEDS["RL3"], keep
+    )
+    regret = interval([run.fresh.regret for run in runs["evaluated"]])
     return [
         holds(
             "regret: the best member less the saved one",
@@ -245,27 +201,6 @@ def evaluated_members() -> list[Row]:
             "mean of all members, against the same", whole(runs["evaluated"]), whole(runs["training"]), None
         ),
     ]
-
-
-def fresh_of(run: Trained) -> Fresh:
-    """Return the fresh games of a run, which were played."""
-    assert run.fresh is not None
-    return run.fresh
-
-
-def best(runs: Sequence[Trained]) -> list[float]:
-    """Return the fresh score of the best member of each run."""
-    return [max(fresh_of(run).scores.values()) for run in runs]
-
-
-def picked(runs: Sequence[Trained]) -> list[float]:
-    """Return the fresh score of the member that each run calls its best."""
-    return [fresh_of(run).scores[fresh_of(run).picked] for run in runs]
-
-
-def whole(runs: Sequence[Trained]) -> list[float]:
-    """Return the mean fresh score of the members of each run."""
-    return [mean(fresh_of(run).scores.values()) for run in runs]
 
 
 # -- RL2: HyperTrick against Hyperband --------------------------------------------------------------------------
@@ -295,7 +230,7 @@ def hypertrick_against_hyperband() -> list[Row]:
                 runs[name].append(train(Path(folder), f"{name}-{seed}", *more))
     rows = []
     for name, those in runs.items():
-        score, error = interval([max(run.scores) for run in those])
+        score, error = interval([max(run.scores.values()) for run in those])
         seconds, seconds_error = interval([run.record.seconds for run in those])
         occupancy = mean(run.record.occupancy or 0.0 for run in those)
         rows += [
@@ -328,14 +263,19 @@ def plus_minus(values: tuple[float, float]) -> str:
     return f"{values[0]:.3f} +- {values[1]:.3f}"
 
 
-SECTIONS: dict[str, Section] = {
-    "RL1": (
-        f"CartPole, {SEEDS['RL1']} seeds: PBT, random; {MEMBERS} members x {FRAMES:,} frames; {GAMES} fresh games each",
-        pbt_against_random,
-    ),
-    "RL2": (f"CartPole, {SEEDS['RL2']} seeds: HyperTrick against Hyperband", hypertrick_against_hyperband),
-    "RL3": (
-        f"CartPole, {SEEDS['RL3']} seeds: members evaluated on purpose before they are compared",
-        evaluated_members,
-    ),
-}
+def sections(keep: Path | None) -> dict[str, Section]:
+    """Return all sections. keep: folder where the rows of whole runs are kept, or None."""
+    return {
+        "RL1": (
+            f"CartPole, {SEEDS['RL1']} seeds: PBT, random; {MEMBERS} x {FRAMES:,} frames; {GAMES} fresh games each",
+            partial(pbt_against_random, keep),
+        ),
+        "RL2": (
+            f"CartPole, {SEEDS['RL2']} seeds: HyperTrick against Hyperband",
+            hypertrick_against_hyperband,
+        ),
+        "RL3": (
+            f"CartPole, {SEEDS['RL3']} seeds: members evaluated on purpose before they are compared",
+            partial(evaluated_members, keep),
+        ),
+    }

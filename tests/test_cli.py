@@ -266,7 +266,7 @@ MISTAKES = {
     ),
     "no such algorithm": (
         ["--algo", "dqn"],
-        "--algo dqn cannot be used: give appo, a3c, unreal or module:OBJECT",
+        "--algo dqn cannot be used: give appo, a3c, unreal, fun or module:OBJECT",
     ),
     "an algorithm that is nowhere": (
         ["--algo", "nowhere:DQN"],

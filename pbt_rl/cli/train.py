@@ -37,7 +37,7 @@ class TrainCommand(Config):
     """File of options, FILE.toml, FILE.yaml or FILE.json, such as runs/NAME/config.json. The command line wins."""
     recipe: str = option("", common=True)
     """Options of a published command line, by name: `dmlab30-pbt` (Sample Factory's DMLab-30 with four agents),
-    `unreal-dmlab` (UNREAL under PBT, Jaderberg et al. 2017)."""
+    `unreal-dmlab` and `fun-atari` (UNREAL and FuN under PBT, Jaderberg et al. 2017)."""
 
 
 def run(arguments: list[str]) -> int:

@@ -7,6 +7,7 @@ Only its messages and its checksum are used.
 
 from __future__ import annotations
 
+import math
 import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
@@ -158,7 +159,9 @@ class TensorBoard:
         while self._evaluations:
             evaluation, clip = self._evaluations[0]
             values = [
-                _Summary.Value(tag=t, simple_value=v) for t, v in evaluation_scalars(evaluation).items()
+                _Summary.Value(tag=tag, simple_value=value)
+                for tag, value in evaluation_scalars(evaluation).items()
+                if math.isfinite(value)
             ]
             if clip:
                 width, height = struct.unpack("<HH", clip[6:10])  # of the GIF header

@@ -80,7 +80,9 @@ def build_net(spec: EnvSpec, model: ModelConfig, algorithm: Algorithm | None = N
         return net
     stacks = {name: layout.stack for name, layout in layouts.items()}
     try:
-        return algorithm.network(net, NetInputs(seen, stacks, spec.action.nvec, len(spec.action.low)))
+        return algorithm.network(
+            net, NetInputs(seen, stacks, spec.action.nvec, len(spec.action.low), model.core_size)
+        )
     except ValueError as error:
         raise ConfigError(f"--algo cannot be used with {spec.env_id}: {error}") from error
 

@@ -274,6 +274,10 @@ class Hypers:
     """UNREAL: weight of reward prediction."""
     value_replay_coef: float = _hyper(1.0, (0.01, 10.0), (0, 100), "log", tuned=False)
     """UNREAL: weight of the value's loss on replayed steps."""
+    intrinsic_coef: float = _hyper(0.5, (0.25, 1.0), (0, 100), "linear", tuned=False)
+    """FuN: weight of the worker's reward for following goals (alpha)."""
+    worker_gamma: float = _hyper(0.95, (0.8, 0.9999), (0, 1), "one_minus", tuned=False)
+    """FuN: the worker's discount per step; --hypers.gamma is the manager's."""
 
 
 def hyper_table(hypers: Hypers) -> dict[str, HyperSpec]:

@@ -73,7 +73,9 @@ class Sizing:
 
     @property
     def wanted_envs(self) -> int:
-        """Return b of the largest pack, if nothing limits it."""
+        """Return b of the largest pack, if nothing limits it: few rows if a unit is a batch, for many updates."""
+        if self.per_unit:
+            return self._seated(MIN_POLICY_ROWS)
         return self._seated(max(MIN_POLICY_ROWS, math.ceil(MIN_UNIT_ROWS / self.slots)))
 
     def least_rollouts(self, units: int) -> int:

@@ -81,7 +81,7 @@ def evaluate(
     how = "greedy" if greedy else "sampled"
     each = f" of each of {len(spec.tasks)} tasks" if spec.tasks else ""
     shown = shown_name(config.env, options)
-    print(f"{saved}: {episodes} episodes{each} of {shown}, {how} actions", flush=True)
+    print(f"{saved}: {_episodes(episodes)}{each} of {shown}, {how} actions", flush=True)
     pack = load_pack(config, spec, saved, seed)
     policy = Policy(pack, spec, config.model, seed, greedy=greedy)
     with one_thread():
@@ -129,12 +129,16 @@ def play_episodes(
         return play(unit, Player(policy), share_R, recording, progress)
 
 
+def _episodes(number: int) -> str:
+    return f"{number} episode" if number == 1 else f"{number} episodes"
+
+
 def _print_result(played: list[PlayedEpisode]) -> None:
     for number, episode in enumerate(played, start=1):
         print(f"episode {number:3d}: objective {episode.objective:g}, {episode.steps} steps")
     scores = [episode.objective for episode in played]
     print(
-        f"objective over {len(scores)} episodes: mean {fmean(scores):.6g}, std {pstdev(scores):.4g}, "
+        f"objective over {_episodes(len(scores))}: mean {fmean(scores):.6g}, std {pstdev(scores):.4g}, "
         f"min {min(scores):g}, max {max(scores):g}"
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -28,6 +28,8 @@ from pbt_rl.report.style import (
 
 GRID_POINTS = 400
 NO_EVALUATIONS = "No games were played beside training (--evaluate-every-frames)."
+NAME_WIDTH, NAME_HEIGHT = 0.012, 0.045
+"""Of a member's number beside its curve, as shares of a figure's axes."""
 MOST_NAMED = 12
 """Curves with the number of their member; more would hide each other."""
 
@@ -40,7 +42,7 @@ def objective(history: History) -> Drawn:
         return "No window of episodes is complete yet." if counted else "No episode has counted yet."
     figure = new_figure(3.6)
     axes = figure.subplots()
-    for member, points in curves.items():
+    for points in curves.values():
         marker = "o" if len(points) == 1 else None
         axes.plot(
             [p.frames for p in points],
@@ -51,15 +53,6 @@ def objective(history: History) -> Drawn:
             marker=marker,
             markersize=3,
         )
-        if len(curves) <= MOST_NAMED:
-            axes.annotate(
-                f"{member}",
-                (points[-1].frames, points[-1].objective or 0.0),
-                xytext=(3, 0),
-                textcoords="offset points",
-                va="center",
-                fontsize=7,
-            )
     count = max(1, math.ceil(len(history.last) / 5))
     grid, top = top_mean(list(curves.values()), count)
     name = "the best member" if count == 1 else f"mean of the best {count} of {len(history.last)}"
@@ -67,8 +60,33 @@ def objective(history: History) -> Drawn:
     axes.plot([], [], color=FAINT, linewidth=0.9, label="members")
     axes.set_ylabel("objective")
     frames_axis(axes)
+    if len(curves) <= MOST_NAMED:
+        _name_ends(
+            axes, {m: (points[-1].frames, points[-1].objective or 0.0) for m, points in curves.items()}
+        )
     axes.legend(loc="upper left", bbox_to_anchor=(0, 1.1), ncols=2, borderaxespad=0)
     return figure
+
+
+def _name_ends(axes: Axes, ends: Mapping[int, tuple[float, float]]) -> None:
+    """Write the number of each member at the end of its curve, below one that it would lie on."""
+    (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
+    placed: list[tuple[float, float]] = []
+    for member, (frames, objective) in sorted(ends.items(), key=lambda end: (-end[1][1], end[1][0])):
+        x, y = (frames - left) / (right - left), (objective - low) / (high - low)
+        for other_x, other_y in placed:
+            if abs(other_x - x) < NAME_WIDTH and other_y - y < NAME_HEIGHT:
+                y = other_y - NAME_HEIGHT
+        placed.append((x, y))
+        axes.annotate(
+            f"{member}",
+            (x, y),
+            xycoords="axes fraction",
+            xytext=(3, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=7,
+        )
 
 
 def evaluations(history: History) -> Drawn:
@@ -93,7 +111,7 @@ def evaluations(history: History) -> Drawn:
                 fontsize=7,
             )
     axes.set_ylabel("objective in fresh games")
-    frames_axis(axes)
+    frames_axis(axes, "frames of each member")
     return figure
 
 

@@ -36,7 +36,7 @@ dl div { background: #f6f7f9; border-radius: .4rem; padding: .5rem .8rem; } dt {
 dd { margin: 0; font-size: 1.12rem; font-weight: 600; }
 .wide { overflow-x: auto; } table { border-collapse: collapse; font-size: .83rem; font-variant-numeric: tabular-nums; }
 th { text-align: left; color: #5b6675; font-weight: 600; vertical-align: bottom; }
-th, td { padding: .22rem .7rem .22rem 0; border-bottom: 1px solid #e5e9f0; white-space: nowrap; }
+th, td { padding: .22rem .45rem .22rem 0; border-bottom: 1px solid #e5e9f0; white-space: nowrap; }
 td.number, table.numbers th { text-align: right; } td.text { white-space: normal; min-width: 13rem; }
 tr.best td { color: #c2410c; font-weight: 600; }
 summary { cursor: pointer; color: #1d4ed8; margin: .4rem 0; }

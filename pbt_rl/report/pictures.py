@@ -35,8 +35,8 @@ PICTURES = (
     Picture(
         "evaluations",
         "Fresh games beside training",
-        "The best member of each moment in games on seeds of their own, as `pbt-rl eval` plays them: their mean, and "
-        "two standard errors of it. A number marks the member that plays from there on.",
+        "The best member of each moment in games on seeds of their own, as pbt-rl eval plays them: their mean, and two "
+        "standard errors of it. A number marks the member that plays from there on.",
         figures.evaluations,
     ),
     Picture(

@@ -12,12 +12,13 @@ import json
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
 from pbt_rl.config import Config
 from pbt_rl.display.view import Evaluation
+from pbt_rl.pbt.fields import Fields
 from pbt_rl.play.evaluation import Evaluated, EvaluationSetup
 from pbt_rl.play.rounds import JUDGE
 from pbt_rl.record.append import reason
@@ -46,6 +47,24 @@ class _Playing:
     clip: IO[bytes] | None
 
 
+def read_evaluation(data: object, place: str, clock: str = "frames") -> Evaluation:
+    """Return an evaluation that was saved. place: named in errors. clock: its frames go by this name.
+
+    Raises ConfigError if the data are those of none.
+    """
+    given = Fields(data, place)
+    return Evaluation(
+        given.whole(clock),
+        given.whole("all_frames"),
+        given.whole("member"),
+        given.whole("generation"),
+        given.number("mean"),
+        given.number("spread"),
+        given.whole("episodes"),
+        given.number("seconds"),
+    )
+
+
 def recorded_late(journal: Path, position: int, frames: int) -> list[Evaluation]:
     """Return the evaluations that stand behind a position of a journal, of checkpoints up to these frames.
 
@@ -55,16 +74,14 @@ def recorded_late(journal: Path, position: int, frames: int) -> list[Evaluation]
         file.seek(position)
         lines = file.read().splitlines()
     found = []
-    names = {field.name for field in fields(Evaluation)}
     for line in lines:
         try:
             event = json.loads(line)
-            if event["event"] == "evaluation" and event["at_frames"] <= frames:
-                facts = {name: value for name, value in event.items() if name in names}
-                found.append(Evaluation(**facts | {"frames": event["at_frames"]}))
-        except (ValueError, TypeError, KeyError):  # torn: the process was killed while it wrote
+            if isinstance(event, dict) and event.get("event") == "evaluation":
+                found.append(read_evaluation(event, "the journal", "at_frames"))
+        except ValueError:  # torn, as the process was killed while it wrote
             continue
-    return found
+    return [evaluation for evaluation in found if evaluation.frames <= frames]
 
 
 class Evaluations:

@@ -34,7 +34,7 @@ from pbt_rl.record.journal import Journal, as_json_types, cut_journal
 from pbt_rl.run.callbacks import Callbacks
 from pbt_rl.run.describe import describe_plan
 from pbt_rl.run.discards import discard_warning
-from pbt_rl.run.evaluations import recorded_late
+from pbt_rl.run.evaluations import read_evaluation, recorded_late
 from pbt_rl.run.fleet import ActorFailed, LearnerLost
 from pbt_rl.run.outlook import late_comparison_warning
 from pbt_rl.run.resolved import ResolvedRun
@@ -92,7 +92,9 @@ class Recorder:
             folder.write_config(config)
             folder.summary.unlink(missing_ok=True)
             known = continued.record.get("evaluation")
-            self._evaluation = None if known is None else Evaluation(**known)
+            self._evaluation = (
+                None if known is None else read_evaluation(known, "the evaluation that was saved")
+            )
         self._trackers = self._begin_trackers(seconds)
         self._journal = Journal(folder.journal, warn=self._terminal.event)
         self._tensorboard = TensorBoard(

@@ -9,6 +9,7 @@ import torch
 from pbt_rl.algos import registry
 from pbt_rl.algos.a3c import A3C
 from pbt_rl.algos.appo import APPO
+from pbt_rl.algos.fun import FUN
 from pbt_rl.algos.unreal import UNREAL
 from tests.helpers.packs import HYPERS as H
 from tests.helpers.packs import batch_of, learn, make_pack, make_rollouts, settings
@@ -17,8 +18,8 @@ THIRD = "tests.helpers.third_algorithm:AWR"
 
 
 def test_registered_algorithms_are_loaded_by_name():
-    assert registry.names() == ("appo", "a3c", "unreal")
-    assert [registry.load(name) for name in registry.names()] == [APPO, A3C, UNREAL]
+    assert registry.names() == ("appo", "a3c", "unreal", "fun")
+    assert [registry.load(name) for name in registry.names()] == [APPO, A3C, UNREAL, FUN]
     assert (APPO.measures_kl, APPO.learns_per_unit) == (True, False)
     assert (A3C.measures_kl, A3C.learns_per_unit) == (False, True)
 
@@ -26,7 +27,7 @@ def test_registered_algorithms_are_loaded_by_name():
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("dqn", "algorithm 'dqn' is unknown: use one of appo, a3c, unreal, or module:OBJECT"),
+        ("dqn", "algorithm 'dqn' is unknown: use one of appo, a3c, unreal, fun, or module:OBJECT"),
         (
             "no_such_module:X",
             "algorithm 'no_such_module:X' cannot be loaded: ModuleNotFoundError",

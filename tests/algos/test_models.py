@@ -160,6 +160,16 @@ def test_core_equals_torchs(core, reference):
     torch.testing.assert_close(got, torch.autograd.grad(expected.square().sum(), (x, state)))
 
 
+@pytest.mark.parametrize("core", ["gru", "lstm"])
+def test_a_new_core_keeps_most_of_its_state(core):
+    ours = make(VECTOR, core=core).body.core
+    nn.init.zeros_(ours.recurrent.weight)  # what is left is the gate's bias
+    state = torch.randn(B, ours.state_size)
+    _, after = ours(torch.zeros(1, B, 16), state, torch.zeros(1, B, dtype=torch.bool))
+    kept, before = after[:, -8:], state[:, -8:]  # of an LSTM the cell
+    torch.testing.assert_close(kept, torch.sigmoid(torch.tensor(1.0)) * before)
+
+
 @pytest.mark.parametrize(("core", "reference"), [("gru", nn.GRU), ("lstm", nn.LSTM)])
 def test_layers_of_a_core_equal_torchs(core, reference):
     ours = make(VECTOR, core=core, core_layers=3).body.core

@@ -212,10 +212,9 @@ def test_levels_and_maps_of_tests(lab):  # noqa: F811
 @standin_only
 def test_what_the_engine_does_not_reproduce_is_no_mistake():
     options = EnvOptions(dmlab=DmlabOptions(**TOGETHER))
-    found = check("dmlab/lasertag_three_opponents_small", options, 300)
+    found = check("dmlab/lasertag_three_opponents_small", options, 60)
     assert not found.mistakes
     assert "not deterministic under a seed, step 1 differs: the engine's own bots" in " ".join(found.notes)
-    assert "deterministic" not in " ".join(check(f"dmlab/{SHORT}", options, 300).notes)
 
 
 def test_the_engines_time_counts():
@@ -370,10 +369,7 @@ def test_graphics_cards_take_turns(lab):  # noqa: F811
         made = calls(lab, "lab")
     assert {call["renderer"] for call in made} == {"hardware"}
     assert sorted(call["config"]["gpuDeviceIndex"] for call in made) == ["0", "0", "2"]
-    with Played(SHORT, rows=2, renderer="hardware", gpus=(0, 2), first_row=3):
-        made = calls(lab, "lab")[3:]
-    assert sorted(call["config"]["gpuDeviceIndex"] for call in made) == ["0", "2"]
-    with Played(SHORT, renderer="hardware", gpus=(0, 2), first_row=5):
+    with Played(SHORT, renderer="hardware", gpus=(0, 2), first_row=3):
         assert calls(lab, "lab")[-1]["config"]["gpuDeviceIndex"] == "2"
     with Played(SHORT):
         assert "gpuDeviceIndex" not in calls(lab, "lab")[-1]["config"]

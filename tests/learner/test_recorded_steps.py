@@ -37,6 +37,7 @@ KINDS = {
         "num_policies": 2,
         "envs_per_unit": 4,
     },
+    "fun": {"packing": "vmap", "algo": "fun", "num_policies": 2, "envs_per_unit": 4, "rollout": 12},
 }
 
 
@@ -71,7 +72,7 @@ def run(kind, recorder=None):
         return [driven.state(p) for p in range(driven.plan.slots)], means
 
 
-SLOW = {"memory, linear rate, v-trace", "a3c", "unreal"}
+SLOW = {"memory, linear rate, v-trace", "a3c", "unreal", "fun"}
 
 
 @pytest.mark.parametrize(

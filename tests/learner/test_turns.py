@@ -16,6 +16,7 @@ KINDS = {
     "vmap, memory": {"packing": "vmap", "core": "gru"},
     "images": {"packing": "bmm", "obs": FRAMES, "num_policies": 2, "envs_per_unit": 8},
     "normalised, continuous": {"packing": "vmap", "normalize_observations": True, "action": GAUSSIAN},
+    "fun": {"packing": "vmap", "algo": "fun", "num_policies": 2, "envs_per_unit": 4, "rollout": 12},
 }
 UNITS = {"actors": 4, "envs_per_unit": 6, "batch": 48}
 

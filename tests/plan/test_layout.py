@@ -136,6 +136,7 @@ def test_a3c_learns_from_every_unit_alone_unless_that_makes_rollouts_too_old(min
     for cpus, rollouts in ((4, 1), (8, 2), (32, 6)):
         (pack,) = make_plan(c, Machine(cpus, 0)).packs
         assert (pack.units, pack.units_per_batch) == (2 * cpus // 2, rollouts)
+        assert pack.envs_per_policy == 8, "few rows, for many updates"
     for cpus, rollouts in ((4, 1), (32, 32)):
         (pack,) = make_plan(config(algo="a3c", mode="sync"), Machine(cpus, 0)).packs
         assert pack.units_per_batch == rollouts, "one, or all units that rest"

@@ -220,6 +220,7 @@ def test_the_familys_recipe(lab):  # noqa: F811
 
 def test_an_unknown_recipe_is_one_clear_error():
     with pytest.raises(
-        ConfigError, match=r"--recipe nix cannot be used: the recipes are dmlab30-pbt, unreal-dmlab$"
+        ConfigError,
+        match=r"--recipe nix cannot be used: the recipes are dmlab30-pbt, unreal-dmlab, fun-atari$",
     ):
         parse_train(["--recipe", "nix", "--env", SHORT])

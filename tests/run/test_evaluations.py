@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import signal
 import time
@@ -30,10 +31,11 @@ from pbt_rl.play.evaluation import (
 )
 from pbt_rl.play.video import CLIP_SIZE, Clip
 from pbt_rl.record.checkpoints import Checkpoints
+from pbt_rl.record.trust import read_config
 from pbt_rl.report.page import page
 from pbt_rl.report.pictures import PICTURES, draw
 from pbt_rl.report.read import read_run
-from pbt_rl.run.evaluations import Evaluations
+from pbt_rl.run.evaluations import Evaluations, read_evaluation, recorded_late
 from pbt_rl.run.resolved import ResolvedRun, _check_evaluation
 from pbt_rl.watch.reader import Reader
 from tests.display.test_tensorboard import written
@@ -55,6 +57,7 @@ def train(folder, frames):
         evaluate_every_frames=EVERY,
         final_episodes=0,
         save_every_seconds=0,
+        keep_checkpoints=9,
         out=folder,
         name="x",
     )
@@ -72,6 +75,7 @@ def evaluations_of(run):
     return [event for event in run.journal if event["event"] == "evaluation"]
 
 
+@pytest.mark.long
 def test_a_run_records_them_and_goes_on_with_them_when_it_is_resumed(run):
     made = evaluations_of(run)
     frames = [event["at_frames"] for event in made]
@@ -82,6 +86,7 @@ def test_a_run_records_them_and_goes_on_with_them_when_it_is_resumed(run):
     assert all(event["episodes"] == EPISODES for event in made)
 
 
+@pytest.mark.long
 def test_they_are_a_curve_in_tensorboard_report_and_watch(run):
     made = evaluations_of(run)
     curve = written(run.folder, "population")["evaluation/objective"]
@@ -98,13 +103,11 @@ def test_they_are_a_curve_in_tensorboard_report_and_watch(run):
     assert [one[:2] for one in shown] == [[e["at_frames"], e["mean"]] for e in made]
 
 
+@pytest.mark.long
 def test_what_was_played_can_be_played_again(run):
     last = evaluations_of(run)[-1]
-    checkpoint = Checkpoints(run.paths.checkpoints).newest(print)
-    if checkpoint.frames != last["at_frames"]:
-        pytest.skip("the last evaluation was of a checkpoint that is no more")
-    config = Config(env="toy/identity", num_policies=2, mode="serial")
-    again = evaluated(EvaluationSetup(config, checkpoint, last["member"], priority=0))
+    checkpoint = Checkpoints(run.paths.checkpoints).at(last["at_frames"])
+    again = evaluated(EvaluationSetup(read_config(run.folder), checkpoint, last["member"], priority=0))
     assert (again.mean, again.spread) == (last["mean"], last["spread"])
 
 
@@ -154,6 +157,7 @@ def wait(one, seconds=30):
         time.sleep(0.02)
 
 
+@pytest.mark.long
 def test_a_process_that_dies_costs_a_point_of_the_curve_and_no_more(run):
     one, seen = made()
     checkpoint = Checkpoints(run.paths.checkpoints).newest(print)
@@ -168,6 +172,7 @@ def test_a_process_that_dies_costs_a_point_of_the_curve_and_no_more(run):
     assert "evaluation of member 1 was killed by SIGKILL; training goes on" in seen.notes[0]
 
 
+@pytest.mark.long
 def test_nobody_plays_without_an_objective_or_weights(run):
     one, _ = made()
     checkpoint = Checkpoints(run.paths.checkpoints).newest(print)
@@ -176,6 +181,7 @@ def test_nobody_plays_without_an_objective_or_weights(run):
         assert one._playing is None
 
 
+@pytest.mark.long
 def test_the_end_of_a_run_waits_only_while_it_may(run):
     one, seen = made()
     checkpoint = Checkpoints(run.paths.checkpoints).newest(print)
@@ -250,3 +256,24 @@ def test_a_missing_package_is_named(monkeypatch):
     monkeypatch.setattr("pbt_rl.play.video.find_spec", lambda _name: None)
     with pytest.raises(ConfigError, match=r"pillow: pip install 'pbt-rl\[video\]'"):
         resolve("gym/CartPole-v1", evaluate_every_frames=9, evaluate_video=True)
+
+
+def test_results_that_were_recorded_late_are_kept_if_they_belong_before_the_checkpoint(tmp_path):
+    journal = tmp_path / "journal.jsonl"
+    facts = {
+        "all_frames": 9,
+        "member": 1,
+        "generation": 0,
+        "mean": 2.0,
+        "spread": 1.0,
+        "episodes": 4,
+        "seconds": 3.0,
+    }
+    before = json.dumps({"event": "evaluation", "at_frames": 100, **facts}) + "\n"
+    after = [{"event": "evaluation", "at_frames": frames, **facts} for frames in (200, 300, 400)]
+    lines = [*after, {"event": "evaluation"}, {"event": "progress"}, 3]
+    journal.write_text(before + "".join(json.dumps(line) + "\n" for line in lines) + '{"event": "evalu')
+    late = recorded_late(journal, len(before), 300)
+    assert [(one.frames, one.mean, one.episodes) for one in late] == [(200, 2.0, 4), (300, 2.0, 4)]
+    with pytest.raises(ConfigError, match="the state"):
+        read_evaluation({"frames": "many"}, "the state")

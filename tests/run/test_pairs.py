@@ -90,10 +90,14 @@ def test_an_algorithm_lies_over_the_environment_and_the_user_over_both():
     config, _ = parse_train(["--env=atari/pong", "--algo=a3c", "--learner.rollout=7"])
     learner = config.learner
     assert (learner.minibatches, learner.epochs, config.hypers.unroll, learner.rollout) == (1, 1, 5, 7)
+    assert config.hypers.learning_rate == pytest.approx(
+        3 * parse_train(["--env=atari/pong"])[0].hypers.learning_rate
+    )
     assert config.model.encoder == "nature"
     assert config == make_config(env="atari/pong", algo="a3c", learner={"rollout": 7})
     assert parse_train(["--env=atari/pong"])[0].learner.minibatches == 16
     assert A3C.recipe({"model.core": "lstm"})["learner.rollout"] == 20
+    assert "hypers.learning_rate" not in A3C.recipe({})
     assert APPO.recipe({}) == {}  # it is not even loaded for it
 
 

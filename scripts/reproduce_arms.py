@@ -1,0 +1,84 @@
+"""The experiments of `reproduce_agents.py`: tasks, arms, frames and seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Runs that differ in one thing, their arm, at equal frames."""
+
+    title: str
+    frames: int
+    seeds: int
+    options: tuple[str, ...]
+    """Of every run."""
+    arms: Mapping[str, tuple[str, ...]]
+    """Name -> options. The table compares the first two."""
+
+    @property
+    def step(self) -> int:
+        """Frames between two checkpoints."""
+        return self.frames // 10
+
+
+EXPERIMENTS: Mapping[str, Experiment] = {
+    "a3c": Experiment(
+        "CartPole, one policy, the defaults of each algorithm",
+        frames=100_000,
+        seeds=5,
+        options=("--env", "gym/CartPole-v1"),
+        arms={
+            "a3c": ("--algo", "a3c"),
+            "appo": ("--algo", "appo"),
+            "a3c, 8 rows, rate 1e-3": ("--algo", "a3c", "--hypers.learning-rate", "1e-3"),
+            "a3c, 32 rows, rate 3e-3": ("--algo", "a3c", "--envs-per-unit", "32"),
+            # Its defaults before these runs.
+            "a3c, 32 rows, rate 1e-3": (
+                *("--algo", "a3c", "--envs-per-unit", "32", "--hypers.learning-rate", "1e-3"),
+            ),
+        },
+    ),
+    "memory": Experiment(
+        "toy/memory: the cue and the question are 64 steps apart",
+        frames=300_000,
+        seeds=3,
+        options=(
+            *("--env", "toy/memory?delay=63&size=2", "--units-per-actor", "1", "--envs-per-unit", "32"),
+            *("--learner.rollout", "132", "--hypers.unroll", "132", "--learner.batch", "4224"),
+            *("--learner.epochs", "4", "--learner.lr-schedule", "linear", "--hypers.learning-rate", "1e-3"),
+            *("--hypers.gamma", "0.9"),
+        ),
+        arms={
+            "gru": ("--model.core", "gru"),
+            "lstm": ("--model.core", "lstm"),
+            # An episode takes 66 steps, its reset among them: rollouts of 132 begin with one, these do not.
+            "lstm, rollouts of 100": (
+                *("--model.core", "lstm", "--learner.rollout", "100", "--hypers.unroll", "100"),
+                *("--learner.batch", "3200"),
+            ),
+        },
+    ),
+    "unreal_treasure": Experiment(
+        "toy/treasure, 5 x 5 cells: A3C with and without UNREAL's auxiliary tasks",
+        frames=290_000,
+        seeds=3,
+        options=(
+            *("--env", "toy/treasure?size=5", "--hypers.learning-rate", "7e-3", "--envs-per-unit", "8"),
+            *(
+                "--learner.rollout",
+                "20",
+                "--hypers.unroll",
+                "20",
+                "--model.encoder",
+                "a3c",
+                "--model.hidden",
+                "64",
+            ),
+            *("--model.core", "lstm", "--model.core-size", "64", "--model.last-action-reward"),
+        ),
+        arms={"unreal": ("--algo", "unreal"), "a3c": ("--algo", "a3c")},
+    ),
+}

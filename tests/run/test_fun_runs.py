@@ -1,0 +1,104 @@
+"""Runs of FuN: the same bits under one seed, audited, with replacements; going on from a checkpoint; it learns."""
+
+import json
+
+import numpy as np
+import pytest
+
+from pbt_rl.cli.train import parse_train
+from pbt_rl.envs.registry import probe
+from pbt_rl.errors import ConfigError
+from pbt_rl.play.policy import load_policy
+from pbt_rl.record.checkpoints import Checkpoints
+from pbt_rl.run.audit import audit
+from pbt_rl.run.train import train
+
+SMALL = {
+    "env": "toy/treasure?length=10",
+    "algo": "fun",
+    "mode": "serial",
+    "num-policies": 3,
+    "actors": 1,
+    "envs-per-unit": 2,
+    "model.hidden": 32,
+    "model.core-size": 16,
+    "learner.rollout": 25,
+    "hypers.unroll": 25,
+    "train-for-frames": 700,
+    "pbt.start-frames": 200,
+    "pbt.period-frames": 200,
+    "pbt.min-episodes": 1,
+    "pbt.replace-gap": 0,
+    "pbt.tune": "intrinsic_coef",
+}
+
+
+def run(out, name, **more):
+    options = SMALL | {"out": out, "name": name} | {k.replace("_", "-"): v for k, v in more.items()}
+    config, _ = parse_train([*(f"--{name}={value}" for name, value in options.items()), "--no-figures"])
+    assert train(config) == 0
+    return out / name
+
+
+def weights(folder):
+    newest = Checkpoints(folder / "checkpoints").all()[-1].path
+    return {path.name: path.read_bytes() for path in newest.glob("*.safetensors")}
+
+
+@pytest.mark.long
+def test_a_serial_run_is_the_same_every_time_and_goes_on(tmp_path):
+    one, same = (run(tmp_path, name) for name in "ab")
+    assert json.loads((one / "summary.json").read_text())["replacements"] > 0
+    assert weights(one) == weights(same)
+    assert audit(one) == 0
+    run(tmp_path, "a", train_for_frames=900)
+    frames = [m["frames"] for m in json.loads((one / "summary.json").read_text())["members"]]
+    assert min(frames) >= 900
+    policy = load_policy(one)
+    spec = probe(SMALL["env"], parse_train([f"--env={SMALL['env']}"])[0].env_options)
+    action, state = policy({name: np.zeros(array.shape, array.dtype) for name, array in spec.obs.items()})
+    assert 0 <= int(action) < 4
+    assert state is not None
+
+
+def test_a_core_of_the_users_is_refused(tmp_path):
+    with pytest.raises(
+        ConfigError,
+        match=r"--algo cannot be used with toy/treasure\?length=10: fun .*leave --model.core none",
+    ):
+        run(tmp_path, "x", **{"model.core": "lstm"})
+
+
+def test_the_recipe_is_the_papers():
+    config, _ = parse_train(["--recipe", "fun-atari", "--devices=cpu"])
+    assert (config.env, config.algo, config.pbt.objective_episodes) == ("atari/ms_pacman", "fun", 10)
+    assert (config.learner.rollout, config.hypers.unroll, config.model.core_size) == (400, 400, 256)
+    assert (config.model.encoder, config.model.hidden, config.model.core) == ("a3c", 256, "none")
+    assert (config.hypers.gamma, config.hypers.worker_gamma) == (0.99, 0.95)
+    assert [name.partition("=")[0] for name in config.pbt.tune] == [
+        "learning_rate",
+        "entropy_coef",
+        "intrinsic_coef",
+    ]
+
+
+@pytest.mark.long
+def test_it_learns_what_needs_memory(tmp_path):
+    """toy/memory: a policy without memory earns 0.25 on average. Seen: 0.96 after 65,000 frames."""
+    folder = run(
+        tmp_path,
+        "x",
+        env="toy/memory?delay=6",
+        num_policies=1,
+        envs_per_unit=16,
+        train_for_frames=60_000,
+        **{
+            "model.core-size": 32,
+            "learner.rollout": 40,
+            "hypers.unroll": 40,
+            "hypers.learning-rate": 3e-3,
+            "learner.threads": 1,
+        },
+    )
+    (member,) = json.loads((folder / "summary.json").read_text())["members"]
+    assert member["objective"] > 0.6
