@@ -19,7 +19,8 @@ from pbt_rl.record.folder import config_from_json, to_json
 BOUNDS = {
     "nodes": (["", "ray", "ray:auto", "ray:10.0.0.1:6379"], ["dask", "ray:", "ray:a b"]),
     "copy_seconds": ([0.1], [0.0]),
-    "num_policies": ([1], [0, -1]),
+    "num_policies": ([1, 100_000], [0, -1, 100_001]),
+    "evaluate_every_frames": ([0, 1], [-1]),
     "algo": (["appo", "a3c", "my_algo:DQN"], ["dqn", "", "my_algo:"]),
     "seed": ([0], [-1]),
     "name": ([None, "a", "run-1_b.c"], ["", "../x", ".x", "a b"]),
@@ -89,6 +90,8 @@ BOUNDS = {
     "hypers.pixel_control_coef": ([0.0, 100.0], [-0.01, 101.0]),
     "hypers.reward_prediction_coef": ([0.0, 100.0], [-0.01, 101.0]),
     "hypers.value_replay_coef": ([0.0, 100.0], [-0.01, 101.0]),
+    "hypers.intrinsic_coef": ([0.0, 100.0], [-0.1, 101.0]),
+    "hypers.worker_gamma": ([0.0, 1.0], [-0.1, 1.1]),
     "model.encoder": (["auto", "nature", "impala", "mlp", "my_net:small"], ["resnet", "", "my_net:"]),
     "model.core": (["none", "gru", "lstm", "my_net:core"], ["rnn", "", "my_net:"]),
     "model.core_layers": ([1], [0]),

@@ -175,7 +175,7 @@ def test_what_the_user_trusts_or_names_too_is_imported(run, evil, capsys, trust)
     configure(run, "env", "evil:make")
     configure(run, "env_option", ["length=5"])
     evaluate(Source(run), 1, None, 0, greedy=False, trust=trust)
-    assert "1 episodes of evil:make" in capsys.readouterr().out
+    assert "1 episode of evil:make" in capsys.readouterr().out
     assert evil.exists()
     assert load_policy(run, trust=True).spec.env_id == "evil:make"
 
@@ -285,7 +285,8 @@ def works(read, run, what):
 
 
 DAMAGES = [
-    ("num_policies", 10**9, "was started with 1000000000 members, and has values of 4", audit),
+    ("num_policies", 100_000, "was started with 100000 members, and has values of 4", audit),
+    ("num_policies", 10**9, "--num-policies 1000000000 cannot be used: give 1 to 100000", audit),
     (
         "num_policies",
         10**30,

@@ -21,6 +21,8 @@ from pbt_rl.population.population import Population
 from pbt_rl.population.ratings import Ratings
 from pbt_rl.run.controllers import build_controller
 
+OF_ALL_OPTIMIZERS = ("learning_rate", "max_grad_norm")
+
 
 @dataclass(frozen=True)
 class ResolvedRun:
@@ -74,7 +76,10 @@ class ResolvedRun:
 
 
 def value_table(config: Config, shaping: Mapping[str, float]) -> dict[str, HyperSpec]:
-    """Return name -> spec of every value of a member. shaping: the environment's, with its defaults."""
+    """Return name -> spec of every value of a member. shaping: the environment's, with its defaults.
+
+    What no loss of the algorithm reads is not tuned by default (of one of the user's own this is not known).
+    """
     table = hyper_table(config.hypers) | shaping_table(shaping)
     rollout, unroll = float(config.learner.rollout), table["unroll"]
     table["unroll"] = dataclasses.replace(
@@ -86,6 +91,10 @@ def value_table(config: Config, shaping: Mapping[str, float]) -> dict[str, Hyper
     )
     if config.learner.lr_schedule == "kl-adaptive":  # its factor would undo what a controller changes
         table["learning_rate"] = dataclasses.replace(table["learning_rate"], tuned=False)
+    if ":" not in config.algo:  # an audit imports nothing that a run names
+        read = {*OF_ALL_OPTIMIZERS, *config.algorithm.loss_hypers}
+        for name in hyper_table(config.hypers).keys() - read:
+            table[name] = dataclasses.replace(table[name], tuned=False)
     return table
 
 

@@ -183,6 +183,20 @@ def test_the_unroll_never_exceeds_the_rollout():
         chosen(value_table(config, {}), ("unroll=5:50",))
 
 
+@pytest.mark.parametrize(
+    ("algo", "tuned"),
+    [
+        ("appo", "clip_ratio clip_value entropy_coef learning_rate max_grad_norm value_coef"),
+        ("a3c", "entropy_coef learning_rate max_grad_norm value_coef"),
+        ("unreal", "entropy_coef learning_rate max_grad_norm value_coef"),
+        ("fun", "entropy_coef learning_rate max_grad_norm value_coef"),
+    ],
+)
+def test_what_an_algorithm_does_not_read_is_not_tuned_by_default(algo, tuned):
+    table = chosen(value_table(Config(env="toy/identity", algo=algo), {}), ())
+    assert sorted(name for name, spec in table.items() if spec.tuned) == tuned.split()
+
+
 def test_a_function_of_ones_own_leaves_a_legal_value_that_is_not_tuned():
     table = chosen(hyper_table(Hypers(gamma=1.0)), ())
     values = {name: spec.default for name, spec in table.items()}
