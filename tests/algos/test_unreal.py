@@ -331,6 +331,7 @@ def learned(policies, packing):
     return pack, stats
 
 
+@pytest.mark.long
 def test_policies_learn_in_a_pack_as_they_do_alone():
     alone = [learned((p,), "loop")[0] for p in (0, 1)]
     for packing in ("loop", "vmap", "bmm"):

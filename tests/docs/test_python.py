@@ -21,6 +21,7 @@ def test_train_and_play(tmp_path):
     assert python(BLOCKS["play"], tmp_path) == ""
 
 
+@pytest.mark.long
 def test_callbacks(tmp_path):
     quick = 'env="toy/identity", mode="serial", figures=False, '
     text = python(BLOCKS["watched"].replace('env="toy/identity", ', quick), tmp_path)

@@ -9,6 +9,8 @@ from tests.helpers.serial import OPTIONS, record, weights
 from tests.nodes.fakes import InProcessEngine
 from tests.nodes.watched import FLEETS, Watched
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):

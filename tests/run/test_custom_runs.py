@@ -103,6 +103,7 @@ def folder(tmp_path):
     return tmp_path
 
 
+@pytest.mark.long
 def test_a_population_is_trained_and_evaluated(folder, monkeypatch):
     """With a package of the user's that is named as ours, which is nowhere on the path of what is installed."""
     (folder / "installed").mkdir()

@@ -51,7 +51,7 @@ def test_the_remedy_is_for_the_cause(run):
 def test_it_is_said_once(run):
     said = []
     recorder = Recorder.__new__(Recorder)
-    recorder._resolved, recorder._warnings = run, []
+    recorder._resolved, recorder._warnings, recorder._evaluation = run, [], None
     recorder._population, recorder._said_late = SimpleNamespace(least_frames=0), True
     recorder._callbacks = SimpleNamespace(report=lambda view: view)
     recorder._terminal = SimpleNamespace(event=said.append, update=lambda _: None)

@@ -62,6 +62,7 @@ def log(run, name):
     return (run.folder / "logs" / name).read_text()
 
 
+@pytest.mark.long
 def test_a_run_ends_what_its_environments_start_and_closes_them_and_says_where_it_stands(tmp_path, talking):
     run = train(tmp_path, talking, *ENDLESS, *SMALL, "--env-option=close=raises", "--env-option=programs=2")
     seen = run.wait_for(PROGRESS)

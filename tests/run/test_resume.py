@@ -92,12 +92,12 @@ def decisions(folder):
     "more",
     [
         pytest.param({}, id="plain"),
-        pytest.param(TURNS, id="turns"),
-        pytest.param(PACKS, id="packs"),
+        pytest.param(TURNS, id="turns", marks=pytest.mark.long),
+        pytest.param(PACKS, id="packs", marks=pytest.mark.long),
         pytest.param(MEMORY, id="gru", marks=pytest.mark.long),
         pytest.param(OBSERVED, id="vmap", marks=pytest.mark.long),
-        pytest.param(BACKTRACK, id="backtrack"),
-        pytest.param(EVALUATED, id="evaluated"),
+        pytest.param(BACKTRACK, id="backtrack", marks=pytest.mark.long),
+        pytest.param(EVALUATED, id="evaluated", marks=pytest.mark.long),
         pytest.param({"algo": "a3c", "learner.returns": "auto"}, id="a3c", marks=pytest.mark.long),
     ],
 )

@@ -84,7 +84,7 @@ def test_words_of_the_sweep_and_of_its_runs():
     [
         (lambda: _seeds(["-1"]), "--seeds -1 cannot be used"),
         (lambda: _seeds(["3-1"]), "--seeds 3-1 cannot be used"),
-        (lambda: _seeds(["0-99999999"]), "a range of at most 10,000 seeds"),
+        (lambda: _seeds(["0-99999999"]), "a range such as 0-4, of at most 10,000 seeds"),
         (lambda: _grid(["a"]), "--grid a cannot be used: write OPTION=A,B,C"),
         (lambda: _grid(["a=1,,2"]), "cannot be used: write OPTION"),
         (lambda: _grid(["a=1", "a=2"]), "give all its values at once"),
