@@ -130,7 +130,7 @@ MISTAKES = {
     ),
     "train --env toy/identity --mode fast": "--mode fast cannot be used: give async, sync or serial",
     "train --env toy/identity --algo ppo": (
-        "--algo ppo cannot be used: give appo, a3c, unreal or module:OBJECT"
+        "--algo ppo cannot be used: give appo, a3c, unreal, fun or module:OBJECT"
     ),
     "train --env toy/identity --algo :x": "--algo :x cannot be used: algorithm ':x' cannot be loaded:",
     "train --env toy/identity --controller pbtt": (

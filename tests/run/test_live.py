@@ -175,7 +175,7 @@ def test_a_budget_that_the_learning_rate_follows_is_refused(tmp_path):
 
 @pytest.mark.long
 def test_a_search_decides_about_all_values(tmp_path):
-    options = {"controller": "hypertrick", "search.phase-frames": 300}
+    options = {"controller": "hypertrick", "search.phase-frames": 50_000}
     _, (answer,) = asking(tmp_path, request({"gamma": 0.9}), **options)
     assert "--controller hypertrick decides about all values" in answer["refused"]
 
