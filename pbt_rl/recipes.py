@@ -14,6 +14,20 @@ from pbt_rl.algos import registry as algorithms
 from pbt_rl.envs.registry import EnvOptions, keywords, recipe
 from pbt_rl.errors import ConfigError, environment_code
 
+PAPER_PBT: Mapping[str, object] = {
+    "pbt.ready": "asynchronous",
+    "pbt.period_frames": 4_000_000,
+    "pbt.start_frames": 4_000_000,
+    "pbt.exploit": "truncation",
+    "pbt.replace_fraction": 0.2,
+    "pbt.replace_gap": 0.0,
+    "pbt.replace_gap_absolute": 0.0,
+    "pbt.explore": "factors",
+    "pbt.factors": (1.2, 0.8),
+    "pbt.objective_episodes": 10,
+}
+"""How the recipes of Jaderberg et al. 2017, section 4.1, compare and change members."""
+
 RECIPES: Mapping[str, Mapping[str, object]] = {
     # Sample Factory's published command line for DMLab-30 with four agents, option by option. Its numbers of processes
     # (90 workers of 12 environments, core affinity) are planned from the machine here; experience is decorrelated at
@@ -63,21 +77,12 @@ RECIPES: Mapping[str, Mapping[str, object]] = {
         "hypers.reward_prediction_coef": 1.0,
         "hypers.value_replay_coef": 1.0,
         "hypers.max_grad_norm": 2.0,
-        "pbt.ready": "asynchronous",
-        "pbt.period_frames": 4_000_000,
-        "pbt.start_frames": 4_000_000,
-        "pbt.exploit": "truncation",
-        "pbt.replace_fraction": 0.2,
-        "pbt.replace_gap": 0.0,
-        "pbt.replace_gap_absolute": 0.0,
-        "pbt.explore": "factors",
-        "pbt.factors": (1.2, 0.8),
-        "pbt.objective_episodes": 10,
+        **PAPER_PBT,
         "pbt.tune": ("learning_rate=1e-5:5e-3", "entropy_coef=5e-4:1e-2", "unroll=5:50"),
     },
     # FuN under PBT on Atari (Jaderberg et al. 2017, section 4.1 and appendix A.2): alpha from 0.25 to 1 there, learning
-    # rate and entropy cost as the FuN paper draws them. The paper's populations are of 10 to 80 members, its games
-    # Amidar, Gravitar, Ms. Pacman and Enduro. Steps are 4 frames.
+    # rate and entropy cost around the FuN paper's, from memory: its appendix was not at hand. The paper's populations
+    # are of 10 to 80 members, its games Amidar, Gravitar, Ms. Pacman and Enduro. Steps are 4 frames.
     "fun-atari": {
         "env": "atari/ms_pacman",
         "num_policies": 20,
@@ -91,16 +96,7 @@ RECIPES: Mapping[str, Mapping[str, object]] = {
         "hypers.learning_rate": 1e-4,
         "hypers.entropy_coef": 3e-4,
         "hypers.intrinsic_coef": 0.5,
-        "pbt.ready": "asynchronous",
-        "pbt.period_frames": 4_000_000,
-        "pbt.start_frames": 4_000_000,
-        "pbt.exploit": "truncation",
-        "pbt.replace_fraction": 0.2,
-        "pbt.replace_gap": 0.0,
-        "pbt.replace_gap_absolute": 0.0,
-        "pbt.explore": "factors",
-        "pbt.factors": (1.2, 0.8),
-        "pbt.objective_episodes": 10,
+        **PAPER_PBT,
         "pbt.tune": (
             "learning_rate=3.16e-5:3.16e-4",
             "entropy_coef=1e-4:1e-3",

@@ -548,14 +548,9 @@ def test_a_run_that_another_process_writes_is_left_alone(typed, folder, command)
     assert "process" in err
 
 
-def test_a_folder_that_may_not_be_written_is_named(typed, folder):
-    closed = folder / "closed"
-    closed.mkdir(mode=0o500)
-    try:
-        if (closed / "x").parent.stat().st_uid == 0:
-            pytest.skip("root may write everywhere")
-        code, out, err, left = typed("train --env toy/identity --out closed")
-    finally:
-        closed.rmdir()
+def test_a_folder_that_may_not_be_written_is_named(typed):
+    code, out, err, left = typed(
+        "train --env toy/identity --out /proc/closed"
+    )  # root may write everywhere else
     assert (code, out, err.count("\n"), left) == (EXIT_USER_ERROR, "", 1, [])
-    assert "--out closed cannot be written: Permission denied" in err
+    assert "--out /proc/closed cannot be written: " in err

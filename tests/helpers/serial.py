@@ -1,7 +1,9 @@
 """What serial runs under one seed are compared by."""
 
+from pbt_rl.cli.train import parse_train
 from pbt_rl.record.checkpoints import Checkpoints
 from pbt_rl.record.journal import read_journal
+from pbt_rl.run.train import train
 
 OPTIONS = (
     "--env=toy/shaped",
@@ -20,8 +22,31 @@ OPTIONS = (
     "--no-figures",
 )
 """Of a run with two packs."""
+SMALL = {
+    "env": "toy/treasure?length=10",
+    "mode": "serial",
+    "num-policies": 3,
+    "actors": 1,
+    "envs-per-unit": 2,
+    "model.hidden": 32,
+    "model.core-size": 16,
+    "train-for-frames": 700,
+    "pbt.start-frames": 200,
+    "pbt.period-frames": 200,
+    "pbt.min-episodes": 1,
+    "pbt.replace-gap": 0,
+}
+"""Of a run on images that replaces members within seconds."""
 TIMES = ("time", "milliseconds", "decision_to_applied_milliseconds", "busy_threads")
 BY_THE_CLOCK = ("progress", "checkpoint")
+
+
+def run(out, name, options, **more):
+    """Train to the end; return the folder. more: options that win over the others, with _ for -."""
+    options = options | {"out": out, "name": name} | {k.replace("_", "-"): v for k, v in more.items()}
+    config, _ = parse_train([*(f"--{name}={value}" for name, value in options.items()), "--no-figures"])
+    assert train(config) == 0
+    return out / name
 
 
 def weights(folder):

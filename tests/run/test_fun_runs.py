@@ -9,49 +9,24 @@ from pbt_rl.cli.train import parse_train
 from pbt_rl.envs.registry import probe
 from pbt_rl.errors import ConfigError
 from pbt_rl.play.policy import load_policy
-from pbt_rl.record.checkpoints import Checkpoints
 from pbt_rl.run.audit import audit
-from pbt_rl.run.train import train
+from tests.helpers.serial import SMALL, run, weights
 
-SMALL = {
-    "env": "toy/treasure?length=10",
+OPTIONS = SMALL | {
     "algo": "fun",
-    "mode": "serial",
-    "num-policies": 3,
-    "actors": 1,
-    "envs-per-unit": 2,
-    "model.hidden": 32,
-    "model.core-size": 16,
     "learner.rollout": 25,
     "hypers.unroll": 25,
-    "train-for-frames": 700,
-    "pbt.start-frames": 200,
-    "pbt.period-frames": 200,
-    "pbt.min-episodes": 1,
-    "pbt.replace-gap": 0,
     "pbt.tune": "intrinsic_coef",
 }
 
 
-def run(out, name, **more):
-    options = SMALL | {"out": out, "name": name} | {k.replace("_", "-"): v for k, v in more.items()}
-    config, _ = parse_train([*(f"--{name}={value}" for name, value in options.items()), "--no-figures"])
-    assert train(config) == 0
-    return out / name
-
-
-def weights(folder):
-    newest = Checkpoints(folder / "checkpoints").all()[-1].path
-    return {path.name: path.read_bytes() for path in newest.glob("*.safetensors")}
-
-
 @pytest.mark.long
 def test_a_serial_run_is_the_same_every_time_and_goes_on(tmp_path):
-    one, same = (run(tmp_path, name) for name in "ab")
+    one, same = (run(tmp_path, name, OPTIONS) for name in "ab")
     assert json.loads((one / "summary.json").read_text())["replacements"] > 0
     assert weights(one) == weights(same)
     assert audit(one) == 0
-    run(tmp_path, "a", train_for_frames=900)
+    run(tmp_path, "a", OPTIONS, train_for_frames=900)
     frames = [m["frames"] for m in json.loads((one / "summary.json").read_text())["members"]]
     assert min(frames) >= 900
     policy = load_policy(one)
@@ -66,7 +41,7 @@ def test_a_core_of_the_users_is_refused(tmp_path):
         ConfigError,
         match=r"--algo cannot be used with toy/treasure\?length=10: fun .*leave --model.core none",
     ):
-        run(tmp_path, "x", **{"model.core": "lstm"})
+        run(tmp_path, "x", OPTIONS, **{"model.core": "lstm"})
 
 
 def test_the_recipe_is_the_papers():
@@ -88,6 +63,7 @@ def test_it_learns_what_needs_memory(tmp_path):
     folder = run(
         tmp_path,
         "x",
+        OPTIONS,
         env="toy/memory?delay=6",
         num_policies=1,
         envs_per_unit=16,

@@ -9,46 +9,21 @@ from pbt_rl.cli.train import parse_train
 from pbt_rl.envs.registry import probe
 from pbt_rl.errors import ConfigError
 from pbt_rl.play.policy import load_policy
-from pbt_rl.record.checkpoints import Checkpoints
-from pbt_rl.run.train import train
+from tests.helpers.serial import SMALL, run, weights
 
-SMALL = {
-    "env": "toy/treasure?length=10",
+OPTIONS = SMALL | {
     "algo": "unreal",
-    "mode": "serial",
-    "num-policies": 3,
-    "actors": 1,
-    "envs-per-unit": 2,
-    "model.hidden": 32,
-    "model.core-size": 16,
     "learner.rollout": 10,
-    "train-for-frames": 700,
-    "pbt.start-frames": 200,
-    "pbt.period-frames": 200,
-    "pbt.min-episodes": 1,
-    "pbt.replace-gap": 0,
     "pbt.tune": "entropy_coef",
 }
 
 
-def run(out, name, **more):
-    options = SMALL | {"out": out, "name": name} | {k.replace("_", "-"): v for k, v in more.items()}
-    config, _ = parse_train([*(f"--{name}={value}" for name, value in options.items()), "--no-figures"])
-    assert train(config) == 0
-    return out / name
-
-
-def weights(folder):
-    newest = Checkpoints(folder / "checkpoints").all()[-1].path
-    return {path.name: path.read_bytes() for path in newest.glob("*.safetensors")}
-
-
 @pytest.mark.long
 def test_a_serial_run_is_the_same_every_time_and_goes_on(tmp_path):
-    one, same = (run(tmp_path, name) for name in "ab")
+    one, same = (run(tmp_path, name, OPTIONS) for name in "ab")
     assert json.loads((one / "summary.json").read_text())["replacements"] > 0
     assert weights(one) == weights(same)
-    run(tmp_path, "a", train_for_frames=900)
+    run(tmp_path, "a", OPTIONS, train_for_frames=900)
     frames = [m["frames"] for m in json.loads((one / "summary.json").read_text())["members"]]
     assert min(frames) >= 900
     policy = load_policy(one)
@@ -64,4 +39,4 @@ def test_an_environment_without_images_is_refused(tmp_path):
     with pytest.raises(
         ConfigError, match=r"--algo cannot be used with gym/CartPole-v1: unreal .*shows none: use a3c"
     ):
-        run(tmp_path, "x", env="gym/CartPole-v1")
+        run(tmp_path, "x", OPTIONS, env="gym/CartPole-v1")
