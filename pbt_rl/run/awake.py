@@ -55,3 +55,25 @@ class AwakeClock:
         """Return for how many of the last seconds this process ran."""
         moment = self._clock() - seconds
         return seconds - sum(end - max(begin, moment) for begin, end in self._gaps if end > moment)
+
+
+class Patience:
+    """Ends after some seconds without progress in which this process ran. While it is stopped, others often are too.
+
+    clock: seconds since any moment.
+    """
+
+    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._seconds, self._clock, self._last = seconds, clock, clock()
+        self._left = seconds
+
+    def renew(self) -> None:
+        """Begin again, after progress."""
+        self._left = self._seconds
+
+    def over(self) -> bool:
+        """Whether it has ended. Asked several times per second: from call to call at most GAP_SECONDS count."""
+        now = self._clock()
+        self._left -= min(now - self._last, GAP_SECONDS)
+        self._last = now
+        return self._left <= 0.0

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection
 
 from pbt_rl.config import Config
 from pbt_rl.population.dispatch import Dispatch
 from pbt_rl.population.population import Population
+from pbt_rl.run.awake import Patience
 from pbt_rl.run.checkpointing import Checkpointing
 from pbt_rl.run.comparisons import Comparisons
 from pbt_rl.run.fleet import ActorFailed, Event, Fleet, LearnerLost
@@ -53,13 +53,14 @@ def save_at_end(
     for pack in range(packs):
         fleet.send(pack, PauseTraining())
     checkpoints.ask_last()
-    moved, deadline = checkpoints.moved, time.monotonic() + SAVE_SECONDS
+    moved, patience = checkpoints.moved, Patience(SAVE_SECONDS)
     while checkpoints.busy or dispatch.busy:
         if hurried():
             return "it was interrupted again"
         if moved != checkpoints.moved:
-            moved, deadline = checkpoints.moved, time.monotonic() + SAVE_SECONDS
-        if time.monotonic() >= deadline:
+            moved = checkpoints.moved
+            patience.renew()
+        if patience.over():
             return f"nothing could be written for {SAVE_SECONDS:.0f} s"
         for event in fleet.events(PATIENCE_SECONDS):
             if isinstance(event, LearnerLost):

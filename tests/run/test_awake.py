@@ -1,8 +1,8 @@
-"""The clock that leaves out the time in which the supervisor itself was stopped."""
+"""Clocks that leave out the time in which the supervisor itself was stopped."""
 
 import pytest
 
-from pbt_rl.run.awake import AwakeClock
+from pbt_rl.run.awake import AwakeClock, Patience
 
 
 @pytest.fixture
@@ -39,3 +39,35 @@ def test_time_in_which_it_was_stopped_does_not_count(clock):
     assert clock.awake.of_last(30.0) == pytest.approx(0, abs=0.2), "the second stop began before"
     clock.run(2)
     assert clock.awake.of_last(2.0) == pytest.approx(2)
+
+
+class Stopwatch:
+    now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+def test_patience_ends_after_its_seconds_without_progress():
+    clock = Stopwatch()
+    patience = Patience(30.0, clock)
+    for _ in range(2):
+        for _ in range(295):
+            clock.now += 0.1
+            assert not patience.over()
+        patience.renew()
+    for _ in range(301):
+        clock.now += 0.1
+        over = patience.over()
+    assert over
+
+
+def test_patience_does_not_end_while_nobody_runs():
+    """A machine that slept, or a run that was stopped by a signal, at the moment when it saved itself."""
+    clock = Stopwatch()
+    patience = Patience(30.0, clock)
+    clock.now += 3600.0
+    assert not patience.over()
+    for _ in range(285):
+        clock.now += 0.1
+        assert not patience.over()
