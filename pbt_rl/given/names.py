@@ -78,6 +78,11 @@ ELSEWHERE: dict[str, tuple[str, str]] = {
     for name in names.split()
 }
 """Name elsewhere -> (option of `pbt-rl train`, remark)."""
+NO_OPTION = {
+    "pbt-target-objective": "what members are compared by is said by the environment, in info['true_objective'] at an "
+    "episode's end (without it: by the score)",
+}
+"""Name elsewhere -> what is done here instead of an option."""
 
 
 def spelt(name: str) -> str:
@@ -90,6 +95,8 @@ def unknown(name: str, known: Collection[str], *, sign: str = "--") -> str:
     is recognised.
     """
     typed = spelt(name)
+    if typed in NO_OPTION:
+        return f"{name} is no option: {NO_OPTION[typed]}"
     option, remark = ELSEWHERE.get(typed, ("", ""))
     if option in known:
         return f"{name} is no option: write {sign}{option}{f'; {remark}' if remark else ''}"
