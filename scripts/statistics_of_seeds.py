@@ -24,7 +24,9 @@ class Paired:
 
     def __str__(self) -> str:
         """Return the form of the tables."""
-        return f"{self.mean:+.3f} [{self.low:+.3f}, {self.high:+.3f}] {self.wins}:{self.losses} of {self.seeds}"
+        return (
+            f"{self.mean:+.3f} [{self.low:+.3f}, {self.high:+.3f}] {self.wins}:{self.losses} of {self.seeds}"
+        )
 
 
 def paired(ours: Sequence[float], theirs: Sequence[float]) -> Paired:
