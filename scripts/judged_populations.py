@@ -50,7 +50,7 @@ Schedule = list[tuple[int, Values]]
 class Task:
     """What is trained and how PBT does it. make: (seed, index) -> member. validation, test: its score by fresh draws.
 
-    The objective of the comparisons is the mean of the last `period` evaluations.
+    The objective of the comparisons is the mean of the period's evaluations, one every `evaluate_every` steps.
     """
 
     name: str
@@ -61,6 +61,7 @@ class Task:
     steps: int
     period: int
     factors: tuple[float, ...]
+    evaluate_every: int = 1
     fraction: float = 0.2
 
     def draws(self, seed: int, members: int) -> list[Values]:
@@ -125,7 +126,14 @@ def train(
     """Train one population with a member per element of `values`, and judge it. first: index of the first member."""
     members = [task.make(seed, first + i) for i in range(len(values))]
     begun = Begun(controller, values, task.steps)
-    result = run(members, begun, steps=task.steps, window=task.period, progress=False)
+    result = run(
+        members,
+        begun,
+        steps=task.steps,
+        evaluate_every=task.evaluate_every,
+        window=task.period // task.evaluate_every,
+        progress=False,
+    )
     scored = [
         Scored(task.validation(member), task.test(member), outcome.values)
         for member, outcome in zip(members, result.members, strict=True)

@@ -12,27 +12,14 @@ takes the same number of steps. Needs scikit-learn for the digits and matplotlib
 
 from __future__ import annotations
 
-import argparse
 import sys
-import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 
 from examples import digits, gan
-from judged_populations import (
-    FRESH,
-    ROOT,
-    Population,
-    Results,
-    Runs,
-    Scored,
-    Task,
-    mean_of_members,
-    picked,
-    train,
-)
-from statistics_of_seeds import iqm, paired
+from judged_arms import Arm, Comparison, Protocol, pairs
+from judged_populations import FRESH, ROOT, Population, Results, Task, picked, train
+from statistics_of_seeds import paired
 
 from pbt_rl.pbt import BinaryTournament, Schedule, StaticController, TTest
 
@@ -61,7 +48,6 @@ TASKS = {
         factors=(1.2, 0.8),
     ),
 }
-Arm = Callable[[Task, int], Population]
 
 
 def pbt(members: int = MEMBERS, **parts: object) -> Arm:
@@ -100,17 +86,6 @@ ARMS: Mapping[str, Arm] = {
 }
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """One row of the table: an arm, and what it is compared with. members: of the random baseline, the first ones."""
-
-    panel: str
-    label: str
-    arm: str
-    against: str = "random"
-    members: int = MEMBERS
-
-
 COMPARISONS = (
     Comparison("a: population", "3 members", "pbt of 3", members=3),
     Comparison("a: population", "6 members", "pbt"),
@@ -131,56 +106,7 @@ COMPARISONS = (
     Comparison("directly", "PBT - final hypers held", "pbt", "final hypers held"),
     Comparison("directly", "PBT - its schedule followed", "pbt", "schedule followed"),
 )
-MEASURES: Mapping[str, Callable[[Sequence[Scored]], float]] = {
-    "picked by validation (primary)": picked,
-    "mean of members": mean_of_members,
-}
-
-
-def pairs(
-    runs: Runs, one: Comparison, measure: Callable[[Sequence[Scored]], float]
-) -> tuple[list[float], list[float]]:
-    """Return the scores of an arm and of what it is compared with, by seed; of the seeds that both have."""
-    seeds = sorted(runs[one.arm].keys() & runs[one.against].keys())
-    size = one.members if one.against == "random" else None
-    return (
-        [measure(runs[one.arm][seed]) for seed in seeds],
-        [measure(runs[one.against][seed][:size]) for seed in seeds],
-    )
-
-
-def run(task: Task, seeds: range, arms: Sequence[str], until: float) -> None:
-    """Make the runs that are missing, until the time is over."""
-    for seed in seeds:
-        for arm in arms:
-            if time.monotonic() > until:
-                print("stopped; the same command goes on")
-                return
-            if seed in RESULTS.runs(task.name)[arm]:
-                continue
-            began = time.monotonic()
-            population = ARMS[arm](task, seed)
-            RESULTS.add(task, seed, arm, population)
-            seconds = time.monotonic() - began
-            print(
-                f"{task.name}, seed {seed}, {arm}: {picked(population.members):.3f} ({seconds:.0f} s)",
-                flush=True,
-            )
-
-
-def table() -> None:
-    """Print every comparison of every task that has two seeds or more."""
-    for task in TASKS:
-        runs = RESULTS.runs(task)
-        for name, measure in MEASURES.items():
-            print(f"\n{task}, {name}")
-            for one in COMPARISONS:
-                ours, theirs = pairs(runs, one, measure)
-                if len(ours) > 1:
-                    print(
-                        f"  {one.panel:14} {one.label:31} {iqm(ours):.3f} against {iqm(theirs):.3f}   "
-                        f"{paired(ours, theirs)}"
-                    )
+PROTOCOL = Protocol(RESULTS, TASKS, ARMS, COMPARISONS)
 
 
 def picture(path: Path) -> None:
@@ -225,31 +151,5 @@ def lines(path: Path) -> None:
     figure.savefig(path, dpi=110)
 
 
-def main() -> int:
-    """Run, tabulate or draw."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    commands = parser.add_subparsers(dest="command", required=True)
-    running = commands.add_parser("run", help="make the runs that are missing")
-    running.add_argument("task", choices=TASKS)
-    running.add_argument("--seeds", default="0:12", help="FIRST:END")
-    running.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS))
-    running.add_argument("--seconds", type=float, default=1e9, help="begin no run after this long")
-    commands.add_parser("table", help="all comparisons")
-    for name in ("picture", "lines"):
-        commands.add_parser(name).add_argument("path", type=Path)
-    chosen = parser.parse_args()
-    if chosen.command == "table":
-        table()
-    elif chosen.command == "run":
-        first, _, end = chosen.seeds.partition(":")
-        until = time.monotonic() + chosen.seconds
-        run(TASKS[chosen.task], range(int(first), int(end)), chosen.arms, until)
-    else:
-        {"picture": picture, "lines": lines}[chosen.command](chosen.path)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(PROTOCOL.main(__doc__, {"picture": picture, "lines": lines}))
