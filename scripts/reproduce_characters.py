@@ -18,9 +18,9 @@ from pathlib import Path
 
 from examples import characters
 from judged_arms import Arm, Comparison, Protocol, pairs
-from judged_populations import FRESH, ROOT, Population, Results, Task, Values, picked, train
+from judged_populations import FRESH, ROOT, Population, Results, Task, picked, train
 
-from pbt_rl.pbt import StaticController
+from pbt_rl.pbt import StaticController, Values
 
 RESULTS = Results(ROOT / "docs" / "results" / "characters.csv")
 SEEDS = range(10)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from textwrap import fill
 
 from examples import digits, gan
 from judged_arms import Arm, Comparison, Protocol, pairs
@@ -88,17 +89,17 @@ ARMS: Mapping[str, Arm] = {
 
 COMPARISONS = (
     Comparison("a: population", "3 members", "pbt of 3", members=3),
-    Comparison("a: population", "6 members", "pbt"),
-    Comparison("a: population", "12 members", "pbt of 12", members=12),
-    Comparison("b: exploit", "truncation", "pbt"),
-    Comparison("b: exploit", "binary tournament", "binary tournament"),
-    Comparison("b: exploit", "t-test", "t-test"),
-    Comparison("c: targets", "both", "pbt"),
-    Comparison("c: targets", "weights only", "weights only"),
-    Comparison("c: targets", "hypers only", "hypers only"),
-    Comparison("d: adaptivity", "PBT", "pbt"),
-    Comparison("d: adaptivity", "its schedule, new networks", "schedule followed"),
-    Comparison("d: adaptivity", "its final hypers, held", "final hypers held"),
+    Comparison("a: population", "6 members", "pbt", members=MEMBERS),
+    Comparison("a: population", "12 members", "pbt of 12", members=LARGEST),
+    Comparison("b: exploit", "truncation", "pbt", members=MEMBERS),
+    Comparison("b: exploit", "binary tournament", "binary tournament", members=MEMBERS),
+    Comparison("b: exploit", "t-test", "t-test", members=MEMBERS),
+    Comparison("c: targets", "both", "pbt", members=MEMBERS),
+    Comparison("c: targets", "weights only", "weights only", members=MEMBERS),
+    Comparison("c: targets", "hypers only", "hypers only", members=MEMBERS),
+    Comparison("d: adaptivity", "PBT", "pbt", members=MEMBERS),
+    Comparison("d: adaptivity", "its schedule, new networks", "schedule followed", members=MEMBERS),
+    Comparison("d: adaptivity", "its final hypers, held", "final hypers held", members=MEMBERS),
     Comparison("directly", "truncation - binary tournament", "pbt", "binary tournament"),
     Comparison("directly", "truncation - t-test", "pbt", "t-test"),
     Comparison("directly", "both - weights only", "pbt", "weights only"),
@@ -106,6 +107,8 @@ COMPARISONS = (
     Comparison("directly", "PBT - final hypers held", "pbt", "final hypers held"),
     Comparison("directly", "PBT - its schedule followed", "pbt", "schedule followed"),
 )
+
+
 PROTOCOL = Protocol(RESULTS, TASKS, ARMS, COMPARISONS)
 
 
@@ -118,6 +121,7 @@ def picture(path: Path) -> None:
     axes = figure.subplots(len(TASKS), len(panels), sharey="row", squeeze=False)
     for row, task in enumerate(TASKS):
         runs = RESULTS.runs(task)
+        seeds = min(len(runs[arm]) for arm in ARMS)
         for column, panel in enumerate(panels):
             place = axes[row][column]
             bars = [one for one in COMPARISONS if one.panel == panel and len(pairs(runs, one, picked)[0]) > 1]
@@ -128,8 +132,8 @@ def picture(path: Path) -> None:
                     x, gain.mean, [[gain.mean - gain.low], [gain.high - gain.mean]], color="k", capsize=4
                 )
             place.axhline(0, color="k", linewidth=0.8)
-            place.set_xticks(range(len(bars)), [one.label.replace(", ", ",\n") for one in bars], fontsize=7)
-            place.set_title(f"{task}: {panel}", fontsize=9)
+            place.set_xticks(range(len(bars)), [fill(one.label, 14) for one in bars], fontsize=7)
+            place.set_title(f"{task} ({seeds} seeds), {panel}", fontsize=9)
         axes[row][0].set_ylabel("test score - random search", fontsize=8)
     figure.savefig(path, dpi=110)
 

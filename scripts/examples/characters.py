@@ -88,9 +88,7 @@ class Block(nn.Module):
         self.norms = nn.ModuleList([nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)])
         self.inputs, self.outputs = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
         self.wide, self.narrow = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
-        self.register_buffer(
-            "later", torch.ones(CONTEXT, CONTEXT, dtype=torch.bool).triu(1), persistent=False
-        )
+        self.later = torch.ones(CONTEXT, CONTEXT, dtype=torch.bool).triu(1)
 
     def forward(self, x: torch.Tensor, drop: Drop) -> torch.Tensor:
         """`[B, T, WIDTH]` -> the same."""
@@ -217,6 +215,7 @@ def main() -> None:
         result, test = train(method, steps=STEPS // (10 if arguments.quick else 1), workers=arguments.workers)
         assert result.best is not None
         best = result.members[result.best]
+        assert best.objective is not None
         mean = sum(o for o in result.objectives if o is not None) / MEMBERS
         chosen = ", ".join(f"{name} {value:.2g}" for name, value in best.values.items())
         print(f"{method:6}  bits {-best.objective:.3f} (mean {-mean:.3f})  test {test:.3f}  ({chosen})")
