@@ -175,13 +175,16 @@ class Results:
         return self.path.with_name(f"{self.path.stem}_lines.csv")
 
     def runs(self, task: str) -> Runs:
-        """Return all runs of a task."""
-        found: Runs = defaultdict(lambda: defaultdict(list))
+        """Return all runs of a task. Two processes may have made the same run: its members count once."""
+        found: dict[str, dict[int, dict[int, Scored]]] = defaultdict(lambda: defaultdict(dict))
         for row in _read(self.path):
             if row["task"] == task:
                 scored = Scored(float(row["validation"]), float(row["test"]), json.loads(row["values"]))
-                found[row["arm"]][int(row["seed"])].append(scored)
-        return found
+                found[row["arm"]][int(row["seed"])][int(row["member"])] = scored
+        runs: Runs = defaultdict(dict)
+        for arm, by_seed in found.items():
+            runs[arm] = {seed: [members[i] for i in sorted(members)] for seed, members in by_seed.items()}
+        return runs
 
     def lines(self, task: str, arm: str) -> dict[int, Schedule]:
         """Return seed -> schedule of an arm's picked member."""

@@ -109,6 +109,8 @@ def test_a_run_whose_rows_are_there_is_not_made_again(tmp_path, capsys):
     line = results.lines("walk", "b")[1]
     assert [step for step, _ in line] == [step for step, _ in again.line]
     assert line[-1][1]["rate"] == pytest.approx(again.line[-1][1]["rate"], rel=1e-5)
+    results.add(TASK, 1, "b", again)
+    assert results.runs("walk")["b"][1] == read
     assert results.runs("another") == {}
     capsys.readouterr()
     protocol.table()
