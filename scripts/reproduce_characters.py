@@ -68,7 +68,7 @@ def falling(task: Task, seed: int) -> Population:
 
 
 def constant(task: Task, seed: int) -> Population:
-    """Train new networks with the best values of the random search of all seeds. Raises RuntimeError if runs lack."""
+    """Train new networks with the best values of the random search of all seeds. Raises SystemExit if runs lack."""
     values = best_constant(task)
     return train(task, seed, StaticController(task.table), [values] * MEMBERS, FRESH)
 
@@ -77,7 +77,9 @@ def best_constant(task: Task) -> Values:
     """Return the values of the member with the best validation score of all draws of all seeds."""
     runs = RESULTS.runs(task.name)["random"]
     if missing := [seed for seed in SEEDS if seed not in runs]:
-        raise RuntimeError(f"random search lacks seeds {missing}: run --arms random first")
+        raise SystemExit(
+            f"the best constant needs random search, which lacks seeds {missing}: run --arms random"
+        )
     return max(
         (member for seed in SEEDS for member in runs[seed]), key=lambda member: member.validation
     ).values
@@ -113,7 +115,7 @@ def picture(path: Path) -> None:
     ends = [-picked(members) for by_seed in runs.values() for members in by_seed.values()]
     scores.plot([min(ends), max(ends)], [min(ends), max(ends)], "k", linewidth=0.8)
     scores.set(title="test bits per character", xlabel="the other", ylabel="PBT")
-    scores.legend(fontsize=7)
+    figure.legend(loc="outside lower right", ncols=3, fontsize=7)
     figure.savefig(path, dpi=110)
 
 
