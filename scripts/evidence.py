@@ -16,12 +16,12 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from random import Random
 from statistics import fmean, stdev
 
 from reproduce_agents import ended
 from reproduce_fresh import fresh_games
 from reproduce_rl import drawn_defaults, train
+from statistics_of_seeds import bootstrap, iqm
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "docs" / "results" / "pendulum.csv"
@@ -43,7 +43,6 @@ ARMS: Mapping[str, tuple[str, ...]] = {
 }
 COLLAPSED = -1000.0
 """A picked member below this has learned next to nothing; a random policy has about -1,200."""
-RESAMPLES = 10_000
 
 Row = Mapping[str, str]
 Members = Sequence[tuple[float, float]]
@@ -118,20 +117,6 @@ def table() -> None:
             f"{sum(g > 0 for g in gains)} of {len(gains)}; collapsed {sum(x < COLLAPSED for x in ours)}, "
             f"{sum(x < COLLAPSED for x in theirs)}"
         )
-
-
-def iqm(values: Sequence[float]) -> float:
-    """Return the interquartile mean: of the middle half, with parts of values at its edges."""
-    ordered, cut = sorted(values), len(values) / 4
-    weights = [max(0.0, min(i + 1, len(values) - cut) - max(i, cut)) for i in range(len(values))]
-    return math.fsum(w * x for w, x in zip(weights, ordered, strict=True)) / math.fsum(weights)
-
-
-def bootstrap(gains: Sequence[float]) -> tuple[float, float]:
-    """Return the 95 % interval of the mean difference, by resampling seeds."""
-    rng = Random(0)
-    means = sorted(fmean(rng.choices(gains, k=len(gains))) for _ in range(RESAMPLES))
-    return means[round(0.025 * RESAMPLES)], means[round(0.975 * RESAMPLES) - 1]
 
 
 def main() -> None:

@@ -11,14 +11,25 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache, partial
 from itertools import pairwise
+from random import Random
 from typing import Any
 
 import torch
 from torch.nn.functional import cross_entropy
 
-from pbt_rl.pbt import Gap, HyperSpec, PbtController, PerturbFactors, RandomSearch, Synchronous, Truncation
+from pbt_rl.pbt import (
+    Gap,
+    HyperSpec,
+    PbtController,
+    PerturbFactors,
+    RandomSearch,
+    Synchronous,
+    Truncation,
+    sample_prior,
+)
 from pbt_rl.tune import Result, run
 
 TRAIN, VALIDATION, BATCH, HIDDEN = 200, 800, 20, 128
@@ -99,13 +110,22 @@ class Classifier:
             parameter.data.copy_(other)
 
 
+def drawn(seed: int) -> dict[str, HyperSpec]:
+    """Returns the table with defaults drawn from the prior: PBT's first member begins at the defaults."""
+    rng = Random(f"defaults.{seed}")
+    return {name: replace(spec, default=sample_prior(spec, rng)) for name, spec in TABLE.items()}
+
+
 def train(method: str, seed: int = 0, *, epochs: int = EPOCHS, workers: int = 0) -> tuple[Result, float]:
-    """Train by `pbt` or `random` search; returns the result and the best member's accuracy on the test images."""
+    """Train by `pbt` or `random` search; returns the result and the best member's accuracy on the test images.
+
+    Every member of both begins at a draw from the same prior.
+    """
     controller = (
         RandomSearch(TABLE, seed, phase_frames=epochs)
         if method == "random"
         else PbtController(
-            TABLE,
+            drawn(seed),
             seed,
             ready=Synchronous(PERIOD, PERIOD, 1),
             exploit=Truncation(0.25, Gap(0, 0), others_mutate=False),

@@ -88,7 +88,9 @@ def test_the_gan_learns_and_its_score_knows_collapse():
     assert member.evaluate() == pytest.approx(1 / gan.MODES)
 
 
-@pytest.mark.parametrize("name", ["digits", pytest.param("gan", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "name", ["digits", *(pytest.param(name, marks=pytest.mark.long) for name in ("gan", "characters"))]
+)
 def test_quick_runs(name):
     pytest.importorskip("sklearn")
     command = [sys.executable, str(SCRIPTS / "examples" / f"{name}.py"), "--quick"]

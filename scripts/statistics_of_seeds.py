@@ -1,0 +1,51 @@
+"""Statistics of scores, one per seed: interquartile means, and paired differences with their intervals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+from statistics import fmean
+
+RESAMPLES = 10_000
+
+
+@dataclass(frozen=True)
+class Paired:
+    """Two methods on the same seeds: the mean of the differences, its 95 % interval, and how often one is ahead."""
+
+    mean: float
+    low: float
+    high: float
+    wins: int
+    losses: int
+    seeds: int
+
+    def __str__(self) -> str:
+        """Return the form of the tables."""
+        return (
+            f"{self.mean:+.3f} [{self.low:+.3f}, {self.high:+.3f}] {self.wins}:{self.losses} of {self.seeds}"
+        )
+
+
+def paired(ours: Sequence[float], theirs: Sequence[float]) -> Paired:
+    """Compare two methods seed by seed. Both have one score per seed, in the same order."""
+    gains = [a - b for a, b in zip(ours, theirs, strict=True)]
+    low, high = bootstrap(gains)
+    wins, losses = sum(g > 0 for g in gains), sum(g < 0 for g in gains)
+    return Paired(fmean(gains), low, high, wins, losses, len(gains))
+
+
+def iqm(values: Sequence[float]) -> float:
+    """Return the interquartile mean: of the middle half, with parts of values at its edges."""
+    ordered, cut = sorted(values), len(values) / 4
+    weights = [max(0.0, min(i + 1, len(values) - cut) - max(i, cut)) for i in range(len(values))]
+    return math.fsum(w * x for w, x in zip(weights, ordered, strict=True)) / math.fsum(weights)
+
+
+def bootstrap(gains: Sequence[float]) -> tuple[float, float]:
+    """Return the 95 % interval of the mean difference, by resampling seeds."""
+    rng = Random(0)
+    means = sorted(fmean(rng.choices(gains, k=len(gains))) for _ in range(RESAMPLES))
+    return means[round(0.025 * RESAMPLES)], means[round(0.975 * RESAMPLES) - 1]
