@@ -15,9 +15,6 @@ from __future__ import annotations
 import argparse
 import csv
 import json
-import os
-import signal
-import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -25,17 +22,13 @@ from pathlib import Path
 
 from evidence_experiments import EXPERIMENTS, Arm, Experiment
 from evidence_table import picked, table
-from reproduce_agents import GRACE_SECONDS, folder_name
 from reproduce_fresh import fresh_games
-
-from pbt_rl.record.journal import read_journal
+from reproduce_runs import folder_name, trained
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "docs" / "results"
 COLUMNS = ("seed", "arm", "member", "frames", "validation", "test")
 VALIDATION_SEED, TEST_SEED = 1_000_003, 2_000_003
-WHOLE = ("frames", "all members are done")
-"""How runs end that nothing cut off: by their budget, searches by their last member."""
 
 Row = Mapping[str, str]
 
@@ -59,38 +52,12 @@ def append(path: Path, rows: Sequence[tuple[object, ...]]) -> None:
         writer.writerows(rows)
 
 
-def command(experiment: Experiment, arm: Arm, seed: int, run: Path) -> list[str]:
-    """Return the command of one run, which also goes on with it. run: its folder."""
-    train = [sys.executable, "-m", "pbt_rl.cli", "train", *experiment.options, *arm.options]
+def command(options: Sequence[str], arm: Arm, seed: int, run: Path) -> list[str]:
+    """Return the command of one run, which also goes on with it. options: of all arms. run: its folder."""
+    train = [sys.executable, "-m", "pbt_rl.cli", "train", *options, *arm.options]
     train += ["--num-policies", f"{arm.members}", "--train-for-frames", f"{arm.frames}"]
     train += ["--seed", f"{seed}", "--out", f"{run.parent}", "--name", run.name]
     return [*train, "--learner.threads", "1", *arm.start(seed, arm.members)]
-
-
-def trained(words: Sequence[str], run: Path, until: float) -> bool:
-    """Train a run, or go on with it; return whether it is whole at the time `until`. Raises RuntimeError."""
-    if whole(run):
-        return True
-    run.parent.mkdir(parents=True, exist_ok=True)
-    with run.with_suffix(".out").open("a") as log:
-        environment = os.environ | {"OMP_NUM_THREADS": "1"}
-        child = subprocess.Popen(words, stdout=log, stderr=subprocess.STDOUT, env=environment)
-        try:
-            child.wait(max(0.0, until - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            child.send_signal(signal.SIGINT)
-            child.wait(GRACE_SECONDS)
-            return False
-    if child.returncode or not whole(run):
-        raise RuntimeError(f"{' '.join(words)}: exit code {child.returncode}, see {log.name}")
-    return True
-
-
-def whole(run: Path) -> bool:
-    """Whether a run has trained for all of its frames."""
-    journal = run / "journal.jsonl"
-    events = read_journal(journal) if journal.exists() else []
-    return bool(events) and events[-1]["event"] == "end" and events[-1]["ended"] in WHOLE
 
 
 def judge(experiment: Experiment, run: Path, arm: str, seed: int) -> list[tuple[object, ...]]:
@@ -111,7 +78,7 @@ def run_all(experiment: Experiment, chosen: argparse.Namespace, results: Path) -
                 continue
             run = chosen.out / chosen.experiment / folder_name(name, seed)
             arm, began = experiment.arms[name], time.monotonic()
-            if began > until or not trained(command(experiment, arm, seed, run), run, until):
+            if began > until or not trained(command(experiment.options, arm, seed, run), run, until):
                 print(f"seed {seed}, {name}: stopped; the same command goes on")
                 return
             rows = judge(experiment, run, name, seed)

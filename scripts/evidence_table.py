@@ -46,20 +46,17 @@ def table(rows: Sequence[Mapping[str, str]], experiment: Experiment) -> None:
     for name, measure in MEASURES.items() if arms else ():
         print(f"\n| {name} | seeds | IQM | mean | less {BASELINE}'s, paired, 95 % | better | collapsed |")
         print("| --- | --- | --- | --- | --- | --- | --- |")
+        values = {
+            arm: {seed: measure(members) for seed, members in scores[arm].items()}
+            for arm in {*arms, BASELINE}
+            if arm in scores
+        }
         for arm in arms:
-            print(
-                line(
-                    arm,
-                    {seed: measure(those) for seed, those in scores[arm].items()},
-                    {seed: measure(those) for seed, those in scores.get(BASELINE, {}).items()},
-                    experiment.collapsed,
-                )
-            )
+            print(line(arm, values[arm], values.get(BASELINE, {}), experiment.collapsed))
+    print()
     for arm in arms:
         frames = {row["seed"]: int(row["frames"]) for row in rows if row["arm"] == arm}
-        print(
-            f"{'' if arm != arms[0] else chr(10)}frames of a run, mean: {arm} {fmean(frames.values()):,.0f}"
-        )
+        print(f"frames of a run, mean: {arm} {fmean(frames.values()):,.0f}")
 
 
 def line(arm: str, ours: Mapping[int, float], theirs: Mapping[int, float], collapsed: float) -> str:
@@ -69,10 +66,10 @@ def line(arm: str, ours: Mapping[int, float], theirs: Mapping[int, float], colla
     gain = better = "-"
     if arm != BASELINE and len(gains) > 1:
         low, high = bootstrap(gains)
-        gain = f"{fmean(gains):+.3g} ({low:+.3g} to {high:+.3g})"
+        gain = f"{fmean(gains):+.4g} ({low:+.4g} to {high:+.4g})"
         better = f"{sum(g > 0 for g in gains)} of {len(gains)}"
     lost = sum(value < collapsed for value in values)
-    return f"| {arm} | {len(values)} | {iqm(values):.3g} | {fmean(values):.3g} | {gain} | {better} | {lost} |"
+    return f"| {arm} | {len(values)} | {iqm(values):.4g} | {fmean(values):.4g} | {gain} | {better} | {lost} |"
 
 
 def iqm(values: Sequence[float]) -> float:
