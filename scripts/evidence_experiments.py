@@ -184,16 +184,16 @@ def atari() -> Experiment:
     """A real game: PBT, independent draws, and the recipe's defaults with all frames in one policy."""
     members, frames = 8, 1_000_000
     return Experiment(
-        "Boxing, 8 members x 1,000,000 frames",
+        "Breakout, 8,000,000 frames in total",
         seeds=3,
         options=(
-            *("--env", "atari/boxing", "--mode", "serial", "--no-figures"),
+            *("--env", "atari/breakout", "--mode", "serial", "--no-figures"),
             *("--save-every-seconds", "60"),
         ),
         arms={
             "pbt": Arm(
                 (
-                    *("--controller", "pbt", *compared_every(100_000, 20), "--pbt.explore", "resample"),
+                    *("--controller", "pbt", *compared_every(125_000, 20), "--pbt.explore", "resample"),
                     *("--learner.lr-schedule", "constant", "--pbt.tune", *THREE),
                 ),
                 members,
@@ -209,7 +209,7 @@ def atari() -> Experiment:
             "defaults": Arm(("--pbt.no-enabled",), 1, members * frames, nothing),
         },
         games=10,
-        collapsed=0.0,
+        collapsed=2.0,
     )
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import json
 import tempfile
 import time
 from collections.abc import Mapping
@@ -83,17 +84,14 @@ class Search:
 
     def arm(self, method: str) -> Arm:
         """Return the options of one method."""
-        slots, longest = ("--slots", f"{self.slots}"), self.unit_frames * self.resource
+        longest = self.unit_frames * self.resource
+        options = ["--controller", method, "--slots", f"{self.slots}"]
         if method == "hyperband":
-            members = hyperband_members(self.eta, self.resource)
-            own = ("--search.eta", f"{self.eta}", "--search.resource", f"{self.resource}")
-        else:
-            members = self.configurations
-            own = (
-                *("--search.phases", f"{self.phases}", "--search.eviction-rate", f"{self.rate:.6f}"),
-                *("--search.phase-episodes", f"{self.phase_episodes}"),
-            )
-        return Arm(("--controller", method, *slots, *own), members, longest, nothing)
+            options += ["--search.eta", f"{self.eta}", "--search.resource", f"{self.resource}"]
+            return Arm(tuple(options), hyperband_members(self.eta, self.resource), longest, nothing)
+        options += ["--search.phases", f"{self.phases}", "--search.eviction-rate", f"{self.rate:.6f}"]
+        options += ["--search.phase-episodes", f"{self.phase_episodes}"]
+        return Arm(tuple(options), self.configurations, longest, nothing)
 
 
 SEARCHES: Mapping[str, Search] = {
@@ -171,7 +169,7 @@ def result(search: Search, method: str, run: Path) -> dict[str, float]:
         "occupancy": record.occupancy or 0.0,
         "completion": record.completion or 0.0,
         "phases": len(record.phases) / (members * search.phases) if method == "hypertrick" else 0.0,
-        "frames": record.frames,
+        "frames": json.loads((run / "summary.json").read_text())["frames"],
         "score": test[max(validation, key=validation.__getitem__)],
     }
 

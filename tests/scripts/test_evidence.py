@@ -4,6 +4,7 @@ import argparse
 import sys
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,6 +15,7 @@ import evidence  # noqa: E402
 import reproduce_searches  # noqa: E402
 from evidence_experiments import EXPERIMENTS, Arm, Experiment, drawn_members, nothing  # noqa: E402
 from evidence_table import bootstrap, iqm, picked, table  # noqa: E402
+from reproduce_fresh import Fresh  # noqa: E402
 from reproduce_runs import whole  # noqa: E402
 from reproduce_searches import SEARCHES  # noqa: E402
 
@@ -146,6 +148,25 @@ def test_a_run_is_whole_if_nothing_cut_it_off(ended, answer, tmp_path):
     (tmp_path / "journal.jsonl").write_text('{"event": "x"}\n' + text)
     assert whole(tmp_path) is answer
     assert not whole(tmp_path / "none")
+
+
+def test_the_member_is_picked_by_other_games_than_it_is_scored_by(tmp_path, monkeypatch):
+    (tmp_path / "summary.json").write_text('{"frames": 70}')
+
+    def games(_run, games, seed):
+        assert games == 5
+        better = {evidence.VALIDATION_SEED: 1, evidence.TEST_SEED: 0}[seed]
+        return Fresh({member: 8.0 if member == better else 2.0 for member in (0, 1)}, 0)
+
+    experiment = Experiment("x", 1, (), {}, 5, 0.0)
+    monkeypatch.setattr(evidence, "fresh_games", games)
+    rows = evidence.judge(experiment, tmp_path, "a", 3)
+    assert rows == [(3, "a", 0, 70, "2.00", "8.00"), (3, "a", 1, 70, "8.00", "2.00")]
+    monkeypatch.setattr(reproduce_searches, "fresh_games", lambda run, _games, seed: games(run, 5, seed))
+    record = SimpleNamespace(seconds=2.0, occupancy=None, completion=0.5, phases=[1] * 27)
+    monkeypatch.setattr(reproduce_searches, "read_run", lambda _run: record)
+    found = reproduce_searches.result(SEARCHES["cartpole"], "hypertrick", tmp_path)
+    assert (found["score"], found["phases"], found["occupancy"], found["frames"]) == (2.0, 0.2, 0.0, 70)
 
 
 @pytest.mark.long
