@@ -159,17 +159,17 @@ def append(path: Path, seed: int, method: str, numbers: Mapping[str, float]) -> 
 
 def result(search: Search, method: str, run: Path) -> dict[str, float]:
     """Return the numbers of a whole run. score: of test games of the member that is best in validation games."""
-    record = read_run(run)
+    record, summary = read_run(run), json.loads((run / "summary.json").read_text())
     validation = fresh_games(run, search.games, VALIDATION_SEED).scores
     test = fresh_games(run, search.games, TEST_SEED).scores
     members = search.arm(method).members
     return {
         "configurations": members,
-        "seconds": record.seconds,
+        "seconds": summary["seconds"],
         "occupancy": record.occupancy or 0.0,
         "completion": record.completion or 0.0,
         "phases": len(record.phases) / (members * search.phases) if method == "hypertrick" else 0.0,
-        "frames": json.loads((run / "summary.json").read_text())["frames"],
+        "frames": summary["frames"],
         "score": test[max(validation, key=validation.__getitem__)],
     }
 
