@@ -1,10 +1,13 @@
-"""Does PBT help? Pendulum by the protocol of docs/reproducing.md, seed by seed, restartable.
+"""Does PBT help? Methods side by side by the protocols of docs/reproducing.md, seed by seed, restartable.
 
-    python scripts/evidence.py run --seeds 0:24        # trains what docs/results/pendulum.csv lacks; minutes per seed
-    python scripts/evidence.py table                   # the statistics of all rows that are there
+    python scripts/evidence.py run cartpole                  # trains what docs/results/cartpole.csv lacks
+    python scripts/evidence.py run atari --seconds 1500      # a part: stops then; the same command goes on
+    python scripts/evidence.py run cartpole --seeds 0:5 --arms random pbt
+    python scripts/evidence.py table cartpole                # the statistics of all rows that are there
 
-A row per member of every run: its score in validation games, by which the method picks a member, and in test games. A
-run that was cut off has no rows; the same command goes on with it, bit for bit as if nothing had happened.
+The experiments are in evidence_experiments.py. A row per member of every run: its score in validation games, by which
+the method picks a member, and in test games. A run that was cut off has no rows; the same command goes on with it, bit
+for bit as if nothing had happened.
 """
 
 from __future__ import annotations
@@ -12,111 +15,76 @@ from __future__ import annotations
 import argparse
 import csv
 import json
-import math
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+import sys
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import fmean, stdev
 
-from reproduce_agents import ended
+from evidence_experiments import EXPERIMENTS, Arm, Experiment
+from evidence_table import picked, table
 from reproduce_fresh import fresh_games
-from reproduce_rl import drawn_defaults, train
-from statistics_of_seeds import bootstrap, iqm
+from reproduce_runs import folder_name, trained
 
 ROOT = Path(__file__).resolve().parent.parent
-RESULTS = ROOT / "docs" / "results" / "pendulum.csv"
+RESULTS = ROOT / "docs" / "results"
 COLUMNS = ("seed", "arm", "member", "frames", "validation", "test")
-TUNED = ("learning_rate", "entropy_coef", "clip_ratio", "gamma", "gae_lambda", "max_grad_norm")
-MEMBERS, FRAMES, PERIOD, GAMES = 12, 80_000, 8_000, 20
 VALIDATION_SEED, TEST_SEED = 1_000_003, 2_000_003
-TASK = (
-    *("--env", "gym/Pendulum-v1", "--mode", "serial", "--num-policies", f"{MEMBERS}", "--no-figures"),
-    *("--train-for-frames", f"{FRAMES}", "--learner.lr-schedule", "constant", "--pbt.tune", *TUNED),
-)
-ARMS: Mapping[str, tuple[str, ...]] = {
-    "pbt": (
-        *("--controller", "pbt", "--pbt.exploit", "truncation", "--pbt.replace-fraction", "0.25"),
-        *("--pbt.replace-gap", "0", "--pbt.explore", "resample", "--pbt.objective-episodes", "20"),
-        *("--pbt.period-frames", f"{PERIOD}", "--pbt.start-frames", f"{PERIOD}"),
-    ),
-    "random": ("--controller", "random"),
-}
-COLLAPSED = -1000.0
-"""A picked member below this has learned next to nothing; a random policy has about -1,200."""
 
 Row = Mapping[str, str]
-Members = Sequence[tuple[float, float]]
-"""(validation, test) of each member of a run."""
-Scores = dict[str, dict[int, list[tuple[float, float]]]]
-"""Arm -> seed -> (validation, test) of each member."""
 
 
-def read_rows() -> list[Row]:
+def read_rows(path: Path) -> list[Row]:
     """Return the rows of all runs so far."""
-    if not RESULTS.exists():
+    if not path.exists():
         return []
-    with RESULTS.open(newline="") as file:
+    with path.open(newline="") as file:
         return list(csv.DictReader(file))
 
 
-def run(seeds: Sequence[int], out: Path) -> None:
-    """Train and judge what is missing, and append its rows. out: folder of the runs."""
-    done = {(row["seed"], row["arm"]) for row in read_rows()}
-    for seed in seeds:
-        for arm, options in ARMS.items():
-            if (f"{seed}", arm) in done:
-                continue
-            name = f"{arm}-{seed}"
-            if not ended(out / name):
-                train(out, name, *TASK, *options, "--seed", f"{seed}", *drawn_defaults(seed, TUNED))
-            validation = fresh_games(out / name, GAMES, VALIDATION_SEED).scores
-            test = fresh_games(out / name, GAMES, TEST_SEED).scores
-            frames = json.loads((out / name / "summary.json").read_text())["frames"]
-            append([(seed, arm, m, frames, f"{validation[m]:.1f}", f"{test[m]:.1f}") for m in sorted(test)])
-            print(f"seed {seed}, {arm}: {picked([(validation[m], test[m]) for m in test]):.0f}", flush=True)
-
-
-def append(rows: Sequence[tuple[object, ...]]) -> None:
+def append(path: Path, rows: Sequence[tuple[object, ...]]) -> None:
     """Write the rows of one run at once."""
-    new = not RESULTS.exists()
-    RESULTS.parent.mkdir(exist_ok=True)
-    with RESULTS.open("a", newline="") as file:
+    new = not path.exists()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         if new:
             writer.writerow(COLUMNS)
         writer.writerows(rows)
 
 
-def picked(members: Members) -> float:
-    """Return the test score of the member with the best validation score."""
-    return max(members)[1]
+def command(options: Sequence[str], arm: Arm, seed: int, run: Path) -> list[str]:
+    """Return the command of one run, which also goes on with it. options: of all arms. run: its folder."""
+    train = [sys.executable, "-m", "pbt_rl.cli", "train", *options, *arm.options]
+    train += ["--num-policies", f"{arm.members}", "--train-for-frames", f"{arm.frames}"]
+    train += ["--seed", f"{seed}", "--out", f"{run.parent}", "--name", run.name]
+    return [*train, "--learner.threads", "1", *arm.start(seed, arm.members)]
 
 
-MEASURES: Mapping[str, Callable[[Members], float]] = {
-    "picked by validation games (primary)": picked,
-    "best by test games (oracle)": lambda members: max(test for _, test in members),
-    "mean of members": lambda members: fmean(test for _, test in members),
-}
+def judge(experiment: Experiment, run: Path, arm: str, seed: int) -> list[tuple[object, ...]]:
+    """Play fresh games of all saved members of a whole run; return its rows."""
+    validation = fresh_games(run, experiment.games, VALIDATION_SEED).scores
+    test = fresh_games(run, experiment.games, TEST_SEED).scores
+    frames = json.loads((run / "summary.json").read_text())["frames"]
+    return [(seed, arm, m, frames, f"{validation[m]:.2f}", f"{test[m]:.2f}") for m in sorted(test)]
 
 
-def table() -> None:
-    """Print each measure: interquartile means, the paired difference with its intervals, collapses, wins."""
-    scores: Scores = defaultdict(lambda: defaultdict(list))
-    for row in read_rows():
-        scores[row["arm"]][int(row["seed"])].append((float(row["validation"]), float(row["test"])))
-    seeds = sorted(set.intersection(*(set(by_seed) for by_seed in scores.values())) if scores else ())
-    print(f"{len(seeds)} seeds with both arms: {seeds}")
-    for name, measure in MEASURES.items() if len(seeds) > 1 else ():
-        ours, theirs = ([measure(scores[arm][seed]) for seed in seeds] for arm in ("pbt", "random"))
-        gains = [a - b for a, b in zip(ours, theirs, strict=True)]
-        low, high = bootstrap(gains)
-        error = stdev(gains) / math.sqrt(len(gains))
-        print(
-            f"{name}: IQM {iqm(ours):.0f} against {iqm(theirs):.0f}; difference {fmean(gains):.0f}, "
-            f"bootstrap 95 % {low:.0f} to {high:.0f}, standard error {error:.0f}; better in "
-            f"{sum(g > 0 for g in gains)} of {len(gains)}; collapsed {sum(x < COLLAPSED for x in ours)}, "
-            f"{sum(x < COLLAPSED for x in theirs)}"
-        )
+def run_all(experiment: Experiment, chosen: argparse.Namespace, results: Path) -> None:
+    """Train and judge what is missing until the time is over, and append its rows."""
+    until = time.monotonic() + chosen.seconds
+    first, _, end = (chosen.seeds or f"0:{experiment.seeds}").partition(":")
+    for seed in range(int(first), int(end)):
+        for name in chosen.arms or experiment.arms:
+            if any((row["seed"], row["arm"]) == (f"{seed}", name) for row in read_rows(results)):
+                continue
+            run = chosen.out / chosen.experiment / folder_name(name, seed)
+            arm, began = experiment.arms[name], time.monotonic()
+            if began > until or not trained(command(experiment.options, arm, seed, run), run, until):
+                print(f"seed {seed}, {name}: stopped; the same command goes on")
+                return
+            rows = judge(experiment, run, name, seed)
+            append(results, rows)
+            score = picked([(float(str(row[4])), float(str(row[5]))) for row in rows])
+            print(f"seed {seed}, {name}: {score:.4g} ({time.monotonic() - began:.0f} s)", flush=True)
 
 
 def main() -> None:
@@ -125,14 +93,19 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("what", choices=("run", "table"))
-    parser.add_argument("--seeds", default="0:24", help="FIRST:END")
+    parser.add_argument("experiment", choices=EXPERIMENTS)
+    parser.add_argument("--seeds", help="FIRST:END; default: all of the experiment")
+    parser.add_argument("--arms", nargs="+", help="default: all of the experiment")
+    parser.add_argument("--seconds", type=float, default=1e9, help="stop the training after this long")
     parser.add_argument("--out", type=Path, default=ROOT / "runs" / "evidence", help="folder of the runs")
-    arguments = parser.parse_args()
-    if arguments.what == "table":
-        table()
-        return
-    first, _, end = arguments.seeds.partition(":")
-    run(range(int(first), int(end)), arguments.out)
+    chosen = parser.parse_args()
+    experiment, results = EXPERIMENTS[chosen.experiment](), RESULTS / f"{chosen.experiment}.csv"
+    if unknown := [arm for arm in chosen.arms or () if arm not in experiment.arms]:
+        parser.error(f"--arms {', '.join(unknown)}: choose from {', '.join(experiment.arms)}")
+    if chosen.what == "run":
+        run_all(experiment, chosen, results)
+    else:
+        table(read_rows(results), experiment)
 
 
 if __name__ == "__main__":

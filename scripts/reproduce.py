@@ -306,15 +306,17 @@ def main() -> int:
         "--rl", action="store_true", help="also what trains by reinforcement learning: RL1 to RL3"
     )
     parser.add_argument(
-        "--keep", type=Path, help="folder: RL1 and RL3 keep the rows of whole runs there, and go on from them"
+        "--keep", type=Path, help="folder: RL1 to RL3 keep the rows of whole runs there, and go on from them"
     )
     parser.add_argument("--json", type=Path, help="write all figures to this file")
     arguments = parser.parse_args()
     sections = dict(SECTIONS)
     if arguments.rl:
         import reproduce_rl  # noqa: PLC0415
+        import reproduce_searches  # noqa: PLC0415
 
         sections |= reproduce_rl.sections(arguments.keep)
+        sections["RL2"] = reproduce_searches.section(arguments.keep)
     asked = [name.strip() for name in arguments.only.split(",")] if arguments.only else list(sections)
     unknown = sorted(set(asked) - sections.keys() - set(MISSING))
     if unknown:

@@ -14,10 +14,6 @@ from __future__ import annotations
 
 import argparse
 import csv
-import os
-import re
-import signal
-import subprocess
 import sys
 import time
 from collections import defaultdict
@@ -28,15 +24,13 @@ from statistics import fmean, stdev
 from reproduce_arms import EXPERIMENTS, Experiment
 from reproduce_fresh import GAMES, fresh_games
 from reproduce_rl import T_95
-
-from pbt_rl.record.journal import read_journal
+from reproduce_runs import folder_name
+from reproduce_runs import trained as carried_on
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "docs" / "results"
 COLUMNS = ("arm", "seed", "frames", "games", "score")
 CURVE_GAMES = 20
-GRACE_SECONDS = 60
-"""For a run that was asked to stop, until it has saved itself."""
 
 Curves = dict[str, dict[int, list[tuple[int, float]]]]
 """Arm -> seed -> (frames, score) of each checkpoint, in order."""
@@ -67,8 +61,6 @@ def append(path: Path, rows: Sequence[tuple[object, ...]]) -> None:
 def trained(experiment: Experiment, arm: str, seed: int, out: Path, until: float) -> bool:
     """Train one run, or go on with it; return whether it is whole at the time `until`. Raises RuntimeError."""
     name = folder_name(arm, seed)
-    if ended(out / name):
-        return True
     command = [sys.executable, "-m", "pbt_rl.cli", "train", *experiment.options, *experiment.arms[arm]]
     command += [
         "--mode",
@@ -93,31 +85,7 @@ def trained(experiment: Experiment, arm: str, seed: int, out: Path, until: float
         "--learner.threads",
         "1",
     ]
-    out.mkdir(parents=True, exist_ok=True)
-    with (out / f"{name}.out").open("a") as log:
-        environment = os.environ | {"OMP_NUM_THREADS": "1"}
-        child = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment)
-        try:
-            child.wait(max(0.0, until - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            child.send_signal(signal.SIGINT)
-            child.wait(GRACE_SECONDS)
-            return False
-    if child.returncode:
-        raise RuntimeError(f"{' '.join(command)}: exit code {child.returncode}, see {log.name}")
-    return True
-
-
-def folder_name(arm: str, seed: int) -> str:
-    """Return the name of a run."""
-    return re.sub(r"[^a-z0-9-]+", "-", f"{arm}-{seed}")
-
-
-def ended(run: Path) -> bool:
-    """Whether a run has trained for all of its frames."""
-    journal = run / "journal.jsonl"
-    events = read_journal(journal) if journal.exists() else []
-    return bool(events) and events[-1]["event"] == "end" and events[-1]["ended"] == "frames"
+    return carried_on(command, out / name, until)
 
 
 def judge(experiment: Experiment, run: Path, arm: str, seed: int) -> list[tuple[object, ...]]:

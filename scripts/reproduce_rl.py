@@ -1,4 +1,4 @@
-"""The sections of `reproduce.py` that need real runs of `pbt-rl train`: PBT, the searches.
+"""The sections of `reproduce.py` that train populations by reinforcement learning: RL1 and RL3.
 
 All runs are processes of their own, in a temporary folder; figures come from their summary.json and journal.jsonl.
 """
@@ -25,14 +25,10 @@ from reproduce_table import Row, Section, holds, measured
 
 from pbt_rl.pbt import HyperSpec, sample_prior
 from pbt_rl.pbt.hypers import Hypers, hyper_table
-from pbt_rl.pbt.search.hyperband import hyperband_completion, hyperband_members, hyperband_table
-from pbt_rl.pbt.search.hypertrick import expected_completion, matching_eviction_rate
 from pbt_rl.report.read import History, read_run
 
 PATIENCE_SECONDS = 900
-SEEDS = {"RL1": 10, "RL2": 5, "RL3": 7}
-PAPER_COMPLETION = (0.97, 1.38)
-"""Completion rates of Heinrich and Frosio's four games over equation 9's (table 1: least and largest)."""
+SEEDS = {"RL1": 10, "RL3": 7}
 T_95 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262}
 """Number of values -> 97.5 % quantile of Student's t with one degree of freedom less."""
 
@@ -203,76 +199,12 @@ def evaluated_members(keep: Path | None) -> list[Row]:
     ]
 
 
-# -- RL2: HyperTrick against Hyperband --------------------------------------------------------------------------
-
-ETA, RESOURCE, NODES = 3, 9, 5
-UNIT_FRAMES, BATCH_FRAMES = 2000, 512
-HEADLINE = {"hypertrick": "the shorter one in the paper", "hyperband": "-"}
-
-
-def hypertrick_against_hyperband() -> list[Row]:
-    """Compare both on CartPole at the same number of configurations, slots, longest training, and expected work."""
-    members, alpha = hyperband_members(ETA, RESOURCE), hyperband_completion(ETA, RESOURCE)
-    rate = matching_eviction_rate(alpha, RESOURCE)
-    options = {
-        "hypertrick": ("--search.phases", f"{RESOURCE}", "--search.eviction-rate", f"{rate:.6f}"),
-        "hyperband": ("--search.eta", f"{ETA}", "--search.resource", f"{RESOURCE}"),
-    }
-    common = (
-        *(*TASK, "--num-policies", f"{members}", "--slots", f"{NODES}"),
-        *("--search.phase-frames", f"{UNIT_FRAMES}", "--train-for-frames", f"{UNIT_FRAMES * RESOURCE}"),
-    )
-    runs: dict[str, list[Trained]] = {name: [] for name in options}
-    with tempfile.TemporaryDirectory(prefix="reproduce-") as folder:
-        for seed in range(SEEDS["RL2"]):
-            for name, own in options.items():
-                more = (*common, *own, "--controller", name, "--seed", f"{seed}")
-                runs[name].append(train(Path(folder), f"{name}-{seed}", *more))
-    rows = []
-    for name, those in runs.items():
-        score, error = interval([max(run.scores.values()) for run in those])
-        seconds, seconds_error = interval([run.record.seconds for run in those])
-        occupancy = mean(run.record.occupancy or 0.0 for run in those)
-        rows += [
-            measured(f"{name}: best score", f"{score:.0f} +- {error:.0f}"),
-            measured(f"{name}: wall time, s", f"{seconds:.0f} +- {seconds_error:.0f}", HEADLINE[name]),
-            measured(f"{name}: occupancy of {NODES} slots", f"{occupancy:.2f}"),
-        ]
-    law = expected_completion(rate, RESOURCE)
-    trainings = sum(members for bracket in hyperband_table(ETA, RESOURCE) for members, _ in bracket)
-    overrun = trainings * BATCH_FRAMES / (members * RESOURCE * UNIT_FRAMES)  # each ends with a whole batch
-    low, high = (law * share for share in PAPER_COMPLETION)
-    begun = interval([len(run.record.phases) / (members * RESOURCE) for run in runs["hypertrick"]])
-    shares = {name: interval([run.record.completion or 0.0 for run in those]) for name, those in runs.items()}
-    what = f"hypertrick: completion rate, in phases (eq. 9: {law:.3f})"
-    return [
-        *rows,
-        holds(what, f"{low:.3f} to {high:.3f}", plus_minus(begun), passed=low <= begun[0] <= high),
-        measured("hypertrick: the same, in frames", plus_minus(shares["hypertrick"])),
-        holds(
-            "hyperband: completion rate, in frames",
-            f"{alpha:.3f} to {alpha + overrun:.3f} (whole batches)",
-            plus_minus(shares["hyperband"]),
-            passed=0 <= shares["hyperband"][0] - alpha <= overrun,
-        ),
-    ]
-
-
-def plus_minus(values: tuple[float, float]) -> str:
-    """Format a mean and half of its interval."""
-    return f"{values[0]:.3f} +- {values[1]:.3f}"
-
-
 def sections(keep: Path | None) -> dict[str, Section]:
     """Return all sections. keep: folder where the rows of whole runs are kept, or None."""
     return {
         "RL1": (
             f"CartPole, {SEEDS['RL1']} seeds: PBT, random; {MEMBERS} x {FRAMES:,} frames; {GAMES} fresh games each",
             partial(pbt_against_random, keep),
-        ),
-        "RL2": (
-            f"CartPole, {SEEDS['RL2']} seeds: HyperTrick against Hyperband",
-            hypertrick_against_hyperband,
         ),
         "RL3": (
             f"CartPole, {SEEDS['RL3']} seeds: members evaluated on purpose before they are compared",

@@ -16,6 +16,7 @@ import reproduce_rl  # noqa: E402
 from reproduce_arms import EXPERIMENTS, Experiment  # noqa: E402
 from reproduce_fresh import Fresh  # noqa: E402
 from reproduce_judged import Judged, append_judged, picked, read_judged  # noqa: E402
+from reproduce_runs import whole  # noqa: E402
 
 TINY = Experiment("x", 3000, 1, ("--env", "toy/identity"), {"one": (), "two": ()})
 ONE_RUN = Judged(Fresh({0: 1.5, 1: 2.5}, 1), frozenset({0}), 300)
@@ -25,7 +26,7 @@ ONE_RUN = Judged(Fresh({0: 1.5, 1: 2.5}, 1), frozenset({0}), 300)
 def test_a_run_that_was_stopped_goes_on_and_is_judged_at_each_tenth(tmp_path):
     assert not reproduce_agents.trained(TINY, "one", 0, tmp_path, time.monotonic())
     assert reproduce_agents.trained(TINY, "one", 0, tmp_path, math.inf)
-    assert reproduce_agents.ended(tmp_path / "one-0")
+    assert whole(tmp_path / "one-0")
     rows = reproduce_agents.judge(TINY, tmp_path / "one-0", "one", 0)
     assert len(rows) > 3
     assert [row[:2] for row in rows] == [("one", 0)] * len(rows)
