@@ -23,7 +23,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -31,7 +30,7 @@ from typing import Any
 
 import numpy as np
 from bench_account import follow, lost, table
-from bench_beside import go_sign, measure_beside
+from bench_beside import go_sign, measure_beside, timed_cpu
 
 from pbt_rl.config import Config, LearnerConfig
 from pbt_rl.plan import Machine
@@ -39,7 +38,6 @@ from pbt_rl.wire.mailbox import OBSERVATIONS
 from pbt_rl.wire.process import CHILD_ENVIRONMENT
 
 STAGES = ("environment", "inference", "learning")
-WARM_UP_SHARE = 0.25
 
 
 def bench_config(env: str, num_policies: int) -> Config:
@@ -50,26 +48,6 @@ def bench_config(env: str, num_policies: int) -> Config:
     config: Config = apply_recipe(Config(env=env, num_policies=num_policies), recipe(env))
     learner: LearnerConfig = dataclasses.replace(config.learner, epochs=1, minibatches=1)
     return dataclasses.replace(config, learner=learner)
-
-
-def timed_cpu(
-    step: Callable[[], int],
-    seconds: float,
-    clock: Callable[[], int] = time.process_time_ns,
-    begins: Callable[[], bool] = lambda: True,
-) -> float:
-    """Return the CPU-microseconds per step of a loop, after a warm-up. `step` returns the number of steps it took.
-
-    begins: asked after the warm-up and then after each step, whether the measurement begins.
-    """
-    step()  # compiles and allocates, for longer than the warm-up of a short measurement
-    warm = time.monotonic() + seconds * WARM_UP_SHARE
-    while time.monotonic() < warm or not begins():
-        step()
-    steps, before, end = 0, clock(), time.monotonic() + seconds
-    while time.monotonic() < end:
-        steps += step()
-    return (clock() - before) / steps / 1e3
 
 
 def measure_stage(

@@ -13,6 +13,7 @@ import select
 import statistics
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,27 @@ MORE_THAN_CORES = 3
 """A run has more threads with work than cores, which take turns; so have these."""
 BENCH = str(Path(__file__).with_name("bench.py"))
 GO = "go"
+WARM_UP_SHARE = 0.25
+
+
+def timed_cpu(
+    step: Callable[[], int],
+    seconds: float,
+    clock: Callable[[], int] = time.process_time_ns,
+    begins: Callable[[], bool] = lambda: True,
+) -> float:
+    """Return the CPU-microseconds per step of a loop, after a warm-up. `step` returns the number of steps it took.
+
+    begins: asked after the warm-up and then after each step, whether the measurement begins.
+    """
+    step()  # compiles and allocates, for longer than the warm-up of a short measurement
+    warm = time.monotonic() + seconds * WARM_UP_SHARE
+    while time.monotonic() < warm or not begins():
+        step()
+    steps, before, end = 0, clock(), time.monotonic() + seconds
+    while time.monotonic() < end:
+        steps += step()
+    return (clock() - before) / steps / 1e3
 
 
 def go_sign() -> Callable[[], bool]:

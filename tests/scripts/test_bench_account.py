@@ -181,6 +181,21 @@ def test_a_stage_that_fails_ends_the_others(tmp_path, monkeypatch):
     assert not [child for child in psutil.Process().children() if "--stage" in child.cmdline()]
 
 
+def test_what_was_before_the_sign_does_not_count():
+    asked, nanoseconds = [], [0]
+
+    def begins():
+        asked.append(0)
+        return len(asked) > 5
+
+    def step():
+        nanoseconds[0] += 3000 if len(asked) > 5 else 10**9
+        return 2
+
+    assert beside.timed_cpu(step, 0.02, lambda: nanoseconds[0], begins) == pytest.approx(1.5)
+    assert len(asked) == 6
+
+
 def test_a_stage_ends_with_the_process_that_measures(monkeypatch):
     read, write = os.pipe()
     os.close(write)
