@@ -8,6 +8,8 @@ Costs are CPU-microseconds per step (one decision of one policy). The limit of a
 cores / (environment + inference + learning): what it would reach if no cycle were lost between the stages.
 `achieved_over_limit` is how much of it a real run reaches; stages and run are measured side by side, because
 shared machines change speed. One epoch, one policy (and four), defaults of the environment otherwise.
+`achieved_over_allowed` compares with the stages measured all at once (scripts/bench_beside.py). The table says where
+the cores' time went (scripts/bench_account.py).
 """
 
 from __future__ import annotations
@@ -21,13 +23,14 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from bench_account import follow, lost, table
+from bench_beside import go_sign, measure_beside, timed_cpu
 
 from pbt_rl.config import Config, LearnerConfig
 from pbt_rl.plan import Machine
@@ -35,7 +38,6 @@ from pbt_rl.wire.mailbox import OBSERVATIONS
 from pbt_rl.wire.process import CHILD_ENVIRONMENT
 
 STAGES = ("environment", "inference", "learning")
-WARM_UP_SHARE = 0.25
 
 
 def bench_config(env: str, num_policies: int) -> Config:
@@ -48,24 +50,13 @@ def bench_config(env: str, num_policies: int) -> Config:
     return dataclasses.replace(config, learner=learner)
 
 
-def timed_cpu(
-    step: Callable[[], int], seconds: float, clock: Callable[[], int] = time.process_time_ns
+def measure_stage(
+    stage: str, env: str, num_policies: int, seconds: float, begins: Callable[[], bool] = lambda: True
 ) -> float:
-    """Return the CPU-microseconds per step of a loop, after a warm-up. `step` returns the number of steps it took."""
-    step()  # compiles and allocates, for longer than the warm-up of a short measurement
-    steps, cpu, end = 0, 0.0, time.monotonic() + seconds * (1 + WARM_UP_SHARE)
-    warm = time.monotonic() + seconds * WARM_UP_SHARE
-    while time.monotonic() < end:
-        before = clock()
-        done = step()
-        if time.monotonic() >= warm:
-            cpu += clock() - before
-            steps += done
-    return cpu / steps / 1e3
+    """Measure one stage alone, on one thread, with the planned rows and batch. CPU-microseconds per step.
 
-
-def measure_stage(stage: str, env: str, num_policies: int, seconds: float) -> float:
-    """Measure one stage alone, on one thread, with the planned rows and batch. CPU-microseconds per step."""
+    begins: see `timed_cpu`.
+    """
     from pbt_rl.run.resolved import ResolvedRun  # noqa: PLC0415
 
     resolved = ResolvedRun.resolve(bench_config(env, num_policies), Machine.here())
@@ -85,7 +76,7 @@ def measure_stage(stage: str, env: str, num_policies: int, seconds: float) -> fl
             return pack_plan.rows
 
         with closing(unit):
-            return timed_cpu(step_environment, seconds, cpu_clock(unit))
+            return timed_cpu(step_environment, seconds, cpu_clock(unit), begins)
 
     import torch  # noqa: PLC0415
 
@@ -93,7 +84,8 @@ def measure_stage(stage: str, env: str, num_policies: int, seconds: float) -> fl
     learner = _idle_learner(resolved)
     sampler, trainer, shared = learner.sampler, learner.trainer, learner.shared
     if stage == "inference":
-        return timed_cpu(inference_turn(sampler, shared, pack_plan.units_per_actor), seconds)
+        turn = inference_turn(sampler, shared, pack_plan.units_per_actor)
+        return timed_cpu(turn, seconds, begins=begins)
 
     rollouts = [shared.free.take() for _ in range(pack_plan.units_per_batch)]
     for rollout in rollouts:
@@ -110,7 +102,7 @@ def measure_stage(stage: str, env: str, num_policies: int, seconds: float) -> fl
             shared.free.take()
         return int(pack_plan.units_per_batch * pack_plan.rows * rollouts[0].steps)
 
-    return timed_cpu(step_learning, seconds)
+    return timed_cpu(step_learning, seconds, begins=begins)
 
 
 def inference_turn(sampler: Any, shared: Any, units_per_actor: int) -> Callable[[], int]:
@@ -199,18 +191,32 @@ def stage_in_process(stage: str, env: str, num_policies: int, seconds: float) ->
     return float(done.stdout.split()[-1])
 
 
-def run_training(env: str, num_policies: int, seconds: float, period_frames: int = 20_000) -> dict[str, Any]:
-    """Train for some seconds, with a comparison every so many frames of a member; return the run's summary."""
+def run_training(
+    env: str,
+    num_policies: int,
+    seconds: float,
+    period_frames: int = 20_000,
+    watch: Callable[[int], dict[str, float]] = lambda _: {},
+) -> dict[str, Any]:
+    """Train for some seconds, with a comparison every so many frames of a member; return the run's summary.
+
+    watch: called with the process id of the run while it trains; what it finds is "watched" of the summary.
+    """
     folder = tempfile.mkdtemp(prefix="pbt_rl-bench-")
     command = [sys.executable, "-m", "pbt_rl.cli", "train", "--env", env, "--num-policies", str(num_policies)]
     command += ["--out", folder, "--name", "bench", "--train-for-seconds", str(seconds)]
     command += ["--train-for-frames", str(10**12), "--learner.epochs", "1", "--learner.minibatches", "1"]
-    period = [f"--pbt.start-frames={period_frames}", f"--pbt.period-frames={period_frames}"]
-    period += ["--pbt.min-episodes", "1"]
+    command += [f"--pbt.start-frames={period_frames}", f"--pbt.period-frames={period_frames}"]
+    command += ["--pbt.min-episodes", "1"]
+    printed = Path(folder) / "printed.txt"
     try:
-        done = subprocess.run(command + period, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise RuntimeError(f"the run failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+        with (
+            printed.open("w") as log,
+            subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT) as run,
+        ):
+            watched = watch(run.pid)
+        if run.returncode:
+            raise RuntimeError(f"the run failed:\n{printed.read_text()[-4000:]}")
         summary: dict[str, Any] = json.loads((Path(folder) / "bench/summary.json").read_text())
         events = (Path(folder) / "bench/journal.jsonl").read_text().splitlines()
         applied = [e for e in map(json.loads, events) if e["event"] == "applied" and e["donor"] is not None]
@@ -220,30 +226,35 @@ def run_training(env: str, num_policies: int, seconds: float, period_frames: int
             "decision_to_weights_milliseconds": waits,
             "replacement_milliseconds": sorted(e["milliseconds"] for e in applied),
         }
-        return summary
+        return summary | {"watched": watched}
     finally:
         shutil.rmtree(folder)
 
 
 def measure(env: str, num_policies: int, seconds: float, rounds: int) -> dict[str, Any]:
-    """Measure stages and run side by side, `rounds` times; return medians."""
-    machine, frame_skip = Machine.here(), _frame_skip(env)
-    costs: dict[str, list[float]] = {stage: [] for stage in STAGES}
-    rates, ratios, summary = [], [], {}
+    """Measure stages and run side by side, `rounds` times; return medians. Prints the account of each run."""
+    cores, frame_skip = Machine.here().cpus, _frame_skip(env)
+    summary: dict[str, Any] = {}
+    found: list[dict[str, float]] = []
     for _ in range(rounds):
-        for stage in STAGES:
-            costs[stage].append(stage_in_process(stage, env, num_policies, seconds / 8))
-        summary = run_training(env, num_policies, seconds)
-        limit = machine.cpus / sum(c[-1] for c in costs.values()) * 1e6 * frame_skip
-        rates.append(summary["frames_per_second"])
-        ratios.append(rates[-1] / limit)
-    result = {f"{stage}_microseconds": statistics.median(values) for stage, values in costs.items()}
-    total = sum(result.values())
-    return result | {
-        "cores": machine.cpus,
-        "limit_frames_per_second": machine.cpus / total * 1e6 * frame_skip,
-        "frames_per_second": statistics.median(rates),
-        "achieved_over_limit": statistics.median(ratios),
+        alone = {stage: stage_in_process(stage, env, num_policies, seconds / 8) for stage in STAGES}
+        beside = measure_beside(env, num_policies, seconds / 8, alone, cores)
+        summary = run_training(env, num_policies, seconds, watch=lambda pid: follow(pid, seconds, cores))
+        rate = summary["frames_per_second"]
+        limit, allowed = (cores / sum(costs.values()) * 1e6 * frame_skip for costs in (alone, beside))
+        found.append(
+            {f"{stage}_microseconds": cost for stage, cost in alone.items()}
+            | {f"{stage}_microseconds_beside": cost for stage, cost in beside.items()}
+            | {"limit_frames_per_second": limit, "allowed_frames_per_second": allowed}
+            | {"frames_per_second": rate, "achieved_over_limit": rate / limit}
+            | {"achieved_over_allowed": rate / allowed}
+            | summary["watched"]
+            | lost(summary["watched"], alone, cores)
+        )
+        print("\n".join(table(summary["watched"], alone, beside, cores)), flush=True)
+    return {
+        "cores": cores,
+        **{name: statistics.median(one[name] for one in found) for name in found[0]},
         "replacements": summary["replacements"],
         "replacement_milliseconds": summary["replacement_milliseconds"],
         "decision_to_weights_milliseconds": summary["decision_to_weights_milliseconds"],
@@ -327,13 +338,12 @@ def main() -> None:
         "--num-policies", type=int, default=0, help="only this population (default: one and four)"
     )
     parser.add_argument("--stage", choices=STAGES, help=argparse.SUPPRESS)
+    parser.add_argument("--beside", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.stage:
-        print(
-            measure_stage(
-                arguments.stage, arguments.env or "atari/pong", arguments.num_policies or 1, arguments.seconds
-            )
-        )
+        begins = go_sign() if arguments.beside else lambda: True
+        env, num_policies = arguments.env or "atari/pong", arguments.num_policies or 1
+        print(measure_stage(arguments.stage, env, num_policies, arguments.seconds, begins))
         return
     if arguments.sampling:
         from sampling_bench import FAMILIES, compare  # noqa: PLC0415 - needed with --sampling only

@@ -1,7 +1,7 @@
 """On a machine with a GPU: is the CUDA path right, and then how fast against its limits. In less than ten minutes.
 
     python scripts/gpu_check.py [--json FILE] [--only facts,math,...] [--seconds 40] [--policies 1,8,16,40]
-    python scripts/gpu_check.py --device cpu --seconds 8 --policies 2      # every stage, without a GPU
+    python scripts/gpu_check.py --device cpu --seconds 8 --policies 2      # every stage, no GPU: 5 minutes on 2 cores
 
 It needs the product and its dependencies, and leaves nothing behind. Stages, each in a process of its own:
 

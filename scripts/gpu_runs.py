@@ -13,6 +13,7 @@ from typing import Any
 
 import psutil
 import torch
+from bench_account import role_of
 from gpu_stand import Job
 
 from pbt_rl.cli.train import parse_train
@@ -117,7 +118,7 @@ def _learner_cores(pid: int, seen: dict[int, tuple[float, float]]) -> float:
     """Return the cores that the learner under a run uses, since it was seen first; 0 before it has run for 5 s."""
     try:
         for child in psutil.Process(pid).children(recursive=True):
-            if "pbt_rl.learner.learner" in child.cmdline():
+            if role_of(child.cmdline()) == "learner":
                 now, used = time.monotonic(), sum(child.cpu_times()[:2])
                 began, before = seen.setdefault(child.pid, (now, used))
                 return (used - before) / (now - began) if now - began > 5 else 0.0

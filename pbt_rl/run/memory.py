@@ -138,7 +138,7 @@ class Memory:
         """Make the mailboxes of an actor. number, index: of the pack, and of the actor among the pack's."""
         config, spec, pack = self._resolved.config, self._resolved.spec, self._resolved.plan.packs[number]
         shared, units = self._packs[number], pack.units_per_actor
-        boxes = [Mailbox.create(spec, pack.rows, f"{number}-{index}") for _ in range(units)]
+        boxes = [Mailbox.create(spec, pack.rows, f"mailbox-{number}-{index}") for _ in range(units)]
         self._fds += [box.fd for box in boxes]
         first_unit = index * units
         setup = ActorSetup(

@@ -1,6 +1,6 @@
 """The bench: every stage can be measured alone."""
 
-import importlib.util
+import importlib
 import sys
 
 import pytest
@@ -9,10 +9,9 @@ import torch
 from tests.helpers.fake_actor import ENVS, Bench
 from tests.helpers.runs import ROOT
 
-SPEC = importlib.util.spec_from_file_location("bench", ROOT / "scripts" / "bench.py")
-bench = importlib.util.module_from_spec(SPEC)
-sys.modules["bench"] = bench
-SPEC.loader.exec_module(bench)
+sys.path.insert(0, str(ROOT / "scripts"))
+bench = importlib.import_module("bench")
+sys.path.remove(str(ROOT / "scripts"))
 
 
 @pytest.mark.parametrize("stage", bench.STAGES)
