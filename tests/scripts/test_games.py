@@ -78,7 +78,7 @@ def test_rows_are_read_as_they_were_written_and_shown(tmp_path):
     runs = games.read_runs(path)
     assert runs["boxing"]["ours"][1] == points_of((500_000, 0.0), (1_000_000, 30.0))
     ours, peer = games.table(runs).splitlines()[2:]
-    assert "| 20, 30 | **25** | 12.5 | 100000 |" in ours
+    assert "| 20, 30 | **25** | 12.5 | 100000 | 0.015 |" in ours
     assert "| 7 | **7** | 7 |" in peer
     games.picture(tmp_path / "games.png", runs)
     assert (tmp_path / "games.png").stat().st_size > 1000
@@ -86,12 +86,15 @@ def test_rows_are_read_as_they_were_written_and_shown(tmp_path):
 
 def test_a_run_in_hand_is_left_alone_and_a_whole_one_is_not_trained(tmp_path, monkeypatch):
     monkeypatch.setitem(games.GAMES, "tiny", TINY)
-    monkeypatch.setattr(games, "run", lambda *_: pytest.fail("it was trained"))
+    monkeypatch.setattr(games, "peers_python", lambda _: pytest.fail("it was trained"))
     chosen = Namespace(out=tmp_path, venv=tmp_path)
     with games.held(tmp_path / "tiny-ours-0"):
         assert games.trained("tiny", "ours", 0, chosen, 0.0) == []
-    Curve(tmp_path / "tiny-ours-0" / "curve.jsonl", 1).note(3000, 5.0, 100)
-    assert [p.frames for p in games.trained("tiny", "ours", 0, chosen, 0.0)] == [3000]
+    curve = Curve(tmp_path / "tiny-ours-0" / "curve.jsonl", 1)
+    curve.note(2999, 5.0, 100)
+    assert games.finished(tmp_path / "tiny-ours-0", TINY) == []
+    curve.note(3000, 5.0, 100)
+    assert [p.frames for p in games.trained("tiny", "ours", 0, chosen, 0.0)] == [2999, 3000]
 
 
 def test_a_part_that_fails_says_where_its_output_is(tmp_path):
