@@ -187,12 +187,10 @@ def run(command: Sequence[str], environment: Mapping[str, str], folder: Path, li
 
 
 def area(points: Sequence[Point], frames: int) -> float:
-    """Return the mean score over the frames from the first point on, by trapezoids; the last score holds to the end."""
-    known = [(p.frames, p.score) for p in points if p.frames <= frames] or [(0, points[0].score)]
+    """Return the mean score over the frames (trapezoids); the first score holds before it, the last to the end."""
+    known = [(0, points[0].score), *((p.frames, p.score) for p in points if p.frames <= frames)]
     known.append((frames, known[-1][1]))
-    width = known[-1][0] - known[0][0]
-    total = sum((x1 - x0) * (y0 + y1) / 2 for (x0, y0), (x1, y1) in pairwise(known))
-    return total / width if width else known[-1][1]
+    return sum((x1 - x0) * (y0 + y1) / 2 for (x0, y0), (x1, y1) in pairwise(known)) / frames
 
 
 def table(runs: Runs) -> str:
@@ -213,7 +211,7 @@ def table(runs: Runs) -> str:
             gained = mean - fmean(curve[0].score for curve in curves.values())
             lines.append(
                 f"| {game.title}, {game.frames:,} | {system} | {each} | **{mean:.4g}** | {over:.4g} "
-                f"| {cpu:.0f} | {gained / cpu * 60:.3g} |"
+                f"| {cpu:.0f} | {gained / cpu * 60:.4g} |"
             )
     return "\n".join(lines)
 

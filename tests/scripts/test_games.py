@@ -67,7 +67,7 @@ def test_the_window_of_a_peer_is_the_last_games_across_a_stop(tmp_path):
 def test_the_area_is_the_mean_over_the_frames():
     assert games.area(points_of((0, 0.0), (100, 10.0)), 100) == pytest.approx(5)
     assert games.area(points_of((0, 0.0), (50, 10.0)), 100) == pytest.approx(7.5)
-    assert games.area(points_of((50, 4.0), (100, 4.0), (110, 100.0)), 100) == pytest.approx(4)
+    assert games.area(points_of((50, 4.0), (100, 8.0), (110, 100.0)), 100) == pytest.approx(5)
 
 
 def test_rows_are_read_as_they_were_written_and_shown(tmp_path):
@@ -78,7 +78,7 @@ def test_rows_are_read_as_they_were_written_and_shown(tmp_path):
     runs = games.read_runs(path)
     assert runs["boxing"]["ours"][1] == points_of((500_000, 0.0), (1_000_000, 30.0))
     ours, peer = games.table(runs).splitlines()[2:]
-    assert "| 20, 30 | **25** | 12.5 | 100000 | 0.015 |" in ours
+    assert "| 20, 30 | **25** | 6.25 | 100000 | 0.015 |" in ours
     assert "| 7 | **7** | 7 |" in peer
     games.picture(tmp_path / "games.png", runs)
     assert (tmp_path / "games.png").stat().st_size > 1000
