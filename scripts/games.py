@@ -286,6 +286,7 @@ def run_missing(chosen: argparse.Namespace) -> None:
 
 def main() -> int:
     """Run, or show what there is."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # by way of what ends the child
     chosen = parse_arguments()
     if chosen.command == "run":
         run_missing(chosen)

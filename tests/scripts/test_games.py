@@ -1,6 +1,9 @@
 """`scripts/games.py`: curves survive a stop, what is whole is not run again, and areas and tables are right."""
 
 import json
+import os
+import signal
+import subprocess
 import sys
 import time
 from argparse import Namespace
@@ -100,6 +103,29 @@ def test_a_run_in_hand_is_left_alone_and_a_whole_one_is_not_trained(tmp_path, mo
 def test_a_part_that_fails_says_where_its_output_is(tmp_path):
     with pytest.raises(RuntimeError, match=r"exit code 3, see .*output\.txt"):
         games.run([sys.executable, "-c", "raise SystemExit(3)"], {}, tmp_path, 30)
+
+
+def test_a_command_that_is_told_to_end_leaves_no_process(tmp_path):
+    script = tmp_path / "command.py"
+    script.write_text(
+        "import sys\n"
+        "from pathlib import Path\n"
+        f"sys.path.insert(0, {str(SCRIPTS)!r})\n"
+        "import games\n"
+        "child = 'import os, time; print(os.getpid(), flush=True); time.sleep(300)'\n"
+        "games.run_missing = lambda _: games.run([sys.executable, '-c', child], {}, Path.cwd(), 300)\n"
+        "sys.argv[1:] = ['run']\n"
+        "sys.exit(games.main())\n"
+    )
+    command = subprocess.Popen([sys.executable, str(script)], cwd=tmp_path)
+    output = tmp_path / "output.txt"
+    while not (output.exists() and output.read_text()):
+        assert command.poll() is None
+        time.sleep(0.05)
+    command.terminate()
+    assert command.wait(30) == 128 + signal.SIGTERM
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(output.read_text()), 0)
 
 
 def test_every_game_says_what_both_learn():
