@@ -2,7 +2,7 @@
 
     python scripts/bench.py --env atari/pong [--peer] [--json FILE]
     python scripts/bench.py --sampling [--env ENV]          # see scripts/sampling_bench.py
-    python scripts/bench.py --replacements                  # from a decision to new weights, four policies of Breakout
+    python scripts/bench.py --replacements                  # see scripts/replacement_bench.py
 
 Costs are CPU-microseconds per step (one decision of one policy). The limit of a machine is
 cores / (environment + inference + learning): what it would reach if no cycle were lost between the stages.
@@ -199,14 +199,13 @@ def stage_in_process(stage: str, env: str, num_policies: int, seconds: float) ->
     return float(done.stdout.split()[-1])
 
 
-def run_training(env: str, num_policies: int, seconds: float, period_frames: int = 20_000) -> dict[str, Any]:
-    """Train for some seconds, with a comparison every so many frames of a member; return the run's summary."""
+def run_training(env: str, num_policies: int, seconds: float) -> dict[str, Any]:
+    """Train for some seconds, with a comparison every 20,000 frames of a member; return the run's summary."""
     folder = tempfile.mkdtemp(prefix="pbt_rl-bench-")
     command = [sys.executable, "-m", "pbt_rl.cli", "train", "--env", env, "--num-policies", str(num_policies)]
     command += ["--out", folder, "--name", "bench", "--train-for-seconds", str(seconds)]
     command += ["--train-for-frames", str(10**12), "--learner.epochs", "1", "--learner.minibatches", "1"]
-    period = [f"--pbt.start-frames={period_frames}", f"--pbt.period-frames={period_frames}"]
-    period += ["--pbt.min-episodes", "1"]
+    period = ["--pbt.start-frames=20000", "--pbt.period-frames=20000", "--pbt.min-episodes=1"]
     try:
         done = subprocess.run(command + period, capture_output=True, text=True, check=False)
         if done.returncode:
@@ -216,10 +215,6 @@ def run_training(env: str, num_policies: int, seconds: float, period_frames: int
         applied = [e for e in map(json.loads, events) if e["event"] == "applied" and e["donor"] is not None]
         waits = sorted(e["decision_to_applied_milliseconds"] for e in applied)
         summary["decision_to_weights_milliseconds"] = statistics.median(waits) if waits else None
-        summary["decisions"] = {
-            "decision_to_weights_milliseconds": waits,
-            "replacement_milliseconds": sorted(e["milliseconds"] for e in applied),
-        }
         return summary
     finally:
         shutil.rmtree(folder)
@@ -249,20 +244,6 @@ def measure(env: str, num_policies: int, seconds: float, rounds: int) -> dict[st
         "decision_to_weights_milliseconds": summary["decision_to_weights_milliseconds"],
         "policy_lag": summary["policy_lag"],
     }
-
-
-def replacements(env: str, seconds: float) -> dict[str, Any]:
-    """Train four policies with many comparisons; return what took how long, ascending.
-
-    From the supervisor's decision to its knowledge that the new weights serve: message, wait for what must not be
-    interrupted, copy, proof, answer. The second list is what the learner itself took of it.
-    """
-    figures: dict[str, Any] = run_training(env, 4, seconds, period_frames=8_000)["decisions"]
-    for name, values in figures.items():
-        if values:
-            middle, most = statistics.median(values), values[-1]
-            print(f"{name}: median {middle:.1f}, largest {most:.1f}, of {len(values)}", flush=True)
-    return figures
 
 
 def compare_with_peers(ours: dict[str, Any], seconds: float) -> dict[str, Any]:
@@ -344,6 +325,8 @@ def main() -> None:
             arguments.json.write_text(json.dumps(figures, indent=2) + "\n")
         return
     if arguments.replacements:
+        from replacement_bench import replacements  # noqa: PLC0415 - needed with --replacements only
+
         figures = replacements(arguments.env or "atari/breakout", arguments.seconds)
         if arguments.json:
             arguments.json.write_text(json.dumps(figures, indent=2) + "\n")

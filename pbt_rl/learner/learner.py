@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 import traceback
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from typing import assert_never
 
@@ -283,19 +284,21 @@ class Learner:
             case PauseTraining():
                 self.paused = self.trainer.paused = True
             case command:
-                self.trainer.commands.append(lambda: self._carry_out(command))
+                received = time.perf_counter()
+                self.trainer.commands.append(lambda: self._carry_out(command, received))
                 if self._edits_itself and isinstance(command, Edit | EvaluateMember | SlotChange):
                     self.trainer.run_commands_meanwhile()
                 else:
                     with self.trainer.wake:
                         self.trainer.wake.notify()
 
-    def _carry_out(self, command: Command) -> None:
+    def _carry_out(self, command: Command, received: float) -> None:
         """Called by the thread that learns, between two optimiser steps, or by the main thread (`_handle`)."""
         members = self.trainer.members
         match command:
             case Edit():
-                self._send(self.trainer.apply(command))
+                proof = self.trainer.apply(command)
+                self._send(replace(proof, clock={"received": received} | proof.clock))
             case EvaluateMember(member, begins):
                 members.evaluate(member, begins=begins)
             case SlotChange():

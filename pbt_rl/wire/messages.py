@@ -266,6 +266,9 @@ class Applied:
     """The shaping table as the actors read it, without the prefix."""
     donor_unchanged: bool
     parked: bool = False
+    clock: dict[str, float] = field(default_factory=dict)
+    """time.perf_counter() of the learner's machine when it `received` the edit, had `begun` with it, had `written` the
+    new state and had `proved` it."""
 
 
 @dataclass(frozen=True)
