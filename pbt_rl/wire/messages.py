@@ -1,7 +1,8 @@
 """The messages between the supervisor and its processes: frozen dataclasses, matched by their type.
 
     supervisor -> learner    `ToLearner`: each is handled between two optimiser steps, in order, except
-                             TrainUntil, PauseTraining and StopLearner, which take effect at once
+                             TrainUntil, PauseTraining and StopLearner, which take effect at once; edits do, too, where
+                             policies are computed one by one on a CPU
     learner -> supervisor    `FromLearner`
     any child -> its parent  ChildFailed, before it ends with an error
 
