@@ -36,6 +36,8 @@ from pbt_rl.wire.process import CHILD_ENVIRONMENT
 
 STAGES = ("environment", "inference", "learning")
 WARM_UP_SHARE = 0.25
+LINES: list[Any] = []
+"""Our ends of the connections of learners without a supervisor: one that is closed would be heard."""
 
 
 def bench_config(env: str, num_policies: int) -> Config:
@@ -163,7 +165,8 @@ def _idle_learner(resolved: Any) -> Any:
             for array in arrays:
                 if isinstance(array, np.ndarray):  # some exist for some environments only
                     array.fill(0)
-    _, theirs = Pipe()
+    ours, theirs = Pipe()
+    LINES.append(ours)
     return Learner(memory.learners[0], theirs)
 
 
