@@ -115,11 +115,18 @@ class Pack:
 
     @torch.no_grad()
     def act(
-        self, obs_PB: Mapping[str, Tensor], state_PBS: Tensor, first_PB: Tensor
+        self,
+        obs_PB: Mapping[str, Tensor],
+        state_PBS: Tensor,
+        first_PB: Tensor,
+        before_each: Callable[[], object] = lambda: None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Serve one step: (params_PBD float32, value_PB float32 in reward units, state_PBS)."""
+        """Serve one step: (params_PBD float32, value_PB float32 in reward units, state_PBS).
+
+        before_each: called before each group is computed; it may edit slots, and no group is half of one state.
+        """
         self.take_published()
-        return self.serve(obs_PB, state_PBS, first_PB)
+        return self.serve(obs_PB, state_PBS, first_PB, before_each)
 
     def take_published(self) -> None:
         """Bring what was published since the last turn to `serve`."""
@@ -127,11 +134,16 @@ class Pack:
 
     @torch.no_grad()
     def serve(
-        self, obs_PB: Mapping[str, Tensor], state_PBS: Tensor, first_PB: Tensor
+        self,
+        obs_PB: Mapping[str, Tensor],
+        state_PBS: Tensor,
+        first_PB: Tensor,
+        before_each: Callable[[], object] = lambda: None,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Do the same with what was taken: calls on the device alone, in the same memory every time."""
         params, values, states = [], [], []
         for group in self._groups:
+            before_each()
             span = group.span
             if len(group.slots) == 1 and self.idle[group.slots[0]]:
                 batch = first_PB.shape[1]

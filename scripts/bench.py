@@ -2,7 +2,7 @@
 
     python scripts/bench.py --env atari/pong [--peer] [--json FILE]
     python scripts/bench.py --sampling [--env ENV]          # see scripts/sampling_bench.py
-    python scripts/bench.py --replacements                  # from a decision to new weights, four policies of Breakout
+    python scripts/bench.py --replacements                  # see scripts/replacement_bench.py
 
 Costs are CPU-microseconds per step (one decision of one policy). The limit of a machine is
 cores / (environment + inference + learning): what it would reach if no cycle were lost between the stages.
@@ -38,6 +38,8 @@ from pbt_rl.wire.mailbox import OBSERVATIONS
 from pbt_rl.wire.process import CHILD_ENVIRONMENT
 
 STAGES = ("environment", "inference", "learning")
+LINES: list[Any] = []
+"""Our ends of the connections of learners without a supervisor: one that is closed would be heard."""
 
 
 def bench_config(env: str, num_policies: int) -> Config:
@@ -155,7 +157,8 @@ def _idle_learner(resolved: Any) -> Any:
             for array in arrays:
                 if isinstance(array, np.ndarray):  # some exist for some environments only
                     array.fill(0)
-    _, theirs = Pipe()
+    ours, theirs = Pipe()
+    LINES.append(ours)
     return Learner(memory.learners[0], theirs)
 
 
@@ -195,10 +198,9 @@ def run_training(
     env: str,
     num_policies: int,
     seconds: float,
-    period_frames: int = 20_000,
     watch: Callable[[int], dict[str, float]] = lambda _: {},
 ) -> dict[str, Any]:
-    """Train for some seconds, with a comparison every so many frames of a member; return the run's summary.
+    """Train for some seconds, with a comparison every 20,000 frames of a member; return the run's summary.
 
     watch: called with the process id of the run while it trains; what it finds is "watched" of the summary.
     """
@@ -206,8 +208,7 @@ def run_training(
     command = [sys.executable, "-m", "pbt_rl.cli", "train", "--env", env, "--num-policies", str(num_policies)]
     command += ["--out", folder, "--name", "bench", "--train-for-seconds", str(seconds)]
     command += ["--train-for-frames", str(10**12), "--learner.epochs", "1", "--learner.minibatches", "1"]
-    command += [f"--pbt.start-frames={period_frames}", f"--pbt.period-frames={period_frames}"]
-    command += ["--pbt.min-episodes", "1"]
+    command += ["--pbt.start-frames=20000", "--pbt.period-frames=20000", "--pbt.min-episodes=1"]
     printed = Path(folder) / "printed.txt"
     try:
         with (
@@ -222,10 +223,6 @@ def run_training(
         applied = [e for e in map(json.loads, events) if e["event"] == "applied" and e["donor"] is not None]
         waits = sorted(e["decision_to_applied_milliseconds"] for e in applied)
         summary["decision_to_weights_milliseconds"] = statistics.median(waits) if waits else None
-        summary["decisions"] = {
-            "decision_to_weights_milliseconds": waits,
-            "replacement_milliseconds": sorted(e["milliseconds"] for e in applied),
-        }
         return summary | {"watched": watched}
     finally:
         shutil.rmtree(folder)
@@ -260,20 +257,6 @@ def measure(env: str, num_policies: int, seconds: float, rounds: int) -> dict[st
         "decision_to_weights_milliseconds": summary["decision_to_weights_milliseconds"],
         "policy_lag": summary["policy_lag"],
     }
-
-
-def replacements(env: str, seconds: float) -> dict[str, Any]:
-    """Train four policies with many comparisons; return what took how long, ascending.
-
-    From the supervisor's decision to its knowledge that the new weights serve: message, wait for what must not be
-    interrupted, copy, proof, answer. The second list is what the learner itself took of it.
-    """
-    figures: dict[str, Any] = run_training(env, 4, seconds, period_frames=8_000)["decisions"]
-    for name, values in figures.items():
-        if values:
-            middle, most = statistics.median(values), values[-1]
-            print(f"{name}: median {middle:.1f}, largest {most:.1f}, of {len(values)}", flush=True)
-    return figures
 
 
 def compare_with_peers(ours: dict[str, Any], seconds: float) -> dict[str, Any]:
@@ -354,6 +337,8 @@ def main() -> None:
             arguments.json.write_text(json.dumps(figures, indent=2) + "\n")
         return
     if arguments.replacements:
+        from replacement_bench import replacements  # noqa: PLC0415 - needed with --replacements only
+
         figures = replacements(arguments.env or "atari/breakout", arguments.seconds)
         if arguments.json:
             arguments.json.write_text(json.dumps(figures, indent=2) + "\n")

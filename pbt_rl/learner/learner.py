@@ -3,7 +3,8 @@
     main thread      sampler, messages, reports        waits for the actors' eventfd or the supervisor's socket
     trainer thread   learning and edits (async only)   waits for full rollouts or an edit
 
-Where edits need not wait for an optimiser step to end, the main thread carries them out (`Trainer.editable_meanwhile`).
+Where edits need not wait for an optimiser step to end, the main thread carries them out (`Trainer.editable_meanwhile`),
+also in the midst of a turn of the sampler, between two policies.
 
 In the sync modes there is one thread: sample a batch, learn, resume. In serial mode that thread is the
 supervisor's own, which calls `turn`.
@@ -17,6 +18,7 @@ import sys
 import threading
 import time
 import traceback
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from typing import assert_never
 
@@ -60,7 +62,7 @@ from pbt_rl.wire.messages import (
     ToLearner,
     TrainUntil,
 )
-from pbt_rl.wire.polling import AdaptivePoller
+from pbt_rl.wire.polling import AdaptivePoller, mail_check
 from pbt_rl.wire.process import begin_child, send_failure
 from pbt_rl.wire.snapshot import SnapshotMemory
 from pbt_rl.wire.tables import ShapingTable
@@ -88,6 +90,7 @@ class Learner:
         self, setup: LearnerSetup, connection: Connection[FromLearner | ChildFailed, ToLearner]
     ) -> None:
         self._setup, self._connection = setup, connection
+        self._has_mail = mail_check(connection)
         self._send_lock = threading.Lock()  # both threads send
         self._heartbeat = Heartbeat(setup.heartbeat_fd)
         config, spec, plan = setup.config, setup.spec, setup.plan
@@ -153,6 +156,8 @@ class Learner:
         self._threads = plan.threads
         self._edits_itself = not self._on_policy and self.trainer.editable_meanwhile
         """The main thread carries edits out, instead of waiting for the trainer's step."""
+        if self._edits_itself:
+            self.sampler.between_policies = self._listen
         self._next_report = time.monotonic()
         self._waiting_seconds = 0.0
         self._reported: dict[str, float] = {}
@@ -249,7 +254,7 @@ class Learner:
     def _listen(self) -> bool:
         """Take all messages that have arrived; return whether there were any."""
         heard = False
-        while self._connection.poll():
+        while self._has_mail():
             self._handle(self._connection.recv())
             heard = True
         return heard
@@ -283,19 +288,21 @@ class Learner:
             case PauseTraining():
                 self.paused = self.trainer.paused = True
             case command:
-                self.trainer.commands.append(lambda: self._carry_out(command))
+                received = time.perf_counter()
+                self.trainer.commands.append(lambda: self._carry_out(command, received))
                 if self._edits_itself and isinstance(command, Edit | EvaluateMember | SlotChange):
                     self.trainer.run_commands_meanwhile()
                 else:
                     with self.trainer.wake:
                         self.trainer.wake.notify()
 
-    def _carry_out(self, command: Command) -> None:
+    def _carry_out(self, command: Command, received: float) -> None:
         """Called by the thread that learns, between two optimiser steps, or by the main thread (`_handle`)."""
         members = self.trainer.members
         match command:
             case Edit():
-                self._send(self.trainer.apply(command))
+                proof = self.trainer.apply(command)
+                self._send(replace(proof, clock={"received": received} | proof.clock))
             case EvaluateMember(member, begins):
                 members.evaluate(member, begins=begins)
             case SlotChange():

@@ -190,8 +190,10 @@ class PackMembers:
             if edit.weights != "keep":
                 self._begin_anew(slot)
             self._write_shaping(slot, edit.generation, edit.values)
+        written = time.perf_counter()
         unchanged = before == self._fingerprint(donor, edit.donor_generation)
-        return self._proof(slot, edit.member, edit.donor, began, unchanged)
+        proof = self._proof(slot, edit.member, edit.donor, began, unchanged)
+        return replace(proof, clock={"begun": began, "written": written, "proved": time.perf_counter()})
 
     def _take_weights(self, edit: Edit, slot: int | None) -> None:
         if edit.weights == "copy" and edit.donor_generation is None and slot is not None:

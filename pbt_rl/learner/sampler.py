@@ -11,6 +11,7 @@ Axes: P policies (slots), R = P * b rows of a unit, B rows of a policy over all 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -129,6 +130,12 @@ class Sampler:
         self._envs = rows // policies
         self._resting: list[ServedUnit] = []
         self._frames = frames
+        self.between_policies: Callable[[], object] = lambda: None
+        """Called in the midst of a turn, between the forwards of two policies: it may edit members.
+
+        Steps were counted for their members by then, and rollouts that begin in the turn are of the weights epochs at
+        its beginning.
+        """
 
     def serve(self) -> bool:
         """Answer every unit that has a step and a buffer to put it in; returns whether there was one."""
@@ -280,7 +287,8 @@ class Sampler:
         if pack.state_size:
             state_PBS = packed([u.state.view(-1, envs, pack.state_size) for u in units])
         updates = self._shared.pack.updates.copy()
-        params_PBD, value_PB, state_PBS = pack.act(obs, state_PBS, first_PB)
+        params_PBD, value_PB, state_PBS = pack.act(obs, state_PBS, first_PB, self.between_policies)
+        self.between_policies()
         action_PBA, log_prob_PB = self.distribution.sample(params_PBD, self.generator)
 
         value, action, log_prob = native(value_PB), native(action_PBA), native(log_prob_PB)

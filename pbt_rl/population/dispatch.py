@@ -37,6 +37,8 @@ class Pending:
     """time.perf_counter() when the controller had decided."""
     crosses: bool
     """The donor is on another pack: its state is exported first."""
+    sent: float = 0.0
+    """time.perf_counter() when the edit was sent last."""
     exported: bool = False
     """The donor's state lies in the exchange memory, and the edit was sent."""
     fill: Callable[[int], None] | None = None
@@ -151,7 +153,7 @@ class Dispatch:
                 assert donor is not None
                 self.send(self.pack_of[donor], ExportMember(donor, item.edit.donor_generation))
             else:
-                self.send(self.pack_of[item.edit.member], item.edit)
+                self._send_edit(item)
 
     def _must_wait(self, item: Pending | tuple[int, ToLearner]) -> bool:
         """Whether the exchange memory is taken that this message needs, or that one before it to the same pack does."""
@@ -171,6 +173,10 @@ class Dispatch:
     def _send_filled(self, pending: Pending, fill: Callable[[int], None]) -> None:
         fill(pending.edit.member)
         pending.exported = True
+        self._send_edit(pending)
+
+    def _send_edit(self, pending: Pending) -> None:
+        pending.sent = time.perf_counter()
         self.send(self.pack_of[pending.edit.member], pending.edit)
 
     def exported(self, donor: int) -> None:
@@ -182,7 +188,7 @@ class Dispatch:
         for pending in self._sent.values():
             if pending.crosses and not pending.exported and pending.edit.donor == donor:
                 pending.exported = True
-                self.send(self.pack_of[pending.edit.member], pending.edit)
+                self._send_edit(pending)
 
     def lost(self, pack: int, fill: Callable[[int], None]) -> None:
         """Settle what was on its way when a learner was lost, before anything is sent to the one that replaces it.

@@ -16,7 +16,9 @@ emulator frames of any member that trains). The kinds:
                     busy_threads: {stage: mean over the last minute}; about every ten seconds
     round           report: what the controller was passed; decisions: what it returned. `pbt-rl audit` decides it
                     again, bit for bit. incomplete: members whose window holds only the shortest episodes since a change
-    applied         one `Applied`: the proof of a change, read back from optimiser, loss and environment
+    applied         one `Applied`: the proof of a change, read back from optimiser, loss and environment;
+                    milliseconds_until: from the decision to each stage that its edit went through (not with --nodes:
+                    there `sent` and `answered` alone, by the clock of the supervisor)
     actor_restart   actor, kind, cause
     pack_lost       pack, kind, cause: a learner died or hangs and is replaced; members: frames_lost of each, and from:
                     {checkpoint, member} (with `generation`, a remembered state) or {drawn: [member, generation]}. A

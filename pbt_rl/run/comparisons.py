@@ -93,6 +93,8 @@ class Comparisons:
         )
         self._at_once = config.mode == "serial"
         """Nobody goes on before a report is answered."""
+        self._one_clock = not config.nodes
+        """Learners read the same clock."""
         self.dispatch = Dispatch(
             population,
             self.slots.membership.pack_of,
@@ -205,8 +207,9 @@ class Comparisons:
     def note_applied(self, proof: Applied) -> None:
         """Go on after a decision was applied."""
         pending = self.dispatch.applied(proof)
-        waited = (time.perf_counter() - pending.decided) * 1000
-        self._recorder.applied(proof, waited)
+        clock = {"sent": pending.sent} | (proof.clock if self._one_clock else {})
+        clock["answered"] = time.perf_counter()
+        self._recorder.applied(proof, {name: (at - pending.decided) * 1000 for name, at in clock.items()})
         if proof.donor is not None:
             self.replacement_times.note(proof.milliseconds)
         self.change_slots()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -177,9 +177,13 @@ class Recorder:
         if decisions:
             self._tensorboard.request_figures()
 
-    def applied(self, proof: Applied, waited_milliseconds: float) -> None:
-        """Record that a decision is in force. waited_milliseconds: since the controller decided."""
-        self._write("applied", **asdict(proof), decision_to_applied_milliseconds=waited_milliseconds)
+    def applied(self, proof: Applied, milliseconds: Mapping[str, float]) -> None:
+        """Record that a decision is in force.
+
+        milliseconds: since the controller decided, until the edit was `sent`, see `Applied.clock`, `answered`.
+        """
+        waited = {"decision_to_applied_milliseconds": milliseconds["answered"]}
+        self._write("applied", **_fields(proof), **waited, milliseconds_until=milliseconds)
         reason, restart = self._decided.get(proof.member, ("", False))
         self.note(applied_text(proof, reason, restart=restart))
         self._unwritten.add(proof.member)
@@ -187,7 +191,7 @@ class Recorder:
 
     def applied_on_entry(self, proof: Applied) -> None:
         """Record that an edit of a parked member came into force as it took its slot."""
-        self._write("applied", **asdict(proof))
+        self._write("applied", **_fields(proof))
 
     def slot_held(self, pack: int, change: SlotChange) -> None:
         """Record who holds a slot from now on; shown on no display."""
@@ -344,3 +348,8 @@ class Recorder:
         self._trackers.finish(ended, patient=patient())
         self._tensorboard.update(view)
         self._tensorboard.close(patient=patient)
+
+
+def _fields(proof: Applied) -> dict[str, Any]:
+    """Return what the journal holds of a proof: not the times of a clock that means nothing to a reader."""
+    return {name: value for name, value in asdict(proof).items() if name != "clock"}

@@ -1,7 +1,8 @@
 """The messages between the supervisor and its processes: frozen dataclasses, matched by their type.
 
     supervisor -> learner    `ToLearner`: each is handled between two optimiser steps, in order, except
-                             TrainUntil, PauseTraining and StopLearner, which take effect at once
+                             TrainUntil, PauseTraining and StopLearner, which take effect at once; edits do, too, where
+                             policies are computed one by one on a CPU
     learner -> supervisor    `FromLearner`
     any child -> its parent  ChildFailed, before it ends with an error
 
@@ -266,6 +267,9 @@ class Applied:
     """The shaping table as the actors read it, without the prefix."""
     donor_unchanged: bool
     parked: bool = False
+    clock: dict[str, float] = field(default_factory=dict)
+    """time.perf_counter() of the learner's machine when it `received` the edit, had `begun` with it, had `written` the
+    new state and had `proved` it."""
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ SMALL = {
     "pbt.replace-gap": 0,
 }
 """Of a run on images that replaces members within seconds."""
-TIMES = ("time", "milliseconds", "decision_to_applied_milliseconds", "busy_threads")
+TIMES = ("time", "milliseconds", "decision_to_applied_milliseconds", "milliseconds_until", "busy_threads")
 BY_THE_CLOCK = ("progress", "checkpoint")
 
 

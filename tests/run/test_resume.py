@@ -16,7 +16,7 @@ from pbt_rl.run.audit import audit
 from pbt_rl.run.train import train
 from tests.helpers import runs as helper
 
-SHARED = ("time", "milliseconds", "decision_to_applied_milliseconds")
+SHARED = ("time", "milliseconds", "decision_to_applied_milliseconds", "milliseconds_until")
 SERIAL = {
     "env": "toy/shaped",
     "mode": "serial",

@@ -70,6 +70,11 @@ def test_every_decision_is_in_force_where_it_acts(crossing):
         assert in_force == {}
         assert event["donor_unchanged"]
         assert 0 <= event["milliseconds"] <= event["decision_to_applied_milliseconds"]
+        until = event["milliseconds_until"]
+        assert [*until] == ["sent", "received", "begun", "written", "proved", "answered"]
+        assert [0, *until.values()] == sorted([0, *until.values()])
+        assert until["answered"] == event["decision_to_applied_milliseconds"]
+        assert "clock" not in event
 
 
 def test_generations_count_the_changes(crossing):

@@ -205,7 +205,7 @@ def test_a_run_compares_applies_saves_and_ends_with_its_frames(start, tmp_path):
     )
     applied = events(tmp_path, "applied")
     assert [(e["member"], e["donor"]) for e in applied] == [(e.member, e.donor) for e in edits]
-    assert applied[0]["decision_to_applied_milliseconds"] >= 0
+    assert applied[0]["decision_to_applied_milliseconds"] >= applied[0]["milliseconds_until"]["sent"] > 0
     assert events(tmp_path)[-1]["ended"] == "frames"
     summary = json.loads((tmp_path / "x" / "summary.json").read_text())
     assert summary["ended"] == "frames"

@@ -27,13 +27,3 @@ def test_inference_is_measured_with_a_unit_of_every_actor():
         step = bench.inference_turn(stand.sampler, stand.shared, 2)
         assert [step() for _ in range(10)] == [2 * 2 * ENVS] * 10, "two of four units; also as rollouts end"
         assert [unit.taken for unit in stand.sampler.units] == [2, 0, 2, 0]
-
-
-def test_replacements_are_given_as_median_and_largest(monkeypatch, capsys):
-    decisions = {
-        "decision_to_weights_milliseconds": [10.0, 20.0, 60.0],
-        "replacement_milliseconds": [],
-    }
-    monkeypatch.setattr(bench, "run_training", lambda *_, **__: {"decisions": decisions})
-    assert bench.replacements("atari/breakout", 1.0) == decisions
-    assert "median 20.0, largest 60.0, of 3" in capsys.readouterr().out

@@ -1,11 +1,14 @@
 import os
 import threading
 import time
+from collections import deque
+from multiprocessing.connection import Pipe
 
 import pytest
 
+from pbt_rl.run.inline import Line
 from pbt_rl.wire import polling as listen
-from pbt_rl.wire.polling import AdaptivePoller
+from pbt_rl.wire.polling import AdaptivePoller, mail_check
 
 
 @pytest.fixture
@@ -60,3 +63,20 @@ def test_waits_stay_awake_ever_more_seldom_while_that_is_in_vain(bells, monkeypa
         listener.wait(1.0)
     os.eventfd_read(bells[0])
     assert stays_awake(), "the answer came soon: the next wait is one awake"
+
+
+def test_mail_is_seen_without_waiting_between_processes_and_within_one():
+    ours, theirs = Pipe()
+    has_mail = mail_check(ours)
+    assert not has_mail()
+    theirs.send("a")
+    assert has_mail()
+    assert ours.recv() == "a"
+    assert not has_mail()
+    theirs.close()
+    assert has_mail(), "the end of the other side is to be read, too"
+    there, back = deque(), deque()
+    line = mail_check(Line(there, back))
+    assert not line()
+    back.append(b"")
+    assert line()

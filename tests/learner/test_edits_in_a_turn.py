@@ -1,0 +1,148 @@
+"""Edits in the midst of a sampler's turn, between the forwards of two policies: which rows act by which weights."""
+
+import numpy as np
+import pytest
+import torch
+
+from pbt_rl.algos.weights import Group
+from pbt_rl.wire.messages import Applied, Edit, SlotChange
+from tests.helpers.driven import DrivenLearner
+
+BEFORE, AFTER = 0, 2
+"""Slots whose policies are computed before and after the edit, which arrives while slot 1 is."""
+
+
+@pytest.fixture
+def driven():
+    with DrivenLearner(packing="loop") as driven:
+        for _ in range(2):
+            turn(driven)
+        yield driven
+
+
+def turn(driven):
+    """All units deliver a step and are answered."""
+    for actor in driven.actors:
+        assert actor.advance()
+    assert driven.learner.sampler.serve()
+
+
+def turn_with(driven, monkeypatch, message, during=1):
+    """Such a turn, in which a message arrives while a slot is computed; returns what was answered before slot 2 was."""
+    serve, before_2 = Group.serve, []
+
+    def noted(group, *inputs):
+        if group.slots == (2,):
+            before_2.extend(answers(driven))
+        result = serve(group, *inputs)
+        if group.slots == (during,):
+            driven.ours.send(message)
+        return result
+
+    monkeypatch.setattr(Group, "serve", noted)
+    turn(driven)
+    monkeypatch.undo()
+    return before_2
+
+
+def answers(driven):
+    """What the learner has sent."""
+    found = []
+    while driven.ours.poll():
+        found.append(driven.ours.recv())
+    return [message for message in found if isinstance(message, Applied)]
+
+
+def values_by(driven, slot, unit, weights):
+    """Value of a slot's newest rows in a unit by these weights."""
+    pack = driven.learner.pack
+    kept = pack.export_member(slot)
+    pack.import_member(slot, weights)
+    obs = {name: x[unit.t - 1].unflatten(0, (3, -1)) for name, x in unit.rollout.obs.items()}
+    first = torch.from_numpy(unit.rollout.first[unit.t - 1].reshape(3, -1))
+    value = pack.act(obs, torch.zeros(*first.shape, pack.state_size), first)[1][slot]
+    pack.import_member(slot, kept)
+    return value
+
+
+def recorded(unit, slot):
+    return torch.as_tensor(unit.rollout.by_policy["value"][unit.t - 1][slot])
+
+
+@pytest.mark.parametrize("edited", [BEFORE, AFTER], ids=["acted before", "acts after"])
+def test_rows_act_by_the_weights_of_before_or_of_after_and_the_answer_does_not_wait(
+    driven, monkeypatch, edited
+):
+    states = [driven.state(slot) for slot in range(3)]
+    (proof,) = turn_with(driven, monkeypatch, Edit(edited, 1, "copy", 1, driven.values))
+    assert (proof.member, proof.donor, proof.donor_unchanged) == (edited, 1, True), (
+        "before slot 2 is computed"
+    )
+    assert torch.equal(driven.state(edited)["param"], states[1]["param"])
+    for unit in driven.learner.sampler.units:
+        by_old, by_new = (values_by(driven, edited, unit, states[slot]) for slot in (edited, 1))
+        assert not torch.equal(by_old, by_new)
+        torch.testing.assert_close(recorded(unit, edited), by_new if edited == AFTER else by_old)
+        for other in {BEFORE, 1, AFTER} - {edited}:
+            expected = values_by(driven, other, unit, states[other])
+            torch.testing.assert_close(recorded(unit, other), expected)
+
+
+@pytest.mark.parametrize("edited", [BEFORE, AFTER], ids=["acted before", "acts after"])
+def test_a_rollout_that_begins_in_the_turn_of_an_edit_is_of_the_weights_before(driven, monkeypatch, edited):
+    units = driven.learner.sampler.units
+    while units[0].t < 6:
+        turn(driven)
+    turn_with(driven, monkeypatch, Edit(edited, 1, "copy", 1, driven.values))
+    assert [unit.t for unit in units] == [1, 1], "rollouts began in it"
+    epoch = driven.learner.shared.pack.weights_epoch
+    outdated = np.stack([unit.rollout.weights_epoch for unit in units]) < epoch
+    assert outdated[:, edited].all()
+    assert outdated.sum() == 2, "of that slot alone"
+    (first, second) = driven.learner.shared.full
+    usable_PK = driven.learner.trainer._usable([first, second])
+    assert usable_PK.sum(1).tolist() == [0 if slot == edited else 2 for slot in range(3)]
+    began = [unit.rollouts for unit in units]
+    for _ in range(20):
+        for actor in driven.actors:
+            actor.advance()
+        driven.learner.sampler.serve()
+        if driven.learner.trainer.has_batch:
+            driven.learner.trainer.learn()
+    assert all(unit.rollouts > before for unit, before in zip(units, began, strict=True))
+    assert not (np.stack([unit.rollout.weights_epoch for unit in units]) < epoch).any(), (
+        "the next are of the new"
+    )
+
+
+def test_recurrent_state_of_the_old_weights_is_not_gone_on_with(monkeypatch):
+    with DrivenLearner(packing="loop", core="gru") as driven:
+        turn(driven)
+        turn_with(driven, monkeypatch, Edit(AFTER, 1, "copy", 1, driven.values))
+        serve, begins = Group.serve, {}
+
+        def noted(group, obs, state, first):
+            begins[group.slots] = state.clone()
+            return serve(group, obs, state, first)
+
+        monkeypatch.setattr(Group, "serve", noted)
+        turn(driven)
+        assert not begins[(AFTER,)].any()
+        assert begins[(BEFORE,)].any()
+
+
+def test_a_slot_changes_hands_in_a_turn_and_its_step_counts_for_whoever_took_it(monkeypatch):
+    with DrivenLearner(packing="loop", num_policies=3, slots=2) as driven:
+        turn(driven)
+        steps = driven.learner.shared.sampling.steps
+        before = steps.copy()
+        turn_with(driven, monkeypatch, SlotChange(1, 1, 2, 0, driven.values), during=0)
+        assert steps[1] > before[1]
+        assert steps[2] == 0
+        assert driven.learner.shared.pack.member.tolist() == [0, 2]
+
+
+def test_a_turn_of_all_policies_at_once_and_of_sync_modes_is_not_looked_into():
+    for options in ({"packing": "vmap"}, {"packing": "loop", "mode": "sync"}):
+        with DrivenLearner(**options) as driven:
+            assert driven.learner.sampler.between_policies() is None
