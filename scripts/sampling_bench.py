@@ -111,7 +111,7 @@ class RandomPolicy:
         self._size = build_distribution(spec, model).param_size
 
     def act(
-        self, _obs: Mapping[str, Tensor], state_PBS: Tensor, first_PB: Tensor
+        self, _obs: Mapping[str, Tensor], state_PBS: Tensor, first_PB: Tensor, _before_each: object
     ) -> tuple[Tensor, Tensor, Tensor]:
         """See `Pack.act`."""
         return torch.zeros((*first_PB.shape, self._size)), torch.zeros(first_PB.shape), state_PBS

@@ -63,6 +63,9 @@ class _Silent:
     def send(self, _message):
         pass
 
+    def poll(self):
+        return False
+
 
 def test_policies_of_atari_are_estimated_as_they_were_measured():
     """PSS of a learner in a run."""
