@@ -151,7 +151,7 @@ def cartpole() -> Experiment:
 # -- Memory -----------------------------------------------------------------------------------------------------
 
 
-def memory() -> Experiment:
+def unroll() -> Experiment:
     """The values that the PBT paper tunes on DeepMind Lab, the unroll among them, where memory needs a long one."""
     tuned = ("learning_rate", "entropy_coef", "unroll=2:36")
 
@@ -216,6 +216,6 @@ def atari() -> Experiment:
 EXPERIMENTS: Mapping[str, Callable[[], Experiment]] = {
     "pendulum": pendulum,
     "cartpole": cartpole,
-    "memory": memory,
+    "unroll": unroll,
     "atari": atari,
 }

@@ -15,6 +15,7 @@ import evidence  # noqa: E402
 import reproduce_searches  # noqa: E402
 from evidence_experiments import EXPERIMENTS, Arm, Experiment, drawn_members, nothing  # noqa: E402
 from evidence_table import picked, table  # noqa: E402
+from reproduce_arms import EXPERIMENTS as AGENTS  # noqa: E402
 from reproduce_fresh import Fresh  # noqa: E402
 from reproduce_runs import whole  # noqa: E402
 from reproduce_searches import SEARCHES  # noqa: E402
@@ -44,7 +45,7 @@ def test_the_command_of_every_arm_is_understood(name, arm, tmp_path):
     assert len(values) == experiment.arms[arm].members
 
 
-@pytest.mark.parametrize("name", ["cartpole", "memory", "atari"])
+@pytest.mark.parametrize("name", ["cartpole", "unroll", "atari"])
 def test_the_first_members_of_all_methods_begin_with_the_same_values(name, tmp_path):
     experiment = EXPERIMENTS[name]()
     first = {}
@@ -237,3 +238,7 @@ def test_the_searches_table_pairs_the_seeds(tmp_path, capsys):
             reproduce_searches.append(path, seed, method, numbers)
     reproduce_searches.table(SEARCHES["cartpole"], reproduce_searches.read_runs(path))
     assert "| seconds | 15 | 5 | +10 (+6 to +14) |" in capsys.readouterr().out
+
+
+def test_no_two_scripts_write_the_same_results():
+    assert not EXPERIMENTS.keys() & AGENTS.keys()
