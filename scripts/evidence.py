@@ -13,43 +13,22 @@ for bit as if nothing had happened.
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from evidence_experiments import EXPERIMENTS, Arm, Experiment
 from evidence_table import picked, table
 from reproduce_fresh import fresh_games
 from reproduce_runs import folder_name, trained
+from results_rows import append_rows, read_rows, seed_range
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "docs" / "results"
 COLUMNS = ("seed", "arm", "member", "frames", "validation", "test")
 VALIDATION_SEED, TEST_SEED = 1_000_003, 2_000_003
-
-Row = Mapping[str, str]
-
-
-def read_rows(path: Path) -> list[Row]:
-    """Return the rows of all runs so far."""
-    if not path.exists():
-        return []
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def append(path: Path, rows: Sequence[tuple[object, ...]]) -> None:
-    """Write the rows of one run at once."""
-    new = not path.exists()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        if new:
-            writer.writerow(COLUMNS)
-        writer.writerows(rows)
 
 
 def command(options: Sequence[str], arm: Arm, seed: int, run: Path) -> list[str]:
@@ -71,8 +50,7 @@ def judge(experiment: Experiment, run: Path, arm: str, seed: int) -> list[tuple[
 def run_all(experiment: Experiment, chosen: argparse.Namespace, results: Path) -> None:
     """Train and judge what is missing until the time is over, and append its rows."""
     until = time.monotonic() + chosen.seconds
-    first, _, end = (chosen.seeds or f"0:{experiment.seeds}").partition(":")
-    for seed in range(int(first), int(end)):
+    for seed in chosen.seeds or range(experiment.seeds):
         for name in chosen.arms or experiment.arms:
             if any((row["seed"], row["arm"]) == (f"{seed}", name) for row in read_rows(results)):
                 continue
@@ -82,7 +60,7 @@ def run_all(experiment: Experiment, chosen: argparse.Namespace, results: Path) -
                 print(f"seed {seed}, {name}: stopped; the same command goes on")
                 return
             rows = judge(experiment, run, name, seed)
-            append(results, rows)
+            append_rows(results, COLUMNS, rows)
             score = picked([(float(str(row[4])), float(str(row[5]))) for row in rows])
             print(f"seed {seed}, {name}: {score:.4g} ({time.monotonic() - began:.0f} s)", flush=True)
 
@@ -94,7 +72,7 @@ def main() -> None:
     )
     parser.add_argument("what", choices=("run", "table"))
     parser.add_argument("experiment", choices=EXPERIMENTS)
-    parser.add_argument("--seeds", help="FIRST:END; default: all of the experiment")
+    parser.add_argument("--seeds", type=seed_range, help="FIRST:END; default: all of the experiment")
     parser.add_argument("--arms", nargs="+", help="default: all of the experiment")
     parser.add_argument("--seconds", type=float, default=1e9, help="stop the training after this long")
     parser.add_argument("--out", type=Path, default=ROOT / "runs" / "evidence", help="folder of the runs")

@@ -18,7 +18,6 @@ each side borrows the other's package.
 from __future__ import annotations
 
 import argparse
-import csv
 import fcntl
 import os
 import re
@@ -37,6 +36,7 @@ from statistics import fmean
 from games_list import GAMES, SAMPLE_FACTORY, Game
 from peer_bench import LARGE_BLOCKS, VENV, peers_python
 from peers.curve import Point, read_points
+from results_rows import append_rows, read_rows, seed_range
 
 ROOT = Path(__file__).resolve().parent.parent
 PEERS = Path(__file__).resolve().parent / "peers"
@@ -57,31 +57,19 @@ Runs = dict[str, dict[str, dict[int, list[Point]]]]
 def read_runs(path: Path) -> Runs:
     """Return the whole runs of a CSV, none if there is no file."""
     runs: Runs = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
-    if path.exists():
-        with path.open(newline="") as file:
-            for row in csv.DictReader(file):
-                point = Point(
-                    int(row["frames"]),
-                    float(row["score"]),
-                    int(row["games"]),
-                    float(row["cpu_seconds"]),
-                    float(row["wall_seconds"]),
-                )
-                runs[row["game"]][row["system"]][int(row["seed"])].append(point)
+    for row in read_rows(path):
+        times = float(row["cpu_seconds"]), float(row["wall_seconds"])
+        point = Point(int(row["frames"]), float(row["score"]), int(row["games"]), *times)
+        runs[row["game"]][row["system"]][int(row["seed"])].append(point)
     return runs
 
 
 def append(path: Path, game: str, system: str, seed: int, points: Sequence[Point]) -> None:
     """Write the rows of one run at once."""
-    new = not path.exists()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        if new:
-            writer.writerow(COLUMNS)
-        for p in points:
-            times = (f"{p.cpu_seconds:.1f}", f"{p.wall_seconds:.1f}")
-            writer.writerow((game, system, seed, p.frames, f"{p.score:.3f}", p.games, *times))
+    numbers = [
+        (p.frames, f"{p.score:.3f}", p.games, f"{p.cpu_seconds:.1f}", f"{p.wall_seconds:.1f}") for p in points
+    ]
+    append_rows(path, COLUMNS, [(game, system, seed, *of_point) for of_point in numbers])
 
 
 # -- runs ---------------------------------------------------------------------------------------------------
@@ -249,7 +237,7 @@ def parse_arguments() -> argparse.Namespace:
     running = commands.add_parser("run")
     running.add_argument("--games", nargs="+", choices=GAMES, default=list(GAMES))
     running.add_argument("--systems", nargs="+", help="default: all of each game")
-    running.add_argument("--seeds", default="0:3", help="FIRST:END")
+    running.add_argument("--seeds", type=seed_range, default="0:3", help="FIRST:END")
     running.add_argument("--seconds", type=float, default=1e6, help="stop after this long")
     running.add_argument("--out", type=Path, default=ROOT / "runs" / "games", help="folder of the runs")
     running.add_argument("--venv", type=Path, default=VENV, help="of Sample Factory and EnvPool")
@@ -265,8 +253,7 @@ def parse_arguments() -> argparse.Namespace:
 def run_missing(chosen: argparse.Namespace) -> None:
     """Run what the results lack until the time is over."""
     until = time.monotonic() + chosen.seconds
-    first, _, end = chosen.seeds.partition(":")
-    for seed in range(int(first), int(end)):
+    for seed in chosen.seeds:
         for name in chosen.games:
             for system in GAMES[name].systems:
                 wanted = not chosen.systems or system in chosen.systems

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from judged_populations import Population, Results, Runs, Scored, Task, mean_of_members, picked
+from results_rows import seed_range
 from statistics_of_seeds import iqm, paired
 
 Arm = Callable[[Task, int], Population]
@@ -86,7 +87,7 @@ class Protocol:
         commands = parser.add_subparsers(dest="command", required=True)
         running = commands.add_parser("run", help="make the runs that are missing")
         running.add_argument("task", choices=self.tasks)
-        running.add_argument("--seeds", required=True, help="FIRST:END")
+        running.add_argument("--seeds", type=seed_range, required=True, help="FIRST:END")
         running.add_argument("--arms", nargs="+", choices=self.arms, default=list(self.arms))
         running.add_argument("--seconds", type=float, default=1e9, help="begin no run after this long")
         commands.add_parser("table", help="all comparisons")
@@ -96,9 +97,8 @@ class Protocol:
         if chosen.command == "table":
             self.table()
         elif chosen.command == "run":
-            first, _, end = chosen.seeds.partition(":")
             until = time.monotonic() + chosen.seconds
-            self.run(self.tasks[chosen.task], range(int(first), int(end)), chosen.arms, until)
+            self.run(self.tasks[chosen.task], chosen.seeds, chosen.arms, until)
         else:
             pictures[chosen.command](chosen.path)
         return 0

@@ -8,8 +8,6 @@ Rows are appended when a run is whole, whatever they say; a run whose rows are t
 
 from __future__ import annotations
 
-import contextlib
-import csv
 import json
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +16,8 @@ from pathlib import Path
 from random import Random
 from statistics import fmean
 from typing import Any
+
+from results_rows import append_rows, read_rows
 
 from pbt_rl.pbt import (
     Controller,
@@ -177,7 +177,7 @@ class Results:
     def runs(self, task: str) -> Runs:
         """Return all runs of a task. Two processes may have made the same run: its members count once."""
         found: dict[str, dict[int, dict[int, Scored]]] = defaultdict(lambda: defaultdict(dict))
-        for row in _read(self.path):
+        for row in read_rows(self.path):
             if row["task"] == task:
                 scored = Scored(float(row["validation"]), float(row["test"]), json.loads(row["values"]))
                 found[row["arm"]][int(row["seed"])][int(row["member"])] = scored
@@ -189,19 +189,19 @@ class Results:
     def lines(self, task: str, arm: str) -> dict[int, Schedule]:
         """Return seed -> schedule of an arm's picked member."""
         found: dict[int, dict[int, Values]] = defaultdict(dict)
-        for row in _read(self.lines_path):
+        for row in read_rows(self.lines_path):
             if row["task"] == task and row["arm"] == arm:
                 found[int(row["seed"])][int(row["step"])] = json.loads(row["values"])
         return {seed: sorted(line.items()) for seed, line in found.items()}
 
     def add(self, task: Task, seed: int, arm: str, population: Population) -> None:
         """Write a whole run, its schedule first: rows of members say that the run is whole."""
-        _append(
+        append_rows(
             self.lines_path,
             LINE_COLUMNS,
             [(task.name, seed, arm, step, _written(values)) for step, values in population.line],
         )
-        _append(
+        append_rows(
             self.path,
             COLUMNS,
             [
@@ -222,18 +222,3 @@ class Results:
 
 def _written(values: Values) -> str:
     return json.dumps({name: float(f"{value:.6g}") for name, value in values.items()})
-
-
-def _read(path: Path) -> list[dict[str, str]]:
-    if not path.exists():
-        return []
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def _append(path: Path, columns: Sequence[str], rows: Sequence[tuple[object, ...]]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with contextlib.suppress(FileExistsError), path.open("x", newline="") as file:
-        csv.writer(file, lineterminator="\n").writerow(columns)
-    with path.open("a", newline="") as file:
-        csv.writer(file, lineterminator="\n").writerows(rows)

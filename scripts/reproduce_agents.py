@@ -13,7 +13,6 @@ docs/results/EXPERIMENT.csv, whatever they say. A run that was stopped waits in 
 from __future__ import annotations
 
 import argparse
-import csv
 import sys
 import time
 from collections import defaultdict
@@ -26,6 +25,7 @@ from reproduce_fresh import GAMES, fresh_games
 from reproduce_rl import T_95
 from reproduce_runs import folder_name
 from reproduce_runs import trained as carried_on
+from results_rows import append_rows, read_rows, seed_range
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "docs" / "results"
@@ -39,23 +39,10 @@ Curves = dict[str, dict[int, list[tuple[int, float]]]]
 def read_curves(path: Path) -> Curves:
     """Return the rows of a CSV, none if there is no file."""
     curves: Curves = defaultdict(dict)
-    if path.exists():
-        with path.open(newline="") as file:
-            for row in csv.DictReader(file):
-                points = curves[row["arm"]].setdefault(int(row["seed"]), [])
-                points.append((int(row["frames"]), float(row["score"])))
+    for row in read_rows(path):
+        points = curves[row["arm"]].setdefault(int(row["seed"]), [])
+        points.append((int(row["frames"]), float(row["score"])))
     return curves
-
-
-def append(path: Path, rows: Sequence[tuple[object, ...]]) -> None:
-    """Write the rows of one run at once."""
-    new = not path.exists()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        if new:
-            writer.writerow(COLUMNS)
-        writer.writerows(rows)
 
 
 def trained(experiment: Experiment, arm: str, seed: int, out: Path, until: float) -> bool:
@@ -140,7 +127,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("experiment", choices=EXPERIMENTS)
-    parser.add_argument("--seeds", help="FIRST:END; default: all of the experiment")
+    parser.add_argument("--seeds", type=seed_range, help="FIRST:END; default: all of the experiment")
     parser.add_argument("--arms", nargs="+", help="default: all of the experiment")
     parser.add_argument("--seconds", type=float, default=1e9, help="stop the training after this long")
     parser.add_argument("--out", type=Path, default=ROOT / "runs" / "agents", help="folder of the runs")
@@ -148,7 +135,6 @@ def main() -> int:
     chosen = parser.parse_args()
     experiment = EXPERIMENTS[chosen.experiment]
     results = RESULTS / f"{chosen.experiment}.csv"
-    first, _, end = (chosen.seeds or f"0:{experiment.seeds}").partition(":")
     arms = chosen.arms or list(experiment.arms)
     if unknown := [arm for arm in arms if arm not in experiment.arms]:
         parser.error(f"--arms {' '.join(unknown)}: choose from {', '.join(experiment.arms)}")
@@ -158,7 +144,7 @@ def main() -> int:
     until = time.monotonic() + chosen.seconds
     missing = [
         (seed, arm)
-        for seed in range(int(first), int(end))
+        for seed in chosen.seeds or range(experiment.seeds)
         for arm in arms
         if not chosen.picture and seed not in read_curves(results)[arm]
     ]
@@ -167,7 +153,7 @@ def main() -> int:
         if not trained(experiment, arm, seed, out, until):
             print(f"{arm}, seed {seed}: stopped; the same command goes on")
             break
-        append(results, judge(experiment, out / folder_name(arm, seed), arm, seed))
+        append_rows(results, COLUMNS, judge(experiment, out / folder_name(arm, seed), arm, seed))
         print(f"{arm}, seed {seed}: {read_curves(results)[arm][seed][-1][1]:.3g}", flush=True)
     table(read_curves(results), experiment.arms)
     return 0

@@ -22,7 +22,8 @@ from judged_arms import Arm, Comparison, Protocol, pairs
 from judged_populations import FRESH, ROOT, Population, Results, Task, picked, train
 from statistics_of_seeds import paired
 
-from pbt_rl.pbt import BinaryTournament, Schedule, StaticController, TTest
+from pbt_rl.pbt import BinaryTournament, Exploit, Schedule, StaticController, TTest, Values
+from pbt_rl.pbt.decisions import CopyWhat
 
 RESULTS = Results(ROOT / "docs" / "results" / "figure5.csv")
 MEMBERS = 6
@@ -51,9 +52,11 @@ TASKS = {
 }
 
 
-def pbt(members: int = MEMBERS, **parts: object) -> Arm:
-    """Return an arm of PBT. parts: see `Task.pbt`."""
-    return lambda task, seed: train(task, seed, task.pbt(seed, **parts), task.draws(seed, members))  # type: ignore[arg-type]
+def pbt(members: int = MEMBERS, *, exploit: Exploit | None = None, copy: CopyWhat = "both") -> Arm:
+    """Return an arm of PBT. exploit, copy: see `Task.pbt`."""
+    return lambda task, seed: train(
+        task, seed, task.pbt(seed, exploit=exploit, copy=copy), task.draws(seed, members)
+    )
 
 
 def random(task: Task, seed: int) -> Population:
@@ -61,15 +64,24 @@ def random(task: Task, seed: int) -> Population:
     return train(task, seed, StaticController(task.table), task.draws(seed, LARGEST))
 
 
+def line_of_pbt(task: Task, seed: int) -> list[tuple[int, Values]]:
+    """Return the schedule of PBT's picked member. Raises SystemExit if that run is missing."""
+    if line := RESULTS.lines(task.name, "pbt").get(seed):
+        return line
+    raise SystemExit(
+        f"{task.name}, seed {seed}: this arm needs the run of pbt, which is missing: add --arms pbt"
+    )
+
+
 def held(task: Task, seed: int) -> Population:
     """Train new networks with the values that PBT ended with, held from the start."""
-    last = RESULTS.lines(task.name, "pbt")[seed][-1][1]
+    last = line_of_pbt(task, seed)[-1][1]
     return train(task, seed, StaticController(task.table), [last] * MEMBERS, FRESH)
 
 
 def schedule(task: Task, seed: int) -> Population:
     """Train new networks by the schedule that PBT's picked member went through."""
-    steps = RESULTS.lines(task.name, "pbt")[seed]
+    steps = line_of_pbt(task, seed)
     return train(task, seed, Schedule(steps), [steps[0][1]] * MEMBERS, FRESH)
 
 

@@ -12,7 +12,6 @@ gives for Hyperband's share of the work. Times need a quiet machine. `reproduce.
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import tempfile
 import time
@@ -27,6 +26,7 @@ from evidence_experiments import Arm, nothing
 from reproduce_fresh import fresh_games
 from reproduce_runs import trained
 from reproduce_table import Row, Section, holds, measured
+from results_rows import append_rows, read_rows
 from statistics_of_seeds import bootstrap
 
 from pbt_rl.pbt.search.hyperband import hyperband_completion, hyperband_members, hyperband_table
@@ -139,22 +139,14 @@ SEARCHES: Mapping[str, Search] = {
 def read_runs(path: Path) -> Runs:
     """Return the rows of a CSV, none if there is no file."""
     runs: Runs = {method: {} for method in METHODS}
-    if path.exists():
-        with path.open(newline="") as file:
-            for row in csv.DictReader(file):
-                runs[row["method"]][int(row["seed"])] = {name: float(row[name]) for name in NUMBERS}
+    for row in read_rows(path):
+        runs[row["method"]][int(row["seed"])] = {name: float(row[name]) for name in NUMBERS}
     return runs
 
 
 def append(path: Path, seed: int, method: str, numbers: Mapping[str, float]) -> None:
     """Write the row of one run."""
-    new = not path.exists()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        if new:
-            writer.writerow(COLUMNS)
-        writer.writerow((seed, method, *(f"{numbers[name]:.6g}" for name in NUMBERS)))
+    append_rows(path, COLUMNS, [(seed, method, *(f"{numbers[name]:.6g}" for name in NUMBERS))])
 
 
 def result(search: Search, method: str, run: Path) -> dict[str, float]:

@@ -19,6 +19,7 @@ from reproduce_arms import EXPERIMENTS as AGENTS  # noqa: E402
 from reproduce_fresh import Fresh  # noqa: E402
 from reproduce_runs import whole  # noqa: E402
 from reproduce_searches import SEARCHES  # noqa: E402
+from results_rows import append_rows, read_rows  # noqa: E402
 from statistics_of_seeds import bootstrap, iqm  # noqa: E402
 
 from pbt_rl.cli.train import parse_train  # noqa: E402
@@ -120,7 +121,7 @@ def chosen(tmp_path, **more):
 def test_what_has_rows_is_not_run_again_and_a_stopped_run_gets_none(tmp_path, monkeypatch, capsys):
     arm = Arm((), 2, 100, nothing)
     experiment, path = Experiment("x", 2, (), {"a": arm, "b": arm}, 5, 0.0), tmp_path / "x.csv"
-    evidence.append(path, [(0, "a", 0, 100, 1, 1)])
+    append_rows(path, evidence.COLUMNS, [(0, "a", 0, 100, 1, 1)])
     ran = []
 
     def trained(words, run, _until):
@@ -131,7 +132,7 @@ def test_what_has_rows_is_not_run_again_and_a_stopped_run_gets_none(tmp_path, mo
     monkeypatch.setattr(evidence, "judge", lambda _e, _r, arm, seed: [(seed, arm, 0, 100, 2, 3)])
     evidence.run_all(experiment, chosen(tmp_path), path)
     assert ran == ["b-0", "a-1", "b-1"]
-    assert [(row["seed"], row["arm"]) for row in evidence.read_rows(path)] == [
+    assert [(row["seed"], row["arm"]) for row in read_rows(path)] == [
         ("0", "a"),
         ("0", "b"),
         ("1", "a"),
@@ -180,7 +181,7 @@ def test_a_population_is_trained_judged_and_kept(tmp_path):
     arms["halving"] = Arm((*halving, "--search.eviction-rate", "0.5"), 3, 2000, arms["random"].start)
     experiment, path = Experiment("x", 1, options, arms, 5, 0.0), tmp_path / "x.csv"
     evidence.run_all(experiment, chosen(tmp_path), path)
-    rows = evidence.read_rows(path)
+    rows = read_rows(path)
     assert [(row["arm"], row["member"]) for row in rows] == [
         *(("random", "0"), ("random", "1")),
         *(("halving", "0"), ("halving", "1"), ("halving", "2")),

@@ -199,3 +199,10 @@ def test_the_best_constant_is_that_of_all_seeds(tmp_path, monkeypatch):
     results.add(task, 1, "random", train(task, 1, StaticController(TABLE), [{"rate": 0.5}, {"rate": 0.1}]))
     results.add(task, 1, "pbt", train(task, 1, StaticController(TABLE), [{"rate": 0.9}]))
     assert reproduce_characters.best_constant(task) == {"rate": 0.5}
+
+
+def test_what_pbt_ended_with_needs_the_run_of_pbt(tmp_path, monkeypatch):
+    monkeypatch.setattr(reproduce_figure5, "RESULTS", Results(tmp_path / "x.csv"))
+    for arm in ("final hypers held", "schedule followed"):
+        with pytest.raises(SystemExit, match="digits, seed 3: this arm needs the run of pbt"):
+            reproduce_figure5.ARMS[arm](reproduce_figure5.TASKS["digits"], 3)

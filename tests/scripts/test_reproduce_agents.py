@@ -17,6 +17,7 @@ from reproduce_arms import EXPERIMENTS, Experiment  # noqa: E402
 from reproduce_fresh import Fresh  # noqa: E402
 from reproduce_judged import Judged, append_judged, picked, read_judged  # noqa: E402
 from reproduce_runs import whole  # noqa: E402
+from results_rows import append_rows  # noqa: E402
 
 TINY = Experiment("x", 3000, 1, ("--env", "toy/identity"), {"one": (), "two": ()})
 ONE_RUN = Judged(Fresh({0: 1.5, 1: 2.5}, 1), frozenset({0}), 300)
@@ -38,7 +39,8 @@ def test_a_run_that_was_stopped_goes_on_and_is_judged_at_each_tenth(tmp_path):
 def test_curves_are_read_as_they_were_written_and_compared_by_seed(tmp_path, capsys):
     path = tmp_path / "x.csv"
     for arm, seed, score in [("one", 0, 3), ("one", 1, 5), ("two", 1, 1), ("two", 0, 1)]:
-        reproduce_agents.append(path, [(arm, seed, 10, 20, 0), (arm, seed, 20, 100, score)])
+        rows = [(arm, seed, 10, 20, 0), (arm, seed, 20, 100, score)]
+        append_rows(path, reproduce_agents.COLUMNS, rows)
     curves = reproduce_agents.read_curves(path)
     assert curves["one"][1] == [(10, 0.0), (20, 5.0)]
     reproduce_agents.table(curves, ["two", "one", "three"])
