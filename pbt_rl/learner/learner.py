@@ -26,6 +26,7 @@ import torch
 
 from pbt_rl.errors import ConfigError
 from pbt_rl.learner.build import build_pack, build_replay, network_errors, update_settings
+from pbt_rl.learner.contention import Contention
 from pbt_rl.learner.continuation import Continuation
 from pbt_rl.learner.gpu import out_of_memory, page_lock, prepare
 from pbt_rl.learner.members import PackMembers
@@ -125,6 +126,7 @@ class Learner:
             setup.seed + 1,
             on_policy=self._on_policy,
             frames=shaping.frames,
+            contended=Contention() if not self._on_policy and plan.device == "cpu" else lambda: False,
         )
         members = PackMembers(
             self.pack,

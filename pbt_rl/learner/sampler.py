@@ -66,6 +66,8 @@ class Sampler:
 
     on_policy: a full rollout's unit rests until `resume_finished` (sync modes).
     frames: [P] to be written whenever an episode ends: frames sampled so far by the members that hold the slots.
+    contended: whether more threads want cores than there are. A turn then waits until an actor has no step left to do,
+    so that it serves more units: it is cheaper per row, and nobody misses the core of an actor that waits.
     """
 
     def __init__(
@@ -81,8 +83,9 @@ class Sampler:
         *,
         on_policy: bool,
         frames: NDArray[np.int64] | None = None,
+        contended: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._pack, self._shared, self._spec = pack, shared, spec
+        self._pack, self._shared, self._spec, self._contended = pack, shared, spec, contended
         self.distribution, self._steps, self._on_policy = distribution, rollout_steps, on_policy
         self.generator = torch.Generator(pack.device).manual_seed(seed)
         self._weights_epoch = shared.pack.weights_epoch.copy()
@@ -151,9 +154,16 @@ class Sampler:
                     if ends and len(self._shared.free) <= sum(u.t == self._steps for u in ready):
                         continue
                     ready.append(unit)
+            if self._contended() and not self._actor_waits():
+                return False
             self._take_turns(ready)
         self._shared.sampling.inference_seconds += time.thread_time() - began
         return bool(ready)
+
+    def _actor_waits(self) -> bool:
+        """Whether an actor has no step left to do; units that it has still to build do not count."""
+        working = {unit.wake_fd for unit in self.units if unit.taken and not unit.has_step}
+        return any(unit.has_step and unit.wake_fd not in working for unit in self.units)
 
     @property
     def recorded_turns(self) -> bool:

@@ -101,6 +101,8 @@ class Bench:
         dtype=torch.float32,
         members=None,
         seed=0,
+        units_per_actor=1,
+        contended=lambda: False,
     ) -> None:
         torch.manual_seed(seed)
         self.spec = EnvSpec("toy/fake", obs, action, frame_stack=4 if "screen" in obs else 1)
@@ -124,12 +126,16 @@ class Bench:
             self.pack,
             self.shared,
             self.spec,
-            [(a.box, a.wake_fd) for a in self.actors],
+            [
+                (a.box, self.actors[i - i % units_per_actor].wake_fd)  # units of one actor share it
+                for i, a in enumerate(self.actors)
+            ],
             self.distribution,
             STEPS,
             spare,
             seed,
             on_policy=on_policy,
+            contended=contended,
         )
 
     def __enter__(self):

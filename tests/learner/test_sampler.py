@@ -311,3 +311,50 @@ def test_only_two_dimensional_pixels_are_stacked():
         (unit, *_) = bench.sampler.units
         assert unit.rollout.layouts["screen"].stack == 4
         assert unit.rollout.layouts["obs"].stack == 1
+
+
+def served(bench: Bench) -> list[int]:
+    """Take a turn; return the units that were answered."""
+    before = [unit.t for unit in bench.sampler.units]
+    bench.sampler.serve()
+    return [i for i, (t, unit) in enumerate(zip(before, bench.sampler.units, strict=True)) if unit.t != t]
+
+
+@pytest.mark.parametrize("contended", [False, True])
+def test_where_cores_are_rare_a_turn_waits_until_an_actor_has_no_step_left(contended):
+    """Units 0 and 1 are of one actor, 2 and 3 of another; those that were not built yet keep nobody waiting."""
+    with Bench(units=4, units_per_actor=2, on_policy=False, spare=4, contended=lambda: contended) as bench:
+        units = bench.actors
+        units[0].advance()
+        assert served(bench) == [0]  # unit 1 is still to be built
+        units[1].advance()
+        assert served(bench) == ([] if contended else [1])
+        units[0].advance()
+        assert served(bench) == ([0, 1] if contended else [0])
+        for unit in units[1:]:
+            unit.advance()
+        assert served(bench) == [1, 2, 3]  # the second actor waits; the first is at work in unit 0
+        units[1].advance()
+        units[2].advance()
+        assert served(bench) == ([] if contended else [1, 2])
+        units[3].advance()
+        assert served(bench) == ([1, 2, 3] if contended else [3])
+
+
+def test_an_actor_whose_unit_finds_no_buffer_waits_too():
+    """Else nobody would be served until a buffer is free, though others could be."""
+    with Bench(units=4, units_per_actor=2, on_policy=False, spare=1, contended=lambda: True) as bench:
+        first, second = bench.sampler.units[:2], bench.sampler.units[2:]
+        while first[0].t < STEPS:
+            for unit in bench.actors[:2]:
+                unit.advance()
+            bench.sampler.serve()
+        for unit in bench.actors:
+            unit.advance()
+        assert served(bench) == [0, 2, 3]  # one buffer: unit 0 goes on in it, unit 1 waits
+        bench.actors[2].advance()
+        assert served(bench) == []  # the first actor is at work
+        bench.actors[0].advance()
+        assert served(bench) == [0, 2]  # it waits now, for a buffer and for actions
+        assert first[1].has_step
+        assert second[0].t == 2
