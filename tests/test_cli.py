@@ -246,6 +246,34 @@ def test_an_adapted_learning_rate_is_not_tuned(pbt_rl):
     assert "not tuned: learning_rate 0.002, gamma" in out
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (
+            "--controller pbt --train-for-frames 40000",
+            "first at 40,000 frames each, and this run ends at 40,000",
+        ),
+        ("--controller pbt --train-for-frames 40001", ""),
+        (
+            "--train-for-frames 40001",
+            "40,001 frames, after 1 comparison: groups that mf-pbt compares every 10 ",
+        ),
+        ("--train-for-frames 220000", "after 9 comparisons: groups that mf-pbt compares every 10 of them"),
+        ("--train-for-frames 220001", ""),
+        ("--train-for-frames 220001 --pbt.period-growth 1.1", "after 7 comparisons: "),
+        ("--train-for-frames 220001 --pbt.frequencies 1 10 11", "every 11 of them"),
+        ("--train-for-frames 220000 --pbt.frequencies 1 10 11", "every 10 and 11 of them"),
+    ],
+)
+def test_comparisons_for_which_the_frames_do_not_suffice_are_told(pbt_rl, given, said):
+    """The first is at 40,000 frames, and one every 20,000 frames after it: the tenth is at 220,000."""
+    shown = "--env toy/identity --num-policies 12 --controller mf-pbt --pbt.start-frames 40000"
+    _, out, _ = pbt_rl("train", *shown.split(), "--pbt.period-frames", "20000", *given.split(), "--show")
+    told = [line for line in out.splitlines() if line.startswith("note:") and "compare" in line]
+    assert len(told) == bool(said)
+    assert all(said in line for line in told)
+
+
 MISTAKES = {
     "no environment": ([], "--env is missing"),
     "no family": (["--env", "CartPole-v1"], "write gym/CartPole-v1. "),

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 
+from pbt_rl.config import Config
 from pbt_rl.display.words import counted
 from pbt_rl.pbt.hypers import OFF, HyperSpec, Values
+from pbt_rl.pbt.mf_pbt import usual_frequencies
+from pbt_rl.pbt.ready.base import grown
 from pbt_rl.plan import PackPlan
 from pbt_rl.plan.sizes import LAG_OF_QUEUE, Size
 from pbt_rl.run.estimate import memory_notes
@@ -97,13 +100,8 @@ def _notes(resolved: ResolvedRun) -> list[str]:
         notes.append(
             "note: --learner.lr-schedule kl-adaptive sets the learning rate in use, so learning_rate is not tuned"
         )
-    pbt = config.controller in ("pbt", "mf-pbt", "ipbt") and config.pbt.enabled and config.num_policies > 1
-    first_round = max(config.pbt.start_frames, config.pbt.period_frames)
-    if pbt and first_round >= config.train_for_frames:
-        notes.append(
-            f"note: PBT compares members first at {first_round:,} frames each, and this run ends at "
-            f"{config.train_for_frames:,}: lower --pbt.start-frames and --pbt.period-frames to see it at work"
-        )
+    if config.controller in ("pbt", "mf-pbt", "ipbt") and config.pbt.enabled and config.num_policies > 1:
+        notes += filter(None, [_comparison_note(config)])
     if config.searches:
         return notes
     for pack in resolved.plan.packs:
@@ -115,6 +113,28 @@ def _notes(resolved: ResolvedRun) -> list[str]:
             )
             break
     return notes
+
+
+def _comparison_note(config: Config) -> str:
+    """Return a hint at comparisons for which the frames do not suffice, or nothing."""
+    first, last = max(config.pbt.start_frames, config.pbt.period_frames), config.train_for_frames
+    if first >= last:
+        return (
+            f"note: PBT compares members first at {first:,} frames each, and this run ends at {last:,}: "
+            "lower --pbt.start-frames and --pbt.period-frames to see it at work"
+        )
+    if config.controller != "mf-pbt":
+        return ""
+    frequencies = config.pbt.frequencies or usual_frequencies(config.num_policies)
+    due, held = first, 0
+    while due < last and held < max(frequencies):
+        held += 1
+        due += grown(config.pbt.period_frames, config.pbt.period_growth, held)
+    never = " and ".join(f"{each}" for each in frequencies if each > held)
+    return never and (
+        f"note: this run ends at {last:,} frames, after {counted(held, 'comparison')}: groups that mf-pbt compares "
+        f"every {never} of them never are: lower --pbt.period-frames, or give other --pbt.frequencies"
+    )
 
 
 def lag_remedies(resolved: ResolvedRun) -> list[str]:
