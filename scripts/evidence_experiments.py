@@ -101,6 +101,12 @@ def pendulum() -> Experiment:
                 partial(first_drawn, SIX),
             ),
             "random": Arm(("--controller", "random"), 12, 80_000, partial(first_drawn, SIX)),
+            "ipbt": Arm(
+                ("--controller", "ipbt", *compared_every(4_000, 20), "--pbt.explore", "resample"),
+                12,
+                80_000,
+                partial(first_drawn, SIX),
+            ),
         },
         games=20,
         collapsed=-1000.0,
