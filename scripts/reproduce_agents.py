@@ -19,7 +19,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, stdev
+from textwrap import fill
 
+import numpy as np
 from reproduce_arms import EXPERIMENTS, Experiment
 from reproduce_fresh import GAMES, fresh_games
 from reproduce_rl import T_95
@@ -110,12 +112,11 @@ def picture(path: Path, title: str, curves: Mapping[str, Mapping[int, Sequence[t
     for number, (arm, runs) in enumerate(curves.items()):
         for points in runs.values():
             axes.plot(*zip(*points, strict=True), color=f"C{number}", alpha=0.35, linewidth=1)
-        shared = zip(*runs.values(), strict=False)
-        means = [(fmean(x for x, _ in here), fmean(y for _, y in here)) for here in shared]
-        axes.plot(
-            *zip(*means, strict=True), color=f"C{number}", linewidth=2.5, label=f"{arm} ({len(runs)} seeds)"
-        )
-    axes.set(title=title, xlabel="frames", ylabel="score of fresh games")
+        frames = sorted({x for points in runs.values() for x, _ in points})  # a run that went on has one more
+        interpolated = [np.interp(frames, *zip(*points, strict=True)) for points in runs.values()]
+        label = f"{arm} ({len(runs)} seeds)"
+        axes.plot(frames, np.mean(interpolated, axis=0), color=f"C{number}", linewidth=2.5, label=label)
+    axes.set(title=fill(title, 60), xlabel="frames", ylabel="score of fresh games")
     axes.grid(alpha=0.3)
     figure.legend(loc="outside lower center", ncols=2)
     figure.savefig(path, dpi=110)
