@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import copy
 import warnings
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from .batch import Segments, Sequences
 from .layout import NetLayout, moved, point, stacked
@@ -108,7 +109,7 @@ class Group:
         serving_heads = moved(heads, -weights.layout.body_size)
         none = torch.empty(0)
         working_grad, grad = weights.gradients(self.span)
-        # Two networks, because two threads use them: functional_call, too, puts parameters into its module.
+        # Two networks, because two threads use them.
         self._learning, self._acting = (copy.deepcopy(template) for _ in range(2))
         if alone:
             (slot,) = slots
@@ -117,14 +118,16 @@ class Group:
             point(self._acting.body, body, weights.serving[slot], none)
             point(self._acting.heads, serving_heads, weights.serving_heads[slot], none)
         else:
-            self._learning_params = {
-                **stacked("body.", body, weights.working, working_grad),
-                **stacked("heads.", heads, weights.masters, grad),
-            }
-            self._acting_params = {
-                **stacked("body.", body, weights.serving, none),
-                **stacked("heads.", serving_heads, weights.serving_heads, none),
-            }
+            self._learning_of_each = _Stacked(
+                self._learning,
+                stacked("body.", body, weights.working, working_grad)
+                | stacked("heads.", heads, weights.masters, grad),
+            )
+            self._acting_of_each = _Stacked(
+                self._acting,
+                stacked("body.", body, weights.serving, none)
+                | stacked("heads.", serving_heads, weights.serving_heads, none),
+            )
 
     def forward(
         self,
@@ -140,7 +143,9 @@ class Group:
         obs = self._normalizers.normalize_obs(self._stats, self.span, obs_GTB)
         if self._alone:
             return _single(self._learning, obs, state_GBS, first_GTB, cut_GTB)
-        return _stacked(self._learning, self._learning_params, obs, state_GBS, first_GTB, cut_GTB)
+        rows = (state_GBS, first_GTB) if cut_GTB is None else (state_GBS, first_GTB, cut_GTB)
+        learned: tuple[Tensor, ...] = self._learning_of_each(_outputs, obs, *rows)
+        return learned
 
     def serve(
         self, obs_GTB: Mapping[str, Tensor], state_GBS: Tensor, first_GTB: Tensor
@@ -149,7 +154,8 @@ class Group:
         obs = self._normalizers.normalize_obs(self._serving_stats, self.span, obs_GTB)
         if self._alone:
             return _single(self._acting, obs, state_GBS, first_GTB)
-        return _stacked(self._acting, self._acting_params, obs, state_GBS, first_GTB)
+        served: tuple[Tensor, ...] = self._acting_of_each(_outputs, obs, state_GBS, first_GTB)
+        return served
 
     def auxiliary(
         self,
@@ -167,7 +173,7 @@ class Group:
             one = {name: x[0] for name, x in hypers.items()}
             result, stats = loss(self._learning, of_one, one, return_scale_G[0])
             return result.unsqueeze(0), {name: x.unsqueeze(0) for name, x in stats.items()}
-        both: tuple[Tensor, Stats] = self._of_each(loss, segments, hypers, return_scale_G)
+        both: tuple[Tensor, Stats] = self._learning_of_each(loss, segments, hypers, return_scale_G)
         return both
 
     def sequence_loss(
@@ -183,46 +189,41 @@ class Group:
             one = {name: x[0] for name, x in hypers.items()}
             result, stats, target = loss(self._learning, s.each(lambda x: x[0]), one, return_scale_G[0])
             return result.unsqueeze(0), {k: x.unsqueeze(0) for k, x in stats.items()}, target.unsqueeze(0)
-        all_of_it: tuple[Tensor, Stats, Tensor] = self._of_each(loss, s, hypers, return_scale_G)
+        all_of_it: tuple[Tensor, Stats, Tensor] = self._learning_of_each(loss, s, hypers, return_scale_G)
         return all_of_it
 
-    def _of_each(self, function: Callable[..., Any], *inputs: object) -> Any:
-        """Compute function(network, *inputs) of every policy of the group at once."""
-        net = _Program(self._learning, function)
-        params = {f"net.{name}": x for name, x in self._learning_params.items()}
 
-        def of_one(params: dict[str, Tensor], *inputs: object) -> Any:
-            return torch.func.functional_call(net, params, inputs)
+class _Stacked:
+    """A network computed for all policies at once, by vmap over stacked parameters that are put into it for each call.
 
-        return torch.func.vmap(of_one)(params, *inputs)
+    functional_call does the same, but looks for tied parameters in every call and puts the network's own ones back,
+    which takes a seventh of the time of a small network. Nobody else uses this network.
+    params: name in the network -> [G, ...].
+    """
+
+    def __init__(self, net: PolicyNet, params: Mapping[str, Tensor]) -> None:
+        self._net, self._params = net, tuple(params.values())
+        places: dict[int, list[tuple[dict[str, Any], str]]] = defaultdict(list)
+        for module in net.modules():
+            for name, parameter in module._parameters.items():  # noqa: SLF001 - where torch looks parameters up
+                places[id(parameter)].append((module._parameters, name))  # noqa: SLF001 - the same
+        named = dict(net.named_parameters())
+        self._places = [places[id(named[name])] for name in params]
+
+    def __call__(self, function: Callable[..., Any], *inputs: Any) -> Any:
+        """Return function(network, *inputs) of every policy. inputs: [G, ...], also in dicts and tuples."""
+
+        def of_one(params: tuple[Tensor, ...], *inputs: Any) -> Any:
+            for places, parameter in zip(self._places, params, strict=True):
+                for of_module, name in places:
+                    of_module[name] = parameter
+            return function(self._net, *inputs)
+
+        return torch.func.vmap(of_one)(self._params, *inputs)
 
 
-class _Program(nn.Module):
-    """A function of a network as a module, whose parameters can be exchanged for a call."""
-
-    def __init__(self, net: PolicyNet, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.net, self._function = net, function
-
-    def forward(self, *inputs: object) -> Any:
-        return self._function(self.net, *inputs)
-
-
-def _stacked(
-    net: PolicyNet,
-    params: Mapping[str, Tensor],
-    obs: Mapping[str, Tensor],
-    state: Tensor,
-    first: Tensor,
-    cut: Tensor | None = None,
-) -> tuple[Tensor, ...]:
-    def one(params: dict[str, Tensor], obs: dict[str, Tensor], *rows: Tensor) -> tuple[Tensor, ...]:
-        result: tuple[Tensor, ...] = torch.func.functional_call(net, params, (obs, *rows))
-        return result
-
-    rows = (state, first) if cut is None else (state, first, cut)
-    result: tuple[Tensor, ...] = torch.func.vmap(one)(dict(params), dict(obs), *rows)
-    return result
+def _outputs(net: PolicyNet, *inputs: Any) -> Any:
+    return net(*inputs)
 
 
 def _single(

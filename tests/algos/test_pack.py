@@ -4,6 +4,7 @@ import threading
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from pbt_rl.algos.normalizers import RETURN_STATS_RATE
 from tests.helpers.packs import (
@@ -261,6 +262,28 @@ def test_acting_and_learning_compute_the_same_forward_after_publishing():
             torch.testing.assert_close(params[:, 0], acting[0][span])
             torch.testing.assert_close(pack.denormalize_value(value, span)[:, 0], acting[1][span])
             torch.testing.assert_close(after, acting[2][span])
+
+
+class Folded(nn.Module):
+    """A network's policy head twice in a row by one weight, in two modules."""
+
+    def __init__(self, net):
+        super().__init__()
+        width = net.heads.policy.in_features
+        first, second = nn.Linear(width, width), nn.Linear(width, width)
+        second.weight = first.weight
+        net.heads.policy = nn.Sequential(first, second, net.heads.policy)
+        self.net = net
+
+
+def test_weights_that_two_modules_share_stay_shared_in_each_policy():
+    packs = [trained(packing=p, network=lambda net: Folded(net).net) for p in ("loop", "vmap")]
+    loop, vmap = (acted(pack) for pack in packs)
+    for alone, together in zip(loop, vmap, strict=True):
+        torch.testing.assert_close(together, alone, rtol=1e-5, atol=1e-6)
+    assert not torch.allclose(
+        loop[0][0], loop[0][1], atol=1e-3
+    )  # policies differ, so that a mixture would show
 
 
 def test_groups_are_single_policies_or_all():
