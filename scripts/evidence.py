@@ -6,8 +6,8 @@
     python scripts/evidence.py table cartpole                # the statistics of all rows that are there
 
 The experiments are in evidence_experiments.py. A row per member of every run: its score in validation games, by which
-the method picks a member, and in test games. A run that was cut off has no rows; the same command goes on with it, bit
-for bit as if nothing had happened.
+the method picks a member, and in test games. A run that was cut off has no rows; the same command goes on with it from
+where it saved itself: in `unroll` bit for bit as if nothing had happened, elsewhere with new episodes.
 """
 
 from __future__ import annotations
