@@ -144,6 +144,7 @@ def main() -> int:
     given.folder.mkdir(parents=True, exist_ok=True)
     keep_schedule()
     argv = [*sys.argv[split + 1 :], f"--train_dir={given.folder}", "--experiment=run", "--device=cpu"]
+    argv += ["--heartbeat_reporting_interval=1000000"]  # a process that was stopped for minutes may go on
     argv += ["--serial_mode=True", "--async_rl=False", f"--train_for_env_steps={given.frames}"]
     _, runner = make_runner(PARSERS[given.family](argv))
     curve = Curve(given.folder / "curve.jsonl", given.every)
