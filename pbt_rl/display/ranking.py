@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pbt_rl.display.view import MemberView
+from pbt_rl.pbt.objectives import mean, spread
 
 WAITING = "waiting"
 """The stage that is idle time."""
@@ -48,13 +49,14 @@ def drawn_objective(member: MemberView) -> float | None:
 def ranked(members: Sequence[MemberView]) -> list[MemberView]:
     """Return the best first, then members without an objective, then stopped ones; ties by id.
 
-    Members that have played final games come before all others, by these.
+    Members that have played final games come before all others, by these; last of them those whose mean is not finite.
     """
 
     def key(member: MemberView) -> tuple[bool, bool, bool, float, int]:
         final = member.final
         if final is not None:
-            return False, False, False, -final.mean, member.member
+            finite = math.isfinite(final.mean)
+            return False, False, not finite, -final.mean if finite else 0.0, member.member
         objective = known_objective(member)
         return True, member.stopped, objective is None, -(objective or 0.0), member.member
 
@@ -64,9 +66,12 @@ def ranked(members: Sequence[MemberView]) -> list[MemberView]:
 def best_member(members: Sequence[MemberView]) -> int | None:
     """Return the id of the member with the highest objective, stopped or not; ties go to the lower id.
 
-    After final games it is the best one of those. None while no member has an objective.
+    After final games it is the best one of those, unless the mean of none is finite. None while no member has an
+    objective.
     """
-    final = [(-m.final.mean, m.member) for m in members if m.final is not None]
+    final = [
+        (-m.final.mean, m.member) for m in members if m.final is not None and math.isfinite(m.final.mean)
+    ]
     if final:
         return min(final)[1]
     known = [(-objective, m.member) for m in members if (objective := known_objective(m)) is not None]
@@ -80,9 +85,7 @@ def standing(members: Sequence[MemberView]) -> Standing | None:
         return None
     best = max(objective for _, objective in all_known)
     known = [x for m, x in all_known if not m.stopped] or [x for _, x in all_known]
-    mean = math.fsum(known) / len(known)
-    spread = math.sqrt(math.fsum((objective - mean) ** 2 for objective in known) / len(known))
-    return Standing(best, mean, spread)
+    return Standing(best, mean(known), spread(known))
 
 
 def busy_shares(busy_threads: Mapping[str, float]) -> dict[str, float]:

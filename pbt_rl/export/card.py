@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean, pstdev
 
 import yaml
 
@@ -13,6 +12,7 @@ from pbt_rl.config import Config
 from pbt_rl.export.net import STATE_IN, ExportedPolicy, Port
 from pbt_rl.pbt.hypers import SHAPING
 from pbt_rl.pbt.lineage import Lineage, Node
+from pbt_rl.pbt.objectives import mean, spread
 from pbt_rl.record.saved import SavedPolicy
 from pbt_rl.wire.snapshot import SnapshotHeader
 
@@ -60,7 +60,7 @@ class Card:
         return f"{self.saved.run.resolve().name}-policy-{self.saved.member:02d}"
 
     def _score(self) -> str:
-        return f"{fmean(self.scores):.2f} +/- {pstdev(self.scores):.2f}"
+        return f"{mean(self.scores):.2f} +/- {spread(self.scores):.2f}"
 
     def _metadata(self) -> dict[str, object]:
         env = self.config.env

@@ -235,8 +235,9 @@ class Learner:
         self.trainer.run_commands()
         if heard or self.paused:
             return heard
-        busy = self._learned
-        if self._learned:  # a batch is of all units or of one: none that rests is left out
+        held = any(self.shared.pack.holders)
+        busy = self._learned and held
+        if busy:  # a batch is of all units or of one: none that rests is left out
             self.sampler.resume_finished()
             self._learned = False
         busy = self.sampler.serve() or busy
@@ -244,8 +245,8 @@ class Learner:
             self.trainer.learn()
             self._report()
             busy = self._learned = True
-        if time.monotonic() >= self._next_report and not any(self.shared.pack.holders):
-            self._report()
+        if not held and (self._setup.config.mode == "serial" or time.monotonic() >= self._next_report):
+            self._report()  # in serial mode the next pack goes on after it
         return busy
 
     @property

@@ -12,6 +12,7 @@ from pbt_rl.pbt.controllers import PbtController
 from pbt_rl.pbt.decisions import Decision, MemberReport, Replace
 from pbt_rl.pbt.exploit.base import rank, score
 from pbt_rl.pbt.explore.base import Learning
+from pbt_rl.pbt.explore.moves import from_priors
 from pbt_rl.pbt.ready.base import Round
 from pbt_rl.pbt.ready.synchronous import Synchronous
 from pbt_rl.pbt.stagnation import improves, is_slow
@@ -94,15 +95,19 @@ class Ipbt(PbtController):
         drawn = set(self._rng.sample(sorted(members), round(DRAWN * len(members))))
         if isinstance(self.explore, Learning):
             self.explore.before(comparison.members)
+        tuned = {name: spec for name, spec in self.table.items() if spec.tuned}
         decisions: list[Decision] = []
         for m in comparison.members:
             donor = m.member if m.member in top else self._rng.choice(top)
             values = members[donor].values
-            change = self.explore.initial if m.member in drawn else self.explore.mutate
             reason = (
                 f"restart {self.restarts}: no progress; weights shrunk, values "
                 f"{'drawn anew' if m.member in drawn else 'mutated'}, periods of {self._clock.period:,} frames"
             )
-            copied = change(values, self._rng)
-            decisions.append(Replace(m.member, donor, "both", copied, reason, shrink_perturb=SHRINK_PERTURB))
+            changed = (
+                from_priors(tuned, values, self._rng)
+                if m.member in drawn
+                else self.explore.mutate(values, self._rng)
+            )
+            decisions.append(Replace(m.member, donor, "both", changed, reason, shrink_perturb=SHRINK_PERTURB))
         return decisions

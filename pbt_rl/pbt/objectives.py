@@ -10,6 +10,7 @@ import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import InitVar, dataclass, field
+from statistics import pstdev
 
 
 @dataclass(eq=False)
@@ -105,7 +106,15 @@ class ObjectiveWindow:
 
 
 def mean(values: Sequence[float]) -> float:
-    """Return the mean; of a single value exactly that value. NaN if infinities cancel."""
+    """Return the mean; of a single value exactly that value. NaN if infinities cancel, or if the sum overflows."""
     if not all(map(math.isfinite, values)):
         return sum(values) / len(values)
-    return math.fsum(values) / len(values)
+    try:
+        return math.fsum(values) / len(values)
+    except OverflowError:
+        return math.nan
+
+
+def spread(values: Sequence[float]) -> float:
+    """Return the standard deviation of the whole (not of a sample); NaN if a value is NaN or infinite."""
+    return pstdev(values) if all(map(math.isfinite, values)) else math.nan

@@ -124,7 +124,8 @@ def _ipbt(given: Ingredients) -> Controller:
         pbt.ready,
         "ipbt restarts all members at once: use synchronous",
     )
-    return Ipbt(given.table, given.seed, **_rules(given), copy=pbt.copy, budget_frames=given.budget_frames)
+    require(pbt.copy == "both", "pbt.copy", pbt.copy, "a restart of ipbt copies weights and values: use both")
+    return Ipbt(given.table, given.seed, **_rules(given), budget_frames=given.budget_frames)
 
 
 def _rules(given: Ingredients) -> dict[str, Any]:

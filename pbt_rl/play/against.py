@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
-from statistics import NormalDist, fmean
+from statistics import NormalDist
 from typing import Any, Protocol
 
 import numpy as np
@@ -32,6 +32,7 @@ from pbt_rl.envs.base import (
 from pbt_rl.envs.custom import find_factory
 from pbt_rl.envs.registry import make_unit, probe
 from pbt_rl.errors import ConfigError, environment_code
+from pbt_rl.pbt.objectives import mean
 from pbt_rl.play.evaluate import shares
 from pbt_rl.play.policy import Player, Policy
 from pbt_rl.play.progress import one_thread
@@ -78,7 +79,7 @@ class Result:
         return [
             f"win {self.wins}, draw {self.draws}, loss {self.losses} of {self.games} games",
             f"wins {self.wins / self.games:.1%} ({interval}), score {score:.3f}",
-            f"objective: mean {fmean(self.objectives):.4g}, the others {fmean(self.others):.4g}",
+            f"objective: mean {mean(self.objectives):.4g}, the others {mean(self.others):.4g}",
         ]
 
 
@@ -166,7 +167,7 @@ def play_games(unit: Unit, player: Opponent, opponent: Opponent, share_G: list[i
             draws += score == max(rest)
             losses += score < max(rest)
             objectives.append(score)
-            others.append(fmean(rest))
+            others.append(mean(rest))
     return Result(wins, draws, losses, tuple(objectives), tuple(others))
 
 

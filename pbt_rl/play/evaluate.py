@@ -11,7 +11,6 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from statistics import fmean, pstdev
 from typing import Any, Protocol
 
 import numpy as np
@@ -28,6 +27,7 @@ from pbt_rl.envs.base import (
 from pbt_rl.envs.film import Camera
 from pbt_rl.envs.registry import EnvOptions, evaluation_options, make_unit, probe, shown_name
 from pbt_rl.errors import ConfigError, environment_code
+from pbt_rl.pbt.objectives import mean, spread
 from pbt_rl.play.policy import Player, Policy
 from pbt_rl.play.progress import Progress, one_thread
 from pbt_rl.play.saved import load_pack, say
@@ -138,7 +138,7 @@ def _print_result(played: list[PlayedEpisode]) -> None:
         print(f"episode {number:3d}: objective {episode.objective:g}, {episode.steps} steps")
     scores = [episode.objective for episode in played]
     print(
-        f"objective over {_episodes(len(scores))}: mean {fmean(scores):.6g}, std {pstdev(scores):.4g}, "
+        f"objective over {_episodes(len(scores))}: mean {mean(scores):.6g}, std {spread(scores):.4g}, "
         f"min {min(scores):g}, max {max(scores):g}"
     )
 
@@ -148,19 +148,19 @@ def _print_tasks(spec: EnvSpec, played: list[PlayedEpisode]) -> None:
     print(f"{'task':<40} {'episodes':>8} {'return':>10} {'objective':>10}")
     for number, name in enumerate(spec.tasks):
         mine = [episode for episode in played if episode.task == number]
-        objective = fmean(episode.objective for episode in mine)
-        score = fmean(episode.raw_return for episode in mine)
+        objective = mean([episode.objective for episode in mine])
+        score = mean([episode.raw_return for episode in mine])
         print(f"{name:<40} {len(mine):>8} {score:>10.4g} {objective:>10.4g}")
     cap = "" if spec.task_cap is None else f", of each no more than {spec.task_cap:g}"
-    print(f"objective over {len(spec.tasks)} tasks: mean {fmean(counted_objectives(spec, played)):.6g}{cap}")
+    print(f"objective over {len(spec.tasks)} tasks: mean {mean(counted_objectives(spec, played)):.6g}{cap}")
 
 
 def counted_objectives(spec: EnvSpec, played: Sequence[PlayedEpisode]) -> list[float]:
     """Return the numbers whose mean is the result: an objective per episode, or with tasks the capped mean of each."""
     if not spec.tasks:
         return [episode.objective for episode in played]
-    means = [fmean(e.objective for e in played if e.task == task) for task in range(len(spec.tasks))]
-    return means if spec.task_cap is None else [min(mean, spec.task_cap) for mean in means]
+    means = [mean([e.objective for e in played if e.task == task]) for task in range(len(spec.tasks))]
+    return means if spec.task_cap is None else [min(one, spec.task_cap) for one in means]
 
 
 # -- playing ------------------------------------------------------------------------------------------------

@@ -11,12 +11,12 @@ import time
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from statistics import fmean, pstdev
 
 import numpy as np
 
 from pbt_rl.config import Config
 from pbt_rl.envs.base import EnvSpec
+from pbt_rl.pbt.objectives import mean, spread
 from pbt_rl.play.evaluate import counted_objectives, evaluation_spec, play_episodes
 from pbt_rl.play.policy import Policy
 from pbt_rl.play.saved import load_pack
@@ -77,4 +77,4 @@ def evaluated(setup: EvaluationSetup) -> Evaluated:
         with os.fdopen(setup.descriptor, "wb") as file:
             played = play_episodes(policy, options, episodes, seed, partial(Clip, file))
     counted = counted_objectives(spec, played)
-    return Evaluated(fmean(counted), pstdev(counted), len(played), time.monotonic() - began)
+    return Evaluated(mean(counted), spread(counted), len(played), time.monotonic() - began)

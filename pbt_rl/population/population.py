@@ -110,10 +110,10 @@ class Member(MemberRecord):
         stats = dict(self.stats)
         if self.recent:
             for name in ("raw_return", "shaped_return", "length_steps"):
-                stats[name] = math.fsum(getattr(e, name) for e in self.recent) / len(self.recent)
+                stats[name] = mean([getattr(e, name) for e in self.recent])
         for name in {name for episode in self.recent for name in episode.extra}:
             given = [episode.extra[name] for episode in self.recent if name in episode.extra]
-            stats[f"{EXTRA}{name}"] = math.fsum(given) / len(given)
+            stats[f"{EXTRA}{name}"] = mean(given)
         if self.scores:
             stats["win_rate"] = math.fsum(self.scores) / len(self.scores)
         rounds = self.objectives.objectives()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -76,8 +77,9 @@ def facts(history: History) -> list[tuple[str, str]]:
     if last:
         best = history.objective(history.last[last[0]])
         shown += [("best objective", f"{best:.4g}"), ("best member", f"{last[0]}")]
-    if history.final is not None and history.final.means:
-        chosen = max(history.final.means.items(), key=lambda item: item[1])
+    finite = [] if history.final is None else [x for x in history.final.means.items() if math.isfinite(x[1])]
+    if history.final is not None and finite:
+        chosen = max(finite, key=lambda item: item[1])
         games = f"member {chosen[0]}: {chosen[1]:.4g} over {history.final.episodes}"
         shown.append(("best of final games", games))
     trained = sum(points[-1].frames for points in history.curves.values() if points)

@@ -13,12 +13,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from multiprocessing.connection import wait
 from pathlib import Path
-from statistics import fmean, pstdev
 
 from pbt_rl.config import Config
 from pbt_rl.display.ranking import known_objective
 from pbt_rl.display.view import FinalGames, MemberView, RunView
 from pbt_rl.envs.base import EnvSpec
+from pbt_rl.pbt.objectives import mean, spread
 from pbt_rl.play.rounds import JUDGE, FinalRound, FinalSetup
 from pbt_rl.record.checkpoints import Checkpoint
 from pbt_rl.run.fleet import log_folder
@@ -137,7 +137,7 @@ def play_final_games(
             "final games: not every member has finished one in time; the best is named by its objective in training"
         )
         return {}
-    return {member: FinalGames(fmean(own), pstdev(own), len(own)) for member, own in scores.items()}
+    return {member: FinalGames(mean(own), spread(own), len(own)) for member, own in scores.items()}
 
 
 def _note_ending(child: FinalChild, note: Callable[[str], None]) -> None:

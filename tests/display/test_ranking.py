@@ -2,6 +2,7 @@
 
 import math
 import statistics
+from dataclasses import replace
 
 import pytest
 
@@ -14,6 +15,7 @@ from pbt_rl.display.ranking import (
     shown_values,
     standing,
 )
+from pbt_rl.display.view import FinalGames
 from tests.helpers.views import member
 
 
@@ -43,6 +45,14 @@ def test_best_member(objectives, best):
     assert best_member([member(i, objective) for i, objective in enumerate(objectives)]) == best
 
 
+def test_final_games_without_a_finite_mean_are_the_last_of_all_final_games():
+    finals = [math.nan, math.inf, 1.0, 2.0]
+    members = [replace(member(i, 9.0), final=FinalGames(mean, 0.0, 4)) for i, mean in enumerate(finals)]
+    assert best_member(members) == 3
+    assert ids(ranked([*members, member(4, 99.0)])) == [3, 2, 0, 1, 4]
+    assert best_member(members[:2]) == 0, "by the objective in training"
+
+
 def test_the_best_is_of_all_the_mean_of_those_that_train():
     members = [
         member(0, 1.0),
@@ -57,6 +67,7 @@ def test_the_best_is_of_all_the_mean_of_those_that_train():
     assert found.spread == pytest.approx(statistics.pstdev([1.0, 4.0, 7.0]))
     assert standing([member(0, None)]) is None
     assert standing([member(0, 2.0, stopped=True), member(1, 4.0, stopped=True)]) == Standing(4.0, 3.0, 1.0)
+    assert standing([member(0, -1e200), member(1, 1e200)]) == Standing(1e200, 0.0, 1e200)
 
 
 def test_waiting_is_not_busy_time():

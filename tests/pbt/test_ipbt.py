@@ -96,6 +96,24 @@ def test_without_progress_everything_begins_again_with_periods_twice_as_long():
     assert not any(getattr(d, "shrink_perturb", None) for d in run.compare(9.5))
 
 
+def test_drawn_values_come_from_the_priors_also_if_the_rule_would_stay_near_the_copied_ones():
+    run = Driven(explore="perturb", tune=("learning_rate",))
+    for best in (10.0, 9.0, 8.0):
+        run.compare(best)
+    before = [values["learning_rate"] for values in run.values]
+    drawn = [d for d in run.compare(7.0) if "drawn anew" in d.reason]
+    factors = [d.values["learning_rate"] / before[d.donor] for d in drawn]
+    assert max(max(f, 1 / f) for f in factors) > 1.5**2, (
+        "perturb moves by 1.5 at most, at the start by its square"
+    )
+
+
+@pytest.mark.parametrize("copy", ["weights", "hypers"])
+def test_a_restart_copies_both_so_nothing_else_can_be_asked_for(copy):
+    with pytest.raises(ConfigError, match=f"--pbt.copy {copy} .*use both"):
+        Driven(copy=copy)
+
+
 def test_nothing_restarts_if_two_longer_periods_would_not_fit():
     run = Driven(period_frames=3_000_000)
     run.controller.budget_frames = 40_000_000

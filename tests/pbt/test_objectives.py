@@ -11,7 +11,7 @@ from pbt_rl.display.summary import summary
 from pbt_rl.display.tensorboard import layout
 from pbt_rl.display.view import RunView
 from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec, private_step_arrays
-from pbt_rl.pbt.objectives import ObjectiveWindow
+from pbt_rl.pbt.objectives import ObjectiveWindow, mean, spread
 from pbt_rl.population.population import Population
 from pbt_rl.wire.messages import Episode, LearnerReport
 
@@ -120,3 +120,18 @@ def test_steps_hold_their_task_only_if_there_are_tasks():
     assert private_step_arrays(spec, 3).task is None
     many = EnvSpec("e", spec.obs, spec.action, tasks=TASKS)
     assert private_step_arrays(many, 3).task.tolist() == [0, 0, 0]
+
+
+def test_numbers_that_no_sum_can_hold_or_that_are_none_have_no_mean_and_no_spread():
+    largest = 1.7e308
+    assert spread([1.0, 3.0]) == 1.0
+    assert math.isnan(mean([largest, largest]))
+    assert mean([math.inf, 1.0]) == math.inf
+    assert math.isnan(mean([math.inf, -math.inf]))
+    assert math.isnan(spread([math.inf, 1.0]))
+    assert math.isnan(spread([math.nan, 1.0]))
+    w = window((0, largest), (0, largest), tasks=1)
+    assert math.isnan(w.of_task(0)[0])
+    p = population()
+    take(p, (0, 0, largest), (0, 0, largest), (0, 1, 1.0))
+    assert math.isnan(p.views()[0].tasks["near"].objective)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import shutil
 from pathlib import Path
 
@@ -75,6 +76,11 @@ def test_prints_every_episode_and_their_mean(run, capsys):
     assert scores(capsys.readouterr().out) == played, "the seed decides"
     evaluate(Source(run, member="1"), 5, None, 4, greedy=False)
     assert scores(capsys.readouterr().out) != played
+
+
+def test_an_objective_that_is_not_finite_has_no_deviation(capsys):
+    module._print_result([module.PlayedEpisode(1.0, 3), module.PlayedEpisode(math.inf, 3)])
+    assert capsys.readouterr().out.endswith("mean inf, std nan, min 1, max inf\n")
 
 
 def test_it_computes_with_one_thread_and_leaves_the_caller_its_own(run, monkeypatch):

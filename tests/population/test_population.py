@@ -95,6 +95,12 @@ def test_the_environments_own_statistics_are_averaged_over_the_episodes_that_gav
     assert of == [{"stats/won": 0.5, "stats/gold": 7.0}, {"stats/won": 0.25}, {}]
 
 
+def test_a_statistic_whose_sum_no_float_can_hold_is_shown_as_none():
+    p = population()
+    p.take("a", report(episodes=[Episode(0, 0, 1.0, 1.0, 1.0, 5, {"seconds_to_crash": 1.7e308})] * 2))
+    assert math.isnan(p.views()[0].stats["stats/seconds_to_crash"])
+
+
 def test_episodes_that_began_before_the_change_do_not_count():
     p = population()
     mutate(p.members[0], {})

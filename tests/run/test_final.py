@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -17,9 +18,10 @@ from pbt_rl.display.summary import summary
 from pbt_rl.display.view import FinalGames
 from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec
 from pbt_rl.pbt.options import PbtConfig
-from pbt_rl.play.rounds import rounds, rows_of
+from pbt_rl.play.rounds import FinalRound, rounds, rows_of
 from pbt_rl.record.checkpoints import Checkpoints
 from pbt_rl.record.saved import Source, find_saved
+from pbt_rl.run import final
 from pbt_rl.run.final import ASKED_SECONDS, candidates, final_seconds, play_final_games
 from tests.helpers.views import member, view
 
@@ -143,3 +145,29 @@ def test_without_time_nobody_is_judged_and_nothing_is_left(run):
     games = play_final_games(config, checkpoint, [1, 0], 0.0, None, lambda: False, notes.append)
     assert games == {}
     assert "not every member has finished one in time" in notes[-1]
+
+
+class Played:
+    """A process that has played."""
+
+    connection = sentinel = None
+
+    def __init__(self, *_):
+        pass
+
+    def exit_code(self):
+        return 0
+
+    def messages(self):
+        return [FinalRound((1.0, math.inf))]
+
+    def end(self, _patience_seconds):
+        pass
+
+
+def test_an_objective_that_is_not_finite_does_not_end_the_run_in_an_error(monkeypatch):
+    monkeypatch.setattr(final, "Child", Played)
+    monkeypatch.setattr(final, "wait", lambda *_: [])
+    config = Config(env="toy/identity", final_episodes=2)
+    games = play_final_games(config, None, [0], 60.0, None, lambda: False, print)
+    assert (games[0].mean, math.isnan(games[0].spread), games[0].episodes) == (math.inf, True, 2)

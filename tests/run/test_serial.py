@@ -1,11 +1,14 @@
 """Serial mode: the same seed gives the same bits, with PBT at work, and with members that take turns."""
 
 import json
+from dataclasses import dataclass, field
 
 import pytest
 from safetensors.numpy import load_file
 
 from pbt_rl.cli.train import parse_train
+from pbt_rl.pbt.controllers import defaults
+from pbt_rl.pbt.decisions import Stop
 from pbt_rl.record.checkpoints import Checkpoints
 from pbt_rl.record.journal import read_journal
 from pbt_rl.run.train import train
@@ -123,3 +126,38 @@ def record_of_end(folder):
 @pytest.mark.long
 def test_it_ends_by_frames(turns):
     assert record_of_end(turns[0]) == "frames"
+
+
+@dataclass
+class StopsTheSecond:
+    """A controller that stops member 1 early, so that the second of two packs has no members any more."""
+
+    table: dict
+    seed: int
+    _stopped: bool = field(default=False, init=False)
+
+    def initial(self, num_members):
+        return [defaults(self.table) for _ in range(num_members)]
+
+    def observe(self, report):
+        if self._stopped or report.frames < 100:
+            return []
+        self._stopped = True
+        return [Stop(1, "enough")]
+
+    def remembers(self):
+        return frozenset()
+
+
+def test_a_pack_without_members_holds_nobody_up(tmp_path):
+    """Packs take turns: it has none of its own to end, and the run is saved and ends without it."""
+    folder = serial(
+        tmp_path,
+        "x",
+        0,
+        **{"num-policies": 2, "devices": "cpu,cpu", "controller": f"{__name__}:StopsTheSecond"},
+        **{"train-for-frames": 1000},
+    )
+    frames = [m["frames"] for m in json.loads((folder / "summary.json").read_text())["members"]]
+    assert frames[0] >= 1000 > frames[1]
+    assert Checkpoints(folder / "checkpoints").newest(print).frames == frames[0]
