@@ -67,7 +67,8 @@ class Sampler:
     on_policy: a full rollout's unit rests until `resume_finished` (sync modes).
     frames: [P] to be written whenever an episode ends: frames sampled so far by the members that hold the slots.
     contended: whether more threads want cores than there are. A turn then waits until an actor has no step left to do,
-    so that it serves more units: it is cheaper per row, and nobody misses the core of an actor that waits.
+    so that it serves more units: it is cheaper per row, and nobody misses the core of an actor that waits. One actor
+    alone never waits so: nothing else would be sampled meanwhile.
     """
 
     def __init__(
@@ -85,7 +86,8 @@ class Sampler:
         frames: NDArray[np.int64] | None = None,
         contended: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._pack, self._shared, self._spec, self._contended = pack, shared, spec, contended
+        self._pack, self._shared, self._spec = pack, shared, spec
+        self._contended = contended if len({wake_fd for _, wake_fd in boxes}) > 1 else lambda: False
         self.distribution, self._steps, self._on_policy = distribution, rollout_steps, on_policy
         self.generator = torch.Generator(pack.device).manual_seed(seed)
         self._weights_epoch = shared.pack.weights_epoch.copy()

@@ -341,6 +341,15 @@ def test_where_cores_are_rare_a_turn_waits_until_an_actor_has_no_step_left(conte
         assert served(bench) == ([1, 2, 3] if contended else [3])
 
 
+def test_one_actor_alone_is_served_at_once():
+    with Bench(units=2, units_per_actor=2, on_policy=False, spare=4, contended=lambda: True) as bench:
+        for unit in bench.actors:
+            unit.advance()
+        assert served(bench) == [0, 1]
+        bench.actors[0].advance()
+        assert served(bench) == [0]
+
+
 def test_an_actor_whose_unit_finds_no_buffer_waits_too():
     """Else nobody would be served until a buffer is free, though others could be."""
     with Bench(units=4, units_per_actor=2, on_policy=False, spare=1, contended=lambda: True) as bench:
