@@ -55,8 +55,11 @@ class Conv(nn.Conv2d):
         return self._convolve(image, self.weight) if self.products else super().forward(image)
 
     def of_pixels(self, image: Tensor) -> Tensor:
-        """Convolve pixels / 255 by scaling the few weights, not the many pixels; bf16 holds 0..255 exactly."""
-        weight = self.weight / 255
+        """Convolve pixels / 255 by scaling the few weights, not the many pixels; bf16 holds 0..255 exactly.
+
+        Pixels that are not uint8 were normalised before (normalizers.py): they are convolved as they are.
+        """
+        weight = self.weight / 255 if image.dtype == torch.uint8 else self.weight
         if self.products:
             return self._convolve(image, weight)
         x = channels_last(image.to(weight.dtype))

@@ -13,16 +13,25 @@ import torch
 from torch import Tensor
 
 OBS_CLIP = 5.0
+PIXEL_VARIANCE_MIN = 1e-3
+"""Added to the variance of a pixel (of 0 to 1), so that one that hardly ever changes is not noise made large."""
+PIXEL_SHARE = 64
+"""Of so many images of a batch one is looked at: the statistics of 28,000 numbers cost more than they are worth."""
 RETURN_STATS_RATE = 0.01
 RETURN_SCALE_MIN = 0.01
 
 
 @dataclass(frozen=True)
 class Normalizers:
-    """Which statistics a run keeps. obs_sizes: name of a normalised observation -> numbers in a row."""
+    """Which statistics a run keeps.
+
+    obs_sizes: name of a normalised observation -> numbers in a row (float) or pixels of an image (uint8).
+    pixels: dtype of normalised images.
+    """
 
     obs_sizes: Mapping[str, int]
     returns: bool
+    pixels: torch.dtype = torch.float32
 
     def empty(self, zeros: Callable[..., Tensor]) -> dict[str, Tensor]:
         """Statistics that have seen nothing; `zeros` makes [policies, ...] tensors."""
@@ -55,10 +64,18 @@ class Normalizers:
     def observe_obs(
         self, stats: Mapping[str, Tensor], span: slice, obs_GTB: Mapping[str, Tensor], valid_GTB: Tensor
     ) -> None:
-        """Update the running mean and variance of float observations (Chan et al. 1979, parallel form)."""
+        """Update the running mean and variance of observations (Chan et al. 1979, parallel form).
+
+        Images count as numbers from 0 to 1, and only some of them (PIXEL_SHARE).
+        """
         for name in self.obs_sizes:
             mean, var, count = (stats[f"obs_{part}.{name}"][span] for part in ("mean", "var", "count"))
-            x, valid = obs_GTB[name].double(), valid_GTB.unsqueeze(-1)
+            x, valid = obs_GTB[name], valid_GTB.unsqueeze(-1)
+            if x.dtype == torch.uint8:
+                steps = min(x.shape[1], PIXEL_SHARE)
+                some = (slice(None), slice(None, None, steps), slice(None, None, PIXEL_SHARE // steps))
+                x, valid = x[some].flatten(3) / 255, valid[some]
+            x = x.double()
             n_new = valid.sum((1, 2)).double()
             mean_new = torch.where(valid, x, 0.0).sum((1, 2)) / n_new.clamp(min=1)
             square_new = torch.where(valid, (x - mean_new[:, None, None]) ** 2, 0.0)
@@ -74,13 +91,28 @@ class Normalizers:
     def normalize_obs(
         self, stats: Mapping[str, Tensor], span: slice, obs_GTB: Mapping[str, Tensor]
     ) -> dict[str, Tensor]:
-        """Shift, scale and clip the observations that are normalised; the others stay."""
+        """Shift, scale and clip the observations that are normalised; the others stay. Images become `pixels`."""
         out = dict(obs_GTB)
         for name in self.obs_sizes:
             mean, var = stats[f"obs_mean.{name}"][span], stats[f"obs_var.{name}"][span]
+            if obs_GTB[name].dtype == torch.uint8:
+                out[name] = self._normalize_images(obs_GTB[name], mean, var)
+                continue
             scaled = (obs_GTB[name] - mean[:, None, None]) / (var[:, None, None] + 1e-6).sqrt()
             out[name] = scaled.clamp(-OBS_CLIP, OBS_CLIP)
         return out
+
+    def _normalize_images(self, image_GTBCHW: Tensor, mean_GN: Tensor, var_GN: Tensor) -> Tensor:
+        def laid_out(x_GN: Tensor) -> Tensor:
+            """[G, 1, 1, C, H, W] with C innermost, as images lie: else one pass would be many short ones."""
+            x_GCHW: Tensor = x_GN.to(self.pixels).unflatten(1, image_GTBCHW.shape[3:])
+            x_GHWC = x_GCHW.permute(0, 2, 3, 1).contiguous()
+            return x_GHWC.permute(0, 3, 1, 2)[:, None, None]
+
+        scale_GN = (var_GN + PIXEL_VARIANCE_MIN).rsqrt()
+        shift, scale = laid_out(-mean_GN * scale_GN), laid_out(scale_GN / 255)
+        image: Tensor = torch.addcmul(shift, image_GTBCHW.to(self.pixels), scale)
+        return image.clamp_(-OBS_CLIP, OBS_CLIP)
 
 
 def of_normalizers(state: Mapping[str, Tensor]) -> dict[str, Tensor]:

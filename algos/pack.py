@@ -60,7 +60,7 @@ class Pack:
         self.state_size = template.state_size
         self._param_size = template.param_size
         self._layout = NetLayout.of(template)
-        self._normalizers = Normalizers(dict(normalized_obs), normalize_returns)
+        self._normalizers = Normalizers(dict(normalized_obs), normalize_returns, compute_dtype)
 
         self.state = self._empty_state(num_policies, device)
         self.hypers = {k: torch.tensor(v, dtype=torch.float32, device=device) for k, v in hypers.items()}

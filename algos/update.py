@@ -113,8 +113,9 @@ class Updater:
     ) -> Iterator[tuple[int, ...]]:
         pack, settings, span = self._pack, self._settings, group.span
         samples = _samples(pack, batch, span, settings, self._staging)
+        seen = {name: layout.as_seen(samples.obs[name]) for name, layout in self._layouts.items()}
         with self.changing:
-            pack.observe_obs(span, samples.obs, samples.valid & self.current.tensor[span, None, None])
+            pack.observe_obs(span, seen, samples.valid & self.current.tensor[span, None, None])
         columns = samples.valid.shape[2]
         orders = [
             order

@@ -111,7 +111,7 @@ def exported_policy(config: Config, spec: EnvSpec, pack: Pack) -> ExportedPolicy
     inputs = [Port(name, *layout.seen, layout.stack) for name, layout in obs_layouts(spec).items()]
     if net.state_size:
         inputs.append(Port(STATE_IN, (net.state_size,), "float32"))
-    normalized = normalized_obs(spec) if config.learner.normalize_observations else {}
+    normalized = normalized_obs(config, spec)
     distribution, statistics = build_distribution(spec, config.model), pack.named_statistics(0)
     policy = ExportedPolicy(net, tuple(inputs), spec.action, distribution, normalized, statistics)
     return policy.eval().requires_grad_(False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from pbt_rl.algos.algorithm import Algorithm, UpdateSettings
 from pbt_rl.algos.distributions import Distribution, make_distribution
-from pbt_rl.algos.encoders import LAST
+from pbt_rl.algos.encoders import CNNS, LAST, is_image
 from pbt_rl.algos.models import NetInputs, PolicyNet, make_model
 from pbt_rl.algos.observations import ObsLayout
 from pbt_rl.algos.own import NetworkError
@@ -150,13 +151,22 @@ def packings(config: Config, device: torch.device, spec: EnvSpec, slots: int) ->
     return candidates[:1] if config.mode == "serial" else candidates
 
 
-def normalized_obs(spec: EnvSpec) -> dict[str, int]:
-    """Return the observations that can be normalised -> size. Not LAST: a rare action would become a large number."""
-    return {
-        name: array.shape[0]
-        for name, array in spec.obs.items()
-        if array.dtype == "float32" and len(array.shape) == 1 and name != LAST
-    }
+def normalized_obs(config: Config, spec: EnvSpec) -> dict[str, int]:
+    """Return the observations that a run normalises -> numbers in a row.
+
+    Vectors, but not LAST: a rare action would become a large number. Images that a convolution of ours reads, unless
+    the algorithm has an auxiliary loss, which may be of the pixels themselves (UNREAL's).
+    """
+    if not config.learner.normalize_observations:
+        return {}
+    convolved = config.model.encoder in ("auto", *CNNS) and config.algorithm.auxiliary is None
+    sizes = {}
+    for name, layout in obs_layouts(spec).items():
+        shape, dtype = layout.seen
+        vector = dtype == "float32" and len(shape) == 1 and name != LAST
+        if vector or (convolved and is_image(name, shape, dtype)):
+            sizes[name] = prod(shape)
+    return sizes
 
 
 def build_pack(
@@ -192,7 +202,7 @@ def build_pack(
         compute_dtype=compute_dtype(config.learner.precision, device, spec),
         packing=packing or packings(config, device, spec, plan.slots)[0],
         optimizer=config.algorithm.optimizer,
-        normalized_obs=normalized_obs(spec) if config.learner.normalize_observations else {},
+        normalized_obs=normalized_obs(config, spec),
         normalize_returns=config.learner.normalize_returns,
         streams=streams_of(device, threads=config.mode == "async"),
     )

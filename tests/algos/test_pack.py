@@ -1,12 +1,14 @@
 import sys
 import threading
+from math import prod
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from pbt_rl.algos.normalizers import RETURN_STATS_RATE
+from pbt_rl.algos.layers import Conv
+from pbt_rl.algos.normalizers import PIXEL_VARIANCE_MIN, RETURN_STATS_RATE, Normalizers
 from tests.helpers.packs import (
     DISCRETE,
     ENVS,
@@ -246,6 +248,70 @@ def test_observations_are_normalised_and_clipped_by_each_policys_own_statistics(
     out = pack._normalizers.normalize_obs(pack.state, slice(0, 2), obs)["obs"]
     torch.testing.assert_close(out[1, 0, 0], torch.tensor([-1.0, 0.0, 2.0, 5.0]), rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(out[0, 0, 0], torch.tensor([5.0, 5.0, 5.0, 5.0]))
+
+
+IMAGE = (4, 36, 36)
+
+
+def of_images(dtype=torch.float32, policies=2):
+    """Normalisers of one image, with statistics of each policy's own."""
+    normalizers = Normalizers({"screen": prod(IMAGE)}, returns=False, pixels=dtype)
+    stats = normalizers.empty(
+        lambda *shape, dtype=torch.float32: torch.zeros((policies, *shape), dtype=dtype)
+    )
+    return normalizers, stats
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_images_are_normalised_by_each_policys_own_statistics(dtype):
+    normalizers, stats = of_images(dtype)
+    g = torch.Generator().manual_seed(0)
+    stats["obs_mean.screen"].uniform_(0.2, 0.8, generator=g)
+    stats["obs_var.screen"].uniform_(0.0, 0.1, generator=g)
+    stored = torch.randint(0, 256, (2, 3, 5, 36, 36, 4), dtype=torch.uint8, generator=g)
+    image = stored.movedim(-1, -3)  # C innermost, as stacks are
+    out = normalizers.normalize_obs(stats, slice(0, 2), {"screen": image})["screen"]
+    assert out.dtype == dtype
+    mean, var = (stats[f"obs_{part}.screen"].view(2, 1, 1, *IMAGE) for part in ("mean", "var"))
+    expected = ((image / 255 - mean) / (var + PIXEL_VARIANCE_MIN).sqrt()).clamp(-5, 5)
+    tolerance = {torch.float32: 1e-4, torch.bfloat16: 0.15}[dtype]
+    torch.testing.assert_close(out.float(), expected, rtol=0, atol=tolerance)
+    alone = normalizers.normalize_obs(stats, slice(1, 2), {"screen": image[1:]})["screen"]
+    assert torch.equal(alone, out[1:])
+
+
+def test_statistics_of_images_are_those_of_some_valid_ones_per_policy():
+    """Of 128 steps of 8 rows every 64th step; a batch without a valid one among them changes nothing."""
+    normalizers, stats = of_images()
+    g = torch.Generator().manual_seed(0)
+    seen = []
+    for valid in (torch.rand(2, 128, 8, generator=g) < 0.5, torch.zeros(2, 128, 8, dtype=torch.bool)) * 2:
+        images = torch.randint(0, 256, (2, 128, 8, *IMAGE), dtype=torch.uint8, generator=g)
+        normalizers.observe_obs(stats, slice(0, 2), {"screen": images}, valid)
+        seen.append([(images[p, ::64][valid[p, ::64]] / 255).flatten(1).double() for p in range(2)])
+    for p in range(2):
+        numbers = torch.cat([of_batch[p] for of_batch in seen])
+        assert float(stats["obs_count.screen"][p]) == len(numbers) > 4
+        torch.testing.assert_close(stats["obs_mean.screen"][p], numbers.mean(0).float())
+        torch.testing.assert_close(stats["obs_var.screen"][p], numbers.var(0, correction=0).float())
+
+
+@pytest.mark.parametrize("batch", [(32, 32), (5, 8), (1, 3), (200, 1)])
+def test_a_batch_of_any_shape_has_an_image_to_look_at(batch):
+    normalizers, stats = of_images(policies=1)
+    images = torch.zeros(1, *batch, *IMAGE, dtype=torch.uint8)
+    normalizers.observe_obs(stats, slice(0, 1), {"screen": images}, torch.ones(1, *batch, dtype=torch.bool))
+    looked_at = float(stats["obs_count.screen"][0])
+    assert 1 <= looked_at <= max(2, prod(batch) / 32)
+
+
+@pytest.mark.parametrize("products", [False, True])
+def test_pixels_that_were_normalised_are_convolved_as_they_are(products):
+    conv = Conv(4, 3, 8, 4)
+    conv.products = products
+    image = torch.randint(0, 256, (2, *IMAGE), dtype=torch.uint8)
+    of_bytes, of_numbers = conv.of_pixels(image), conv.of_pixels(image / 255)
+    torch.testing.assert_close(of_numbers, of_bytes, rtol=1e-4, atol=1e-5)
 
 
 def test_acting_and_learning_compute_the_same_forward_after_publishing():

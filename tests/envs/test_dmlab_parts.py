@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pbt_rl.algos import encoders
+from pbt_rl.config import Config, LearnerConfig
 from pbt_rl.envs.base import LAST, ArraySpec, EnvSetupError
 from pbt_rl.envs.dmlab.cache import DIGEST_BYTES, STALE_SECONDS, LevelCache
 from pbt_rl.envs.dmlab.levels import ACTIONS, LEVELS
@@ -59,9 +60,11 @@ def test_the_last_action_and_reward_are_seen_unless_one_does_not_want_it(actions
     assert encoders.LAST == LAST
     spec = describe("rooms_watermaze", DmlabOptions(actions=actions))
     assert spec.obs[LAST] == ArraySpec((choices + 1,), "float32")
-    assert normalized_obs(spec) == {}
+    config = Config(env="dmlab/rooms_watermaze", learner=LearnerConfig(normalize_observations=True))
+    pixels = {"obs": 3 * 72 * 96}
+    assert normalized_obs(config, spec) == pixels
     other = {**spec.obs, "position": ArraySpec((3,), "float32")}
-    assert normalized_obs(replace(spec, obs=other)) == {"position": 3}
+    assert normalized_obs(config, replace(spec, obs=other)) == pixels | {"position": 3}
     assert set(describe("rooms_watermaze", DmlabOptions(last_action_reward=False)).obs) == {"obs", "instr"}
 
 
