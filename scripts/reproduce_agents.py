@@ -113,7 +113,9 @@ def picture(path: Path, title: str, curves: Mapping[str, Mapping[int, Sequence[t
         for points in runs.values():
             axes.plot(*zip(*points, strict=True), color=f"C{number}", alpha=0.35, linewidth=1)
         frames = sorted({x for points in runs.values() for x, _ in points})  # a run that went on has one more
-        interpolated = [np.interp(frames, *zip(*points, strict=True)) for points in runs.values()]
+        interpolated = [
+            np.interp(frames, [x for x, _ in points], [y for _, y in points]) for points in runs.values()
+        ]
         label = f"{arm} ({len(runs)} seeds)"
         axes.plot(frames, np.mean(interpolated, axis=0), color=f"C{number}", linewidth=2.5, label=label)
     axes.set(title=fill(title, 60), xlabel="frames", ylabel="score of fresh games")
