@@ -66,7 +66,7 @@ def recipe() -> dict[str, object]:
         "learner.returns": "gae",
         "learner.epochs": 2,
         "learner.normalize_returns": False,
-        "learner.normalize_observations": True,
+        "learner.normalize_images": True,
         # As in that paper's Atari runs (table 5), CleanRL's and Sample Factory's: with a constant rate the score sinks
         # after its peak. It multiplies whatever rate PBT has found, of all members alike.
         "learner.lr_schedule": "linear",

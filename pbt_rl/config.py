@@ -113,8 +113,9 @@ class LearnerConfig:
     normalize_returns: bool = True
     """Divide returns by their running root mean square before values are learned, per policy."""
     normalize_observations: bool = False
-    """Normalise float vectors, and images that an encoder of ours convolves (but not with unreal), by running
-    statistics, per policy."""
+    """Normalise float observations by running statistics, per policy."""
+    normalize_images: bool = False
+    """Normalise images pixel by pixel, likewise: those that an encoder of ours convolves, and not with unreal."""
     lr_schedule: Literal["constant", "linear", "kl-adaptive"] = "constant"
     """Factor on the learning rate. linear: falls to 0 at --train-for-frames; PBT mutates the rate without it.
     kl-adaptive: follows --learner.kl-target; the learning rate is then not tuned."""

@@ -43,12 +43,17 @@ LINES: list[Any] = []
 
 
 def bench_config(env: str, num_policies: int) -> Config:
-    """Return the job that is measured: the environment's recipe with one epoch and one minibatch."""
+    """Return the job that is measured: the environment's recipe with one epoch and one minibatch, images as they are.
+
+    The peers' jobs do not normalise images either.
+    """
     from pbt_rl.envs.registry import recipe  # noqa: PLC0415
     from pbt_rl.recipes import apply_recipe  # noqa: PLC0415 - stages run in fresh processes that import their own
 
     config: Config = apply_recipe(Config(env=env, num_policies=num_policies), recipe(env))
-    learner: LearnerConfig = dataclasses.replace(config.learner, epochs=1, minibatches=1)
+    learner: LearnerConfig = dataclasses.replace(
+        config.learner, epochs=1, minibatches=1, normalize_images=False
+    )
     return dataclasses.replace(config, learner=learner)
 
 
@@ -208,6 +213,7 @@ def run_training(
     command = [sys.executable, "-m", "pbt_rl.cli", "train", "--env", env, "--num-policies", str(num_policies)]
     command += ["--out", folder, "--name", "bench", "--train-for-seconds", str(seconds)]
     command += ["--train-for-frames", str(10**12), "--learner.epochs", "1", "--learner.minibatches", "1"]
+    command += ["--learner.no-normalize-images"]
     command += ["--pbt.start-frames=20000", "--pbt.period-frames=20000", "--pbt.min-episodes=1"]
     printed = Path(folder) / "printed.txt"
     try:

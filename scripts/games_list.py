@@ -64,7 +64,7 @@ def atari(title: str, name: str, peer: str, frames: int, *, a3c: bool = False) -
         {
             "ours": ("--env", f"atari/{name}"),
             "ours, images as they are": (
-                *("--env", f"atari/{name}", "--option", "learner.normalize_observations", "false"),
+                *("--env", f"atari/{name}", "--option", "learner.normalize_images", "false"),
             ),
             **({"ours, a3c": ("--env", f"atari/{name}", "--algo", "a3c")} if a3c else {}),
         },

@@ -157,14 +157,14 @@ def normalized_obs(config: Config, spec: EnvSpec) -> dict[str, int]:
     Vectors, but not LAST: a rare action would become a large number. Images that a convolution of ours reads, unless
     the algorithm has an auxiliary loss, which may be of the pixels themselves (UNREAL's).
     """
-    if not config.learner.normalize_observations:
-        return {}
+    learner = config.learner
     convolved = config.model.encoder in ("auto", *CNNS) and config.algorithm.auxiliary is None
     sizes = {}
     for name, layout in obs_layouts(spec).items():
         shape, dtype = layout.seen
         vector = dtype == "float32" and len(shape) == 1 and name != LAST
-        if vector or (convolved and is_image(name, shape, dtype)):
+        image = convolved and is_image(name, shape, dtype)
+        if (vector and learner.normalize_observations) or (image and learner.normalize_images):
             sizes[name] = prod(shape)
     return sizes
 

@@ -60,11 +60,16 @@ def test_the_last_action_and_reward_are_seen_unless_one_does_not_want_it(actions
     assert encoders.LAST == LAST
     spec = describe("rooms_watermaze", DmlabOptions(actions=actions))
     assert spec.obs[LAST] == ArraySpec((choices + 1,), "float32")
-    config = Config(env="dmlab/rooms_watermaze", learner=LearnerConfig(normalize_observations=True))
-    pixels = {"obs": 3 * 72 * 96}
-    assert normalized_obs(config, spec) == pixels
+    vectors, images = (
+        Config("dmlab/rooms_watermaze", learner=LearnerConfig(**{name: True}))
+        for name in ("normalize_observations", "normalize_images")
+    )
+    assert normalized_obs(vectors, spec) == {}
+    assert normalized_obs(images, spec) == {"obs": 3 * 72 * 96}
+    assert normalized_obs(replace(images, algo="unreal"), spec) == {}
+    assert normalized_obs(replace(images, model=replace(images.model, encoder="mlp")), spec) == {}
     other = {**spec.obs, "position": ArraySpec((3,), "float32")}
-    assert normalized_obs(config, replace(spec, obs=other)) == pixels | {"position": 3}
+    assert normalized_obs(vectors, replace(spec, obs=other)) == {"position": 3}
     assert set(describe("rooms_watermaze", DmlabOptions(last_action_reward=False)).obs) == {"obs", "instr"}
 
 
