@@ -131,8 +131,9 @@ def _checked(origin: Origin, names: NetNames, fresh: Arrays, config: Config) -> 
         except ConfigError as error:
             raise ConfigError(
                 f"--init-from {origin.text} cannot be used: {error}\n"
-                "Give the options of that run (--model..., --learner.normalize-observations), leave parts out "
-                "(--init-parts weights), or load what fits (--init-strict no)"
+                "Give the options of that run (--model..., --learner.normalize-observations, "
+                "--learner.normalize-images), leave parts out (--init-parts weights), or load what fits "
+                "(--init-strict no)"
             ) from error
     # One bias or the other fits every network.
     if not any(name.startswith(WEIGHTS) and origin.saved.tensors[name].ndim > 1 for name in fitted.loaded):
