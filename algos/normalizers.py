@@ -103,16 +103,17 @@ class Normalizers:
         return out
 
     def _normalize_images(self, image_GTBCHW: Tensor, mean_GN: Tensor, var_GN: Tensor) -> Tensor:
-        def laid_out(x_GN: Tensor) -> Tensor:
-            """[G, 1, 1, C, H, W] with C innermost, as images lie: else one pass would be many short ones."""
-            x_GCHW: Tensor = x_GN.to(self.pixels).unflatten(1, image_GTBCHW.shape[3:])
-            x_GHWC = x_GCHW.permute(0, 2, 3, 1).contiguous()
-            return x_GHWC.permute(0, 3, 1, 2)[:, None, None]
+        """C lies innermost in all, as convolutions want it; over arrays that lie differently a pass is slow."""
+
+        def laid_out(x: Tensor) -> Tensor:
+            return x.to(self.pixels).movedim(-3, -1).contiguous().movedim(-1, -3)
 
         scale_GN = (var_GN + PIXEL_VARIANCE_MIN).rsqrt()
-        shift, scale = laid_out(-mean_GN * scale_GN), laid_out(scale_GN / 255)
-        image: Tensor = torch.addcmul(shift, image_GTBCHW.to(self.pixels), scale)
-        return image.clamp_(-OBS_CLIP, OBS_CLIP)
+        shift, scale = (
+            laid_out(x_GN.view(-1, 1, 1, *image_GTBCHW.shape[3:]))
+            for x_GN in (-mean_GN * scale_GN, scale_GN / 255)
+        )
+        return torch.addcmul(shift, laid_out(image_GTBCHW), scale).clamp_(-OBS_CLIP, OBS_CLIP)
 
 
 def of_normalizers(state: Mapping[str, Tensor]) -> dict[str, Tensor]:

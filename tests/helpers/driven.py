@@ -172,6 +172,7 @@ MORE = (
     "learner.returns",
     "learner.lr-schedule",
     "learner.normalize-observations",
+    "learner.normalize-images",
     "learner.kl-target",
     "model.core",
     "model.encoder",

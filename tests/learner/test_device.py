@@ -14,6 +14,7 @@ KINDS = {
     "vmap": {"packing": "vmap"},
     "images, loop": {"packing": "loop", "obs": FRAMES},
     "images, vmap, v-trace": {"packing": "vmap", "obs": FRAMES, "returns": "vtrace"},
+    "images normalised": {"packing": "bmm", "obs": FRAMES, "normalize_images": True},
     "memory": {"packing": "vmap", "core": "gru"},
     "gae, kept advantages, rate by divergence": {
         "packing": "loop",

@@ -28,6 +28,13 @@ KINDS = {
         "train_for_frames": 2000,
     },
     "images": {"packing": "loop", "obs": FRAMES, "num_policies": 2, "envs_per_unit": 8},
+    "images normalised": {
+        "packing": "bmm",
+        "obs": FRAMES,
+        "num_policies": 2,
+        "envs_per_unit": 8,
+        "normalize_images": True,
+    },
     "a3c": {"packing": "vmap", "algo": "a3c"},
     "unreal": {
         "env": "toy/treasure",

@@ -15,6 +15,13 @@ KINDS = {
     "loop": {"packing": "loop"},
     "vmap, memory": {"packing": "vmap", "core": "gru"},
     "images": {"packing": "bmm", "obs": FRAMES, "num_policies": 2, "envs_per_unit": 8},
+    "images normalised": {
+        "packing": "bmm",
+        "obs": FRAMES,
+        "num_policies": 2,
+        "envs_per_unit": 8,
+        "normalize_images": True,
+    },
     "normalised, continuous": {"packing": "vmap", "normalize_observations": True, "action": GAUSSIAN},
     "fun": {"packing": "vmap", "algo": "fun", "num_policies": 2, "envs_per_unit": 4, "rollout": 12},
 }
