@@ -25,6 +25,14 @@ ENDLESS = (*BUSY, "--train-for-frames=1000000000")
 PROGRESS = "applied in"
 
 
+def command_of(process):
+    """The words of its command line; none if it has ended, which may be at any moment."""
+    try:
+        return process.cmdline()
+    except psutil.NoSuchProcess:
+        return []
+
+
 @dataclass
 class Run:
     """A command that runs in `cwd`, in a process group of its own."""
@@ -46,13 +54,14 @@ class Run:
 
     def children(self, module):
         """Processes of `learner` or `actor`, in order of their start. Their keepers are not among them."""
-        children = psutil.Process(self.process.pid).children(recursive=True)
-        return [
-            c
-            for c in sorted(children, key=lambda c: c.ppid())  # their keepers start in order
-            if not any(part.endswith("keeper.py") for part in c.cmdline())
-            and any(part.startswith("pbt_rl.") and part.endswith(f".{module}") for part in c.cmdline())
-        ]
+        found = []
+        for child in psutil.Process(self.process.pid).children(recursive=True):
+            command = command_of(child)
+            if not any(part.endswith("keeper.py") for part in command) and any(
+                part.startswith("pbt_rl.") and part.endswith(f".{module}") for part in command
+            ):
+                found.append(child)
+        return sorted(found, key=lambda c: c.ppid())  # their keepers start in order
 
     def wait_for(self, text, seconds=90, after=0):
         """Wait until `text` is on screen beyond the first `after` characters; returns where it ends there."""

@@ -12,7 +12,7 @@ import pytest
 from pbt_rl.cli.sweep import _grid, _parted, _seeds
 from pbt_rl.errors import ConfigError
 from pbt_rl.run.sweep import Ended, Share, Sweep, points, shares
-from tests.helpers.runs import start
+from tests.helpers.runs import command_of, start
 
 EVERYTHING = frozenset(os.sched_getaffinity(0))
 HERE = Share("", EVERYTHING)
@@ -142,7 +142,7 @@ SMALL = (
 
 
 def jobs_of(pid):
-    return [c for c in psutil.Process(pid).children() if "pbt_rl.cli.job" in c.cmdline()]
+    return [c for c in psutil.Process(pid).children() if "pbt_rl.cli.job" in command_of(c)]
 
 
 def wait_for(test, seconds=60):

@@ -11,7 +11,7 @@ import pytest
 
 from pbt_rl.envs.registry import EnvOptions, probe
 from pbt_rl.wire.mailbox import BUSY_NS, STEPS, Mailbox
-from tests.helpers.runs import ROOT
+from tests.helpers.runs import ROOT, command_of
 
 sys.path.insert(0, str(ROOT / "scripts"))
 accounting = importlib.import_module("bench_account")
@@ -178,7 +178,7 @@ def test_a_stage_that_fails_ends_the_others(tmp_path, monkeypatch):
     with pytest.raises(RuntimeError, match="stage learning failed:\nno memory"):
         stand_in(tmp_path, monkeypatch, fails=True)
     assert time.monotonic() - began < 50
-    assert not [child for child in psutil.Process().children() if "--stage" in child.cmdline()]
+    assert not [child for child in psutil.Process().children() if "--stage" in command_of(child)]
 
 
 def test_what_was_before_the_sign_does_not_count():

@@ -220,12 +220,19 @@ def family(pid, size=7):
     return everyone
 
 
+def has_ended(process):
+    """Whether a process has ended, whether or not init has collected it yet (it may do so within this call)."""
+    try:
+        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
 def gone(processes, seconds=5.0):
-    """Whether all have ended; those that init has not collected yet count."""
+    """Whether all end in time."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        alive = [p for p in processes if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
-        if not alive:
+        if all(map(has_ended, processes)):
             return True
         time.sleep(0.01)
     return False
