@@ -4,7 +4,8 @@ An observation crosses from host to device once, when it arrives. Where frames a
 frames: a quarter of the memory, which is most of what a learner of many policies has. A stack is one 32-bit number per
 pixel (the newest frame in the highest byte). Acting pushes each frame onto the stack of its unit; learning builds the
 stacks of a batch from the frames (`restack`). Viewed as bytes a stack is a channels-last image of 4 channels without a
-copy.
+copy. An episode begins with copies of its first frame: black ones before it would be far from anything else that the
+network sees, once images are normalised, and the gradient of such a step is ten times that of another.
 
 Axes: T steps, R rows of a unit, G policies, b rows of each policy in the unit, B rows of a policy in a batch, N pixels.
 """
@@ -78,9 +79,9 @@ def _pushed(out_N: NDArray[np.uint32], before_N: NDArray[np.uint32], frame_N: ND
 
 @kernel
 def _begin(out_N: NDArray[np.uint32], frame_N: NDArray[np.uint8]) -> None:
-    """Begin a stack with its newest frame."""
+    """Begin a stack: its frames are copies of the newest."""
     for i in range(out_N.shape[0]):
-        out_N[i] = np.uint32(frame_N[i]) << np.uint32(24)
+        out_N[i] = np.uint32(frame_N[i]) * np.uint32(0x01010101)
 
 
 @kernel
@@ -122,8 +123,8 @@ def restack(
     """Build the stacks of a rollout's steps on the CPU, for the policies from `policy` on.
 
     out_TGB: int32 [T, G, B, H, W] in one piece, of which `envs` columns from `column` on are written. frame_SR: uint8
-    [T + 3 or more, R, H, W]: the frame of step t is frame t + 3, and those before step 0 are black where they belong to
-    an earlier episode. first_TR: [T or more, R].
+    [T + 3 or more, R, H, W]: the frame of step t is frame t + 3, and those before step 0 are copies of the episode's
+    first where they would belong to an earlier one. first_TR: [T or more, R].
     """
     steps, policies, rows = out_TGB.shape[:3]
     _restack(
@@ -138,17 +139,18 @@ def restack(
 
 def restack_torch(out_TGb: Tensor, frame_SGb: Tensor, first_TGb: Tensor) -> None:
     """Compute the same on any device, for one rollout: the frames and columns of these policies alone."""
-    steps = out_TGb.shape[0]
-    stacks = out_TGb.new_zeros(out_TGb.shape)
-    kept_TGb = torch.ones_like(first_TGb)
-    for age in range(MAX_STACK):
-        newest = MAX_STACK - 1 - age
-        frame = frame_SGb[newest : newest + steps].to(torch.int32) << (8 * newest)
-        stacks |= frame * kept_TGb[..., None, None]
-        # A frame is black from the step on at which an episode began after it. Before step 0 it is black already.
-        ended = first_TGb.roll(age, 0)
-        ended[: age + 1] = False
-        kept_TGb = kept_TGb & ~ended
+    steps, newest = out_TGb.shape[0], MAX_STACK - 1
+    frame = frame_SGb[newest : newest + steps].to(torch.int32)
+    stacks = frame << (8 * newest)
+    within_TGb = torch.ones_like(first_TGb)
+    for age in range(1, MAX_STACK):
+        # The frame of this age is of the same episode unless that began after it. Before step 0 it always is.
+        began = first_TGb.roll(age - 1, 0)
+        began[: age - 1] = False
+        within_TGb = within_TGb & ~began
+        older = frame_SGb[newest - age : newest - age + steps].to(torch.int32)
+        frame = torch.where(within_TGb[..., None, None], older, frame)
+        stacks |= frame << (8 * (newest - age))
     out_TGb.copy_(stacks)
 
 
@@ -158,10 +160,9 @@ def bytes_of(stack: Tensor) -> Tensor:
 
 
 def push_frames(stack: Tensor, frame: Tensor, first: NDArray[np.bool_]) -> None:
-    """Push `frame` onto `stack` as its newest; rows that are `first` begin an empty stack.
+    """Push `frame` onto `stack` as its newest; rows that are `first` begin a stack of copies of it.
 
-    stack: int32 [R, H, W]; frame: uint8 [R, H, W]; both on one device. first: [R], on the host. Frames from before an
-    episode are black.
+    stack: int32 [R, H, W]; frame: uint8 [R, H, W]; both on one device. first: [R], on the host.
     """
     rows = stack.shape[0]
     if stack.device.type == "cpu":
@@ -172,6 +173,6 @@ def push_frames(stack: Tensor, frame: Tensor, first: NDArray[np.bool_]) -> None:
 
 def push_frames_torch(stack: Tensor, frame: Tensor, first: Tensor) -> None:
     """Compute the same as the kernel, for all rows at once."""
-    newest = frame.to(torch.int32) << 24
-    older = (stack >> 8) & 0x00FFFFFF
-    torch.bitwise_or(older * ~first[:, None, None], newest, out=stack)
+    newest = frame.to(torch.int32)
+    older = torch.where(first[:, None, None], newest * 0x00010101, (stack >> 8) & 0x00FFFFFF)
+    torch.bitwise_or(older, newest << 24, out=stack)

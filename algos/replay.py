@@ -246,13 +246,15 @@ def replay_bytes(
 def _restacked(frames: Tensor, begins: Tensor, stack: int) -> Tensor:
     """Stack frames [P, L', S, H, W] as `push_frames` does; [P, L' - stack + 1, S, H, W] int32.
 
-    begins: [P, L', S] the frame is the first of an episode; frames from before it are black.
+    begins: [P, L', S] the frame is the first of an episode, whose copies stand for those before it.
     """
     steps = frames.shape[1] - stack + 1
-    result = frames[:, stack - 1 :].to(torch.int32) << 24
-    same = ~begins[:, stack - 1 :]
-    for back in range(1, stack):
-        older = frames[:, stack - 1 - back :][:, :steps].to(torch.int32) << (24 - 8 * back)
-        result |= older * same[..., None, None]
-        same &= ~begins[:, stack - 1 - back :][:, :steps]
+    frame = frames[:, stack - 1 :].to(torch.int32)
+    result = frame << 24
+    within = ~begins[:, stack - 1 :]
+    for age in range(1, stack):
+        older = frames[:, stack - 1 - age :][:, :steps].to(torch.int32)
+        frame = torch.where(within[..., None, None], older, frame)
+        result |= frame << (24 - 8 * age)
+        within &= ~begins[:, stack - 1 - age :][:, :steps]
     return result

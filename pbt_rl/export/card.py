@@ -148,7 +148,7 @@ def _meaning(port: Port) -> str:
     if port.name == STATE_IN:
         return "recurrent state; zeros when an episode begins, then `state_out`"
     if port.frames > 1:
-        return f"the last {port.frames} frames, oldest first; black (0) before an episode's first"
+        return f"the last {port.frames} frames, oldest first; an episode begins with copies of its first"
     return "as the environment gives it"
 
 

@@ -282,14 +282,15 @@ def test_images_are_normalised_by_each_policys_own_statistics(dtype):
 
 
 def test_statistics_of_images_are_those_of_some_valid_ones_per_policy():
-    """Of 128 steps of 8 rows every 64th step; a batch without a valid one among them changes nothing."""
+    """Of 128 steps of 8 rows every 61st image; a batch without a valid one among them changes nothing."""
     normalizers, stats = of_images()
     g = torch.Generator().manual_seed(0)
     seen = []
     for valid in (torch.rand(2, 128, 8, generator=g) < 0.5, torch.zeros(2, 128, 8, dtype=torch.bool)) * 2:
         images = torch.randint(0, 256, (2, 128, 8, *IMAGE), dtype=torch.uint8, generator=g)
         normalizers.observe_obs(stats, slice(0, 2), {"screen": images}, valid)
-        seen.append([(images[p, ::64][valid[p, ::64]] / 255).flatten(1).double() for p in range(2)])
+        some = [(images[p].flatten(0, 1)[::61], valid[p].flatten()[::61]) for p in range(2)]
+        seen.append([(image[counts] / 255).flatten(1).double() for image, counts in some])
     for p in range(2):
         numbers = torch.cat([of_batch[p] for of_batch in seen])
         assert float(stats["obs_count.screen"][p]) == len(numbers) > 4
@@ -304,6 +305,20 @@ def test_a_batch_of_any_shape_has_an_image_to_look_at(batch):
     normalizers.observe_obs(stats, slice(0, 1), {"screen": images}, torch.ones(1, *batch, dtype=torch.bool))
     looked_at = float(stats["obs_count.screen"][0])
     assert 1 <= looked_at <= max(2, prod(batch) / 32)
+
+
+@pytest.mark.parametrize("batch", [(32, 32), (1, 1024), (128, 8), (1, 4096)])
+def test_images_of_all_rows_are_looked_at(batch):
+    """Whether a batch lies as steps of rows or as single steps, [1, T * B] of 32 or 8 rows."""
+    normalizers, stats = of_images(policies=1)
+    columns = batch[1] if batch[0] > 1 else 32
+    row = torch.arange(prod(batch)).view(batch) % columns
+    images = (row.to(torch.uint8) * 5).view(1, *batch, 1, 1, 1).expand(1, *batch, *IMAGE)
+    some = torch.ones(1, *batch, dtype=torch.bool)
+    normalizers.observe_obs(stats, slice(0, 1), {"screen": images}, some)
+    of_rows = torch.arange(columns) * 5 / 255
+    assert abs(float(stats["obs_mean.screen"][0, 0]) - float(of_rows.mean())) < 0.1
+    assert 0.5 < float(stats["obs_var.screen"][0, 0]) / float(of_rows.var()) < 2
 
 
 @pytest.mark.parametrize("products", [False, True])

@@ -32,14 +32,13 @@ def frames(steps: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 
 
 def reference_stacks(frame: np.ndarray, first: np.ndarray, stack: int) -> np.ndarray:
-    """[steps, R, stack, H, W]: oldest frame first; black from before the episode."""
+    """[steps, R, stack, H, W]: oldest frame first; copies of an episode's first frame from before it."""
     out = np.zeros((len(frame), R, stack, HEIGHT, WIDTH), np.uint8)
     for t in range(len(frame)):
         for r in range(R):
             begin = max(s for s in range(t + 1) if first[s, r])
             for age in range(stack):
-                if t - age >= begin:
-                    out[t, r, stack - 1 - age] = frame[t - age, r]
+                out[t, r, stack - 1 - age] = frame[max(t - age, begin), r]
     return out
 
 
