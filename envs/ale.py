@@ -1,7 +1,7 @@
 """Atari games by ale-py's native vector environment: one engine thread, 84x84 grey, newest frame only.
 
 The engine emulates, skips, max-pools, presses FIRE and shrinks the screen. Scores and lives are interpreted by
-`AtariScoring`; no-op starts are played here.
+`AtariScoring`; no-op starts, and FIRE after a lost life, are played here.
 
 Start-up. Seeding an emulator loads its ROM again (about 90 ms per row), as its constructor did. Without sticky
 actions the engine's only randomness is the number of its no-op frames, drawn from the machine's entropy. So these are
@@ -16,7 +16,6 @@ from __future__ import annotations
 import difflib
 import re
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -29,6 +28,7 @@ from .atari import (
     SCORE_SCALE,
     AtariOptions,
     AtariScoring,
+    game_facts,
     recipe,
     whole_games,
 )
@@ -61,14 +61,17 @@ def names() -> tuple[str, ...]:
 
 def probe(game: str, options: AtariOptions) -> EnvSpec:
     """Describe a game. Loads its ROM once per process. Raises EnvSetupError for an unknown game."""
-    actions, lives = _game_facts(game)
+    known = names()
+    if game not in known:
+        raise EnvSetupError(_unknown_game(game, known))
+    actions, lives = game_facts(game)
     shaping = {SCORE_SCALE: 1.0}
     if lives:
         shaping[LIFE_LOSS_PENALTY] = 0.01  # not 0, so that a controller's factor can move it
     return EnvSpec(
         env_id=f"atari/{game}",
         obs={"obs": ArraySpec((84, 84), "uint8")},
-        action=ActionSpec(nvec=(18 if options.full_action_space else actions,)),
+        action=ActionSpec(nvec=(18 if options.full_action_space else len(actions),)),
         frame_skip=options.frame_skip,
         frame_stack=options.frame_stack,
         shaping=shaping,
@@ -78,8 +81,8 @@ def probe(game: str, options: AtariOptions) -> EnvSpec:
 class AtariUnit:
     """R games of one kind, stepped together on one engine thread.
 
-    A game starts with a drawn number of no-op steps. Each of them, like the reset itself, delivers `first`:
-    the action is ignored and the transition is not a real one.
+    A game starts with a drawn number of no-op steps. Each of them, like the reset itself and the FIRE that follows a
+    lost life, delivers `first`: the action is ignored and the transition is not a real one.
     """
 
     def __init__(
@@ -89,7 +92,6 @@ class AtariUnit:
         self.spec = probe(game, options)
         self.rows = rows
         self._book = EpisodeBook(rows, shaping)
-        self._scoring = AtariScoring(rows, options)
         self._pulse = pulse_of(shaping)
         self._missing_R = np.zeros(rows, np.bool_)
         self._engine: Any
@@ -109,11 +111,15 @@ class AtariUnit:
 
         actions = [action.name for action in self._engine.ale.get_action_set()]
         self._noop = actions.index("NOOP") if "NOOP" in actions else 0
+        self._fire = actions.index("FIRE") if "FIRE" in actions else 0
+        self._scoring = AtariScoring(rows, options, may_fire="FIRE" in actions)
         # Two board games have no NOOP among their own actions: they start without.
         self._max_noops = options.noop_max // options.frame_skip if "NOOP" in actions else 0
 
         self._ended_R = np.zeros(rows, np.bool_)  # the engine's next step resets the row
         self._noops_left_R = np.zeros(rows, np.int64)
+        self.pressed_R = np.zeros(rows, np.int64)
+        """What was given to the engine in the last step."""
 
     def _make(self, game: str, rows: int, options: AtariOptions) -> Any:
         from ale_py.vector_env import AtariVectorEnv  # noqa: PLC0415 - families are imported when used
@@ -161,22 +167,26 @@ class AtariUnit:
     def step(self, action: NDArray[Any], out: StepArrays) -> None:
         """See `Unit.step`. action: [R, 1] int32."""
         reset_R = self._ended_R
+        fire_R = self._scoring.fire_R & ~reset_R
         noop_R = ~reset_R & (self._noops_left_R > 0)
-        played_R = ~(reset_R | noop_R | self._missing_R)
-        frames_R, score_R, over_R, cut_R, info = self._engine.step(np.where(noop_R, self._noop, action[:, 0]))
+        goes_R = ~(reset_R | noop_R | self._missing_R)
+        played_R = goes_R & ~fire_R
+        self.pressed_R = np.where(noop_R, self._noop, np.where(fire_R, self._fire, action[:, 0]))
+        frames_R, score_R, over_R, cut_R, info = self._engine.step(self.pressed_R)
 
         self._noops_left_R[noop_R] -= 1
         for row in np.flatnonzero(reset_R):
             self._begin_game(int(row))
 
-        score_R = score_R * played_R
-        reward_R, life_over_R = self._scoring.step(score_R, info["lives"].astype(np.int64), played_R)
+        score_R = score_R * goes_R
+        lives_R = info["lives"].astype(np.int64)
+        reward_R, life_over_R = self._scoring.step(score_R * played_R, lives_R, goes_R)
         out.obs["obs"][:] = frames_R[:, 0]
-        out.reward[:] = reward_R
+        out.reward[:] = np.where(played_R, reward_R, 0)
         out.terminated[:] = played_R & (over_R | life_over_R)
         out.truncated[:] = played_R & cut_R & ~out.terminated
         out.first[:] = ~played_R
-        out.episode_done[:] = played_R & (over_R | cut_R)
+        out.episode_done[:] = goes_R & (over_R | cut_R)
 
         self._ended_R = over_R | cut_R
         self._book.add(score_R, out.reward, played_R)
@@ -189,23 +199,6 @@ class AtariUnit:
     def _begin_game(self, row: int) -> None:
         self._scoring.begin(row, self._book.begin(row))
         self._noops_left_R[row] = self._rng.integers(self._max_noops + 1)
-
-
-@lru_cache(maxsize=8)
-def _game_facts(game: str) -> tuple[int, int]:
-    """Read (actions that the game uses, lives at its start) from the emulator."""
-    known = names()
-    if game not in known:
-        raise EnvSetupError(_unknown_game(game, known))
-    import ale_py  # noqa: PLC0415 - families are imported when used
-
-    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
-    emulator = ale_py.ALEInterface()
-    rom = ale_py.roms.get_rom_path(game)
-    assert rom is not None
-    emulator.loadROM(rom)
-    emulator.reset_game()
-    return len(emulator.getMinimalActionSet()), int(emulator.lives())
 
 
 def _unknown_game(game: str, known: tuple[str, ...]) -> str:
@@ -221,12 +214,13 @@ def _unknown_game(game: str, known: tuple[str, ...]) -> str:
 
 
 class ColourTwin:
-    """The same Atari game a second time, in colour. Its no-op steps are those marked `first`."""
+    """The same Atari game as a unit's first a second time, in colour: whatever is pressed there is pressed here."""
 
-    def __init__(self, game: str, options: AtariOptions) -> None:
+    def __init__(self, game: str, options: AtariOptions, unit: AtariUnit) -> None:
         from ale_py.vector_env import AtariVectorEnv  # noqa: PLC0415 - families are imported when used
 
         assert options.repeat_action_probability == 0, "a twin with sticky actions goes another way"
+        self._unit = unit
         height, width = SCREEN
         self.frames_per_second = FRAMES_PER_SECOND / options.frame_skip
         self._engine: Any = AtariVectorEnv(
@@ -245,12 +239,12 @@ class ColourTwin:
             use_fire_reset=options.fire_reset,
         )
 
-    def shoot(self, step: StepArrays, action_A: NDArray[Any] | None) -> Picture:
-        """See Camera. Action 0 is NOOP in every game that starts with no-ops."""
+    def shoot(self, step: StepArrays, action_A: NDArray[Any] | None) -> Picture:  # noqa: ARG002 - a Camera
+        """See Camera."""
         if action_A is None:
             frames, _ = self._engine.reset()
         else:
-            frames = self._engine.step(np.zeros(1, np.int32) if step.first[0] else action_A[:1])[0]
+            frames = self._engine.step(self._unit.pressed_R[:1])[0]
         picture: Picture = frames[0, 0].copy()
         return picture
 
@@ -282,8 +276,8 @@ def film(
     draws them from its own generator, so a second one would diverge: its film shows the policy's grey frames.
     """
     sticky = options.repeat_action_probability > 0
-    camera: Camera = GreyFrames(options) if sticky else ColourTwin(game, options)
-    return AtariUnit(game, rows, seed, options, shaping), camera
+    unit = AtariUnit(game, rows, seed, options, shaping)
+    return unit, GreyFrames(options) if sticky else ColourTwin(game, options, unit)
 
 
 BACKEND = Backend(

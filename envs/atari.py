@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,7 +43,7 @@ class AtariOptions:
     clip_reward: bool = True
     """Learn from scores clipped to -1..1. The objective is not clipped."""
     fire_reset: bool = True
-    """Press FIRE at the start of a game that has this action."""
+    """Press FIRE at the start of a game that has this action, and in it after every lost life."""
     max_frames_per_episode: int = 108_000
     """Truncate (not terminate) a game after this many frames; 108,000 are half an hour."""
 
@@ -85,11 +86,32 @@ def whole_games(options: AtariOptions) -> AtariOptions:
     return replace(options, episodic_life=False, clip_reward=False)
 
 
-class AtariScoring:
-    """Turns the scores and lives of R games into what is learned from."""
+@lru_cache(maxsize=8)
+def game_facts(rom: str) -> tuple[tuple[str, ...], int]:
+    """Read (names of the actions that a game uses, lives at its start) from the emulator. rom: one that ale-py has."""
+    import ale_py  # noqa: PLC0415 - families are imported when used
 
-    def __init__(self, rows: int, options: AtariOptions) -> None:
+    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
+    emulator = ale_py.ALEInterface()
+    path = ale_py.roms.get_rom_path(rom)
+    assert path is not None
+    emulator.loadROM(path)
+    emulator.reset_game()
+    return tuple(action.name for action in emulator.getMinimalActionSet()), int(emulator.lives())
+
+
+class AtariScoring:
+    """Turns the scores and lives of R games into what is learned from.
+
+    may_fire: the game has the action FIRE, and it is legal.
+    """
+
+    def __init__(self, rows: int, options: AtariOptions, *, may_fire: bool) -> None:
         self._clip, self._episodic_life = options.clip_reward, options.episodic_life
+        self._presses_fire = options.fire_reset and may_fire
+        self.fire_R = np.zeros(rows, np.bool_)
+        """Rows whose next step is to be FIRE, whatever the policy says: they have lost a life in the last one. In many
+        games nothing moves until then. The step is `first`, as it is no transition of the policy's."""
         self._lives_R = np.zeros(rows, np.int64)
         self._score_scale_R = np.ones(rows)
         self._life_loss_penalty_R = np.zeros(rows)
@@ -102,6 +124,7 @@ class AtariScoring:
     def reset(self, lives_R: NDArray[np.int64]) -> None:
         """Take the lives with which all games start."""
         self._lives_R[:] = lives_R
+        self.fire_R[:] = False
 
     def step(
         self, score_R: NDArray[np.float64], lives_R: NDArray[np.int64], played_R: NDArray[np.bool_]
@@ -112,6 +135,7 @@ class AtariScoring:
         """
         lost_R = played_R * np.maximum(self._lives_R - lives_R, 0)
         self._lives_R = lives_R
+        self.fire_R = (lost_R > 0) & (lives_R > 0) & self._presses_fire
         learned_R = np.clip(score_R, -1, 1) if self._clip else score_R
         reward_R = self._score_scale_R * learned_R - self._life_loss_penalty_R * lost_R
         # Some games go on with 0 lives left for some frames: only the game's end is terminal there.

@@ -53,6 +53,8 @@ class Task:
     leaves: tuple[Leaf, ...]
     decode: Callable[[NDArray[Any]], Any]
     is_atari: bool
+    fire: int | None
+    """The action FIRE of an Atari game that has it."""
 
 
 def names() -> tuple[str, ...]:
@@ -110,7 +112,14 @@ def _described(name: str, options: AtariOptions, keywords: Mapping[str, Any]) ->
         leaves,
         _decoder(engine, action_space),
         is_atari,
+        _fire(name, options) if is_atari else None,
     )
+
+
+def _fire(name: str, options: AtariOptions) -> int | None:
+    """All 18 actions are in the order of the emulator, and those of a game as well."""
+    actions, _ = atari.game_facts(_registry.specs[name][2]["task"])
+    return None if "FIRE" not in actions else 1 if options.full_action_space else actions.index("FIRE")
 
 
 def _module_of(name: str) -> str:

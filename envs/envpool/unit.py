@@ -71,7 +71,9 @@ class EnvPoolUnit:
         self._task = describe(name, options, keywords)
         self.spec, self.rows = self._task.spec, rows
         self._book = EpisodeBook(rows, shaping)
-        self._scoring = AtariScoring(rows, options) if self._task.is_atari else None
+        self._scoring = None
+        if self._task.is_atari:
+            self._scoring = AtariScoring(rows, options, may_fire=self._task.fire is not None)
         self._leaves = [(leaf, replace(leaf, path=())) for leaf in self._task.leaves]
         seeds = np.random.SeedSequence(seed).generate_state(rows) % 2**31
         self._pulse = pulse_of(shaping)
@@ -84,6 +86,7 @@ class EnvPoolUnit:
             warnings.simplefilter("ignore")  # it makes its spaces at first access; see `describe`
             assert self._engine.observation_space is not None
         self._ended_R = np.zeros(rows, np.bool_)
+        self._none_R = np.zeros(rows, np.bool_)
 
     def reset(self, out: StepArrays) -> None:
         """See `Unit.reset`."""
@@ -100,26 +103,30 @@ class EnvPoolUnit:
     def step(self, action: NDArray[Any], out: StepArrays) -> None:
         """See `Unit.step`. action: [R, A] of `spec.action.dtype`."""
         starts_R = self._ended_R
+        fire_R = self._none_R if self._scoring is None else self._scoring.fire_R & ~starts_R
+        if fire_R.any():
+            action = np.where(fire_R[:, None], self._task.fire, action).astype(action.dtype)
         obs, score, over, cut, info = self._engine.step(self._task.decode(action))
         if starts_R.any():
             self._begin(np.flatnonzero(starts_R).tolist())
-        played_R = ~starts_R
+        goes_R, played_R = ~starts_R, ~(starts_R | fire_R)
         over_R, cut_R = over.astype(np.bool_, copy=False), cut.astype(np.bool_, copy=False)
-        score_R = np.where(played_R, score.astype(np.float64), 0.0)
+        score_R = np.where(goes_R, score.astype(np.float64), 0.0)
         if not (np.abs(score_R) < LARGEST_REWARD).all():
             raise EnvSetupError(f"{self.spec.env_id} gave a reward that is not finite: leave this task out")
         ends_R = over_R
         reward_R = score_R
         if self._scoring is not None:
-            reward_R, life_over_R = self._scoring.step(score_R, info["lives"].astype(np.int64), played_R)
+            lives_R = info["lives"].astype(np.int64)
+            reward_R, life_over_R = self._scoring.step(score_R * played_R, lives_R, goes_R)
             ends_R = over_R | life_over_R
 
         self._write_obs(obs, info, out)
-        out.reward[:] = reward_R
+        out.reward[:] = np.where(played_R, reward_R, 0)
         out.terminated[:] = played_R & ends_R
         out.truncated[:] = played_R & cut_R & ~out.terminated
-        out.first[:] = starts_R
-        out.episode_done[:] = self._ended_R = played_R & (over_R | cut_R)
+        out.first[:] = ~played_R
+        out.episode_done[:] = self._ended_R = goes_R & (over_R | cut_R)
         self._book.add(score_R, out.reward, played_R)
         self._book.write(out)
 

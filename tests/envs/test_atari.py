@@ -74,14 +74,55 @@ def test_a_lost_life_is_terminal_without_an_episodes_end(breakout):
         assert (history["terminated"][:, row] == lost).all()
         assert not history["episode_done"][mid_game, row].any()
         assert (history["episode_done"][:, row] == (lost & ~mid_game)).all()
-        after_lost_life = np.roll(mid_game, 1)
-        assert not history["first"][after_lost_life, row].any()
+
+
+def fired(history):
+    """Whether a step follows a lost life within a game."""
+    lost = np.diff(history["lives"], prepend=5, axis=0) < 0
+    return np.roll(lost & (history["lives"] > 0), 1, axis=0)
+
+
+def test_fire_follows_every_lost_life_and_is_no_step_of_the_policy(breakout):
+    _, history = breakout
+    assert history["first"][fired(history)].all()
+    assert not history["reward"][fired(history)].any()
+
+
+@pytest.mark.parametrize(("fire_reset", "ends"), [(True, 6), (False, 0)])
+def test_without_fire_a_lost_life_is_not_followed_by_another(fire_reset, ends):
+    """Nobody moves: in Breakout each ball is in play for some 25 steps, once it has been launched."""
+    unit, out = make("breakout", options=replace(PLAIN, fire_reset=fire_reset))
+    ended = 0
+    for _ in range(160):
+        unit.step(np.zeros((1, 1), np.int32), out)
+        ended += out.terminated[0]
+    unit.close()
+    assert ended == ends
+    assert out.length[0] == (34 if fire_reset else 160), "of the second game's 35 steps one was FIRE"
+
+
+def test_points_of_the_step_of_fire_are_in_the_objective_but_not_learned():
+    """A shot that was on its way when the life was lost may still hit."""
+    unit, out = make("space_invaders")
+    lives = iter([3, 2, 2, 2])
+    frames, no = np.zeros((1, 1, 84, 84), np.uint8), np.array([False])
+
+    class Scripted:
+        def step(self, _action):
+            return frames, np.array([5], np.int32), no, no, {"lives": np.array([next(lives)], np.int32)}
+
+    unit._engine = Scripted()
+    history = play(unit, out, 4)
+    assert history["first"][:, 0].tolist() == [False, False, True, False]
+    assert history["reward"][:, 0] == pytest.approx([1, 0.99, 0, 1])
+    assert history["objective"][:, 0].tolist() == [5, 10, 15, 20]
+    assert history["length"][:, 0].tolist() == [1, 2, 2, 3]
 
 
 def test_the_step_after_a_games_end_is_a_reset_and_nothing_else_is(breakout):
     start, history = breakout
     after_end = np.roll(history["episode_done"], 1, axis=0)
-    assert (history["first"] == after_end).all()
+    assert (history["first"] == after_end | fired(history)).all()
     assert not history["reward"][after_end].any()
     assert not history["terminated"][after_end].any()
     assert (history["obs"][after_end] == start["obs"][0]).all()
@@ -228,7 +269,7 @@ def test_a_unit_resets_again_just_after_a_games_end():
 
 
 def test_an_extra_life_is_no_reward_and_zero_lives_left_is_no_lost_life():
-    unit, out = make("breakout")
+    unit, out = make("breakout", options=replace(PLAIN, fire_reset=False))
     lives = iter([6, 5, 1, 0, 0])
     frames, no = np.zeros((1, 1, 84, 84), np.uint8), np.array([False])
 

@@ -138,8 +138,9 @@ def test_atari_learns_from_clipped_scores_and_lives_and_is_ranked_by_the_score(i
     assert (invaders["objective"][ended] % 5 == 0).all()
     assert invaders["objective"][ended].max() > 50
     assert invaders["shaped_return"][ended].max() < invaders["objective"][ended].max()
-    assert (invaders["terminated"] & ~ended).any(), "a lost life is terminal for learning"
-    assert (invaders["first"][1:] == ended[:-1]).all(), "and no episode's end"
+    life_lost = invaders["terminated"] & ~ended
+    assert life_lost.any(), "terminal for learning"
+    assert (invaders["first"][1:] == (ended | life_lost)[:-1]).all(), "after it FIRE is pressed"
 
 
 def test_atari_gives_the_newest_frame_and_counts_emulator_frames():

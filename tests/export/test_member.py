@@ -47,8 +47,9 @@ def episode(run, act, recurrent):
         if out.first[0]:
             state = np.zeros((1, policy._pack.state_size), np.float32)
         if policy.spec.frame_stack > 1:
-            before = np.zeros((1, 4, 84, 84), np.uint8) if out.first[0] else stack["obs"]
-            stack["obs"] = np.concatenate([before[:, 1:], obs["obs"][:, None]], 1)
+            newest = obs["obs"][:, None]
+            before = newest.repeat(4, 1) if out.first[0] else stack["obs"]
+            stack["obs"] = np.concatenate([before[:, 1:], newest], 1)
             obs = stack
         action, state = act({**obs, "state_in": state} if recurrent else obs)
         np.testing.assert_allclose(action, expected, rtol=1e-4, atol=1e-4)
@@ -62,7 +63,9 @@ def test_onnx_acts_as_the_member_on_stacked_frames_with_recurrent_state(tmp_path
     onnxruntime = pytest.importorskip("onnxruntime", reason='needs pip install "pbt-rl[export]"')
     pytest.importorskip("onnxscript", reason='needs pip install "pbt-rl[export]"')
     model = ModelConfig(encoder="nature", hidden=16, core="lstm", core_size=8)
-    run = run_of(tmp_path, "atari/breakout", model)
+    run = run_of(
+        tmp_path, "atari/qbert", model
+    )  # whose first pictures a fresh network answers with several actions
     path, _ = export_member(Source(run), "onnx", episodes=0)
     session = onnxruntime.InferenceSession(path)
 

@@ -340,7 +340,9 @@ def test_acts_as_the_network_does_on_stacked_frames_with_recurrent_state():
     for t in range(9):
         step.obs["obs"][:] = rng.integers(256, size=(2, 84, 84))
         step.first[:] = [t in (0, 6), t == 0]
-        stack = np.concatenate([stack * ~step.first[:, None, None, None], step.obs["obs"][:, None]], 1)[:, 1:]
+        newest = step.obs["obs"][:, None]
+        before = np.where(step.first[:, None, None, None], newest, stack)
+        stack = np.concatenate([before[:, 1:], newest], 1)
         with torch.no_grad():
             inputs = {"obs": torch.from_numpy(stack.copy())[None]}
             params, _, state = net(inputs, state, torch.from_numpy(step.first)[None])
@@ -394,7 +396,7 @@ def test_the_colour_twin_shows_the_game_that_is_played(size, monkeypatch):
     options = AtariOptions(episodic_life=False)
     spec = probe("atari/breakout", EnvOptions(options))
     unit = make_unit("atari/breakout", 1, 4, EnvOptions(options), default_shaping_source(spec))
-    twin = ColourTwin("breakout", options)
+    twin = ColourTwin("breakout", options, unit)
     step = private_step_arrays(spec, 1)
     rng = np.random.default_rng(0)
     unit.reset(step)
