@@ -107,7 +107,8 @@ class LearnerConfig:
     epochs: int = option(1, at_least=1, common=True)
     """Passes over a batch (appo)."""
     returns: Literal["auto", "gae", "vtrace"] = "auto"
-    """Advantage estimate. auto: V-trace if async (it corrects policy lag), else GAE."""
+    """Advantage estimate (appo). auto: V-trace if async (it corrects policy lag), else GAE. No effect with a3c, unreal
+    and fun, which take n-step returns."""
     normalize_advantage: bool = True
     """Normalise advantages, per policy and minibatch (appo)."""
     normalize_returns: bool = True

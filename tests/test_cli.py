@@ -135,6 +135,11 @@ def test_help_shows_the_values_of_the_recipe_as_defaults(pbt_rl):
     assert "Passes over a batch (appo). (1 or more; default: 1)" in pbt_rl("train", "--help")[1]
 
 
+@pytest.mark.parametrize("name", ["epochs", "returns", "normalize_advantage"])
+def test_help_says_which_options_of_the_learner_are_appos_alone(name):
+    assert "(appo)" in field_docs(LearnerConfig)[name]
+
+
 def test_every_option_of_the_config_has_help_and_can_be_set():
     docs = {name: text for kind in (Config, PbtConfig) for name, text in field_docs(kind).items()}
     assert docs["period_frames"].startswith("Emulator frames")
