@@ -62,7 +62,7 @@ ELSEWHERE: dict[str, tuple[str, str]] = {
         ("learner.kl-target", "", "lr-schedule-kl-threshold target-kl"),
         ("learner.returns", "gae or vtrace", "with-vtrace use-vtrace vtrace"),
         ("learner.normalize-returns", "", "norm-reward"),
-        ("learner.normalize-observations", "", "normalize-input norm-obs"),
+        ("learner.normalize-observations", "for images learner.normalize-images", "normalize-input norm-obs"),
         ("model.core", "none, gru or lstm", "use-rnn rnn rnn-type use-lstm lstm recurrent"),
         ("model.core-size", "", "rnn-size lstm-size"),
         ("model.core-layers", "", "rnn-num-layers lstm-layers num-rnn-layers"),

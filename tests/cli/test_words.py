@@ -85,6 +85,7 @@ ANSWERS = {
     "--total-timesteps 1e6": "--total-timesteps is no option: write --train-for-frames; it counts emulator frames",
     "--with_pbt True": "--with_pbt is no option: write --pbt.enabled; it is on if not switched off",
     "--train_for_env_steps 5": "--train_for_env_steps is no option: write --train-for-frames; ",
+    "--normalize_input True": "write --learner.normalize-observations; for images learner.normalize-images",
     "--experiment=x": "--experiment is no option: write --name",
     "--learning-rate 1": "--learning-rate is no option: did you mean --hypers.learning-rate?",
     "--nun-policies 4": "--nun-policies is no option: did you mean --num-policies?",
