@@ -6,7 +6,17 @@ import contextlib
 import os
 from dataclasses import replace
 
-from pbt_rl.nodes.messages import Answer, Heard, HostSetup, Order, RestartActor, Send, SetMatchup, Turn
+from pbt_rl.nodes.messages import (
+    Answer,
+    Heard,
+    HostSetup,
+    Order,
+    RestartActor,
+    Send,
+    SetBudget,
+    SetMatchup,
+    Turn,
+)
 from pbt_rl.record.net_names import NetNames
 from pbt_rl.run.estimate import check_memory
 from pbt_rl.run.fleet import ActorFailed, Event, LearnerLost, ProcessFleet, Received
@@ -100,6 +110,8 @@ def _obey(fleet: OwnFleet, order: Order) -> None:
             fleet.restart_actor(actor)
         case SetMatchup(rows):
             fleet.set_matchup(0, rows)
+        case SetBudget(frames):
+            fleet.set_budget(frames)
 
 
 def _heard(fleet: OwnFleet, event: Event) -> Heard:

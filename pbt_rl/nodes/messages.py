@@ -65,7 +65,14 @@ class SetMatchup:
     rows: NDArray[np.int64]
 
 
-Order = Send | RestartActor | SetMatchup
+@dataclass(frozen=True)
+class SetBudget:
+    """Tell environments of another budget of each member."""
+
+    frames: int
+
+
+Order = Send | RestartActor | SetMatchup | SetBudget
 
 
 @dataclass(frozen=True)

@@ -175,7 +175,9 @@ class Comparisons:
         self.dispatch.enact(made, remembered)
 
     def follow(self, config: Config, controller: Controller) -> None:
-        """Compare and hand over slots by other options from now on."""
+        """Compare, hand over slots and tell environments by other options from now on."""
+        assert self._fleet is not None
+        self._fleet.set_budget(config.train_for_frames)
         self._controller = controller
         if not config.searches:
             self.slots.follow(config.slot_frames, config.train_for_frames)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -116,14 +116,17 @@ class Memory:
 
     def _fill_shaping(self, number: int, fd: int, start: Start) -> None:
         """Write the shaping of the members that hold a pack's slots at the start, under version 0."""
-        pack, names = self._resolved.plan.packs[number], tuple(self._resolved.spec.shaping)
-        shaping = ShapingTable.map(names, pack.slots, fd)
+        shaping = self._shaping_table(number, fd)
         # A learner that was killed while it wrote has left an odd guard.
         shaping.guard[:] = shaping.frames[:] = 0
         shaping.budget_frames[:] = self._resolved.config.train_for_frames
         for slot, member in enumerate(start.holders[number]):
             values = start.values[0 if member is None else member]
-            shaping.write(slot, 0, {name: values[SHAPING + name] for name in names})
+            shaping.write(slot, 0, {name: values[SHAPING + name] for name in shaping.names})
+
+    def _shaping_table(self, number: int, fd: int) -> ShapingTable:
+        names = tuple(self._resolved.spec.shaping)
+        return ShapingTable.map(names, self._resolved.plan.packs[number].slots, fd)
 
     def _staging_entries(self, pack: PackPlan) -> int:
         """Return how many members can be on their way to a checkpoint at the same time.
@@ -249,6 +252,13 @@ class Memory:
         table = self._packs[pack].matchup
         assert table is not None, "environments of one seat have no matchups"
         return table.write(row_UES)
+
+    def set_budget(self, frames: int) -> None:
+        """See Fleet. It holds for learners that begin anew, too."""
+        config = replace(self._resolved.config, train_for_frames=frames)
+        self._resolved = replace(self._resolved, config=config)
+        for number, pack in enumerate(self._packs):
+            self._shaping_table(number, pack.shaping_fd).budget_frames[:] = frames
 
     def close(self) -> None:
         """Close every descriptor; memory goes with its last mapping. Safe to call twice."""

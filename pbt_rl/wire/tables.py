@@ -35,7 +35,7 @@ class ShapingTable:
     frames: NDArray[np.int64]
     """[P] written by the sampler when an episode ends, before the step that begins the next one."""
     budget_frames: NDArray[np.int64]
-    """[P]"""
+    """[P] written by the supervisor."""
 
     @classmethod
     def map(cls, names: tuple[str, ...], slots: int, fd: int) -> ShapingTable:

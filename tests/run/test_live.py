@@ -17,6 +17,7 @@ from pbt_rl.run.audit import audit
 from pbt_rl.run.callbacks import Callbacks
 from pbt_rl.run.train import train
 from tests.helpers import runs as helper
+from tests.run.test_curriculum import Growing
 from tests.run.test_resume import configured, run
 
 
@@ -94,6 +95,17 @@ def test_options_hold_from_then_on(changed):
 
 def test_a_budget_that_is_spent_by_now_ends_the_run(changed):
     assert events(changed[0], "end")[0]["ended"] == "frames"
+
+
+def test_environments_that_ask_are_told_of_a_budget_that_was_set(tmp_path):
+    Growing.told.clear()
+    growing = {"env": f"{Growing.__module__}:Growing", "learner.lr-schedule": "constant", "num-policies": 2}
+    asked = request(train_for_frames=30_000)
+    asking(tmp_path, asked, gap_frames=100, **growing, **{"train-for-frames": 20_000})
+    told = [[info["budget_frames"] for info in heard] for heard in Growing.told if heard]
+    assert len(told) > 1
+    assert all(budgets == sorted(budgets) for budgets in told), "once it was set, it holds"
+    assert {frozenset(budgets) for budgets in told} == {frozenset({20_000, 30_000})}
 
 
 def test_a_members_values_are_those_that_were_set_and_proved(changed):
