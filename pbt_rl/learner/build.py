@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from math import prod
@@ -28,6 +28,9 @@ from pbt_rl.errors import ConfigError, require
 from pbt_rl.pbt.hypers import SHAPING, Values
 from pbt_rl.plan import PackPlan
 from pbt_rl.record.net_names import NetNames
+
+Arrays = Mapping[str, NDArray[Any]]
+"""Parts of a member's state in host memory."""
 
 
 @contextmanager
@@ -240,6 +243,15 @@ def fresh_arrays(pack: Pack, seed: int, member: int, generation: int) -> dict[st
     """Draw the state of a member that has learned nothing, in host memory."""
     torch.manual_seed(weights_seed(seed, member, generation))
     return {name: x.numpy() for name, x in pack.fresh_state().items()}
+
+
+def shrunk_arrays(
+    given: Arrays, drawn: Arrays, shrink_perturb: tuple[float, float], moments: Sequence[str]
+) -> dict[str, NDArray[Any]]:
+    """Mix a member's weights with drawn ones (see `Replace`). moments: the optimiser's, which begins anew."""
+    shrink, perturb = shrink_perturb
+    anew = {name: drawn[name] for name in (*moments, "optimizer_steps")}
+    return {**given, **anew, "param": shrink * given["param"] + perturb * drawn["param"]}
 
 
 def update_settings(config: Config, spec: EnvSpec) -> UpdateSettings:

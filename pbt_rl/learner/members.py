@@ -12,18 +12,16 @@ Snapshots are never written to: taking one is taking a reference.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from pbt_rl.algos.optim import ADAM, RMSPROP
 from pbt_rl.algos.pack import Pack, bit_sums
 from pbt_rl.algos.update import CurrentSlots
-from pbt_rl.learner.build import fresh_arrays
+from pbt_rl.learner.build import Arrays, fresh_arrays, shrunk_arrays
 from pbt_rl.learner.shared import SharedState
 from pbt_rl.pbt.hypers import SHAPING, Values
 from pbt_rl.wire.messages import AdmitMember, Applied, Edit, SlotChange
@@ -31,7 +29,6 @@ from pbt_rl.wire.snapshot import MemberSnapshot, SnapshotHeader, SnapshotMemory
 from pbt_rl.wire.tables import ShapingTable
 
 OPTIMIZER_HYPERS = {"learning_rate", "max_grad_norm", *ADAM.hypers, *RMSPROP.hypers}
-Arrays = Mapping[str, NDArray[Any]]
 StateOf = tuple[int, int | None]
 """(member, generation of a remembered state; None for the member as it is)."""
 
@@ -182,7 +179,7 @@ class PackMembers:
         if edit.weights != "keep":
             self._take_weights(edit, slot)
         if edit.shrink_perturb is not None:
-            self._shrink_perturb(edit, *edit.shrink_perturb, slot)
+            self._shrink_perturb(edit, edit.shrink_perturb, slot)
         if slot is None:
             self.unproven.add(edit.member)
         else:
@@ -216,12 +213,11 @@ class PackMembers:
         else:
             self._import(slot, arrays)
 
-    def _shrink_perturb(self, edit: Edit, shrink: float, perturb: float, slot: int | None) -> None:
-        """Mix the weights that a member was given with drawn ones; of its state only the normalisers stay."""
+    def _shrink_perturb(self, edit: Edit, shrink_perturb: tuple[float, float], slot: int | None) -> None:
+        """Mix the weights that a member was given with drawn ones."""
         given = self._parked[edit.member] if slot is None else self._exported(slot)
-        fresh = self._fresh(edit.member, edit.generation)
-        anew = {name: fresh[name] for name in (*self._pack.optimizer.moments, "optimizer_steps")}
-        arrays = {**given, **anew, "param": shrink * given["param"] + perturb * fresh["param"]}
+        drawn = self._fresh(edit.member, edit.generation)
+        arrays = shrunk_arrays(given, drawn, shrink_perturb, self._pack.optimizer.moments)
         if slot is None:
             self._parked[edit.member] = arrays
         else:

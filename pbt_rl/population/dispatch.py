@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pbt_rl.pbt.changes import Change
 from pbt_rl.pbt.decisions import StateKey
@@ -42,7 +42,7 @@ class Pending:
     exported: bool = False
     """The donor's state lies in the exchange memory, and the edit was sent."""
     fill: Callable[[int], None] | None = None
-    """Writes the weights for a member into the exchange memory, as the donor's learner is lost."""
+    """Writes a member's weights into the exchange memory, shrunk if they are to be, as the donor's learner is lost."""
 
 
 @dataclass(eq=False)
@@ -172,6 +172,7 @@ class Dispatch:
 
     def _send_filled(self, pending: Pending, fill: Callable[[int], None]) -> None:
         fill(pending.edit.member)
+        pending.edit = replace(pending.edit, shrink_perturb=None)
         pending.exported = True
         self._send_edit(pending)
 

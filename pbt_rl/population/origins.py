@@ -3,7 +3,7 @@
 If a learner is lost, its members go on from here: a member whose weights were replaced since gets those of its donor as
 they were saved, never its own older ones.
 
-    member's present weights  =  (weights as saved, or drawn)  +  frames of training since, which would be lost
+    member's present weights  =  (weights as saved, drawn, or shrunk)  +  frames of training since, which would be lost
 
 A checkpoint has its own origins from the moment at which it is begun. They hold once it is whole.
 """
@@ -36,10 +36,22 @@ class Drawn:
 
 
 @dataclass(frozen=True)
+class Shrunk:
+    """Weights of another origin after shrink-perturb (see `Replace`). drawn: what was mixed in."""
+
+    of: Origin
+    shrink_perturb: tuple[float, float]
+    drawn: Drawn
+
+
+Origin = Saved | Drawn | Shrunk
+
+
+@dataclass(frozen=True)
 class Weights:
     """Present weights of a member, or remembered ones. frames: of training since the origin."""
 
-    origin: Saved | Drawn
+    origin: Origin
     frames: int
 
 
@@ -116,6 +128,9 @@ class Origins:
             else:
                 donor = members[change.weights_from[0]]
                 weights = _plus(before[donor.id], donor.frames)
+            if change.shrink_perturb is not None:
+                drawn = Drawn(change.member, change.generation)
+                weights = replace(weights, origin=Shrunk(weights.origin, change.shrink_perturb, drawn))
             since.present[change.member] = _plus(weights, -own_frames)
         since.kept = {key: kept for key, kept in since.kept.items() if key in remembered}
 

@@ -5,15 +5,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
+from pbt_rl.learner.build import shrunk_arrays
 from pbt_rl.pbt.decisions import StateKey
-from pbt_rl.population.origins import Drawn, Saved
+from pbt_rl.population.origins import Drawn, Origin, Saved, Shrunk
 from pbt_rl.population.population import Population
 from pbt_rl.record.net_names import NetNames
 from pbt_rl.run.checkpointing import Checkpointing
@@ -32,13 +33,21 @@ class Draws(Protocol):
 
 
 class LastStates:
-    """States of members, from the last whole checkpoint or copy. start: where the processes of the run began."""
+    """States of members, from the last whole checkpoint or copy.
+
+    start: where the processes of the run began. moments: names of the optimiser's.
+    """
 
     def __init__(
-        self, population: Population, comparisons: Comparisons, checkpoints: Checkpointing, start: Start
+        self,
+        population: Population,
+        comparisons: Comparisons,
+        checkpoints: Checkpointing,
+        start: Start,
+        moments: Sequence[str],
     ) -> None:
         self._population, self._comparisons = population, comparisons
-        self._checkpoints, self._start = checkpoints, start
+        self._checkpoints, self._start, self._moments = checkpoints, start, moments
 
     def start(self, draws: Draws, pack: int) -> Start:
         """Return where the learner of a pack begins: with its members as they should be now."""
@@ -101,8 +110,13 @@ class LastStates:
             header = replace(header, values=kept.values, frames=kept.own_frames)
         return replace(snapshot, header=header)
 
-    def weights(self, draws: Draws, origin: Saved | Drawn, names: NetNames) -> MemberSnapshot:
+    def weights(self, draws: Draws, origin: Origin, names: NetNames) -> MemberSnapshot:
         """Return the snapshot of an origin; for drawn weights, one of a member that has done nothing."""
+        if isinstance(origin, Shrunk):
+            given = self.weights(draws, origin.of, names)
+            drawn = draws.drawn(origin.drawn.member, origin.drawn.generation)
+            arrays = shrunk_arrays(given.arrays, drawn, origin.shrink_perturb, self._moments)
+            return replace(given, arrays=arrays)
         if isinstance(origin, Saved):
             found = self._saved(origin, names)
             if found is not None:
@@ -128,6 +142,8 @@ class LastStates:
         """Return what the journal notes of a member: frames of training that are lost, and what it goes on from."""
         weights, latest = self._comparisons.origins.of(member), self._checkpoints.latest
         origin = weights.origin
+        while isinstance(origin, Shrunk):
+            origin = origin.of
         if isinstance(origin, Drawn):
             source: dict[str, Any] = {"drawn": [origin.member, origin.generation]}
         else:

@@ -51,6 +51,7 @@ class LostLearners:
         run_seconds: Callable[[], float],
     ) -> None:
         self._every_seconds = resolved.config.save_every_seconds
+        self._moments = resolved.config.algorithm.optimizer.moments
         self._population, self._comparisons, self._checkpoints = population, comparisons, checkpoints
         self._recorder, self._run_seconds = recorder, run_seconds
         self._states: LastStates
@@ -67,7 +68,9 @@ class LostLearners:
 
     def begin(self, start: Start, *, continued: bool) -> None:
         """Note where the processes of the run begin. continued: from a checkpoint."""
-        self._states = LastStates(self._population, self._comparisons, self._checkpoints, start)
+        self._states = LastStates(
+            self._population, self._comparisons, self._checkpoints, start, self._moments
+        )
         self._continued = continued
 
     def note_report(self, pack: int, report: LearnerReport) -> None:

@@ -211,6 +211,11 @@ def test_a_donor_that_is_lost_is_put_into_the_exchange_for_the_others(desk):
     assert not desk.dispatch.busy
 
 
+def test_weights_of_a_lost_donor_come_shrunk_already(desk):
+    desk.enact(Replace(1, 0, "both", VALUES, "", shrink_perturb=(0.2, 0.1)))
+    assert desk.lost(0) == [("filled", 1), (1, edit(1, "import", 0, None))]
+
+
 def test_what_was_exported_before_its_learner_was_lost_goes_on(desk):
     desk.enact(replace(1, 0))
     desk.dispatch.exported(0)

@@ -4,7 +4,7 @@ import pytest
 
 from pbt_rl.pbt.changes import changes
 from pbt_rl.pbt.decisions import Continue, Mutate, Replace, Restart, Stop
-from pbt_rl.population.origins import Drawn, Origins, Saved, Weights
+from pbt_rl.population.origins import Drawn, Origins, Saved, Shrunk, Weights
 from pbt_rl.population.population import Population
 
 VALUES = {"learning_rate": 0.5}
@@ -73,6 +73,18 @@ def test_fresh_weights_are_drawn_again_wherever_they_were_copied_to(run):
     run.decide(replace(0, 3))
     assert run.origins.of(0) == run.origins.of(3) == Weights(Drawn(3, 1), 7)
     assert (run.origins.drawn_at(3), run.origins.drawn_at(0)) == (1005, None)
+
+
+def test_shrunk_weights_are_those_of_their_origin_shrunk_again_wherever_they_were_copied_to(run):
+    run.train(5)
+    pair = (0.2, 0.1)
+    run.decide(*(Replace(m, 1, "both", VALUES, "", shrink_perturb=pair) for m in (0, 1)))
+    assert run.origins.of(0) == Weights(Shrunk(Saved(1), pair, Drawn(0, 1)), 5)
+    run.decide(replace(3, 0))
+    run.origins.restored([0, 1, 2, 3])
+    assert run.origins.of(3) == run.origins.of(0) == Weights(Shrunk(Saved(1), pair, Drawn(0, 1)), 0)
+    run.decide(Replace(2, 3, "both", VALUES, "", shrink_perturb=pair))
+    assert run.origins.of(2).origin == Shrunk(run.origins.of(3).origin, pair, Drawn(2, 1)), "shrunk twice"
 
 
 def test_remembered_states_are_those_of_before_the_comparison(run):

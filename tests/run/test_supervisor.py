@@ -10,6 +10,7 @@ from itertools import chain
 import numpy as np
 import pytest
 
+from pbt_rl.algos.optim import ADAM
 from pbt_rl.cli.train import parse_train
 from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.errors import ConfigError, RunFailed
@@ -122,7 +123,8 @@ class FakeFleet:
         self.exchanged.append(arrays)
 
     def drawn(self, member, generation):
-        return {"param": np.full(3, 100.0 * member + generation, np.float32)}
+        drawn = {name: np.zeros(3, np.float32) for name in (*ADAM.moments, "optimizer_steps")}
+        return drawn | {"param": np.full(3, 100.0 * member + generation, np.float32)}
 
     def close(self, *, at_once=False):
         self.closed = True
@@ -302,6 +304,31 @@ def test_edits_on_their_way_to_a_lost_learner_are_part_of_what_its_successor_beg
         assert members[member].header.values == decision["values"]
     assert not [e for e in events(tmp_path, "applied") if e["frames"] == 1000]
     assert [e["frames"] for e in events(tmp_path, "round")] == [1000, 3000], "the run goes on to compare"
+
+
+def test_members_of_a_learner_that_is_lost_after_a_restart_of_ipbt_begin_with_shrunk_weights(
+    start, tmp_path, monkeypatch
+):
+    pytest.importorskip("sklearn")
+    monkeypatch.setattr("pbt_rl.pbt.ipbt.PATIENCE", 1)
+    monkeypatch.setattr("pbt_rl.pbt.ipbt.improves", lambda _: False)
+    script = chain(
+        [[READY], [report(400)], [report(500)]],
+        until(tmp_path, "at_400"),
+        [[report(1000)], [], [report(1500)], [LOST], [], [report(9000)]],
+    )
+    options = ("--controller=ipbt", "--save-every-frames=400", "--train-for-frames=9000")
+    fleet, run = start(script, *options)
+    assert run() == 0
+    ((_, members),) = fleet.began
+    (lost,) = events(tmp_path, "pack_lost")
+    assert [entry["from"] for entry in lost["members"]] == [{"checkpoint": "at_400", "member": 3}] * 4
+    present = [one for one in members if not one.header.remembered]
+    for member, one in enumerate(present):
+        assert one.arrays["param"] == pytest.approx(0.2 * 3 + 0.1 * (100 * member + 1)), "3 is the best"
+        assert one.arrays["lr_factor"] == 3, "the rest of its state is the donor's"
+        assert (one.arrays["optimizer_steps"] == 0).all()
+    assert len(present) == 4
 
 
 @pytest.mark.parametrize(
