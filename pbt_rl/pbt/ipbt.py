@@ -16,6 +16,7 @@ from pbt_rl.pbt.explore.moves import from_priors
 from pbt_rl.pbt.ready.base import Round
 from pbt_rl.pbt.ready.synchronous import Synchronous
 from pbt_rl.pbt.stagnation import improves, is_slow
+from pbt_rl.pbt.state import restore_state, save_state
 
 PATIENCE = 3
 """Comparisons in a row without progress before a restart."""
@@ -39,6 +40,9 @@ class Ipbt(PbtController):
     optimiser; half of the members draw their values from the priors; periods are twice as long from then on. No
     restart if fewer than two of those would fit into the budget. The paper's first period is a hundredth of the budget.
 
+    At a restart the rule of selection forgets what it has noted. Shrunk weights score less than any elite that
+    `Backtrack` has: the next comparison would replace them all by weights of before the restart.
+
     Where this differs: the paper trains twice as many members in the first period after a restart, half of them with
     drawn weights, and keeps the better half; here their number is fixed and all weights are shrunk. The values of the
     others come from its Bayesian optimisation over restarts; here from `explore` (`pb2` is the nearest), applied to
@@ -60,6 +64,7 @@ class Ipbt(PbtController):
                 "ipbt needs scikit-learn: install it with pip install 'pbt-rl[search]', or use --controller pbt"
             )
         super().__post_init__()
+        self._unused_exploit = save_state(self.exploit)  # no field: the same in every run with these options
 
     def _settle(self, comparison: Round) -> list[Decision]:
         scores = {m.member: score(m) for m in comparison.members}
@@ -89,6 +94,7 @@ class Ipbt(PbtController):
     def _restart(self, comparison: Round, scores: dict[int, float]) -> list[Decision]:
         self.restarts += 1
         self._clock.lengthen(LENGTHEN)
+        restore_state(self.exploit, self._unused_exploit)
         ranking = [m for m in rank(scores, self._rng) if not math.isnan(scores[m])]
         top = ranking[: max(1, round(TOP * len(scores)))]
         members = {m.member: m for m in comparison.members}

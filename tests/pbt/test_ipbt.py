@@ -96,6 +96,22 @@ def test_without_progress_everything_begins_again_with_periods_twice_as_long():
     assert not any(getattr(d, "shrink_perturb", None) for d in run.compare(9.5))
 
 
+def test_backtracking_forgets_the_elites_of_before_a_restart():
+    """Shrunk weights score less than any of them, so that every member would become a copy of one."""
+    run = Driven(exploit="backtrack")
+    for best in (10.0, 11.0, 10.0, 9.0):
+        run.compare(best)
+    assert run.controller.exploit.remembers()
+    assert run.compare(8.0)[0].shrink_perturb
+    begun = list(run.generations)
+    assert not run.controller.exploit.remembers()
+    for best in (1.0, 2.0, 3.0):
+        run.compare(best)  # half of a period
+        back = [d for d in run.compare(best) if getattr(d, "donor_generation", None) is not None]
+        assert all(d.donor_generation >= begun[d.donor] for d in back)
+    assert run.controller.exploit.remembers(), "an iteration has elites of its own"
+
+
 def test_drawn_values_come_from_the_priors_also_if_the_rule_would_stay_near_the_copied_ones():
     run = Driven(explore="perturb", tune=("learning_rate",))
     for best in (10.0, 9.0, 8.0):
@@ -133,11 +149,12 @@ def test_a_member_without_a_finite_objective_copies_and_none_at_all_restarts_not
     assert run.controller.restarts == 0
 
 
-def test_a_restored_controller_decides_the_same():
-    run = Driven()
+@pytest.mark.parametrize("exploit", ["truncation", "backtrack"])
+def test_a_restored_controller_decides_the_same(exploit):
+    run = Driven(exploit=exploit)
     for best in (10.0, 11.0, 12.0, 11.0):
         run.compare(best)
-    again = Driven()
+    again = Driven(exploit=exploit)
     restore_state(again.controller, save_state(run.controller))
     again.values, again.generations, again.frames = list(run.values), list(run.generations), run.frames
     for best in (10.0, 9.0, 8.0, 7.0, 7.0, 6.0, 9.0, 9.0):
