@@ -232,6 +232,7 @@ class PackMembers:
         """Set a slot's shaping under a new version, whose generation the sampler finds before an actor reads it."""
         holder = self._shared.pack.holders[slot]
         assert holder is not None
+        holder.forget_before(self._shared.oldest_version(slot))
         version = int(self._shaping.shaping_version[slot]) + 1
         holder.generation_of[version] = generation
         if self._shared.pack.evaluated[slot]:

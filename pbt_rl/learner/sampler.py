@@ -125,6 +125,7 @@ class Sampler:
             )
             for number, (box, wake_fd) in enumerate(boxes)
         ]
+        shared.ended_versions.extend(np.full(rows, -1, np.int64) for _ in boxes)
         self._recorded = (
             None
             if recorder is None
@@ -241,6 +242,7 @@ class Sampler:
         if self._frames is not None:
             self._frames[:] = shared.sampling.steps[shared.pack.member] * self._spec.frame_skip
         rows = np.flatnonzero(step.episode_done).tolist()
+        shared.ended_versions[unit.number][rows] = step.shaping_version[rows]
         episodes: dict[int, Episode] = {}
         for row in rows:
             holder = shared.pack.holders[row // self._envs]

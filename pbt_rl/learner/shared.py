@@ -3,6 +3,7 @@
     state                  written by                           read by
     PackState              trainer                              sampler, reports
     SamplingCounts         sampler; reports take what finished  trainer, reports
+    ended versions         sampler                              trainer
     LearningCounts         trainer                              reports
     full rollouts          sampler appends, trainer takes
     free buffers           sampler takes, trainer gives back
@@ -37,9 +38,16 @@ class SlotHolder:
     member: int
     """Index among the pack's members."""
     generation_of: dict[int, int]
-    """`shaping_version` of the slot -> the member's generation, since it entered the slot."""
+    """`shaping_version` of the slot -> the member's generation, since it entered the slot, as long as an episode that
+    began under it may run."""
     evaluations: set[int] = field(default_factory=set)
     """Those of these versions under which the member was evaluated."""
+
+    def forget_before(self, version: int) -> None:
+        """Drop older versions, of which a run of days makes many."""
+        for old in [v for v in self.generation_of if v < version]:
+            del self.generation_of[old]
+            self.evaluations.discard(old)
 
 
 @dataclass
@@ -207,6 +215,8 @@ class SharedState:
     free: BufferPool = field(default_factory=BufferPool)
     state_resets: deque[int] = field(default_factory=deque)
     """Slots whose recurrent state has to be zeroed before they act again."""
+    ended_versions: list[NDArray[np.int64]] = field(default_factory=list)
+    """Of each unit: [R] `shaping_version` of the last episode that ended on each row; -1 before the first."""
 
     @classmethod
     def new(
@@ -225,6 +235,14 @@ class SharedState:
         ]
         counts = SamplingCounts(np.zeros(len(members) + 1, np.int64))
         return cls(members, PackState.new(held, len(members)), counts, LearningCounts.new(len(members)))
+
+    def oldest_version(self, slot: int) -> int:
+        """Return a `shaping_version` that no episode which still runs in a slot is older than.
+
+        Versions rise, so that a row's episode began under none that is older than that of its episode before.
+        """
+        slots = len(self.pack.holders)
+        return min((int(one.reshape(slots, -1)[slot].min()) for one in self.ended_versions), default=-1)
 
     def note_exchanged_weights(self, slot: int) -> None:
         """Make a slot's rollouts outdated and its recurrent state zero. The caller holds `Updater.changing`.

@@ -185,6 +185,57 @@ def test_a_member_that_is_evaluated_acts_and_does_not_learn(stand):
     assert stand.changed(1, frozen), "it learns again"
 
 
+def test_versions_under_which_no_episode_runs_are_forgotten_and_no_answer_differs(stand, monkeypatch):
+    bench, members = stand.bench, stand.trainer.members
+    holder, sampler = bench.shared.pack.holders[1], bench.sampler
+    generation_of, evaluations, expected, most = {}, set(), [], 0
+    note = sampler._note_episodes
+
+    def note_and_expect(unit):
+        step = unit.box.step
+        for row in np.flatnonzero(step.episode_done).tolist():
+            version = int(step.shaping_version[row])
+            if row // ENVS == 1:
+                expected.append((generation_of[version], version in evaluations))
+        note(unit)
+
+    monkeypatch.setattr(sampler, "_note_episodes", note_and_expect)
+    bench.shared.sampling.take()
+    for generation in range(1, 101):
+        stand.trainer.apply(edit(generation=generation, weights="keep", donor=None))
+        for begins in (True, False):
+            generation_of |= holder.generation_of
+            evaluations |= holder.evaluations
+            for actor in bench.actors:
+                actor.advance()
+            sampler.serve()
+            sampler.resume_finished()
+            while bench.shared.full:
+                bench.shared.free.give(bench.shared.full.popleft())
+            members.evaluate(7, begins=begins)
+        most = max(most, len(holder.generation_of))
+    told = [(e.generation, e.evaluation) for e in bench.shared.sampling.episodes if e.member == 7]
+    assert told == expected
+    assert len(told) > 100
+    assert {flag for _, flag in told} == {True, False}
+    assert len(generation_of) > 290
+    assert most < 30
+    assert holder.evaluations <= holder.generation_of.keys()
+
+
+def test_the_version_of_an_episode_that_never_ended_is_kept(stand):
+    holder, versions = stand.bench.shared.pack.holders[1], stand.bench.shared.ended_versions
+    for ended_R in versions:
+        ended_R[:] = 5
+    versions[1][ENVS] = -1
+    for generation in range(1, 9):
+        stand.trainer.apply(edit(generation=generation, weights="keep", donor=None))
+    assert sorted(holder.generation_of) == list(range(9))
+    versions[1][ENVS] = 4
+    stand.trainer.apply(edit(generation=9, weights="keep", donor=None))
+    assert sorted(holder.generation_of) == list(range(4, 10)), "5 on the other rows"
+
+
 def test_an_evaluation_that_begins_within_a_batch_ends_it_for_its_member():
     with Bench(policies=3, members=MEMBERS) as bench:
         stand = Stand(bench, epochs=3)
