@@ -11,7 +11,7 @@ Everything is JSON types; arrays are base64 of their bytes.
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -47,9 +47,7 @@ class Continuation:
 
     def restore(self, saved: Mapping[str, Any]) -> bool:
         """Continue from what `save` returned, as far as this pack is like that one; return whether units rest."""
-        if [slot["holder"] for slot in saved["slots"]] != [
-            self._holder(p) for p in range(self._pack.num_policies)
-        ]:
+        if not _is_for(saved, [self._holder(p) for p in range(self._pack.num_policies)]):
             return False
         for name, generator in self._generators():
             state = _decoded(saved["generators"][name])
@@ -101,6 +99,20 @@ class Continuation:
             )
             state.evaluated[slot] = saved["evaluated"]
             self._shaping.write(slot, saved["shaping_version"], self._shaping.read(slot)[1])
+
+
+def shaping_versions(saved: Mapping[str, Any], holders: Sequence[int | None]) -> list[int]:
+    """Return the version under which each slot's shaping lies before its learner starts, which restores `saved`.
+
+    holders: the member of each slot. With other ones than in `saved`, or if that is empty, it restores nothing: 0.
+    """
+    if not saved or not _is_for(saved, holders):
+        return [0] * len(holders)
+    return [slot["shaping_version"] for slot in saved["slots"]]
+
+
+def _is_for(saved: Mapping[str, Any], holders: Sequence[int | None]) -> bool:
+    return [slot["holder"] for slot in saved["slots"]] == list(holders)
 
 
 def _unit(unit: ServedUnit) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pbt_rl.learner.build import fresh_arrays, lone_pack, net_names
+from pbt_rl.learner.continuation import shaping_versions
 from pbt_rl.learner.setup import LearnerSetup
 from pbt_rl.pbt.hypers import SHAPING, Values
 from pbt_rl.plan import PackPlan
@@ -95,13 +96,12 @@ class Memory:
         return self._own(os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK))
 
     def _pack_memory(self, number: int, row_UES: NDArray[np.int64] | None) -> PackMemory:
-        """Make the tables of a pack and fill them for the members that hold its slots at the start."""
+        """Make the tables of a pack; `_learner` fills that of the shaping."""
         pack, names = self._resolved.plan.packs[number], tuple(self._resolved.spec.shaping)
         entries = self._staging_entries(pack)
         staging_fd = self._own(anonymous_memory(SnapshotMemory.size(self.layout, entries), "staging"))
         self.staging.append(SnapshotMemory(staging_fd, self.layout, entries))
         shaping_fd = self._own(anonymous_memory(ShapingTable.size(names, pack.slots), "shaping"))
-        self._fill_shaping(number, shaping_fd, self._start)
         heartbeat_fd = self._own(anonymous_memory(Heartbeat.SIZE, "heartbeat"))
         self.heartbeats.append(Heartbeat(heartbeat_fd))
         matchup = None
@@ -114,15 +114,20 @@ class Memory:
             matchup.write(row_UES)
         return PackMemory(shaping_fd, heartbeat_fd, self._eventfd(), matchup)
 
-    def _fill_shaping(self, number: int, fd: int, start: Start) -> None:
-        """Write the shaping of the members that hold a pack's slots at the start, under version 0."""
-        shaping = self._shaping_table(number, fd)
-        # A learner that was killed while it wrote has left an odd guard.
-        shaping.guard[:] = shaping.frames[:] = 0
+    def _fill_shaping(self, number: int, start: Start, headers: Sequence[SnapshotHeader]) -> None:
+        """Write the shaping and the frames of the members that hold a pack's slots at the start.
+
+        Actors are there before their learner is: the episodes that begin meanwhile must be of a version that it knows.
+        """
+        shaping = self._shaping_table(number, self._packs[number].shaping_fd)
+        holders, frames = start.holders[number], {h.member: h.frames for h in headers if not h.remembered}
+        versions = shaping_versions(start.learners[number] if start.learners else {}, holders)
+        shaping.guard[:] = 0  # a learner that was killed while it wrote has left an odd one
         shaping.budget_frames[:] = self._resolved.config.train_for_frames
-        for slot, member in enumerate(start.holders[number]):
+        for slot, member in enumerate(holders):
             values = start.values[0 if member is None else member]
-            shaping.write(slot, 0, {name: values[SHAPING + name] for name in shaping.names})
+            shaping.write(slot, versions[slot], {name: values[SHAPING + name] for name in shaping.names})
+            shaping.frames[slot] = 0 if member is None else frames.get(member, 0)
 
     def _shaping_table(self, number: int, fd: int) -> ShapingTable:
         names = tuple(self._resolved.spec.shaping)
@@ -180,7 +185,6 @@ class Memory:
             record.given += sum(int(box.header[ACTIONS]) for box in record.boxes)
             for box in record.boxes:
                 box.begin_anew()
-        self._fill_shaping(number, self._packs[number].shaping_fd, start)
         seed = np.random.SeedSequence([self._resolved.config.seed, start.resumes, self._renewals, number])
         self.learners[number] = self._learner(number, actors, seed, start)
 
@@ -189,6 +193,7 @@ class Memory:
     ) -> LearnerSetup:
         pack, shared = self._resolved.plan.packs[number], self._packs[number]
         start_fd, headers = self._start_memory(start.of(pack.members))
+        self._fill_shaping(number, start, headers)
         return LearnerSetup(
             config=self._resolved.config,
             spec=self._resolved.spec,

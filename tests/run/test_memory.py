@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from pbt_rl.run.start import Start
 from pbt_rl.wire import actor as actor_module
 from pbt_rl.wire.actor import Actor
 from pbt_rl.wire.mailbox import ACTIONS, BUSY_NS, OBSERVATIONS
+from pbt_rl.wire.snapshot import MemberSnapshot, SnapshotHeader
 from pbt_rl.wire.tables import MatchupTable, ShapingTable
 
 OPTIONS = ("--num-policies=4", "--actors=4", "--envs-per-unit=2", "--devices=cpu,cpu", "--units-per-actor=3")
@@ -101,6 +103,27 @@ def test_a_budget_that_was_set_reaches_all_environments_and_outlives_a_learner(m
     memory.begin_anew(1, fresh(resolved))
     assert (tables[1].budget_frames == 777).all()
     assert memory.learners[1].config.train_for_frames == 777
+
+
+def test_before_its_learner_is_there_a_resumed_slot_is_as_the_learner_will_know_it(memory, resolved):
+    """Or the first episodes after a resume would count for no generation, and a curriculum begin anew in them."""
+
+    def load(member, frames, generation, remembered, _names):
+        header = SnapshotHeader(member, generation, {}, frames, 0, 0, 0, remembered=remembered)
+        return MemberSnapshot(header, memory.drawn(member, 0))
+
+    sources = [(m, partial(load, m, 1000 + m, 3, False)) for m in range(4)]
+    sources += [(m, partial(load, m, 10, 1, True)) for m in range(4)]
+    holders = [pack.members for pack in resolved.plan.packs]
+    same = {"slots": [{"holder": m, "shaping_version": 5 + m} for m in holders[0]]}
+    other = {"slots": [{"holder": 3 - m, "shaping_version": 5 + m} for m in holders[1]]}
+    again = Memory(resolved, replace(fresh(resolved), sources=sources, learners=[same, other]))
+    versions = [[5 + m for m in holders[0]], [0 for _ in holders[1]]]
+    for learner, expected in zip(again.learners, versions, strict=True):
+        table = ShapingTable.map(tuple(resolved.spec.shaping), learner.plan.slots, learner.shaping_fd)
+        assert [table.read(slot)[0] for slot in range(2)] == expected
+        assert table.frames.tolist() == [1000 + m for m in learner.plan.members]
+    again.close()
 
 
 def test_matchups_are_those_of_the_pack():
