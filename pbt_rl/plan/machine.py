@@ -49,22 +49,18 @@ class Machine:
         return next((node for node in self.nodes if int(index or 0) in node.gpus), None)
 
 
-def available_cpus(cgroup_root: Path = Path("/sys/fs/cgroup")) -> int:
-    """Return the cores that this process may use: its affinity, limited by the CPU quota of its cgroup (v2 or v1)."""
-    cpus = float(len(os.sched_getaffinity(0)))
-    quota = _cgroup_cpus(cgroup_root)
-    return max(1, math.floor(min(cpus, quota) + 0.01))
+def available_cpus(own: Path = OWN_CGROUPS, cgroups: Path = CGROUPS) -> int:
+    """Return the cores that this process may use: its affinity, limited by the CPU quotas of all cgroups around it."""
+    quotas = [_cpu_quota(folder) for folder in _groups("cpu", own, cgroups)]
+    return max(1, math.floor(min(len(os.sched_getaffinity(0)), *quotas) + 0.01))
 
 
-def _cgroup_cpus(root: Path) -> float:
+def _cpu_quota(folder: Path) -> float:
+    """Return the cores that a cgroup (v2 or v1) may use on average; infinity without a quota."""
     try:
-        quota, period = (root / "cpu.max").read_text().split()
+        quota, period = (folder / "cpu.max").read_text().split()
     except (OSError, ValueError):
-        try:
-            quota = (root / "cpu/cpu.cfs_quota_us").read_text().strip()
-            period = (root / "cpu/cpu.cfs_period_us").read_text().strip()
-        except OSError:
-            return math.inf
+        quota, period = (str(_number(folder / f"cpu.cfs_{name}_us")) for name in ("quota", "period"))
     return math.inf if quota in ("max", "-1") else float(quota) / float(period)
 
 
@@ -133,7 +129,7 @@ def host_memory(info: Path = MEMORY_INFO, own: Path = OWN_CGROUPS, cgroups: Path
     """Return what the machine has, and no more than the limits of all cgroups around this process (v2 and v1)."""
     fields = dict(line.split(":", 1) for line in info.read_text().splitlines())
     total, available = (int(fields[name].split()[0]) * 1024 for name in ("MemTotal", "MemAvailable"))
-    for folder in _memory_groups(own, cgroups):
+    for folder in _groups("memory", own, cgroups):
         for limit_file, usage_file, cache in (
             ("memory.max", "memory.current", "inactive_file"),
             ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
@@ -145,17 +141,20 @@ def host_memory(info: Path = MEMORY_INFO, own: Path = OWN_CGROUPS, cgroups: Path
     return HostMemory(total, max(0, available))
 
 
-def _memory_groups(own: Path, cgroups: Path) -> set[Path]:
-    """Return the folders of this process's memory cgroup and of those around it. In a container only the top exists."""
-    found = {cgroups, cgroups / "memory"}
+def _groups(controller: str, own: Path, cgroups: Path) -> set[Path]:
+    """Return the folders of this process's cgroup that has a controller, and of those around it.
+
+    In a container only the top exists.
+    """
+    found = {cgroups, cgroups / controller}
     try:
         lines = own.read_text().splitlines()
     except OSError:
         return found
     for _, controllers, path in (line.split(":", 2) for line in lines):
-        if controllers and "memory" not in controllers.split(","):
+        if controllers and controller not in controllers.split(","):
             continue
-        top = cgroups / "memory" if controllers else cgroups
+        top = cgroups / controller if controllers else cgroups
         here = Path(path.lstrip("/"))
         found |= {top / part for part in (here, *here.parents)}
     return found

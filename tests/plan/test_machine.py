@@ -1,6 +1,5 @@
 """The machine: cores under quotas, NUMA nodes."""
 
-import math
 import os
 from types import SimpleNamespace
 
@@ -8,35 +7,48 @@ import pytest
 import torch
 
 from pbt_rl.plan import HostMemory, Machine, Node, available_cpus, host_memory
-from pbt_rl.plan.machine import _cgroup_cpus, numa_nodes
+from pbt_rl.plan.machine import numa_nodes
+
+QUOTAS = (("150000", 1), ("350000", 3), ("20000", 1), ("unlimited", 6), ("9900000", 6))
+"""Microseconds of each 100,000, and cores of a machine of six."""
 
 
-def test_cgroup_v2_quota(tmp_path):
-    (tmp_path / "cpu.max").write_text("150000 100000\n")
-    assert _cgroup_cpus(tmp_path) == 1.5
-    (tmp_path / "cpu.max").write_text("max 100000\n")
-    assert _cgroup_cpus(tmp_path) == math.inf
-
-
-def test_cgroup_v1_quota(tmp_path):
-    (tmp_path / "cpu").mkdir()
-    (tmp_path / "cpu/cpu.cfs_quota_us").write_text("250000\n")
-    (tmp_path / "cpu/cpu.cfs_period_us").write_text("50000\n")
-    assert _cgroup_cpus(tmp_path) == 5.0
-    (tmp_path / "cpu/cpu.cfs_quota_us").write_text("-1\n")
-    assert _cgroup_cpus(tmp_path) == math.inf
-
-
-def test_no_cgroup(tmp_path):
-    assert _cgroup_cpus(tmp_path) == math.inf
-
-
-def test_cores_are_affinity_cut_by_quota_and_at_least_one(tmp_path, monkeypatch):
+@pytest.fixture
+def six_cores(monkeypatch):
+    """Affinity of six cores."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: set(range(6)))
-    assert available_cpus(tmp_path) == 6
-    for quota, cpus in (("350000", 3), ("20000", 1), ("max", 6), ("9900000", 6)):
-        (tmp_path / "cpu.max").write_text(f"{quota} 100000")
-        assert available_cpus(tmp_path) == cpus
+
+
+@pytest.mark.usefixtures("six_cores")
+@pytest.mark.parametrize("group", ["", "outer", "outer/inner"])
+def test_cores_are_affinity_cut_by_the_quotas_of_all_cgroups_around(tmp_path, group):
+    """A service of systemd and a job of Slurm have theirs in a cgroup of their own, not at the top."""
+    own = tmp_path / "own"
+    own.write_text("0::/outer/inner\n")
+    (tmp_path / "outer/inner").mkdir(parents=True)
+    (tmp_path / "outer/cpu.max").write_text("max 100000\n")
+    for quota, cpus in QUOTAS:
+        text = quota.replace("unlimited", "max")
+        (tmp_path / group / "cpu.max").write_text(f"{text} 100000\n")
+        assert available_cpus(own, tmp_path) == cpus
+
+
+@pytest.mark.usefixtures("six_cores")
+@pytest.mark.parametrize("group", ["", "outer"])
+def test_so_are_they_with_cgroups_of_version_1(tmp_path, group):
+    own = tmp_path / "own"
+    own.write_text("4:memory:/elsewhere\n2:cpu,cpuacct:/outer\n0::/\n")
+    (tmp_path / "cpu" / group).mkdir(parents=True)
+    for quota, cpus in QUOTAS:
+        text = quota.replace("unlimited", "-1")
+        (tmp_path / "cpu" / group / "cpu.cfs_quota_us").write_text(f"{text}\n")
+        (tmp_path / "cpu" / group / "cpu.cfs_period_us").write_text("100000\n")
+        assert available_cpus(own, tmp_path) == cpus
+
+
+@pytest.mark.usefixtures("six_cores")
+def test_without_cgroups_the_affinity_counts(tmp_path):
+    assert available_cpus(tmp_path / "own", tmp_path) == 6
 
 
 # -- NUMA nodes ---------------------------------------------------------------------------------------------
