@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ from pbt_rl.errors import ConfigError, RunFailed
 from pbt_rl.given.tables import with_start_values
 from pbt_rl.given.values import checked
 from pbt_rl.recipes import algorithm_recipe, apply_recipe, environment_recipe
-from pbt_rl.record.folder import RunFolder, run_name
+from pbt_rl.record.folder import RunFolder
 from pbt_rl.record.journal import read_journal
 
 if TYPE_CHECKING:
@@ -121,9 +121,10 @@ def train(
     from pbt_rl.nodes.train import train as supervise  # noqa: PLC0415
     from pbt_rl.run.callbacks import Callbacks  # noqa: PLC0415 - the supervisor imports torch
 
-    config = replace(config, name=run_name(config))
-    code = supervise(config, Callbacks(on_report, on_decision, on_checkpoint))
-    folder = config.out / str(config.name)
+    callbacks = Callbacks(on_report, on_decision, on_checkpoint)
+    code = supervise(config, callbacks)
+    folder = callbacks.folder
+    assert folder is not None, "a run that has ended had a folder"
     if code:
         raise RunFailed(f"the run in {folder} was ended by signal {code - 128}")
     return Result.of(folder)

@@ -24,7 +24,7 @@ from pathlib import Path
 from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
 from pbt_rl.record.append import reason
-from pbt_rl.record.folder import RunFolder, run_name
+from pbt_rl.record.folder import RunFolder, made_name
 from pbt_rl.record.lock import FILE, FolderLock, Held, is_held, noted
 
 REPLACED, TRASH = "replaced", "trash"
@@ -109,14 +109,14 @@ def claim_run_folder(config: Config) -> ClaimedRun:
     With `overwrite` an existing run is set aside for a new one. Raises ConfigError if another process writes the run,
     if what is there is no run, or if the folder cannot be written; then everything is as it was.
     """
-    config = dataclasses.replace(config, name=run_name(config))
-    folder = RunFolder(config.out / str(config.name))
     made_out = not config.out.exists()
     if not made_out and not config.out.is_dir():
         raise ConfigError(f"--out {config.out} cannot be written: Not a directory")
     try:
         config.out.mkdir(parents=True, exist_ok=True)
         with _one_at_a_time(config.out):
+            config = dataclasses.replace(config, name=config.name or made_name(config))
+            folder = RunFolder(config.out / str(config.name))
             notes = _recover(folder.path)
             claim = _claim(config, folder)
     except OSError as error:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import json
 import math
 import os
@@ -129,10 +130,11 @@ def write_whole(path: Path, text: str, *, sync: bool = True) -> None:
             draft.unlink(missing_ok=True)
 
 
-def run_name(config: Config) -> str:
-    """Return the name of the run; without one, it is made from the environment and the time."""
+def made_name(config: Config) -> str:
+    """Return a name for a run without one, from its environment and the time, that is still free."""
     made = f"{config.env.replace('/', '-').replace(':', '-')}-{time.strftime('%Y%m%d-%H%M%S')}"
-    return config.name or made
+    names = (made if count == 1 else f"{made}-{count}" for count in itertools.count(1))
+    return next(name for name in names if not os.path.lexists(config.out / name))
 
 
 def to_json(config: Config) -> dict[str, Any]:

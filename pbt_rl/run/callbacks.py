@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
+from pathlib import Path
 
 from pbt_rl.display.view import EXTRA, MemberView, RunView
 from pbt_rl.pbt.decisions import Decision, PopulationReport
@@ -39,6 +40,8 @@ class Callbacks:
     on_checkpoint: OnCheckpoint | None = None
 
     def __post_init__(self) -> None:
+        self.folder: Path | None = None
+        """Of the run, once it has one."""
         self.ended: str | None = None
         """Why the run shall end, once one of them wants it or has failed."""
         self.error: Exception | None = None

@@ -48,6 +48,8 @@ def train(config: Config, callbacks: Callbacks | None = None, cluster: Cluster |
     warm = None if may_resume(config) else WarmStart.find(resolved, _warn)
     allow_open_files(descriptors_needed(here.plan, config.num_policies, resolved.spec.seats))
     claim = claim_run_folder(config)
+    if callbacks is not None:
+        callbacks.folder = claim.folder.path
     _warn(*claim.notes)
     failed = True
     try:

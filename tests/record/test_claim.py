@@ -89,6 +89,14 @@ def test_a_run_without_a_name_is_named_after_its_environment_and_the_time(tmp_pa
     assert claim.config.name.startswith("module-Class-x-2")
 
 
+def test_runs_without_a_name_that_begin_in_one_second_have_folders_of_their_own(tmp_path, monkeypatch):
+    monkeypatch.setattr("time.strftime", lambda _format: "20261122-103000")
+    claims = [claimed(tmp_path, name=None) for _ in range(3)]
+    assert [claim.existing for claim in claims] == [False] * 3
+    made = "toy-identity-20261122-103000"
+    assert [claim.config.name for claim in claims] == [made, f"{made}-2", f"{made}-3"] == names(tmp_path)
+
+
 def test_an_existing_run_is_locked_and_left_as_it_is(tmp_path):
     weights = old_run(tmp_path)
     before = sorted(tmp_path.rglob("*"))
