@@ -341,14 +341,14 @@ def film(
 ) -> tuple[GymUnit, RenderCamera]:
     """Make a unit with a camera on its row 0. Raises EnvSetupError if the environment renders no `rgb_array`."""
     made: list[gymnasium.Env[Any, Any]] = []
+    others = maker(gym_id, options.keywords)
+    first = maker(gym_id, {**options.keywords, "render_mode": "rgb_array"})
 
     def make() -> gymnasium.Env[Any, Any]:
-        mode = None if made else "rgb_array"
-        env = gymnasium.make(gym_id, render_mode=mode, disable_env_checker=True, **options.keywords)
-        made.append(env)
-        return env
+        made.append(others() if made else first())
+        return made[-1]
 
-    plain = maker(gym_id, options.keywords)()
+    plain = others()
     modes = plain.metadata.get("render_modes") or []
     plain.close()
     if "rgb_array" not in modes:

@@ -7,6 +7,7 @@ from gymnasium import spaces
 
 from pbt_rl.envs import gym as gymnasium_env
 from pbt_rl.envs.base import ArraySpec, EnvSetupError, default_shaping_source, private_step_arrays
+from pbt_rl.envs.family import EnvOptions
 from pbt_rl.envs.gym import GymUnit, describe
 from pbt_rl.envs.spaces import obs_leaves, read_leaf
 from pbt_rl.envs.toy import Shaped
@@ -317,3 +318,18 @@ def test_the_time_limit_of_a_registered_environment_truncates():
     for _ in range(200):
         unit.step(np.zeros((1, 1), np.float32), out)
     assert (out.truncated[0], out.terminated[0], out.length[0]) == (True, False, 200)
+
+
+def test_an_environment_is_filmed_whatever_render_mode_it_trains_with():
+    pytest.importorskip("pygame")
+    unit, camera = gymnasium_env.film(
+        "CartPole-v1",
+        2,
+        0,
+        EnvOptions(keywords={"render_mode": "rgb_array_list"}),
+        default_shaping_source(gymnasium_env.probe("CartPole-v1")),
+    )
+    out = private_step_arrays(unit.spec, 2)
+    unit.reset(out)
+    assert camera.shoot(out, None).shape == (400, 600, 3)
+    unit.close()
