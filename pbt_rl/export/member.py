@@ -14,7 +14,7 @@ from pbt_rl.play.evaluate import evaluation_spec, play_episodes
 from pbt_rl.play.policy import Policy
 from pbt_rl.play.saved import load_pack, say
 from pbt_rl.record.folder import RunFolder
-from pbt_rl.record.journal import read_journal
+from pbt_rl.record.journal import each_event
 from pbt_rl.record.saved import SavedPolicy, Source, find_saved
 from pbt_rl.record.trust import NO_TRUST, PLAY, Trust, read_config
 
@@ -66,7 +66,7 @@ def _scores(policy: Policy, options: EnvOptions, episodes: int, seed: int) -> li
 def _lineage(saved: SavedPolicy) -> Lineage | None:
     """Return the run's lineage; None if its journal is gone or damaged, which the member does not need."""
     try:
-        return Lineage.from_events(read_journal(RunFolder(saved.run).journal))
+        return Lineage.from_events(each_event(RunFolder(saved.run).journal))
     except (OSError, ValueError) as error:
         say(f"the model card has no lineage: {error}")
         return None

@@ -155,7 +155,12 @@ def read_events(records: Iterable[object], first: int = 1) -> list[Event]:
 
     Raises ConfigError that names the line for a record that is none.
     """
-    return [_read(record, f"line {line} of the journal") for line, record in enumerate(records, start=first)]
+    return [read_event(record, line) for line, record in enumerate(records, start=first)]
+
+
+def read_event(record: object, line: int) -> Event:
+    """Return the event of the record in this line of a journal. Raises ConfigError as `read_events`."""
+    return _read(record, f"line {line} of the journal")
 
 
 def _read(record: object, place: str) -> Event:

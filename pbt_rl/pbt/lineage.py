@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.changes import Change, changes
 from pbt_rl.pbt.decisions import Decision, PopulationReport, StateKey, donor_of, values_of
-from pbt_rl.pbt.events import Event, Initial, Progress, Round, SetByUser, read_events
+from pbt_rl.pbt.events import Event, Initial, Progress, Round, SetByUser, read_event
 from pbt_rl.pbt.hypers import Values
 
 
@@ -62,8 +62,8 @@ class Lineage:
     def from_events(cls, records: Iterable[object]) -> Lineage:
         """Read the events of a journal that the tree follows from; skip all others. Raises ConfigError."""
         lineage = cls()
-        for event in read_events(records):
-            lineage.take(event)
+        for line, record in enumerate(records, start=1):
+            lineage.take(read_event(record, line))
         return lineage
 
     def take(self, event: Event) -> None:

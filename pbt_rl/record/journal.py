@@ -49,7 +49,7 @@ import subprocess
 import time
 import warnings
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from importlib import metadata
 from pathlib import Path
@@ -204,21 +204,30 @@ class Journal:
 
 
 def read_journal(path: Path) -> list[dict[str, Any]]:
-    """Return the events in order, without a broken last line (the process was killed while writing it).
+    """Return the events in order. Raises as `each_event`."""
+    return list(each_event(path))
 
-    Raises ValueError for a broken line anywhere else, as the file is damaged then.
+
+def each_event(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the events in order, without a broken last line (the process was killed while writing it).
+
+    One after the other, as a journal of weeks has gigabytes. Raises OSError; ValueError for a broken line anywhere
+    else, as the file is damaged then.
     """
-    lines = path.read_bytes().splitlines()
-    events = []
-    for number, line in enumerate(lines, start=1):
-        event = _parse(line)
-        if event is not None:
-            events.append(event)
-        elif number < len(lines):
-            raise ValueError(
-                f"{path}, line {number}, is not a JSON object; the file is damaged: remove that line"
-            )
-    return events
+    broken = 0
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            if broken:
+                raise ValueError(
+                    f"{path}, line {broken}, is not a JSON object; the file is damaged: remove that line"
+                )
+            event = _parse(line)
+            if event is None:
+                broken = number
+            else:
+                yield event
+            if not line.endswith(b"\n"):  # the last one; what a run appends meanwhile is no line of its own
+                return
 
 
 def cut_journal(path: Path, position: int) -> None:

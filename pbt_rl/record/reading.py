@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from pbt_rl.errors import ConfigError
 from pbt_rl.record.folder import RunFolder
-from pbt_rl.record.journal import read_journal
+from pbt_rl.record.journal import each_event
 
 MOST_BYTES = 64 << 20
 """Of config.json and summary.json: of a run with thousands of members they are far smaller."""
@@ -32,12 +33,12 @@ def read_object(path: Path, if_missing: str) -> dict[str, Any]:
     return data
 
 
-def journal_records(folder: Path) -> list[dict[str, Any]]:
-    """Return the records of a run's journal in order; `pbt.events` types them. Raises ConfigError."""
+def journal_records(folder: Path) -> Iterator[dict[str, Any]]:
+    """Yield the records of a run's journal in order; `pbt.events` types them. Raises ConfigError."""
     path = RunFolder(folder).journal
     try:
         _check_file(path, MOST_JOURNAL_BYTES)
-        return read_journal(path)
+        yield from each_event(path)
     except (FileNotFoundError, NotADirectoryError):
         raise ConfigError(f"{folder} is not the folder of a run: it has no {path.name}") from None
     except (OSError, ValueError) as error:

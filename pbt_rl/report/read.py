@@ -25,12 +25,12 @@ from pbt_rl.pbt.events import (
     SetByUser,
     SlotChange,
     Start,
-    read_events,
 )
 from pbt_rl.pbt.fields import Fields, finite
 from pbt_rl.pbt.lineage import Lineage, Node, mean
 from pbt_rl.record.folder import RunFolder
 from pbt_rl.record.reading import journal_records
+from pbt_rl.report.light import light_events
 from pbt_rl.report.resumes import uninterrupted
 
 _PHASE = re.compile(r"phase (\d{1,3})(?!\d)")
@@ -248,7 +248,7 @@ class History:
 
 def read_run(folder: Path) -> History:
     """Read the journal of a run's folder. Raises ConfigError if it is not the folder of a run."""
-    events = read_events(journal_records(folder))
+    events = light_events(journal_records(folder))
     if not events or not isinstance(events[0], Start):
         raise ConfigError(
             f"{folder} is not the folder of a run: {RunFolder(folder).journal} does not begin with the event `start`"

@@ -76,6 +76,6 @@ def resumed_controller(config: Config, table: Mapping[str, HyperSpec], seed: int
 def _recorded(run: str) -> Sequence[object]:
     require(run != "", "schedule.run", repr(run), "give the folder of a recorded run")
     try:
-        return journal_records(Path(run))
+        return list(journal_records(Path(run)))
     except ConfigError as error:
         raise ConfigError(f"--schedule.run {run} cannot be used: {error}") from error

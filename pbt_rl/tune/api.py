@@ -145,7 +145,7 @@ def audit(folder: Path | str, controller: Controller | Space) -> list[Mismatch]:
     """
     from pbt_rl.record.reading import journal_records  # noqa: PLC0415
 
-    records = journal_records(Path(folder))
+    records = list(journal_records(Path(folder)))
     start = records[0] if records else {}
     config = start.get("config", {})
     if not isinstance(config, dict) or config.get("api") != API:

@@ -8,11 +8,13 @@ import stat
 import threading
 import time
 from pathlib import Path
+from typing import IO
 
 from pbt_rl.errors import ConfigError
-from pbt_rl.pbt.events import Event, Start, read_events
+from pbt_rl.pbt.events import Event, Start
 from pbt_rl.record.folder import RunFolder
 from pbt_rl.record.lock import is_held
+from pbt_rl.report.light import light_events
 from pbt_rl.report.read import history_of
 from pbt_rl.watch.state import State, state
 
@@ -74,22 +76,27 @@ class Reader:
                     self._file = facts.st_dev, facts.st_ino
                     self._position, self._lines, self._events, self._state = 0, 0, [], {}
                 journal.seek(self._position)
-                data = journal.read()
+                return self._read_lines(path, journal)
         except (FileNotFoundError, NotADirectoryError):
             raise ConfigError(
                 f"{self._folder.path} is not the folder of a run: it has no {path.name}"
             ) from None
         except OSError as error:
             raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
-        whole = data[: data.rfind(b"\n") + 1]
-        self._position += len(whole)
-        lines = whole.splitlines()
-        try:
-            self._events += read_events([json.loads(line) for line in lines], self._lines + 1)
-        except (ValueError, RecursionError) as error:
-            raise ConfigError(f"{path} cannot be read: {error}") from error
-        self._lines += len(lines)
-        return bool(lines)
+
+    def _read_lines(self, path: Path, journal: IO[bytes]) -> bool:
+        """Read whole lines, one after the other: those of weeks are gigabytes. Return whether there were any."""
+        before = self._lines
+        for line in journal:
+            if not line.endswith(b"\n"):
+                break
+            try:
+                self._events += light_events([json.loads(line)], self._lines + 1)
+            except (ValueError, RecursionError) as error:
+                raise ConfigError(f"{path} cannot be read: {error}") from error
+            self._position += len(line)
+            self._lines += 1
+        return self._lines > before
 
 
 def _opener(path: str, flags: int) -> int:
