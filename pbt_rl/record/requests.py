@@ -34,7 +34,7 @@ PATIENCE_SECONDS = 60.0
 GRACE_SECONDS = 10.0
 """A run that has taken a request answers within this time, unless it cannot write."""
 DEEPEST = 3
-_NAME = re.compile(r"(\d{1,20})-\d{1,10}\.json")
+_NAME = re.compile(r"\d{1,20}-\d{1,10}\.json")
 
 
 @dataclass(frozen=True)
@@ -101,10 +101,10 @@ class Inbox:
 
     def __init__(self, run: Path) -> None:
         self._folder = run / FOLDER
-        self._since = time.time_ns()
         self._next = 0.0
-        self._taken = ""
-        """Name of the last one: in a folder that cannot be written any more it stays."""
+        self._past = {*self._names()}
+        """Names of those from before, and of those that were taken: in a folder that cannot be written any more they
+        stay. (Not their times: a clock may be set back.)"""
 
     def take(self) -> tuple[str, Request | ConfigError] | None:
         """Return the name of the oldest request, and what it asks or what is wrong with it; None without one."""
@@ -113,11 +113,11 @@ class Inbox:
         self._next = time.monotonic() + LOOK_SECONDS
         for name in self._names():
             path = self._folder / name
-            if int(name.partition("-")[0]) < self._since or name <= self._taken:
+            if name in self._past:
                 with contextlib.suppress(OSError):
                     path.unlink()
                 continue
-            self._taken = name
+            self._past.add(name)
             return name, self._read(path)
         return None
 

@@ -52,6 +52,16 @@ def test_what_is_asked_arrives_and_the_answer_comes_back(run):
     assert not (run / requests.FOLDER).exists(), "nothing is left"
 
 
+def test_a_run_takes_requests_although_the_clock_is_set_back(run, monkeypatch):
+    inbox, now = Inbox(run), time.time_ns()
+    for hours in (1, 2):
+        monkeypatch.setattr(time, "time_ns", lambda hours=hours: now - hours * 3600 * 10**9)
+        thread, taken = answering(inbox, lambda name: inbox.changed(name, ["done"]))
+        assert ask(run, REQUEST, patience_seconds=2.0) == ["done"]
+        thread.join()
+        assert taken == [REQUEST]
+
+
 def test_a_refusal_is_the_error_of_the_command(run):
     inbox = Inbox(run)
     thread, _ = answering(inbox, lambda name: inbox.refused(name, "gamma is legal up to 1"))
