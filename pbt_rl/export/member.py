@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 from pbt_rl.envs.registry import EnvOptions
@@ -60,7 +61,8 @@ def export_member(
 
 
 def _scores(policy: Policy, options: EnvOptions, episodes: int, seed: int) -> list[float]:
-    return [one.objective for one in play_episodes(policy, options, episodes, seed)] if episodes else []
+    with contextlib.chdir("."):  # an environment may change it
+        return [one.objective for one in play_episodes(policy, options, episodes, seed)] if episodes else []
 
 
 def _lineage(saved: SavedPolicy) -> Lineage | None:

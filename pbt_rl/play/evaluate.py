@@ -85,7 +85,7 @@ def evaluate(
     pack = load_pack(config, spec, saved, seed)
     policy = Policy(pack, spec, config.model, seed, greedy=greedy)
     with one_thread():
-        film = None if video is None else partial(Film, video)
+        film = None if video is None else partial(Film, video.absolute())
         played = play_episodes(policy, options, episodes, seed, film, Progress(sys.stderr))
     if spec.tasks:
         _print_tasks(spec, played)

@@ -9,6 +9,7 @@ So all packs rest between two batches whenever a decision is made, and the same 
 from __future__ import annotations
 
 import contextlib
+import os
 import pickle
 import signal
 import sys
@@ -69,12 +70,44 @@ class InlinePack:
     actors: list[Actor]
 
 
+class Folder:
+    """The working directory of the environments, as it would be in a process of their own.
+
+    Some change theirs, and the paths of a run may be relative to that of this process.
+    """
+
+    def __init__(self) -> None:
+        self._fd = self._open()
+
+    @staticmethod
+    def _open() -> int:
+        return os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    @contextlib.contextmanager
+    def entered(self) -> Iterator[None]:
+        """Be there inside."""
+        ours = self._open()
+        os.fchdir(self._fd)
+        try:
+            yield
+        finally:
+            self.close()
+            self._fd = self._open()
+            os.fchdir(ours)
+            os.close(ours)
+
+    def close(self) -> None:
+        """Forget it."""
+        os.close(self._fd)
+
+
 class InlineFleet(LocalFleet):
     """Serial mode: actors and learners take turns in this process; the same seed gives the same bits."""
 
     def __init__(self, resolved: ResolvedRun, start: Start, matchups: Matchups = ()) -> None:
         super().__init__(resolved, start, matchups)
         self._env_id = resolved.config.env
+        self._folder = Folder()
         self._packs = [self._start_pack(number) for number in range(len(resolved.plan.packs))]
         self._memory.started()
         self._going = 0
@@ -86,7 +119,7 @@ class InlineFleet(LocalFleet):
         there, back = deque[bytes](), deque[bytes]()
         theirs = cast("Connection[FromLearner | ChildFailed, ToLearner]", Line(back, there))
         learner = Learner(self._memory.learners[number], theirs)
-        with environment_code(self._env_id):
+        with environment_code(self._env_id), self._folder.entered():
             actors = [Actor(record.setup) for record in self._memory.actors if record.pack == number]
         return InlinePack(Line(there, back), learner, actors)
 
@@ -115,7 +148,8 @@ class InlineFleet(LocalFleet):
 
     def _advance(self, actor: Actor) -> None:
         try:
-            actor.turn()
+            with self._folder.entered():
+                actor.turn()
         except EnvSetupError:
             raise
         except (Exception, SystemExit) as error:
@@ -144,18 +178,20 @@ class InlineFleet(LocalFleet):
 
     def save_units(self) -> list[Any]:
         """See Fleet."""
-        units = [actor.save() for pack in self._packs for actor in pack.actors]
+        with self._folder.entered():
+            units = [actor.save() for pack in self._packs for actor in pack.actors]
         return [] if any(state is None for states in units for state in states) else units
 
     def close(self, *, at_once: bool = False) -> None:  # noqa: ARG002 - the time is limited anyway
         """See Fleet. An environment that is not closed in time is left."""
         try:
-            with _at_most(GRACE_SECONDS):
+            with _at_most(GRACE_SECONDS), self._folder.entered():
                 for pack in self._packs:
                     for actor in pack.actors:
                         actor.close()
         except _OutOfTimeError:
             print(f"pbt-rl: environments were not closed within {GRACE_SECONDS:.0f} s", file=sys.stderr)
+        self._folder.close()
         self._stacks.close()
         self._memory.close()
 

@@ -1,16 +1,22 @@
 """Serial mode: the same seed gives the same bits, with PBT at work, and with members that take turns."""
 
 import json
+import os
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 from safetensors.numpy import load_file
 
 from pbt_rl.cli.train import parse_train
+from pbt_rl.envs.toy import Identity
+from pbt_rl.export.member import export_member
 from pbt_rl.pbt.controllers import defaults
 from pbt_rl.pbt.decisions import Stop
 from pbt_rl.record.checkpoints import Checkpoints
 from pbt_rl.record.journal import read_journal
+from pbt_rl.record.saved import Source
+from pbt_rl.record.trust import Trust
 from pbt_rl.run.train import train
 from tests.helpers.serial import record, weights
 
@@ -161,3 +167,26 @@ def test_a_pack_without_members_holds_nobody_up(tmp_path):
     frames = [m["frames"] for m in json.loads((folder / "summary.json").read_text())["members"]]
     assert frames[0] >= 1000 > frames[1]
     assert Checkpoints(folder / "checkpoints").newest(print).frames == frames[0]
+
+
+class Wandering(Identity):
+    """It goes to a folder of its own when it is made, and stays there."""
+
+    def __init__(self):
+        super().__init__(length=8)
+        Path("own").mkdir(exist_ok=True)
+        os.chdir("own")
+
+    def step(self, action):
+        assert Path.cwd().name == "own"
+        return super().step(action)
+
+
+def test_an_environment_that_changes_its_folder_takes_the_run_nowhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    small = {"num_policies": 1, "actors": 1, "train_for_frames": 200}
+    run = serial(Path("runs"), "x", 0, env=f"{__name__}:Wandering", figures="no", **small)
+    files = export_member(Source(run), "safetensors", episodes=1, trust=Trust(everything=True))
+    assert Path.cwd() == tmp_path
+    assert Checkpoints(run / "checkpoints").all()
+    assert all(file.is_file() for file in [run / "summary.json", *files])
