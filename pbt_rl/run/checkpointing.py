@@ -38,6 +38,8 @@ from pbt_rl.wire.snapshot import MemberSnapshot
 
 CLOSE_SECONDS = 5.0
 POLL_SECONDS = 0.01
+AGAIN_SECONDS = 60.0
+"""After which one that was to be kept is tried again; others are made when the next one is due."""
 ROUND_SECONDS = 1.0
 """What a round of copies may wait for decisions on their way, or take longer than the one before."""
 
@@ -90,6 +92,8 @@ class Checkpointing:
         self._next_copy = math.inf
         self._next_seconds = math.inf
         self._next_frames = self._following(population.least_frames)
+        self._not_before = 0.0
+        """When one that is to be kept may be tried again."""
         self._asked = self._in_progress = False
         self._number = 0
         self._saved: dict[str, Any] = {}
@@ -153,7 +157,9 @@ class Checkpointing:
     @property
     def _due_on_disk(self) -> bool:
         evaluates = self._evaluations.due(self._population.least_frames)
-        return self._asked or self._reached or evaluates or time.monotonic() >= self._next_seconds
+        now = time.monotonic()
+        reached = self._reached and now >= self._not_before
+        return self._asked or reached or evaluates or now >= self._next_seconds
 
     @property
     def _reached(self) -> bool:
@@ -293,9 +299,16 @@ class Checkpointing:
                 self._evaluations.begin(self.newest, self._saved["best_member"], self._all_frames)
             return
         self._comparisons.origins.end(whole=False)
+        self._make_up()
         if not self._failed:
             self._failed = True  # said once; the next one is tried when it is due
             self._recorder.note(f"the run could not be saved: {result.reason}; training goes on")
+
+    def _make_up(self) -> None:
+        """Have another one kept instead, if the one that came to nothing was to be."""
+        if self._kept:
+            self._next_frames, self._kept = self._frames, False
+            self._not_before = time.monotonic() + AGAIN_SECONDS
 
     def _whole(self, states: Checkpoint | CopySet | None) -> None:
         """Note that members can be restored from these states from now on."""
@@ -312,6 +325,8 @@ class Checkpointing:
         self._unasked, self._begun = {}, {}
         self._free.clear()
         self._copies.abandon()
+        if self._in_progress and not self._copying:
+            self._make_up()
         self._number += 1
         self._in_progress = self._writer is not None and self._writer.busy
         if self._writer is None or not self._in_progress:

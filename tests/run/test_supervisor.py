@@ -449,6 +449,37 @@ def test_a_checkpoint_that_cannot_be_written_is_said_once_and_training_goes_on(s
     assert fleet.closed
 
 
+def kept(tmp_path):
+    return [e["at_frames"] for e in events(tmp_path, "checkpoint") if e["kept"]]
+
+
+def test_a_checkpoint_to_be_kept_is_made_up_for_once_there_is_room(start, tmp_path, monkeypatch):
+    monkeypatch.setattr("pbt_rl.run.checkpointing.AGAIN_SECONDS", 0.0)
+    folder = tmp_path / "x" / "checkpoints"
+    script = [[READY], [report(900)], [], [], [folder.unlink]]
+    _, run = start(chain(script, until(tmp_path, "at_800"), [[report(3000)]]), "--save-every-frames=400")
+    folder.write_text("in the way")
+    assert run() == 0
+    assert kept(tmp_path) == [800, 2800]
+
+
+def test_a_checkpoint_to_be_kept_is_made_up_for_if_a_learner_is_lost_meanwhile(start, tmp_path):
+    script = [[READY], [report(300)], [report(900)], [LOST], [], [report(910)]]
+    fleet, run = start(chain(script, until(tmp_path, "at_800"), [[report(3000)]]), "--save-every-frames=400")
+    unheard, send = [], fleet.send
+
+    def lose_the_first(pack, message):
+        if isinstance(message, BeginSnapshot) and not unheard:
+            unheard.append(message)
+        else:
+            send(pack, message)
+
+    fleet.send = lose_the_first
+    assert run() == 0
+    assert unheard
+    assert kept(tmp_path) == [800, 2800]
+
+
 def test_a_signal_of_the_scheduler_saves_and_training_goes_on(start, tmp_path):
     ask = [report(900), lambda: os.kill(os.getpid(), signal.SIGUSR1)]
     _, run = start(chain([[READY], ask], until(tmp_path, "at_900"), [[report(3000)]]))
