@@ -56,7 +56,8 @@ class Continuation:
         for p, slot in enumerate(saved["slots"]):
             self._restore_slot(p, slot)
         self._trainer.members.unproven.update(saved["unproven"])
-        rest = len(saved["units"]) == len(self._sampler.units)
+        # Else there are other units now, whose environments begin new episodes.
+        rest = [*map(unit_rows, saved["units"])] == [unit.box.rows for unit in self._sampler.units]
         if rest:
             for unit, content in zip(self._sampler.units, saved["units"], strict=True):
                 _restore_unit(unit, content)
@@ -113,6 +114,12 @@ def shaping_versions(saved: Mapping[str, Any], holders: Sequence[int | None]) ->
 
 def _is_for(saved: Mapping[str, Any], holders: Sequence[int | None]) -> bool:
     return [slot["holder"] for slot in saved["slots"]] == list(holders)
+
+
+def unit_rows(saved: Mapping[str, Any]) -> int:
+    """Return the rows of a unit, as it was saved."""
+    rows: int = saved["first"]["shape"][0]
+    return rows
 
 
 def _unit(unit: ServedUnit) -> dict[str, Any]:

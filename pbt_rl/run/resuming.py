@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
+from pbt_rl.learner.continuation import unit_rows
 from pbt_rl.options import walk
 from pbt_rl.plan import Plan
 from pbt_rl.population.population import Population
@@ -58,9 +59,18 @@ class Continued:
             [tuple(slots.members_of(pack)) for pack in range(len(plan.packs))],
             sources,
             learners=self.state["learners"] if same_plan else (),
-            units=self.state["units"] if same_plan else (),
+            units=self._units(plan) if same_plan else (),
             resumes=self.resumes,
         )
+
+    def _units(self, plan: Plan) -> Sequence[Any]:
+        """Return the states of the units, actor by actor; none if there are others now, which begin new episodes."""
+        saved: list[list[Any]] = self.state["units"]
+        rows = [unit_rows(unit) for learner in self.state["learners"] for unit in learner.get("units", ())]
+        same = rows == [pack.rows for pack in plan.packs for _ in range(pack.units)] and [
+            len(units) for units in saved
+        ] == [pack.units_per_actor for pack in plan.packs for _ in range(pack.actors)]
+        return saved if same else ()
 
     def found(self) -> str:
         """Say what the run is continued from."""

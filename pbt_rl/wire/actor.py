@@ -169,8 +169,8 @@ class UnitRunner:
                 array_R[:] = 0
 
     def save(self) -> dict[str, Any] | None:
-        """Return the unit's state; None if it cannot be saved."""
-        return self._unit.save_state() if isinstance(self._unit, SavesState) else None
+        """Return the unit's state; None if it cannot be saved, or was not reset yet."""
+        return self._unit.save_state() if self._started and isinstance(self._unit, SavesState) else None
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from a state, instead of beginning with a reset."""

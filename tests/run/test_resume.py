@@ -9,10 +9,12 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from pbt_rl.cli.train import parse_train
+from pbt_rl.envs.toy import Identity
 from pbt_rl.errors import ConfigError
 from pbt_rl.record.checkpoints import Checkpoints
 from pbt_rl.record.journal import read_journal
 from pbt_rl.run.audit import audit
+from pbt_rl.run.supervisor import Supervisor
 from pbt_rl.run.train import train
 from tests.helpers import runs as helper
 
@@ -61,8 +63,6 @@ def run(out, name, frames, **more):
 
 def stop_at(config, frames):
     """Train, and end by a signal once every member has these frames."""
-    from pbt_rl.run.supervisor import Supervisor
-
     whole = Supervisor._why_end
 
     def why_end(self):
@@ -109,6 +109,37 @@ def test_a_serial_run_goes_on_as_if_it_had_not_stopped(tmp_path, more):
     assert decisions(parts) == decisions(whole)
     assert weights(parts) == weights(whole)
     assert [e for e in decisions(whole) if e["event"] == "applied"], "else the comparison says little"
+
+
+@pytest.mark.long
+def test_a_serial_run_goes_on_with_other_units_whose_environments_begin_anew(tmp_path):
+    run(tmp_path, "x", 200)
+    run(tmp_path, "x", 600, actors=3)
+    folder = run(tmp_path, "x", 1000, **{"actors": 1, "envs-per-unit": 4})
+    resumes = [e["changed"] for e in read_journal(folder / "journal.jsonl") if e["event"] == "resume"]
+    assert [sorted(changed) for changed in resumes] == [["actors"], ["actors", "envs-per-unit"]]
+
+
+class Careful(Identity):
+    """It takes no action but those of its space."""
+
+    def step(self, action):
+        assert self.action_space.contains(action)
+        return super().step(action)
+
+
+def test_a_serial_run_that_ended_before_its_first_step_goes_on(tmp_path, monkeypatch):
+    env, begin = f"{__name__}:Careful", Supervisor._begin_to_train
+
+    def begin_and_end(self):
+        begin(self)
+        self._note_signal(signal.SIGTERM, None)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Supervisor, "_begin_to_train", begin_and_end)
+        assert train(configured(tmp_path, "x", env=env)) == 128 + signal.SIGTERM
+    assert Checkpoints(tmp_path / "x" / "checkpoints").all()[-1].frames == 0
+    run(tmp_path, "x", 200, env=env)
 
 
 @pytest.fixture(scope="module")
