@@ -190,6 +190,11 @@ ShapingSource = Callable[[int], tuple[int, Mapping[str, float]]]
 """row -> (shaping version, values): called whenever an episode begins on a row."""
 
 
+def seeds_of(seed: int, environments: int) -> list[int]:
+    """Return a seed for each environment of a unit, below 2^31: many simulators take no other."""
+    return [int(one) % 2**31 for one in np.random.SeedSequence(seed).generate_state(environments)]
+
+
 def default_shaping_source(spec: EnvSpec) -> ShapingSource:
     """Return a source that always gives version 0 and the environment's defaults (evaluation, tests)."""
     return lambda _row: (0, spec.shaping)

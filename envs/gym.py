@@ -27,6 +27,7 @@ from .base import (
     SavesState,
     ShapingSource,
     StepArrays,
+    seeds_of,
     training_info,
     write_stats,
 )
@@ -103,7 +104,7 @@ class GymUnit:
         self._leaves = _leaves_of(env_id, self._envs[0])
         self._decode = actions_decoder(self._envs[0].action_space)
         self._all_allowed = np.ones(sum(self.spec.action.nvec), np.uint8)
-        self._seeds: list[int] | None = np.random.SeedSequence(seed).generate_state(rows).tolist()
+        self._seeds: list[int] | None = seeds_of(seed, rows)
         self._book = EpisodeBook(rows, shaping)
         # The step of each row. Lists: writing one number into an array costs as much as a small environment.
         self._first = [True] * rows

@@ -31,6 +31,7 @@ from .base import (
     MatchupSource,
     ShapingSource,
     StepArrays,
+    seeds_of,
     write_stats,
 )
 from .episodes import EpisodeBook
@@ -112,7 +113,7 @@ class MultiAgentUnit:
         self._matchups: MatchupSource = lambda: (0, plain)
         shape = plain.shape
         self._row_ES, self._version = plain, 0
-        self._seeds: list[int] | None = np.random.SeedSequence(seed).generate_state(shape[0]).tolist()
+        self._seeds: list[int] | None = seeds_of(seed, shape[0])
         self._over_E = np.zeros(shape[0], np.bool_)
         self._active_ES = np.zeros(shape, np.bool_)
         self._objective_R = np.full(rows, np.nan)

@@ -31,6 +31,7 @@ from .base import (
     RewardShapingInterface,
     ShapingSource,
     StepArrays,
+    seeds_of,
     training_info,
     write_stats,
 )
@@ -69,7 +70,7 @@ class VectorUnit:
         self._informed_R = [find_training_info(one) for one in _rows_of(env)]
         self._leaves = _leaves_of(env_id, env)
         self._decode = rows_decoder(env.single_action_space)
-        self._seed: int | None = int(np.random.SeedSequence(seed).generate_state(1)[0]) % 2**31
+        self._seed: int | None = seeds_of(seed, 1)[0]
         self._ended_R = np.zeros(rows, np.bool_)
         self._book = EpisodeBook(rows, shaping)
 

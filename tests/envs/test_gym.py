@@ -118,6 +118,19 @@ def test_rows_are_seeded_once_and_apart():
     assert not {env.seeds[0] for env in envs} & {env.seeds[0] for env in others}
 
 
+class Simulator(Scripted):
+    """Passes its seed on to an engine that takes an `int` of C."""
+
+    def reset(self, *, seed=None, options=None):
+        if seed is not None:
+            np.int32(seed)
+        return super().reset(seed=seed, options=options)
+
+
+def test_seeds_fit_into_an_int_of_c():
+    unit_of(*(Simulator() for _ in range(16)))
+
+
 @pytest.mark.parametrize("same", [True, False])
 def test_units_of_the_same_seed_are_equal_and_of_others_not(same):
     def run(seed):
