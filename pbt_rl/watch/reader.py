@@ -39,6 +39,8 @@ class Reader:
         self._file: tuple[int, int] | None = None
         """Device and inode of the journal that was read."""
         self._position = 0
+        self._last = b""
+        """The line that ends there."""
         self._lines = 0
         self._events: list[Event] = []
         self._state: State = {}
@@ -72,9 +74,10 @@ class Reader:
                 facts = os.fstat(journal.fileno())
                 if not stat.S_ISREG(facts.st_mode):
                     raise ConfigError(f"{path} cannot be read: it is no regular file")
-                if self._file != (facts.st_dev, facts.st_ino) or facts.st_size < self._position:
+                if self._file != (facts.st_dev, facts.st_ino) or not self._goes_on(journal):
                     self._file = facts.st_dev, facts.st_ino
-                    self._position, self._lines, self._events, self._state = 0, 0, [], {}
+                    self._position, self._last, self._lines = 0, b"", 0
+                    self._events, self._state = [], {}
                 journal.seek(self._position)
                 return self._read_lines(path, journal)
         except (FileNotFoundError, NotADirectoryError):
@@ -83,6 +86,11 @@ class Reader:
             ) from None
         except OSError as error:
             raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+
+    def _goes_on(self, journal: IO[bytes]) -> bool:
+        """Return whether what was read stands there still: a journal that was cut may have grown beyond it since."""
+        journal.seek(self._position - len(self._last))
+        return journal.read(len(self._last)) == self._last
 
     def _read_lines(self, path: Path, journal: IO[bytes]) -> bool:
         """Read whole lines, one after the other: those of weeks are gigabytes. Return whether there were any."""
@@ -94,7 +102,7 @@ class Reader:
                 self._events += light_events([json.loads(line)], self._lines + 1)
             except (ValueError, RecursionError) as error:
                 raise ConfigError(f"{path} cannot be read: {error}") from error
-            self._position += len(line)
+            self._position, self._last = self._position + len(line), line
             self._lines += 1
         return self._lines > before
 
