@@ -105,7 +105,8 @@ class EnvPoolUnit:
         starts_R = self._ended_R
         fire_R = self._none_R if self._scoring is None else self._scoring.fire_R & ~starts_R
         if fire_R.any():
-            action = np.where(fire_R[:, None], self._task.fire, action).astype(action.dtype)
+            action = action.copy()
+            action[fire_R] = self._task.fire
         obs, score, over, cut, info = self._engine.step(self._task.decode(action))
         if starts_R.any():
             self._begin(np.flatnonzero(starts_R).tolist())
