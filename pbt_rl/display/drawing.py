@@ -22,6 +22,8 @@ MAX_GAP_SECONDS = 3600.0
 LIMIT_SECONDS = 300.0
 PATIENCE_SECONDS = 20.0
 """The end of a run waits at most this long for the last drawing."""
+HURRY_SECONDS = 5.0
+"""And this long for one of the lowest priority, which may get no core where others work; then it begins anew."""
 LOWEST = 19
 """Priority of a drawing beside training (`nice`)."""
 INSTALL = 'pip install "pbt-rl[report]"'
@@ -76,10 +78,17 @@ class Drawing:
 
     def finish(self, patient: Callable[[], bool] = lambda: True) -> dict[str, bytes]:
         """Wait for the last drawing while `patient`, end its process, and return the images."""
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        began, slow = time.monotonic(), self._child
         ready: dict[str, bytes] = {}
-        while (self._child is not None or self._requested) and patient() and time.monotonic() < deadline:
+        while (self._child is not None or self._requested) and patient():
+            waited = time.monotonic() - began
+            if waited > PATIENCE_SECONDS:
+                break
             ready = self._collect() or ready
+            if slow is not None and self._child is slow and waited > HURRY_SECONDS:
+                slow.end(0.0)
+                self._release()
+                self._requested = True
             if self._requested and self._child is None:
                 self._begin(priority=0)  # nothing trains any more
             time.sleep(0.02)

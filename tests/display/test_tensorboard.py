@@ -15,7 +15,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 
 from pbt_rl.config import Config
-from pbt_rl.display.drawing import Drawing
+from pbt_rl.display.drawing import LOWEST, Drawing
 from pbt_rl.display.scalars import member_scalars, population_scalars
 from pbt_rl.display.tensorboard import TensorBoard, layout
 from pbt_rl.pbt.hypers import hyper_table
@@ -457,3 +457,28 @@ def test_no_figures_if_none_are_wanted(tmp_path):
     assert display._drawing._child is None
     display.close()
     assert images(tmp_path) == {}
+
+
+def test_the_last_drawing_begins_anew_if_it_had_no_core(tmp_path, monkeypatch):
+    """One of the lowest priority, begun beside training, may never be done where others work."""
+    begun = []
+
+    class Starved(FakeChild):
+        def __init__(self, module, name, setup, fds):
+            super().__init__(module, name, setup, fds)
+            self._priority = setup.priority
+            begun.append(setup.priority)
+
+        def exit_code(self):
+            return None if self._priority else super().exit_code()
+
+    monkeypatch.setattr("pbt_rl.display.drawing.Child", Starved)
+    monkeypatch.setattr("pbt_rl.display.drawing.HURRY_SECONDS", 0.1)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
+    FakeChild.broken, warnings = False, []
+    drawing = Drawing(tmp_path, warnings.append)
+    drawing.request()
+    assert drawing.poll() == {}
+    assert list(drawing.finish()) == ["forest"]
+    assert begun == [LOWEST, 0]
+    assert not warnings
