@@ -127,13 +127,14 @@ class AtariScoring:
         self.fire_R[:] = False
 
     def step(
-        self, score_R: NDArray[np.float64], lives_R: NDArray[np.int64], played_R: NDArray[np.bool_]
+        self, score_R: NDArray[np.float64], lives_R: NDArray[np.int64], goes_R: NDArray[np.bool_]
     ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         """Return (reward, whether a lost life is a terminal state for learning).
 
-        score_R: 0 if not played. lives_R: lives that are left after the step.
+        score_R: 0 where the policy did not play. lives_R: lives that are left after the step. goes_R: rows whose game
+        went on in it, by the policy's action or by FIRE.
         """
-        lost_R = played_R * np.maximum(self._lives_R - lives_R, 0)
+        lost_R = goes_R * np.maximum(self._lives_R - lives_R, 0)
         self._lives_R = lives_R
         self.fire_R = (lost_R > 0) & (lives_R > 0) & self._presses_fire
         learned_R = np.clip(score_R, -1, 1) if self._clip else score_R

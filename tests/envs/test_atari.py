@@ -47,6 +47,18 @@ def play(unit, out, steps, seed=0):
     return {name: np.stack([step[name] for step in history]) for name in history[0]}
 
 
+class Scripted:
+    """An engine of one row that scores alike in every step, and has these lives left after each."""
+
+    def __init__(self, score, lives):
+        self._score, self._lives = np.array([score], np.int32), iter(lives)
+
+    def step(self, _action):
+        no = np.array([False])
+        lives = {"lives": np.array([next(self._lives)], np.int32)}
+        return np.zeros((1, 1, 84, 84), np.uint8), self._score, no, no, lives
+
+
 @pytest.fixture(scope="module")
 def breakout():
     unit, out = make("breakout", rows=2)
@@ -104,14 +116,7 @@ def test_without_fire_a_lost_life_is_not_followed_by_another(fire_reset, ends):
 def test_points_of_the_step_of_fire_are_in_the_objective_but_not_learned():
     """A shot that was on its way when the life was lost may still hit."""
     unit, out = make("space_invaders")
-    lives = iter([3, 2, 2, 2])
-    frames, no = np.zeros((1, 1, 84, 84), np.uint8), np.array([False])
-
-    class Scripted:
-        def step(self, _action):
-            return frames, np.array([5], np.int32), no, no, {"lives": np.array([next(lives)], np.int32)}
-
-    unit._engine = Scripted()
+    unit._engine = Scripted(5, [3, 2, 2, 2])
     history = play(unit, out, 4)
     assert history["first"][:, 0].tolist() == [False, False, True, False]
     assert history["reward"][:, 0] == pytest.approx([1, 0.99, 0, 1])
@@ -270,14 +275,7 @@ def test_a_unit_resets_again_just_after_a_games_end():
 
 def test_an_extra_life_is_no_reward_and_zero_lives_left_is_no_lost_life():
     unit, out = make("breakout", options=replace(PLAIN, fire_reset=False))
-    lives = iter([6, 5, 1, 0, 0])
-    frames, no = np.zeros((1, 1, 84, 84), np.uint8), np.array([False])
-
-    class Scripted:
-        def step(self, _action):
-            return frames, np.array([0], np.int32), no, no, {"lives": np.array([next(lives)], np.int32)}
-
-    unit._engine = Scripted()
+    unit._engine = Scripted(0, [6, 5, 1, 0, 0])
     history = play(unit, out, 5)
     assert history["reward"][:, 0] == pytest.approx([0, -0.01, -0.04, -0.01, 0])
     assert history["terminated"][:, 0].tolist() == [False, True, True, False, False]
