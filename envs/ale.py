@@ -29,8 +29,8 @@ from .atari import (
     AtariOptions,
     AtariScoring,
     game_facts,
+    raw_scores,
     recipe,
-    whole_games,
 )
 from .base import (
     ActionSpec,
@@ -82,7 +82,7 @@ class AtariUnit:
     """R games of one kind, stepped together on one engine thread.
 
     A game starts with a drawn number of no-op steps. Each of them, like the reset itself and the FIRE that follows a
-    lost life, delivers `first`: the action is ignored and the transition is not a real one.
+    lost life (where that is terminal), delivers `first`: the action is ignored and the transition is not a real one.
     """
 
     def __init__(
@@ -170,7 +170,7 @@ class AtariUnit:
         fire_R = self._scoring.fire_R & ~reset_R
         noop_R = ~reset_R & (self._noops_left_R > 0)
         goes_R = ~(reset_R | noop_R | self._missing_R)
-        played_R = goes_R & ~fire_R
+        played_R = self._scoring.played(goes_R, fire_R)
         self.pressed_R = np.where(noop_R, self._noop, np.where(fire_R, self._fire, action[:, 0]))
         frames_R, score_R, over_R, cut_R, info = self._engine.step(self.pressed_R)
 
@@ -285,6 +285,6 @@ BACKEND = Backend(
     probe=lambda name, options: probe(name, options.atari),
     make_unit=lambda name, rows, seed, options, shaping: AtariUnit(name, rows, seed, options.atari, shaping),
     recipe=lambda _name, _options: recipe(),
-    for_evaluation=lambda options: replace(options, atari=whole_games(options.atari)),
+    for_evaluation=lambda options: replace(options, atari=raw_scores(options.atari)),
     film=lambda name, rows, seed, options, shaping: film(name, rows, seed, options.atari, shaping),
 )

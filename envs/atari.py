@@ -81,9 +81,9 @@ def recipe() -> dict[str, object]:
     }
 
 
-def whole_games(options: AtariOptions) -> AtariOptions:
-    """Return the options of evaluations: games are played to their end and scored unclipped."""
-    return replace(options, episodic_life=False, clip_reward=False)
+def raw_scores(options: AtariOptions) -> AtariOptions:
+    """Return the options of evaluations: steps are scored unclipped. Games are played to their end in any case."""
+    return replace(options, clip_reward=False)
 
 
 @lru_cache(maxsize=8)
@@ -111,7 +111,7 @@ class AtariScoring:
         self._presses_fire = options.fire_reset and may_fire
         self.fire_R = np.zeros(rows, np.bool_)
         """Rows whose next step is to be FIRE, whatever the policy says: they have lost a life in the last one. In many
-        games nothing moves until then. The step is `first`, as it is no transition of the policy's."""
+        games nothing moves until then."""
         self._lives_R = np.zeros(rows, np.int64)
         self._score_scale_R = np.ones(rows)
         self._life_loss_penalty_R = np.zeros(rows)
@@ -120,6 +120,14 @@ class AtariScoring:
         """Use these shaping values from now on. Games without lives have no penalty for losing one."""
         self._score_scale_R[row] = shaping[SCORE_SCALE]
         self._life_loss_penalty_R[row] = shaping.get(LIFE_LOSS_PENALTY, 0.0)
+
+    def played(self, goes_R: NDArray[np.bool_], fire_R: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Return the rows of which a step is a transition to learn from.
+
+        Where a lost life is terminal, FIRE leads to the first observation of what comes after, as a reset does. Where
+        it is not, FIRE stands in for an action like any other, and what the lost life leads to has its value from it.
+        """
+        return goes_R & ~fire_R if self._episodic_life else goes_R
 
     def reset(self, lives_R: NDArray[np.int64]) -> None:
         """Take the lives with which all games start."""
@@ -131,7 +139,7 @@ class AtariScoring:
     ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         """Return (reward, whether a lost life is a terminal state for learning).
 
-        score_R: 0 where the policy did not play. lives_R: lives that are left after the step. goes_R: rows whose game
+        score_R: 0 where the step is not `played`. lives_R: lives that are left after the step. goes_R: rows whose game
         went on in it, by the policy's action or by FIRE.
         """
         lost_R = goes_R * np.maximum(self._lives_R - lives_R, 0)

@@ -110,7 +110,9 @@ class EnvPoolUnit:
         obs, score, over, cut, info = self._engine.step(self._task.decode(action))
         if starts_R.any():
             self._begin(np.flatnonzero(starts_R).tolist())
-        goes_R, played_R = ~starts_R, ~(starts_R | fire_R)
+        goes_R = played_R = ~starts_R
+        if self._scoring is not None:
+            played_R = self._scoring.played(goes_R, fire_R)
         over_R, cut_R = over.astype(np.bool_, copy=False), cut.astype(np.bool_, copy=False)
         score_R = np.where(goes_R, score.astype(np.float64), 0.0)
         if not (np.abs(score_R) < LARGEST_REWARD).all():
@@ -157,5 +159,5 @@ BACKEND = Backend(
         name, rows, seed, options.atari, shaping, options.keywords
     ),
     recipe=lambda name, options: recipe(name, options.atari, options.keywords),
-    for_evaluation=lambda options: replace(options, atari=atari.whole_games(options.atari)),
+    for_evaluation=lambda options: replace(options, atari=atari.raw_scores(options.atari)),
 )

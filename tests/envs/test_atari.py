@@ -174,6 +174,10 @@ def test_without_episodic_life_only_the_games_end_is_terminal():
     assert (np.diff(history["lives"][:, 0]) < 0).sum() >= 5
     assert (history["terminated"] == history["episode_done"]).all()
     assert history["terminated"].sum() >= 1
+    after_end = np.roll(history["episode_done"], 1, axis=0)
+    assert (history["first"] == after_end).all(), (
+        "so the step of FIRE is learned from: what a lost life leads to"
+    )
 
 
 def test_a_cut_game_is_truncated_and_not_terminated():

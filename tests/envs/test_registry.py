@@ -187,12 +187,12 @@ def test_evaluations_and_films_use_the_familys_hooks(mine):
 
 
 @pytest.mark.parametrize("env_id", ["atari/pong", "envpool/Pong-v5"])
-def test_atari_is_evaluated_by_whole_games_and_raw_scores(env_id):
+def test_atari_is_evaluated_by_raw_scores(env_id):
     family = registry.family_of(env_id)
     if family.missing:
         pytest.skip(f"{env_id} needs {family.missing}")
     atari = registry.evaluation_options(env_id, OPTIONS).atari
-    assert (atari.episodic_life, atari.clip_reward, atari.frame_skip) == (False, False, 4)
+    assert (atari.episodic_life, atari.clip_reward, atari.frame_skip) == (True, False, 4)
 
 
 def test_a_family_names_its_option_groups_without_being_imported():
