@@ -265,36 +265,37 @@ def measure(env: str, num_policies: int, seconds: float, rounds: int) -> dict[st
     }
 
 
-def compare_with_peers(ours: dict[str, Any], seconds: float) -> dict[str, Any]:
-    """Run the peers on the same job, between two more runs of ours; keys as the documentation names them.
+def compare_with_peers(seconds: float, rounds: int) -> dict[str, float]:
+    """Run the peers on the same job, `rounds` times; return medians. Prints each round; keys as the docs name them."""
+    results: dict[str, float] = {}
+    for name, num_policies in (("one_policy", 1), ("four_policies", 4)):
+        found = [_beside_peers(name, num_policies, seconds) for _ in range(rounds)]
+        results |= {key: statistics.median(one[key] for one in found) for key in found[0]}
+    print("peers, medians:", json.dumps(results, indent=2), flush=True)
+    return results
 
-    ours: the results so far, "policies_1" and "policies_4". Frames/s of ours is the mean of a run before and one
-    after the peers', so that a drift of the machine's speed does not favour anyone.
-    """
+
+def _beside_peers(name: str, num_policies: int, seconds: float) -> dict[str, float]:
+    """Run the peers between two runs of ours, of which the mean counts: no drift of the machine favours anyone."""
     from peer_bench import run_sample_factory, run_sync_loop  # noqa: PLC0415 - needed with --peer only
 
-    def rates(num_policies: int) -> float:
+    def ours() -> float:
         return float(run_training("atari/pong", num_policies, seconds)["frames_per_second"])
 
-    results: dict[str, Any] = {}
-    for name, num_policies in (("one_policy", 1), ("four_policies", 4)):
-        before = rates(num_policies)
-        own = run_sample_factory(num_policies, "atari", seconds=seconds)
-        envpool = run_sample_factory(num_policies, "envpool", seconds=seconds)
-        loop = run_sync_loop("bf16", seconds=seconds) if num_policies == 1 else None
-        mean = (before + rates(num_policies)) / 2
-        results |= {
-            f"frames_per_second_{name}": mean,
-            f"peer_frames_per_second_{name}": own.frames_per_second,
-            f"peer_envpool_frames_per_second_{name}": envpool.frames_per_second,
-            f"peer_ratio_{name}": mean / own.frames_per_second,
-            f"peer_envpool_ratio_{name}": mean / envpool.frames_per_second,
-        }
-        if loop is not None:
-            results["sync_loop_frames_per_second"] = loop.frames_per_second
-            results["sync_loop_ratio"] = mean / loop.frames_per_second
-        print(json.dumps(results, indent=2), flush=True)
-    return ours | results
+    before = ours()
+    peers = {
+        "peer": run_sample_factory(num_policies, "atari", seconds=seconds),
+        "peer_envpool": run_sample_factory(num_policies, "envpool", seconds=seconds),
+    }
+    if num_policies == 1:
+        peers["sync_loop"] = run_sync_loop("bf16", seconds=seconds)
+    mean = (before + ours()) / 2
+    results = {f"frames_per_second_{name}": mean}
+    for peer, job in peers.items():
+        results[f"{peer}_frames_per_second_{name}"] = job.frames_per_second
+        results[f"{peer}_ratio_{name}"] = mean / job.frames_per_second
+    print(json.dumps(results), flush=True)
+    return results
 
 
 def _frame_skip(env: str) -> int:
@@ -361,7 +362,7 @@ def main() -> None:
     if arguments.peer:
         if arguments.env != "atari/pong":
             parser.error(f"--peer compares on atari/pong only, not on {arguments.env}")
-        results = compare_with_peers(results, arguments.seconds)
+        results |= compare_with_peers(arguments.seconds, arguments.rounds)
     if arguments.json:
         arguments.json.write_text(json.dumps(results, indent=2) + "\n")
 
