@@ -188,10 +188,10 @@ def unroll() -> Experiment:
 
 def atari() -> Experiment:
     """A real game: PBT, independent draws, and the recipe's defaults with all frames in one policy."""
-    members, frames = 8, 1_000_000
+    members, frames = 8, 250_000
     return Experiment(
-        "Breakout, 8,000,000 frames in total",
-        seeds=3,
+        "Breakout, 2,000,000 frames in total",
+        seeds=10,
         options=(
             *("--env", "atari/breakout", "--mode", "serial", "--no-figures"),
             *("--save-every-seconds", "60"),
@@ -199,7 +199,7 @@ def atari() -> Experiment:
         arms={
             "pbt": Arm(
                 (
-                    *("--controller", "pbt", *compared_every(125_000, 20), "--pbt.explore", "resample"),
+                    *("--controller", "pbt", *compared_every(31_250, 20), "--pbt.explore", "resample"),
                     *("--learner.lr-schedule", "constant", "--pbt.tune", *THREE),
                 ),
                 members,
@@ -214,7 +214,7 @@ def atari() -> Experiment:
             ),
             "defaults": Arm(("--pbt.no-enabled",), 1, members * frames, nothing),
         },
-        games=10,
+        games=20,
         collapsed=2.0,
     )
 
