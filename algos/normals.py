@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -147,9 +148,9 @@ class TanhGaussian:
         """Add the mean of log |da / du| to the entropy of the normals."""
         points, weights = np.polynomial.hermite_e.hermegauss(self.NODES)
         mean, log_std = params.chunk(2, -1)
-        u = mean.unsqueeze(-1) + log_std.exp().unsqueeze(-1) * params.new_tensor(points)
+        u = mean.unsqueeze(-1) + log_std.exp().unsqueeze(-1) * _constant(tuple(points), params)
         slopes = self._log_slope(u.movedim(-1, 0))
-        share = params.new_tensor(weights / weights.sum()).view(-1, *(1,) * mean.dim())
+        share = _constant(tuple(weights / weights.sum()), params).view(-1, *(1,) * mean.dim())
         return self._normals.entropy(params) + (slopes * share).sum(0).sum(-1)
 
     def kl(self, params_old: Tensor, params_new: Tensor) -> Tensor:
@@ -170,8 +171,19 @@ class TanhGaussian:
 
     def _log_slope(self, u: Tensor) -> Tensor:
         """Log |da / du| of each component; log(1 - tanh(u)^2) in a form that keeps its digits for large u."""
-        halves = [math.log((high - low) / 2) for low, high in zip(self.low, self.high, strict=True)]
-        return u.new_tensor(halves) + 2 * (math.log(2) - u - softplus(-2 * u))
+        halves = tuple(math.log((high - low) / 2) for low, high in zip(self.low, self.high, strict=True))
+        return _constant(halves, u) + 2 * (math.log(2) - u - softplus(-2 * u))
+
+
+def _constant(values: tuple[float, ...], like: Tensor) -> Tensor:
+    """Return numbers in the dtype and on the device of a tensor."""
+    return _constant_on(values, like.dtype, like.device)
+
+
+@lru_cache(maxsize=64)
+def _constant_on(values: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Make them once: to bring them to a device waits for it, and no recorded call may (recording.py)."""
+    return torch.tensor(values, dtype=dtype, device=device)
 
 
 def _normal_log_prob(standardized: Tensor, log_std: Tensor) -> Tensor:

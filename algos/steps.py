@@ -1,7 +1,7 @@
 """Optimiser steps of a group over one batch, of two kinds with one interface.
 
     PlainSteps       every call of a step is made when its turn comes: on a CPU, and where nothing can be recorded
-    RecordedSteps    the calls of a step are recorded once and replayed by a single call from then on: on CUDA a graph
+    RecordedSteps    the calls of a step are recorded once and replayed by a single call from then on (recording.py)
 
 A replay repeats the same calls on the same memory, so whatever changes from one step to the next is data that lies in
 place: samples and the order of their rows are staged, hypers, learning rates and the slots that may learn are tensors,
@@ -13,7 +13,6 @@ Axes: G policies of one group, P policies, S steps of a batch, V statistics.
 
 from __future__ import annotations
 
-import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
@@ -25,7 +24,7 @@ from torch import Tensor
 
 from .batch import Samples
 from .losses import Stats
-from .own import NetworkError
+from .recording import NotRecordedError, Recorder, Recording
 
 Program = Callable[[Samples], Stats]
 """One optimiser step on these samples; returns its statistics, [G] each."""
@@ -60,57 +59,6 @@ class StepLog:
     def fetch(self) -> NDArray[np.float32]:
         """Return everything, [S, P, V], on the host, which waits for the device."""
         return self._values_SPV.cpu().numpy()
-
-
-class Recorder(Protocol):
-    """What records the calls of a device."""
-
-    def record(
-        self, program: Callable[[], None], generators: Sequence[torch.Generator] = ()
-    ) -> Callable[[], None]:
-        """Note the calls of a program without carrying them out; return what carries them out.
-
-        generators: those that the program draws from; every replay draws on.
-        Raises RuntimeError if there is one that cannot be recorded, such as one that waits for the device.
-        """
-
-
-_ONE_AT_A_TIME = threading.Lock()
-"""Recording begins with a wait for the whole device, which must not meet another thread's recording."""
-
-
-class CudaRecorder:
-    """CUDA graphs, recorded on the present stream and replayed there. They share memory: one runs at a time."""
-
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self._pool = torch.cuda.graph_pool_handle()
-        self._side = torch.cuda.Stream(device)
-
-    def record(
-        self, program: Callable[[], None], generators: Sequence[torch.Generator] = ()
-    ) -> Callable[[], None]:
-        """See `Recorder`."""
-        graph = torch.cuda.CUDAGraph()
-        for generator in generators:
-            graph.register_generator_state(generator)
-        stream = torch.cuda.current_stream(self._device)
-        if stream == torch.cuda.default_stream(self._device):  # on which nothing can be recorded
-            stream = self._side
-        # thread_local: the thread that acts goes on with calls of its own, which have nothing to do with this.
-        with _ONE_AT_A_TIME, torch.cuda.graph(graph, self._pool, stream, capture_error_mode="thread_local"):
-            program()
-        return graph.replay
-
-
-RECORDERS: dict[str, Callable[[torch.device], Recorder]] = {"cuda": CudaRecorder}
-"""Type of a device -> what records on it."""
-
-
-def recorder_of(device: torch.device) -> Recorder | None:
-    """Return what records on this device; None where calls cost little or cannot be recorded."""
-    make = RECORDERS.get(device.type)
-    return None if make is None else make(device)
 
 
 class Steps(Protocol):
@@ -167,7 +115,7 @@ class Staging:
 
 
 class RecordedSteps:
-    """Steps that are replayed. The first of each number of rows is carried out call by call: it warms libraries up."""
+    """Steps that are recorded, those of each number of rows apart from the others."""
 
     def __init__(
         self, span: slice, program: Program, log: StepLog, recorder: Recorder, staging: Staging, steps: int
@@ -177,8 +125,7 @@ class RecordedSteps:
         self._staging, self._steps = staging, steps
         self._order_SN = self._step_1 = torch.empty(0)
         self._sizes: list[int] = []
-        self._warm: set[int] = set()
-        self._replays: dict[int, Callable[[], None]] = {}
+        self._recordings: dict[int, Recording] = {}
 
     def begin(self, samples: Samples, orders: Orders) -> None:
         """See `Steps`."""
@@ -199,27 +146,16 @@ class RecordedSteps:
     def run(self, step: int) -> None:
         """See `Steps`."""
         size = self._sizes[step]
-        if size not in self._warm or self._recorder is None:
-            self._warm.add(size)
+        recording = self._recordings.setdefault(size, Recording(lambda: self._one(size)))
+        try:
+            recording.run(self._recorder)
+        except NotRecordedError as error:
+            warnings.warn(f"optimiser steps are not recorded, which costs speed: {error}", stacklevel=1)
+            self._recorder = None
             self._one(size)
-            return
-        if size not in self._replays and not self._record(self._recorder, size):
-            self._one(size)
-            return
-        self._replays[size]()
 
     def end(self) -> None:
         """See `Steps`. The staged samples stay: replays read them where they lie."""
-
-    def _record(self, recorder: Recorder, size: int) -> bool:
-        """Record a step; return False if that cannot be done: then steps go call by call from now on."""
-        try:
-            self._replays[size] = recorder.record(lambda: self._one(size))
-        except (RuntimeError, NetworkError) as error:  # a user's part wraps what it raises
-            warnings.warn(f"optimiser steps are not recorded, which costs speed: {error}", stacklevel=1)
-            self._recorder = None
-            return False
-        return True
 
     def _one(self, size: int) -> None:
         """Carry out the step whose number lies on the device, and count it."""

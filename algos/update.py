@@ -23,7 +23,8 @@ from .losses import Stats
 from .models import PolicyNet
 from .observations import ObsLayout
 from .pack import Pack
-from .steps import PlainSteps, RecordedSteps, Recorder, Staging, StepLog, Steps
+from .recording import Recorder
+from .steps import PlainSteps, RecordedSteps, Staging, StepLog, Steps
 from .weights import Group
 
 LR_FACTOR_RANGE = (0.01, 100.0)
@@ -66,7 +67,7 @@ class StepsTaken:
 class Updater:
     """Learns from batches, policy by policy or all at once as the pack does. Made once for a pack.
 
-    current: slots that may learn. recorder: what records optimiser steps (steps.py); None: they go call by call.
+    current: slots that may learn. recorder: what records optimiser steps (recording.py); None: they go call by call.
     changing: held while the state of a policy is written. Whoever holds it may edit the population, also from another
     thread in the midst of a step; a slot that is dropped from `current` then is not changed by that step any more.
     """

@@ -8,6 +8,7 @@ It needs the product and its dependencies, and leaves nothing behind. Stages, ea
     facts     card, cores, cost of a launch and of a replayed graph, whether mailboxes can be page-locked
     math      actions and learned weights of the device against the CPU's, float32
     answers   what recorded turns wrote against the same computed anew by the weights that acted
+    recording what the tests assume of CUDA graphs, of recordings that fail, and of locked memory
     races     weights that are published while acting are never mixed
     members   replacements in a pack and over the exchange memory: bit for bit, and in milliseconds
     serial    two serial runs of one seed: the same weights
@@ -37,10 +38,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-STAGES = ("facts", "math", "answers", "races", "members", "serial", "limit", "turn", "step", "train", "two")
-RIGHT = ("math", "answers", "races", "members", "serial", "two")
-RUNS = ("serial", "train", "two")
-"""Stages of whole runs, in gpu_runs.py."""
+STAGES = (
+    "facts",
+    "math",
+    "answers",
+    "recording",
+    "races",
+    "members",
+    "serial",
+    "limit",
+    "turn",
+    "step",
+    "train",
+    "two",
+)
+RIGHT = ("math", "answers", "recording", "races", "members", "serial", "two")
 STAGE_SECONDS = 280.0
 
 
@@ -138,7 +150,8 @@ def in_process(stage: str, results: dict[str, dict[str, Any]]) -> dict[str, Any]
 
 def one_stage(arguments: argparse.Namespace) -> dict[str, Any]:
     """Carry out a stage here; an exception is its result."""
-    import gpu_runs  # noqa: PLC0415 - loads torch
+    import gpu_recording  # noqa: PLC0415 - loads torch
+    import gpu_runs  # noqa: PLC0415
     import gpu_stages  # noqa: PLC0415
     from gpu_stand import Job  # noqa: PLC0415
 
@@ -149,7 +162,7 @@ def one_stage(arguments: argparse.Namespace) -> dict[str, Any]:
         policies=tuple(int(number) for number in arguments.policies.split(",")),
         limit=float(os.environ.get("GPU_CHECK_LIMIT", "0")),
     )
-    room = gpu_runs if arguments.stage in RUNS else gpu_stages
+    room = next(room for room in (gpu_stages, gpu_runs, gpu_recording) if hasattr(room, arguments.stage))
     stage: Callable[[Job], dict[str, Any]] = getattr(room, arguments.stage)
     try:
         return stage(job)

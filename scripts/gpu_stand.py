@@ -110,6 +110,7 @@ class Stand:
 
     def close(self) -> None:
         """Release the memory."""
+        self.learner.close()
         self._memory.close()
 
 

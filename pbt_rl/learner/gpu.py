@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import mmap
 import os
+from collections.abc import Iterable
 
 import torch
 
@@ -30,9 +31,9 @@ def prepare(device: torch.device, *, reproducible: bool) -> None:
     try:
         torch.cuda.set_device(device)
         torch.ones(1, device=device).add_(1).item()
-    except torch.OutOfMemoryError as error:
-        raise ConfigError(out_of_memory(device, error)) from error
     except (RuntimeError, AssertionError) as error:
+        if ran_out(error):
+            raise ConfigError(out_of_memory(device, error)) from error
         raise ConfigError(
             f"{device} cannot be used: {str(error).splitlines()[0]}: choose another with --devices (`--devices cpu` "
             f"for none), or install a driver and a torch that fit this GPU (torch {torch.__version__} is built for "
@@ -40,10 +41,19 @@ def prepare(device: torch.device, *, reproducible: bool) -> None:
         ) from error
 
 
+def ran_out(error: BaseException) -> bool:
+    """Whether an error says that a GPU has too little memory.
+
+    torch's own error comes from its allocator alone; a context, a library or a graph that finds none says so in words.
+    """
+    said = str(error) if isinstance(error, RuntimeError) else ""
+    return "out of memory" in said or "ALLOC_FAILED" in said or isinstance(error, torch.OutOfMemoryError)
+
+
 def out_of_memory(device: torch.device, error: BaseException) -> str:
     """Say how much there was, and what needs less."""
     there = ""
-    if torch.cuda.is_available():
+    with contextlib.suppress(RuntimeError, AssertionError):  # not even a context may have found its place
         free, total = torch.cuda.mem_get_info(device)
         there = f" ({free / GIB:.1f} of {total / GIB:.1f} GiB are free now)"
     return (
@@ -59,7 +69,7 @@ class Stopwatch:
     def __init__(self, device: torch.device) -> None:
         self._began = self._ended = None
         if device.type == "cuda":
-            self._began, self._ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            self._began, self._ended = (torch.cuda.Event(enable_timing=True, blocking=True) for _ in range(2))
 
     def begin(self) -> None:
         """Note the first point."""
@@ -72,7 +82,7 @@ class Stopwatch:
             self._ended.record()
 
     def seconds(self) -> float | None:
-        """Return the time between; None on a CPU. Waits until the device has come to the second point."""
+        """Return the time between; None on a CPU. Sleeps until the device has come to the second point."""
         if self._began is None or self._ended is None:
             return None
         self._ended.synchronize()
@@ -87,13 +97,36 @@ def host_buffer(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device
     return torch.zeros(shape, dtype=dtype)
 
 
-def page_lock(memory: mmap.mmap) -> bool:
-    """Register shared memory with CUDA, so that copies from it need no staging; return whether that worked.
+class PageLocks:
+    """Shared memory that is registered with CUDA, so that copies from it need no staging; nothing on a CPU.
 
-    Where it cannot be done (a sandbox, WSL, a limit of the driver) copies are staged, as from any memory.
+    Where it cannot be registered (a sandbox, WSL, a limit of the driver) copies are staged, as from any memory.
     """
-    address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-    if int(torch.cuda.cudart().cudaHostRegister(address, len(memory), 0)) == 0:
+
+    def __init__(self, memories: Iterable[mmap.mmap], device: torch.device) -> None:
+        self._locked: list[mmap.mmap] = []
+        if device.type != "cuda":
+            return
+        for memory in memories:
+            if not _lock(memory):
+                print("CUDA cannot lock the mailboxes' memory: copies to the GPU are staged, which is slower")
+                break
+            self._locked.append(memory)
+
+    def release(self) -> None:
+        """Undo it, before the memory is unmapped: CUDA would take what lies at its address later for the same."""
+        if self._locked:
+            torch.cuda.synchronize()  # nothing is copied from it any more
+        while self._locked:
+            torch.cuda.cudart().cudaHostUnregister(_address(self._locked.pop()))
+
+
+def _address(memory: mmap.mmap) -> int:
+    return ctypes.addressof(ctypes.c_char.from_buffer(memory))
+
+
+def _lock(memory: mmap.mmap) -> bool:
+    if int(torch.cuda.cudart().cudaHostRegister(_address(memory), len(memory), 0)) == 0:
         return True
     with contextlib.suppress(RuntimeError):
         torch.ones(1, device="cuda").add_(1)  # CUDA keeps the error for the next launch to raise: this one

@@ -28,7 +28,7 @@ from pbt_rl.errors import ConfigError
 from pbt_rl.learner.build import build_pack, build_replay, network_errors, update_settings
 from pbt_rl.learner.contention import Contention
 from pbt_rl.learner.continuation import Continuation
-from pbt_rl.learner.gpu import out_of_memory, page_lock, prepare
+from pbt_rl.learner.gpu import PageLocks, out_of_memory, prepare, ran_out
 from pbt_rl.learner.members import PackMembers
 from pbt_rl.learner.sampler import Sampler
 from pbt_rl.learner.setup import LearnerSetup
@@ -108,9 +108,7 @@ class Learner:
             (Mailbox(spec, plan.rows, fd), wake)
             for fd, wake in zip(setup.mailbox_fds, setup.wake_fds, strict=True)
         ]
-        locked = [page_lock(box.memory) for box, _ in boxes] if self.pack.device.type == "cuda" else []
-        if not all(locked):
-            print("CUDA cannot lock the mailboxes' memory: copies to the GPU are staged, which is slower")
+        self._locks = PageLocks((box.memory for box, _ in boxes), self.pack.device)
         settings = update_settings(config, spec)
         shaping = ShapingTable.map(tuple(spec.shaping), plan.slots, setup.shaping_fd)
         generations = dict(zip(plan.members, setup.generations, strict=True))
@@ -187,6 +185,10 @@ class Learner:
         frames_P = steps[self.shared.pack.member] * self._setup.spec.frame_skip
         factor_P = (1.0 - frames_P / self._setup.config.train_for_frames).clip(min=0.0)
         return torch.from_numpy(factor_P).float().to(self.pack.device)
+
+    def close(self) -> None:
+        """Release what would outlast this object. A process that ends need not."""
+        self._locks.release()
 
     # -- loops ----------------------------------------------------------------------------------------------
 
@@ -268,14 +270,8 @@ class Learner:
         try:
             with network_errors(), self.pack.streams.learning():
                 self.trainer.run(lambda: os.eventfd_write(ready_fd, 1))
-        except torch.OutOfMemoryError as error:
-            self._send(ChildFailed(out_of_memory(self.pack.device, error), user_error=True))
-            os._exit(1)
-        except ConfigError as error:
-            self._send(ChildFailed(str(error), user_error=True))
-            os._exit(1)
-        except Exception:  # noqa: BLE001 - the parent shows it and ends the run
-            self._send(ChildFailed(traceback.format_exc(), user_error=False))
+        except Exception as error:  # noqa: BLE001 - the parent shows it and ends the run
+            self._send(_failure(error, self.pack.device))
             os._exit(1)
 
     # -- messages -------------------------------------------------------------------------------------------
@@ -382,15 +378,19 @@ def main() -> None:
         os.sched_setaffinity(0, setup.plan.cores)
     try:
         Learner(setup, connection).run()
-    except ConfigError as error:
-        send_failure(connection, str(error), user_error=True)
+    except Exception as error:  # noqa: BLE001 - shown by the parent
+        failure = _failure(error, torch.device(setup.plan.device))
+        send_failure(connection, failure.text, user_error=failure.user_error)
         sys.exit(1)
-    except torch.OutOfMemoryError as error:
-        send_failure(connection, out_of_memory(torch.device(setup.plan.device), error), user_error=True)
-        sys.exit(1)
-    except Exception:  # noqa: BLE001 - shown by the parent
-        send_failure(connection, traceback.format_exc(), user_error=False)
-        sys.exit(1)
+
+
+def _failure(error: Exception, device: torch.device) -> ChildFailed:
+    """Say why a learner ends. Called where the error was caught."""
+    if isinstance(error, ConfigError):
+        return ChildFailed(str(error), user_error=True)
+    if device.type == "cuda" and ran_out(error):
+        return ChildFailed(out_of_memory(device, error), user_error=True)
+    return ChildFailed(traceback.format_exc(), user_error=False)
 
 
 if __name__ == "__main__":

@@ -23,8 +23,8 @@ from torch import Tensor
 from pbt_rl.algos.distributions import Distribution
 from pbt_rl.algos.fields import OUTCOMES
 from pbt_rl.algos.pack import Pack
+from pbt_rl.algos.recording import recorder_of
 from pbt_rl.algos.rollout import Rollout, native
-from pbt_rl.algos.steps import recorder_of
 from pbt_rl.envs.base import EnvSpec, read_stats
 from pbt_rl.learner.build import obs_layouts
 from pbt_rl.learner.shared import SharedState

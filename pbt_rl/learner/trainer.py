@@ -27,9 +27,9 @@ from torch import Tensor
 from pbt_rl.algos.algorithm import UpdateSettings
 from pbt_rl.algos.batch import make_batch
 from pbt_rl.algos.pack import Pack
+from pbt_rl.algos.recording import recorder_of
 from pbt_rl.algos.replay import Replay
 from pbt_rl.algos.rollout import Rollout
-from pbt_rl.algos.steps import recorder_of
 from pbt_rl.algos.update import Updater
 from pbt_rl.learner.gpu import Stopwatch
 from pbt_rl.learner.members import PackMembers
@@ -149,11 +149,11 @@ class Trainer:
                 self._pack.publish(slots)
             self.run_commands()
         self._stopwatch.end()
+        seconds = self._stopwatch.seconds()  # a sleep; to fetch what is not there yet keeps a core busy
         with updater.changing:
             self._note_steps()
             self._count(batch.valid.sum((1, 2)).cpu().tolist())
         shared.learning.learning_seconds += time.thread_time() - began
-        seconds = self._stopwatch.seconds()
         if seconds is not None:
             shared.learning.gpu_seconds = (shared.learning.gpu_seconds or 0.0) + seconds
         read = self._pack.streams.mark()

@@ -7,6 +7,7 @@ forward and backward pass of one minibatch, as large as the run's, for each cand
 from __future__ import annotations
 
 import contextlib
+import gc
 import time
 from collections.abc import Callable, Sequence
 
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from pbt_rl.algos.observations import ObsLayout
 from pbt_rl.algos.pack import Pack, Packing
-from pbt_rl.algos.steps import recorder_of
+from pbt_rl.algos.recording import NotRecordedError, Recording, recorder_of
 from pbt_rl.config import Config
 from pbt_rl.envs.base import EnvSpec
 from pbt_rl.learner.build import build_pack, obs_layouts, packings
@@ -23,6 +24,7 @@ from pbt_rl.pbt.hypers import Values
 from pbt_rl.plan import PackPlan
 
 WARM_UPS = 3
+"""The third is recorded (algos/recording.py)."""
 TRIES = 10
 SECONDS = 0.5
 """Of a candidate, once it is warm: a slow one is not tried ten times."""
@@ -44,6 +46,8 @@ def fastest_packing(
         pack.streams.begin()
         with pack.streams.learning(), contextlib.suppress(torch.OutOfMemoryError):
             taken[packing] = _seconds(_minibatch_of(pack, config, spec, plan), pack.device)
+        del pack
+        gc.collect()  # its networks are circles, and the next candidate needs their memory
     if not taken:  # learning will not fit either, and says what to do
         return candidates[0], ""
     best = min(taken, key=lambda packing: taken[packing])
@@ -86,17 +90,18 @@ def _seconds(compute: Callable[[], Tensor], device: torch.device) -> float:
     def program() -> None:
         result.copy_(compute())
 
+    recorder, recording = recorder_of(device), Recording(program)
     for _ in range(WARM_UPS):
-        program()
-    run, recorder = program, recorder_of(device)
-    if recorder is not None:
-        with contextlib.suppress(RuntimeError):  # what cannot be recorded goes call by call in learning, too
-            run = recorder.record(program)
+        try:
+            recording.run(recorder)
+        except NotRecordedError:  # in learning it goes call by call, too
+            recorder = None
+            program()
     taken: list[float] = []
     end = time.perf_counter() + SECONDS
     while len(taken) < TRIES and (not taken or time.perf_counter() < end):
         began = time.perf_counter()
-        run()
+        recording.run(recorder)
         result.item()
         taken.append(time.perf_counter() - began)
     return min(taken)

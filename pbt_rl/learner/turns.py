@@ -12,8 +12,9 @@ A action components.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -23,10 +24,9 @@ from torch import Tensor
 from pbt_rl.algos.distributions import Distribution
 from pbt_rl.algos.fields import poisoned
 from pbt_rl.algos.observations import ObsLayout, push_frames_torch
-from pbt_rl.algos.own import NetworkError
 from pbt_rl.algos.pack import Pack
+from pbt_rl.algos.recording import NotRecordedError, Recorder, Recording
 from pbt_rl.algos.rollout import OBS, Rollout, make_stacks, shapes_on_device
-from pbt_rl.algos.steps import Recorder
 from pbt_rl.learner.gpu import host_buffer
 
 MOST_UNITS = 16
@@ -107,8 +107,6 @@ class _Bucket:
         self.action = torch.zeros((units, rows, action.shape[-1]), dtype=action.dtype, device=device)
         self.action_on_host = host_buffer(tuple(self.action.shape), action.dtype, device)
         self._none = list(none)
-        self.replay: Callable[[], None] | None = None
-        self.warm = False
 
     def split(self, places: Tensor) -> tuple[Tensor, Tensor]:
         """View the piece that says where steps belong: indices [INDICES, M], first [M, R]."""
@@ -147,7 +145,7 @@ class RecordedTurns:
         self._pack, self._distribution, self._generator = pack, distribution, generator
         self._layouts, self._memory = layouts, memory
         self._recorder: Recorder | None = recorder
-        self._buckets: dict[int, _Bucket] = {}
+        self._buckets: dict[int, tuple[_Bucket, Recording]] = {}
 
     @property
     def possible(self) -> bool:
@@ -157,31 +155,25 @@ class RecordedTurns:
     def serve(self, places: Sequence[Place]) -> NDArray[np.generic]:
         """Take steps in and answer them; returns the actions, [M, R, A]. Waits for them, and for nothing else."""
         units = next(n for n in (1, 2, 4, 8, MOST_UNITS) if n >= len(places))
-        bucket = self._buckets.get(units)
-        if bucket is None:
+        if units not in self._buckets:
             last = self._memory.states.shape[0] - 1, self._memory.rollouts["action"].shape[0] - 1
-            none = (last[0], last[1], 0, last[1], 0)
-            bucket = self._buckets[units] = _Bucket(units, self._memory, self._layouts, none)
+            made = _Bucket(units, self._memory, self._layouts, (last[0], last[1], 0, last[1], 0))
+            self._buckets[units] = made, Recording(partial(self._program, made), (self._generator,))
+        bucket, recording = self._buckets[units]
         bucket.fill(places)
         self._pack.take_published()
-        self._run(bucket)
+        self._run(bucket, recording)
         self._pack.streams.fetch(bucket.action, bucket.action_on_host)
         actions: NDArray[np.generic] = bucket.action_on_host[: len(places)].numpy()
         return actions
 
-    def _run(self, bucket: _Bucket) -> None:
-        """Replay; the first turn of a size goes call by call, which warms libraries up."""
-        if bucket.warm and bucket.replay is None and self._recorder is not None:
-            try:
-                bucket.replay = self._recorder.record(lambda: self._program(bucket), (self._generator,))
-            except (RuntimeError, NetworkError) as error:  # a part of a user's own wraps what it raises
-                warnings.warn(f"turns are not recorded, which costs speed: {error}", stacklevel=1)
-                self._recorder = None
-        bucket.warm = True
-        if bucket.replay is None:
+    def _run(self, bucket: _Bucket, recording: Recording) -> None:
+        try:
+            recording.run(self._recorder)
+        except NotRecordedError as error:
+            warnings.warn(f"turns are not recorded, which costs speed: {error}", stacklevel=1)
+            self._recorder = None
             self._program(bucket)
-        else:
-            bucket.replay()
 
     @torch.no_grad()
     def _program(self, bucket: _Bucket) -> None:

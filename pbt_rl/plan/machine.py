@@ -88,7 +88,10 @@ def _nodes_here(gpus: int) -> tuple[Node, ...]:
         return ()  # GPUs are asked for their addresses only if it matters: that starts their driver
     addresses = []
     for i in range(gpus):
-        of: Any = torch.cuda.get_device_properties(i)
+        try:
+            of: Any = torch.cuda.get_device_properties(i)
+        except RuntimeError:  # counted by the driver, but not to be used: a learner says why (learner/gpu.py)
+            return ()
         known = hasattr(of, "pci_bus_id")  # newer versions of torch have it
         addresses.append(
             f"{of.pci_domain_id:04x}:{of.pci_bus_id:02x}:{of.pci_device_id:02x}.0" if known else ""

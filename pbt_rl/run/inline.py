@@ -193,6 +193,8 @@ class InlineFleet(LocalFleet):
             print(f"pbt-rl: environments were not closed within {GRACE_SECONDS:.0f} s", file=sys.stderr)
         self._folder.close()
         self._stacks.close()
+        for pack in self._packs:
+            pack.learner.close()
         self._memory.close()
 
 

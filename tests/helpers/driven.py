@@ -118,6 +118,7 @@ class DrivenLearner:
 
     def close(self) -> None:
         """Release the memory."""
+        self.learner.close()
         self._memory.close()
 
     def fill(self, turns: int = 200) -> None:
@@ -176,4 +177,5 @@ MORE = (
     "learner.kl-target",
     "model.core",
     "model.encoder",
+    "model.action-bounds",
 )

@@ -33,6 +33,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
 import pbt_rl.algos.weights
+from pbt_rl.algos.recording import Rehearsal
 
 _setup_privateuseone_for_python_backend("pretend")
 
@@ -194,13 +195,25 @@ class PretendRecorder:
 
     def __init__(self, device: Device) -> None:
         self._device = device
+        self._refusal = ""
         self.recorded: list[int] = []
         """Calls of each recording."""
+
+    def carry_out(self, program: Callable[[], None], *, watched: bool) -> None:
+        rehearsal = Rehearsal(DEVICE.type)
+        with rehearsal if watched else contextlib.nullcontext():
+            program()
+        self._refusal = self._refusal or rehearsal.refusal
 
     def record(
         self, program: Callable[[], None], generators: Sequence[torch.Generator] = ()
     ) -> Callable[[], None]:
-        """Note the calls of a program. To know its shapes it is carried out, and what it changed is put back."""
+        """Note the calls of a program. To know its shapes it is carried out, and what it changed is put back.
+
+        What refuses it here and not in the rehearsal would break a recording on CUDA: an AssertionError.
+        """
+        if self._refusal:
+            raise RuntimeError(self._refusal)
         states = [generator.get_state() for generator in generators]
         calls: list[Call] = []
         before: dict[int, tuple[torch.UntypedStorage, torch.UntypedStorage]] = {}
@@ -214,7 +227,7 @@ class PretendRecorder:
 
         def note(call: Call) -> None:
             if call.waits or call.kind in ("upload", "download"):
-                raise RuntimeError(
+                raise AssertionError(
                     f"operation not permitted when stream is capturing: {call.name} at {call.site}"
                 )
             made.update(
@@ -268,6 +281,7 @@ def pretend_device() -> Iterator[Device]:
     with (
         mock.patch.object(torch, "Generator", _make_generator),
         mock.patch.object(torch, "tensor", _make_tensor),
+        mock.patch.object(PretendTensor, "new_tensor", _new_tensor, create=True),
         mock.patch.object(pbt_rl.algos.weights, "point", _point),
         # Else backward runs in a thread of its own, which may sum with another number of threads than a replay does.
         torch.autograd.set_multithreading_enabled(False),
@@ -382,6 +396,11 @@ def _make_tensor(data: Any, *, dtype=None, device=None, **options: Any) -> Tenso
     """`torch.tensor`, which builds its result below the dispatcher."""
     made = _cpu_tensor(data, dtype=dtype, **options)
     return made if device is None or torch.device(device).type == "cpu" else made.to(device)
+
+
+def _new_tensor(self: Tensor, data: Any, *, dtype=None, device=None, **options: Any) -> Tensor:
+    """`Tensor.new_tensor`, likewise."""
+    return _make_tensor(data, dtype=dtype or self.dtype, device=device or self.device, **options)
 
 
 def _point(module, segments, flat, grad) -> None:

@@ -60,6 +60,7 @@ def test_a_learner_takes_its_own_gpu_and_is_reproducible_where_asked(cuda):
         ),
         ("set_device", AssertionError("Torch not compiled with CUDA enabled"), "not compiled"),
         ("ones", torch.OutOfMemoryError("CUDA out of memory."), "too little memory.*--learner.batch"),
+        ("set_device", RuntimeError("CUDA error: out of memory\nmore"), "too little memory.*--learner.batch"),
     ],
 )
 def test_a_gpu_that_cannot_be_used_is_one_clear_error(cuda, call, error, says):
@@ -70,17 +71,73 @@ def test_a_gpu_that_cannot_be_used_is_one_clear_error(cuda, call, error, says):
     assert "\n" not in str(raised.value)
 
 
-@pytest.mark.parametrize(("code", "locked"), [(0, True), (1, False)])
-def test_memory_that_cannot_be_locked_is_noticed_and_leaves_no_error_behind(cuda, monkeypatch, code, locked):
+@pytest.fixture
+def runtime(monkeypatch):
+    """A CUDA runtime that answers `code` to a registration: (what was asked of it, the answer)."""
+    asked, answer = [], {"code": 0}
+
     class Runtime:
         def cudaHostRegister(self, address, size, flags):
-            assert (size, flags) == (4096, 0)
             assert address
-            return code
+            asked.append(("register", address, size, flags))
+            return answer["code"]
+
+        def cudaHostUnregister(self, address):
+            asked.append(("unregister", address))
 
     monkeypatch.setattr(torch.cuda, "cudart", Runtime)
-    assert gpu.page_lock(mmap.mmap(-1, 4096)) is locked
-    assert ("ones" in cuda) is not locked, "a launch, which takes the error away..."
-    cuda["ones"] = RuntimeError("CUDA error: operation not supported")
-    assert gpu.page_lock(mmap.mmap(-1, 4096)) is locked, "...by raising it"
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: asked.append(("wait",)))
+    return asked, answer
+
+
+def test_memory_that_cannot_be_locked_is_noticed_and_leaves_no_error_behind(cuda, runtime, capsys):
+    asked, answer = runtime
+    answer["code"] = 1
+    for error in (None, RuntimeError("CUDA error: operation not supported")):
+        cuda.pop("ones", None)
+        if error:
+            cuda["ones"] = error
+        locks = gpu.PageLocks([mmap.mmap(-1, 4096), mmap.mmap(-1, 4096)], GPU)
+        assert "ones" in cuda, "a launch takes the error away, by raising it"
+        assert "cannot lock" in capsys.readouterr().out
+        locks.release()
+    assert [one[0] for one in asked] == ["register"] * 2, "the others are not tried, and nothing is undone"
     assert gpu.Stopwatch(torch.device("cpu")).seconds() is None
+
+
+def test_locked_memory_is_let_go_before_it_is_unmapped(runtime, capsys):
+    asked, _ = runtime
+    memories = [mmap.mmap(-1, 4096) for _ in range(2)]
+    locks = gpu.PageLocks(memories, GPU)
+    assert [(one[0], *one[2:]) for one in asked] == [("register", 4096, 0)] * 2
+    registered = {one[1] for one in asked}
+    del asked[:]
+    locks.release()
+    locks.release()
+    assert asked[0] == ("wait",), "a copy may be under way"
+    assert sorted(asked[1:]) == sorted(("unregister", address) for address in registered)
+    assert capsys.readouterr().out == ""
+    gpu.PageLocks(memories, torch.device("cpu")).release()
+    assert len(asked) == 3, "nothing on a CPU"
+
+
+@pytest.mark.parametrize(
+    ("error", "ran_out"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory"), True),
+        (RuntimeError("CUDA error: out of memory"), True),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate(handle)"), True),
+        (RuntimeError("an illegal memory access was encountered"), False),
+        (ValueError("out of memory"), False),
+    ],
+)
+def test_too_little_memory_is_known_by_whatever_says_so(error, ran_out):
+    assert gpu.ran_out(error) is ran_out
+
+
+def test_to_say_how_much_memory_there_is_needs_no_working_gpu(monkeypatch):
+    def fails(_):
+        raise RuntimeError("CUDA error: out of memory")
+
+    monkeypatch.setattr(torch.cuda, "mem_get_info", fails)
+    assert "cuda:1 has too little memory for this run: use fewer" in gpu.out_of_memory(GPU, RuntimeError("x"))

@@ -5,8 +5,8 @@ import warnings
 import pytest
 import torch
 
-from pbt_rl.algos import steps
-from tests.helpers.driven import FRAMES, DrivenLearner
+from pbt_rl.algos import recording
+from tests.helpers.driven import FRAMES, GAUSSIAN, DrivenLearner
 from tests.helpers.pretend import PretendRecorder, pretend_device
 
 KINDS = {
@@ -35,6 +35,12 @@ KINDS = {
         "envs_per_unit": 8,
         "normalize_images": True,
     },
+    "bent into bounds": {
+        "env": "gym/Pendulum-v1",
+        "packing": "vmap",
+        "action": GAUSSIAN,
+        "action_bounds": "tanh",
+    },
     "a3c": {"packing": "vmap", "algo": "a3c"},
     "unreal": {
         "env": "toy/treasure",
@@ -56,14 +62,14 @@ def device():
 
 def recorder_on(device, monkeypatch):
     recorder = PretendRecorder(device)
-    monkeypatch.setitem(steps.RECORDERS, "pretend", lambda _: recorder)
+    monkeypatch.setitem(recording.RECORDERS, "pretend", lambda _: recorder)
     return recorder
 
 
 def run(kind, recorder=None):
     """Learn; change values, weights and a slot's holder; learn on. Returns states and the statistics of members."""
     with DrivenLearner(device="pretend:0", epochs=2, **kind) as driven:
-        driven.batches(2)
+        driven.batches(3 if "algo" in kind else 2)  # three steps of each size at least
         recorded = [] if recorder is None else list(recorder.recorded)
         driven.edit(0, "keep", gamma=0.5, entropy_coef=0.3, unroll=4.0, learning_rate=3e-3)
         driven.batches(1)

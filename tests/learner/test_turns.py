@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from pbt_rl.algos import steps
+from pbt_rl.algos import recording
 from pbt_rl.algos.own import NetworkError
 from tests.helpers.driven import FRAMES, GAUSSIAN, DrivenLearner
 from tests.helpers.pretend import PretendRecorder, pretend_device
@@ -23,6 +23,12 @@ KINDS = {
         "normalize_images": True,
     },
     "normalised, continuous": {"packing": "vmap", "normalize_observations": True, "action": GAUSSIAN},
+    "bent into bounds": {
+        "env": "gym/Pendulum-v1",
+        "packing": "vmap",
+        "action": GAUSSIAN,
+        "action_bounds": "tanh",
+    },
     "fun": {"packing": "vmap", "algo": "fun", "num_policies": 2, "envs_per_unit": 4, "rollout": 12},
 }
 UNITS = {"actors": 4, "envs_per_unit": 6, "batch": 48}
@@ -37,7 +43,7 @@ def device():
 @pytest.fixture
 def recorder(device, monkeypatch):
     recorder = PretendRecorder(device)
-    monkeypatch.setitem(steps.RECORDERS, "pretend", lambda _: recorder)
+    monkeypatch.setitem(recording.RECORDERS, "pretend", lambda _: recorder)
     return recorder
 
 
@@ -57,7 +63,7 @@ def test_recorded_turns_act_as_the_cpu_does(kind, monkeypatch):
     actions, states = live("cpu", kind)
     with pretend_device() as device:
         recorder = PretendRecorder(device)
-        monkeypatch.setitem(steps.RECORDERS, "pretend", lambda _: recorder)
+        monkeypatch.setitem(recording.RECORDERS, "pretend", lambda _: recorder)
         theirs, their_states = live("pretend:0", kind)
     assert len(actions) > 20
     for mine, other in zip(actions, theirs, strict=True):
@@ -72,6 +78,13 @@ def turn(driven, units):
     for number in units:
         assert driven.actors[number].advance()
     assert driven.learner.sampler.serve()
+
+
+def give_back(driven):
+    """Let full rollouts be filled again."""
+    shared = driven.learner.shared
+    while shared.full:
+        shared.free.give(shared.full.popleft())
 
 
 @pytest.mark.parametrize(
@@ -105,9 +118,10 @@ def test_every_step_is_in_its_place_however_many_units_a_turn_has(recorder, obs)
 
 def test_a_turn_is_a_few_calls_and_one_wait(recorder, device):
     with DrivenLearner(device="pretend:0", packing="loop", core="gru", **UNITS) as driven:
-        for _ in range(3):
+        for _ in range(4):
             for units in ([0], [0, 1], range(4)):
                 turn(driven, units)
+                give_back(driven)
         costs = {}
         for units in ([2], [2, 3], [1, 2, 3], range(4)):
             t = [unit.t for unit in driven.learner.sampler.units]
@@ -124,9 +138,9 @@ def test_every_turn_takes_what_was_published_before_it(recorder):
     with DrivenLearner(device="pretend:0", packing="vmap", **UNITS) as driven:
         pack, taken = driven.learner.pack, []
         pack.take_published = lambda: taken.append(len(recorder.recorded))
-        for _ in range(4):
+        for _ in range(5):
             turn(driven, [1, 2])
-    assert len(taken) == 4
+    assert len(taken) == 5
     assert taken[-1] == 1, "in recorded turns, too"
 
 
@@ -145,8 +159,7 @@ def test_a_rollouts_end_is_a_few_calls_more(recorder, device):
                 calls = sum(device.counts.total(kind) for kind in ("launch", "upload", "download"))
                 assert calls <= 12 + 3 * served
             ends += len(full)
-            while full:
-                driven.learner.shared.free.give(full.popleft())
+            give_back(driven)
     assert ends >= 8
 
 
@@ -167,10 +180,13 @@ def test_slots_without_a_holder_are_left_out_as_before(recorder):
 @pytest.mark.parametrize("error", [RuntimeError, NetworkError])
 def test_what_cannot_be_recorded_goes_call_by_call(device, monkeypatch, error):
     class Refuses:
+        def carry_out(self, program, *, watched):
+            program()
+
         def record(self, _program, _generators=()):
             raise error("operation not permitted when stream is capturing")
 
-    monkeypatch.setitem(steps.RECORDERS, "pretend", lambda _: Refuses())
+    monkeypatch.setitem(recording.RECORDERS, "pretend", lambda _: Refuses())
     with (
         warnings.catch_warnings(record=True) as said,
         DrivenLearner(device="pretend:0", packing="vmap") as driven,

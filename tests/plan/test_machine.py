@@ -95,6 +95,13 @@ def test_addresses_of_gpus_are_those_of_the_kernel(two_nodes, monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: properties[index])
     assert [node.gpus for node in Machine.here().nodes] == [(1,), (0,)]
 
+    def too_old(_index):
+        raise RuntimeError("The NVIDIA driver on your system is too old")
+
+    monkeypatch.setattr(torch.cuda, "get_device_properties", too_old)
+    here = Machine.here()
+    assert (here.gpus, here.nodes) == (2, ()), "a learner says what is wrong with its GPU, in one line"
+
 
 # -- memory -------------------------------------------------------------------------------------------------
 
