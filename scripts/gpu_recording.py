@@ -1,7 +1,7 @@
 """The stage of gpu_check.py that asks of a real GPU what the pretend device of the tests only assumes.
 
-Each check returns "" or what is wrong. They come in an order: the last but one breaks a recording on purpose, after
-which the process records nothing any more.
+Each check returns "" or what is wrong. The last one breaks a recording on purpose, after which the process records
+nothing any more.
 """
 
 from __future__ import annotations
@@ -29,11 +29,10 @@ def recording(job: Job) -> dict[str, Any]:
     """Record, be refused, act beside a recording, break one, lock memory twice at one address."""
     if not job.on_gpu:
         return {"left out": "no GPU"}
-    found = {
-        check.__name__: check(job.torch_device)
-        for check in (replays_as_it_goes, refuses, beside_another_thread, mends, locks_again)
-    }
-    found = {"steps_as_call_by_call": steps_as_call_by_call(job), **found}
+    checks = (replays_as_it_goes, refuses, beside_another_thread, locks_again, mends)
+    found = {"steps_as_call_by_call": steps_as_call_by_call(job)}
+    for check in checks:
+        found[check.__name__] = check(job.torch_device)
     return {**{name: said or "right" for name, said in found.items()}, "passed": not any(found.values())}
 
 
@@ -103,7 +102,8 @@ def refuses(device: torch.device) -> str:
         run = recorded(lambda: y.copy_(x * 2), takes)
         x.fill_(3.0)
         run()
-        return "" if y.tolist() == [6.0] * 4 else f"a replay gave {y.tolist()}"
+        answer = y.cpu().tolist()
+        return "" if answer == [6.0] * 4 else f"a replay gave {answer}"
     return "a program that looks at a value was recorded"
 
 
@@ -113,18 +113,18 @@ def beside_another_thread(device: torch.device) -> str:
     ended, said = threading.Event(), []
 
     def learn() -> None:
-        weight = torch.ones(256, 256, device=device, requires_grad=True)
-        weight.grad = torch.zeros_like(weight)
-
         def step() -> None:
             (weight @ weight).tanh().sum().backward()
 
         try:
             with torch.cuda.stream(learning):
+                weight = torch.ones(256, 256, device=device, requires_grad=True)
+                weight.grad = torch.zeros_like(weight)
                 recorder = product.recorder_of(device)
                 assert recorder is not None
                 while not ended.is_set():
                     recorded(step, recorder)()
+                    learning.synchronize()
         except Exception as error:  # noqa: BLE001 - it is the result
             said.append(f"recording beside a turn: {error}")
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +78,8 @@ def two(job: Job) -> dict[str, Any]:
         "steps/s": summary["frames_per_second"] / used["frames a step"],
         "discarded": summary["discarded_rollouts"],
         "fewest over most frames": min(frames) / max(frames),
-        "passed": min(frames) > 0.8 * max(frames),
+        "GPUs of one process": used.get("GPUs of one process", 0),
+        "passed": min(frames) > 0.8 * max(frames) and used.get("GPUs of one process", 0) <= 1,
     }
 
 
@@ -97,7 +99,7 @@ def train_run(job: Job, policies: int, out: str, name: str, *words: str) -> dict
     ]
     command = [sys.executable, "-m", "pbt_rl.cli", "train", *options, *words]
     log = Path(out) / f"{name}.txt"
-    cores, memory = 0.0, 0.0
+    cores, memory, gpus = 0.0, 0.0, 0
     with log.open("w") as output:
         running = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
         seen: dict[int, tuple[float, float]] = {}
@@ -107,11 +109,23 @@ def train_run(job: Job, policies: int, out: str, name: str, *words: str) -> dict
             if job.on_gpu:
                 free, total = torch.cuda.mem_get_info(job.torch_device)
                 memory = max(memory, (total - free) / 2**30)
+                gpus = max(gpus, _gpus_of_one_process())
     if running.returncode:
         raise RuntimeError(f"{' '.join(command)} ended with {running.returncode}:\n{log.read_text()[-1500:]}")
     frame_skip = ResolvedRun.resolve(parse_train([f"--env={job.env}"])[0], Machine.here()).spec.frame_skip
     used = {"frames a step": float(frame_skip), "learner cores": cores}
-    return used | ({"gpu GiB": memory} if job.on_gpu else {})
+    return used | ({"gpu GiB": memory, "GPUs of one process": float(gpus)} if job.on_gpu else {})
+
+
+def _gpus_of_one_process() -> int:
+    """Return on how many GPUs a process has a context, that with most of them; 0 if nvidia-smi does not say."""
+    question = ["nvidia-smi", "--query-compute-apps=pid,gpu_uuid", "--format=csv,noheader"]
+    try:
+        asked = subprocess.run(question, capture_output=True, text=True, timeout=20, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return 0
+    pairs = {tuple(line.split(", ")) for line in asked.stdout.splitlines() if ", " in line}
+    return max(Counter(pid for pid, _ in pairs).values(), default=0)
 
 
 def _learner_cores(pid: int, seen: dict[int, tuple[float, float]]) -> float:

@@ -116,7 +116,8 @@ class PageLocks:
     def release(self) -> None:
         """Undo it, before the memory is unmapped: CUDA would take what lies at its address later for the same."""
         if self._locked:
-            torch.cuda.synchronize()  # nothing is copied from it any more
+            with contextlib.suppress(RuntimeError):  # a GPU that has failed copies nothing, either
+                torch.cuda.synchronize()  # nothing is copied from it any more
         while self._locked:
             torch.cuda.cudart().cudaHostUnregister(_address(self._locked.pop()))
 

@@ -6,7 +6,6 @@ forward and backward pass of one minibatch, as large as the run's, for each cand
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import time
 from collections.abc import Callable, Sequence
@@ -41,18 +40,22 @@ def fastest_packing(
     if len(candidates) == 1:
         return candidates[0], ""
     taken: dict[Packing, float] = {}
+    figures: list[str] = []
     for packing in candidates:
         pack = build_pack(config, spec, plan, values, config.seed, packing=packing)
         pack.streams.begin()
-        with pack.streams.learning(), contextlib.suppress(torch.OutOfMemoryError):
-            taken[packing] = _seconds(_minibatch_of(pack, config, spec, plan), pack.device)
+        try:
+            with pack.streams.learning():
+                taken[packing] = _seconds(_minibatch_of(pack, config, spec, plan), pack.device)
+            figures.append(f"{packing} {taken[packing] * 1e3:.2f} ms")
+        except RuntimeError as error:  # too little memory, or a library that has nothing for these shapes
+            figures.append(f"{packing} failed: {str(error).splitlines()[0]}")
         del pack
         gc.collect()  # its networks are circles, and the next candidate needs their memory
-    if not taken:  # learning will not fit either, and says what to do
+    if not taken:  # learning will fail, too, and says what to do
         return candidates[0], ""
     best = min(taken, key=lambda packing: taken[packing])
-    figures = ", ".join(f"{packing} {seconds * 1e3:.2f} ms" for packing, seconds in taken.items())
-    return best, f"policies are computed by {best} (a minibatch by {figures})"
+    return best, f"policies are computed by {best} (a minibatch by {', '.join(figures)})"
 
 
 def _minibatch_of(pack: Pack, config: Config, spec: EnvSpec, plan: PackPlan) -> Callable[[], Tensor]:

@@ -84,17 +84,19 @@ def parse_devices(text: str, machine: Machine) -> list[str]:
     """Return one device per learner from `--devices`. Raises ConfigError for a device that is not there."""
     if text == "auto":
         return [f"cuda:{i}" for i in range(machine.gpus)] or ["cpu"]
-    devices = [d.strip() for d in text.split(",")]
-    for device in devices:
+    devices = []
+    for device in (part.strip() for part in text.split(",")):
         kind, _, index = device.partition(":")
         if kind == "cpu" and not index:
+            devices.append("cpu")
             continue
         known = "cpu" + "".join(f", cuda:{i}" for i in range(machine.gpus))
-        if kind != "cuda" or not (index or "0").isdigit():
+        if kind != "cuda" or not (index or "0").isdecimal():
             raise ConfigError(f"--devices {device!r} is not a device: use auto or a list of {known}")
         if int(index or 0) >= machine.gpus:
             raise ConfigError(f"--devices {device!r} is not on this machine: it has {known}")
-    return [d if d != "cuda" else "cuda:0" for d in devices]
+        devices.append(f"cuda:{int(index or 0)}")  # as torch names it: without zeros in front
+    return devices
 
 
 def make_plan(config: Config, machine: Machine, seats: int = 1) -> Plan:

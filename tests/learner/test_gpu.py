@@ -105,7 +105,7 @@ def test_memory_that_cannot_be_locked_is_noticed_and_leaves_no_error_behind(cuda
     assert gpu.Stopwatch(torch.device("cpu")).seconds() is None
 
 
-def test_locked_memory_is_let_go_before_it_is_unmapped(runtime, capsys):
+def test_locked_memory_is_let_go_before_it_is_unmapped(runtime, capsys, monkeypatch):
     asked, _ = runtime
     memories = [mmap.mmap(-1, 4096) for _ in range(2)]
     locks = gpu.PageLocks(memories, GPU)
@@ -117,6 +117,16 @@ def test_locked_memory_is_let_go_before_it_is_unmapped(runtime, capsys):
     assert asked[0] == ("wait",), "a copy may be under way"
     assert sorted(asked[1:]) == sorted(("unregister", address) for address in registered)
     assert capsys.readouterr().out == ""
+
+    def failed():
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    monkeypatch.setattr(torch.cuda, "synchronize", failed)
+    gpu.PageLocks(memories, GPU).release()
+    assert [one[0] for one in asked[-2:]] == ["unregister"] * 2, (
+        "and the error that ends the run stays the first"
+    )
+    del asked[3:]
     gpu.PageLocks(memories, torch.device("cpu")).release()
     assert len(asked) == 3, "nothing on a CPU"
 

@@ -136,19 +136,22 @@ def test_the_fastest_of_several_packings_is_taken_and_named(monkeypatch):
         )
 
 
-def test_what_does_not_fit_is_not_taken(monkeypatch):
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError, RuntimeError])
+def test_what_fails_is_not_taken(monkeypatch, error):
     tried = []
 
     def seconds(_compute, _device):
         tried.append(None)
         if len(tried) != 2:
-            raise torch.OutOfMemoryError("too large")
+            raise error("too large\nmore")
         return 1e-3
 
     monkeypatch.setattr(trial, "_seconds", seconds)
     with pretend_device(), DrivenLearner(device=str(DEVICE), obs=FRAMES, packing="auto") as driven:
         assert driven.learner.pack.packing == "loop"
-        assert ready_note(driven) == "policies are computed by loop (a minibatch by loop 1.00 ms)"
+        assert ready_note(driven) == (
+            "policies are computed by loop (a minibatch by bmm failed: too large, loop 1.00 ms, vmap failed: too large)"
+        )
 
 
 @pytest.mark.parametrize(

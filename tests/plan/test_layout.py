@@ -75,6 +75,7 @@ def test_auto_uses_all_gpus_but_no_more_than_members():
         ("auto", 2, ["cuda:0", "cuda:1"]),
         ("cuda", 2, ["cuda:0"]),
         ("cuda:1, cpu", 2, ["cuda:1", "cpu"]),
+        ("cuda:,cuda:01,cpu:", 2, ["cuda:0", "cuda:1", "cpu"]),
         ("cpu,cpu", 8, ["cpu", "cpu"]),
     ],
 )
@@ -83,7 +84,7 @@ def test_devices_by_name(text, gpus, devices):
 
 
 @pytest.mark.parametrize(
-    "text", ["cuda:2", "cuda:0,cuda:7", "tpu", "cuda:x", "cuda:-1", "cpu:0", "", "cpu,", "mps"]
+    "text", ["cuda:2", "cuda:0,cuda:7", "tpu", "cuda:x", "cuda:\u00b2", "cuda:-1", "cpu:0", "", "cpu,", "mps"]
 )
 def test_a_device_that_is_not_there_is_refused_with_what_is(text):
     with pytest.raises(ConfigError, match="--devices") as error:

@@ -2,11 +2,14 @@
 
 import importlib
 import json
+import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
 
+from tests.helpers.pretend import DEVICE, PretendRecorder, pretend_device
 from tests.helpers.runs import ROOT
 
 
@@ -17,8 +20,8 @@ def scripts_on_path():
     sys.path.remove(str(ROOT / "scripts"))
 
 
-def stage(name: str, device: str = "cpu", env: str = "toy/memory", **job):
-    stages, stands = importlib.import_module("gpu_stages"), importlib.import_module("gpu_stand")
+def stage(name: str, device: str = "cpu", env: str = "toy/memory", module: str = "gpu_stages", **job):
+    stages, stands = importlib.import_module(module), importlib.import_module("gpu_stand")
     threads = torch.get_num_threads()
     try:
         given = {"seconds": 3.0, "policies": (2,), "limit": 0.0} | job
@@ -116,6 +119,43 @@ def test_the_table_says_what_is_wrong_and_what_is_missed():
     assert check().table({"step": {"ms": 2.5}}, compare=False)[1], "a CPU is not held to a GPU's limits"
 
 
+def test_what_is_asked_of_graphs_holds_on_the_pretend_device_and_faults_are_found(monkeypatch):
+    asked = importlib.import_module("gpu_recording")
+
+    class Forgets(PretendRecorder):
+        def record(self, program, generators=()):
+            super().record(program, generators)
+            return lambda: None
+
+    class Trusts(PretendRecorder):
+        def carry_out(self, program, *, watched):
+            program()
+
+        def record(self, program, generators=()):
+            return program
+
+    def with_recorder(kind, check):
+        with pretend_device() as device:
+            monkeypatch.setitem(asked.product.RECORDERS, DEVICE.type, lambda _: kind(device))
+            return check(DEVICE)
+
+    assert with_recorder(PretendRecorder, asked.replays_as_it_goes) == ""
+    assert with_recorder(PretendRecorder, asked.refuses) == ""
+    assert "the same numbers" in with_recorder(Forgets, asked.replays_as_it_goes)
+    assert "was recorded" in with_recorder(Trusts, asked.refuses)
+    assert asked.locks_again(torch.device("cpu")) == ""
+    assert stage("recording", module="gpu_recording") == {"left out": "no GPU"}
+
+
+def test_a_process_with_contexts_on_several_gpus_is_found(monkeypatch):
+    runs = importlib.import_module("gpu_runs")
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert runs._gpus_of_one_process() == 0, "no nvidia-smi"
+    said = "11, GPU-a\n12, GPU-b\n12, GPU-a\n12, GPU-a\n[Insufficient Permissions]\n"
+    monkeypatch.setattr(runs.subprocess, "run", lambda *_, **__: SimpleNamespace(stdout=said))
+    assert runs._gpus_of_one_process() == 2
+
+
 def test_a_stage_that_dies_is_a_result(monkeypatch):
     monkeypatch.setattr(sys, "argv", ["gpu_check.py", "--device", "nonsense:0"])
     found = check().in_process("races", {})
@@ -129,3 +169,13 @@ def test_a_stage_that_dies_is_a_result(monkeypatch):
 @pytest.mark.parametrize("name", ["math", "races", "members"])
 def test_a_stage_finds_the_gpu_right(name):
     assert stage(name, "cuda:0", "atari/pong")["passed"]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_recording_is_right_on_the_gpu():
+    """In a process of its own: it breaks a recording on purpose."""
+    found = subprocess.run(
+        [sys.executable, str(ROOT / "scripts/gpu_check.py"), "--only=recording"], check=False
+    )
+    assert found.returncode == 0
