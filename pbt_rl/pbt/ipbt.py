@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.controllers import PbtController
-from pbt_rl.pbt.decisions import Decision, MemberReport, Replace
+from pbt_rl.pbt.decisions import Decision, MemberReport, PopulationReport, Replace
 from pbt_rl.pbt.exploit.base import rank, score
 from pbt_rl.pbt.explore.base import Learning
 from pbt_rl.pbt.explore.moves import from_priors
@@ -40,8 +40,9 @@ class Ipbt(PbtController):
     optimiser; half of the members draw their values from the priors; periods are twice as long from then on. No
     restart if fewer than two of those would fit into the budget. The paper's first period is a hundredth of the budget.
 
-    At a restart the rule of selection forgets what it has noted. Shrunk weights score less than any elite that
-    `Backtrack` has: the next comparison would replace them all by weights of before the restart.
+    At a restart the rule of selection forgets what it has noted, and members that could not be compared yet copy like
+    the others. Shrunk weights score less than those of any elite that `Backtrack` has, or of a member that went on: the
+    next comparison would replace them all by weights of before the restart.
 
     Where this differs: the paper trains twice as many members in the first period after a restart, half of them with
     drawn weights, and keeps the better half; here their number is fixed and all weights are shrunk. The values of the
@@ -66,17 +67,17 @@ class Ipbt(PbtController):
         super().__post_init__()
         self._unused_exploit = save_state(self.exploit)  # no field: the same in every run with these options
 
-    def _settle(self, comparison: Round) -> list[Decision]:
+    def _settle(self, comparison: Round, report: PopulationReport) -> list[Decision]:
         scores = {m.member: score(m) for m in comparison.members}
         finite = [objective for objective in scores.values() if not math.isnan(objective)]
         if not finite:
-            return super()._settle(comparison)
+            return super()._settle(comparison, report)
         bests = [*self._bests, max(finite)]
         failed = self._failed + 1 if not improves(bests) else 0
         if (failed >= PATIENCE or is_slow(bests)) and self._fits(comparison.members):
             self._bests, self._failed = [], 0
-            return self._restart(comparison, scores)
-        decisions = super()._settle(comparison)
+            return self._restart(comparison, report, scores)
+        decisions = super()._settle(comparison, report)
         if decisions:
             self._bests, self._failed = bests, failed
         return decisions
@@ -91,19 +92,21 @@ class Ipbt(PbtController):
         trained = max(m.frames for m in members)
         return trained + 2 * LENGTHEN * self._clock.period <= self.budget_frames
 
-    def _restart(self, comparison: Round, scores: dict[int, float]) -> list[Decision]:
+    def _restart(
+        self, comparison: Round, report: PopulationReport, scores: dict[int, float]
+    ) -> list[Decision]:
         self.restarts += 1
         self._clock.lengthen(LENGTHEN)
         restore_state(self.exploit, self._unused_exploit)
         ranking = [m for m in rank(scores, self._rng) if not math.isnan(scores[m])]
         top = ranking[: max(1, round(TOP * len(scores)))]
-        members = {m.member: m for m in comparison.members}
+        members = {m.member: m for m in report.members}
         drawn = set(self._rng.sample(sorted(members), round(DRAWN * len(members))))
         if isinstance(self.explore, Learning):
             self.explore.before(comparison.members)
         tuned = {name: spec for name, spec in self.table.items() if spec.tuned}
         decisions: list[Decision] = []
-        for m in comparison.members:
+        for m in report.members:
             donor = m.member if m.member in top else self._rng.choice(top)
             values = members[donor].values
             reason = (

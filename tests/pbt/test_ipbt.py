@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("sklearn")
 
 from pbt_rl.errors import ConfigError
-from pbt_rl.pbt.decisions import Replace
+from pbt_rl.pbt.decisions import Replace, Restart
 from pbt_rl.pbt.hypers import Hypers, hyper_table
 from pbt_rl.pbt.ipbt import PATIENCE
 from pbt_rl.pbt.stagnation import improves, is_slow, smoothed, standardized
@@ -28,11 +28,18 @@ class Driven:
         self.values, self.generations = self.controller.initial(8), [0] * 8
         self.frames = 0
 
-    def compare(self, best, period=100):
-        """One comparison; member i has best - i."""
+    def compare(self, best, period=100, broken=(), late=()):
+        """One comparison; member i has best - i, and nothing if it is `late`."""
         self.frames += period
         seen = [
-            member(i, (best - i,), frames=self.frames, generation=self.generations[i], values=self.values[i])
+            member(
+                i,
+                () if i in late else (best - i,),
+                frames=self.frames,
+                generation=self.generations[i],
+                values=self.values[i],
+                broken=i in broken,
+            )
             for i in range(8)
         ]
         decisions = self.controller.observe(report(self.frames, seen))
@@ -110,6 +117,26 @@ def test_backtracking_forgets_the_elites_of_before_a_restart():
         back = [d for d in run.compare(best) if getattr(d, "donor_generation", None) is not None]
         assert all(d.donor_generation >= begun[d.donor] for d in back)
     assert run.controller.exploit.remembers(), "an iteration has elites of its own"
+
+
+def test_what_breaks_with_shrunk_weights_begins_again_and_not_with_those_of_before():
+    run = Driven()
+    for best in (10.0, 9.0, 8.0):
+        run.compare(best)
+    assert run.compare(7.0)[7].shrink_perturb
+    assert run.controller.remembers() == frozenset()
+    (again,) = run.compare(1.0, period=10, broken=[7])
+    assert isinstance(again, Restart)
+
+
+def test_members_that_could_not_be_compared_restart_with_the_others():
+    """With the weights of before they would be the best of the next comparison by far, and everybody's donors."""
+    run = Driven()
+    for best in (10.0, 9.0, 8.0):
+        run.compare(best)
+    restarted = run.compare(7.0, late=[0, 6])
+    assert [(d.member, d.shrink_perturb) for d in restarted] == [(i, (0.2, 0.1)) for i in range(8)]
+    assert {restarted[0].donor, restarted[6].donor} <= {1, 2}, "the best of those that were compared"
 
 
 def test_drawn_values_come_from_the_priors_also_if_the_rule_would_stay_near_the_copied_ones():
