@@ -71,7 +71,8 @@ class Replace:
     donor_generation: None for the donor's present state; else the remembered state of that generation
     (`Controller.remembers`), which may be one of the member's own.
     shrink_perturb: (s, p): the weights become s times the copied ones plus p times weights drawn for the member, and
-    its optimiser begins anew (Ash and Adams 2020). None: a copy as it is.
+    its optimiser begins anew (Ash and Adams 2020). None: a copy as it is. Not with copy `hypers`, which copies no
+    weights; a member that is its own donor shrinks its own.
     """
 
     member: int
@@ -206,7 +207,10 @@ def _pair_or_none(given: Fields, name: str) -> tuple[float, float] | None:
 
 
 def report_from_dict(record: object, place: str = "a report") -> PopulationReport:
-    """Invert `dataclasses.asdict` on a report; accepts numbers as a journal writes them. Raises ConfigError."""
+    """Invert `dataclasses.asdict` on a report; accepts numbers as a journal writes them, and members without values.
+
+    Raises ConfigError.
+    """
     given = Fields(record, place)
     return PopulationReport(given.whole("frames"), tuple(map(_member_report, given.objects("members"))))
 
@@ -218,7 +222,7 @@ def _member_report(given: Fields) -> MemberReport:
         given.numbers("objectives"),
         given.whole("episodes"),
         given.whole("generation"),
-        given.values("values"),
+        given.values("values") if given.has("values") else {},
         given.number_or_none("best"),
         given.flag("broken"),
     )

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import copy
 import inspect
+import math
 import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 from random import Random
-from typing import Any
+from typing import Any, get_args
 
 from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.decisions import (
     Controller,
+    CopyWhat,
     Decision,
     MemberReport,
     PopulationReport,
@@ -68,6 +70,7 @@ class OwnController:
 
     def observe(self, report: PopulationReport) -> list[Decision]:
         """See `Controller`. Raises ConfigError."""
+        kept = self.remembers()
         with self._named("observe"):
             decisions = self.controller.observe(report)
         if not isinstance(decisions, list | tuple) or not all(isinstance(d, Decision) for d in decisions):
@@ -78,24 +81,53 @@ class OwnController:
         decided = [decision.member for decision in decisions]
         if len(set(decided)) != len(decided) or not set(decided) <= there:
             raise self._wrong("observe", f"decisions on {decided}: one at most for each of {sorted(there)}")
-        return [self._checked(decision, there) for decision in decisions]
+        if not decisions:
+            return []
+        possible = kept | {(m.member, m.generation) for m in report.members}
+        if strange := self.remembers() - possible:
+            raise self._wrong("remembers", f"{sorted(strange)}: {_not_kept(kept)}")
+        return [self._checked(decision, there, kept) for decision in decisions]
 
     def remembers(self) -> frozenset[StateKey]:
         """See `Controller`. Raises ConfigError."""
         with self._named("remembers"):
-            return self.controller.remembers()
+            keys: Any = self.controller.remembers()
+        if not isinstance(keys, frozenset | set) or not all(map(_is_state_key, keys)):
+            raise self._wrong("remembers", f"{_kind(keys)}, not a frozenset of (member, generation)")
+        return frozenset(keys)
 
-    def _checked(self, decision: Decision, there: Collection[int]) -> Decision:
-        donor, values = donor_of(decision), values_of(decision)
+    def _checked(self, decision: Decision, there: Collection[int], kept: Collection[StateKey]) -> Decision:
+        donor, values, record = donor_of(decision), values_of(decision), decision_to_dict(decision)
         if donor is not None and donor[0] not in there:
             raise self._wrong("observe", f"the donor {donor[0]!r}: give one of {sorted(there)}")
-        if not isinstance(decision_to_dict(decision)["reason"], str):
+        if donor is not None:
+            self._check_copy(record, kept)
+        if not isinstance(record["reason"], str):
             raise self._wrong("observe", f"a decision on {decision.member} whose reason is no text")
         if values is None:
             return decision
-        kept: Any = decision  # one of those with values
-        held: Decision = replace(kept, values=self._held(values, "observe", f"member {decision.member}"))
+        given: Any = decision  # one of those with values
+        held: Decision = replace(given, values=self._held(values, "observe", f"member {decision.member}"))
         return held
+
+    def _check_copy(self, record: Mapping[str, Any], kept: Collection[StateKey]) -> None:
+        """Check the record of a decision that has a donor. Raises ConfigError."""
+        whose, what, pair = f"a Replace of {record['member']}", record["copy"], record["shrink_perturb"]
+        if what not in get_args(CopyWhat):
+            raise self._wrong("observe", f"{whose} with copy {what!r}: give weights, hypers or both")
+        if pair is not None and not (
+            isinstance(pair, tuple | list) and len(pair) == 2 and all(map(_is_finite, pair))
+        ):
+            raise self._wrong("observe", f"{whose} with shrink_perturb {pair!r}: give two finite numbers")
+        if pair is not None and what == "hypers":
+            raise self._wrong(
+                "observe",
+                f"{whose} with copy 'hypers', which copies no weights, and shrink_perturb, which shrinks those that "
+                "are copied: leave one out, or give the member itself as donor and copy 'both' to shrink its own",
+            )
+        source = record["donor"], record["donor_generation"]
+        if source[1] is not None and source not in kept:
+            raise self._wrong("observe", f"{whose} from {source}: {_not_kept(kept)}")
 
     def _held(self, values: Any, method: str, whose: str) -> Values:
         if not isinstance(values, Mapping) or values.keys() != self.table.keys():
@@ -189,6 +221,7 @@ class OwnExploit:
         self, members: Sequence[MemberReport], rng: Random, deciding: Collection[int] | None = None
     ) -> list[Selection]:
         """See `Exploit`. Raises ConfigError."""
+        kept = self.remembers()
         with named(f"--pbt.exploit {self.path}", "select"):
             verdicts = self.rule.select(members, rng, deciding)
         usable = isinstance(verdicts, list | tuple) and all(isinstance(v, Selection) for v in verdicts)
@@ -204,7 +237,21 @@ class OwnExploit:
             raise ConfigError(
                 f"--pbt.exploit {self.path}: select returned the donor {strange[0]!r}: give one of {sorted(there)}"
             )
+        for verdict in verdicts:
+            self._check(verdict, members, kept)
         return list(verdicts)
+
+    def _check(self, verdict: Selection, members: Sequence[MemberReport], kept: Collection[StateKey]) -> None:
+        given, problem = verdict.donor, ""
+        names = next((m.values.keys() for m in members if m.values), None)  # made-up members have none
+        if verdict.copy not in get_args(CopyWhat):
+            problem = f"copy {verdict.copy!r}: give weights, hypers or both"
+        elif verdict.donor_generation is not None and (given, verdict.donor_generation) not in kept:
+            problem = f"the donor {given} of generation {verdict.donor_generation}: {_not_kept(kept)}"
+        elif verdict.base is not None and names is not None and verdict.base.keys() != names:
+            problem = f"base with {list(verdict.base)}: give a value for each of {list(names)}"
+        if problem:
+            raise ConfigError(f"--pbt.exploit {self.path}: select returned for {verdict.member} {problem}")
 
     def remembers(self) -> frozenset[StateKey]:
         """See `Remembering`; nothing if the rule does not remember."""
@@ -241,6 +288,19 @@ def named(who: str, method: str) -> Iterator[None]:
             f"{who} raised {type(error).__name__} ({place}){f' in {method}' if method else ''}: "
             f"{text[0] if text else 'nothing said'}"
         ) from error
+
+
+def _not_kept(kept: Collection[StateKey]) -> str:
+    known = ", ".join(map(str, sorted(kept))) or "none"
+    return f"states that are kept (member, generation): {known}; `remembers` names present ones to keep from now on"
+
+
+def _is_state_key(key: object) -> bool:
+    return isinstance(key, tuple) and len(key) == 2 and all(isinstance(part, int) for part in key)
+
+
+def _is_finite(value: object) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
 
 
 def _kind(value: object) -> str:

@@ -97,6 +97,12 @@ def _mf_pbt(given: Ingredients) -> Controller:
     require(
         pbt.ready == "synchronous", "pbt.ready", pbt.ready, "mf-pbt counts rounds of all: use synchronous"
     )
+    require(
+        pbt.exploit != "backtrack",
+        "pbt.exploit",
+        pbt.exploit,
+        "its elites are those of all members, and groups of mf-pbt select among themselves: use another rule",
+    )
     require(pbt.copy == "both", "pbt.copy", pbt.copy, "mf-pbt itself chooses what is copied: use both")
     return MfPbt(
         given.table,

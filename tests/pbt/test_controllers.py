@@ -302,6 +302,8 @@ def test_options_that_do_not_fit_the_population():
         build(replace(PBT, exploit="backtrack"), TABLE, 0, num_members=4)
     with pytest.raises(ConfigError, match=r"2 groups .* at least 8 members"):
         build(PBT, TABLE, 0, num_members=7, controller="mf-pbt")
+    with pytest.raises(ConfigError, match=r"--pbt.exploit backtrack .* elites are those of all members"):
+        build(replace(PBT, exploit="backtrack"), TABLE, 0, num_members=16, controller="mf-pbt")
     with pytest.raises(ConfigError, match=r"--pbt.ready asynchronous"):
         build(replace(PBT, ready="asynchronous"), TABLE, 0, num_members=16, controller="mf-pbt")
     with pytest.raises(ConfigError, match=r"--pbt.custom-explore nowhere:f cannot be loaded"):

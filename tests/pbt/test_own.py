@@ -146,6 +146,10 @@ class Answers(Halving):
 ANSWER = [None]
 
 
+def copies(what, **more):
+    return Replace(0, 1, what, {"rate": 1.0}, "", **more)
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [
@@ -177,12 +181,57 @@ def test_a_controller_that_cannot_be_used_is_one_clear_error(name, message):
         ([Mutate(0, {}, "")], "values of member 0 for []: give one for each of ['rate']"),
         ([Mutate(0, {"rate": "much"}, "")], "a value of member 0 that is no number"),
         ([Continue(0, None)], "a decision on 0 whose reason is no text"),
+        ([copies("much")], "a Replace of 0 with copy 'much': give weights, hypers or both"),
+        (
+            [copies("hypers", shrink_perturb=(0.2, 0.1))],
+            "copy 'hypers', which copies no weights, and shrink_perturb",
+        ),
+        ([copies("both", shrink_perturb=(0.2,))], "with shrink_perturb (0.2,): give two finite numbers"),
+        ([copies("both", shrink_perturb=(0.2, float("nan")))], "give two finite numbers"),
+        (
+            [copies("both", donor_generation=3)],
+            "a Replace of 0 from (1, 3): states that are kept (member, generation): none",
+        ),
     ],
 )
 def test_a_wrong_decision_is_one_clear_error(answer, message):
     ANSWER[0] = answer
     with pytest.raises(ConfigError, match=re.escape(message)):
         own("Answers").observe(report(100, members(1, 2)))
+
+
+def test_weights_may_be_shrunk_when_they_are_copied():
+    ANSWER[0] = [copies("both", shrink_perturb=(0.2, 0.1)), Mutate(1, {"rate": 2.0}, "")]
+    assert own("Answers").observe(report(100, members(1, 2))) == ANSWER[0]
+
+
+@dataclass
+class Keeps(Answers):
+    """Keeps the states of KEPT; from its answer on, those of THEN."""
+
+    def observe(self, report):
+        KEPT[0] = THEN[0]
+        return ANSWER[0]
+
+    def remembers(self):
+        return KEPT[0]
+
+
+KEPT, THEN = [frozenset()], [frozenset()]
+
+
+def test_only_states_that_are_there_can_be_kept_and_brought_back():
+    controller, seen = own("Keeps"), report(100, members(1, 2))
+    KEPT[0], THEN[0], ANSWER[0] = frozenset(), frozenset({(1, 0)}), [Continue(0, "")]
+    assert controller.observe(seen) == ANSWER[0]
+    ANSWER[0] = [copies("both", donor_generation=0)]
+    assert controller.observe(seen) == ANSWER[0]
+    THEN[0] = frozenset({(1, 0), (1, 5)})
+    with pytest.raises(ConfigError, match=re.escape("remembers returned [(1, 5)]: states that are kept")):
+        controller.observe(seen)
+    KEPT[0] = [(1, 0)]
+    with pytest.raises(ConfigError, match=re.escape("remembers returned list [(1, 0)], not a frozenset of")):
+        controller.observe(seen)
 
 
 # -- exploit functions --------------------------------------------------------------------------------------
@@ -219,6 +268,21 @@ class TooShort:
 class StrangeDonor:
     def select(self, members, rng, deciding=None):
         return [Selection(m.member, 77, mutate=False, reason="") for m in members]
+
+
+@dataclass
+class Copies:
+    """Member 0 copies member 1 in a way that means nothing; made-up members copy nobody."""
+
+    what: str = "both"
+    generation: int = -1
+    base: bool = False
+
+    def select(self, members, rng, deciding=None):
+        past, base = self.generation if self.generation >= 0 else None, {"other": 1.0} if self.base else None
+        if len(members) > 3:
+            return [Selection(m.member, None, mutate=False, reason="") for m in members]
+        return [Selection(m.member, 1, False, "", past, copy=self.what, base=base) for m in members]
 
 
 @dataclass
@@ -269,3 +333,17 @@ def test_an_exploit_function_holds_a_comparison_of_a_whole_controller():
 def test_an_exploit_rule_that_cannot_be_used_shows_at_the_start(name, options, message):
     with pytest.raises(ConfigError, match=re.escape(message)):
         build_exploit(replace(PBT, exploit=f"{HERE}:{name}", exploit_option=options))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["what=much"], "select returned for 0 copy 'much': give weights, hypers or both"),
+        (["generation=4"], "select returned for 0 the donor 1 of generation 4: states that are kept"),
+        (["base=true"], "select returned for 0 base with ['other']: give a value for each of ['rate']"),
+    ],
+)
+def test_a_rule_that_copies_what_is_not_there_is_one_clear_error(options, message):
+    rule = build_exploit(replace(PBT, exploit=f"{HERE}:Copies", exploit_option=tuple(options)))
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        rule.select(members(1, 2), Random(0))

@@ -176,3 +176,106 @@ def test_what_cannot_be_used_is_one_clear_error(options, message, tmp_path, monk
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ConfigError, match=re.escape(message)):
         build(PbtConfig(**options), TABLE, 0)
+
+
+@dataclass
+class Answering:
+    """An explore rule that mutates to ANSWER."""
+
+    tuned: dict[str, HyperSpec]
+
+    def initial(self, values, rng):
+        return dict(values)
+
+    def mutate(self, values, rng):
+        return ANSWER[0]
+
+
+ANSWER = [None]
+
+
+@dataclass
+class Failing(Answering):
+    def mutate(self, values, rng):
+        return {"rate": values["speed"]}
+
+
+@dataclass
+class Deaf(Answering):
+    def mutate(self, values):
+        return dict(values)
+
+
+@dataclass
+class Learned(Answering):
+    """One that makes the values of a copy, and is told of the comparisons."""
+
+    seen: int = 0
+
+    def learn(self, member, own, better, rng):
+        return {"rate": own["rate"] + better["rate"] + self.seen}
+
+    def before(self, members):
+        self.seen = len(members)
+
+    def after(self, members, changes):
+        self.seen += 100
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (None, "mutate returned values for None: give one for each of ['rate']"),
+        ({}, "mutate returned values for []: give one for each of ['rate']"),
+        ({"rate": "much"}, "mutate returned a value that is no number: could not convert"),
+        ({"rate": float("nan")}, "mutate returned a value that is no number: rate is NaN"),
+    ],
+)
+def test_wrong_values_of_an_explore_rule_are_one_clear_error(answer, message):
+    ANSWER[0] = answer
+    controller = build(replace(PBT, explore=f"{HERE}:Answering", explore_option=()), TABLE, 0, 3)
+    with pytest.raises(ConfigError, match=re.escape(f"--pbt.explore {HERE}:Answering: {message}")):
+        observed(controller, 100)
+
+
+def test_what_an_explore_rule_changes_is_held_to_the_bounds():
+    ANSWER[0] = {"rate": 1e9}
+    controller = build(replace(PBT, explore=f"{HERE}:Answering", explore_option=()), TABLE, 0, 3)
+    assert observed(controller, 100)[2].values == {"rate": 100.0}
+
+
+def test_an_explore_rule_that_raises_is_named():
+    controller = build(replace(PBT, explore=f"{HERE}:Failing", explore_option=()), TABLE, 0, 3)
+    with pytest.raises(
+        ConfigError, match=f"--pbt.explore {HERE}:Failing raised KeyError .*in mutate: 'speed'"
+    ):
+        observed(controller, 100)
+    with pytest.raises(ConfigError, match="Deaf cannot be used: mutate is called with 2 arguments"):
+        build(replace(PBT, explore=f"{HERE}:Deaf", explore_option=()), TABLE, 0, 3)
+
+
+def test_an_explore_rule_may_learn_from_pairs_and_comparisons():
+    controller = build(replace(PBT, explore=f"{HERE}:Learned", explore_option=()), TABLE, 0, 3)
+    assert observed(controller, 100, (4.0, 1.0, 2.0))[2].values == {"rate": 4.0 + 2.0 + 3}
+    assert controller.explore.rule.seen == 103
+
+
+def raises_on_call(values, rng):
+    return {"rate": 1 / 0}
+
+
+def texts(values, rng):
+    return dict.fromkeys(values, "much")
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        ("raises_on_call", "--pbt.custom-explore raises_on_call raised ZeroDivisionError"),
+        ("texts", "the custom explore function returned a value that is no number"),
+    ],
+)
+def test_a_function_that_explores_and_fails_is_one_clear_error(function, message):
+    pbt = replace(PBT, custom_explore=f"{HERE}:{function}")
+    with pytest.raises(ConfigError, match=message):
+        observed(build(pbt, TABLE, 0, 3), 100)

@@ -31,7 +31,7 @@ CASES = [
     *({"controller": "pbt", "exploit": name} for name in EXPLOIT_RULES),
     *({"controller": "pbt", "explore": name} for name in EXPLORE_RULES),
     *({"controller": "pbt", "ready": name} for name in READY_RULES),
-    {"controller": "mf-pbt", "exploit": "backtrack", "frequencies": (1, 3)},
+    {"controller": "mf-pbt", "exploit": "quantile", "frequencies": (1, 3)},
     {"controller": "mf-pbt", "exploit": "truncation", "frequencies": (1, 2), "migrant_hypers": "best"},
     {"controller": "ipbt", "exploit": "truncation"},
     *({"controller": name} for name, entry in CONTROLLERS.items() if entry.searches),

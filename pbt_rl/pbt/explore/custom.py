@@ -9,6 +9,7 @@ from random import Random
 
 from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.hypers import HyperSpec, Values
+from pbt_rl.pbt.own import named
 
 
 @dataclass(frozen=True)
@@ -29,15 +30,22 @@ class CustomExplore:
 
     def mutate(self, values: Values, rng: Random) -> Values:
         """Call the function."""
-        result = self.function(dict(values), rng)
+        with named(f"--pbt.custom-explore {getattr(self.function, '__name__', self.function)}", ""):
+            result = self.function(dict(values), rng)
         if not isinstance(result, Mapping) or result.keys() != values.keys():
             raise ConfigError(
                 f"the custom explore function returned {result!r}: it must return a value for each of {list(values)}"
             )
-        broken = [name for name, value in result.items() if math.isnan(value)]
+        try:
+            numbers = {name: float(result[name]) for name in values}
+        except (TypeError, ValueError) as error:
+            raise ConfigError(
+                f"the custom explore function returned a value that is no number: {error}"
+            ) from None
+        broken = [name for name, value in numbers.items() if math.isnan(value)]
         if broken:
             raise ConfigError(f"the custom explore function returned NaN for {', '.join(broken)}")
         return {
-            name: self.table[name].hold(result[name]) if name in self.table else result[name]
-            for name in values
+            name: self.table[name].hold(value) if name in self.table else value
+            for name, value in numbers.items()
         }

@@ -38,9 +38,9 @@ class Pb2:
     Each comparison gives one observation per member: the rise of its objective since the last one, per million
     frames, and its values. A Gaussian process over (time, values) with a kernel that forgets (`FadingKernel`) is
     fitted to these improvements. `mutate` returns the values that maximise the upper confidence bound mean +
-    sqrt(beta) deviation, with beta = 0.2 log(0.4 n) for n observations (Ray's constants); the values already
-    chosen in the same comparison count as observed. The maximum is searched for at `candidates` points drawn evenly on
-    the scales and, in a second draw, around the best of them.
+    sqrt(beta) deviation, with beta = 0.2 log(0.4 n) for n observations (the authors' first source; Ray has 0.2 +
+    log(0.4 n), which explores more); the values already chosen in the same comparison count as observed. The maximum
+    is searched for at `candidates` points drawn evenly on the scales and, in a second draw, around the best of them.
 
     A copy starts from its donor's objective; if that is not known (a remembered state, shrunk weights, a restart), its
     first interval is no observation. Choices have no distances: they are drawn evenly, the others are chosen by the

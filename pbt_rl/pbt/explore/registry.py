@@ -14,6 +14,7 @@ from pbt_rl.errors import require
 from pbt_rl.pbt.explore.base import Explore, Pairing
 from pbt_rl.pbt.explore.custom import CustomExplore
 from pbt_rl.pbt.explore.factors import MultiplyOrDivide, PerturbFactors
+from pbt_rl.pbt.explore.own import build_own_explore
 from pbt_rl.pbt.explore.pairwise import PairwiseLearning
 from pbt_rl.pbt.explore.pb2 import Pb2
 from pbt_rl.pbt.explore.pb2_mix import Pb2Mix
@@ -21,7 +22,7 @@ from pbt_rl.pbt.explore.perturb import Perturb
 from pbt_rl.pbt.explore.pipeline import ExplorePipeline
 from pbt_rl.pbt.explore.resample import Resample, ResampleAll
 from pbt_rl.pbt.hypers import HyperSpec
-from pbt_rl.pbt.settings import load, load_rule, with_settings
+from pbt_rl.pbt.settings import load, with_settings
 
 if TYPE_CHECKING:
     from pbt_rl.pbt.options import PbtConfig
@@ -95,8 +96,7 @@ def build_explore(pbt: PbtConfig, table: Specs) -> Explore:
     """
     tuned = {name: spec for name, spec in table.items() if spec.tuned}
     if ":" in pbt.explore:
-        names = "pbt.explore", "pbt.explore-option"
-        rule: Explore = load_rule(pbt.explore, (tuned,), ("initial", "mutate"), pbt.explore_option, names)
+        rule: Explore = build_own_explore(pbt.explore, table, pbt.explore_option)
     else:
         built = EXPLORE_RULES[pbt.explore].build(pbt, tuned)
         rule = with_settings(built, pbt.explore_option, "pbt.explore-option")
