@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 import numpy as np
-from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 
 from .actions import action_spec, rows_decoder
@@ -46,7 +46,7 @@ AnyVectorEnv = VectorEnv[Any, Any, Any]
 def describe_vector(env_id: str, env: AnyVectorEnv) -> EnvSpec:
     """Return the spec of one row. Raises EnvSetupError for spaces, shaping or a way to reset that cannot be used."""
     _autoreset_mode(env_id, env)
-    shapers = _shapers(env)
+    shapers = _shapers(env_id, env)
     return EnvSpec(
         env_id=env_id,
         obs={leaf.name: leaf.spec for leaf in _leaves_of(env_id, env)},
@@ -65,7 +65,7 @@ class VectorUnit:
         self._env: AnyVectorEnv | None = env
         self._mode = _autoreset_mode(env_id, env)
         self._shaping = shaping
-        self._shapers = _shapers(env)
+        self._shapers = _shapers(env_id, env)
         self._informed = find_training_info(env)
         self._informed_R = [find_training_info(one) for one in _rows_of(env)]
         self._leaves = _leaves_of(env_id, env)
@@ -238,13 +238,35 @@ def _autoreset_mode(env_id: str, env: AnyVectorEnv) -> AutoresetMode:
         ) from None
 
 
-def _shapers(env: AnyVectorEnv) -> list[tuple[RewardShapingInterface, int]]:
-    """Return per row the object that takes its shaping, and the index to pass: the vector itself or its rows."""
+def _shapers(env_id: str, env: AnyVectorEnv) -> list[tuple[RewardShapingInterface, int]]:
+    """Return per row the object that takes its shaping, and the index to pass: the vector itself or its rows.
+
+    Raises EnvSetupError for shaping that some rows have and that does not reach all of them.
+    """
     shared = find_interface(env)
     if shared is not None:
         return [(shared, row) for row in range(env.num_envs)]
+    if _has_hidden_shaping(env):
+        raise EnvSetupError(
+            f"{env_id}: the rows of its AsyncVectorEnv have reward shaping, which cannot reach them, as each lies in a "
+            "process of its own. Use SyncVectorEnv, or return single environments (they run in parallel in any case), "
+            "or give the vector environment itself get_default_reward_shaping and set_reward_shaping(values, row)"
+        )
     single = [find_interface(one) for one in _rows_of(env)]
-    return [(one, 0) for one in single if one is not None] if single and None not in single else []
+    defaults = [None if one is None else flatten(one.get_default_reward_shaping()) for one in single]
+    if any(one != defaults[0] for one in defaults):
+        raise EnvSetupError(f"{env_id}: two rows differ in their reward shaping; make them all alike")
+    return [(one, 0) for one in single if one is not None]
+
+
+def _has_hidden_shaping(env: Any) -> bool:
+    """Whether rows implement `RewardShapingInterface` in processes of their own."""
+    while env is not None:
+        if isinstance(env, AsyncVectorEnv):
+            names = ("get_default_reward_shaping", "set_reward_shaping")
+            return any(map(all, zip(*(env.call("has_wrapper_attr", name) for name in names), strict=True)))
+        env = getattr(env, "env", None)
+    return False
 
 
 def _one_row(env: AnyVectorEnv) -> Any:

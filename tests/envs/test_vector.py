@@ -1,10 +1,12 @@
 """Native vectors of all three kinds: what they deliver, and what is refused."""
 
+from contextlib import closing
+
 import gymnasium
 import numpy as np
 import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorWrapper
 
 from pbt_rl.envs.base import EnvSetupError, private_step_arrays
 from pbt_rl.envs.gym import GymUnit
@@ -172,6 +174,42 @@ def test_dict_observations_shaping_and_objectives_of_vectors(mode):
     unit.step(np.zeros((2, 2), np.int32), out)
     # NEXT_STEP asks when the row is reset; the others reset in the last step, before the change.
     assert out.reward.tolist() == ([5, 6] if mode is AutoresetMode.NEXT_STEP else [2, 3])
+
+
+class Shaped(Counting):
+    """A single environment with shaping; `gain` is its default."""
+
+    def __init__(self, gain=1.0):
+        super().__init__()
+        self.gain = gain
+
+    def get_default_reward_shaping(self):
+        return {"gain": self.gain}
+
+    def set_reward_shaping(self, reward_shaping, agent_idx):
+        self.gain = reward_shaping["gain"]
+
+
+class Plain(VectorWrapper):
+    """A wrapper of the user's own, without shaping."""
+
+
+def test_shaping_that_cannot_reach_rows_in_other_processes_is_refused():
+    with closing(AsyncVectorEnv([Shaped] * 2)) as env:
+        with pytest.raises(EnvSetupError, match="m:f: the rows of its AsyncVectorEnv have reward shaping"):
+            describe_vector("m:f", env)
+        with pytest.raises(EnvSetupError, match="Use SyncVectorEnv"):
+            VectorUnit("m:f", Plain(env), 0, lambda _row: (0, {}))
+        assert len(env.reset(seed=0)[0]) == 2, "it was asked, and not broken"
+    with closing(AsyncVectorEnv([Counting])) as env:
+        assert describe_vector("m:f", env).shaping == {}
+
+
+def test_rows_that_differ_in_their_shaping_are_refused():
+    assert describe_vector("m:f", SyncVectorEnv([Shaped, Shaped])).shaping == {"gain": 1.0}
+    for other in (Counting, lambda: Shaped(2.0)):
+        with pytest.raises(EnvSetupError, match="m:f: two rows differ in their reward shaping"):
+            describe_vector("m:f", SyncVectorEnv([Shaped, other]))
 
 
 class Broken(SyncVectorEnv):
