@@ -159,7 +159,7 @@ def _command(point: Point, folder: Path, common: Sequence[str]) -> list[str]:
 
 def _shares(jobs: Sequence[str], devices: str | None, runs: int) -> list[Share]:
     """Deal the machine to the jobs. Raises ConfigError for a number of jobs that is none."""
-    from pbt_rl.plan.machine import Machine
+    from pbt_rl.plan.machine import Machine, available_cpus
 
     cpus = sorted(os.sched_getaffinity(0))
     if devices in (None, "auto"):
@@ -174,7 +174,7 @@ def _shares(jobs: Sequence[str], devices: str | None, runs: int) -> list[Share]:
     if not 1 <= number <= 1000:
         raise ConfigError(f"--jobs {number} cannot be used: give 1 to 1000")
     number = min(number, runs)
-    return shares(number, named if number > 1 else [], cpus)
+    return shares(number, named if number > 1 else [], cpus, available_cpus())
 
 
 def _is_done(path: Path, config: Config) -> bool:

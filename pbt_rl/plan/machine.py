@@ -8,6 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pbt_rl.errors import ConfigError
+
+CORES = "PBT_RL_CORES"
+"""Environment variable with the cores that a run may plan for, of those that its processes may use: a sweep sets it for
+runs that share a CPU quota."""
 MEMORY_INFO = Path("/proc/meminfo")
 OWN_CGROUPS = Path("/proc/self/cgroup")
 CGROUPS = Path("/sys/fs/cgroup")
@@ -50,9 +55,15 @@ class Machine:
 
 
 def available_cpus(own: Path = OWN_CGROUPS, cgroups: Path = CGROUPS) -> int:
-    """Return the cores that this process may use: its affinity, limited by the CPU quotas of all cgroups around it."""
-    quotas = [_cpu_quota(folder) for folder in _groups("cpu", own, cgroups)]
-    return max(1, math.floor(min(len(os.sched_getaffinity(0)), *quotas) + 0.01))
+    """Return the cores that this process may use: its affinity, limited by the CPU quotas of all cgroups around it, and
+    by `CORES`. Raises ConfigError if that is no number of cores.
+    """
+    given = os.environ.get(CORES, "")
+    if given and not (given.isdecimal() and int(given)):
+        raise ConfigError(f"{CORES}={given} cannot be used: give a whole number of cores, or unset it")
+    limits = [_cpu_quota(folder) for folder in _groups("cpu", own, cgroups)]
+    limits.append(float(given) if given else math.inf)
+    return max(1, math.floor(min(len(os.sched_getaffinity(0)), *limits) + 0.01))
 
 
 def _cpu_quota(folder: Path) -> float:

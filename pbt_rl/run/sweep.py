@@ -22,6 +22,7 @@ from types import FrameType
 from typing import TypeVar
 
 from pbt_rl.errors import ConfigError
+from pbt_rl.plan.machine import CORES
 from pbt_rl.run.handlers import handling
 
 LOGS = "logs"
@@ -43,10 +44,15 @@ class Point:
 
 @dataclass(frozen=True)
 class Share:
-    """What a job may use of the machine. devices: for --devices; empty: as the run chooses. cpus: its cores."""
+    """What a job may use of the machine.
+
+    devices: for --devices; empty: as the run chooses. cpus: its cores. cores: so many it plans for; fewer than `cpus`
+    if a CPU quota leaves less time than they have.
+    """
 
     devices: str
     cpus: frozenset[int]
+    cores: int
 
 
 @dataclass(frozen=True)
@@ -87,12 +93,19 @@ def _name(values: Mapping[str, str], seed: int) -> str:
     return name
 
 
-def shares(jobs: int, devices: Sequence[str], cpus: Sequence[int]) -> list[Share]:
+def shares(jobs: int, devices: Sequence[str], cpus: Sequence[int], cores: int) -> list[Share]:
     """Deal devices and cores to jobs that run side by side, evenly; more jobs than devices or cores share them.
 
-    devices: empty if every run chooses.
+    devices: empty if every run chooses. cores: for whose time there is a quota, at most as many as `cpus`.
     """
-    return [Share(",".join(_part(devices, i, jobs)), frozenset(_part(cpus, i, jobs))) for i in range(jobs)]
+    return [
+        Share(
+            ",".join(_part(devices, i, jobs)),
+            frozenset(_part(cpus, i, jobs)),
+            len(_part(range(cores), i, jobs)),
+        )
+        for i in range(jobs)
+    ]
 
 
 def _part(items: Sequence[Item], number: int, parts: int) -> Sequence[Item]:
@@ -171,10 +184,11 @@ class Sweep:
         whole = os.sched_getaffinity(0)
         log = self._folder / LOGS / f"{point.name}.txt"
         try:
-            os.sched_setaffinity(0, share.cpus)  # the child inherits it, and plans for so many cores
+            os.sched_setaffinity(0, share.cpus)  # the child inherits it
             with log.open("ab") as out:
                 process = subprocess.Popen(
                     words,
+                    env={**os.environ, CORES: str(share.cores)},
                     stdin=subprocess.DEVNULL,
                     stdout=out,
                     stderr=subprocess.STDOUT,

@@ -6,8 +6,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from pbt_rl.errors import ConfigError
 from pbt_rl.plan import HostMemory, Machine, Node, available_cpus, host_memory
-from pbt_rl.plan.machine import numa_nodes
+from pbt_rl.plan.machine import CORES, numa_nodes
 
 QUOTAS = (("150000", 1), ("350000", 3), ("20000", 1), ("unlimited", 6), ("9900000", 6))
 """Microseconds of each 100,000, and cores of a machine of six."""
@@ -44,6 +45,17 @@ def test_so_are_they_with_cgroups_of_version_1(tmp_path, group):
         (tmp_path / "cpu" / group / "cpu.cfs_quota_us").write_text(f"{text}\n")
         (tmp_path / "cpu" / group / "cpu.cfs_period_us").write_text("100000\n")
         assert available_cpus(own, tmp_path) == cpus
+
+
+@pytest.mark.usefixtures("six_cores")
+def test_a_sweep_leaves_each_of_its_runs_a_part(tmp_path, monkeypatch):
+    for cores, planned in (("2", 2), ("60", 6), ("", 6)):
+        monkeypatch.setenv(CORES, cores)
+        assert available_cpus(tmp_path / "own", tmp_path) == planned
+    for wrong in ("0", "some", "-1", "1.5"):
+        monkeypatch.setenv(CORES, wrong)
+        with pytest.raises(ConfigError, match=f"PBT_RL_CORES={wrong} cannot be used: give a whole number"):
+            available_cpus(tmp_path / "own", tmp_path)
 
 
 @pytest.mark.usefixtures("six_cores")

@@ -5,17 +5,19 @@ import os
 import signal
 import subprocess
 import time
+from dataclasses import replace
 
 import psutil
 import pytest
 
 from pbt_rl.cli.sweep import _grid, _parted, _seeds
 from pbt_rl.errors import ConfigError
+from pbt_rl.plan.machine import CORES
 from pbt_rl.run.sweep import Ended, Share, Sweep, points, shares
 from tests.helpers.runs import command_of, start
 
 EVERYTHING = frozenset(os.sched_getaffinity(0))
-HERE = Share("", EVERYTHING)
+HERE = Share("", EVERYTHING, len(EVERYTHING))
 
 
 def test_points_are_all_combinations_with_every_seed():
@@ -38,17 +40,19 @@ def test_runs_of_one_name_are_refused(grid):
 
 
 @pytest.mark.parametrize(
-    ("jobs", "devices", "cpus", "expected"),
+    ("jobs", "devices", "cpus", "cores", "expected"),
     [
-        (1, [], [0, 1], [("", {0, 1})]),
-        (2, [], [0, 1, 2, 3, 4], [("", {0, 1}), ("", {2, 3, 4})]),
-        (3, [], [4, 5], [("", {4}), ("", {5}), ("", {4})]),
-        (2, ["cuda:0", "cuda:1", "cuda:2"], [0, 1], [("cuda:0", {0}), ("cuda:1,cuda:2", {1})]),
-        (3, ["cuda:0", "cuda:1"], [0], [("cuda:0", {0}), ("cuda:1", {0}), ("cuda:0", {0})]),
+        (1, [], [0, 1], 2, [("", {0, 1}, 2)]),
+        (2, [], [0, 1, 2, 3, 4], 5, [("", {0, 1}, 2), ("", {2, 3, 4}, 3)]),
+        (3, [], [4, 5], 2, [("", {4}, 1), ("", {5}, 1), ("", {4}, 1)]),
+        (2, ["cuda:0", "cuda:1", "cuda:2"], [0, 1], 2, [("cuda:0", {0}, 1), ("cuda:1,cuda:2", {1}, 1)]),
+        (3, ["cuda:0", "cuda:1"], [0], 1, [("cuda:0", {0}, 1), ("cuda:1", {0}, 1), ("cuda:0", {0}, 1)]),
+        (2, [], range(8), 3, [("", {0, 1, 2, 3}, 1), ("", {4, 5, 6, 7}, 2)]),
+        (4, [], range(8), 2, [("", {0, 1}, 1), ("", {2, 3}, 1), ("", {4, 5}, 1), ("", {6, 7}, 1)]),
     ],
 )
-def test_devices_and_cores_are_dealt(jobs, devices, cpus, expected):
-    assert shares(jobs, devices, cpus) == [Share(d, frozenset(c)) for d, c in expected]
+def test_devices_and_cores_are_dealt(jobs, devices, cpus, cores, expected):
+    assert shares(jobs, devices, cpus, cores) == [Share(d, frozenset(c), n) for d, c, n in expected]
 
 
 def test_words_of_the_sweep_and_of_its_runs():
@@ -111,6 +115,19 @@ def test_one_that_fails_does_not_end_the_rest(tmp_path):
     assert "'nonsense' is no command" in failed
     assert (tmp_path / "logs" / "seed1.txt").read_text().startswith("pbt-rl ")
     assert os.sched_getaffinity(0) == EVERYTHING
+
+
+def test_a_run_plans_for_its_part_of_a_quota(tmp_path, monkeypatch):
+    popen, given = subprocess.Popen, []
+
+    def noted(*words, **options):
+        given.append(options["env"][CORES])
+        return popen(*words, **options)
+
+    monkeypatch.setattr(subprocess, "Popen", noted)
+    share = replace(HERE, cores=3)
+    Sweep(tmp_path, lambda _point, _devices: ["--version"], [share], lambda _: None).run(points({}, [0]))
+    assert given == ["3"]
 
 
 def test_a_signal_that_comes_while_a_run_is_being_made_reaches_it(tmp_path, monkeypatch):
