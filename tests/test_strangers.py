@@ -336,7 +336,7 @@ def first(run, kind):
 
 
 def copy_from(event, donor):
-    values = event["report"]["members"][0]["values"]
+    values = next(d["values"] for d in event["decisions"] if "values" in d)
     event["decisions"][0] |= {"decision": "replace", "donor": donor, "copy": "both", "values": values}
 
 

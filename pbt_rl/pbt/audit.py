@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pbt_rl.errors import ConfigError
-from pbt_rl.pbt.decisions import Controller, Decision
+from pbt_rl.pbt.decisions import Controller, Decision, PopulationReport
 from pbt_rl.pbt.events import Event, Initial, Resume, Round, SetByUser, read_events
 from pbt_rl.pbt.hypers import Values
 from pbt_rl.pbt.lineage import Lineage
@@ -46,6 +46,7 @@ def audit_events(
     lineage = Lineage()
     names: frozenset[str] = frozenset()
     for index, event in enumerate(events):
+        report = with_values(event.report, lineage) if isinstance(event, Round) else None
         lineage.take(event)
         recorded: list[Values] | list[Decision]
         decided: list[Values] | list[Decision]
@@ -54,7 +55,8 @@ def audit_events(
                 names = frozenset(values[0] if values else ())
                 recorded, decided = list(values), controller.initial(len(values))
             case Round(decisions=decisions):
-                recorded, decided = list(decisions), _decided(controller, event, names, index)
+                assert report is not None
+                recorded, decided = list(decisions), _decided(controller, report, names, index)
             case Resume(_, _, config, changed) | SetByUser(_, _, config, changed) if changed:
                 assert resumed is not None
                 controller = resumed(config, save_state(controller))
@@ -66,16 +68,27 @@ def audit_events(
     return mismatches
 
 
-def _decided(controller: Controller, event: Round, names: frozenset[str], index: int) -> list[Decision]:
+def with_values(report: PopulationReport, lineage: Lineage) -> PopulationReport:
+    """Return the report of a recorded round with its members' values, as they were before it."""
+    present = {m: lineage.present(m).values for m in lineage.members}
+    members = tuple(
+        m if m.values else replace(m, values=dict(present.get(m.member, {}))) for m in report.members
+    )
+    return replace(report, members=members)
+
+
+def _decided(
+    controller: Controller, report: PopulationReport, names: frozenset[str], index: int
+) -> list[Decision]:
     """Ask the controller. Rules take logarithms and quotients of numbers, which only those of a real run allow."""
     place = f"line {index + 1} of the journal"
-    for m in event.report.members:
+    for m in report.members:
         if m.values.keys() != names:
             raise ConfigError(
                 f"{place} reports values of member {m.member} with other names than at the start"
             )
     try:
-        return controller.observe(event.report)
+        return controller.observe(report)
     except ConfigError:
         raise
     except (ArithmeticError, ValueError) as error:

@@ -48,7 +48,10 @@ class Initial(Event):
 
 @dataclass(frozen=True)
 class Round(Event):
-    """A comparison: what the controller was passed and what it returned."""
+    """A comparison: what the controller was passed and what it returned.
+
+    Members of the report have values only in journals of older versions: the lineage knows them (`audit.with_values`).
+    """
 
     report: PopulationReport
     decisions: tuple[Decision, ...]

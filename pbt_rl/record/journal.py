@@ -14,8 +14,9 @@ emulator frames of any member that trains). The kinds:
                     episodes, seconds
     progress        members: generation, frames, objective and episodes of each, and whether its window is complete;
                     busy_threads: {stage: mean over the last minute}; about every ten seconds
-    round           report: what the controller was passed; decisions: what it returned. `pbt-rl audit` decides it
-                    again, bit for bit. incomplete: members whose window holds only the shortest episodes since a change
+    round           report: what the controller was passed, without the members' values: those are what the events
+                    before have given them; decisions: what it returned. `pbt-rl audit` decides it again, bit for bit.
+                    incomplete: members whose window holds only the shortest episodes since a change
     applied         one `Applied`: the proof of a change, read back from optimiser, loss and environment;
                     milliseconds_until: from the decision to each stage that its edit went through (not with --nodes:
                     there `sent` and `answered` alone, by the clock of the supervisor)
@@ -138,7 +139,11 @@ class Journal:
     ) -> None:
         """Write what a controller was passed and the decisions that it returned, if there are any."""
         made = [decision_to_dict(d) for d in decisions]
-        self.write("round", report.frames, report=report, decisions=made, incomplete=incomplete)
+        members = [
+            {name: value for name, value in vars(m).items() if name != "values"} for m in report.members
+        ]
+        seen = {"frames": report.frames, "members": members}
+        self.write("round", report.frames, report=seen, decisions=made, incomplete=incomplete)
 
     def close(self) -> None:
         """Try for the last time to write what waits, and close the file. Safe to call twice."""
