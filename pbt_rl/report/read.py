@@ -33,7 +33,7 @@ from pbt_rl.record.reading import journal_records
 from pbt_rl.report.light import light_events
 from pbt_rl.report.resumes import uninterrupted
 
-_PHASE = re.compile(r"phase (\d{1,3})(?!\d)")
+_PHASE = re.compile(r"(?:phase|rung) (\d{1,3})(?!\d)")
 
 
 @dataclass(frozen=True)
@@ -356,7 +356,7 @@ def _turns(changes: Iterable[SlotChange], began: float, total: float) -> list[Tu
 
 
 def _phases(decisions: Iterable[TakenDecision], turns: Sequence[Turn], total: float) -> list[Phase]:
-    """Return the phases of a search, as its decisions name them ("phase 2: ..."), in order of their end.
+    """Return the phases of a search, as its decisions name them ("phase 2: ...", "rung 2: ..."), in order of their end.
 
     The first phase of a member begins with its first turn; a member that never held a slot has no phase.
     """

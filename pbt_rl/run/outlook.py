@@ -5,6 +5,7 @@ from __future__ import annotations
 from pbt_rl.config import Config
 from pbt_rl.pbt.controllers import PbtController
 from pbt_rl.pbt.decisions import Controller
+from pbt_rl.pbt.start import Started
 from pbt_rl.population.population import Population
 
 LONG_SECONDS = 3600.0
@@ -30,8 +31,10 @@ def seconds_to_end(
 def full_frames(config: Config) -> int:
     """Return the most frames that a search trains a configuration on: of one that it never gives up."""
     search, budget = config.search, config.train_for_frames
-    if config.controller == "random":
-        return search.phase_frames * search.phases or budget
+    if config.controller == "hypertrick" and search.phase_episodes:
+        return budget
+    if config.controller == "asha":
+        return search.phase_frames * search.resource or budget
     if config.controller == "hyperband":
         full = search.phase_frames * search.resource or budget
         # Beginning again in every rung, each eta times as long as the one before, adds up to this.
@@ -42,6 +45,8 @@ def full_frames(config: Config) -> int:
 def seconds_to_comparison(controller: Controller, population: Population, rate: float) -> float | None:
     """Return the time until the next comparison is due, 0 if it waits for episodes; None if it is unknown."""
     training = sum(not member.stopped for member in population.members)
+    if isinstance(controller, Started):
+        controller = controller.controller
     if not isinstance(controller, PbtController) or rate <= 0 or training < 2:
         return None
     return controller.frames_left(population.report()) * training / rate

@@ -105,6 +105,19 @@ def resumed(search):
     return [*first, at | {"event": "end", "ended": "seconds"}, *(moment | e for e in (resume, *again)), *rest]
 
 
+def test_the_rungs_of_asha_are_phases():
+    options = SearchConfig(resource=9, phase_frames=1000)
+    events = run_of(9, 3, controller="asha", search=options, pbt=PbtConfig(min_episodes=1))
+    history = read_history("x", events)
+    assert history.is_search
+    began = [sum(p.number == number for p in history.phases) for number in range(3)]
+    assert began[0] == 9
+    assert began[0] > began[1] >= began[2] > 0
+    assert {p.outcome for p in history.phases} == {"on", "evicted", "completed"}
+    trained = 1000 * (began[0] + 2 * began[1] + 6 * began[2])
+    assert history.completion == pytest.approx(trained / (9 * 9000))
+
+
 def test_a_resumed_run_reads_as_if_it_had_not_been_interrupted(search, resumed):
     whole, again = read_history("x", search), read_history("x", resumed)
     assert again.seconds == pytest.approx(whole.seconds)

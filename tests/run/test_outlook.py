@@ -1,5 +1,7 @@
 """The time until the end and until the next comparison, as the terminal shows them."""
 
+from dataclasses import replace
+
 import pytest
 
 from pbt_rl.config import Config
@@ -30,6 +32,8 @@ def config(**options):
         ({}, 150.0),
         ({"train_for_seconds": 100.0}, 60.0),
         ({"controller": "hypertrick", "search": SearchConfig(phases=4, phase_frames=100)}, 30.0),
+        ({"controller": "hypertrick", "search": SearchConfig(phase_frames=1, phase_episodes=9)}, 150.0),
+        ({"controller": "asha", "search": SearchConfig(resource=4, phase_frames=100)}, 30.0),
         ({"controller": "hyperband", "search": SearchConfig(resource=9, restart=False)}, 150.0),
         ({"controller": "hyperband", "search": SearchConfig(resource=9, restart=True)}, 250.0),
     ],
@@ -43,6 +47,9 @@ def test_the_next_comparison_and_a_first_one_that_is_hours_away():
     controller = build_controller(long, value_table(long, {}), 0)
     seconds = seconds_to_comparison(controller, population(200, 300), 0.1)
     assert seconds == pytest.approx(300 * 2 / 0.1)
+    started = replace(long, pbt=replace(long.pbt, start_values=("gamma=0.9",)))
+    controller = build_controller(started, value_table(started, {}), 0)
+    assert seconds_to_comparison(controller, population(200, 300), 0.1) == seconds
     assert "about 2 h away (at 500 frames of each" in late_comparison_warning(long, seconds, 200)
     assert late_comparison_warning(long, 60.0, 200) is None
     assert late_comparison_warning(long, seconds, 600) is None, "it is not the first one"
