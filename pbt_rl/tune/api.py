@@ -18,6 +18,7 @@ from pbt_rl.errors import ConfigError, require
 from pbt_rl.pbt.audit import Mismatch, audit_decisions
 from pbt_rl.pbt.decisions import Controller
 from pbt_rl.pbt.hypers import HyperSpec
+from pbt_rl.pbt.ipbt import Ipbt
 from pbt_rl.pbt.member import MemberRecord
 from pbt_rl.pbt.objectives import ObjectiveWindow
 from pbt_rl.pbt.state import save_state
@@ -100,15 +101,26 @@ def run(
         "slot_steps": slot_steps,
         "controller": SPACE if isinstance(controller, Mapping) else type(controller).__name__,
     }
-    state = None if folder is None else RunState(Path(folder), {**options, "seed": seed})
-    saved = None if state is None else state.load()
     if isinstance(controller, Mapping):
         require(table is None, "table", "given", "leave it out: the space is one")
         table = table_of(controller)
+    saved_options = {**options, "seed": seed, "space": _summary(table)}
+    state = None if folder is None else RunState(Path(folder), saved_options)
+    saved = None if state is None else state.load()
+    if isinstance(controller, Mapping):
+        assert table is not None
         controller = default_controller(table, steps if saved is None else saved.options["steps"], seed)
+    require(
+        not isinstance(controller, Ipbt),
+        "controller",
+        "Ipbt",
+        "it shrinks weights, and members are copied whole here: use another, such as MfPbt",
+    )
     if state is not None:
         _check_saved(controller)
         journal = Path(str(folder)) / JOURNAL
+        if saved is None:
+            _clear(journal)
     pool = ProcessPool(make, min(workers, count)) if workers > 1 else LocalPool(make)
     record = None
     try:
@@ -165,6 +177,28 @@ def _factory(
     require(workers <= 1, "workers", workers, "give a factory: members cannot move to other processes")
     require(len(members) > 0, "members", members, "give 1 or more")
     return list(members).__getitem__, len(members)
+
+
+def _summary(table: Mapping[str, HyperSpec] | None) -> dict[str, str]:
+    """Return what a folder's runs must agree on of their tables: choices themselves may be of any kind."""
+    return {name: f"{spec.scale} {spec.low:g}..{spec.high:g}" for name, spec in (table or {}).items()}
+
+
+def _clear(journal: Path) -> None:
+    """Remove the events of a run that was killed before its state was saved, as it begins anew.
+
+    Raises ConfigError for the record of anything else.
+    """
+    from pbt_rl.record.journal import cut_journal  # noqa: PLC0415
+    from pbt_rl.record.reading import journal_records  # noqa: PLC0415
+
+    if not journal.exists():
+        return
+    first = next(journal_records(journal.parent), {"config": {"api": API}})
+    config = first.get("config")
+    if not isinstance(config, dict) or config.get("api") != API:
+        raise ConfigError(f"{journal.parent} cannot be used: it holds another run; give another folder")
+    cut_journal(journal, 0)
 
 
 def _check_saved(controller: Controller) -> None:

@@ -73,7 +73,7 @@ class RunState:
         changed = [
             f"{name} is {value!r} and was {saved.options.get(name)!r}"
             for name, value in self._options.items()
-            if name != "steps" and saved.options.get(name) != value
+            if name != "steps" and saved.options.get(name, value) != value
         ]
         if changed:
             raise ConfigError(f"{self._path.parent} cannot go on: {'; '.join(changed)}; give another folder")

@@ -9,7 +9,8 @@ import pytest
 
 import pbt_rl
 from pbt_rl.errors import ConfigError
-from pbt_rl.pbt import HyperSpec, StaticController
+from pbt_rl.pbt import Gap, HyperSpec, PerturbFactors, StaticController, Synchronous, Truncation
+from pbt_rl.pbt.ipbt import Ipbt
 from pbt_rl.record.journal import read_journal
 from pbt_rl.tune import audit, run
 from pbt_rl.tune.progress import MemberProgress, Progress, Screen
@@ -145,6 +146,39 @@ def test_a_folder_goes_on_as_if_nothing_had_happened(tmp_path):
     assert audit(tmp_path / "cut", SPACE) == []
 
 
+def test_a_run_that_was_killed_before_its_first_save_begins_anew(tmp_path):
+    options = {"num_members": 3, "steps": 20, "folder": tmp_path / "x"}
+    run(Chosen, SPACE, **options)
+    whole = (tmp_path / "x" / "journal.jsonl").read_bytes()
+    (tmp_path / "x" / "state.pickle").unlink()
+    (tmp_path / "x" / "journal.jsonl").write_bytes(whole[: len(whole) // 2])
+    run(Chosen, SPACE, **options)
+    assert [e["event"] for e in read_journal(tmp_path / "x" / "journal.jsonl")].count("start") == 1
+    assert audit(tmp_path / "x", SPACE) == []
+    (tmp_path / "x" / "journal.jsonl").write_bytes(whole[:9])
+    (tmp_path / "x" / "state.pickle").unlink()
+    run(Chosen, SPACE, **options)
+    assert audit(tmp_path / "x", SPACE) == []
+
+
+def test_the_folder_of_another_run_is_left_alone(tmp_path):
+    record = '{"event": "start", "time": 1.0, "frames": 0, "config": {"env": "toy/identity"}}\n'
+    (tmp_path / "journal.jsonl").write_text(record)
+    with pytest.raises(ConfigError, match="it holds another run; give another folder"):
+        run(Chosen, SPACE, steps=2, folder=tmp_path)
+    assert (tmp_path / "journal.jsonl").read_text() == record
+
+
+def test_a_controller_that_shrinks_weights_is_refused_at_the_start():
+    pytest.importorskip("sklearn")
+    table = {"rate": HyperSpec("rate", 0.5, 0.1, 1.0, "linear", tuned=True)}
+    explore = PerturbFactors(table)
+    rules = {"ready": Synchronous(2, 0, 1), "exploit": Truncation(0.25, Gap(0, 0), others_mutate=False)}
+    controller = Ipbt(table, 0, **rules, explore=explore, budget_frames=100)
+    with pytest.raises(ConfigError, match="--controller Ipbt cannot be used: it shrinks weights"):
+        run(Chosen, controller, steps=2, num_members=4)
+
+
 def test_an_audit_finds_a_changed_decision(tmp_path):
     run(Chosen, SPACE, steps=40, num_members=4, folder=tmp_path / "x")
     journal = tmp_path / "x" / "journal.jsonl"
@@ -161,6 +195,8 @@ def test_a_folder_that_cannot_be_used(tmp_path):
     run(Chosen, SPACE, steps=2, num_members=2, folder=tmp_path / "x")
     with pytest.raises(ConfigError, match="cannot go on: num_members is 3 and was 2"):
         run(Chosen, SPACE, steps=2, num_members=3, folder=tmp_path / "x")
+    with pytest.raises(ConfigError, match=r"cannot go on: space is .*1e-06\.\.1.* and was .*0\.01\.\.10"):
+        run(Chosen, SPACE | {"rate": (1e-6, 1.0)}, steps=2, num_members=2, folder=tmp_path / "x")
     (tmp_path / "x" / "state.pickle").write_bytes(b"torn")
     with pytest.raises(ConfigError, match=r"state\.pickle cannot be read"):
         run(Chosen, SPACE, steps=2, num_members=2, folder=tmp_path / "x")
