@@ -16,7 +16,7 @@ Axes: R rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -46,6 +46,7 @@ AnyVectorEnv = VectorEnv[Any, Any, Any]
 def describe_vector(env_id: str, env: AnyVectorEnv) -> EnvSpec:
     """Return the spec of one row. Raises EnvSetupError for spaces, shaping or a way to reset that cannot be used."""
     _autoreset_mode(env_id, env)
+    _check_reach(env_id, env)
     shapers = _shapers(env_id, env)
     return EnvSpec(
         env_id=env_id,
@@ -241,17 +242,11 @@ def _autoreset_mode(env_id: str, env: AnyVectorEnv) -> AutoresetMode:
 def _shapers(env_id: str, env: AnyVectorEnv) -> list[tuple[RewardShapingInterface, int]]:
     """Return per row the object that takes its shaping, and the index to pass: the vector itself or its rows.
 
-    Raises EnvSetupError for shaping that some rows have and that does not reach all of them.
+    Raises EnvSetupError for rows that differ in theirs.
     """
     shared = find_interface(env)
     if shared is not None:
         return [(shared, row) for row in range(env.num_envs)]
-    if _has_hidden_shaping(env):
-        raise EnvSetupError(
-            f"{env_id}: the rows of its AsyncVectorEnv have reward shaping, which cannot reach them, as each lies in a "
-            "process of its own. Use SyncVectorEnv, or return single environments (they run in parallel in any case), "
-            "or give the vector environment itself get_default_reward_shaping and set_reward_shaping(values, row)"
-        )
     single = [find_interface(one) for one in _rows_of(env)]
     defaults = [None if one is None else flatten(one.get_default_reward_shaping()) for one in single]
     if any(one != defaults[0] for one in defaults):
@@ -259,11 +254,24 @@ def _shapers(env_id: str, env: AnyVectorEnv) -> list[tuple[RewardShapingInterfac
     return [(one, 0) for one in single if one is not None]
 
 
-def _has_hidden_shaping(env: Any) -> bool:
-    """Whether rows implement `RewardShapingInterface` in processes of their own."""
+def _check_reach(env_id: str, env: AnyVectorEnv) -> None:
+    """Raise EnvSetupError if rows implement an interface where nobody can call it: in processes of their own."""
+    for what, find, names in (
+        ("reward shaping", find_interface, ("get_default_reward_shaping", "set_reward_shaping")),
+        ("training info", find_training_info, ("set_training_info",)),
+    ):
+        if find(env) is None and _hides(env, names):
+            raise EnvSetupError(
+                f"{env_id}: the rows of its AsyncVectorEnv have {what} ({', '.join(names)}), which cannot be reached, "
+                "as each lies in a process of its own. Use SyncVectorEnv, or return single environments (they run in "
+                "parallel in any case), or give the vector environment itself these methods"
+            )
+
+
+def _hides(env: Any, names: Sequence[str]) -> bool:
+    """Whether rows in processes of their own have all of these attributes."""
     while env is not None:
         if isinstance(env, AsyncVectorEnv):
-            names = ("get_default_reward_shaping", "set_reward_shaping")
             return any(map(all, zip(*(env.call("has_wrapper_attr", name) for name in names), strict=True)))
         env = getattr(env, "env", None)
     return False

@@ -194,7 +194,17 @@ class Plain(VectorWrapper):
     """A wrapper of the user's own, without shaping."""
 
 
-def test_shaping_that_cannot_reach_rows_in_other_processes_is_refused():
+class Informed(Counting):
+    def set_training_info(self, info):
+        raise AssertionError
+
+
+def test_what_cannot_reach_rows_in_other_processes_is_refused():
+    with (
+        closing(AsyncVectorEnv([Informed])) as env,
+        pytest.raises(EnvSetupError, match=r"AsyncVectorEnv have training info \(set_training_info\), which"),
+    ):
+        describe_vector("m:f", env)
     with closing(AsyncVectorEnv([Shaped] * 2)) as env:
         with pytest.raises(EnvSetupError, match="m:f: the rows of its AsyncVectorEnv have reward shaping"):
             describe_vector("m:f", env)
