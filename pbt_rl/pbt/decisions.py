@@ -27,7 +27,8 @@ class MemberReport:
     each of its environments has ended one, then one of each, and so on (`population/shares.py`).
     episodes: number of such episodes that count (may exceed the window).
     generation: number of changes of the member's weights or values.
-    best: the highest mean of `objectives` since the last comparison or change (None without one).
+    best: the highest mean of `objectives` since the last comparison or change, over at least --pbt.min-episodes (None
+    without one).
     broken: its weights or losses are not finite any more, so it cannot learn.
     """
 

@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 
 from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.controllers import PbtController
-from pbt_rl.pbt.decisions import Decision, MemberReport, PopulationReport, Replace
+from pbt_rl.pbt.decisions import Decision, MemberReport, PopulationReport, Replace, StateKey
 from pbt_rl.pbt.exploit.base import rank, score
 from pbt_rl.pbt.explore.base import Learning
 from pbt_rl.pbt.explore.moves import from_priors
+from pbt_rl.pbt.hypers import Values
 from pbt_rl.pbt.ready.base import Round
 from pbt_rl.pbt.ready.synchronous import Synchronous
 from pbt_rl.pbt.stagnation import improves, is_slow
@@ -28,6 +29,16 @@ DRAWN = 0.5
 """Share of the members whose values are drawn anew at a restart."""
 
 
+@dataclass(frozen=True)
+class _Champion:
+    """The best state with which an iteration ended."""
+
+    member: int
+    generation: int
+    objective: float
+    values: Values
+
+
 @dataclass(eq=False)
 class Ipbt(PbtController):
     """Iterated PBT (Chebykin, Alderliesten and Bosman 2025, arXiv 2511.09190, section 3, and its source).
@@ -39,6 +50,9 @@ class Ipbt(PbtController):
     copies one of it; all weights w become 0.2 w + 0.1 w_drawn (shrink-perturb, Ash and Adams 2020), with a new
     optimiser; half of the members draw their values from the priors; periods are twice as long from then on. No
     restart if fewer than two of those would fit into the budget. The paper's first period is a hundredth of the budget.
+
+    The best weights with which an iteration ended are kept in memory. As in the authors' source they may be the result
+    of the run: if nobody scores as much at the last comparison that the budget has, the worst member returns to them.
 
     At a restart the rule of selection forgets what it has noted, and members that could not be compared yet copy like
     the others. Shrunk weights score less than those of any elite that `Backtrack` has, or of a member that went on: the
@@ -58,6 +72,8 @@ class Ipbt(PbtController):
     _failed: int = field(default=0, init=False)
     """Comparisons without progress, in a row."""
     restarts: int = field(default=0, init=False)
+    _champion: _Champion | None = field(default=None, init=False)
+    """Of all iterations before this one."""
 
     def __post_init__(self) -> None:
         if importlib.util.find_spec("sklearn") is None:
@@ -80,6 +96,7 @@ class Ipbt(PbtController):
         decisions = super()._settle(comparison, report)
         if decisions:
             self._bests, self._failed = bests, failed
+            decisions = self._with_champion(decisions, report, scores)
         return decisions
 
     @property
@@ -92,6 +109,23 @@ class Ipbt(PbtController):
         trained = max(m.frames for m in members)
         return trained + 2 * LENGTHEN * self._clock.period <= self.budget_frames
 
+    def _with_champion(
+        self, decisions: list[Decision], report: PopulationReport, scores: dict[int, float]
+    ) -> list[Decision]:
+        """Let the worst member return to the best weights of all iterations, if this is the last comparison."""
+        best, last = self._champion, report.frames + self._clock.period >= self.budget_frames
+        if best is None or not last or any(own >= best.objective for own in scores.values()):
+            return decisions
+        worst = rank(scores, self._rng)[-1]
+        reason = f"back to the best weights of an iteration before, which had {best.objective:.4g}"
+        back = Replace(worst, best.member, "both", dict(best.values), reason, best.generation)
+        return [back if decision.member == worst else decision for decision in decisions]
+
+    def remembers(self) -> frozenset[StateKey]:
+        """Return what PBT remembers, and the best state of all iterations."""
+        best = self._champion
+        return super().remembers() | (frozenset() if best is None else {(best.member, best.generation)})
+
     def _restart(
         self, comparison: Round, report: PopulationReport, scores: dict[int, float]
     ) -> list[Decision]:
@@ -101,6 +135,10 @@ class Ipbt(PbtController):
         ranking = [m for m in rank(scores, self._rng) if not math.isnan(scores[m])]
         top = ranking[: max(1, round(TOP * len(scores)))]
         members = {m.member: m for m in report.members}
+        best = members[ranking[0]]
+        if self._champion is None or scores[best.member] > self._champion.objective:
+            own = scores[best.member]
+            self._champion = _Champion(best.member, best.generation, own, dict(best.values))
         drawn = set(self._rng.sample(sorted(members), round(DRAWN * len(members))))
         if isinstance(self.explore, Learning):
             self.explore.before(comparison.members)

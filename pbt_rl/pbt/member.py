@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from pbt_rl.pbt.changes import Change
 from pbt_rl.pbt.decisions import MemberReport
 from pbt_rl.pbt.exploit.base import mean_objective
 from pbt_rl.pbt.hypers import Values
-from pbt_rl.pbt.objectives import ObjectiveWindow
+from pbt_rl.pbt.objectives import Judged, ObjectiveWindow
 from pbt_rl.pbt.state import STATE
 
 
@@ -25,7 +26,7 @@ class MemberRecord:
     frames: int = field(default=0, metadata=STATE)
     """Over all generations."""
     best: float | None = field(default=None, metadata=STATE)
-    """Highest finite mean of the window since the last comparison; None if no objective came since."""
+    """Highest finite mean of the window since the last comparison; None if no objective came since, or too few."""
     until_frames: int | None = field(default=None, metadata=STATE)
     """With this many frames the member waits for a decision; None for no limit."""
     stopped: bool = field(default=False, metadata=STATE)
@@ -54,14 +55,19 @@ class MemberRecord:
         known = self.objectives.objectives()
         return mean_objective(known) if known else None
 
-    def note_objective(self, objective: float, raw_return: float | None = None, task: int = 0) -> None:
-        """Count an objective of the present generation. raw_return: if it differs from the objective."""
+    def note_objective(self, objective: float) -> None:
+        """Count an objective of the present generation."""
+        self.note_objectives([(0, objective, objective)])
+
+    def note_objectives(self, judged: Sequence[Judged], least: int = 1) -> None:
+        """Count objectives of the present generation that came together. least: rounds before a mean is a `best`."""
         if self.outdated:
             self.objectives.clear()
             self.outdated = False
-        self.objectives.add(task, objective, objective if raw_return is None else raw_return)
+        for task, objective, raw_return in judged:
+            self.objectives.add(task, objective, raw_return)
         mean = self.objective
-        if mean is not None and not math.isnan(mean):
+        if mean is not None and not math.isnan(mean) and self.objectives.rounds >= least:
             self.best = mean if self.best is None else max(self.best, mean)
 
     def note_broken(self) -> None:

@@ -12,6 +12,9 @@ from collections.abc import Sequence
 from dataclasses import InitVar, dataclass, field
 from statistics import pstdev
 
+Judged = tuple[int, float, float]
+"""Task, objective and return of an episode."""
+
 
 @dataclass(eq=False)
 class _Task:

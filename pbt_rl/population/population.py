@@ -13,10 +13,10 @@ from pbt_rl.pbt.changes import Change
 from pbt_rl.pbt.decisions import PopulationReport
 from pbt_rl.pbt.hypers import Values
 from pbt_rl.pbt.member import MemberRecord
-from pbt_rl.pbt.objectives import ObjectiveWindow, mean
+from pbt_rl.pbt.objectives import Judged, ObjectiveWindow, mean
 from pbt_rl.pbt.state import TRANSIENT
 from pbt_rl.population.ratings import Ratings
-from pbt_rl.population.shares import EqualShares, Judged
+from pbt_rl.population.shares import EqualShares
 from pbt_rl.wire.messages import Episode, Game, LearnerReport, MemberStats
 
 RECENT_EPISODES = 100
@@ -35,6 +35,8 @@ class Member(MemberRecord):
     """Holds episodes of the present generation back until they may count."""
     tasks: tuple[str, ...] = ()
     judged_by: Judge = "return"
+    min_rounds: int = 1
+    """With fewer rounds since the last change no mean is the best of an interval (`MemberReport.best`)."""
     parked: bool = False
     """The member holds no slot (`Slots` keeps it up to date)."""
     initial: Values = field(init=False)
@@ -87,14 +89,15 @@ class Member(MemberRecord):
                 self._count(self.shares.end_episode(episode.environment, judged))
 
     def _count(self, episodes: list[Judged]) -> None:
-        for task, objective, raw_return in episodes:
-            self.note_objective(objective, raw_return, task)
+        if episodes:
+            self.note_objectives(episodes, self.min_rounds)
 
     def note_game(self, score: float, elo: float) -> None:
         """Count a game against other members: its score, and the member's rating after it."""
         self.scores.append(score)
         if self.judged_by != "return":
-            self.note_objective(score if self.judged_by == "win-rate" else elo)
+            judged = score if self.judged_by == "win-rate" else elo
+            self._count([(0, judged, judged)])
 
     @property
     def complete(self) -> bool:
@@ -176,6 +179,7 @@ class Population:
                 shares=self._shares(i, rounds),
                 tasks=self.tasks,
                 judged_by=self.judged_by,
+                min_rounds=self.min_rounds,
             )
             for i, v in enumerate(values)
         )
@@ -190,6 +194,7 @@ class Population:
         self.min_rounds, self.patience_frames = min_rounds, patience_frames
         for member in self.members:
             member.shares.patience_frames = patience_frames
+            member.min_rounds = min_rounds
 
     def learner_began(self, pack: str) -> None:
         """Note that another learner took over a pack, under the same name: it counts from 0."""

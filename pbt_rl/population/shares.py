@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-Judged = tuple[int, float, float]
-"""Task, objective and return of an episode."""
+from pbt_rl.pbt.objectives import Judged
 
 
 @dataclass(eq=False)

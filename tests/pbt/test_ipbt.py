@@ -124,7 +124,7 @@ def test_what_breaks_with_shrunk_weights_begins_again_and_not_with_those_of_befo
     for best in (10.0, 9.0, 8.0):
         run.compare(best)
     assert run.compare(7.0)[7].shrink_perturb
-    assert run.controller.remembers() == frozenset()
+    assert run.controller.remembers() == {(0, 0)}, "the best weights of the iteration"
     (again,) = run.compare(1.0, period=10, broken=[7])
     assert isinstance(again, Restart)
 
@@ -137,6 +137,24 @@ def test_members_that_could_not_be_compared_restart_with_the_others():
     restarted = run.compare(7.0, late=[0, 6])
     assert [(d.member, d.shrink_perturb) for d in restarted] == [(i, (0.2, 0.1)) for i in range(8)]
     assert {restarted[0].donor, restarted[6].donor} <= {1, 2}, "the best of those that were compared"
+
+
+@pytest.mark.parametrize(("now", "back"), [(1.0, True), (7.0, False)])
+def test_at_the_end_the_best_weights_of_all_iterations_are_back(now, back):
+    run = Driven()
+    run.controller.budget_frames = 1000
+    for best in (10.0, 9.0, 8.0):
+        run.compare(best)
+    values = dict(run.values[0])
+    assert run.compare(7.0)[0].shrink_perturb
+    assert not any(d.reason.startswith("back to the best") for d in run.compare(now, 200)), (
+        "at 600 of 1,000 frames"
+    )
+    last = run.compare(now, 200)[7]
+    assert last.reason.startswith("back to the best weights of an iteration before, which had 7") == back
+    if back:
+        assert (last.donor, last.donor_generation, last.copy, last.values) == (0, 0, "both", values)
+        assert (0, 0) in run.controller.remembers()
 
 
 def test_drawn_values_come_from_the_priors_also_if_the_rule_would_stay_near_the_copied_ones():

@@ -244,3 +244,25 @@ def test_the_best_window_since_the_last_comparison_or_change():
     compare(p, Mutate(0, {}, ""))
     p.take("a", report(episodes=[episode(0, 9.0, generation=1)]))
     assert best() is None, "of an older generation"
+
+
+def test_a_lucky_episode_of_a_share_is_not_the_best_of_an_interval():
+    """A whole share counts at once, and fewer rounds than members are compared by are none to protect a member by."""
+    p = Population([{}], WINDOW, 4, environments={0: 2}, min_rounds=3)
+
+    def ended(*objectives):
+        p.take(
+            "a",
+            report(episodes=[replace(episode(0, o), environment=i % 2) for i, o in enumerate(objectives)]),
+        )
+        return p.report().members[0]
+
+    assert ended(100.0, 0.0).objectives == (100.0, 0.0)
+    assert ended().best is None, "two of three"
+    assert ended(20.0, 0.0).best == 30.0, "and not 40, the mean of the first three"
+    p.follow(min_rounds=1, patience_frames=10)
+    compare(p, Mutate(0, {}, ""))
+    p.take(
+        "a", report(episodes=[replace(episode(0, 8.0 * i, generation=1), environment=i) for i in range(2)])
+    )
+    assert p.report().members[0].best == 4.0
