@@ -92,19 +92,26 @@ class Throughput:
         return {stage: seconds / elapsed for stage, seconds in total.items()}
 
     def rate(self) -> float:
-        """Return frames/s over the last seconds."""
-        return self._rate_since(self._history[-1][0] - RATE_WINDOW_SECONDS)
+        """Return frames/s over the last seconds; over more of them where reports are rarer (large batches)."""
+        now = self._history[-1][0]
+        index = self._first_since(now - RATE_WINDOW_SECONDS)
+        while index > 0 and now - self._history[index][0] < RATE_WINDOW_SECONDS / 2:
+            index -= 1
+        return self._rate_from(index)
 
     def steady_rate(self) -> float:
         """Return frames/s over the last three quarters of the time since the first frames (of the resume)."""
         start = self._history[0][0] if self._training_since is None else self._training_since
-        return self._rate_since(start + (self._history[-1][0] - start) / 4)
+        return self._rate_from(self._first_since(start + (self._history[-1][0] - start) / 4))
 
-    def _rate_since(self, start_seconds: float) -> float:
-        """Return frames/s from the first report at or after `start_seconds` to the last one."""
-        index = bisect_left(self._history, start_seconds, key=lambda point: point[0])
-        first = self._history[min(index, len(self._history) - 1)]
-        last = self._history[-1]
+    def _first_since(self, seconds: float) -> int:
+        """Return the index of the first report at or after this time, or of the one before the last."""
+        index = bisect_left(self._history, seconds, key=lambda point: point[0])
+        return max(0, min(index, len(self._history) - 2))
+
+    def _rate_from(self, index: int) -> float:
+        """Return frames/s from a report to the last one."""
+        first, last = self._history[index], self._history[-1]
         return (last[1] - first[1]) / (last[0] - first[0]) if last[0] > first[0] else 0.0
 
 

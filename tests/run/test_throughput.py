@@ -1,5 +1,7 @@
 """Rates and times of a run that may be resumed, without keeping all of its reports."""
 
+import pytest
+
 from pbt_rl.run.comparisons import REPLACEMENT_TIMES, ReplacementTimes
 from pbt_rl.run.throughput import HISTORY_REPORTS, Spent, Throughput
 
@@ -38,6 +40,19 @@ def test_rates_after_a_resume_are_those_since_then():
     running(10, 20, other, resumed, frames)
     assert (resumed.seconds, resumed.training_seconds) == (65.0, 58.0)
     assert (resumed.rate(), resumed.steady_rate()) == (10.0, 10.0)
+
+
+def test_reports_that_are_rare_or_come_in_pairs_have_rates_too():
+    """Large batches, slow environments: the window of some seconds holds the newest report alone, or two at once."""
+    clock = Clock()
+    throughput = Throughput(clock)
+    for frames in (1800, 3600, 5400):
+        clock.now += 17.9
+        throughput.note(frames - 900, {})
+        assert frames == 1800 or throughput.rate() == pytest.approx(50.0, rel=0.01)
+        clock.now += 0.1
+        throughput.note(frames, {})
+        assert throughput.rate() == pytest.approx(100.0, rel=0.01)
 
 
 def test_a_long_run_keeps_few_reports_and_its_rates():
