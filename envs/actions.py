@@ -19,6 +19,7 @@ from .base import ActionSpec, EnvSetupError
 UNBOUNDED = 10.0
 """Bound used for a component of a Box action space that has none."""
 
+_DISCRETE = spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary
 Path = tuple[str | int, ...]
 """Keys and indices that lead to a part of a space; () for a space without parts."""
 Decode = Callable[[NDArray[Any]], Any]
@@ -28,15 +29,17 @@ def action_spec(space: spaces.Space[Any], env_id: str) -> ActionSpec:
     """Return the columns of an action space. A Box component without bounds is given +-UNBOUNDED (with one
     bound only: at least as far from that).
 
-    Raises EnvSetupError for anything but Discrete, MultiDiscrete, Box of floats, and Tuples and Dicts of those.
+    Raises EnvSetupError for anything but Discrete, MultiDiscrete, MultiBinary, Box of floats, and Tuples and Dicts of
+    those.
     """
     parts = dict(_parts(space))
     for path, part in parts.items():
-        if not (isinstance(part, spaces.Discrete | spaces.MultiDiscrete) or _is_continuous(part)):
+        if not (isinstance(part, _DISCRETE) or _is_continuous(part)):
             where = f"its part {'.'.join(map(str, path))} of the action space" if path else "the action space"
             raise EnvSetupError(
-                f"{env_id}: {where} {part} is not supported; Discrete, MultiDiscrete and Box of floats are, and Tuple "
-                "and Dict of those. Wrap the environment (for example gymnasium.wrappers.TransformAction)"
+                f"{env_id}: {where} {part} is not supported; Discrete, MultiDiscrete, MultiBinary and Box of floats "
+                "are, and Tuple and Dict of those. Wrap the environment (for example "
+                "gymnasium.wrappers.TransformAction)"
             )
     if not parts:
         raise EnvSetupError(f"{env_id}: the action space {space} is empty: give it at least one part")
@@ -90,6 +93,8 @@ def _choices(part: spaces.Space[Any]) -> tuple[int, ...]:
     """Sizes of the discrete columns of a part."""
     if isinstance(part, spaces.Discrete):
         return (int(part.n),)
+    if isinstance(part, spaces.MultiBinary):
+        return (2,) * math.prod(part.shape)
     return tuple(int(size) for size in part.nvec.ravel()) if isinstance(part, spaces.MultiDiscrete) else ()
 
 
@@ -129,6 +134,9 @@ def _one_decoder(space: spaces.Space[Any]) -> Decode:
     if isinstance(space, spaces.MultiDiscrete):
         start, shape, dtype = space.start, space.shape, space.dtype
         return lambda action_A: (action_A.reshape(shape) + start).astype(dtype)
+    if isinstance(space, spaces.MultiBinary):
+        bits, kind = space.shape, space.dtype
+        return lambda action_A: action_A.reshape(bits).astype(kind)
     assert isinstance(space, spaces.Box)
     box = space
     low, high = _bounds(box)
@@ -142,6 +150,9 @@ def _rows_decoder(space: spaces.Space[Any]) -> Decode:
     if isinstance(space, spaces.MultiDiscrete):
         start, shape, dtype = space.start, space.shape, space.dtype
         return lambda action_RA: (action_RA.reshape(-1, *shape) + start).astype(dtype)
+    if isinstance(space, spaces.MultiBinary):
+        bits, of = space.shape, space.dtype
+        return lambda action_RA: action_RA.reshape(-1, *bits).astype(of)
     assert isinstance(space, spaces.Box)
     box = space
     low, high = _bounds(box)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import inspect
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from types import MappingProxyType
@@ -62,6 +63,7 @@ EXTRAS = {
 
 def describe(env_id: str, env: gymnasium.Env[Any, Any]) -> EnvSpec:
     """Return the spec of an environment. Raises EnvSetupError for spaces or shaping that cannot be used."""
+    _check_reset(env_id, env)
     return EnvSpec(
         env_id=env_id,
         obs={leaf.name: leaf.spec for leaf in _leaves_of(env_id, env)},
@@ -69,6 +71,21 @@ def describe(env_id: str, env: gymnasium.Env[Any, Any]) -> EnvSpec:
         frame_skip=frames_per_step(env_id, env),
         shaping=default_shaping(env),
     )
+
+
+def _check_reset(env_id: str, env: gymnasium.Env[Any, Any]) -> None:
+    """Raise EnvSetupError if `reset` cannot be called as it is later: by the interface of before Gymnasium."""
+    arguments = {"seed": None} | ({} if env is env.unwrapped else {"options": None})  # wrappers pass both
+    try:
+        inspect.signature(env.unwrapped.reset).bind(**arguments)
+    except ValueError:  # written in C
+        return
+    except TypeError:
+        raise EnvSetupError(
+            f"{env_id}: its reset does not take {' and '.join(arguments)}: write `def reset(self, *, seed=None, "
+            "options=None)`, which returns (observation, info); step returns (observation, reward, terminated, "
+            "truncated, info)"
+        ) from None
 
 
 def _leaves_of(env_id: str, env: gymnasium.Env[Any, Any]) -> tuple[Leaf, ...]:
@@ -285,6 +302,8 @@ def _cannot_make(gym_id: str, error: Exception) -> str:
     close = [] if gym_id in gymnasium.registry else difflib.get_close_matches(gym_id, names())
     close = [f"gym/{name}" for name in close] or [game for game in [atari_game(gym_id)] if game]
     hint = f" Did you mean {', '.join(close)}?" if close else ""
+    if not close and gym_id not in gymnasium.registry and ":" not in gym_id:
+        hint = f" If a module of your own registers it, write gym/MODULE:{gym_id}."
     reason = str(error).rstrip(".?")
     return f"gym/{gym_id} cannot be made: {reason}.{hint} `pbt-rl envs` lists what is installed"
 

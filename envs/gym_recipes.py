@@ -4,12 +4,27 @@ from __future__ import annotations
 
 from .base import EnvSpec
 
+SMALL = 36
+"""The Nature CNN needs images of so many pixels a side; smaller ones are seen by an MLP, beside larger ones by IMPALA's."""
+
 
 def recipe(spec: EnvSpec) -> dict[str, object]:
     """Defaults of a run, by what is acted and seen: images, continuous control, or short vectors."""
     if any(array.dtype == "uint8" and len(array.shape) >= 2 for array in spec.obs.values()):
-        return {"model.encoder": "auto", "learner.rollout": 32, "learner.batch": 1024, "hypers.unroll": 32}
+        return {"model.encoder": _encoder(spec), **_IMAGES}
     return _CONTINUOUS if spec.action.low else _DISCRETE
+
+
+def _encoder(spec: EnvSpec) -> str:
+    """Return an encoder that can see the images of an environment, if it has any."""
+    arrays = spec.obs.values()
+    sides = [min(a.shape[1:]) for a in arrays if a.dtype == "uint8" and len(a.shape) == 3]
+    if min(sides, default=SMALL) >= SMALL:
+        return "auto"
+    return "mlp" if max(sides) < SMALL else "impala"
+
+
+_IMAGES: dict[str, object] = {"learner.rollout": 32, "learner.batch": 1024, "hypers.unroll": 32}
 
 
 _DISCRETE: dict[str, object] = {

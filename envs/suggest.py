@@ -6,7 +6,7 @@ import difflib
 import re
 from collections.abc import Mapping
 from importlib.util import find_spec
-from pathlib import PurePath
+from pathlib import Path, PurePath
 
 from .family import Family, load_backend
 
@@ -15,6 +15,9 @@ QUICK = ("atari", "gym", "toy", "vizdoom")
 MUJOCO = {"pendulum": "invertedpendulum", "doublependulum": "inverteddoublependulum", "walker": "walker2d"}
 """Sample Factory's name -> Gymnasium's, where they differ by more than spelling."""
 ATARI_ID = re.compile(r"(?:ALE/)?([A-Za-z]+?)(?:-ram)?(?:NoFrameskip|Deterministic)?-v\d+")
+
+OWN_ID = re.compile(r"[\w:.-]+-v\d+")
+"""As Gymnasium has them, of whatever package."""
 
 
 def meant(env_id: str, families: Mapping[str, Family]) -> str:
@@ -30,8 +33,9 @@ def meant(env_id: str, families: Mapping[str, Family]) -> str:
         if family in families and not families[family].missing
         for name in families[family].load().names()
     }
-    plain = _plain(env_id.rpartition("/")[2])
-    exact = [full for full, name in names.items() if name == env_id]
+    last = env_id.rpartition("/")[2]
+    plain = _plain(last)
+    exact = [full for full, name in names.items() if name in (env_id, last)]
     same = exact or [full for full, name in names.items() if _plain(name) == plain]
     if not exact and _is_registered(env_id):
         same = [f"gym/{env_id}"]
@@ -39,7 +43,11 @@ def meant(env_id: str, families: Mapping[str, Family]) -> str:
         return f"write {' or '.join(same[:3])}"
     by_plain = {_plain(name): full for full, name in names.items()}
     close = difflib.get_close_matches(plain, by_plain, n=2, cutoff=0.8)
-    return f"did you mean {' or '.join(by_plain[name] for name in close)}?" if close else ""
+    if close:
+        return f"did you mean {' or '.join(by_plain[name] for name in close)}?"
+    if OWN_ID.fullmatch(last):
+        return f"if a module of yours registers it, write gym/MODULE:{last}"
+    return _dotted(env_id)
 
 
 def of_sample_factory(env_id: str) -> str:
@@ -82,6 +90,15 @@ def _plain(name: str) -> str:
     """Return a name without its version and its spelling: VizdoomBasic-v0 is basic."""
     stem = re.sub(r"-v\d+$", "", name).lower()
     return re.sub(r"[^a-z0-9]", "", re.sub(r"^(viz)?doom_?", "", stem) or stem)
+
+
+def _dotted(env_id: str) -> str:
+    """Return module:factory for `module.factory`, or a module alone, that lies in the working directory."""
+    *parts, last = env_id.split(".")
+    for module, factory in (("/".join(parts), last), ("/".join([*parts, last]), "make_env")):
+        if module and (Path(f"{module}.py").is_file() or Path(module, "__init__.py").is_file()):
+            return f"write {module.replace('/', '.')}:{factory}, as Python imports it from the working directory"
+    return ""
 
 
 def _module(env_id: str) -> str:

@@ -32,7 +32,7 @@ NAME is an option of `pbt-rl train`:
 or a value of members, such as learning_rate or shaping.NAME: of all that train, or of member N (--member may be
 repeated). A member with another value begins a generation, as after a mutation.
 
-  pbt-rl set runs/pong train-for-frames=20M save-every-seconds=60
+  pbt-rl set runs/pong train-for-seconds=7200 save-every-seconds=60
   pbt-rl set runs/pong pbt.mutation-rate=0.3 "pbt.tune=learning_rate gamma"
   pbt-rl set runs/pong learning_rate=1e-4 --member 2
 """

@@ -132,7 +132,8 @@ def write_whole(path: Path, text: str, *, sync: bool = True) -> None:
 
 def made_name(config: Config) -> str:
     """Return a name for a run without one, from its environment and the time, that is still free."""
-    made = f"{config.env.replace('/', '-').replace(':', '-')}-{time.strftime('%Y%m%d-%H%M%S')}"
+    env = re.sub(r"[^A-Za-z0-9._-]+", "-", config.env).strip(".-") or "run"
+    made = f"{env}-{time.strftime('%Y%m%d-%H%M%S')}"
     names = (made if count == 1 else f"{made}-{count}" for count in itertools.count(1))
     return next(name for name in names if not os.path.lexists(config.out / name))
 

@@ -13,8 +13,10 @@ from typing import Any
 from pbt_rl.record.folder import RunFolder
 from pbt_rl.record.lock import is_held
 
-PLANNED_ENDS = ("frames", "seconds", "all members are done")
+PLANNED_ENDS = ("frames", "seconds", "objective", "all members are done")
 """Ends of a run that has nothing left to do."""
+TUNE_STATE = "state.pickle"
+"""Of a run of `tune.run`: that from which it goes on."""
 _MAX_JSON_BYTES = 8 << 20
 _ABSURD = 1e18
 """No number of a run is larger."""
@@ -67,7 +69,7 @@ def _row(path: Path) -> RunRow:
     env = members = frames = best = final = None
     state = "running" if is_held(path) else ""
     try:
-        env, members = _config(folder.config)
+        env, members = _config(folder.config) if os.path.lexists(folder.config) else _tuned(folder)
         last, progress = _tail(folder.journal)
         # A run that was resumed has a summary of an earlier end.
         at_end = last.get("event") == "end" or _changed(folder.summary) >= _changed(folder.journal)
@@ -89,11 +91,24 @@ def _config(path: Path) -> tuple[str, int]:
     return env, members
 
 
+def _tuned(folder: RunFolder) -> tuple[str, int]:
+    """Return the same of a run of `tune.run`, which has no config.json: its journal names it. Raises _Broken."""
+    head, _ = _read(folder.journal, _TAILS[-1], from_start=True)
+    start = _parsed(head.partition(b"\n")[0])
+    config = start.get("config") if isinstance(start, dict) else None
+    given = config if isinstance(config, dict) else {}
+    api, members = given.get("api"), _count(given.get("num_members"))
+    if not isinstance(api, str) or members is None:
+        raise _Broken(f"{folder.config.name} is missing")
+    return api, members
+
+
 def _state(folder: RunFolder, end: dict[str, Any]) -> str:
     ended = end.get("ended")
     if ended in PLANNED_ENDS:
         return "ended"
-    if next(folder.checkpoints.glob("*/manifest.json"), None) is not None:
+    saved = next(folder.checkpoints.glob("*/manifest.json"), None) is not None
+    if saved or os.path.lexists(folder.path / TUNE_STATE):
         return "resumable"
     return "failed" if ended == "failed" else "interrupted"
 
@@ -158,8 +173,8 @@ def _parsed(data: bytes) -> Any:
         return None
 
 
-def _read(path: Path, limit: int) -> tuple[bytes, bool]:
-    """Return the last bytes of a file, at most `limit`, and whether they are all of it. Raises _Broken."""
+def _read(path: Path, limit: int, *, from_start: bool = False) -> tuple[bytes, bool]:
+    """Return the last (or first) bytes of a file, at most `limit`, and whether they are all of it. Raises _Broken."""
     try:
         # Not blocking: the file may be a pipe, which is refused below.
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -171,8 +186,8 @@ def _read(path: Path, limit: int) -> tuple[bytes, bool]:
         status = os.fstat(file)
         if not stat.S_ISREG(status.st_mode):
             raise _Broken(f"{path.name} is not a file")
-        begin = max(0, status.st_size - limit)
-        return os.pread(file, limit, begin), begin == 0
+        rest = max(0, status.st_size - limit)
+        return os.pread(file, limit, 0 if from_start else rest), rest == 0
     except OSError as error:
         raise _Broken(f"{path.name}: {error.strerror}") from error
     finally:

@@ -66,7 +66,7 @@ MISTAKES = {
     "train --env envfile:": "envfile: cannot be found: envfile has no ''; it has nothing, needs",
     "train --env :make": ":make cannot be found: write module:factory, such as module:make_env",
     "train --env a:b:c": "a:b:c cannot be found: there is no module 'a' in the working directory",
-    "train --env envfile": "'envfile' names no environment: write atari/NAME, dmlab2d/NAME, gym/NAME,",
+    "train --env envfile": "'envfile' names no environment: write envfile:make_env, as Python imports",
     "train --env toy/identity --env-option novalue": (
         "--env-option novalue cannot be used: write key=value, key as in Python"
     ),

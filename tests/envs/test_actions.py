@@ -43,6 +43,17 @@ def test_multi_discrete_actions_keep_their_shape_and_start():
     assert space.contains(action)
 
 
+def test_bits_are_choices_between_two():
+    space = spaces.MultiBinary((2, 2))
+    assert action_spec(space, "x").nvec == (2, 2, 2, 2)
+    action = action_decoder(space)(np.array([1, 0, 0, 1], np.int32))
+    assert action.tolist() == [[1, 0], [0, 1]]
+    assert space.contains(action)
+    assert rows_decoder(space)(np.array([[1, 0, 0, 1]] * 3, np.int32)).shape == (3, 2, 2)
+    both = spaces.Dict({"aim": spaces.Box(-1, 1, (1,)), "keys": spaces.MultiBinary(3)})
+    assert both.contains(action_decoder(both)(np.array([1, 0, 1, 0.5], np.float32)))
+
+
 def test_continuous_actions_are_clipped_to_their_bounds():
     space = spaces.Box(np.array([-1, -np.inf, 20]), np.array([2, np.inf, np.inf]), dtype=np.float64)
     spec = action_spec(space, "x")

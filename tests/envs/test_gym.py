@@ -9,6 +9,7 @@ from pbt_rl.envs import gym as gymnasium_env
 from pbt_rl.envs.base import ArraySpec, EnvSetupError, default_shaping_source, private_step_arrays
 from pbt_rl.envs.family import EnvOptions
 from pbt_rl.envs.gym import GymUnit, describe
+from pbt_rl.envs.gym_recipes import recipe
 from pbt_rl.envs.spaces import obs_leaves, read_leaf
 from pbt_rl.envs.toy import Shaped
 
@@ -206,6 +207,36 @@ def test_a_reset_that_breaks_the_contract_is_named():
     env.reset = lambda **_: np.zeros(2, np.float32)
     with pytest.raises(EnvSetupError, match=r"gym/Scripted-v0.*reset\(\) must return"):
         unit_of(env)
+
+
+@pytest.mark.parametrize(
+    ("reset", "wrapped", "refused"),
+    [
+        (lambda _: (np.zeros(2), {}), False, "seed"),
+        (lambda _, seed=None: (np.zeros(2), {}), True, "seed and options"),
+        (lambda _, seed=None: (np.zeros(2), {}), False, ""),
+        (lambda _, **_more: (np.zeros(2), {}), True, ""),
+    ],
+)
+def test_a_reset_of_the_old_interface_is_refused_before_it_is_called(reset, wrapped, refused):
+    env = type("Old", (Scripted,), {"reset": reset})()
+    env = gymnasium.wrappers.TimeLimit(env, 5) if wrapped else env
+    if not refused:
+        assert describe("old:make", env).env_id == "old:make"
+        return
+    with pytest.raises(EnvSetupError, match=f"old:make: its reset does not take {refused}: write"):
+        describe("old:make", env)
+
+
+@pytest.mark.parametrize(
+    ("sides", "encoder"), [((84,), "auto"), ((36, 84), "auto"), ((7,), "mlp"), ((24, 84), "impala")]
+)
+def test_images_too_small_for_the_usual_network_are_seen_by_another(sides, encoder):
+    images = {f"cam{side}": spaces.Box(0, 255, (side, side, 3), np.uint8) for side in sides}
+    env = Scripted(start=None, observation_space=spaces.Dict({**images, "joints": VECTOR}))
+    found = recipe(describe("x", env))
+    assert (found["model.encoder"], found["learner.batch"]) == (encoder, 1024)
+    assert recipe(describe("x", Scripted()))["model.encoder"] == "mlp"
 
 
 def test_a_missing_key_is_named_with_the_given_keys():

@@ -19,12 +19,26 @@ MEANT = {
     "/abs/file.py:Env": "write file:Env and run from the folder /abs",
     "../file.py:Env": "write file:Env and run from the folder ..",
     "nothing": "",
+    "gymnasium/CartPole-v1": "write gym/CartPole-v1",
+    "MyArm-v0": "if a module of yours registers it, write gym/MODULE:MyArm-v0",
 }
 
 
 @pytest.mark.parametrize("typed", MEANT)
 def test_what_was_meant(typed):
     assert meant(typed, FAMILIES) == MEANT[typed]
+
+
+@pytest.mark.parametrize(
+    ("typed", "written"),
+    [("arm.Arm", "arm:Arm"), ("arm", "arm:make_env"), ("pack.reach.Arm", "pack.reach:Arm"), ("pack.walk", "pack:walk")],
+)
+def test_a_module_of_the_working_directory_is_recognised(tmp_path, monkeypatch, typed, written):
+    (tmp_path / "pack").mkdir()
+    for name in ("arm.py", "pack/__init__.py", "pack/reach.py"):
+        (tmp_path / name).touch()
+    monkeypatch.chdir(tmp_path)
+    assert meant(typed, FAMILIES) == f"write {written}, as Python imports it from the working directory"
 
 
 @pytest.mark.parametrize(

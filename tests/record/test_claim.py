@@ -89,6 +89,11 @@ def test_a_run_without_a_name_is_named_after_its_environment_and_the_time(tmp_pa
     assert claim.config.name.startswith("module-Class-x-2")
 
 
+def test_the_parameters_of_an_environment_stand_in_the_name_as_far_as_a_name_may_hold_them(tmp_path):
+    claim = claimed(tmp_path, name=None, env="toy/memory?delay=2&length=5")
+    assert claim.config.name.startswith("toy-memory-delay-2-length-5-2")
+
+
 def test_runs_without_a_name_that_begin_in_one_second_have_folders_of_their_own(tmp_path, monkeypatch):
     monkeypatch.setattr("time.strftime", lambda _format: "20261122-103000")
     claims = [claimed(tmp_path, name=None) for _ in range(3)]

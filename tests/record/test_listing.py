@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from pbt_rl import Stop, tune
 from pbt_rl.cli.runs import run as command
 from pbt_rl.cli.runs import table
 from pbt_rl.config import Config
@@ -18,6 +19,27 @@ from pbt_rl.record.listing import RunRow, list_runs
 from tests.helpers.runs import ENVIRONMENT
 
 NOW = 1_000_000.0
+
+
+class Fit:
+    """The least that `tune.run` trains."""
+
+    def __init__(self, index):
+        self.x = float(index)
+
+    def step(self, hypers):
+        self.x += hypers["rate"]
+
+    def evaluate(self):
+        return self.x
+
+    def state(self):
+        return self.x
+
+    def load(self, state):
+        self.x = state
+
+
 STATES = ("running", "ended", "resumable", "interrupted", "failed")
 
 
@@ -56,6 +78,7 @@ def only(out):
 def test_the_states_of_runs(tmp_path):
     write(tmp_path, "frames", ended="frames", summary="frames", checkpoint=True)
     write(tmp_path, "no-summary", ended="frames", checkpoint=True)
+    write(tmp_path, "reached", ended="objective", summary="objective", checkpoint=True)
     write(tmp_path, "killed", checkpoint=True)
     write(tmp_path, "killed-early")
     write(tmp_path, "ctrl-c", ended="interrupted by SIGINT", summary="interrupted by SIGINT", checkpoint=True)
@@ -75,6 +98,7 @@ def test_the_states_of_runs(tmp_path):
     assert {name: row.state for name, row in rows.items()} == {
         "frames": "ended",
         "no-summary": "ended",
+        "reached": "ended",
         "killed": "resumable",
         "killed-early": "interrupted",
         "ctrl-c": "resumable",
@@ -86,6 +110,23 @@ def test_the_states_of_runs(tmp_path):
     assert rows["frames"] == RunRow("frames", "toy/identity", 2, 6000, 7.0, "ended", NOW)
     assert rows["killed"] == RunRow("killed", "toy/identity", 2, 2000, 2.5, "resumable", NOW)
     assert rows["running"].frames == 2000, "of now, not of the end before"
+
+
+def test_runs_of_tune_are_listed_though_they_have_no_config(tmp_path):
+    space = {"rate": (1e-4, 1e-1)}
+    options = {"num_members": 2, "progress": False}
+    tune.run(Fit, space, steps=4, **options, folder=tmp_path / "fit")
+    tune.run(Fit, space, steps=4, **options, folder=tmp_path / "cut", on_progress=lambda _: Stop("enough"))
+    tune.run(Fit, space, steps=4, **options, journal=tmp_path / "unsaved" / "journal.jsonl")
+    (tmp_path / "no-run").mkdir()
+    (tmp_path / "no-run" / "journal.jsonl").write_text('{"event": "start", "config": {}}\n')
+    rows = {row.name: (row.env, row.members, row.frames, row.state) for row in list_runs(tmp_path)}
+    assert rows.pop("no-run")[-1] == "broken: config.json is missing"
+    assert rows == {
+        "fit": ("pbt_rl.tune.run", 2, 8, "ended"),
+        "cut": ("pbt_rl.tune.run", 2, 2, "resumable"),
+        "unsaved": ("pbt_rl.tune.run", 2, 8, "ended"),
+    }
 
 
 def test_final_games_have_a_column_of_their_own(tmp_path, capsys):
