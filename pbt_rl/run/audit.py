@@ -64,6 +64,8 @@ def _begin(run: Path, events: Sequence[Event]) -> tuple[Start, Config]:
         raise ConfigError(
             f"{run} is not the folder of a run: its journal does not begin with the event `start`"
         )
+    if "api" in events[0].config:
+        raise ConfigError(f"{run} is a run of tune.run: audit it from Python by tune.audit(folder, space)")
     config = config_from_json(events[0].config)
     members = next((len(event.values) for event in events if isinstance(event, Initial)), None)
     if members != config.num_policies:

@@ -111,6 +111,12 @@ def run(
         assert table is not None
         controller = default_controller(table, steps if saved is None else saved.options["steps"], seed)
     require(
+        hasattr(controller, "observe"),
+        "controller",
+        repr(controller),
+        "give a space, or a controller of pbt_rl.pbt",
+    )
+    require(
         not isinstance(controller, Ipbt),
         "controller",
         "Ipbt",
@@ -174,6 +180,10 @@ def _factory(
         count = MEMBERS if num_members is None else num_members
         require(count > 0, "num-members", num_members, "give 1 or more")
         return members, count
+    is_list = isinstance(members, Sequence)
+    require(
+        is_list, "members", type(members).__name__, "give a factory (index -> member), or a list of members"
+    )
     require(workers <= 1, "workers", workers, "give a factory: members cannot move to other processes")
     require(len(members) > 0, "members", members, "give 1 or more")
     return list(members).__getitem__, len(members)

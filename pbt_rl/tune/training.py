@@ -96,12 +96,13 @@ class Training:
         ended = None
         while ended is None and (due := self._due()):
             self._train(due)
+            if not self._history:  # else the controller begins broken members anew, time and again
+                self._check_broken()
             self._observe()
             ended = self._watch(self._progress())
             if self._state is not None and self._state.due:
                 self._save_run(self._state)
-            if all(m.broken for m in self._members):
-                raise RunFailed(f"every member is broken; the last one:\n{self._cause}")
+            self._check_broken()
             if sum(m.frames for m in self._members) >= self._next_progress:
                 self._write_progress()
         changed = [m for m in self._members if not (m.objectives.rounds or m.stopped or m.broken)]
@@ -109,6 +110,10 @@ class Training:
         if self._state is not None:
             self._save_run(self._state)
         return self._end(ended)
+
+    def _check_broken(self) -> None:
+        if all(m.broken for m in self._members):
+            raise RunFailed(f"every member is broken; the last one:\n{self._cause}")
 
     @property
     def _live(self) -> list[MemberRecord]:

@@ -125,7 +125,7 @@ class Worker:
     def _carry_out(self, task: Task) -> Any:
         match task:
             case Make(member, index):
-                self._members[member] = self._make(index)
+                self._members[member] = _whole(self._make(index))
             case Train(member, hypers, steps):
                 for _ in range(steps):
                     self._members[member].step(hypers)
@@ -135,6 +135,19 @@ class Worker:
             case Load(member, state):
                 self._members[member].load(pickle.loads(state))
         return None
+
+
+def _whole(made: Any) -> Member:
+    """Return what a factory made, if it has the methods of a member. Raises TypeError."""
+    methods = ("step", "evaluate", "state", "load")
+    lacks = [name for name in methods if not callable(getattr(made, name, None))]
+    if lacks:
+        raise TypeError(
+            f"a member is a {type(made).__name__}, which lacks {', '.join(lacks)}: the factory returns an object with "
+            f"{', '.join(methods)} (docs/tune.md)"
+        )
+    member: Member = made
+    return member
 
 
 class Pool(Protocol):

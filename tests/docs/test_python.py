@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from pbt_rl.errors import ConfigError
+from pbt_rl.record.listing import list_runs
+from pbt_rl.run.audit import audit
 from tests.helpers.runs import python
 
 DOCS = Path(__file__).resolve().parent.parent.parent / "docs"
@@ -32,3 +35,16 @@ def test_tune(tmp_path):
     best, objective = re.fullmatch(r"(\{.*\}) (\S+)\n", python(BLOCKS["tune_fit"], tmp_path)).groups()
     assert "'exact'" in best
     assert float(objective) > -0.1
+
+
+def test_the_folder_of_a_tuned_run(tmp_path):
+    """The second block, a fragment, behind the first one."""
+    space = 'space = {"rate": (1e-4, 1e-1), "gradient": ["noisy", "exact"]}'
+    fragment = re.search(r"^## A folder\n+```python\n(.*?)```", PAGE, re.DOTALL | re.MULTILINE)[1]
+    lines = [space, *fragment.splitlines(), 'print(tune.audit("runs/fit", space))']
+    begin = BLOCKS["tune_fit"].partition('if __name__ == "__main__":')[0]
+    assert python("\n".join([begin, *lines]), tmp_path) == "[]\n"
+    [row] = list_runs(tmp_path / "runs")
+    with pytest.raises(ConfigError, match=r"is a run of tune\.run: audit it from Python by tune\.audit"):
+        audit(tmp_path / "runs" / "fit")
+    assert (row.name, row.env, row.members, row.state) == ("fit", "pbt_rl.tune.run", 8, "ended")

@@ -8,7 +8,7 @@ import json
 import pytest
 
 import pbt_rl
-from pbt_rl.errors import ConfigError
+from pbt_rl.errors import ConfigError, RunFailed
 from pbt_rl.pbt import Gap, HyperSpec, PerturbFactors, StaticController, Synchronous, Truncation
 from pbt_rl.pbt.ipbt import Ipbt
 from pbt_rl.record.journal import read_journal
@@ -216,3 +216,37 @@ def test_a_controller_of_ones_own_goes_on_too(tmp_path):
     straight = run(Walker, StaticController(table), steps=6, num_members=2)
     assert [m.steps for m in first.members] == [3, 3]
     assert more.objectives == straight.objectives
+
+
+class Wrong(Chosen):
+    """Evaluates to no number, whatever it begins with."""
+
+    def evaluate(self):
+        return {"score": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("factory", "said"),
+    [
+        (Wrong, "TypeError: float"),
+        (
+            lambda _index: (yield),
+            "TypeError: a member is a generator, which lacks step, evaluate, state, load: ",
+        ),
+    ],
+)
+def test_members_that_never_work_are_an_error_however_often_they_begin_anew(factory, said):
+    with pytest.raises(RunFailed, match=f"every member is broken; the last one:(.|\n)*{said}"):
+        run(factory, SPACE, steps=3, num_members=2)  # compared after every step
+
+
+@pytest.mark.parametrize(
+    ("members", "controller", "said"),
+    [
+        (Chosen(0), SPACE, "--members Chosen cannot be used: give a factory"),
+        (Chosen, "asha", "--controller 'asha' cannot be used: give a space, or a controller"),
+    ],
+)
+def test_what_is_neither_a_factory_nor_a_space_is_one_clear_error(members, controller, said):
+    with pytest.raises(ConfigError, match=said):
+        run(members, controller)
