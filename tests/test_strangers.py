@@ -1,6 +1,7 @@
 """Files of runs that anybody may have written: nothing that they name is imported, and damage is one clear error."""
 
 import contextlib
+import dataclasses
 import io
 import json
 import random
@@ -10,6 +11,7 @@ import sys
 import pytest
 
 from pbt_rl.config import Config, LearnerConfig, ModelConfig
+from pbt_rl.display.terminal import next_commands
 from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.envs.registry import EnvOptions, keywords, probe
 from pbt_rl.errors import ConfigError
@@ -27,7 +29,7 @@ from pbt_rl.play.policy import load_policy
 from pbt_rl.record.folder import config_from_json, to_json
 from pbt_rl.record.journal import read_journal
 from pbt_rl.record.saved import Source
-from pbt_rl.record.trust import Trust
+from pbt_rl.record.trust import PLAY, Trust, again
 from pbt_rl.report.exports import files
 from pbt_rl.report.page import page
 from pbt_rl.report.pictures import PICTURES
@@ -146,6 +148,18 @@ def test_nothing_that_a_config_names_is_imported(run, evil, option, value, follo
     with pytest.raises(ConfigError, match=rf"config.json names --{dashed} .*add --trust .*trust=True"):
         follow(run)
     assert not evil.exists()
+
+
+def test_the_commands_that_a_run_ends_with_name_its_modules_again(recorded):
+    config = config_from_json(json.loads((recorded / "config.json").read_text()))
+    assert again(config, PLAY) == ""
+    pbt = dataclasses.replace(config.pbt, exploit="my:rule")
+    own = dataclasses.replace(config, env="my env:make", env_option=("file=a b",), pbt=pbt)
+    assert again(own, PLAY) == " --env 'my env:make' --env-option 'file=a b'"
+    assert again(own, ["env", "pbt.exploit"]) == " --env 'my env:make' --pbt.exploit my:rule"
+    dmlab = dataclasses.replace(own.dmlab, level_cache="/elsewhere")
+    assert again(dataclasses.replace(own, dmlab=dmlab), PLAY) == " --trust"
+    assert next_commands(recorded, " --trust")[2].startswith(f"pbt-rl eval {recorded} --trust  #")
 
 
 def test_an_opponents_run_is_no_more_trusted(run, evil):

@@ -176,14 +176,17 @@ def applied_text(applied: Applied, reason: str = "", *, restart: bool = False) -
     )
 
 
-def next_commands(folder: Path) -> list[str]:
-    """Return what to do with a run that has ended."""
+def next_commands(folder: Path, playing: str = "", going_on: str = "") -> list[str]:
+    """Return what to do with a run that has ended.
+
+    playing, going_on: what `eval` and `resume` need behind its folder.
+    """
     run = shlex.quote(str(folder))
     return [
         f"run folder: {folder}",
         f"pbt-rl report {run}  # one page: ancestry, schedules, curves",
-        f"pbt-rl eval {run}  # play its best member",
-        f"pbt-rl resume {run}  # go on, with a larger budget or after an interruption",
+        f"pbt-rl eval {run}{playing}  # play its best member",
+        f"pbt-rl resume {run}{going_on}  # go on, with a larger budget or after an interruption",
     ]
 
 

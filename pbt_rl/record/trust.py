@@ -97,9 +97,8 @@ class Trust:
         ]
         if not unknown:
             return
-        named = " ".join(f"--{option} {shlex.quote(value):.200}" for option, value in unknown)
-        again = [option for option, _ in unknown if option not in _MACHINE]
-        same = f", or the same again: {named}" if len(again) == len(unknown) else ""
+        named = _as_typed(unknown)
+        same = "" if _of_a_machine(unknown) else f", or the same again: {named}"
         raise ConfigError(
             f"{RunFolder(run).config} names {named}, which would be imported or used. If you trust whoever wrote it, "
             f"add --trust (from Python: trust=True){same}"
@@ -119,6 +118,23 @@ class Trust:
 
 
 NO_TRUST = Trust()
+
+
+def again(config: Config, options: Sequence[str]) -> str:
+    """Return what a command needs behind a run, so that these options of its config are followed; "" if nothing."""
+    named = [(option, value) for option, value in _foreign(config) if option in options]
+    if not named:
+        return ""
+    return " --trust" if _of_a_machine(named) else f" {_as_typed(named)}"
+
+
+def _as_typed(named: Sequence[tuple[str, str]]) -> str:
+    return " ".join(f"--{option} {shlex.quote(value):.200}" for option, value in named)
+
+
+def _of_a_machine(named: Sequence[tuple[str, str]]) -> bool:
+    """Whether there is an option among them that playing a member does not take, but by `--trust`."""
+    return any(option in _MACHINE for option, _ in named)
 
 
 def _foreign(config: Config) -> list[tuple[str, str]]:

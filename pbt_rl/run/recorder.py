@@ -23,6 +23,7 @@ from pbt_rl.display.terminal import (
 from pbt_rl.display.trackers.base import TrackedRun
 from pbt_rl.display.tracking import Trackers
 from pbt_rl.display.view import Evaluation, RunView
+from pbt_rl.options import walk
 from pbt_rl.pbt.changes import changes
 from pbt_rl.pbt.decisions import Decision, PopulationReport, decision_to_dict
 from pbt_rl.population.matchmaking import games_between
@@ -31,6 +32,7 @@ from pbt_rl.record.append import Outage, reason
 from pbt_rl.record.checkpoint_writer import Written
 from pbt_rl.record.folder import RunFolder, to_json
 from pbt_rl.record.journal import Journal, as_json_types, cut_journal
+from pbt_rl.record.trust import PLAY, again
 from pbt_rl.run.callbacks import Callbacks
 from pbt_rl.run.describe import describe_plan
 from pbt_rl.run.discards import discard_warning
@@ -341,8 +343,11 @@ class Recorder:
             self._write("final", members=judged)
         self._write("end", ended=ended)
         self._journal.close()
-        print_leaderboard(view, plain=self._terminal.plain)
-        for line in next_commands(self._folder.path):
+        over = replace(view, seconds_left=None, comparison_in_seconds=None)
+        print_leaderboard(over, plain=self._terminal.plain)
+        config = self._resolved.config
+        everything = [name for name, _, _ in walk(config)]
+        for line in next_commands(self._folder.path, again(config, PLAY), again(config, everything)):
             self.note(line)
         self._trackers.update(view)
         self._trackers.finish(ended, patient=patient())
