@@ -5,7 +5,9 @@ from __future__ import annotations
 from .base import EnvSpec
 
 SMALL = 36
-"""The Nature CNN needs images of so many pixels a side; smaller ones are seen by an MLP, beside larger ones by IMPALA's."""
+"""The Nature CNN needs images of so many pixels a side. Smaller ones are seen by an MLP, beside larger ones by
+IMPALA's network.
+"""
 
 
 def recipe(spec: EnvSpec) -> dict[str, object]:

@@ -97,7 +97,9 @@ def _dotted(env_id: str) -> str:
     *parts, last = env_id.split(".")
     for module, factory in (("/".join(parts), last), ("/".join([*parts, last]), "make_env")):
         if module and (Path(f"{module}.py").is_file() or Path(module, "__init__.py").is_file()):
-            return f"write {module.replace('/', '.')}:{factory}, as Python imports it from the working directory"
+            return (
+                f"write {module.replace('/', '.')}:{factory}, as Python imports it from the working directory"
+            )
     return ""
 
 

@@ -99,7 +99,8 @@ def train(
     """Train a population and return what has become of it.
 
     config: used as it is. options: fields of Config instead, over the recipe of the environment as on the command line.
-    Nested options are mappings (`learner={"batch": 512}`) or have dotted names (`**{"learner.batch": 512}`).
+    Nested options are mappings (`learner={"batch": 512}`) or have dotted names (`**{"learner.batch": 512}`); keywords
+    of an environment are a mapping, too (`env_option={"is_slippery": False}`).
 
     - on_report(view): called about once a second, and at the end, with a `RunView`: `view.frames`,
       `view.members[0].objective`, `.values`, `.stats`. It may return metrics for TensorBoard, name -> number, or
@@ -116,6 +117,8 @@ def train(
     """
     if config is None:
         config = make_config(**options)
+    elif not isinstance(config, Config):
+        raise ConfigError(f"train takes a Config, or options by name, such as env={config!r:.200}")
     elif options:
         raise ConfigError(f"train takes a Config or options, not both: {', '.join(options)}")
     from pbt_rl.nodes.train import train as supervise  # noqa: PLC0415
@@ -132,6 +135,12 @@ def train(
 
 def make_config(**options: Any) -> Config:
     """Return the config of these options, over the recipe of the environment. Raises ConfigError or EnvSetupError."""
+    given = options.get("env", "")
+    if not isinstance(given, str):
+        raise ConfigError(
+            f"env={given!r:.200} cannot be used: name it, as family/name or module:factory, because other processes "
+            "make it"
+        )
     values = checked(options)
     env = values.get("env")
     if env is None:

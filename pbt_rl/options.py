@@ -190,7 +190,9 @@ def as_type(hint: Any, value: Any) -> Any:
         return _checked(value, value in arguments, f"one of {', '.join(map(str, arguments))}")
     if origin is tuple:
         if not isinstance(value, list | tuple):
-            raise ValueError("several, such as [1.2, 0.8]")
+            raise ValueError(
+                'several texts, such as ["a", "b"]' if arguments[0] is str else "several, such as [1.2, 0.8]"
+            )
         return tuple(as_type(arguments[0], x) for x in value)
     if hint is Path:
         fits = isinstance(value, str | Path) and "\0" not in str(value)

@@ -106,11 +106,35 @@ def test_options_that_cannot_be_used(options, message):
         ({"name": 3}, "name=3 cannot be used: give a text"),
         ({"pbt": {"factors": 1.2}}, "pbt.factors=1.2 cannot be used: give several"),
         ({"figures": 1}, "figures=1 cannot be used: give true or false"),
+        (
+            {"pbt": {"tune": "gamma"}},
+            """pbt.tune='gamma' cannot be used: give several texts, such as ["a", "b"]""",
+        ),
+        ({"hypers": {"lr": 1}}, "hypers.lr is no option: write hypers.learning_rate"),
+        ({"env_option": {"seed": object}}, "env_option cannot hold <class 'object'>: give numbers"),
     ],
 )
 def test_a_value_of_another_type_is_one_clear_error(options, message):
     with pytest.raises(ConfigError, match=re.escape(message)):
         make_config(env="toy/identity", **options)
+
+
+@pytest.mark.parametrize("env", [lambda: None, dict])
+def test_an_environment_is_named_and_not_passed(env):
+    with pytest.raises(ConfigError, match="cannot be used: name it, as family/name or module:factory"):
+        make_config(env=env)
+
+
+def test_train_takes_no_name_by_position():
+    with pytest.raises(ConfigError, match=r"options by name, such as env='toy/identity'"):
+        pbt_rl.train("toy/identity")
+
+
+def test_keywords_of_an_environment_are_a_mapping_too():
+    named = {"is_slippery": False, "map_name": "8x8", "desc": None}
+    typed = ("is_slippery=false", "map_name=8x8", "desc=null")
+    assert make_config(env="gym/FrozenLake-v1", env_option=named).env_option == typed
+    assert make_config(env="gym/FrozenLake-v1", env_option=list(typed)).env_options.keywords == named
 
 
 def test_values_take_the_types_of_their_options():

@@ -19,6 +19,7 @@ from pbt_rl.given.files import read_config, written
 from pbt_rl.given.tables import with_start_values
 from pbt_rl.options import option
 from pbt_rl.recipes import algorithm_recipe, apply_recipe, environment_recipe, named
+from pbt_rl.record.folder import RunFolder
 
 PROG = "pbt-rl train"
 Form = Literal["text", "toml", "yaml", "json"]
@@ -66,6 +67,11 @@ def parse_train(arguments: list[str]) -> tuple[Config, Form | None]:
     and the command line wins.
     """
     refuse_renamed(arguments)
+    run = value_of(arguments, "--resume")
+    if run is not None and RunFolder(Path(run)).config.is_file():
+        raise ConfigError(
+            f"--resume takes true or false here; what goes on with a run is: pbt-rl resume {run}"
+        )
     if HELP & set(arguments):
         print_help(_help_defaults(arguments), PROG, arguments)
         raise SystemExit(0)

@@ -97,10 +97,10 @@ def unknown(name: str, known: Collection[str], *, sign: str = "--") -> str:
     typed = spelt(name)
     if typed in NO_OPTION:
         return f"{name} is no option: {NO_OPTION[typed]}"
-    option, remark = ELSEWHERE.get(typed, ("", ""))
+    last = typed.rpartition(".")[2]
+    option, remark = ELSEWHERE.get(typed) or ELSEWHERE.get(last, ("", ""))
     if option in known:
         return f"{name} is no option: write {sign}{option}{f'; {remark}' if remark else ''}"
-    last = typed.rpartition(".")[2]
     same = [k for k in known if k.rpartition(".")[2] == last]
     close = same or difflib.get_close_matches(typed, known, n=3, cutoff=0.75)
     if not close:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache
@@ -16,16 +17,28 @@ from pbt_rl.options import as_type
 
 
 def dotted(options: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """Return the options of nested mappings and groups by dotted name."""
-    found = []
+    """Return the options of nested mappings and groups by dotted name, keywords of an environment as they are typed."""
+    found: list[tuple[str, Any]] = []
     for name, value in options.items():
-        if isinstance(value, Mapping):
+        if str(name).replace("-", "_") == "env_option" and isinstance(value, Mapping):
+            found.append((name, [f"{key}={_typed(word)}" for key, word in value.items()]))
+        elif isinstance(value, Mapping):
             found += [(f"{name}.{inner}", v) for inner, v in value.items()]
         elif is_dataclass(value):  # all of a group of options, such as learner=LearnerConfig(...)
             found += [(f"{name}.{f.name}", getattr(value, f.name)) for f in fields(value)]
         else:
             found.append((name, value))
     return found
+
+
+def _typed(word: Any) -> str:
+    """Return a keyword's value as `--env-option` is typed. Raises ConfigError for what JSON cannot hold."""
+    try:
+        return word if isinstance(word, str) else json.dumps(word)
+    except (TypeError, ValueError):
+        raise ConfigError(
+            f"env_option cannot hold {word!r:.200}: give numbers, texts, truths, lists or dicts"
+        ) from None
 
 
 def checked(options: Mapping[str, Any], *, texts: bool = False) -> dict[str, Any]:

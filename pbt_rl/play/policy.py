@@ -158,9 +158,10 @@ class Policy:
         for array in self._interface.arrays:
             extra = given[array.name].ndim - len(array.shape)
             if extra not in (0, 1) or given[array.name].shape[extra:] != array.shape:
+                batched = ", ".join(map(str, ("R", *array.shape)))
                 raise ConfigError(
                     f"observation {array.name!r} of {self.spec.env_id} has shape {given[array.name].shape}: give "
-                    f"{array.shape}, or (R, *{array.shape}) for R rows"
+                    f"{array.shape}, or ({batched}) for R rows"
                 )
             rows = given[array.name].shape[0] if extra else None
         count = 1 if rows is None else rows

@@ -53,7 +53,12 @@ def ask(run: Path, request: Request, patience_seconds: float = PATIENCE_SECONDS)
     changed, unless the message says that the run took the request.
     """
     if is_held(run) is False:
-        raise ConfigError(f"{run} is not training now: give the options to `pbt-rl resume {run}`")
+        remedy = (
+            "values of members can be set only while it does"
+            if request.values
+            else f"give the options to `pbt-rl resume {run}`"
+        )
+        raise ConfigError(f"{run} is not training now: {remedy}")
     path = run / FOLDER / f"{time.time_ns()}-{os.getpid()}.json"
     answer = path.with_suffix(".answer")
     asked = {"options": request.options, "values": request.values, "members": request.members}

@@ -440,6 +440,8 @@ MISTAKES = {
     "set runs/good train-for-frames": (
         "'train-for-frames' cannot be used: write NAME=VALUE; pbt-rl set --help"
     ),
+    "set runs/good learning_rate=1e-4": "runs/good is not training now: values of members can be set only",
+    "train --resume runs/good": "--resume takes true or false here; what goes on with a run is: pbt-rl resume",
     "set runs/good seed=3": "runs/good is not training now: give the options to `pbt-rl resume",
     "sweep --env toy/identity": (
         "--name cannot be used: name the sweep by letters, digits, '.', '_' and '-'"

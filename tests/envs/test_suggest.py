@@ -31,7 +31,12 @@ def test_what_was_meant(typed):
 
 @pytest.mark.parametrize(
     ("typed", "written"),
-    [("arm.Arm", "arm:Arm"), ("arm", "arm:make_env"), ("pack.reach.Arm", "pack.reach:Arm"), ("pack.walk", "pack:walk")],
+    [
+        ("arm.Arm", "arm:Arm"),
+        ("arm", "arm:make_env"),
+        ("pack.reach.Arm", "pack.reach:Arm"),
+        ("pack.walk", "pack:walk"),
+    ],
 )
 def test_a_module_of_the_working_directory_is_recognised(tmp_path, monkeypatch, typed, written):
     (tmp_path / "pack").mkdir()

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -87,8 +88,12 @@ def test_a_run_that_takes_a_request_and_cannot_answer_is_given_up(run, monkeypat
 
 
 def test_a_folder_that_nobody_writes_is_refused_at_once(tmp_path):
-    with pytest.raises(ConfigError, match=r"is not training now: give the options to `pbt-rl resume"):
+    with pytest.raises(
+        ConfigError, match="is not training now: values of members can be set only while it does"
+    ):
         ask(tmp_path, REQUEST)
+    with pytest.raises(ConfigError, match=r"is not training now: give the options to `pbt-rl resume"):
+        ask(tmp_path, replace(REQUEST, values={}))
     assert not list(tmp_path.iterdir())
 
 
