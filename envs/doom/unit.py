@@ -213,7 +213,9 @@ class DoomUnit:
 def find(name: str) -> Scenario:
     """Look up a scenario by its name. Raises EnvSetupError if there is none."""
     if name not in SCENARIOS:
-        close = difflib.get_close_matches(name.lower().replace("-", "_"), SCENARIOS)
+        typed = name.lower().replace("-", "_")
+        close = [known for known in SCENARIOS if known.startswith(typed)] if typed else []
+        close = close[:3] or difflib.get_close_matches(typed, SCENARIOS)
         hint = f" Did you mean {', '.join('vizdoom/' + n for n in close)}?" if close else ""
         raise EnvSetupError(
             f"vizdoom/{name} is not a scenario.{hint} `pbt-rl envs` lists all {len(SCENARIOS)} of them"

@@ -52,6 +52,7 @@ def test_probe_and_unit_agree(env_id):
         ("atari/breakot", "did you mean atari/breakout"),
         ("toy/memry", "did you mean toy/memory"),
         ("vizdoom/defend-the-centre", "Did you mean vizdoom/defend_the_center"),
+        ("vizdoom/deadly", "Did you mean vizdoom/deadly_corridor"),
     ],
 )
 @pytest.mark.parametrize("ask", [lambda e: probe(e, OPTIONS), lambda e: make_unit(e, 1, 0, OPTIONS, None)])
