@@ -26,7 +26,7 @@ from pbt_rl.population.assigner import SlotAssigner
 from pbt_rl.population.stopping import Stop
 from pbt_rl.tune.progress import Progress, Screen
 from pbt_rl.tune.result import Result
-from pbt_rl.tune.saving import JOURNAL, RunState
+from pbt_rl.tune.saving import JOURNAL, RunState, alone
 from pbt_rl.tune.space import Space, default_controller, table_of
 from pbt_rl.tune.training import Training
 from pbt_rl.tune.workers import LocalPool, Member, ProcessPool
@@ -104,56 +104,59 @@ def run(
     if isinstance(controller, Mapping):
         require(table is None, "table", "given", "leave it out: the space is one")
         table = table_of(controller)
-    saved_options = {**options, "seed": seed, "space": _summary(table)}
-    state = None if folder is None else RunState(Path(folder), saved_options)
-    saved = None if state is None else state.load()
-    if isinstance(controller, Mapping):
-        assert table is not None
-        controller = default_controller(table, steps if saved is None else saved.options["steps"], seed)
-    require(
-        hasattr(controller, "observe"),
-        "controller",
-        repr(controller),
-        "give a space, or a controller of pbt_rl.pbt",
-    )
-    require(
-        not isinstance(controller, Ipbt),
-        "controller",
-        "Ipbt",
-        "it shrinks weights, and members are copied whole here: use another, such as MfPbt",
-    )
-    if state is not None:
-        _check_saved(controller)
-        journal = Path(str(folder)) / JOURNAL
-        if saved is None:
-            _clear(journal)
-    pool = ProcessPool(make, min(workers, count)) if workers > 1 else LocalPool(make)
-    record = None
-    try:
-        if saved is not None and journal is not None:
-            from pbt_rl.record.journal import cut_journal  # noqa: PLC0415
-
-            cut_journal(journal, saved.position)
-        record = _open_journal(journal, options, seed, table, begins=saved is None)
-        initial = controller.initial(count) if saved is None else [m.values for m in saved.parts["members"]]
-        training = Training(
-            pool,
-            controller,
-            [MemberRecord(i, v, ObjectiveWindow(tasks=1, window=window)) for i, v in enumerate(initial)],
-            SlotAssigner(range(slots or count), slot_steps),
-            record,
-            table,
-            steps,
-            evaluate_every,
-            given=not callable(members),
-            watch=_watcher(on_progress, Screen() if progress else None),
-            state=state,
+    with alone(None if folder is None else Path(folder)):
+        saved_options = {**options, "seed": seed, "space": _summary(table)}
+        state = None if folder is None else RunState(Path(folder), saved_options)
+        saved = None if state is None else state.load()
+        if isinstance(controller, Mapping):
+            assert table is not None
+            controller = default_controller(table, steps if saved is None else saved.options["steps"], seed)
+        require(
+            hasattr(controller, "observe"),
+            "controller",
+            repr(controller),
+            "give a space, or a controller of pbt_rl.pbt",
         )
-        return training.run() if saved is None else training.go_on(saved.parts)
-    finally:
-        pool.close()
-        if record is not None:
-            record.close()
+        require(
+            not isinstance(controller, Ipbt),
+            "controller",
+            "Ipbt",
+            "it shrinks weights, and members are copied whole here: use another, such as MfPbt",
+        )
+        if state is not None:
+            _check_saved(controller)
+            journal = Path(str(folder)) / JOURNAL
+            if saved is None:
+                _clear(journal)
+        pool = ProcessPool(make, min(workers, count)) if workers > 1 else LocalPool(make)
+        record = None
+        try:
+            if saved is not None and journal is not None:
+                from pbt_rl.record.journal import cut_journal  # noqa: PLC0415
+
+                cut_journal(journal, saved.position)
+            record = _open_journal(journal, options, seed, table, begins=saved is None)
+            initial = (
+                controller.initial(count) if saved is None else [m.values for m in saved.parts["members"]]
+            )
+            training = Training(
+                pool,
+                controller,
+                [MemberRecord(i, v, ObjectiveWindow(tasks=1, window=window)) for i, v in enumerate(initial)],
+                SlotAssigner(range(slots or count), slot_steps),
+                record,
+                table,
+                steps,
+                evaluate_every,
+                given=not callable(members),
+                watch=_watcher(on_progress, Screen() if progress else None),
+                state=state,
+            )
+            return training.run() if saved is None else training.go_on(saved.parts)
+        finally:
+            pool.close()
+            if record is not None:
+                record.close()
 
 
 def audit(folder: Path | str, controller: Controller | Space) -> list[Mismatch]:

@@ -11,11 +11,14 @@ from __future__ import annotations
 import os
 import pickle
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pbt_rl.errors import ConfigError
+from pbt_rl.record.lock import FolderLock, Held
 
 JOURNAL, STATE = "journal.jsonl", "state.pickle"
 SAVE_SECONDS = 60.0
@@ -30,17 +33,31 @@ class SavedRun:
     parts: dict[str, Any]
 
 
+@contextmanager
+def alone(folder: Path | None) -> Iterator[None]:
+    """Make the folder of a run and hold its lock. Raises ConfigError if that cannot be, or if another run holds it."""
+    if folder is None:
+        yield
+        return
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = FolderLock(folder)
+    except Held as held:
+        raise ConfigError(f"{folder} is in use by {held}: wait for its end, or give another folder") from None
+    except OSError as error:
+        raise ConfigError(f"{folder} cannot be written: {error.strerror}") from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
 class RunState:
     """Writes the state of a run at most every SAVE_SECONDS, and when it ends."""
 
     def __init__(self, folder: Path, options: dict[str, Any]) -> None:
-        """Raises ConfigError if the folder cannot be made."""
         self._path, self._options = folder / STATE, options
         self._next = time.monotonic() + SAVE_SECONDS
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ConfigError(f"{folder} cannot be written: {error.strerror}") from error
 
     @property
     def due(self) -> bool:

@@ -169,6 +169,21 @@ def test_the_folder_of_another_run_is_left_alone(tmp_path):
     assert (tmp_path / "journal.jsonl").read_text() == record
 
 
+def test_a_folder_in_use_is_left_to_the_run_that_has_it(tmp_path):
+    """A notebook's cell that is run twice, a script that is started in two terminals."""
+    refused = []
+
+    def second(_now):
+        with pytest.raises(ConfigError, match=r"is in use by process \d+: wait for its end") as error:
+            run(Chosen, SPACE, steps=2, num_members=2, folder=tmp_path)
+        refused.append(error)
+
+    run(Chosen, SPACE, steps=2, num_members=2, folder=tmp_path, on_progress=second)
+    assert refused
+    run(Chosen, SPACE, steps=3, num_members=2, folder=tmp_path)
+    assert audit(tmp_path, SPACE) == []
+
+
 def test_a_controller_that_shrinks_weights_is_refused_at_the_start():
     pytest.importorskip("sklearn")
     table = {"rate": HyperSpec("rate", 0.5, 0.1, 1.0, "linear", tuned=True)}
