@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pbt_rl.record.journal import read_journal
+from pbt_rl.run.handlers import handling
 
 GRACE_SECONDS = 60
 """For a run that was asked to stop, until it has saved itself."""
@@ -24,18 +25,34 @@ def trained(command: Sequence[str], run: Path, until: float) -> bool:
         return True
     run.parent.mkdir(parents=True, exist_ok=True)
     log = run.parent / f"{run.name}.out"
-    with log.open("a") as file:
+    with log.open("a") as file, handling((signal.SIGTERM, signal.SIGHUP), signal.default_int_handler):
         environment = os.environ | {"OMP_NUM_THREADS": "1"}
-        child = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, env=environment)
+        # A session of its own: Ctrl-C in a terminal reaches it by way of this process alone. A second one would make
+        # it end without saving.
+        child = subprocess.Popen(
+            command, stdout=file, stderr=subprocess.STDOUT, env=environment, start_new_session=True
+        )
         try:
             child.wait(max(0.0, until - time.monotonic()))
         except subprocess.TimeoutExpired:
-            child.send_signal(signal.SIGINT)
-            child.wait(GRACE_SECONDS)
+            _stop(child)
             return whole(run)
+        except KeyboardInterrupt:
+            _stop(child)
+            raise
     if child.returncode or not whole(run):
         raise RuntimeError(f"{' '.join(command)}: exit code {child.returncode}, see {log}")
     return True
+
+
+def _stop(child: subprocess.Popen[bytes]) -> None:
+    """Let a run save itself and end."""
+    child.send_signal(signal.SIGINT)
+    try:
+        child.wait(GRACE_SECONDS)
+    except subprocess.TimeoutExpired:
+        os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
 
 
 def whole(run: Path) -> bool:

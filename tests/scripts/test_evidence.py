@@ -1,7 +1,11 @@
 """`scripts/evidence.py`, its experiments and statistics, and `scripts/reproduce_searches.py`."""
 
 import argparse
+import os
+import signal
+import subprocess
 import sys
+import time
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -243,3 +247,31 @@ def test_the_searches_table_pairs_the_seeds(tmp_path, capsys):
 
 def test_no_two_scripts_write_the_same_results():
     assert not EXPERIMENTS.keys() & AGENTS.keys()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_script_that_is_ended_stops_its_run(number, tmp_path):
+    """The run is asked once: twice would mean without saving."""
+    run = (
+        "import signal, sys, time\n"
+        "signal.signal(signal.SIGINT, lambda *_: (print('asked', flush=True), time.sleep(0.5), sys.exit()))\n"
+        "print('begun', flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    script = (
+        "import signal, sys, time\n"
+        "from pathlib import Path\n"
+        f"sys.path.insert(0, {str(SCRIPTS)!r})\n"
+        "from reproduce_runs import trained\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        f"trained([sys.executable, '-c', {run!r}], Path({str(tmp_path / 'run')!r}), time.monotonic() + 60)\n"
+    )
+    log = tmp_path / "run.out"
+    with subprocess.Popen([sys.executable, "-c", script], start_new_session=True) as process:
+        end = time.monotonic() + 30
+        while not (log.exists() and "begun" in log.read_text()):
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        os.killpg(process.pid, number)
+        assert process.wait(30) in (130, -signal.SIGINT)
+    assert log.read_text() == "begun\nasked\n"
