@@ -98,7 +98,7 @@ class Rehearsal(TorchDispatchMode):
     """Lets a program run and notes the first call that could not be recorded. device: type of the device."""
 
     def __init__(self, device: str) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()  # type: ignore[no-untyped-call] # torch's has no annotations
         self._device = device
         self.refusal = ""
         """Why the program cannot be recorded; "" if nothing is known against it."""
