@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 
 from evidence_experiments import BASELINE, Experiment
-from statistics_of_seeds import bootstrap, iqm
+from statistics_of_seeds import bootstrap, half_by_t, iqm
 
 Members = Sequence[tuple[float, float]]
 """(validation, test) of each member of a run."""
@@ -16,8 +16,8 @@ Scores = Mapping[str, Mapping[int, Members]]
 
 
 def picked(members: Members) -> float:
-    """Return the test score of the member with the best validation score."""
-    return max(members)[1]
+    """Return the test score of the member with the best validation score; of equals the first, not the better one."""
+    return max(members, key=lambda scores: scores[0])[1]
 
 
 MEASURES: Mapping[str, Callable[[Members], float]] = {
@@ -54,12 +54,27 @@ def table(rows: Sequence[Mapping[str, str]], experiment: Experiment) -> None:
     for arm in arms:
         frames = {row["seed"]: int(row["frames"]) for row in rows if row["arm"] == arm}
         print(f"frames of a run, mean: {arm} {fmean(frames.values()):,.0f}")
+    print()
+    compared = [arm for arm in arms if arm != BASELINE]
+    for arm in compared:
+        gains = paired_gains(*({seed: picked(of) for seed, of in scores[a].items()} for a in (arm, BASELINE)))
+        if len(gains) > 1:
+            alone, corrected = half_by_t(gains), half_by_t(gains, len(compared))
+            print(
+                f"picked, less {BASELINE}'s, by Student's t: {arm} {fmean(gains):+.4g} +- {alone:.4g}, "
+                f"as one of {len(compared)} comparisons +- {corrected:.4g}"
+            )
+
+
+def paired_gains(ours: Mapping[int, float], theirs: Mapping[int, float]) -> list[float]:
+    """Return the differences of the seeds that both have."""
+    return [ours[seed] - theirs[seed] for seed in sorted(ours.keys() & theirs.keys())]
 
 
 def line(arm: str, ours: Mapping[int, float], theirs: Mapping[int, float], collapsed: float) -> str:
     """Return one arm's line. ours, theirs: seed -> score."""
     values = list(ours.values())
-    gains = [ours[seed] - theirs[seed] for seed in sorted(ours.keys() & theirs.keys())]
+    gains = paired_gains(ours, theirs)
     gain = better = "-"
     if arm != BASELINE and len(gains) > 1:
         low, high = bootstrap(gains)

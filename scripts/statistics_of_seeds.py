@@ -6,7 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
-from statistics import fmean
+from statistics import fmean, stdev
+
+from scipy.stats import t as student
 
 RESAMPLES = 10_000
 
@@ -42,6 +44,12 @@ def iqm(values: Sequence[float]) -> float:
     ordered, cut = sorted(values), len(values) / 4
     weights = [max(0.0, min(i + 1, len(values) - cut) - max(i, cut)) for i in range(len(values))]
     return math.fsum(w * x for w, x in zip(weights, ordered, strict=True)) / math.fsum(weights)
+
+
+def half_by_t(gains: Sequence[float], comparisons: int = 1) -> float:
+    """Return half of the 95 % interval of the mean by Student's t; by Bonferroni if it is one of several."""
+    quantile = float(student.ppf(1 - 0.025 / comparisons, len(gains) - 1))
+    return quantile * stdev(gains) / math.sqrt(len(gains))
 
 
 def bootstrap(gains: Sequence[float]) -> tuple[float, float]:

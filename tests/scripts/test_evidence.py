@@ -24,7 +24,7 @@ from reproduce_fresh import Fresh  # noqa: E402
 from reproduce_runs import whole  # noqa: E402
 from reproduce_searches import SEARCHES  # noqa: E402
 from results_rows import append_rows, read_rows  # noqa: E402
-from statistics_of_seeds import bootstrap, iqm  # noqa: E402
+from statistics_of_seeds import bootstrap, half_by_t, iqm  # noqa: E402
 
 from pbt_rl.cli.train import parse_train  # noqa: E402
 from pbt_rl.pbt.hypers import Hypers, hyper_table  # noqa: E402
@@ -91,7 +91,10 @@ def test_statistics_of_known_samples():
     low, high = bootstrap([-1.0, 1.0] * 50)  # a mean of 100 with deviation 1: +- 0.196
     assert low == pytest.approx(-0.196, abs=0.03)
     assert high == pytest.approx(0.196, abs=0.03)
+    assert half_by_t([1.0, 2.0, 3.0, 4.0, 5.0]) == pytest.approx(1.9632, abs=1e-3)  # 2.776 * sqrt(2.5 / 5)
+    assert half_by_t([1.0, 2.0, 3.0, 4.0, 5.0], 5) == pytest.approx(3.2556, abs=1e-3)  # 4.604: 99 %
     assert picked([(3.0, 1.0), (2.0, 9.0)]) == 1.0
+    assert picked([(3.0, 1.0), (3.0, 2.0)]) == 1.0  # test games do not choose among equals
 
 
 def test_the_table_compares_by_seed_what_random_search_has_too(capsys):
@@ -114,6 +117,7 @@ def test_the_table_compares_by_seed_what_random_search_has_too(capsys):
     assert "| random | 2 | 150 | 150 | - | - | 0 |" in shown
     assert "| pbt | 3 | 130 | 130 | +40 (+30 to +50) | 2 of 2 | 1 |" in shown
     assert "frames of a run, mean: pbt 1,000" in shown
+    assert "pbt +40 +- 127.1, as one of 1 comparisons +- 127.1" in shown  # 12.706 * sqrt(200) / sqrt(2)
     table([], made)
 
 
