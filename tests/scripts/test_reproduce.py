@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -60,3 +61,9 @@ def test_an_unknown_number_is_refused():
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
     assert "choose from T1" in done.stderr
+
+
+def test_what_holds_by_definition_is_no_figure_that_passed(monkeypatch):
+    found = SimpleNamespace(shares={"learning_rate": 0.7, "gamma": 0.3, "unroll": 0.0})
+    monkeypatch.setattr("pbt_rl.report.importance.importance", lambda _rows, _scores: found)
+    assert {row.what: row.passed for row in reproduce.t12()} == {"what is first": True, "sum": None}
