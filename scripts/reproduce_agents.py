@@ -16,7 +16,7 @@ import argparse
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, stdev
 from textwrap import fill
@@ -87,16 +87,31 @@ def judge(experiment: Experiment, run: Path, arm: str, seed: int) -> list[tuple[
     return [*rows, (arm, seed, experiment.frames, GAMES, f"{fresh_games(run).scores[0]:.3f}")]
 
 
-def table(curves: Curves, arms: Iterable[str]) -> None:
-    """Print the last score of each arm, and the paired difference of the first two with its 95 % interval."""
-    last = {
-        arm: {seed: points[-1][1] for seed, points in curves[arm].items()} for arm in arms if arm in curves
+def table(curves: Curves, arms: Sequence[str], step: int) -> None:
+    """Print the last scores, their mean at each tenth, and the means of whole runs. step: frames of a tenth.
+
+    A run that went on has checkpoints of its interruptions as well, which count in no mean.
+    """
+    there = {arm: curves[arm] for arm in arms if arm in curves}
+    compare("last score", {a: {s: of[-1][1] for s, of in runs.items()} for a, runs in there.items()})
+    tenths = {
+        arm: {seed: [y for x, y in points if x % step == 0] for seed, points in runs.items()}
+        for arm, runs in there.items()
     }
-    for arm, scores in last.items():
+    for arm, runs in tenths.items():
+        means = (fmean(scores) for scores in zip(*runs.values(), strict=True))
+        print(f"{arm:24} mean at each tenth: {', '.join(f'{mean:.2f}' for mean in means)}")
+    compare("mean of a run", {a: {s: fmean(of) for s, of in runs.items()} for a, runs in tenths.items()})
+
+
+def compare(what: str, found: Mapping[str, Mapping[int, float]]) -> None:
+    """Print each arm's scores, and the paired difference of the first two with its 95 % interval by Student's t."""
+    print(f"{what}:")
+    for arm, scores in found.items():
         each = ", ".join(f"{score:.3g}" for _, score in sorted(scores.items()))
         print(f"{arm:24} {len(scores)} seeds: {fmean(scores.values()):.3g} ({each})")
-    if len(last) > 1:
-        (one, first), (other, second) = list(last.items())[:2]
+    if len(found) > 1:
+        (one, first), (other, second) = list(found.items())[:2]
         gains = [first[seed] - second[seed] for seed in sorted(first.keys() & second.keys())]
         if len(gains) > 1:
             half = T_95[len(gains)] * stdev(gains) / len(gains) ** 0.5
@@ -158,7 +173,7 @@ def main() -> int:
             break
         append_rows(results, COLUMNS, judge(experiment, out / folder_name(arm, seed), arm, seed))
         print(f"{arm}, seed {seed}: {read_curves(results)[arm][seed][-1][1]:.3g}", flush=True)
-    table(read_curves(results), experiment.arms)
+    table(read_curves(results), list(experiment.arms), experiment.step)
     return 0
 
 

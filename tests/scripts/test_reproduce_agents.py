@@ -43,10 +43,14 @@ def test_curves_are_read_as_they_were_written_and_compared_by_seed(tmp_path, cap
         append_rows(path, reproduce_agents.COLUMNS, rows)
     curves = reproduce_agents.read_curves(path)
     assert curves["one"][1] == [(10, 0.0), (20, 5.0)]
-    reproduce_agents.table(curves, ["two", "one", "three"])
+    curves["one"][1].insert(1, (17, 100.0))  # where it was interrupted: no tenth
+    reproduce_agents.table(curves, ["two", "one", "three"], 10)
     shown = capsys.readouterr().out
     assert "2 seeds: 4 (3, 5)" in shown
     assert "two - one: -3 +- 12.7" in shown  # 12.706 * sqrt(2) / sqrt(2)
+    assert "mean at each tenth: 0.00, 4.00" in shown
+    assert "2 seeds: 2 (1.5, 2.5)" in shown
+    assert "two - one: -1.5 +- 6.35" in shown
     reproduce_agents.picture(tmp_path / "x.png", "x", curves)
     assert (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")
 
