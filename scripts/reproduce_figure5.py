@@ -118,6 +118,7 @@ COMPARISONS = (
     Comparison("directly", "both - hypers only", "pbt", "hypers only"),
     Comparison("directly", "PBT - final hypers held", "pbt", "final hypers held"),
     Comparison("directly", "PBT - its schedule followed", "pbt", "schedule followed"),
+    Comparison("directly", "final hypers held - schedule", "final hypers held", "schedule followed"),
 )
 
 
