@@ -11,7 +11,7 @@ not run again.
 
 The rows in docs/results/fun_treasure.csv are of 150,000 frames: A3C at 7e-3, a rate that was known to suit it, finds
 the treasure in 97 % of fresh games (3 seeds); FuN in 26, 48 and 31 % at 7e-3, 1e-3 and 3e-4 (one seed each), where a
-random walk has 33 %. FuN was slower in all that has run; at 1e-3 its score still rose at the end. A3C at the other
+random walk has 34 %. FuN was slower in all that has run; at 1e-3 its score still rose at the end. A3C at the other
 rates and FuN's other seeds have not run. Two reasons that nobody has tested: the
 treasure is 3.3 steps away on average, a goal is for ten; and a step of RMSProp moves a product with a sum of eleven
 goals further than a linear head.
