@@ -83,6 +83,11 @@ def test_rows_are_read_as_they_were_written_and_shown(tmp_path):
     ours, peer = games.table(runs).splitlines()[2:]
     assert "| 20, 30 | **25** | 6.25 | 100000 | 0.015 |" in ours
     assert "| 7 | **7** | 7 |" in peer
+    assert games.differences(runs) == ""
+    games.append(path, "boxing", SAMPLE_FACTORY, 1, points_of((1_000_000, 19.0)))
+    shown = games.differences(games.read_runs(path))
+    # 13 and 11; 5 - 7 and 7.5 - 19. 12.706 * sqrt(2) / sqrt(2), and 4.75 of it.
+    assert "2 seeds: last score +12 +- 12.71, mean over the run -6.75 +- 60.35" in shown
     games.picture(tmp_path / "games.png", runs)
     assert (tmp_path / "games.png").stat().st_size > 1000
 
