@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from random import Random
 from statistics import fmean, stdev
 
-from scipy.stats import t as student
-
 RESAMPLES = 10_000
 
 
@@ -48,6 +46,8 @@ def iqm(values: Sequence[float]) -> float:
 
 def half_by_t(gains: Sequence[float], comparisons: int = 1) -> float:
     """Return half of the 95 % interval of the mean by Student's t; by Bonferroni if it is one of several."""
+    from scipy.stats import t as student  # noqa: PLC0415 - comes with scikit-learn, of the extra `report`
+
     quantile = float(student.ppf(1 - 0.025 / comparisons, len(gains) - 1))
     return quantile * stdev(gains) / math.sqrt(len(gains))
 
