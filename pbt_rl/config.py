@@ -103,7 +103,7 @@ class LearnerConfig:
     """Steps of each policy in a batch (appo), rounded to whole units; a3c, unreal and fun learn from as few units as
     lag allows."""
     minibatches: int = option(1, at_least=1, common=True)
-    """Parts of a batch, with one optimiser update each; rollouts are not split."""
+    """Parts of a batch, with one optimiser update each: single steps with GAE and no memory, else whole rollouts."""
     epochs: int = option(1, at_least=1, common=True)
     """Passes over a batch (appo)."""
     returns: Literal["auto", "gae", "vtrace"] = "auto"
