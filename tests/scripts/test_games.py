@@ -140,6 +140,11 @@ def test_every_game_says_what_both_learn():
         assert any(option.startswith("--env=") for option in game.peer.options)
 
 
+def test_a_score_of_atari_waits_for_no_environment(tmp_path):
+    command, _ = games.our_command(GAMES["pong"], "ours", Path(sys.executable).parent.parent, tmp_path)
+    assert command[command.index("--score") + 1] == "raw_return"
+
+
 @pytest.mark.long
 def test_one_of_ours_that_was_stopped_goes_on(tmp_path, monkeypatch):
     monkeypatch.setitem(games.GAMES, "tiny", TINY)
