@@ -181,8 +181,11 @@ def peers_python(venv: Path = VENV) -> Path:
     """Return the interpreter of the peers' virtual environment; make it if it is missing or out of date.
 
     Torch and ale-py are this interpreter's versions: peers and project differ in nothing but themselves.
-    Torch goes first, and constrains the rest, so that pip never resolves to another build of it.
+    Torch goes first, and constrains the rest, so that pip never resolves to another build of it. Raises RuntimeError
+    for the environment that runs this, whose packages the peers' would replace, and if pip fails.
     """
+    if venv.resolve() == Path(sys.prefix).resolve():
+        raise RuntimeError(f"{venv} is the environment of this project: the peers need one of their own")
     torch = f"torch=={importlib.metadata.version('torch').partition('+')[0]}"
     peers = ["sample-factory==2.1.1", "envpool==1.2.5", f"ale-py=={importlib.metadata.version('ale-py')}"]
     pins = [torch, "numpy==1.26.4", "gymnasium==0.29.1"]

@@ -140,8 +140,9 @@ def test_every_game_says_what_both_learn():
         assert any(option.startswith("--env=") for option in game.peer.options)
 
 
-def test_a_score_of_atari_waits_for_no_environment(tmp_path):
-    command, _ = games.our_command(GAMES["pong"], "ours", Path(sys.executable).parent.parent, tmp_path)
+def test_a_score_of_atari_waits_for_no_environment(tmp_path, monkeypatch):
+    monkeypatch.setattr(games, "peers_python", lambda _: Path(sys.executable))
+    command, _ = games.our_command(GAMES["pong"], "ours", tmp_path, tmp_path)
     assert command[command.index("--score") + 1] == "raw_return"
 
 

@@ -85,3 +85,8 @@ def test_what_a_dead_torch_process_left_in_shared_memory_is_removed(tmp_path, mo
         (tmp_path / names["new"]).touch()
         (tmp_path / names["alive"]).touch()
     assert {path.name for path in tmp_path.iterdir()} == {names["old"], names["alive"]}
+
+
+def test_peers_are_never_installed_over_the_project():
+    with pytest.raises(RuntimeError, match="need one of their own"):
+        peer_bench.peers_python(Path(sys.prefix))
