@@ -1,12 +1,16 @@
 """Atari games by ale-py's native vector environment: one engine thread, 84x84 grey, newest frame only.
 
-The engine emulates, skips, max-pools, presses FIRE and shrinks the screen. Scores and lives are interpreted by
-`AtariScoring`; no-op starts, and FIRE after a lost life, are played here.
+The engine emulates, plays the no-op frames of a game's start, skips, max-pools and shrinks the screen. Scores and lives
+are interpreted by `AtariScoring`; FIRE, at a game's start and after a lost life, is pressed here.
 
-Start-up. Seeding an emulator loads its ROM again (about 90 ms per row), as its constructor did. Without sticky
-actions the engine's only randomness is the number of its no-op frames, drawn from the machine's entropy. So these are
-switched off and the unit plays no-ops from its own generator: this is reproducible, and no row is loaded twice. A
-large unit of an actor that may begin without all its rows makes most of them while it runs (`Engines`, `grow`).
+No-op frames are single frames and come before FIRE, as in DQN's protocol. That matters: without sticky actions they are
+all that tells two games apart, and in Breakout the ball's way depends on the frame in which it is launched, modulo
+four. With no-ops in whole steps, or after FIRE, every ball of every game goes the same way at first; a policy learns
+that way by heart, sooner than it learns to play.
+
+Start-up. The engine draws no-ops from the machine's entropy unless it is seeded, and seeding an emulator loads its ROM
+again (about 0.1 s a row), as its constructor did: that is the price of reproducible games. A large unit of an actor
+that may begin without all its rows makes and seeds most of them while it runs (`Engines`, `grow`).
 
 Axes: R rows.
 """
@@ -78,11 +82,32 @@ def probe(game: str, options: AtariOptions) -> EnvSpec:
     )
 
 
+def _engine(game: str, rows: int, options: AtariOptions, **picture: Any) -> Any:
+    """Make the emulators of some rows; `picture` says how frames look. With the same seeds they play alike."""
+    from ale_py.vector_env import AtariVectorEnv  # noqa: PLC0415 - families are imported when used
+
+    return AtariVectorEnv(
+        game,
+        rows,
+        num_threads=1,
+        max_num_frames_per_episode=options.max_frames_per_episode,
+        repeat_action_probability=options.repeat_action_probability,
+        full_action_space=options.full_action_space,
+        stack_num=1,
+        frameskip=options.frame_skip,
+        noop_max=options.noop_max + 1,  # it draws below that
+        episodic_life=False,
+        reward_clipping=False,
+        use_fire_reset=False,  # the engine's FIRE comes before the no-ops
+        **picture,
+    )
+
+
 class AtariUnit:
     """R games of one kind, stepped together on one engine thread.
 
-    A game starts with a drawn number of no-op steps. Each of them, like the reset itself and the FIRE that follows a
-    lost life (where that is terminal), delivers `first`: the action is ignored and the transition is not a real one.
+    The reset, the FIRE by which a game starts and the one that follows a lost life (where that is terminal) deliver
+    `first`: the action is ignored and the transition is not a real one.
     """
 
     def __init__(
@@ -103,41 +128,21 @@ class AtariUnit:
                 self._missing_R = self._engine.missing
             else:
                 self._engine = self._make(game, rows, options)
-        start, engine_seeds = np.random.SeedSequence(seed).spawn(2)
-        self._rng = np.random.default_rng(start)
-        sticky = options.repeat_action_probability > 0
-        # Taken by the first reset only: the engine's generators go on from there.
-        self._engine_seeds = engine_seeds.generate_state(rows).astype(np.int64) % 2**31 if sticky else None
+        self.seed_R = np.random.SeedSequence(seed).generate_state(rows).astype(np.int64) % 2**31
+        """Of the emulators: taken by the first reset only, their generators go on from there."""
+        self._seeded = False
 
         actions = [action.name for action in self._engine.ale.get_action_set()]
-        self._noop = actions.index("NOOP") if "NOOP" in actions else 0
         self._fire = actions.index("FIRE") if "FIRE" in actions else 0
         self._scoring = AtariScoring(rows, options, may_fire="FIRE" in actions)
-        # Two board games have no NOOP among their own actions: they start without.
-        self._max_noops = options.noop_max // options.frame_skip if "NOOP" in actions else 0
 
         self._ended_R = np.zeros(rows, np.bool_)  # the engine's next step resets the row
-        self._noops_left_R = np.zeros(rows, np.int64)
+        self._starts_R = np.zeros(rows, np.bool_)  # the next step is the FIRE by which the game starts
         self.pressed_R = np.zeros(rows, np.int64)
         """What was given to the engine in the last step."""
 
     def _make(self, game: str, rows: int, options: AtariOptions) -> Any:
-        from ale_py.vector_env import AtariVectorEnv  # noqa: PLC0415 - families are imported when used
-
-        return AtariVectorEnv(
-            game,
-            rows,
-            num_threads=1,
-            max_num_frames_per_episode=options.max_frames_per_episode,
-            repeat_action_probability=options.repeat_action_probability,
-            full_action_space=options.full_action_space,
-            stack_num=1,
-            frameskip=options.frame_skip,
-            noop_max=0,
-            episodic_life=False,
-            reward_clipping=False,
-            use_fire_reset=options.fire_reset,
-        )
+        return _engine(game, rows, options)
 
     @property
     def grows(self) -> bool:
@@ -152,10 +157,10 @@ class AtariUnit:
         self._ended_R[rows] = True
 
     def reset(self, out: StepArrays) -> None:
-        """See `Unit.reset`. The first call seeds the emulators if sticky actions need it."""
+        """See `Unit.reset`. The first call seeds the emulators."""
         with all_at_once(self._pulse, self.rows):
-            frames_R, info = self._engine.reset(seed=self._engine_seeds)
-        self._engine_seeds = None
+            frames_R, info = self._engine.reset(seed=None if self._seeded else self.seed_R)
+        self._seeded = True
         self._ended_R[:] = False
         self._scoring.reset(info["lives"])
         for row in np.flatnonzero(~self._missing_R):
@@ -168,13 +173,13 @@ class AtariUnit:
         """See `Unit.step`. action: [R, 1] int32."""
         reset_R = self._ended_R
         fire_R = self._scoring.fire_R & ~reset_R
-        noop_R = ~reset_R & (self._noops_left_R > 0)
-        goes_R = ~(reset_R | noop_R | self._missing_R)
+        start_R = self._starts_R & ~reset_R
+        goes_R = ~(reset_R | start_R | self._missing_R)
         played_R = self._scoring.played(goes_R, fire_R)
-        self.pressed_R = np.where(noop_R, self._noop, np.where(fire_R, self._fire, action[:, 0]))
+        self.pressed_R = np.where(start_R | fire_R, self._fire, action[:, 0])
         frames_R, score_R, over_R, cut_R, info = self._engine.step(self.pressed_R)
 
-        self._noops_left_R[noop_R] -= 1
+        self._starts_R[start_R] = False
         for row in np.flatnonzero(reset_R):
             self._begin_game(int(row))
 
@@ -198,7 +203,7 @@ class AtariUnit:
 
     def _begin_game(self, row: int) -> None:
         self._scoring.begin(row, self._book.begin(row))
-        self._noops_left_R[row] = self._rng.integers(self._max_noops + 1)
+        self._starts_R[row] = self._scoring.presses_fire
 
 
 def _unknown_game(game: str, known: tuple[str, ...]) -> str:
@@ -214,35 +219,23 @@ def _unknown_game(game: str, known: tuple[str, ...]) -> str:
 
 
 class ColourTwin:
-    """The same Atari game as a unit's first a second time, in colour: whatever is pressed there is pressed here."""
+    """The same Atari game as a unit's first a second time, in colour: whatever is pressed there is pressed here.
+
+    Both draw alike, as they have the same seed.
+    """
 
     def __init__(self, game: str, options: AtariOptions, unit: AtariUnit) -> None:
-        from ale_py.vector_env import AtariVectorEnv  # noqa: PLC0415 - families are imported when used
-
-        assert options.repeat_action_probability == 0, "a twin with sticky actions goes another way"
         self._unit = unit
+        self._seed: NDArray[np.int64] | None = unit.seed_R[:1]
         height, width = SCREEN
         self.frames_per_second = FRAMES_PER_SECOND / options.frame_skip
-        self._engine: Any = AtariVectorEnv(
-            game,
-            1,
-            num_threads=1,
-            max_num_frames_per_episode=options.max_frames_per_episode,
-            full_action_space=options.full_action_space,
-            img_height=height,
-            img_width=width,
-            grayscale=False,
-            stack_num=1,
-            frameskip=options.frame_skip,
-            noop_max=0,
-            reward_clipping=False,
-            use_fire_reset=options.fire_reset,
-        )
+        self._engine: Any = _engine(game, 1, options, img_height=height, img_width=width, grayscale=False)
 
     def shoot(self, step: StepArrays, action_A: NDArray[Any] | None) -> Picture:  # noqa: ARG002 - a Camera
         """See Camera."""
         if action_A is None:
-            frames, _ = self._engine.reset()
+            frames, _ = self._engine.reset(seed=self._seed)
+            self._seed = None
         else:
             frames = self._engine.step(self._unit.pressed_R[:1])[0]
         picture: Picture = frames[0, 0].copy()
@@ -253,31 +246,12 @@ class ColourTwin:
         self._engine = None
 
 
-class GreyFrames:
-    """The picture that the policy itself sees: the newest 84x84 grey frame."""
-
-    def __init__(self, options: AtariOptions) -> None:
-        self.frames_per_second = FRAMES_PER_SECOND / options.frame_skip
-
-    def shoot(self, step: StepArrays, action_A: NDArray[Any] | None) -> Picture:  # noqa: ARG002 - a Camera
-        """See Camera."""
-        return np.repeat(step.obs["obs"][0][..., None], 3, axis=-1)
-
-    def close(self) -> None:
-        """Hold nothing."""
-
-
 def film(
     game: str, rows: int, seed: int, options: AtariOptions, shaping: ShapingSource
 ) -> tuple[AtariUnit, Camera]:
-    """Make a unit with a camera on its row 0.
-
-    A game is played a second time, in colour and beside the first, with the same actions. A game with sticky actions
-    draws them from its own generator, so a second one would diverge: its film shows the policy's grey frames.
-    """
-    sticky = options.repeat_action_probability > 0
+    """Make a unit with a camera on its row 0."""
     unit = AtariUnit(game, rows, seed, options, shaping)
-    return unit, GreyFrames(options) if sticky else ColourTwin(game, options, unit)
+    return unit, ColourTwin(game, options, unit)
 
 
 BACKEND = Backend(

@@ -1,8 +1,8 @@
 """The emulators of a large unit in several engines, so that games begin before all of them are there.
 
-An emulator takes about 0.1 s to make, most of it for a table of colours that nothing here uses, and the library holds
-the interpreter meanwhile; a unit of 40 policies has hundreds. So its rows are dealt to engines of a few rows each. The
-first one is there from the beginning, `grow` makes the next.
+An emulator takes about 0.1 s to make, most of it for a table of colours that nothing here uses, and as long again to
+be seeded. The library holds the interpreter while it makes them, and a unit of 40 policies has hundreds. So its rows
+are dealt to engines of a few rows each. The first one is there from the beginning, `grow` makes the next.
 
 Axes: R rows of the unit, E rows of one engine.
 """
@@ -64,13 +64,13 @@ class Engines:
         """Make the next engine; return its rows, whose games begin with the next step."""
         number = len(self._engines)
         self._engines.append(self._make(self._size(number)))
-        self._arrived.append((self._parts[number], self._begun(number)))
+        self._arrived.append((self._parts[number], self._begun(number, self._seeds)))
         return self._parts[number]
 
     def reset(self, *, seed: NDArray[np.int64] | None = None) -> tuple[NDArray[np.uint8], dict[str, Any]]:
-        """Begin a game on every row that is there. seed: one per row, for the first reset of each engine."""
-        self._seeds = seed
-        self._arrived = [(self._parts[e], self._begun(e)) for e in range(len(self._engines))]
+        """Begin a game on every row that is there. seed: one per row; engines made later take theirs from it."""
+        self._seeds = self._seeds if seed is None else seed
+        self._arrived = [(self._parts[e], self._begun(e, seed)) for e in range(len(self._engines))]
         frames_R, *_, info = self._arrivals()
         return frames_R, info
 
@@ -90,9 +90,10 @@ class Engines:
     def _size(self, number: int) -> int:
         return len(self._parts[number])
 
-    def _begun(self, number: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-        seeds = None if self._seeds is None else self._seeds[self._parts[number]]
-        frames_E, info = self._engines[number].reset(seed=seeds)
+    def _begun(
+        self, number: int, seed: NDArray[np.int64] | None
+    ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+        frames_E, info = self._engines[number].reset(seed=None if seed is None else seed[self._parts[number]])
         return frames_E.copy(), info["lives"].copy()
 
     def _arrivals(self) -> tuple[Any, ...]:

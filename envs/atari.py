@@ -37,7 +37,7 @@ class AtariOptions:
     full_action_space: bool = False
     """Use all 18 actions instead of those that the game needs."""
     noop_max: int = field(default=30, metadata={"at_least": 0})
-    """Start a game with 0 to this many no-op frames, in whole steps of --atari.frame-skip."""
+    """Start a game with 0 to this many no-op frames, drawn for each game; FIRE follows them."""
     episodic_life: bool = True
     """Treat a lost life as a terminal state in learning. The game goes on; the objective is its whole score."""
     clip_reward: bool = True
@@ -48,11 +48,10 @@ class AtariOptions:
     """Truncate (not terminate) a game after this many frames; 108,000 are half an hour."""
 
     def __post_init__(self) -> None:
-        least = self.noop_max + self.frame_skip
-        if self.max_frames_per_episode <= least:
+        if self.max_frames_per_episode <= self.frame_skip:
             raise EnvSetupError(
                 f"--atari.max-frames-per-episode {self.max_frames_per_episode} cannot be used: "
-                f"give more than noop-max + frame-skip, {least}, or no game starts"
+                f"give more than --atari.frame-skip, {self.frame_skip}, or no game starts"
             )
 
 
@@ -70,7 +69,6 @@ def recipe() -> dict[str, object]:
         "learner.minibatches": 4,
         "learner.returns": "gae",
         "learner.epochs": 4,
-        "learner.normalize_returns": False,
         "learner.normalize_images": True,
         # As in that paper's Atari runs (table 5), CleanRL's and Sample Factory's: with a constant rate the score sinks
         # after its peak. It multiplies whatever rate PBT has found, of all members alike.
@@ -112,7 +110,8 @@ class AtariScoring:
 
     def __init__(self, rows: int, options: AtariOptions, *, may_fire: bool) -> None:
         self._clip, self._episodic_life = options.clip_reward, options.episodic_life
-        self._presses_fire = options.fire_reset and may_fire
+        self.presses_fire = options.fire_reset and may_fire
+        """Whether games start, and go on after a lost life, by FIRE."""
         self.fire_R = np.zeros(rows, np.bool_)
         """Rows whose next step is to be FIRE, whatever the policy says: they have lost a life in the last one. In many
         games nothing moves until then."""
@@ -148,7 +147,7 @@ class AtariScoring:
         """
         lost_R = goes_R * np.maximum(self._lives_R - lives_R, 0)
         self._lives_R = lives_R
-        self.fire_R = (lost_R > 0) & (lives_R > 0) & self._presses_fire
+        self.fire_R = (lost_R > 0) & (lives_R > 0) & self.presses_fire
         learned_R = np.clip(score_R, -1, 1) if self._clip else score_R
         reward_R = self._score_scale_R * learned_R - self._life_loss_penalty_R * lost_R
         # Some games go on with 0 lives left for some frames: only the game's end is terminal there.

@@ -17,8 +17,8 @@ from .base import ShapingSource
 ROW, AT_ONCE = range(2)
 """Cells. ROW: any number that differs from that of the row before. AT_ONCE: rows that the present call handles."""
 SECONDS_PER_ROW = 1.0
-"""Patience for each row that is made or seeded in one call. An Atari game takes 0.1 s on an idle core, and 0.5 s where
-six processes share it."""
+"""Patience for each row that is made or seeded in one call. An Atari game takes 0.1 s for either on an idle core, and
+0.5 s where six processes share it."""
 
 T = TypeVar("T")
 

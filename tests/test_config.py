@@ -179,9 +179,9 @@ def test_a_message_names_option_value_and_remedy(name, value, message):
         ({"algo": "a3c", "learner.lr_schedule": "kl-adaptive"}, ConfigError, "a3c measures no divergence"),
         ({"env_option": ("length",)}, EnvSetupError, "--env-option length cannot be used"),
         (
-            {"atari.max_frames_per_episode": 34},
+            {"atari.max_frames_per_episode": 4},
             EnvSetupError,
-            "--atari.max-frames-per-episode 34 .* 34, or no game",
+            "--atari.max-frames-per-episode 4 .* 4, or no game",
         ),
     ],
 )

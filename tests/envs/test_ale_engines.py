@@ -67,7 +67,7 @@ def made(monkeypatch):
     """Make a unit of counting engines; keeps the number of emulators."""
     pytest.importorskip("ale_py")
 
-    def make(source, *, rows=ROWS, sticky=0.0):
+    def make(source, *, rows=ROWS):
         sizes = []
 
         def engine(unit, _game, part, _options):
@@ -75,8 +75,7 @@ def made(monkeypatch):
             return Counting(unit._pulse, part)
 
         monkeypatch.setattr(AtariUnit, "_make", engine)
-        options = AtariOptions(repeat_action_probability=sticky)
-        unit = AtariUnit("pong", rows, 3, options, source)
+        unit = AtariUnit("pong", rows, 3, AtariOptions(), source)
         out = private_step_arrays(unit.spec, rows)
         unit.reset(out)
         return unit, out, sizes
@@ -147,8 +146,8 @@ def test_rows_that_are_not_there_deliver_first_and_nothing_else_until_their_game
 
 
 def test_actions_and_seeds_reach_the_rows_that_they_are_for(made):
-    unit, out, _ = made(Source(), sticky=0.25)
-    whole, whole_out, _ = made(_Whole(), sticky=0.25)
+    unit, out, _ = made(Source())
+    whole, whole_out, _ = made(_Whole())
     while unit.grows:
         unit.grow()
         step(unit, out)
@@ -160,6 +159,18 @@ def test_actions_and_seeds_reach_the_rows_that_they_are_for(made):
     played = ~out.first
     assert played.sum() > ROWS // 2
     assert (out.raw_return[played] - before[played] == actions[played, 0]).all()
+
+
+def test_engines_that_are_made_after_a_second_reset_are_seeded_too(made):
+    unit, out, _ = made(Source())
+    _, whole_out, _ = made(_Whole())
+    late = ~out.obs["obs"].any((1, 2))
+    unit.reset(out)
+    while unit.grows:
+        unit.grow()
+        step(unit, out)
+    assert late.any()
+    assert (out.obs["obs"][late, 0, 0] == whole_out.obs["obs"][late, 0, 0]).all()
 
 
 class _Whole(Source):

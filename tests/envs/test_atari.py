@@ -100,6 +100,13 @@ def test_fire_follows_every_lost_life_and_is_no_step_of_the_policy(breakout):
     assert not history["reward"][fired(history)].any()
 
 
+def started(history):
+    """Whether a step is the FIRE by which a game starts."""
+    after_reset = np.roll(history["episode_done"], 2, axis=0)
+    after_reset[:2] = [[True], [False]]
+    return after_reset
+
+
 @pytest.mark.parametrize(("fire_reset", "ends"), [(True, 6), (False, 0)])
 def test_without_fire_a_lost_life_is_not_followed_by_another(fire_reset, ends):
     """Nobody moves: in Breakout each ball is in play for some 25 steps, once it has been launched."""
@@ -110,24 +117,24 @@ def test_without_fire_a_lost_life_is_not_followed_by_another(fire_reset, ends):
         ended += out.terminated[0]
     unit.close()
     assert ended == ends
-    assert out.length[0] == (34 if fire_reset else 160), "of the second game's 35 steps one was FIRE"
+    assert out.length[0] == (32 if fire_reset else 160), "of the second game's 34 steps two were FIRE"
 
 
 def test_points_of_the_step_of_fire_are_in_the_objective_but_not_learned():
     """A shot that was on its way when the life was lost may still hit."""
     unit, out = make("space_invaders")
-    unit._engine = Scripted(5, [3, 2, 2, 2])
-    history = play(unit, out, 4)
-    assert history["first"][:, 0].tolist() == [False, False, True, False]
-    assert history["reward"][:, 0] == pytest.approx([1, 0.99, 0, 1])
-    assert history["objective"][:, 0].tolist() == [5, 10, 15, 20]
-    assert history["length"][:, 0].tolist() == [1, 2, 2, 3]
+    unit._engine = Scripted(5, [3, 3, 2, 2, 2])
+    history = play(unit, out, 5)
+    assert history["first"][:, 0].tolist() == [True, False, False, True, False]
+    assert history["reward"][:, 0] == pytest.approx([0, 1, 0.99, 0, 1])
+    assert history["objective"][:, 0].tolist() == [0, 5, 10, 15, 20]
+    assert history["length"][:, 0].tolist() == [0, 1, 2, 2, 3]
 
 
 def test_the_step_after_a_games_end_is_a_reset_and_nothing_else_is(breakout):
     start, history = breakout
     after_end = np.roll(history["episode_done"], 1, axis=0)
-    assert (history["first"] == after_end | fired(history)).all()
+    assert (history["first"] == after_end | started(history) | fired(history)).all()
     assert not history["reward"][after_end].any()
     assert not history["terminated"][after_end].any()
     assert (history["obs"][after_end] == start["obs"][0]).all()
@@ -175,8 +182,8 @@ def test_without_episodic_life_only_the_games_end_is_terminal():
     assert (history["terminated"] == history["episode_done"]).all()
     assert history["terminated"].sum() >= 1
     after_end = np.roll(history["episode_done"], 1, axis=0)
-    assert (history["first"] == after_end).all(), (
-        "so the step of FIRE is learned from: what a lost life leads to"
+    assert (history["first"] == after_end | started(history)).all(), (
+        "so the FIRE after a lost life is learned from: what that leads to"
     )
 
 
@@ -188,41 +195,52 @@ def test_a_cut_game_is_truncated_and_not_terminated():
     assert not history["terminated"].any()
     assert history["episode_done"][ends, 0].all()
     assert history["first"][ends + 1, 0].all()
-    assert (history["length"][ends, 0] == 10).all()
+    assert (history["length"][ends, 0] == 9).all(), "of ten steps the first was FIRE"
 
 
-def test_a_game_starts_with_drawn_no_op_steps_that_are_not_played():
-    unit, out = make("breakout", rows=8, options=AtariOptions(noop_max=30))
-    history = play(unit, out, 20)
-    unplayed = history["first"].sum(0)
-    assert 5 <= unplayed.max() <= 7
-    assert len(set(unplayed)) >= 4
-    for row, count in enumerate(unplayed):
-        assert history["first"][:count, row].all()
-        assert history["length"][count - 1, row] == (0 if count else history["length"][-1, row])
-        assert history["length"][-1, row] == 20 - count
+def test_balls_are_launched_in_any_of_four_frames():
+    """Which decides how they fly: no-ops in steps of four frames would launch all of them alike."""
+
+    def flights(noop_max):
+        unit, out = make("breakout", rows=40, options=replace(PLAIN, noop_max=noop_max))
+        history = play_alike(unit, out, 23)
+        return {history[:, row].tobytes() for row in range(40)}
+
+    assert len(flights(0)) == 1
+    assert len(flights(30)) == 4
 
 
-def test_no_op_steps_ignore_the_action():
+def play_alike(unit, out, steps):
+    """Nobody moves: the frames of the flight, [T, R, ...], without the step of FIRE."""
+    frames = []
+    for _ in range(steps):
+        unit.step(np.zeros((unit.rows, 1), np.int32), out)
+        frames.append(out.obs["obs"].copy())
+    return np.stack(frames[2:])
+
+
+def test_the_first_step_is_fire_whatever_the_action():
     def frames(action):
-        unit, out = make("breakout", rows=4, options=AtariOptions(noop_max=30))
-        unit.step(np.full((4, 1), action, np.int32), out)
-        return out.obs["obs"], out.first
+        unit, out = make("breakout", rows=2)
+        for _ in range(2):
+            unit.step(np.full((2, 1), action, np.int32), out)
+            yield out.obs["obs"].copy(), out.first.copy(), out.length.copy()
 
-    right, first = frames(2)
-    left, _ = frames(3)
-    same = (right == left).all((1, 2))
-    assert first.any()
-    assert not first.all()
-    assert (same == first).all()
+    (right, first, length), (moved_right, first_then, length_then) = frames(2)
+    (left, *_), (moved_left, *_) = frames(3)
+    assert first.all()
+    assert not length.any()
+    assert (right == left).all()
+    assert not first_then.any()
+    assert (length_then == 1).all()
+    assert (moved_right != moved_left).any()
 
 
-def test_a_game_that_ends_within_its_no_op_start_starts_anew():
+def test_a_game_that_ends_with_its_first_step_starts_anew():
     unit, out = make("pong", rows=2)
-    unit._noops_left_R[:] = 3
     unit._engine = _EndsAtOnce(unit._engine)
-    seen = [play(unit, out, 1)["first"][0].tolist() for _ in range(3)]
-    assert seen == [[True, True], [True, True], [False, False]]
+    seen = [play(unit, out, 1)["first"][0].tolist() for _ in range(4)]
+    assert seen == [[True, True], [True, True], [True, True], [False, False]]
 
 
 class _EndsAtOnce:
@@ -273,8 +291,8 @@ def test_a_unit_resets_again_just_after_a_games_end():
     assert play(unit, out, 10)["episode_done"][-1, 0]
     unit.reset(out)
     history = play(unit, out, 10)
-    assert not history["first"].any()
-    assert history["length"][-1, 0] == 10
+    assert history["first"][:, 0].tolist() == [True] + 9 * [False]
+    assert history["length"][-1, 0] == 9
 
 
 def test_an_extra_life_is_no_reward_and_zero_lives_left_is_no_lost_life():
@@ -318,12 +336,17 @@ def test_all_actions_of_the_full_set_can_be_taken():
     unit, out = make("pong", options=replace(PLAIN, full_action_space=True))
     for action in range(18):
         unit.step(np.array([[action]], np.int32), out)
-    assert out.length.tolist() == [18]
+    assert out.length.tolist() == [17], "all but the first, which is FIRE"
 
 
 @pytest.mark.parametrize("game", ["backgammon", "video_checkers"])
-def test_a_game_without_a_no_op_action_starts_without(game):
+def test_a_game_without_a_no_op_action_starts_as_others_do(game):
     unit, out = make(game, rows=4, options=AtariOptions(noop_max=30))
+    assert play(unit, out, 3)["first"].tolist() == [4 * [True], 4 * [False], 4 * [False]]
+
+
+def test_a_game_without_fire_starts_at_once():
+    unit, out = make("ms_pacman", options=AtariOptions(noop_max=30))
     assert not play(unit, out, 1)["first"].any()
 
 
@@ -349,9 +372,9 @@ def test_an_unknown_game_is_named_with_what_is_close(game, message):
 
 
 def test_a_game_that_would_not_start_is_refused():
-    with pytest.raises(EnvSetupError, match=r"--atari\.max-frames-per-episode 34"):
-        AtariOptions(max_frames_per_episode=34)
-    assert AtariOptions(max_frames_per_episode=35)
+    with pytest.raises(EnvSetupError, match=r"--atari\.max-frames-per-episode 4 .*more than"):
+        AtariOptions(max_frames_per_episode=4)
+    assert AtariOptions(max_frames_per_episode=5)
 
 
 def test_closing_twice_is_safe():
