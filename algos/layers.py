@@ -11,6 +11,9 @@ from torch import Tensor, nn
 
 Layer = TypeVar("Layer", bound=nn.Linear | nn.Conv2d)
 RELU_GAIN = sqrt(2)
+NATURE_GAIN = 1.0
+"""Of NatureCnn. The gain that keeps the variance, sqrt(2), was chosen for pixels of 0 to 1 (PPO's reference
+implementation); with normalised images Breakout was learned later with it (docs/benchmarks.md)."""
 
 
 def orthogonal(layer: Layer, gain: float) -> Layer:
@@ -113,10 +116,10 @@ class NatureCnn(nn.Module):
                 f"encoder 'nature' needs images of 36x36 or more, not {height}x{width}: use 'impala' or 'mlp'"
             )
         rows, columns = ((((x - 8) // 4 + 1) - 4) // 2 - 1 for x in (height, width))
-        self.conv1 = orthogonal(Conv(channels, 32, 8, 4), RELU_GAIN)
-        self.conv2 = orthogonal(Conv(32, 64, 4, 2), RELU_GAIN)
-        self.conv3 = orthogonal(Conv(64, 64, 3, 1), RELU_GAIN)
-        self.linear = orthogonal(ImageLinear(64 * rows * columns, hidden), RELU_GAIN)
+        self.conv1 = orthogonal(Conv(channels, 32, 8, 4), NATURE_GAIN)
+        self.conv2 = orthogonal(Conv(32, 64, 4, 2), NATURE_GAIN)
+        self.conv3 = orthogonal(Conv(64, 64, 3, 1), NATURE_GAIN)
+        self.linear = orthogonal(ImageLinear(64 * rows * columns, hidden), NATURE_GAIN)
 
     def forward(self, image: Tensor) -> Tensor:
         """Map [N, C, H, W] uint8 to [N, hidden]."""
