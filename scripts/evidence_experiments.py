@@ -194,8 +194,6 @@ def atari() -> Experiment:
         seeds=10,
         options=(
             *("--env", "atari/breakout", "--mode", "serial", "--no-figures"),
-            *("--learner.epochs", "2", "--learner.minibatches", "16"),  # cheap, and what the first seed has
-            *("--hypers.clip-ratio", "0.2", "--hypers.entropy-coef", "0.005"),
             *("--save-every-seconds", "60"),
         ),
         arms={

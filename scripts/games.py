@@ -198,7 +198,7 @@ def table(runs: Runs) -> str:
         "| --- | --- | --- | --- | --- | --- | --- |",
     ]
     for name, game in GAMES.items():
-        for system in game.shown:
+        for system in game.systems:
             curves = runs[name][system]
             if not curves:
                 continue
@@ -245,7 +245,7 @@ def picture(path: Path, runs: Runs) -> None:
     rows = -(-len(shown) // columns)
     figure = Figure(figsize=(4.2 * columns, 3.1 * rows), layout="constrained")
     for axes, name in zip(figure.subplots(rows, columns, squeeze=False).flat, shown, strict=False):
-        for number, system in enumerate(GAMES[name].shown):
+        for number, system in enumerate(GAMES[name].systems):
             colour = "C1" if system == SAMPLE_FACTORY else f"C{2 * number}"
             for seed, points in sorted(runs[name][system].items()):
                 label = system if seed == min(runs[name][system]) else ""

@@ -46,27 +46,16 @@ class Game:
     peer: Peer
     score: str = "objective"
     """What a point of our curve is, see peers/our_game.py."""
-    past: tuple[str, ...] = ()
-    """Runs of ours that no options give any more: their rows are shown."""
 
     @property
     def systems(self) -> tuple[str, ...]:
-        """What is run: ours, then the peer."""
+        """Ours, then the peer."""
         return (*self.ours, SAMPLE_FACTORY)
-
-    @property
-    def shown(self) -> tuple[str, ...]:
-        """What tables and pictures have: ours, those of the past, then the peer."""
-        return (*self.ours, *self.past, SAMPLE_FACTORY)
 
     @property
     def every(self) -> int:
         """Frames between two points of a curve."""
         return self.frames // 50
-
-
-TWO_PASSES = "ours, two passes, clip 0.2"
-"""Our recipe of Atari until the runs of Pong: two passes over 16 minibatches, entropy 0.005."""
 
 
 def atari(title: str, name: str, peer: str, frames: int, *, a3c: bool = False) -> Game:
@@ -76,11 +65,6 @@ def atari(title: str, name: str, peer: str, frames: int, *, a3c: bool = False) -
         frames,
         {
             "ours": ("--env", f"atari/{name}"),
-            TWO_PASSES: (
-                *("--env", f"atari/{name}", "--option", "learner.epochs", "2"),
-                *("--option", "learner.minibatches", "16", "--option", "hypers.clip_ratio", "0.2"),
-                *("--option", "hypers.entropy_coef", "0.005"),
-            ),
             **({"ours, a3c": ("--env", f"atari/{name}", "--algo", "a3c")} if a3c else {}),
         },
         Peer(
@@ -89,9 +73,6 @@ def atari(title: str, name: str, peer: str, frames: int, *, a3c: bool = False) -
             (f"--env=atari_{peer}", "--num_workers=1", "--num_envs_per_worker=8"),
         ),
         score="raw_return",
-        past=("ours, images as they are", "ours, no FIRE after a life")
-        if name in ("boxing", "breakout")
-        else (),
     )
 
 
