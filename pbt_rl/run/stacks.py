@@ -1,14 +1,17 @@
 """Where every process stands, for people: SIGUSR2 to the supervisor writes the stacks of all threads of all processes.
 
-Each process writes its own, by a handler in C that needs no interpreter (`faulthandler`), into memory that all of
-them share, one after the other. So the stacks of a child are there also if it hangs within C.
+Each process writes its own (`faulthandler`) into memory that all of them share, one after the other. Its main thread
+writes those of all threads as soon as it is in Python. If it hangs within C, each thread writes its own by a handler
+in C, which needs no interpreter.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import faulthandler
 import os
+import re
 import signal
 import sys
 import time
@@ -22,9 +25,17 @@ from pbt_rl.wire.memory import anonymous_memory
 from pbt_rl.wire.process import STACKS_SIGNAL, Child
 
 ANSWER_SECONDS = 0.5
-"""A process that writes nothing for so long has just begun, is stopped, or cannot leave a call of the kernel."""
+"""A process that writes nothing for so long has just begun, is stopped, or cannot leave a call of the kernel. One that
+writes the stack of one thread only is not in Python."""
+THREAD_SECONDS = 0.05
+"""For a single thread. It writes nothing if it is not one of Python's."""
 PAUSE_SECONDS = 0.01
-"""Stacks that did not grow for so long are complete."""
+"""Between two looks. Stacks that did not grow for so long are complete."""
+ALL_THREADS = re.compile(r"^(Current thread|Thread) 0x", re.MULTILINE)
+"""What stacks of all threads begin with, and that of a single one does not."""
+
+
+_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class StackDumps:
@@ -42,7 +53,7 @@ class StackDumps:
         if self._handles:
             self._previous = signal.signal(STACKS_SIGNAL, self._dump)
             # The supervisor itself may hang where no handler in Python is called.
-            faulthandler.register(STACKS_SIGNAL, 2, all_threads=True, chain=True)
+            faulthandler.register(STACKS_SIGNAL, 2, all_threads=False, chain=True)
 
     def close(self) -> None:
         """Give the signal back. Safe to call twice."""
@@ -65,17 +76,37 @@ class StackDumps:
         self._clear()
         try:
             pid = child.pid
-            os.kill(pid, STACKS_SIGNAL)
+            _signal_thread(pid, pid)
+            own = self._answer(ANSWER_SECONDS, lambda text: ALL_THREADS.search(text) is not None)
+            everything = ALL_THREADS.search(own)
+            if everything:
+                own = own[everything.start() :]
+            elif own:
+                own += self._of_other_threads(pid)
+            return f"{child.label} (process {pid})\n{own or _state(pid)}"
         except ProcessLookupError:
             return f"{child.label} has ended\n"
-        before, deadline = "", time.monotonic() + ANSWER_SECONDS
+
+    def _of_other_threads(self, pid: int) -> str:
+        """Ask each thread but the main one for its own."""
+        parts = []
+        for thread in _threads(pid):
+            self._clear()
+            with contextlib.suppress(ProcessLookupError):
+                _signal_thread(pid, thread)
+            parts.append(self._answer(THREAD_SECONDS, bool))
+        return "".join(f"\n{part}" for part in parts if part)
+
+    def _answer(self, seconds: float, enough: Callable[[str], bool]) -> str:
+        """Return what is written from now on, once it is enough and does not grow, or that many seconds are over."""
+        before, deadline = "", time.monotonic() + seconds
         while time.monotonic() < deadline:
             time.sleep(PAUSE_SECONDS)
             written = self._written()
-            if written and written == before:
+            if written == before and enough(written):
                 break
             before = written
-        return f"{child.label} (process {pid})\n{before or _state(pid)}"
+        return before
 
     def _clear(self) -> None:
         os.ftruncate(self.fd, 0)
@@ -93,6 +124,23 @@ class StackDumps:
                 text = f"where every process stands: {path}\n"
         with contextlib.suppress(OSError, ValueError):
             print(text, end="", file=sys.stderr, flush=True)
+
+
+def _signal_thread(pid: int, thread: int) -> None:
+    """Send `STACKS_SIGNAL` to one thread. One that is sent to the process may reach any of them.
+
+    Raises ProcessLookupError.
+    """
+    if _libc.tgkill(pid, thread, STACKS_SIGNAL) != 0:
+        raise ProcessLookupError(f"process {pid} has no thread {thread}")
+
+
+def _threads(pid: int) -> list[int]:
+    """Return a process's threads but the main one."""
+    try:
+        return sorted(int(path.name) for path in Path(f"/proc/{pid}/task").iterdir() if path.name != f"{pid}")
+    except OSError:
+        return []
 
 
 def _state(pid: int) -> str:

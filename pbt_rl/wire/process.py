@@ -251,7 +251,7 @@ def begin_child() -> tuple[Connection[Any, Any], Any]:
     if stacks_fd >= 0:
         os.set_inheritable(stacks_fd, False)
     faulthandler.enable()
-    faulthandler.register(STACKS_SIGNAL, stacks_fd if stacks_fd >= 0 else sys.stderr, all_threads=True)
+    _write_stacks(stacks_fd if stacks_fd >= 0 else sys.stderr.fileno())
     for number in PARENTS_SIGNALS:
         if number != signal.SIGTERM:
             signal.signal(number, signal.SIG_IGN)
@@ -261,6 +261,17 @@ def begin_child() -> tuple[Connection[Any, Any], Any]:
     libc.setvbuf(ctypes.c_void_p.in_dll(libc, "stdout"), None, LINE_BUFFERED, 0)
     working_directory_last()
     return connection, connection.recv()
+
+
+def _write_stacks(fd: int) -> None:
+    """Write stacks when `STACKS_SIGNAL` comes: of the thread that it reaches by a handler in C, at once; then of all
+    threads, once the main one is in Python.
+
+    The handler in C cannot write those of other threads: while they run, their frames change under its eyes, and it
+    reads what has been freed.
+    """
+    signal.signal(STACKS_SIGNAL, lambda *_: faulthandler.dump_traceback(fd, all_threads=True))
+    faulthandler.register(STACKS_SIGNAL, fd, all_threads=False, chain=True)
 
 
 def _outlive_sigterm() -> None:
