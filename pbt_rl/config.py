@@ -125,7 +125,7 @@ class LearnerConfig:
     max_policy_lag: int = option(16, at_least=1)
     """Discard (and count) rollouts that began more than this many updates ago."""
     precision: Literal["auto", "bf16", "float32"] = "auto"
-    """Arithmetic of encoder and core; master weights are float32. auto: bf16 if the device is fast at it."""
+    """Arithmetic of encoder and core; master weights are float32. auto: bf16 if the device is faster at it."""
     packing: Literal["auto", "loop", "vmap", "bmm"] = option("auto", may_change=True)
     """How the policies of a device are computed: one after another (loop), all in one call (vmap), or that with images
     as matrix products (bmm). auto: on a CPU vmap for four or more policies that see no images through a built-in

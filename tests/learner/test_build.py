@@ -9,11 +9,15 @@ from pbt_rl.algos.normals import DiagonalGaussian, TanhGaussian
 from pbt_rl.config import Config, LearnerConfig, ModelConfig
 from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec
 from pbt_rl.errors import ConfigError
-from pbt_rl.learner.build import build_distribution, build_net, check_network
+from pbt_rl.learner import build
+from pbt_rl.learner.build import build_distribution, build_net, check_network, compute_dtype
 
 OBS = {"obs": ArraySpec((4,), "float32")}
 DISCRETE = EnvSpec("toy/x", OBS, ActionSpec(nvec=(3, 2)))
 BOTH = EnvSpec("toy/x", OBS, ActionSpec((3,), (-1.0,), (2.0,)))
+
+
+IMAGE = EnvSpec("toy/x", {"obs": ArraySpec((4, 84, 84), "uint8")}, ActionSpec(nvec=(3,)))
 
 
 class OneDtype(nn.Module):
@@ -64,3 +68,22 @@ def test_an_own_part_is_tried_in_the_dtype_that_the_run_uses(precision):
     with pytest.raises(ConfigError, match=rf"--model: encoder '{__name__}:OneDtype' raised .*float32 keeps"):
         check_network(config, DISCRETE, ["cpu"])
     assert torch.get_default_dtype() == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("amx", "products", "intels", "dtype"),
+    [
+        (True, True, True, torch.bfloat16),
+        (False, True, False, torch.bfloat16),
+        (False, True, True, torch.float32),  # an Intel whose AMX is hidden is slower at bf16
+        (False, False, False, torch.float32),
+    ],
+)
+def test_images_are_computed_in_bf16_where_it_is_faster(monkeypatch, amx, products, intels, dtype):
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: amx)
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: products)
+    monkeypatch.setattr(build, "_is_intels", lambda: intels)
+    cpu = torch.device("cpu")
+    assert compute_dtype("auto", cpu, IMAGE) == dtype
+    assert compute_dtype("auto", cpu, DISCRETE) == torch.float32
+    assert compute_dtype("bf16", cpu, DISCRETE) == torch.bfloat16
