@@ -190,11 +190,16 @@ def test_the_picture_reads_every_row_and_column_and_keeps_flat_areas():
 
 
 def test_the_games_count_as_the_units_time():
+    def games_alone():
+        times = [game.cpu_times() for game in psutil.Process().children()]
+        return sum(t.user + t.system for t in times)
+
     with Played("basic") as played:
-        ours, all_of_it = time.process_time_ns(), cpu_clock(played.unit)()
-        played.random(100)
+        games, ours, all_of_it = games_alone(), time.process_time_ns(), cpu_clock(played.unit)()
+        while games_alone() < games + 0.2:  # 20 ticks of the clock
+            played.random(20)
         ours, all_of_it = time.process_time_ns() - ours, cpu_clock(played.unit)() - all_of_it
-        assert all_of_it > 1.3 * ours
+        assert (all_of_it - ours) / 1e9 == pytest.approx(games_alone() - games, abs=0.1)
 
 
 def test_a_game_that_dies_raises_and_the_others_are_closed():
