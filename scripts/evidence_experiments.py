@@ -188,18 +188,19 @@ def unroll() -> Experiment:
 
 def atari() -> Experiment:
     """A real game: PBT, independent draws, and the recipe's defaults with all frames in one policy."""
-    members, frames = 8, 250_000
+    members, frames = 8, 100_000
     return Experiment(
-        "Breakout, 2,000,000 frames in total",
-        seeds=10,
+        "Breakout, 800,000 frames in total",
+        seeds=5,
         options=(
             *("--env", "atari/breakout", "--mode", "serial", "--no-figures"),
+            *("--envs-per-unit", "4", "--learner.rollout", "128", "--hypers.unroll", "128"),
             *("--save-every-seconds", "60"),
         ),
         arms={
             "pbt": Arm(
                 (
-                    *("--controller", "pbt", *compared_every(31_250, 20), "--pbt.explore", "resample"),
+                    *("--controller", "pbt", *compared_every(12_500, 10), "--pbt.explore", "resample"),
                     *("--learner.lr-schedule", "constant", "--pbt.tune", *THREE),
                 ),
                 members,
