@@ -26,7 +26,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity
 
-from .a3c import A3C, a3c_loss
+from .a3c import A3C, a3c_loss, short_rollouts
 from .algorithm import Hypers, LossInputs, UpdateSettings
 from .batch import Sequences
 from .distributions import ACTION_MASK
@@ -178,16 +178,18 @@ def _body(net: PolicyNet) -> FunBody:
 
 
 def of_the_paper(env_recipe: Mapping[str, object]) -> Mapping[str, object]:
-    """The paper's network, of 256 everywhere, and rollouts of many horizons, of which little is lost at their ends."""
+    """The paper's network, of 256 everywhere, and rollouts of many horizons, of which little is lost at their ends.
+
+    All else, RMSProp's rate too, is a3c's.
+    """
     return {
+        **short_rollouts(env_recipe),
         "model.encoder": "mlp" if env_recipe.get("model.encoder") == "mlp" else "a3c",
         "model.hidden": 256,
         "model.core": "none",
         "model.core_size": 256,
         "learner.rollout": 100,
         "hypers.unroll": 100,
-        "learner.minibatches": 1,
-        "learner.epochs": 1,
     }
 
 

@@ -59,6 +59,7 @@ class Unrolled(NamedTuple):
 class DilatedLstm(nn.Module):
     """`count` memories with the same weights that take turns, so that each is written every `count` steps.
 
+    The gate that keeps a memory begins with a bias of 1, as in `cores.py`.
     All that run side by side between two turns are computed at once: T steps are T / count products.
     """
 
@@ -67,6 +68,7 @@ class DilatedLstm(nn.Module):
         self.count = count
         self.input = orthogonal(nn.Linear(width, 4 * width), 1.0)
         self.recurrent = orthogonal(nn.Linear(width, 4 * width), 1.0)
+        nn.init.ones_(self.recurrent.bias[width : 2 * width])
 
     def forward(
         self, x_TBF: Tensor, hidden_cBW: Tensor, cell_cBW: Tensor, kept_TB: Tensor, whole_TB: Tensor | None

@@ -4,10 +4,11 @@ import pytest
 import torch
 from torch.nn.functional import cosine_similarity, normalize
 
+from pbt_rl.algos.a3c import RATE_FACTOR
 from pbt_rl.algos.algorithm import Algorithm
 from pbt_rl.algos.batch import Sequences
 from pbt_rl.algos.fun import EMBEDDING, FUN, fun_loss, intrinsic_reward, reached
-from pbt_rl.algos.fun_core import EXPLORATION, HORIZON, NUMBERS, FunBody, fingerprint, scrambled
+from pbt_rl.algos.fun_core import EXPLORATION, HORIZON, NUMBERS, DilatedLstm, FunBody, fingerprint, scrambled
 from pbt_rl.algos.models import NetInputs, make_model
 from tests.helpers.packs import FRAMES as STACKED
 from tests.helpers.packs import HYPERS, batch_of, learn, make_pack, make_rollouts, settings
@@ -419,3 +420,19 @@ def test_a_network_without_a_place_for_it_is_refused(options, message):
     net = make_model({"obs": ((4,), "float32")}, 2, hidden=8, **options)
     with pytest.raises(ValueError, match=message):
         FUN.network(net, NetInputs({"obs": ((4,), "float32")}, {"obs": 1}, (2,)))
+
+
+def test_its_recipe_has_the_rate_of_rmsprop():
+    recipe = FUN.recipe({"hypers.learning_rate": 5e-4, "learner.epochs": 4})
+    assert recipe["hypers.learning_rate"] == RATE_FACTOR * 5e-4
+    assert (recipe["learner.rollout"], recipe["learner.epochs"], recipe["model.core"]) == (100, 1, "none")
+
+
+def test_a_fresh_managers_memory_is_kept():
+    """With all weights 0 a gate is the sigmoid of its bias: 1 keeps 0.73 of a cell, 0 would keep half."""
+    memory = DilatedLstm(WIDTH, 1)
+    for layer in (memory.input, memory.recurrent):
+        torch.nn.init.zeros_(layer.weight)
+    cell, kept = torch.ones(1, 1, WIDTH), torch.ones(1, 1, dtype=torch.bool)
+    _, after = memory(torch.zeros(1, 1, WIDTH), torch.zeros(1, 1, WIDTH), cell, kept, None)
+    torch.testing.assert_close(after, torch.full_like(cell, torch.tensor(1.0).sigmoid().item()))
