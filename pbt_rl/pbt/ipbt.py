@@ -83,6 +83,17 @@ class Ipbt(PbtController):
         super().__post_init__()
         self._unused_exploit = save_state(self.exploit)  # no field: the same in every run with these options
 
+    def observe(self, report: PopulationReport) -> list[Decision]:
+        """Do as PBT; beside a restart nobody falls back to weights of before it."""
+        restarts, members = self.restarts, {m.member: m for m in report.members}
+        made = super().observe(report)
+        return [
+            self._broken.restart(members[d.member], self._rng)
+            if self.restarts > restarts and isinstance(d, Replace) and d.shrink_perturb is None
+            else d
+            for d in made
+        ]
+
     def _settle(self, comparison: Round, report: PopulationReport) -> list[Decision]:
         scores = {m.member: score(m) for m in comparison.members}
         finite = [objective for objective in scores.values() if not math.isnan(objective)]

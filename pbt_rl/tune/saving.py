@@ -95,4 +95,8 @@ class RunState:
         if changed:
             raise ConfigError(f"{self._path.parent} cannot go on: {'; '.join(changed)}; give another folder")
         assert isinstance(saved, SavedRun)
+        self._options = {
+            **self._options,
+            "steps": saved.options["steps"],
+        }  # as it was begun, however often it goes on
         return saved

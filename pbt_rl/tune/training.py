@@ -88,7 +88,9 @@ class Training:
         restore_state(self._controller, parts["controller"])
         for name in SAVED:
             setattr(self, f"_{name}", parts[name])
-        self._carry_out([Make(m.id, m.id) for m in self._members if not m.broken])
+        self._carry_out(
+            [Make(m.id, m.id) for m in self._members]
+        )  # broken ones too: a copy is loaded into them
         self._carry_out([Load(member, state) for member, state in parts["states"].items()])
         return self._go_on()
 

@@ -194,6 +194,18 @@ def test_a_member_without_a_finite_objective_copies_and_none_at_all_restarts_not
     assert run.controller.restarts == 0
 
 
+def test_beside_a_restart_a_broken_copy_begins_anew():
+    """Its weights of before would be better trained than all others, which are shrunk, and everybody's donor."""
+    run = Driven()
+    for best in (10.0, 9.0, 8.0):
+        copies = run.compare(best)
+    assert isinstance(copies[7], Replace)
+    decisions = run.compare(7.0, broken=[7])
+    assert run.controller.restarts == 1
+    assert all(d.shrink_perturb for d in decisions[:7])
+    assert isinstance(decisions[7], Restart)
+
+
 @pytest.mark.parametrize("exploit", ["truncation", "backtrack"])
 def test_a_restored_controller_decides_the_same(exploit):
     run = Driven(exploit=exploit)

@@ -103,6 +103,20 @@ def test_a_migrant_must_be_better_finite_and_comes_once():
     assert [selections[i].donor for i in (4, 5)] == [8, 9]
 
 
+def test_what_is_offered_to_the_third_quarter_comes_before_a_copy_inside():
+    """Of a group of four the default share of copies, 0.3, is two members: the third quarter would never migrate."""
+    rule = Groups((1, 2), Truncation(0.3, Gap(0.0, 0.0), others_mutate=False), "own")
+    rule.populate(8)
+    selections = rule.select(of([4, 3, 2, 1, 14, 13, 12, 11]), Random(0))
+    assert [s.donor for s in selections[:4]] == [None, None, 4, 0]
+
+
+def test_the_only_one_of_its_group_that_can_be_compared_stays():
+    alone = [member(0, (5.0,)), *(member(i, (float(i),)) for i in range(10, 14))]
+    rule = groups((1, 2), members=20)
+    assert rule.select(alone, Random(0))[0].donor is None
+
+
 def test_a_decision_goes_on_from_the_right_values():
     controller = build(PBT, TABLE, 0, 12, "mf-pbt")
     values = controller.initial(12)

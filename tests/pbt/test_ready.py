@@ -85,6 +85,14 @@ def test_state_round_trip():
     assert held_at(other, clocks) == held_at(rule, clocks)
 
 
+@pytest.mark.parametrize("kind", RULES.values())
+def test_a_shorter_start_holds_at_once_for_a_rule_that_is_restored(kind):
+    saved = save_state(kind(1000, 5000, 1))
+    sooner = kind(100, 200, 1)
+    restore_state(sooner, saved)
+    assert sooner.next_round(population(200, 9, 9)) is not None
+
+
 def test_a_growing_interval():
     assert held_at(Synchronous(100, 0, 1, growth=2.0), range(0, 1600, 50)) == [100, 300, 700, 1500]
     assert held_at(Asynchronous(100, 0, 1, growth=2.0), range(0, 1600, 50)) == [100, 300, 700, 1500]

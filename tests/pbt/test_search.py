@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
-from pbt_rl.pbt.decisions import Stop
+from pbt_rl.pbt.decisions import Continue, Stop
 from pbt_rl.pbt.options import PbtConfig
 from pbt_rl.pbt.search.draws import draw_grid
 from pbt_rl.pbt.search.hyperband import Hyperband
@@ -24,9 +24,10 @@ from pbt_rl.pbt.search.hypertrick import (
 )
 from pbt_rl.pbt.search.options import SearchConfig
 from pbt_rl.pbt.search.random_search import RandomSearch
+from pbt_rl.pbt.state import restore_state, save_state
 from pbt_rl.run.controllers import build_controller
 from pbt_rl.tune.simulation import mean_and_error, simulate
-from tests.helpers.populations import report
+from tests.helpers.populations import member, report
 from tests.helpers.searches import TABLE, any_score, any_speed, at, begun, going_on, stopped
 
 # -- equations ------------------------------------------------------------------------------------------------
@@ -243,6 +244,29 @@ def test_the_length_of_a_phase_follows_from_the_budget_unless_given():
     assert first_until("hyperband") == 5400  # the bracket of random search
     assert first_until("random") == 5400
     assert first_until("random", phase_frames=7) == 70
+
+
+@pytest.mark.parametrize("controller", ["hypertrick", "asha", "successive-halving", "hyperband", "random"])
+def test_a_search_that_goes_on_with_another_budget_keeps_its_phases(controller):
+    """Else members of different age would be compared in one phase."""
+
+    def ends(budget):
+        """Begin with 5,400 frames, go on with another budget: where the phases of members 0 to 7 end then."""
+        begin, after = (
+            build_controller(config(controller=controller, train_for_frames=frames, num_policies=8), TABLE, 0)
+            for frames in (5400, budget)
+        )
+        values = begin.initial(8)
+
+        def judged(by, frames):
+            members = [member(i, (float(i),) * 5, frames=frames, values=values[i]) for i in range(8)]
+            return [d.until_frames for d in by.observe(report(frames, members)) if isinstance(d, Continue)]
+
+        judged(begin, 0)
+        restore_state(after, save_state(begin))
+        return judged(after, 600), judged(after, 1200)
+
+    assert ends(54_000) == ends(5400)
 
 
 def test_static_allocation_takes_the_places_of_the_run():

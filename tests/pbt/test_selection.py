@@ -294,6 +294,17 @@ def test_a_young_member_is_judged_by_what_others_reached_at_its_depth():
     assert (3, 0) not in rule.remembers(), "everyone is past that depth"
 
 
+def test_backtrack_remembers_no_more_however_far_apart_members_are():
+    """One half takes part in every comparison, the other in every second; all get better all the time."""
+    rule = Backtrack()
+    held = []
+    for t in range(120):
+        members = [member(i, (float(t),), generation=t) for i in range(8)]
+        rule.select(members, Random(0), deciding=range(8 if t % 2 else 4))
+        held.append(len(rule.remembers()))
+    assert max(held) == max(held[:40])
+
+
 def test_backtracking_survives_json():
     rule, other = Backtrack(2, 0.5, 0.5), Backtrack(2, 0.5, 0.5)
     rng = Random(3)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from itertools import pairwise
 
 import pytest
 
@@ -144,6 +145,50 @@ def test_a_folder_goes_on_as_if_nothing_had_happened(tmp_path):
         m.steps for m in run(Chosen, SPACE, **options | {"steps": 50}, folder=tmp_path / "cut").members
     ] == [50] * 4
     assert audit(tmp_path / "cut", SPACE) == []
+
+
+def test_a_run_with_more_steps_keeps_its_periods(tmp_path):
+    """They follow from the steps that it was begun with, however often it goes on."""
+    rounds = {}
+    for name, lengths in (("once", (40, 120)), ("twice", (40, 80, 120))):
+        for steps in lengths:
+            run(Chosen, SPACE, num_members=4, seed=3, steps=steps, folder=tmp_path / name)
+        events = read_journal(tmp_path / name / "journal.jsonl")
+        rounds[name] = [e["frames"] for e in events if e["event"] == "round"]
+        assert audit(tmp_path / name, SPACE) == []
+    assert rounds["twice"] == rounds["once"]
+    assert {b - a for a, b in pairwise(rounds["once"])} == {4}
+
+
+class Diverges(Chosen):
+    """Member 3 breaks in its step 13."""
+
+    def __init__(self, index):
+        super().__init__(index)
+        self.steps, self.index = 0, index
+
+    def step(self, hypers):
+        self.steps += 1
+        if (self.index, self.steps) == (3, 13):
+            raise RuntimeError("diverged")
+        super().step(hypers)
+
+    def state(self):
+        return super().state(), self.steps
+
+    def load(self, state):
+        super().load(state[0])
+        self.steps = state[1]
+
+
+def test_a_member_that_broke_before_a_run_went_on_can_be_replaced_after_it(tmp_path):
+    def stop(now):
+        return pbt_rl.Stop("cut off") if now.steps == 14 else None
+
+    options = {"num_members": 4, "steps": 40, "seed": 3, "folder": tmp_path}
+    cut = run(Diverges, SPACE, **options, on_progress=stop)
+    assert [m.broken for m in cut.members] == [False, False, False, True]
+    assert not any(m.broken for m in run(Diverges, SPACE, **options).members)
 
 
 def test_a_run_that_was_killed_before_its_first_save_begins_anew(tmp_path):

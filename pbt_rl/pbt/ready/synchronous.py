@@ -42,6 +42,11 @@ class Synchronous:
         assert self.growth >= 1
         self._due_frames = max(self.start_frames, self.period_frames)
 
+    def restored(self) -> None:
+        """Let another start or period hold for the first comparison at once."""
+        if not self._held:
+            self._due_frames = max(self.start_frames, self.period_frames)
+
     def next_round(self, report: PopulationReport) -> Round | None:
         """Compare the members that are ready, once a comparison is due and two of them are."""
         if report.frames < self._due_frames:

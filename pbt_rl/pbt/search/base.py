@@ -21,6 +21,7 @@ from pbt_rl.pbt.decisions import Continue, Decision, MemberReport, PopulationRep
 from pbt_rl.pbt.exploit.base import score
 from pbt_rl.pbt.hypers import HyperSpec, Values
 from pbt_rl.pbt.search.draws import Sampling, draw_random
+from pbt_rl.pbt.state import STATE
 
 EXTENSIONS = 10
 """A member with too few episodes gets at most this many extensions of a phase, each 1 / EXTENSIONS of it."""
@@ -76,7 +77,7 @@ class Search(ABC):
 
     table: Mapping[str, HyperSpec]
     seed: int
-    phase_frames: int = field(kw_only=True)
+    phase_frames: int = field(kw_only=True, metadata=STATE)
     min_episodes: int = field(default=1, kw_only=True)
     sampling: Sampling = field(default=draw_random, kw_only=True)
     _rng: Random = field(init=False)

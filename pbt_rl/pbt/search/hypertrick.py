@@ -10,6 +10,7 @@ from pbt_rl.pbt.decisions import Continue, Decision, MemberReport, PopulationRep
 from pbt_rl.pbt.ready.base import FOREVER
 from pbt_rl.pbt.search.base import Ended, Progress, Search
 from pbt_rl.pbt.search.brackets import Bracket, Brackets, Rung
+from pbt_rl.pbt.state import STATE
 
 
 def expected_members(members: float, eviction_rate: float, phase: int) -> float:
@@ -67,7 +68,7 @@ class HyperTrick(Search):
     phases: int = field(default=10, kw_only=True)
     eviction_rate: float = field(default=0.25, kw_only=True)
     phase_episodes: int = field(default=0, kw_only=True)
-    most_frames: int = field(default=FOREVER, kw_only=True)
+    most_frames: int = field(default=FOREVER, kw_only=True, metadata=STATE)
     _scores: list[list[float]] = field(default_factory=list, init=False)
     """Of every phase, sorted."""
 
