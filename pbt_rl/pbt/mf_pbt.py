@@ -27,9 +27,10 @@ class MfPbt(PbtController):
     must be one of all members; in round k those groups are compared whose frequency divides k. A group compares its
     members with each other by `exploit` (the paper: the worst quarter copies the best quarter and mutates), and then
     offers to its third quarter, from its best member down, the best members of all other groups. A migrant that is
-    better replaces the member, also one that would copy inside its group: from a slower group with its values, from a faster one, whose values may be greedy,
-    with its weights only. Then the member goes on from its own values (migrant_hypers `own`), or from those of
-    its group's best member (`best`, as the authors' source has it). Migrants' values are not mutated.
+    better replaces the member, also one that would copy inside its group: from a slower group with its values, from a
+    faster one, whose values may be greedy, with its weights only. Then the member goes on from its own values
+    (migrant_hypers `own`), or from those of its group's best member (`best`, as the authors' source has it).
+    Migrants' values are not mutated.
 
     The paper wants groups of equal size, a multiple of four.
     """
