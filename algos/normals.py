@@ -171,7 +171,9 @@ class TanhGaussian:
 
     def _log_slope(self, u: Tensor) -> Tensor:
         """Log |da / du| of each component; log(1 - tanh(u)^2) in a form that keeps its digits for large u."""
-        halves = tuple(math.log((high - low) / 2) for low, high in zip(self.low, self.high, strict=True))
+        # A component whose bounds are one number has no density: any constant does.
+        bounds = zip(self.low, self.high, strict=True)
+        halves = tuple(math.log((high - low) / 2) if high > low else 0.0 for low, high in bounds)
         return _constant(halves, u) + 2 * (math.log(2) - u - softplus(-2 * u))
 
 

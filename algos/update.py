@@ -128,14 +128,17 @@ class Updater:
         while done < len(orders) and self.current.host[span].any():
             steps.run(done)
             with self.changing:
-                self._taken.append((done, group.slots))
+                if self.current.host[span].any():  # else its weights were exchanged meanwhile
+                    self._taken.append((done, group.slots))
             done += 1
             yield group.slots
         steps.end()
         if settings.kl_target is not None and done:
-            kl_G = self._log.read(done, span, "kl").mean(0)
+            kl_SG, active_SG = (self._log.read(done, span, name) for name in ("kl", ACTIVE))
+            steps_G = active_SG.sum(0)  # a step without samples has a divergence of 0
+            kl_G = kl_SG.sum(0) / steps_G.clamp_min(1)
             with self.changing:
-                _adapt_learning_rate(pack, group, kl_G, settings, self.current.tensor[span])
+                _adapt_learning_rate(pack, group, kl_G, settings, self.current.tensor[span] & (steps_G > 0))
 
     def take_statistics(self) -> Sequence[StepsTaken]:
         """Return the statistics of all steps since the last call. Waits for the device; call it during a batch."""

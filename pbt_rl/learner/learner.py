@@ -183,7 +183,7 @@ class Learner:
             return 1.0
         steps = self.shared.sampling.steps - self.trainer.members.fresh_steps
         frames_P = steps[self.shared.pack.member] * self._setup.spec.frame_skip
-        factor_P = (1.0 - frames_P / self._setup.config.train_for_frames).clip(min=0.0)
+        factor_P = (1.0 - frames_P / self._setup.config.train_for_frames).clip(0.0, 1.0)
         return torch.from_numpy(factor_P).float().to(self.pack.device)
 
     def close(self) -> None:

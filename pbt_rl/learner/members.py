@@ -193,20 +193,24 @@ class PackMembers:
         return replace(proof, clock={"begun": began, "written": written, "proved": time.perf_counter()})
 
     def _take_weights(self, edit: Edit, slot: int | None) -> None:
+        index = self._shared.members.index(edit.member)
         if edit.weights == "copy" and edit.donor_generation is None and slot is not None:
             assert edit.donor is not None
             source = self.slot_of(edit.donor)
             if source is not None:  # from slot to slot, on the device
                 self._pack.copy_member(source, slot)
+                self.fresh_steps[index] = self.fresh_steps[self._shared.members.index(edit.donor)]
                 return
         if edit.weights == "copy":
             assert edit.donor is not None
-            arrays = self.snapshot(edit.donor, edit.donor_generation).arrays
+            snapshot = self.snapshot(edit.donor, edit.donor_generation)
+            arrays = snapshot.arrays
+            self.fresh_steps[index] = snapshot.header.fresh_frames // self._frame_skip
         elif edit.weights == "import":
             arrays = self._exchange.read(0)
+            self.fresh_steps[index] = edit.fresh_frames // self._frame_skip
         else:
             arrays = self._fresh(edit.member, edit.generation)
-            index = self._shared.members.index(edit.member)
             self.fresh_steps[index] = self._shared.sampling.steps[index]
         if slot is None:
             self._parked[edit.member] = arrays

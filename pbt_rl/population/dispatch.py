@@ -180,7 +180,7 @@ class Dispatch:
         pending.sent = time.perf_counter()
         self.send(self.pack_of[pending.edit.member], pending.edit)
 
-    def exported(self, donor: int) -> None:
+    def exported(self, donor: int, fresh_frames: int = 0) -> None:
         """Send the edit that waits for this donor's state, which is in the exchange memory now."""
         if donor in self._void_exports:
             self._void_exports.remove(donor)
@@ -188,6 +188,7 @@ class Dispatch:
             return
         for pending in self._sent.values():
             if pending.crosses and not pending.exported and pending.edit.donor == donor:
+                pending.edit = replace(pending.edit, fresh_frames=fresh_frames)
                 pending.exported = True
                 self._send_edit(pending)
 

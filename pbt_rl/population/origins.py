@@ -111,7 +111,7 @@ class Origins:
                 self._follow(since, made, remembered)
 
     def _follow(self, since: _Since, changes: Iterable[Change], remembered: frozenset[StateKey]) -> None:
-        members, before = self._population.members, dict(since.present)
+        members, before, drawn_at = self._population.members, dict(since.present), dict(since.drawn_at)
         for key in remembered - since.kept.keys():
             member = members[key[0]]
             weights = _plus(before[member.id], member.frames)
@@ -124,10 +124,14 @@ class Origins:
             elif change.weights_from is None:
                 continue
             elif change.remembered:
+                since.drawn_at.pop(change.member, None)
                 weights = since.kept[change.weights_from].weights
             else:
                 donor = members[change.weights_from[0]]
                 weights = _plus(before[donor.id], donor.frames)
+                since.drawn_at.pop(change.member, None)
+                if donor.id in drawn_at:
+                    since.drawn_at[change.member] = drawn_at[donor.id]
             if change.shrink_perturb is not None:
                 drawn = Drawn(change.member, change.generation)
                 weights = replace(weights, origin=Shrunk(weights.origin, change.shrink_perturb, drawn))

@@ -95,7 +95,7 @@ class LastStates:
             frames=max(member.frames, known.frames if known else 0),
             steps=known.steps if known else 0,
             updates=known.updates if known else 0,
-            fresh_frames=drawn_at if drawn_at is not None else known.fresh_frames if known else 0,
+            fresh_frames=drawn_at if drawn_at is not None else taken.header.fresh_frames if taken else 0,
         )
         arrays = draws.drawn(number, 0) if taken is None else taken.arrays
         return MemberSnapshot(header, arrays)

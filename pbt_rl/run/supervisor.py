@@ -312,7 +312,7 @@ class Supervisor:
                 if proof is not None:
                     self._recorder.applied_on_entry(proof)
             case MemberExported(header):
-                self._comparisons.dispatch.exported(header.member)
+                self._comparisons.dispatch.exported(header.member, header.fresh_frames)
             case MemberReleased(admission):
                 self._comparisons.note_released(admission)
             case SnapshotBegun():

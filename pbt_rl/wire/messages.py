@@ -93,6 +93,8 @@ class Edit:
     values: Values
     donor_generation: int | None = None
     shrink_perturb: tuple[float, float] | None = None
+    fresh_frames: int = 0
+    """Of `import`: the donor's frames when its weights were drawn."""
 
 
 @dataclass(frozen=True)

@@ -198,6 +198,16 @@ def test_gaussian_moments():
     torch.testing.assert_close(action.std(0), params[2:].exp(), atol=0.02, rtol=0)
 
 
+def test_a_tanh_between_equal_bounds_gives_the_bound():
+    one = make_distribution((), 2, low=(-1.0, 3.0), high=(1.0, 3.0), tanh=True)
+    params = torch.zeros(4, 4, requires_grad=True)
+    drawn, log_prob = one.sample(params, torch.Generator().manual_seed(0))
+    assert (one.delivered(drawn.numpy())[:, 1] == 3).all()
+    torch.testing.assert_close(one.log_prob(params, drawn), log_prob)
+    (one.log_prob(params, drawn) + one.entropy(params)).sum().backward()
+    assert params.grad.isfinite().all()
+
+
 def test_make_distribution_and_sizes():
     assert make_distribution((3, 2, 4), 0) == Categorical((3, 2, 4))
     assert make_distribution((), 2) == DiagonalGaussian(2)

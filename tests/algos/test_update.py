@@ -365,6 +365,18 @@ def test_kl_adaptation_waits_inside_its_band():
         assert pack.state["lr_factor"].item() == pytest.approx(factor)
 
 
+def test_kl_adaptation_leaves_out_steps_without_samples():
+    def train_half(target):
+        pack = make_pack([H])
+        batch = batch_of(make_rollouts([0]), 1, [[True, False]])  # three of six minibatches are empty
+        half = settings(use_vtrace=True, minibatches=6, epochs=4, kl_target=target)
+        return pack, [step.values for step in learn(pack, batch, half)]
+
+    kl = [values["kl"].item() for values in train_half(None)[1] if values["grad_norm"] > 0]
+    assert len(kl) == 12
+    assert train_half(sum(kl) / 12)[0].state["lr_factor"].item() == 1.0, "within its band"
+
+
 def test_learning_rate_zero_moves_nothing():
     pack = make_pack([H])
     start = pack.state["param"].clone()

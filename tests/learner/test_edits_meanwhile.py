@@ -5,7 +5,7 @@ import threading
 import pytest
 import torch
 
-from pbt_rl.algos import update
+from pbt_rl.algos import steps, update
 from pbt_rl.wire.messages import Edit
 from tests.helpers.driven import DrivenLearner
 
@@ -86,3 +86,29 @@ def test_all_policies_at_once_are_edited_between_steps():
         assert not together.learner._edits_itself
     with DrivenLearner(packing="loop", mode="sync") as sync:
         assert not sync.learner._edits_itself
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_a_step_that_ended_before_its_member_was_replaced_is_not_the_copys(monkeypatch, broken):
+    with DrivenLearner(packing="loop", epochs=1, minibatches=1) as driven:
+        driven.batches(1)
+        driven.fill()
+        learner, found = driven.learner, []
+        learning, write = learner.shared.learning, steps.StepLog.write
+        learning.take_broken(1)
+        if broken:
+            learner.pack.state["param"][1] = torch.nan
+
+        def written_then_edited(self, step, span, stats):
+            write(self, step, span, stats)
+            if span.start == 1 and not found:
+                command = Edit(1, 1, "copy", 0, driven.values)
+                learner.trainer.commands.append(lambda: found.append(learner.trainer.apply(command)))
+                thread = threading.Thread(target=learner.trainer.run_commands_meanwhile)
+                thread.start()
+                thread.join(20)
+
+        monkeypatch.setattr(steps.StepLog, "write", written_then_edited)
+        learner.trainer.learn()
+        assert found
+        assert learning.take_broken(1) is None

@@ -12,7 +12,7 @@ from pbt_rl.plan import Machine
 from pbt_rl.run.inline import InlineFleet
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.start import Start
-from pbt_rl.wire.messages import SnapshotBegun
+from pbt_rl.wire.messages import Edit, SnapshotBegun
 
 
 def make_fleet(algo, **more):
@@ -79,6 +79,23 @@ def test_a_linear_rate_falls_with_the_frames_of_each_member():
         assert 1 > shares[0] > shares[1] > shares[2] > 0
         sampled.steps[0] = 1100
         assert float(learner._learning_rate_factor()[0]) == 0.0
+
+
+@pytest.mark.parametrize("remembered", [False, True])
+def test_a_copy_goes_on_where_its_donors_linear_rate_is(remembered):
+    """A member whose weights were drawn late has a high rate, which is not for the weights that it copies."""
+    schedule = {"learner.lr-schedule": "linear", "train-for-frames": 1000}
+    with contextlib.closing(make_fleet("appo", **schedule)) as fleet:
+        learner = fleet._packs[0].learner
+        members, generation = learner.trainer.members, 0 if remembered else None
+        values = dict(members._values[1])
+        learner.shared.sampling.steps[:2] = 900
+        learner.trainer.apply(Edit(1, 1, "fresh", None, values))
+        assert learner._learning_rate_factor().tolist() == pytest.approx([0.1, 1.0])
+        if remembered:
+            members.remember(0, 0)
+        learner.trainer.apply(Edit(1, 2, "copy", 0, values, generation))
+        assert learner._learning_rate_factor().tolist() == pytest.approx([0.1, 0.1])
 
 
 def test_a_statistic_of_a_users_own_loss_is_reported_by_its_name():

@@ -72,7 +72,9 @@ def test_fresh_weights_are_drawn_again_wherever_they_were_copied_to(run):
     run.train(7)
     run.decide(replace(0, 3))
     assert run.origins.of(0) == run.origins.of(3) == Weights(Drawn(3, 1), 7)
-    assert (run.origins.drawn_at(3), run.origins.drawn_at(0)) == (1005, None)
+    assert (run.origins.drawn_at(3), run.origins.drawn_at(0), run.origins.drawn_at(1)) == (1005, 1005, None)
+    run.decide(replace(0, 1))
+    assert run.origins.drawn_at(0) is None
 
 
 def test_shrunk_weights_are_those_of_their_origin_shrunk_again_wherever_they_were_copied_to(run):
