@@ -76,7 +76,7 @@ class Normalizers:
                 some = torch.arange(0, valid.shape[1] * valid.shape[2], PIXEL_SHARE, device=x.device)
                 t, b = some // valid.shape[2], some % valid.shape[2]
                 x, valid = x[:, t, b].flatten(2).unsqueeze(1) / 255, valid[:, t, b].unsqueeze(1)
-            x = x.double()
+            x = x.flatten(3).double()
             n_new = valid.sum((1, 2)).double()
             mean_new = torch.where(valid, x, 0.0).sum((1, 2)) / n_new.clamp(min=1)
             square_new = torch.where(valid, (x - mean_new[:, None, None]) ** 2, 0.0)
@@ -99,7 +99,9 @@ class Normalizers:
             if obs_GTB[name].dtype == torch.uint8:
                 out[name] = self._normalize_images(obs_GTB[name], mean, var)
                 continue
-            scaled = (obs_GTB[name] - mean[:, None, None]) / (var[:, None, None] + 1e-6).sqrt()
+            x = obs_GTB[name]
+            mean, var = (y.view(-1, 1, 1, *x.shape[3:]) for y in (mean, var))
+            scaled = (x - mean) / (var + 1e-6).sqrt()
             out[name] = scaled.clamp(-OBS_CLIP, OBS_CLIP)
         return out
 

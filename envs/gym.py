@@ -110,6 +110,8 @@ class GymUnit:
         self._pulse = pulse_of(shaping)
         self._envs = [make() for _ in beating(self._pulse, range(rows))]
         self.spec = describe(env_id, self._envs[0])
+        if len({*map(id, self._envs)}) < rows:
+            raise EnvSetupError(f"{env_id} returned the same environment twice: make a new one in every call")
         if any(describe(env_id, env) != self.spec for env in self._envs[1:]):
             raise EnvSetupError(
                 f"{env_id}: two environments differ in their spaces or shaping; make them all alike"
@@ -218,7 +220,10 @@ class GymUnit:
 
     def _end(self, row: int, info: Mapping[str, Any], out: StepArrays) -> None:
         if "true_objective" in info:
-            self._objective[row] = self._number('info["true_objective"]', info["true_objective"])
+            objective = self._number('info["true_objective"]', info["true_objective"])
+            if np.isnan(objective):
+                raise self._breach('info["true_objective"] must not be NaN', info["true_objective"])
+            self._objective[row] = objective
         try:
             write_stats(out, row, info.get("episode_extra_stats"))
         except ValueError as error:

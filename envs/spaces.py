@@ -108,7 +108,7 @@ def _leaves(space: spaces.Space[Any], path: tuple[str, ...], env_id: str) -> tup
         return (Leaf(name, path, "one_hot", (), int(space.start), ArraySpec((int(space.n),), "float32")),)
     if isinstance(space, spaces.Box):
         shape = tuple(int(size) for size in space.shape)
-        if space.dtype != np.uint8:
+        if space.dtype != np.uint8 or len(shape) < 2:  # bytes that are no picture are numbers
             return (Leaf(name, path, "float", shape, 0, ArraySpec(shape or (1,), "float32")),)
         # The channels are the short axis of an image: last in most environments, first after some wrappers.
         if len(shape) == 3 and shape[2] < shape[0]:

@@ -17,6 +17,7 @@ Axes: R rows.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -52,7 +53,7 @@ def describe_vector(env_id: str, env: AnyVectorEnv) -> EnvSpec:
         env_id=env_id,
         obs={leaf.name: leaf.spec for leaf in _leaves_of(env_id, env)},
         action=action_spec(env.single_action_space, env_id),
-        frame_skip=frames_per_step(env_id, _one_row(env)),
+        frame_skip=frames_per_step(env_id, _declares_frames(env)),
         shaping=flatten(shapers[0][0].get_default_reward_shaping()) if shapers else {},
     )
 
@@ -110,7 +111,7 @@ class VectorUnit:
         over_R = terminated_R | truncated_R
         done_R = over_R & ~starts_R  # an episode that ends in its undelivered first step is not counted
 
-        self._write_obs(obs, info, out)
+        self._write_obs(obs, info, out, nobody_acts=bool(over_R.all()))
         self._book.add(reward_R, reward_R, ~starts_R if in_step else True)
         out.first[:] = starts_R
         out.reward[:] = reward_R * ~starts_R
@@ -170,9 +171,12 @@ class VectorUnit:
             elif self._informed_R and (informed := self._informed_R[row]) is not None:
                 informed.set_training_info(info)
 
-    def _write_obs(self, obs: Any, info: Any, out: StepArrays) -> None:
+    def _write_obs(self, obs: Any, info: Any, out: StepArrays, *, nobody_acts: bool = False) -> None:
         for leaf in self._leaves:
             source = info if leaf.in_info else obs
+            if leaf.in_info and nobody_acts and leaf.name not in info:
+                out.obs[leaf.name][:] = 1  # all episodes ended: no row need give a mask
+                continue
             out.obs[leaf.name][:] = read_rows(leaf, source, self.rows, self.spec.env_id)
 
     def _objectives(self, ended: list[int], info: Any, out: StepArrays) -> NDArray[np.float64]:
@@ -193,6 +197,8 @@ class VectorUnit:
                     objective_R[row] = float(value)
                 except (TypeError, ValueError):
                     raise self._breach('info["true_objective"] must be a number', value) from None
+                if np.isnan(objective_R[row]):
+                    raise self._breach('info["true_objective"] must not be NaN', value)
             try:
                 write_stats(out, row, None if of_row is None else of_row.get("episode_extra_stats"))
             except ValueError as error:
@@ -275,6 +281,16 @@ def _hides(env: Any, names: Sequence[str]) -> bool:
             return any(map(all, zip(*(env.call("has_wrapper_attr", name) for name in names), strict=True)))
         env = getattr(env, "env", None)
     return False
+
+
+def _declares_frames(env: AnyVectorEnv) -> Any:
+    """Return what has `frames_per_step`: a row, or what the rows in processes of their own say."""
+    inner: Any = env
+    while inner is not None and not isinstance(inner, AsyncVectorEnv):
+        inner = getattr(inner, "env", None)
+    if inner is None or not all(inner.call("has_wrapper_attr", "frames_per_step")):
+        return _one_row(env)
+    return SimpleNamespace(frames_per_step=inner.get_attr("frames_per_step")[0])
 
 
 def _one_row(env: AnyVectorEnv) -> Any:

@@ -107,6 +107,7 @@ class Card:
             f"the mean, within {list(action.low)} to {list(action.high)}" * bool(action.low),
         ]
         kind = f"{action.dtype} [N, {action.components}]: {', then '.join(filter(None, parts))}"
+        kind += "; indices count from 0: add the space's `start`" * bool(action.nvec)
         pieces = ["logits of all components"] * bool(action.nvec)
         pieces += ["means", "log deviations"] * bool(action.low)
         wide = ", then ".join(pieces)
@@ -149,7 +150,9 @@ def _meaning(port: Port) -> str:
         return "recurrent state; zeros when an episode begins, then `state_out`"
     if port.frames > 1:
         return f"the last {port.frames} frames, oldest first; an episode begins with copies of its first"
-    return "as the environment gives it"
+    if port.dtype == "uint8" and len(port.shape) == 3:
+        return "pixels, channels first, whatever the environment has"
+    return "numbers as the environment gives them; of a `Discrete` space one-hot, 1 at value - `start`"
 
 
 def _step(before: Node | None, node: Node) -> str:

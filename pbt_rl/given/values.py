@@ -16,12 +16,12 @@ from pbt_rl.given.numbers import number, whole
 from pbt_rl.options import as_type
 
 
-def dotted(options: Mapping[str, Any]) -> list[tuple[str, Any]]:
+def dotted(options: Mapping[str, Any], *, texts: bool = False) -> list[tuple[str, Any]]:
     """Return the options of nested mappings and groups by dotted name, keywords of an environment as they are typed."""
     found: list[tuple[str, Any]] = []
     for name, value in options.items():
         if str(name).replace("-", "_") == "env_option" and isinstance(value, Mapping):
-            found.append((name, [f"{key}={_typed(word)}" for key, word in value.items()]))
+            found.append((name, [f"{key}={_typed(word, texts=texts)}" for key, word in value.items()]))
         elif isinstance(value, Mapping):
             found += [(f"{name}.{inner}", v) for inner, v in value.items()]
         elif is_dataclass(value):  # all of a group of options, such as learner=LearnerConfig(...)
@@ -31,14 +31,23 @@ def dotted(options: Mapping[str, Any]) -> list[tuple[str, Any]]:
     return found
 
 
-def _typed(word: Any) -> str:
+def _typed(word: Any, *, texts: bool) -> str:
     """Return a keyword's value as `--env-option` is typed. Raises ConfigError for what JSON cannot hold."""
     try:
-        return word if isinstance(word, str) else json.dumps(word)
+        return word if isinstance(word, str) and (texts or not _is_json(word)) else json.dumps(word)
     except (TypeError, ValueError):
         raise ConfigError(
             f"env_option cannot hold {word!r:.200}: give numbers, texts, truths, lists or dicts"
         ) from None
+
+
+def _is_json(word: str) -> bool:
+    """Whether `--env-option` would read a text as something else."""
+    try:
+        json.loads(word)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def checked(options: Mapping[str, Any], *, texts: bool = False) -> dict[str, Any]:
@@ -49,7 +58,7 @@ def checked(options: Mapping[str, Any], *, texts: bool = False) -> dict[str, Any
     """
     known = _types()
     values = {}
-    for given, value in dotted(options):
+    for given, value in dotted(options, texts=texts):
         name = str(given).replace("-", "_")
         if any(key.startswith(f"{name}.") for key in known):
             raise ConfigError(f"{name}={value!r} cannot be used: give its options by name")

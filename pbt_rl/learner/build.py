@@ -182,7 +182,7 @@ def normalized_obs(config: Config, spec: EnvSpec) -> dict[str, int]:
     sizes = {}
     for name, layout in obs_layouts(spec).items():
         shape, dtype = layout.seen
-        vector = dtype == "float32" and len(shape) == 1 and name != LAST
+        vector = dtype == "float32" and name != LAST
         image = convolved and is_image(name, shape, dtype)
         if (vector and learner.normalize_observations) or (image and learner.normalize_images):
             sizes[name] = prod(shape)

@@ -22,6 +22,8 @@ LOG_RATIO = 100.0
 COMPARISONS = 10
 """In a run, if the user names no controller."""
 FRACTION = 0.25
+COLUMNS = ("member", "generation", "step", "objective")
+"""Of `Result.rows`, beside the values."""
 
 Space = Mapping[str, Any]
 
@@ -34,6 +36,13 @@ def table_of(space: Space) -> dict[str, HyperSpec]:
     Raises ConfigError.
     """
     require(bool(space), "space", "{}", "name at least one value")
+    for name in space:
+        require(
+            name not in COLUMNS,
+            "space",
+            name,
+            "name it otherwise: rows of a result have a column of this name",
+        )
     return {name: _spec(name, value) for name, value in space.items()}
 
 

@@ -377,3 +377,9 @@ def test_an_environment_is_filmed_whatever_render_mode_it_trains_with():
     unit.reset(out)
     assert camera.shoot(out, None).shape == (400, 600, 3)
     unit.close()
+
+
+def test_a_factory_that_returns_one_environment_for_all_rows_is_refused():
+    one = Scripted()
+    with pytest.raises(EnvSetupError, match="the same environment twice"):
+        GymUnit("m:f", lambda: one, 2, 0, lambda _: (0, {}))

@@ -202,3 +202,11 @@ def formats_port():
     from pbt_rl.export.net import Port
 
     return Port("obs", (4,), "float32")
+
+
+def test_the_card_says_how_inputs_are_given():
+    from pbt_rl.export.card import _meaning
+    from pbt_rl.export.net import Port
+
+    assert "channels first" in _meaning(Port("obs", (3, 7, 7), "uint8"))
+    assert "one-hot" in _meaning(Port("state", (3,), "float32"))

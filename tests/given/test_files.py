@@ -5,8 +5,10 @@ import pytest
 
 from pbt_rl.api import make_config
 from pbt_rl.cli.train import parse_train
+from pbt_rl.envs.registry import keywords
 from pbt_rl.errors import ConfigError
 from pbt_rl.given.files import read_config, written
+from pbt_rl.given.values import checked
 from pbt_rl.pbt.exploit.registry import build_exploit
 from pbt_rl.record.folder import to_json
 
@@ -24,6 +26,13 @@ def file(folder, name, text):
     path = folder / name
     path.write_text(text)
     return path
+
+
+def test_a_text_for_an_environment_stays_a_text_though_it_looks_like_a_number():
+    named = {"a": "1", "b": "true", "c": "null", "d": '"x"', "e": "8x8", "f": 1, "g": "1e3", "h": [1, "2"]}
+    assert keywords(checked({"env_option": named})["env_option"]) == named
+    of_a_file = checked({"env_option": {"rate": "1e-4"}}, texts=True)
+    assert keywords(of_a_file["env_option"]) == {"rate": 1e-4}, "YAML takes this number for a text"
 
 
 @pytest.mark.parametrize("form", ["json", "toml", "yaml"])

@@ -1,16 +1,26 @@
 """What of a network's options is refused before a run starts."""
 
+import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 from torch import nn
 
 from pbt_rl.algos.distributions import Categorical, Hybrid
+from pbt_rl.algos.normalizers import Normalizers
 from pbt_rl.algos.normals import DiagonalGaussian, TanhGaussian
 from pbt_rl.config import Config, LearnerConfig, ModelConfig
 from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec
+from pbt_rl.envs.spaces import obs_leaves
 from pbt_rl.errors import ConfigError
 from pbt_rl.learner import build
-from pbt_rl.learner.build import build_distribution, build_net, check_network, compute_dtype
+from pbt_rl.learner.build import (
+    build_distribution,
+    build_net,
+    check_network,
+    compute_dtype,
+    normalized_obs,
+)
 
 OBS = {"obs": ArraySpec((4,), "float32")}
 DISCRETE = EnvSpec("toy/x", OBS, ActionSpec(nvec=(3, 2)))
@@ -87,3 +97,29 @@ def test_images_are_computed_in_bf16_where_it_is_faster(monkeypatch, amx, produc
     assert compute_dtype("auto", cpu, IMAGE) == dtype
     assert compute_dtype("auto", cpu, DISCRETE) == torch.float32
     assert compute_dtype("bf16", cpu, DISCRETE) == torch.bfloat16
+
+
+def test_all_numbers_are_normalised_whatever_their_shape():
+    space = spaces.Dict(
+        {
+            "matrix": spaces.Box(-9, 9, (3, 4)),
+            "ram": spaces.Box(0, 255, (128,), np.uint8),
+            "bits": spaces.MultiBinary((2, 2)),
+            "picture": spaces.Box(0, 255, (3, 40, 40), np.uint8),
+        }
+    )
+    spec = EnvSpec("m:f", {leaf.name: leaf.spec for leaf in obs_leaves(space, "m:f")}, ActionSpec((2,)))
+    config = Config(env="m:f", learner=LearnerConfig(normalize_observations=True))
+    assert normalized_obs(config, spec) == {"matrix": 12, "ram": 128, "bits": 4}
+
+
+def test_a_matrix_is_normalised_number_by_number():
+    normalizers = Normalizers({"matrix": 12}, returns=False)
+    statistics = normalizers.empty(lambda *shape, **kind: torch.zeros((2, *shape), **kind))
+    scale = torch.arange(1.0, 13).view(3, 4)
+    x = torch.randn(2, 50, 8, 3, 4, generator=torch.Generator().manual_seed(0)) * scale + 7
+    normalizers.observe_obs(statistics, slice(0, 2), {"matrix": x}, torch.ones(2, 50, 8, dtype=torch.bool))
+    y = normalizers.normalize_obs(statistics, slice(0, 2), {"matrix": x})["matrix"]
+    assert y.shape == x.shape
+    torch.testing.assert_close(y.mean((1, 2)), torch.zeros(2, 3, 4), atol=0.05, rtol=0)
+    torch.testing.assert_close(y.std((1, 2)), torch.ones(2, 3, 4), atol=0.1, rtol=0)

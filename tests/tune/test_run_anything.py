@@ -67,6 +67,7 @@ def test_what_a_value_of_a_space_means(given, scale, middle):
         ({"x": ["only"]}, "give two choices or more"),
         ({"x": 3}, r"give \(low, high\), a list of choices, or a HyperSpec"),
         ({"x": (1, 2, 3)}, r"give \(low, high\)"),
+        ({"x": (0.0, 1.0), "step": (0.0, 1.0)}, "name it otherwise"),
     ],
 )
 def test_a_space_that_cannot_be_used(space, message):
