@@ -16,8 +16,8 @@ OBS_CLIP = 5.0
 PIXEL_VARIANCE_MIN = 1e-3
 """Added to the variance of a pixel (of 0 to 1), so that one that hardly ever changes is not noise made large."""
 PIXEL_SHARE = 61
-"""Of so many images of a batch one is looked at: the statistics of 28,000 numbers cost more than they are worth. A
-prime, so that all rows have their turn unless their number is a multiple of it."""
+"""Of so many images of a batch one is looked at, the first one always: the statistics of 28,000 numbers cost more than
+they are worth. A prime, so that those of a large batch are of different rows, unless its rows are a multiple of it."""
 RETURN_STATS_RATE = 0.01
 RETURN_SCALE_MIN = 0.01
 
