@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from pbt_rl.errors import ConfigError
+from pbt_rl.pbt.changes import changes
 from pbt_rl.pbt.controllers import PbtController
 from pbt_rl.pbt.decisions import Decision, MemberReport, PopulationReport, Replace, StateKey
 from pbt_rl.pbt.exploit.base import rank, score
@@ -85,13 +86,16 @@ class Ipbt(PbtController):
 
     def observe(self, report: PopulationReport) -> list[Decision]:
         """Do as PBT; beside a restart nobody falls back to weights of before it."""
-        restarts, members = self.restarts, {m.member: m for m in report.members}
-        made = super().observe(report)
+        restarts, made = self.restarts, super().observe(report)
+        if self.restarts == restarts:
+            return made
+        members = {m.member: m for m in report.members}
+        decided = changes(made, {m.member: m.generation for m in report.members})
         return [
             self._broken.restart(members[d.member], self._rng)
-            if self.restarts > restarts and isinstance(d, Replace) and d.shrink_perturb is None
+            if change.weights == "copy" and change.shrink_perturb is None
             else d
-            for d in made
+            for d, change in zip(made, decided, strict=True)
         ]
 
     def _settle(self, comparison: Round, report: PopulationReport) -> list[Decision]:
