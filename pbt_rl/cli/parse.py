@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import io
+from collections.abc import Sequence
+from functools import reduce
 from typing import Any, TypeVar
 
 import tyro
 
-from pbt_rl.cli.words import understood
+from pbt_rl.cli.words import understood, words
 from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.errors import ConfigError
 
@@ -20,6 +22,8 @@ def parse(kind: type[T], prog: str, arguments: list[str], default: Any = tyro.MI
     """Parse with tyro. Raises ConfigError, or the error that our own classes raise about a value."""
     if not HELP & set(arguments):
         arguments = understood(kind, arguments, prog)
+        if default is not tyro.MISSING_NONPROP:
+            default = _overtaken(kind, default, arguments)
     errors = io.StringIO()
     try:
         with contextlib.redirect_stderr(errors):
@@ -34,6 +38,29 @@ def parse(kind: type[T], prog: str, arguments: list[str], default: Any = tyro.MI
         if not end.code:
             raise
         raise ConfigError(_in_one_line(errors.getvalue())) from None
+
+
+def _overtaken(kind: type, default: Any, arguments: list[str]) -> Any:
+    """Return the default without what typed options that may be repeated take the place of: tyro appends them."""
+    left: dict[str, object] = {}
+    for word in words(kind):
+        typed = values_of(arguments, f"--{word.name}") if word.repeated else []
+        if typed:
+            name = word.name.replace("-", "_")
+            left[name] = kept(word.name, reduce(getattr, name.split("."), default), typed)
+    if not left:
+        return default
+    from pbt_rl.recipes import apply_recipe
+
+    return apply_recipe(default, left)
+
+
+def kept(name: str, entries: Sequence[str], typed: Sequence[str]) -> tuple[str, ...]:
+    """Return the entries of an option that stay beside typed ones: of key=value options those with another key."""
+    if not name.endswith("option"):
+        return ()
+    keys = {pair.partition("=")[0] for pair in typed}
+    return tuple(pair for pair in entries if pair.partition("=")[0] not in keys)
 
 
 def _in_one_line(framed: str) -> str:

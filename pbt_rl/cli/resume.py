@@ -10,6 +10,7 @@ from typing import Any
 
 from pbt_rl.cli.parse import parse
 from pbt_rl.cli.renamed import refuse_renamed
+from pbt_rl.cli.words import understood
 from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
 from pbt_rl.options import walk
@@ -52,10 +53,11 @@ def parse_resume(folder: Path, arguments: list[str]) -> Config:
     before = read_config(folder)
     start: Any = ResumeCommand(**{f.name: getattr(before, f.name) for f in dataclasses.fields(Config)})
     command = parse(ResumeCommand, PROG, arguments, start)
+    typed = {word.partition("=")[0] for word in understood(ResumeCommand, arguments, PROG)}
     given = {
         name: new if isinstance(new, tuple) else (str(new),)
         for name, _, new in walk(command)
-        if any(word.split("=")[0] == f"--{name}" for word in arguments)
+        if f"--{name}" in typed
     }
     Trust.of(command.trust, given).check(before, [name for name, _, _ in walk(before)], folder)
     fields = {f.name: getattr(command, f.name) for f in dataclasses.fields(Config)}

@@ -11,6 +11,7 @@ from typing import Any
 from pbt_rl.cli.parse import parse
 from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
+from pbt_rl.given.names import spelt
 from pbt_rl.given.numbers import number
 from pbt_rl.options import walk
 from pbt_rl.pbt.hypers import OFF, SHAPING, Hypers
@@ -113,9 +114,11 @@ def _typed(config: Config, options: dict[str, str]) -> dict[str, Any]:
     words = [word for name, text in options.items() for word in (f"--{name}", *_split(name, text))]
     start: Any = config
     changed = parse(Config, PROG, words, start)
-    asked = {name.replace("_", "-") for name in options}
-    data = to_json(changed)
-    found = {name: _inner(data, name) for name, _, _ in walk(changed) if name in asked}
+    asked = {spelt(name) for name in options}
+    data, before = to_json(changed), {name: value for name, _, value in walk(config)}
+    found = {  # a switch may be asked for as `no-NAME`
+        name: _inner(data, name) for name, _, value in walk(changed) if name in asked or value != before[name]
+    }
     return {name: json.loads(json.dumps(value)) for name, value in found.items()}
 
 

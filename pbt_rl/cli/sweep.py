@@ -7,14 +7,15 @@ import re
 import shlex
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from pbt_rl.cli.parse import value_of, values_of
+from pbt_rl.cli.parse import values_of
 from pbt_rl.cli.runs import table
 from pbt_rl.cli.train import parse_train
 from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
+from pbt_rl.given.names import spelt
 from pbt_rl.given.numbers import whole
 from pbt_rl.record.folder import RunFolder
 from pbt_rl.record.listing import RunRow, list_runs
@@ -53,8 +54,7 @@ def run(arguments: list[str]) -> int:
     found = points(_grid(own["--grid"]), _seeds(own["--seeds"]))
     commands = {point.name: _command(point, folder, common) for point in found}
     configs = {name: parse_train(words[1:])[0] for name, words in commands.items()}
-    devices = value_of(common, "--devices")
-    dealt = _shares(own["--jobs"], devices, len(found))
+    dealt = _shares(own["--jobs"], {config.devices for config in configs.values()}, len(found))
     waiting = [point for point in found if not _is_done(folder / point.name, configs[point.name])]
     print(
         f"{len(found)} runs in {folder}, {len(found) - len(waiting)} have ended already; {len(dealt)} at a time"
@@ -68,7 +68,8 @@ def run(arguments: list[str]) -> int:
         ended = sweep.run(waiting)
     except OSError as error:
         raise ConfigError(f"{folder} cannot be used: {error.strerror or error}") from error
-    failed = _print_results(folder, found, ended, 128 + (sweep.signal or 0))
+    number = sweep.signal
+    failed = _print_results(folder, found, ended, () if number is None else (128 + number, -number))
     if sweep.signal is not None:
         print("interrupted; the same command goes on")
         return 128 + sweep.signal
@@ -97,7 +98,11 @@ def _parted(arguments: list[str]) -> tuple[dict[str, list[str]], list[str]]:
         else:
             common.append(word)
     for name in GIVEN_BY_THE_SWEEP:
-        if any(re.fullmatch(rf"--(no-)?{name}(=.*)?", word) for word in common):
+        if any(
+            spelt(word.partition("=")[0]).removeprefix("no-") == name
+            for word in common
+            if word.startswith("--")
+        ):
             raise ConfigError(
                 f"--{name} cannot be used with {PROG}: it gives its runs their own (--seeds, --name)"
             )
@@ -123,13 +128,17 @@ def _grid(entries: Sequence[str]) -> dict[str, list[str]]:
             raise ConfigError(
                 f"--grid {entry} cannot be used: write OPTION=A,B,C, such as hypers.gamma=0.9,0.99"
             )
-        if name in grid or name.replace("_", "-") in GIVEN_BY_THE_SWEEP:
+        if name in grid or spelt(name) in GIVEN_BY_THE_SWEEP:
             why = (
                 "give all its values at once"
                 if name in grid
                 else "that belongs to the sweep (--seeds for seeds)"
             )
             raise ConfigError(f"--grid {entry} cannot be used: {why}")
+        try:
+            list(map(shlex.split, values))
+        except ValueError as error:
+            raise ConfigError(f"--grid {entry} cannot be used: {error}") from None
         grid[name] = values
     return grid
 
@@ -157,18 +166,22 @@ def _command(point: Point, folder: Path, common: Sequence[str]) -> list[str]:
     return words
 
 
-def _shares(jobs: Sequence[str], devices: str | None, runs: int) -> list[Share]:
-    """Deal the machine to the jobs. Raises ConfigError for a number of jobs that is none."""
+def _shares(jobs: Sequence[str], devices: Collection[str], runs: int) -> list[Share]:
+    """Deal the machine to the jobs. Raises ConfigError for a number of jobs that is none.
+
+    devices: of all runs. They are dealt if they are the same in all of them; else each run has its own.
+    """
     from pbt_rl.plan.machine import Machine, available_cpus
 
     cpus = sorted(os.sched_getaffinity(0))
-    if devices in (None, "auto"):
+    chosen = next(iter(devices)) if len(devices) == 1 else ""
+    if chosen == "auto":
         gpus = Machine.here().gpus
         named = [f"cuda:{i}" for i in range(gpus)] if gpus > 1 else []
     else:
-        named = str(devices).split(",")
+        named = chosen.split(",") if chosen else []
     try:
-        number = whole(jobs[-1]) if jobs else max(1, len(named) if devices in (None, "auto") else 1)
+        number = whole(jobs[-1]) if jobs else max(1, len(named) if chosen == "auto" else 1)
     except ValueError as remedy:
         raise ConfigError(f"--jobs {jobs[-1]} cannot be used: give {remedy}") from None
     if not 1 <= number <= 1000:
@@ -187,14 +200,16 @@ def _is_done(path: Path, config: Config) -> bool:
     return row.state == "ended" and not BUDGETS & changed.keys()
 
 
-def _print_results(folder: Path, found: Sequence[Point], ended: Sequence[Ended], saved: int) -> int:
+def _print_results(
+    folder: Path, found: Sequence[Point], ended: Sequence[Ended], interrupted: Sequence[int]
+) -> int:
     """Print a line per run and per combination of values, and the command that compares them; return the failures.
 
-    saved: the exit code of runs that were interrupted.
+    interrupted: exit codes of runs that were interrupted, saved or before they began to train.
     """
     rows = {row.name: row for row in list_runs(folder) if row.name in {p.name for p in found}}
     codes = {e.point.name: e.code for e in ended}
-    failed = [point for point in found if codes.get(point.name, 0) not in (0, saved)]
+    failed = [point for point in found if codes.get(point.name, 0) not in (0, *interrupted)]
     print()
     known = [rows[point.name] for point in found if point.name in rows]
     if known:
@@ -211,11 +226,12 @@ def _print_results(folder: Path, found: Sequence[Point], ended: Sequence[Ended],
 
 
 def _print_groups(found: Sequence[Point], rows: Mapping[str, RunRow]) -> None:
-    """Print the best objective (of final games, if there were any) of each combination of values, over its seeds."""
+    """Print the best objective of each combination of values, over its seeds: of final games, if all runs had them."""
+    judged = all(row.final is not None for row in rows.values() if row.best is not None)
     groups: dict[str, list[float]] = {}
     for point in found:
         row = rows.get(point.name)
-        best = None if row is None else row.best if row.final is None else row.final
+        best = None if row is None else row.final if judged else row.best
         if best is not None:
             label = " ".join(f"{option}={text}" for option, text in point.values.items())
             groups.setdefault(label, []).append(best)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pbt_rl.cli.help import print_help
-from pbt_rl.cli.parse import parse, value_of, values_of
+from pbt_rl.cli.parse import kept, parse, value_of, values_of
 from pbt_rl.cli.renamed import refuse_renamed
 from pbt_rl.cli.words import understood
 from pbt_rl.config import Config
@@ -99,18 +99,13 @@ def _defaults(arguments: list[str]) -> TrainCommand | None:
     if env is None:
         return None
     typed = values_of(arguments, "--env-option")
-    kept = _without_keys(chosen.pop("env_option", ()), typed)
-    values = {**environment_recipe(str(env), (*kept, *typed)), "env_option": kept}
+    given: Any = chosen.pop("env_option", ())
+    others = kept("env-option", given, typed)
+    values = {**environment_recipe(str(env), (*others, *typed)), "env_option": others}
     algo = value_of(arguments, "--algo") or chosen.get("algo", Config.algo)
     start: Any = TrainCommand(env=str(env))
     command: TrainCommand = apply_recipe(start, {**values, **algorithm_recipe(str(algo), values), **chosen})
     return command
-
-
-def _without_keys(pairs: Any, others: list[str]) -> tuple[str, ...]:
-    """Return the key=value pairs whose key no other pair has: tyro appends what is typed to what the file has."""
-    keys = {pair.partition("=")[0] for pair in others}
-    return tuple(pair for pair in pairs if pair.partition("=")[0] not in keys)
 
 
 def _help_defaults(arguments: list[str]) -> TrainCommand:

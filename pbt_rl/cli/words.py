@@ -42,7 +42,12 @@ class Word:
     @property
     def several(self) -> bool:
         """Whether any number of values follows it."""
-        return get_origin(_bare(self.hint)) is tuple and REPEATED not in get_args(self.hint)[1:]
+        return get_origin(_bare(self.hint)) is tuple and not self.repeated
+
+    @property
+    def repeated(self) -> bool:
+        """Whether it is given once for each of its values."""
+        return REPEATED in get_args(self.hint)[1:]
 
     @property
     def is_switch(self) -> bool:

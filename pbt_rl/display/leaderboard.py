@@ -163,7 +163,7 @@ def number(x: float | None) -> str:
 def value(x: float) -> str:
     """Format a hyperparameter: three digits; just below 1 (discounts, betas) as many as distinguish it from 1."""
     if 0.9 < x < 1:
-        return f"{x:.5f}".rstrip("0")
+        return f"{x:.{max(5, math.ceil(-math.log10(1 - x)) + 1)}f}".rstrip("0")
     if x != 0 and not 0.001 <= abs(x) < 100_000:
         mantissa, exponent = f"{x:.2e}".split("e")
         return short_exponent(f"{mantissa.rstrip('0').rstrip('.')}e{exponent}")

@@ -45,15 +45,18 @@ def write_onnx(policy: ExportedPolicy, path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about what torch does inside
         logging.getLogger("torch.onnx").setLevel(logging.ERROR)
-        program = torch.onnx.export(
-            policy,
-            tuple(port.zeros(ROWS) for port in policy.inputs),
-            input_names=[port.name for port in policy.inputs],
-            output_names=list(policy.outputs),
-            dynamic_shapes=(tuple({0: rows} for _ in policy.inputs),),
-            dynamo=True,
-            verbose=False,
-        )
+        try:
+            program = torch.onnx.export(
+                policy,
+                tuple(port.zeros(ROWS) for port in policy.inputs),
+                input_names=[port.name for port in policy.inputs],
+                output_names=list(policy.outputs),
+                dynamic_shapes=(tuple({0: rows} for _ in policy.inputs),),
+                dynamo=True,
+                verbose=False,
+            )
+        except RuntimeError as error:
+            raise _no_form(path, error) from error
     assert program is not None
     model = program.model_proto
     onnx.helper.set_model_props(model, {KEY: json.dumps(interface(policy))})
@@ -72,7 +75,10 @@ def write_torchscript(policy: ExportedPolicy, path: Path) -> None:
     """Write TorchScript."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        traced = torch.jit.trace(policy, tuple(port.zeros(ROWS) for port in policy.inputs))
+        try:
+            traced = torch.jit.trace(policy, tuple(port.zeros(ROWS) for port in policy.inputs))
+        except RuntimeError as error:
+            raise _no_form(path, error) from error
         torch.jit.save(traced, path, _extra_files={KEY: json.dumps(interface(policy))})
         loaded = torch.jit.load(path)
     check_same(policy, lambda arrays: [x.numpy() for x in loaded(*arrays)], path)
@@ -102,10 +108,23 @@ def check_same(policy: ExportedPolicy, run: Run, path: Path) -> None:
         arrays = [port.random(rows, generator) for port in policy.inputs]
         with torch.no_grad():
             wanted = [x.numpy() for x in policy(*arrays)]
-        for name, has, should in zip(policy.outputs[1:], run(arrays)[1:], wanted[1:], strict=True):
+        try:
+            given = run(arrays)
+        except Exception as error:  # each format has errors of its own, such as for another number of rows
+            path.unlink()
+            raise _no_form(path, error) from error
+        for name, has, should in zip(policy.outputs[1:], given[1:], wanted[1:], strict=True):
             if not np.allclose(has, should, rtol=TOLERANCE, atol=TOLERANCE):
                 path.unlink()
                 raise ConfigError(
                     f"{path} would give another {name} than the member (largest difference "
                     f"{np.abs(has - should).max():.2g}): its network does what this format has no form for"
                 )
+
+
+def _no_form(path: Path, error: Exception) -> ConfigError:
+    why = next((line.strip() for line in str(error.__cause__ or error).splitlines() if line.strip()), "")
+    return ConfigError(
+        f"{path} cannot be written: its network does what this format has no form for ({type(error).__name__}: "
+        f"{why:.200})"
+    )

@@ -19,6 +19,8 @@ from pbt_rl.recipes import apply_recipe
 
 OPTION = "--pbt.start-values"
 MEMBER = "member"
+MOST_MEMBERS = 100_000
+"""As of --num-policies."""
 
 
 def with_start_values(config: Config) -> Config:
@@ -36,7 +38,7 @@ def read_table(path: Path) -> tuple[str, ...]:
         rows = _rows(path)
     except OSError as error:
         raise _refusal(path, f"{error.strerror}; give FILE.csv, FILE.json or NAME=VALUE,...") from error
-    except (ValueError, TypeError, AttributeError) as error:
+    except (ValueError, TypeError, AttributeError, csv.Error) as error:
         raise _refusal(path, f"it is no table: {error}") from error
     texts: dict[int, str] = {}
     for number, row in enumerate(rows):
@@ -65,9 +67,10 @@ def _rows(path: Path) -> list[Mapping[Any, Any]]:
 
 
 def _member(path: Path, text: object) -> int:
-    if not str(text).strip().isdecimal():
-        raise _refusal(path, f"{MEMBER} {text!r} is no id; give 0, 1, ...")
-    return int(str(text))
+    digits = str(text).strip()
+    if not digits.isdecimal() or len(digits) > 9 or int(digits) >= MOST_MEMBERS:
+        raise _refusal(path, f"{MEMBER} {text!r:.100} is no id; give 0, 1, ...")
+    return int(digits)
 
 
 def _refusal(path: Path, remedy: str) -> ConfigError:

@@ -103,9 +103,9 @@ class Policy:
         """
         arrays, rows = self._read(obs)
         count = 1 if rows is None else rows
-        begins = (
-            np.full(count, state is None) if first is None else np.asarray(first, np.bool_).reshape(count)
-        )
+        begins = np.full(count, state is None)
+        if first is not None:
+            begins |= np.asarray(first, np.bool_).reshape(count)
         action_RA, state = self.act(arrays, begins, state)
         if rows is None:
             return self._interface.one_action(action_RA[0]), state

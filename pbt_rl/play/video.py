@@ -120,5 +120,7 @@ def check_film(path: Path) -> None:
     missing = [package for package in needs if find_spec(package) is None]
     if missing:
         raise ConfigError(f"--video needs the package {', '.join(missing)}: pip install 'pbt-rl[video]'")
+    if path.is_dir():
+        raise ConfigError(f"--video {path} cannot be written: it is a folder")
     if not path.parent.is_dir():
         raise ConfigError(f"--video {path} cannot be written: the folder {path.parent} is not there")

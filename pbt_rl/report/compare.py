@@ -24,6 +24,8 @@ from pbt_rl.report.write import write_files
 
 GRID_POINTS = 300
 COLOURS = ("#1d4ed8", "#c2410c", "#15803d", "#7e22ce", "#0e7490", "#a16207", "#be185d", "#475569")
+Curve = tuple[np.ndarray, np.ndarray]
+"""Frames, and an objective at each."""
 NO_CURVE = "No run has a window of episodes that is complete."
 
 
@@ -48,7 +50,7 @@ def write_comparison(folders: Sequence[Path], out: Path) -> list[Path]:
 
 def curves(found: Sequence[Group]) -> Figure | None:
     """Draw the best fifth's objective of each group: the mean over its runs, and the range of the runs around it."""
-    drawn = [(group, _tops(group)) for group in found]
+    drawn = [(group, _overlapping(_tops(group))) for group in found]
     if not any(tops for _, tops in drawn):
         return None
     figure = new_figure(4.2)
@@ -70,7 +72,7 @@ def curves(found: Sequence[Group]) -> Figure | None:
     return figure
 
 
-def _tops(group: Group) -> list[tuple[np.ndarray, np.ndarray]]:
+def _tops(group: Group) -> list[Curve]:
     """Return frames and the mean objective of the best fifth, of each run that has any."""
     tops = []
     for run in group.runs:
@@ -80,6 +82,14 @@ def _tops(group: Group) -> list[tuple[np.ndarray, np.ndarray]]:
             if len(x) > 0:
                 tops.append((x, y))
     return tops
+
+
+def _overlapping(tops: Sequence[Curve]) -> list[Curve]:
+    """Return the curves without those that end before others begin: there is no number of frames at which all stand."""
+    left = sorted(tops, key=lambda top: float(top[0][-1]))
+    while left and left[0][0][-1] < max(x[0] for x, _ in left):
+        del left[0]
+    return left
 
 
 def comparison_page(found: Sequence[Group], image: bytes | None) -> str:

@@ -10,7 +10,16 @@ from typing import Any
 
 from pbt_rl.pbt.decisions import StateKey
 from pbt_rl.pbt.fields import finite
+from pbt_rl.pbt.lineage import Node
 from pbt_rl.report.read import History
+
+COLUMNS = frozenset(
+    {
+        "member", "node", "generation", "parent", "base", "founder", "depth", "objective", "final", "frames", "stopped",
+        "began_frames", "began_own_frames", "weights_trained_frames", "weights_trained_frames_at_end",
+    }
+)  # fmt: skip
+"""Of the tables of members and nodes, beside the values."""
 
 
 def files(history: History) -> dict[str, str]:
@@ -42,6 +51,11 @@ def label(key: StateKey) -> str:
     return f"m{key[0]}g{key[1]}"
 
 
+def value_column(name: str) -> str:
+    """Return the column of a value: its name, unless a column of another meaning has that."""
+    return f"value.{name}" if name in COLUMNS else name
+
+
 def members(history: History) -> list[dict[str, Any]]:
     """Return one record per member, in its last known state."""
     stopped = {t.decision.member: t.decision.reason for t in history.decisions if t.change.stopped}
@@ -58,7 +72,7 @@ def members(history: History) -> list[dict[str, Any]]:
                 "weights_trained_frames": history.lineage.end_trained(node.key),
                 "founder": history.lineage.line(node.key)[0].member,
                 "stopped": stopped.get(member, ""),
-                **node.values,
+                **_values(node),
             }
         )
     return records
@@ -81,10 +95,14 @@ def nodes(history: History) -> list[dict[str, Any]]:
             "weights_trained_frames": node.trained,
             "weights_trained_frames_at_end": lineage.end_trained(node.key),
             "objective": history.objective(node),
-            **node.values,
+            **_values(node),
         }
         for node in lineage.nodes
     ]
+
+
+def _values(node: Node) -> dict[str, float]:
+    return {value_column(name): value for name, value in node.values.items()}
 
 
 def decisions(history: History) -> list[dict[str, Any]]:

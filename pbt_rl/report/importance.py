@@ -50,6 +50,7 @@ def importance(
     names = list(configurations[0])
     x = np.array([[values[name] for name in names] for values in configurations])
     y = np.array(scores)
+    variation = float(((y - y.mean()) ** 2).sum()) if np.ptp(y) > 0 else 0.0
     rng = Random(seed)
     if forests is None:
         forests = FORESTS if 40 <= len(configurations) <= 200 else FORESTS // 4
@@ -64,7 +65,7 @@ def importance(
             random_state=seed + number,
         )
         predicted = cross_val_predict(forest, x, y, cv=folds)
-        r_squared = 1 - float(((y - predicted) ** 2).sum() / (((y - y.mean()) ** 2).sum() or np.inf))
+        r_squared = 1 - float(((y - predicted) ** 2).sum()) / variation if variation else 0.0
         if r_squared > best_r_squared:
             best, best_r_squared = forest, r_squared
     assert best is not None

@@ -13,7 +13,7 @@ from html import escape
 from pbt_rl.display.words import counted, in_words
 from pbt_rl.pbt.changes import DecisionName
 from pbt_rl.pbt.search.hypertrick import expected_completion
-from pbt_rl.report.exports import members
+from pbt_rl.report.exports import members, value_column
 from pbt_rl.report.pictures import NOT_MEANT, Picture
 from pbt_rl.report.read import History
 from pbt_rl.report.style import short
@@ -147,7 +147,8 @@ def _members(history: History) -> str:
     order = [*history.ranking, *(m for m in states if m not in history.ranking)]
     stopped = ["stopped"] if any(state["stopped"] for state in states.values()) else []
     final = ["final"] if history.final is not None else []
-    names = ["member", "objective", *final, "generation", "frames", *stopped, "founder", *history.varied]
+    names = ["member", "objective", *final, "generation", "frames", *stopped, "founder"]
+    names += map(value_column, history.varied)
     head = "".join(f"<th>{escape(name)}</th>" for name in names)
     body = [
         f"<tr{' class=best' if order[0] == m and history.ranking else ''}>"

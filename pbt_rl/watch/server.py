@@ -21,7 +21,8 @@ from urllib.parse import parse_qs, urlsplit
 from pbt_rl.errors import ConfigError
 from pbt_rl.record.folder import finite_only
 
-COOKIE = "pbt_rl_token"
+COOKIE = "pbt_rl_token_"
+"""The port follows: browsers send the cookies of a host to all its ports, and each server has a token of its own."""
 REQUEST_SECONDS = 10.0
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 PAGES = {
@@ -70,6 +71,11 @@ class Server(ThreadingHTTPServer):
         shown = f"[{name}]" if ":" in name else name
         return f"http://{shown}:{self.server_port}/" + (f"?token={self.token}" if self.token else "")
 
+    @property
+    def cookie(self) -> str:
+        """Name of the cookie that holds the token."""
+        return f"{COOKIE}{self.server_port}"
+
     def knows(self, host: str) -> bool:
         """Return whether a `Host` header names this machine: then the page was not reached by a rebound name."""
         name = urlsplit(f"//{host}").hostname or ""
@@ -114,7 +120,7 @@ class Handler(BaseHTTPRequestHandler):
         if not token:
             return True
         try:
-            cookie = SimpleCookie(self.headers.get("Cookie", "")).get(COOKIE)
+            cookie = SimpleCookie(self.headers.get("Cookie", "")).get(self.server.cookie)
         except CookieError:
             cookie = None
         given = [*query.get("token", []), *([cookie.value] if cookie else [])]
@@ -136,7 +142,8 @@ class Handler(BaseHTTPRequestHandler):
         for name, value in HEADERS.items():
             self.send_header(name, value)
         if self.server.token and code == 200:
-            self.send_header("Set-Cookie", f"{COOKIE}={self.server.token}; HttpOnly; SameSite=Strict; Path=/")
+            cookie = f"{self.server.cookie}={self.server.token}"
+            self.send_header("Set-Cookie", f"{cookie}; HttpOnly; SameSite=Strict; Path=/")
         self.end_headers()
         self.wfile.write(content)
 

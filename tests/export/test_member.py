@@ -13,12 +13,13 @@ from safetensors import safe_open
 
 from pbt_rl.cli import export as command
 from pbt_rl.config import Config, LearnerConfig, ModelConfig
-from pbt_rl.envs.base import default_shaping_source, private_step_arrays
+from pbt_rl.envs.base import ActionSpec, default_shaping_source, private_step_arrays
 from pbt_rl.envs.registry import EnvOptions, evaluation_options, make_unit
 from pbt_rl.errors import ConfigError
 from pbt_rl.export import formats
 from pbt_rl.export.formats import KEY, check_same
 from pbt_rl.export.member import export_member
+from pbt_rl.export.net import Port
 from pbt_rl.play.policy import load_policy
 from pbt_rl.record.saved import Source
 from tests.helpers.saved import saved_run
@@ -210,3 +211,24 @@ def test_the_card_says_how_inputs_are_given():
 
     assert "channels first" in _meaning(Port("obs", (3, 7, 7), "uint8"))
     assert "one-hot" in _meaning(Port("state", (3,), "float32"))
+
+
+class Choosing(torch.nn.Module):
+    """Goes one way or the other with its numbers, which no fixed graph can hold."""
+
+    inputs, outputs = (Port("obs", (4,), "float32"),), ("action", "params", "value")
+    action = ActionSpec(nvec=(4,))
+
+    def forward(self, x):
+        y = x * 2 if float(x.sum()) > 0 else torch.stack([x[i] for i in range(len(x))])
+        return y.argmax(1, keepdim=True), y, y.sum(1)
+
+
+@pytest.mark.parametrize("form", ["onnx", "torchscript"])
+def test_a_network_that_a_format_cannot_hold_is_one_clear_error(tmp_path, form):
+    suffix, write = formats.FORMATS[form]
+    path = tmp_path / f"policy{suffix}"
+    with pytest.raises(ConfigError, match="its network does what this format has no form for") as error:
+        write(Choosing(), path)
+    assert "\n" not in str(error.value)
+    assert not path.exists()

@@ -26,7 +26,7 @@ from pbt_rl.play.evaluate import evaluate, play, shares
 from pbt_rl.play.policy import Player, Policy
 from pbt_rl.play.progress import Progress
 from pbt_rl.play.saved import load_pack
-from pbt_rl.play.video import Film
+from pbt_rl.play.video import Film, check_film
 from pbt_rl.record.checkpoints import Checkpoints
 from pbt_rl.record.folder import RunFolder
 from pbt_rl.record.saved import SavedPolicy, Source, find_saved
@@ -467,3 +467,11 @@ def test_the_film_ends_with_the_first_episode():
     )
     play(UnevenUnit(2), player, [3, 3], module.Recording(camera, Film()))
     assert camera.shot == 2, "its reset and its only step"
+
+
+@pytest.mark.parametrize("suffix", [".mp4", ".gif"])
+def test_a_folder_is_no_film(tmp_path, suffix):
+    folder = tmp_path / f"film{suffix}"
+    folder.mkdir()
+    with pytest.raises(ConfigError, match="cannot be written: it is a folder"):
+        check_film(folder)

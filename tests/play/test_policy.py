@@ -95,6 +95,16 @@ def test_rows_are_answered_as_one_by_one_and_may_begin_apart(tmp_path):
             torch.testing.assert_close(state.recurrent_PRS[0, row], states[row].recurrent_PRS[0, 0])
 
 
+def test_without_a_state_all_episodes_begin_whatever_is_said_of_rows(tmp_path):
+    model = ModelConfig(encoder="nature", hidden=16)
+    run = saved_run(tmp_path / "run", Config(env="atari/breakout", num_policies=1, model=model))
+    policy = load_policy(run, greedy=True)
+    obs = np.random.default_rng(0).integers(0, 255, (1, *policy.spec.obs["obs"].shape), np.uint8)
+    _, begun = policy(obs)
+    _, said = policy(obs, None, np.zeros(1, np.bool_))
+    torch.testing.assert_close(said.frames["obs"], begun.frames["obs"])
+
+
 def test_a_state_is_never_changed(tmp_path):
     model = ModelConfig(encoder="nature", hidden=16, core="gru", core_size=8)
     run = saved_run(tmp_path / "run", Config(env="atari/pong", num_policies=1, model=model))

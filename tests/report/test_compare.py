@@ -3,6 +3,7 @@
 import csv
 import sys
 
+import numpy as np
 import pytest
 
 from pbt_rl import cli
@@ -10,8 +11,9 @@ from pbt_rl.config import Config
 from pbt_rl.display.words import counted, in_words
 from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.options import PbtConfig
+from pbt_rl.report import compare
 from pbt_rl.report.compare import write_comparison
-from pbt_rl.report.groups import best_objective, groups, mean_and_deviation
+from pbt_rl.report.groups import Group, best_objective, groups, mean_and_deviation
 from pbt_rl.report.read import read_run
 from pbt_rl.run.controllers import build_controller
 from pbt_rl.run.resolved import value_table
@@ -57,6 +59,20 @@ def test_the_page_and_the_tables(folders, tmp_path):
     assert first["best objective"] == mean_and_deviation(best[:2])
     assert (first["runs"], second["runs"], second["best objective"]) == ("2", "1", f"{best[2]:.4g}")
     assert "±" in first["best objective"]
+
+
+def test_the_mean_of_a_group_is_drawn_where_its_runs_are(folders, monkeypatch):
+    def line(first, last, height):
+        return np.array([first, last]), np.array([height, height])
+
+    tops = [line(20.0, 30.0, 2.0), line(1.0, 10.0, 9.0), line(15.0, 28.0, 4.0)]
+    monkeypatch.setattr(compare, "_tops", lambda _: tops)
+    figure = compare.curves([Group("x", (read_run(folders[0]),))])
+    drawn = figure.axes[0].lines[0]
+    assert (min(drawn.get_xdata()), max(drawn.get_xdata())) == (20.0, 28.0)
+    assert list(drawn.get_xdata()) == sorted(drawn.get_xdata())
+    assert set(drawn.get_ydata()) == {3.0}
+    assert drawn.get_label() == "x (2 runs)"
 
 
 def test_one_run_given_twice_is_refused(folders, tmp_path):

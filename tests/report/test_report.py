@@ -261,6 +261,12 @@ def test_importance_ranks_the_learning_rate_first():  # T12
     assert found.r_squared > 0.5
 
 
+@pytest.mark.parametrize("score", [0.0, 0.1])
+def test_objectives_that_are_all_the_same_explain_nothing(score):
+    found = importance([{"a": float(i), "b": float(i % 3)} for i in range(12)], [score] * 12, forests=1)
+    assert found.r_squared <= 0
+
+
 def test_too_few_members_get_no_importances(search):
     history = read_history("x", [e for e in search if e["event"] in ("start", "initial", "end")])
     [picture] = [p for p in PICTURES if p.name == "importance"]
@@ -289,6 +295,18 @@ def parse_newick(text):
                 children = []
         assert len(waiting) == len(waiting[0]) == 1
     return found
+
+
+def test_a_value_named_as_a_column_has_a_column_of_its_own(small):
+    events = json.loads(json.dumps(small))
+    for event in events:
+        if event["event"] == "initial":
+            event["values"] = [v | {"depth": 3.0 + i, "frames": -1.0} for i, v in enumerate(event["values"])]
+    history = read_history("x", events[:2])
+    nodes = exports.nodes(history)
+    assert [(n["depth"], n["value.depth"]) for n in nodes] == [(0, 3.0 + n["member"]) for n in nodes]
+    assert {m["frames"] for m in exports.members(history)} == {0}
+    assert "<th>value.depth</th>" in report_page(history, [])
 
 
 def test_newick_dot_and_csv_hold_the_same_tree(population):

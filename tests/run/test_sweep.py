@@ -10,10 +10,11 @@ from dataclasses import replace
 import psutil
 import pytest
 
-from pbt_rl.cli.sweep import _grid, _parted, _seeds
+from pbt_rl.cli.sweep import _grid, _parted, _print_groups, _print_results, _seeds, _shares
 from pbt_rl.errors import ConfigError
 from pbt_rl.plan.machine import CORES
-from pbt_rl.run.sweep import Ended, Share, Sweep, points, shares
+from pbt_rl.record.listing import RunRow
+from pbt_rl.run.sweep import Ended, Point, Share, Sweep, points, shares
 from tests.helpers.runs import command_of, start
 
 EVERYTHING = frozenset(os.sched_getaffinity(0))
@@ -92,16 +93,43 @@ def test_words_of_the_sweep_and_of_its_runs():
         (lambda: _grid(["a"]), "--grid a cannot be used: write OPTION=A,B,C"),
         (lambda: _grid(["a=1,,2"]), "cannot be used: write OPTION"),
         (lambda: _grid(["a=1", "a=2"]), "give all its values at once"),
+        (lambda: _grid(["env-option=a='x"]), "--grid env-option=a='x cannot be used: No closing quotation"),
         (lambda: _grid(["seed=1"]), "--seeds for seeds"),
         (lambda: _parted(["--seeds"]), "--seeds needs values"),
         (lambda: _parted(["--jobs"]), "--jobs needs a value"),
         (lambda: _parted(["--overwrite"]), "--overwrite cannot be used with pbt-rl sweep"),
+        (lambda: _parted(["--no_Resume"]), "--resume cannot be used with pbt-rl sweep"),
+        (lambda: _parted(["--Seed=3"]), "--seed cannot be used with pbt-rl sweep"),
         (lambda: _parted(["--seed=3"]), "--seed cannot be used with pbt-rl sweep"),
     ],
 )
 def test_words_that_cannot_be(call, text):
     with pytest.raises(ConfigError, match=text):
         call()
+
+
+def test_devices_are_dealt_if_all_runs_have_the_same():
+    assert [share.devices for share in _shares(["2"], {"cpu,cuda:0"}, 4)] == ["cpu", "cuda:0"]
+    assert [share.devices for share in _shares(["2"], {"cpu", "cuda:0"}, 4)] == ["", ""]
+    assert len(_shares([], {"cpu,cuda:0"}, 4)) == 1
+
+
+def test_a_run_that_was_interrupted_before_it_began_has_not_failed(tmp_path, capsys):
+    found = [Point(f"seed{seed}", {}, seed) for seed in range(3)]
+    ended = [Ended(point, code, 1.0) for point, code in zip(found, (-2, 130, 1), strict=True)]
+    assert _print_results(tmp_path, found, ended, (130, -2)) == 1
+    assert "FAILED seed2 (exit code 1)" in capsys.readouterr().out
+    assert _print_results(tmp_path, found, ended, ()) == 3
+
+
+@pytest.mark.parametrize(("final", "means"), [(2.0, ("3", "2")), (None, ("8", "7"))])
+def test_combinations_are_compared_by_one_measure(final, means, capsys):
+    found = [Point(name, {"algo": name}, 0) for name in ("appo", "a3c")]
+    first = RunRow("appo", "toy/identity", 1, 9, 8.0, "ended", 0.0, final=3.0)
+    rows = {"appo": first, "a3c": replace(first, name="a3c", best=7.0, final=final)}
+    _print_groups(found, rows)
+    shown = [line.split() for line in capsys.readouterr().out.splitlines() if "algo=" in line]
+    assert shown == [[f"algo={p.name}", mean, "(1", "runs)"] for p, mean in zip(found, means, strict=True)]
 
 
 def test_one_that_fails_does_not_end_the_rest(tmp_path):

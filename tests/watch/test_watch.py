@@ -185,6 +185,17 @@ def test_beyond_this_machine_a_token_is_asked_for(tmp_path, events):
         assert server.token in server.url
 
 
+def test_servers_of_one_machine_do_not_take_each_others_cookies(tmp_path, events):
+    reader = Reader(write(tmp_path / "run", events))
+    jar = {}  # browsers tell cookies apart by host and name, not by port
+    with served(reader, host="0.0.0.0") as (first, get), served(reader, host="0.0.0.0") as (second, other):
+        for server, ask in ((first, get), (second, other)):
+            name, _, value = ask(f"/?token={server.token}")[1]["Set-Cookie"].partition(";")[0].partition("=")
+            jar[name] = value
+        sent = "; ".join(f"{name}={value}" for name, value in jar.items())
+        assert get("/state.json", Cookie=sent)[0] == other("/state.json", Cookie=sent)[0] == 200
+
+
 def test_a_run_that_becomes_unreadable_is_said_and_served_again(tmp_path, events):
     run = write(tmp_path / "run", events)
     reader = Reader(run)

@@ -1,0 +1,61 @@
+"""Options over those that a run or a file has already: what is typed wins, in every spelling."""
+
+import json
+import re
+
+import pytest
+
+from pbt_rl.cli.resume import parse_resume
+from pbt_rl.cli.set import _typed
+from pbt_rl.cli.train import parse_train
+from pbt_rl.config import Config, ModelConfig
+from pbt_rl.errors import ConfigError
+from pbt_rl.record.folder import to_json
+from pbt_rl.record.trust import PLAY, again
+
+
+def recorded(folder, **options):
+    config = Config(name=folder.name, out=folder.parent, **options)
+    (folder / "config.json").write_text(json.dumps(to_json(config)))
+    return config
+
+
+def test_a_run_goes_on_with_the_words_that_its_end_has_printed(tmp_path):
+    before = recorded(tmp_path, env="gym/my:E-v0", env_option=("path=x", "size=3"))
+    assert again(before, PLAY) == " --env gym/my:E-v0 --env-option path=x"
+    config = parse_resume(tmp_path, again(before, PLAY).split())
+    assert config.env_options.keywords == {"size": 3, "path": "x"}
+    with pytest.raises(ConfigError, match=re.escape("add --trust")):
+        parse_resume(tmp_path, ["--env", "gym/my:E-v0"])
+
+
+def test_trackers_of_a_run_that_goes_on_are_those_that_are_typed(tmp_path):
+    recorded(tmp_path, env="toy/identity", track=("csv",))
+    assert parse_resume(tmp_path, ["--track", "csv"]).track == ("csv",)
+    assert parse_resume(tmp_path, ["--track", "my:Own"]).track == ("my:Own",)
+    assert parse_resume(tmp_path, []).track == ("csv",)
+
+
+def test_a_part_of_ones_own_is_given_again_in_any_spelling(tmp_path):
+    recorded(tmp_path, env="toy/identity", model=ModelConfig(policy_head="my:head"))
+    assert parse_resume(tmp_path, ["--model.policy_head=my:head"]).model.policy_head == "my:head"
+
+
+def test_sources_that_are_typed_take_the_place_of_those_of_a_file(tmp_path):
+    path = tmp_path / "a.toml"
+    path.write_text('env = "toy/identity"\nnum_policies = 2\ninit_from = ["runs/a"]\n')
+    assert parse_train(["--config", str(path), "--init-from", "runs/b"])[0].init_from == ("runs/b",)
+    assert parse_train(["--config", str(path)])[0].init_from == ("runs/a",)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "found"),
+    [
+        ("PBT.Mutation-Rate", "0.3", {"pbt.mutation-rate": 0.3}),
+        ("train_for_seconds", "7", {"train-for-seconds": 7.0}),
+        ("pbt.no-enabled", "true", {"pbt.enabled": False}),
+        ("train-for-seconds", "0", {"train-for-seconds": 0.0}),
+    ],
+)
+def test_what_is_set_is_asked_for_in_any_spelling(name, text, found):
+    assert _typed(Config(env="toy/identity"), {name: text}) == found
