@@ -13,6 +13,7 @@ from pbt_rl.cli.renamed import refuse_renamed
 from pbt_rl.cli.words import understood
 from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
+from pbt_rl.given.names import spelt
 from pbt_rl.options import walk
 from pbt_rl.record.trust import Trust, read_config
 
@@ -24,6 +25,8 @@ it was; --trust is needed if its config.json names modules of your own (or give 
 
 These options of `pbt-rl train` may change:
 """
+OF_TRAIN = ("name", "out", "overwrite", "resume")
+"""Options that say which run is meant and what becomes of it: here the folder does."""
 
 
 @dataclass(frozen=True)
@@ -37,11 +40,11 @@ class ResumeCommand(Config):
 def run(arguments: list[str]) -> int:
     """Continue the run that the first argument names."""
     if not arguments or {"-h", "--help"} & set(arguments):
-        print(USAGE + "\n".join(f"  --{name}" for name in may_change()))
+        print(USAGE + "\n".join(f"  --{name}" for name in may_change() if name not in OF_TRAIN))
         return 0 if arguments else 2
     if arguments[0].startswith("-"):
         raise ConfigError(f"the folder of a run comes first, not {arguments[0]}: {PROG} [OPTIONS]")
-    config = parse_resume(Path(os.path.normpath(arguments[0])), arguments[1:])
+    config = parse_resume(_named(arguments[0]), arguments[1:])
     from pbt_rl.nodes.train import train
 
     return train(config)
@@ -50,6 +53,7 @@ def run(arguments: list[str]) -> int:
 def parse_resume(folder: Path, arguments: list[str]) -> Config:
     """Return the config of a recorded run with these options over it. Raises ConfigError."""
     refuse_renamed(arguments)
+    _refuse_of_train(arguments)
     before = read_config(folder)
     start: Any = ResumeCommand(**{f.name: getattr(before, f.name) for f in dataclasses.fields(Config)})
     command = parse(ResumeCommand, PROG, arguments, start)
@@ -62,6 +66,22 @@ def parse_resume(folder: Path, arguments: list[str]) -> Config:
     Trust.of(command.trust, given).check(before, [name for name, _, _ in walk(before)], folder)
     fields = {f.name: getattr(command, f.name) for f in dataclasses.fields(Config)}
     return Config(**fields | {"name": folder.name, "out": folder.parent, "overwrite": False, "resume": True})
+
+
+def _named(text: str) -> Path:
+    """Return the folder of a run, with its name: `.` is one, too."""
+    folder = Path(os.path.normpath(text))
+    return folder if folder.name not in ("", "..") else Path(os.path.normpath(Path.cwd() / folder))
+
+
+def _refuse_of_train(arguments: list[str]) -> None:
+    """Refuse what would change nothing: the folder says which run goes on, and that it does."""
+    given = {spelt(word.partition("=")[0]).removeprefix("no-") for word in arguments if word.startswith("--")}
+    for name in OF_TRAIN:
+        if name in given:
+            raise ConfigError(
+                f"--{name} cannot be used with {PROG}, which continues the run in that folder: `pbt-rl train` takes it"
+            )
 
 
 def may_change() -> list[str]:

@@ -242,8 +242,10 @@ class Population:
 
     @property
     def least_frames(self) -> int:
-        """The population's clock: the least frames of any member that trains."""
-        return min((m.frames for m in self.members if not m.stopped), default=0)
+        """The population's clock: the least frames of any member that trains; once all are stopped, the most of any."""
+        if self.all_stopped:
+            return max((m.frames for m in self.members), default=0)
+        return min(m.frames for m in self.members if not m.stopped)
 
     @property
     def all_stopped(self) -> bool:

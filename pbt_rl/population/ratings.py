@@ -14,7 +14,7 @@ among members that play each other: those of one device.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 
@@ -102,27 +102,32 @@ class Ratings:
         """
         before, kept = list(self.elo), dict(self._remembered)
         self._remembered = {key: kept.get(key, before[key[0]]) for key in remembered}
-        won, played = ([list(row) for row in table] for table in (self._won, self._played))
+        sources: dict[int, int | None] = {}
         for change in changes:
             if change.weights == "fresh":
                 self.elo[change.member] = START
-                self._copy_pairs(change.member, None, won, played)
+                sources[change.member] = None
             elif change.weights_from is not None:
                 donor = change.weights_from[0]
-                if change.remembered:
-                    self.elo[change.member] = kept.get(change.weights_from, before[donor])
-                    self._copy_pairs(change.member, None, won, played)
-                else:
-                    self.elo[change.member] = before[donor]
-                    self._copy_pairs(change.member, donor, won, played)
+                self.elo[change.member] = (
+                    kept.get(change.weights_from, before[donor]) if change.remembered else before[donor]
+                )
+                sources[change.member] = None if change.remembered else donor
+        self._copy_pairs(sources)
 
-    def _copy_pairs(
-        self, member: int, donor: int | None, won: list[list[float]], played: list[list[float]]
-    ) -> None:
-        """Set a member's pair results to those of the donor before, or to none."""
-        self.games[member] = 0
-        for now, then in ((self._won, won), (self._played, played)):
-            for other in range(len(self.elo)):
-                known = donor is not None and other not in (member, donor)
-                now[member][other] = then[donor][other] if known and donor is not None else 0.0
-                now[other][member] = then[other][donor] if known and donor is not None else 0.0
+    def _copy_pairs(self, sources: Mapping[int, int | None]) -> None:
+        """Give members with other weights the pair results of their donors, against the donors of others likewise.
+
+        sources: member -> its donor; None for weights that have played nobody.
+        """
+        for member in sources:
+            self.games[member] = 0
+        for now in (self._won, self._played):
+            then = [list(row) for row in now]
+            for member, donor in sources.items():
+                for other in range(len(self.elo)):
+                    faced = sources.get(other, other)
+                    if donor is None or faced is None or donor == faced:
+                        now[member][other] = now[other][member] = 0.0
+                    else:
+                        now[member][other], now[other][member] = then[donor][faced], then[faced][donor]

@@ -76,7 +76,7 @@ def _row(path: Path) -> RunRow:
         summary = _json(folder.summary) if at_end and not state and os.path.lexists(folder.summary) else {}
         frames, best = _progress(summary or progress)
         final = _final(summary)
-        state = state or _state(folder, last if last.get("event") == "end" else summary)
+        state = state or _state(folder, last if last.get("event") == "end" else summary, summary)
     except _Broken as broken:
         state = state or f"broken: {broken}"
     return RunRow(path.name or path.resolve().name, env, members, frames, best, state, changed, final)
@@ -103,14 +103,17 @@ def _tuned(folder: RunFolder) -> tuple[str, int]:
     return api, members
 
 
-def _state(folder: RunFolder, end: dict[str, Any]) -> str:
+def _state(folder: RunFolder, end: dict[str, Any], summary: dict[str, Any]) -> str:
+    """Return how a run ended. One whose end could not be saved has still to go on from its last checkpoint."""
     ended = end.get("ended")
-    if ended in PLANNED_ENDS:
+    planned = ended in PLANNED_ENDS
+    unsaved = os.path.lexists(folder.config) and summary.get("saved_at_frames", 0) is None
+    if planned and not unsaved:
         return "ended"
     saved = next(folder.checkpoints.glob("*/manifest.json"), None) is not None
     if saved or os.path.lexists(folder.path / TUNE_STATE):
         return "resumable"
-    return "failed" if ended == "failed" else "interrupted"
+    return "failed" if ended == "failed" or planned else "interrupted"
 
 
 def _progress(content: dict[str, Any]) -> tuple[int | None, float | None]:

@@ -104,6 +104,8 @@ class Checkpointing:
         self._free: deque[tuple[int, int]] = deque()
         """(pack, entry of its staging memory) that the writer has done with; it appends from its thread."""
         self._failed = False
+        self.failure = ""
+        """Why the last one was not written; empty if it was."""
         self.moved = 0
         """Rises with every member that was brought to the writer or written."""
 
@@ -294,19 +296,21 @@ class Checkpointing:
         if isinstance(result, Written):
             self._whole(self.newest)
             self._recorder.checkpoint(result)
-            self._failed = False
+            self._failed, self.failure = False, ""
             if self._evaluates and self.newest is not None:
                 self._evaluations.begin(self.newest, self._saved["best_member"], self._all_frames)
             return
         self._comparisons.origins.end(whole=False)
         self._make_up()
+        self.failure = result.reason
         if not self._failed:
             self._failed = True  # said once; the next one is tried when it is due
             self._recorder.note(f"the run could not be saved: {result.reason}; training goes on")
 
     def _make_up(self) -> None:
-        """Have another one kept instead, if the one that came to nothing was to be."""
-        if self._kept:
+        """Have another one kept instead, if the one that came to nothing was to be, by the option as it is now."""
+        wanted = self._every_frames > 0 and self._next_frames == self._frames + self._every_frames
+        if self._kept and wanted:
             self._next_frames, self._kept = self._frames, False
             self._not_before = time.monotonic() + AGAIN_SECONDS
 

@@ -73,4 +73,4 @@ def save_at_end(
         checkpoints.step(fleet)
         if checkpoints.due and not dispatch.busy:
             begin(fleet)
-    return ""
+    return checkpoints.failure

@@ -9,6 +9,7 @@ So all packs rest between two batches whenever a decision is made, and the same 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import pickle
 import signal
@@ -25,7 +26,8 @@ from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.envs.traces import environment_traceback
 from pbt_rl.errors import RunFailed, environment_code
 from pbt_rl.learner.learner import Learner
-from pbt_rl.run.fleet import GRACE_SECONDS, Event, LocalFleet, Received, log_folder
+from pbt_rl.record.journal import as_json_types
+from pbt_rl.run.fleet import GRACE_SECONDS, Event, LocalFleet, Notice, Received, log_folder
 from pbt_rl.run.handlers import in_main_thread
 from pbt_rl.run.memory import Matchups
 from pbt_rl.run.resolved import ResolvedRun
@@ -113,6 +115,9 @@ class InlineFleet(LocalFleet):
         self._going = 0
         """The pack that goes on."""
         self._paused = False
+        self._notices: list[Notice] = []
+        """Not told yet."""
+        self._said_unsaved = False
         self._stacks = StackDumps(log_folder(resolved), list)
 
     def _start_pack(self, number: int) -> InlinePack:
@@ -125,6 +130,8 @@ class InlineFleet(LocalFleet):
 
     def events(self, patience_seconds: float) -> Iterator[Event]:
         """See Fleet. Packs take turns until a learner sends a message; without patience, to hear what was sent."""
+        while self._notices:
+            yield self._notices.pop(0)
         deadline = time.monotonic() + patience_seconds
         while not any(pack.line.poll() for pack in self._packs):
             asked = next((pack for pack in self._packs if pack.line.unheard), None)
@@ -177,10 +184,26 @@ class InlineFleet(LocalFleet):
         return self._going == 0 and all(pack.learner.between_batches for pack in self._packs)
 
     def save_units(self) -> list[Any]:
-        """See Fleet."""
-        with self._folder.entered():
-            units = [actor.save() for pack in self._packs for actor in pack.actors]
+        """See Fleet. Environments whose `save_state` raises, or returns what is not JSON, cost no checkpoint."""
+        try:
+            with self._folder.entered():
+                units = [actor.save() for pack in self._packs for actor in pack.actors]
+            json.dumps(as_json_types(units), allow_nan=False)
+        except Exception as error:  # noqa: BLE001 - a user's code: the run is saved without it
+            self._note_unsaved(error)
+            return []
         return [] if any(state is None for states in units for state in states) else units
+
+    def _note_unsaved(self, error: Exception) -> None:
+        """Say once that the environments begin anew when the run is resumed."""
+        if not self._said_unsaved:
+            self._said_unsaved = True
+            self._notices.append(
+                Notice(
+                    f"the state of {self._env_id} cannot be saved, so that a resumed run begins new episodes: its "
+                    f"save_state() must return a dict of JSON types ({type(error).__name__}: {error})"
+                )
+            )
 
     def close(self, *, at_once: bool = False) -> None:  # noqa: ARG002 - the time is limited anyway
         """See Fleet. An environment that is not closed in time is left."""

@@ -30,7 +30,7 @@ from pbt_rl.run.checkpointing import Checkpointing
 from pbt_rl.run.comparisons import Comparisons
 from pbt_rl.run.controllers import resumed_controller
 from pbt_rl.run.recorder import Recorder
-from pbt_rl.run.resolved import ResolvedRun
+from pbt_rl.run.resolved import ResolvedRun, check_evaluation
 from pbt_rl.run.restarts import ActorRestarts
 from pbt_rl.run.resuming import Changed
 
@@ -83,6 +83,7 @@ class LiveChanges:
             if isinstance(request, ConfigError):
                 raise request
             config = _changed(resolved.config, request.options)
+            check_evaluation(config, resolved.spec)
             now = replace(resolved, config=config)
             decisions = _decisions(now, self._population, request)
             if config != resolved.config:

@@ -43,7 +43,7 @@ class ResolvedRun:
             spec = probe(config.env, options)
         plan = make_plan(config, machine, spec.seats)
         _check_matchup(config, spec, plan)
-        _check_evaluation(config, spec)
+        check_evaluation(config, spec)
         # A model that cannot be used shows here.
         check_network(config, spec, [pack.device for pack in plan.packs])
         return cls(config, options, spec, plan, value_table(config, spec.shaping))
@@ -98,7 +98,7 @@ def value_table(config: Config, shaping: Mapping[str, float]) -> dict[str, Hyper
     return table
 
 
-def _check_evaluation(config: Config, spec: EnvSpec) -> None:
+def check_evaluation(config: Config, spec: EnvSpec) -> None:
     """Check that games beside training mean something, and that they can be filmed. Raises ConfigError."""
     require(
         not config.evaluate_every_frames or spec.seats == 1,

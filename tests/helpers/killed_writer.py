@@ -60,7 +60,7 @@ def check(folder, at_least, notes):
 
 
 def main(folder, kills, seed):
-    rng, notes, unfinished = Random(seed), [], 0
+    rng, notes, unfinished, kept = Random(seed), [], 0, KEEP
     began = time.monotonic()
     number = kill_one(folder, 0, after_reports=1)
     usual_seconds = time.monotonic() - began
@@ -68,7 +68,8 @@ def main(folder, kills, seed):
         reported = kill_one(folder, rng.uniform(0, 4 * usual_seconds))
         number = check(folder, max(number, reported), notes)
         unfinished += any(path.name.endswith(".partial") for path in folder.iterdir())
-        assert len(Checkpoints(folder).all()) <= KEEP + 1
+        before, kept = kept, len(Checkpoints(folder).all())
+        assert kept <= max(before, KEEP) + 1, "it was killed before it removed more than one old one"
     assert notes == [], notes
     print(number, unfinished)
 

@@ -92,6 +92,22 @@ def test_all_donors_are_taken_as_they_were():
     assert ratings.elo == [before[2], before[1], before[0]]
 
 
+def test_pair_results_of_members_that_change_together_are_those_of_their_donors():
+    ratings = Ratings(4, 32.0)
+    for _ in range(5):
+        ratings.note_game((0, 1), (1, 0))
+        ratings.note_game((0, 2), (1, 0))
+        ratings.note_game((0, 3), (0, 1))
+    beats = ratings.win_rate(0, 1)
+    both = [Replace(2, 0, "both", {}, ""), Replace(3, 1, "both", {}, "")]
+    ratings.follow(changes(both, dict.fromkeys(range(4), 0)), frozenset())
+    assert ratings.win_rate(2, 3) == ratings.win_rate(0, 3) == ratings.win_rate(2, 1) == beats > 0.5
+    assert ratings.win_rate(3, 2) == pytest.approx(1 - beats)
+    copies = [Replace(2, 0, "both", {}, ""), Replace(3, 0, "both", {}, "")]
+    ratings.follow(changes(copies, dict.fromkeys(range(4), 0)), frozenset())
+    assert ratings.win_rate(2, 3) == ratings.win_rate(3, 2) == 0.5, "two copies have not played each other"
+
+
 def test_a_remembered_state_has_the_rating_of_its_time():
     ratings = played()
     then = ratings.elo[0]

@@ -85,6 +85,9 @@ def test_the_states_of_runs(tmp_path):
     write(tmp_path, "ctrl-c-early", ended="interrupted by SIGINT", summary="interrupted by SIGINT")
     write(tmp_path, "failed", ended="failed", summary="failed")
     write(tmp_path, "resumed", summary="frames", checkpoint=True)
+    for name, checkpoint in (("unsaved", True), ("never-saved", False)):
+        folder = write(tmp_path, name, ended="frames", checkpoint=checkpoint)
+        folder.write_summary({"ended": "frames", "members": members(7.0), "saved_at_frames": None})
     os.utime(tmp_path / "resumed" / "summary.json", (NOW - 100, NOW - 100))  # of an earlier end
     running = write(tmp_path, "running", ended="frames", summary="frames")
     claim = claim_run_folder(Config("toy/identity", num_policies=2, name="running", out=tmp_path))
@@ -105,6 +108,8 @@ def test_the_states_of_runs(tmp_path):
         "ctrl-c-early": "interrupted",
         "failed": "failed",
         "resumed": "resumable",
+        "unsaved": "resumable",
+        "never-saved": "failed",
         "running": "running",
     }
     assert rows["frames"] == RunRow("frames", "toy/identity", 2, 6000, 7.0, "ended", NOW)

@@ -36,7 +36,7 @@ from pbt_rl.report.page import page
 from pbt_rl.report.pictures import PICTURES, draw
 from pbt_rl.report.read import read_run
 from pbt_rl.run.evaluations import Evaluations, read_evaluation, recorded_late
-from pbt_rl.run.resolved import ResolvedRun, _check_evaluation
+from pbt_rl.run.resolved import ResolvedRun, check_evaluation
 from pbt_rl.watch.reader import Reader
 from tests.display.test_tensorboard import written
 from tests.helpers.views import member, view
@@ -241,7 +241,7 @@ def resolve(env, **options):
             r"evaluate-every-frames -1 .*0 \(never\) or more",
         ),
         (
-            lambda: _check_evaluation(Config(env="x/y", evaluate_every_frames=9), replace(SPEC, seats=2)),
+            lambda: check_evaluation(Config(env="x/y", evaluate_every_frames=9), replace(SPEC, seats=2)),
             "evaluate-every-frames 9 .*opponents",
         ),
         (partial(resolve, "toy/identity", evaluate_every_frames=9, evaluate_video=True), "has no pictures"),

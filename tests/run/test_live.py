@@ -5,16 +5,20 @@ import json
 import time
 
 import pytest
+from gymnasium.spaces import Discrete
 
 from pbt_rl.cli.set import _parted, _typed
 from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
+from pbt_rl.plan import Machine
 from pbt_rl.population.stopping import Stop
 from pbt_rl.record import requests
 from pbt_rl.record.journal import read_journal
 from pbt_rl.report.read import read_run
 from pbt_rl.run.audit import audit
 from pbt_rl.run.callbacks import Callbacks
+from pbt_rl.run.live import LiveChanges
+from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.train import train
 from tests.helpers import runs as helper
 from tests.run.test_curriculum import Growing
@@ -66,6 +70,38 @@ def events(folder, kind):
 
 OPTIONS = request(pbt__mutation_rate=0.9, pbt__period_frames=200, train_for_frames=90000, keep_checkpoints=1)
 VALUES = request({"learning_rate": 1e-4, "gamma": 0.9}, [2])
+
+
+class Duel:
+    """Two agents, of which each has a number and a choice."""
+
+    possible_agents = ("left", "right")
+
+    def observation_space(self, _agent):
+        return Discrete(2)
+
+    def action_space(self, _agent):
+        return Discrete(2)
+
+    def reset(self, seed=None, options=None):
+        self.agents = [*self.possible_agents]
+        return dict.fromkeys(self.agents, 0), {agent: {} for agent in self.agents}
+
+    def step(self, actions):
+        ends = dict.fromkeys(actions, True)
+        self.agents = []
+        return (
+            dict.fromkeys(actions, 0),
+            dict.fromkeys(actions, 0.0),
+            ends,
+            ends,
+            {agent: {} for agent in actions},
+        )
+
+    def close(self):
+        pass
+
+
 ENOUGH = request(train_for_frames=1)
 
 
@@ -176,6 +212,24 @@ def test_what_cannot_be_is_refused_and_changes_nothing(tmp_path):
     assert not events(folder, "set")
     config = json.loads((folder / "config.json").read_text())
     assert config == events(folder, "start")[0]["config"]
+
+
+@pytest.mark.parametrize(
+    ("env", "asked", "text"),
+    [
+        ("toy/identity", request(evaluate_every_frames=9, evaluate_video=True), "has no pictures"),
+        (f"{__name__}:Duel", request(evaluate_every_frames=9), "evaluate-every-frames 9 cannot be used"),
+    ],
+)
+def test_evaluations_that_a_run_could_not_begin_with_are_refused(tmp_path, env, asked, text):
+    config = Config(env=env, num_policies=2, devices="cpu", mode="serial")
+    resolved = ResolvedRun.resolve(config, Machine(2, 0))
+    live = LiveChanges(tmp_path, *[None] * 5)
+    (tmp_path / requests.FOLDER).mkdir()
+    (tmp_path / requests.FOLDER / "1-1.json").write_text(json.dumps(asked))
+    assert live.carry_out(resolved, None) == (resolved, None)
+    (answer,) = (tmp_path / requests.FOLDER).glob("*.answer")
+    assert text in json.loads(answer.read_text())["refused"]
 
 
 @pytest.mark.long

@@ -5,13 +5,17 @@ import os
 import signal
 import time
 
+import numpy as np
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from pbt_rl.cli import resume as resume_command
 from pbt_rl.cli.train import parse_train
+from pbt_rl.config import Config
 from pbt_rl.envs.toy import Identity
 from pbt_rl.errors import ConfigError
 from pbt_rl.record.checkpoints import Checkpoints
+from pbt_rl.record.folder import RunFolder
 from pbt_rl.record.journal import read_journal
 from pbt_rl.run.audit import audit
 from pbt_rl.run.supervisor import Supervisor
@@ -118,6 +122,38 @@ def test_a_serial_run_goes_on_with_other_units_whose_environments_begin_anew(tmp
     folder = run(tmp_path, "x", 1000, **{"actors": 1, "envs-per-unit": 4})
     resumes = [e["changed"] for e in read_journal(folder / "journal.jsonl") if e["event"] == "resume"]
     assert [sorted(changed) for changed in resumes] == [["actors"], ["actors", "envs-per-unit"]]
+
+
+class Unsaved(Identity):
+    """Its state is none of JSON types."""
+
+    def save_state(self):
+        return {"position": np.zeros(2)}
+
+
+def test_a_serial_run_is_saved_although_its_environment_gives_no_state_that_can_be(tmp_path, capsys):
+    options = {"env": f"{__name__}:Unsaved", "num-policies": 2, "actors": 1, "train-for-frames": 300}
+    folder = run(tmp_path, "x", None, **options)
+    assert capsys.readouterr().out.count("cannot be saved, so that a resumed run begins new episodes") == 1
+    (saved,) = Checkpoints(folder / "checkpoints").all()
+    assert saved.state()["units"] == []
+
+
+@pytest.mark.parametrize("words", [["--name", "y"], ["--out=z"], ["--overwrite"], ["--no-resume"]])
+def test_an_option_that_would_change_nothing_is_refused(tmp_path, words):
+    with pytest.raises(ConfigError, match="cannot be used with pbt-rl resume RUN"):
+        resume_command.parse_resume(tmp_path, words)
+
+
+def test_the_folder_one_is_in_can_be_named(tmp_path, monkeypatch):
+    folder = tmp_path / "x"
+    folder.mkdir()
+    RunFolder(folder).write_config(Config(env="toy/identity", name="x"))
+    resumed = []
+    monkeypatch.setattr("pbt_rl.nodes.train.train", lambda config: resumed.append(config) or 0)
+    monkeypatch.chdir(folder)
+    assert resume_command.run(["."]) == 0
+    assert [(config.name, config.out) for config in resumed] == [("x", tmp_path)]
 
 
 class Careful(Identity):

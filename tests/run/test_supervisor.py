@@ -100,6 +100,9 @@ class FakeFleet:
     def save_units(self):
         return []
 
+    def set_budget(self, frames):
+        pass
+
     def restart_actor(self, actor):
         self.restarted.append(actor)
 
@@ -443,8 +446,10 @@ def test_a_checkpoint_that_cannot_be_written_is_said_once_and_training_goes_on(s
         "--save-every-frames=400",
     )
     (tmp_path / "x" / "checkpoints").write_text("in the way")
-    assert run() == 0
+    with pytest.raises(RunFailed, match=r"has ended \(frames\), and was not saved at its end: .*never saved"):
+        run()
     assert events(tmp_path)[-1]["ended"] == "frames"
+    assert json.loads((tmp_path / "x" / "summary.json").read_text())["saved_at_frames"] is None
     assert capsys.readouterr().out.count("the run could not be saved") == 1
     assert fleet.closed
 
@@ -478,6 +483,33 @@ def test_a_checkpoint_to_be_kept_is_made_up_for_if_a_learner_is_lost_meanwhile(s
     assert run() == 0
     assert unheard
     assert kept(tmp_path) == [800, 2800]
+
+
+def test_a_checkpoint_is_not_made_up_for_once_none_are_to_be_kept(start, tmp_path, monkeypatch):
+    monkeypatch.setattr("pbt_rl.run.checkpointing.AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr("pbt_rl.record.requests.LOOK_SECONDS", 0.0)
+    requests = tmp_path / "x" / "requests"
+
+    def ask():
+        requests.mkdir()
+        asked = {"options": {"save-every-frames": 0}, "values": {}, "members": None}
+        (requests / "1-1.json").write_text(json.dumps(asked))
+
+    script = [[READY], [report(300)], [report(900)], [ask], [], [LOST], [], [report(910)]]
+    fleet, run = start(chain(script, until(tmp_path, "at_900"), [[report(3000)]]), "--save-every-frames=400")
+    unheard, send = [], fleet.send
+
+    def lose_the_first(pack, message):
+        if isinstance(message, BeginSnapshot) and not unheard:
+            unheard.append(message)
+        else:
+            send(pack, message)
+
+    fleet.send = lose_the_first
+    assert run() == 0
+    assert unheard
+    assert events(tmp_path, "set")
+    assert kept(tmp_path) == []
 
 
 def test_a_signal_of_the_scheduler_saves_and_training_goes_on(start, tmp_path):
@@ -519,7 +551,8 @@ def test_a_run_whose_end_cannot_be_written_ends_all_the_same(start, tmp_path, mo
         raise OSError(28, "No space left on device")
 
     _, run = start([[READY], [report(1000)], [lambda: monkeypatch.setattr("os.fsync", full)], [report(3000)]])
-    assert run() == 0
+    with pytest.raises(RunFailed, match="was not saved at its end: No space left on device"):
+        run()
     assert "summary.json was not written: No space left on device" in capsys.readouterr().out
     assert events(tmp_path)[-1]["event"] == "end"
     assert not list((tmp_path / "x").glob(".summary*"))
