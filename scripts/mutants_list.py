@@ -137,13 +137,13 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
         (
             "normalizers: observations are not centred",
-            "(obs_GTB[name] - mean[:, None, None])",
-            "(obs_GTB[name])",
+            "scaled = (x - mean) /",
+            "scaled = x /",
         ),
         (
             "normalizers: divided by the variance",
-            "(var[:, None, None] + 1e-6).sqrt()",
-            "(var[:, None, None] + 1e-6)",
+            "(var + 1e-6).sqrt()",
+            "(var + 1e-6)",
         ),
     ),
     *_of(
@@ -226,7 +226,7 @@ MUTANTS: tuple[Mutant, ...] = (
             "factor_P = (1.0 - frames_P /",
             "factor_P = (1.0 - 0 * frames_P /",
         ),
-        ("learner: a linear rate below 0", ".clip(min=0.0)", ".clip(min=-9.0)"),
+        ("learner: a linear rate below 0", ".clip(0.0, 1.0)", ".clip(-9.0, 1.0)"),
         tests=(LEARNER,),
     ),
     *_of(
