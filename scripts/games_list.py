@@ -58,14 +58,15 @@ class Game:
         return self.frames // 50
 
 
-def atari(title: str, name: str, peer: str, frames: int, *, a3c: bool = False) -> Game:
-    """Return a game of Atari, 4 frames a step."""
+def atari(title: str, name: str, peer: str, frames: int, others: tuple[str, ...] = ()) -> Game:
+    """Return a game of Atari, 4 frames a step. others: our algorithms beside the default one."""
+    env = ("--env", f"atari/{name}")
     return Game(
         title,
         frames,
         {
-            "ours": ("--env", f"atari/{name}"),
-            **({"ours, a3c": ("--env", f"atari/{name}", "--algo", "a3c")} if a3c else {}),
+            "ours": env,
+            **{f"ours, {algo}": (*env, "--algo", algo) for algo in others},
         },
         Peer(
             "atari",
@@ -104,7 +105,7 @@ GAMES: Mapping[str, Game] = {
     "boxing": atari("Boxing", "boxing", "boxing", 1_000_000),
     "breakout": atari("Breakout", "breakout", "breakout", 1_000_000),
     "freeway": atari("Freeway", "freeway", "freeway", 1_000_000),
-    "ms_pacman": atari("Ms. Pacman", "ms_pacman", "mspacman", 1_000_000),
+    "ms_pacman": atari("Ms. Pacman", "ms_pacman", "mspacman", 1_000_000, ("a3c", "fun")),
     "health_gathering": Game(
         "VizDoom health gathering",
         500_000,
@@ -119,5 +120,5 @@ GAMES: Mapping[str, Game] = {
             scale=100.0,  # its 0.01 a tic
         ),
     ),
-    "pong": atari("Pong", "pong", "pong", 3_000_000, a3c=True),
+    "pong": atari("Pong", "pong", "pong", 3_000_000, ("a3c",)),
 }

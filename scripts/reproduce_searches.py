@@ -1,4 +1,4 @@
-"""HyperTrick against Hyperband at the same expected work, asynchronous, on CartPole and on Pong; restartable.
+"""HyperTrick against Hyperband at the same expected work, asynchronous, on CartPole, Breakout and Pong; restartable.
 
     python scripts/reproduce_searches.py run cartpole               # what docs/results/searches_cartpole.csv lacks
     python scripts/reproduce_searches.py run pong --seconds 1500    # a part: hours in all; the same command goes on
@@ -112,6 +112,26 @@ SEARCHES: Mapping[str, Search] = {
         phase_episodes=40,
         batch=512,
         games=100,
+    ),
+    # As Pong, on a game and with an algorithm that learn in so few frames.
+    "breakout": Search(
+        "Breakout: 24 configurations (Hyperband: 23), 8 slots, at most 200,000 frames each",
+        seeds=3,
+        options=(
+            *("--env", "atari/breakout", "--no-figures", "--pbt.objective-episodes", "30"),
+            *("--learner.rollout", "64", "--learner.lr-schedule", "constant"),
+            *("--pbt.tune", "learning_rate=1e-5:1e-2", "unroll=2:64:log", "gamma"),
+            *("--pbt.prior", "gamma=0.9,0.95,0.99,0.995,0.999"),
+        ),
+        slots=8,
+        eta=4,
+        resource=16,
+        unit_frames=12_500,
+        configurations=24,
+        phases=5,
+        phase_episodes=40,
+        batch=4_096,
+        games=20,
     ),
     # The paper tunes these three with GA3C, the unroll (t_max) as 2 to 100 and gamma as a choice.
     "pong": Search(
