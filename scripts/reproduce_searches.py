@@ -113,7 +113,7 @@ SEARCHES: Mapping[str, Search] = {
         batch=512,
         games=100,
     ),
-    # As Pong, on a game and with an algorithm that learn in so few frames.
+    # As Pong, on a game that appo's defaults begin to learn within so few frames.
     "breakout": Search(
         "Breakout: 24 configurations (Hyperband: 23), 8 slots, at most 200,000 frames each",
         seeds=3,

@@ -458,6 +458,20 @@ def kept(tmp_path):
     return [e["at_frames"] for e in events(tmp_path, "checkpoint") if e["kept"]]
 
 
+def loses_the_first_snapshot(fleet):
+    """Let no learner hear of the first snapshot; it is in the list from then on."""
+    unheard, send = [], fleet.send
+
+    def lose_the_first(pack, message):
+        if isinstance(message, BeginSnapshot) and not unheard:
+            unheard.append(message)
+        else:
+            send(pack, message)
+
+    fleet.send = lose_the_first
+    return unheard
+
+
 def test_a_checkpoint_to_be_kept_is_made_up_for_once_there_is_room(start, tmp_path, monkeypatch):
     monkeypatch.setattr("pbt_rl.run.checkpointing.AGAIN_SECONDS", 0.0)
     folder = tmp_path / "x" / "checkpoints"
@@ -471,15 +485,7 @@ def test_a_checkpoint_to_be_kept_is_made_up_for_once_there_is_room(start, tmp_pa
 def test_a_checkpoint_to_be_kept_is_made_up_for_if_a_learner_is_lost_meanwhile(start, tmp_path):
     script = [[READY], [report(300)], [report(900)], [LOST], [], [report(910)]]
     fleet, run = start(chain(script, until(tmp_path, "at_800"), [[report(3000)]]), "--save-every-frames=400")
-    unheard, send = [], fleet.send
-
-    def lose_the_first(pack, message):
-        if isinstance(message, BeginSnapshot) and not unheard:
-            unheard.append(message)
-        else:
-            send(pack, message)
-
-    fleet.send = lose_the_first
+    unheard = loses_the_first_snapshot(fleet)
     assert run() == 0
     assert unheard
     assert kept(tmp_path) == [800, 2800]
@@ -497,15 +503,7 @@ def test_a_checkpoint_is_not_made_up_for_once_none_are_to_be_kept(start, tmp_pat
 
     script = [[READY], [report(300)], [report(900)], [ask], [], [LOST], [], [report(910)]]
     fleet, run = start(chain(script, until(tmp_path, "at_900"), [[report(3000)]]), "--save-every-frames=400")
-    unheard, send = [], fleet.send
-
-    def lose_the_first(pack, message):
-        if isinstance(message, BeginSnapshot) and not unheard:
-            unheard.append(message)
-        else:
-            send(pack, message)
-
-    fleet.send = lose_the_first
+    unheard = loses_the_first_snapshot(fleet)
     assert run() == 0
     assert unheard
     assert events(tmp_path, "set")
