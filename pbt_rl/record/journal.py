@@ -13,7 +13,7 @@ emulator frames of any member that trains). The kinds:
     evaluation      games beside training: at_frames, all_frames of the checkpoint; member, generation, mean, spread,
                     episodes, seconds
     progress        members: generation, frames, objective and episodes of each, and whether its window is complete;
-                    busy_threads: {stage: mean over the last minute}; about every ten seconds
+                    busy_threads: {stage: mean over the last minute}; every ten seconds, after days every minute
     round           report: what the controller was passed, without the members' values: those are what the events
                     before have given them; decisions: what it returned. `pbt-rl audit` decides it again, bit for bit.
                     incomplete: members whose window holds only the shortest episodes since a change

@@ -27,6 +27,11 @@ def discard_warning(resolved: ResolvedRun, view: RunView) -> str | None:
         others = f"a larger --learner.batch, fewer --actors (now {resolved.plan.actors}), or a limit of {2 * limit}"
         remedies = ", ".join(lag_remedies(resolved)) or others
         why = f"they were older than --learner.max-policy-lag {limit}. Use {remedies}"
+    elif config.searches:
+        why = (
+            "a configuration that stops or starts again leaves those under way. Train each for longer: "
+            "a larger --train-for-frames, --search.phase-frames or --search.phase-episodes"
+        )
     elif resolved.plan.packs[0].slots < len(resolved.plan.packs[0].members):
         why = f"their members left their slots. Use longer turns: --slot-frames above {config.slot_frames:,}"
     else:

@@ -66,7 +66,7 @@ from pbt_rl.run.resuming import Continued, fitting_state
 from pbt_rl.run.start import Start
 from pbt_rl.run.state import controller_state, restore_run_state, run_state
 from pbt_rl.run.throughput import Throughput
-from pbt_rl.run.views import VIEW_SECONDS, run_view, view_gap
+from pbt_rl.run.views import PROGRESS_SECONDS, VIEW_SECONDS, progress_gap, run_view, view_gap
 from pbt_rl.run.warm_start import WarmStart
 from pbt_rl.wire.messages import (
     Applied,
@@ -80,7 +80,6 @@ from pbt_rl.wire.messages import (
     SnapshotBegun,
 )
 
-PROGRESS_SECONDS = 10.0
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -216,6 +215,7 @@ class Supervisor:
                 self._views.done(view_gap)
             if self._progress.due():
                 self._recorder.progress()
+                self._progress.done(lambda _: progress_gap(self._throughput.seconds))
 
     def _why_end(self) -> str | None:
         if self._signal is not None:

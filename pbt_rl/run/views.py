@@ -13,11 +13,20 @@ from pbt_rl.run.throughput import Throughput
 
 VIEW_SECONDS, MOST_VIEW_SECONDS = 1.0, 10.0
 """Between two views."""
+PROGRESS_SECONDS, MOST_PROGRESS_SECONDS = 10.0, 60.0
+"""Between two records of the members' progress."""
+CURVE_POINTS = 2_000
+"""A curve does not show more: a record of progress waits for this share of the run's time."""
 
 
 def view_gap(took_seconds: float) -> float:
     """Return the seconds from one view to the next: of a thousand members one takes a good part of a second."""
     return min(max(VIEW_SECONDS, 10 * took_seconds), MOST_VIEW_SECONDS)
+
+
+def progress_gap(run_seconds: float) -> float:
+    """Return the seconds from one record of progress to the next: of 64 members each takes 8 kB of the journal."""
+    return min(max(PROGRESS_SECONDS, run_seconds / CURVE_POINTS), MOST_PROGRESS_SECONDS)
 
 
 def run_view(

@@ -154,9 +154,10 @@ def _decisions(history: History) -> list[State]:
 
 
 def _rate(history: History) -> float | None:
-    """Return frames/s of all members over the last minute of the record."""
+    """Return frames/s of all members over the last minute of the record, or its last two moments."""
     totals = [(m.seconds, _total(m.points)) for m in history.moments if len(m.points) == len(history.last)]
     recent = [one for one in totals if one[0] >= history.seconds - RATE_SECONDS]
+    recent = recent if len(recent) >= 2 else totals[-2:]
     if len(recent) < 2 or recent[-1][0] <= recent[0][0]:
         return None
     return max(0.0, (recent[-1][1] - recent[0][1]) / (recent[-1][0] - recent[0][0]))

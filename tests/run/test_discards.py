@@ -46,6 +46,12 @@ def test_the_remedy_is_for_the_cause(run):
     assert "--pbt.period-frames" in discard_warning(run, shown(run, discarded=100, lag_max=5))
     turns = resolved("gym/CartPole-v1", "--num-policies=4", "--slots=2", machine=Machine(2, 0))
     assert "--slot-frames" in discard_warning(turns, shown(turns, discarded=300, lag_max=5))
+    search = resolved(
+        "gym/CartPole-v1", "--num-policies=4", "--slots=2", "--controller=hyperband", machine=Machine(2, 0)
+    )
+    text = discard_warning(search, shown(search, discarded=300, lag_max=5))
+    assert "--slot-frames" not in text, "a search has no turns"
+    assert "--search.phase-frames" in text
 
 
 def test_it_is_said_once(run):

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pbt_rl.run.views import view_gap
+from pbt_rl.run.views import progress_gap, view_gap
 from tests.helpers.resumable import Run
 from tests.run.test_state import config
 
@@ -69,3 +69,7 @@ def test_reports_that_come_while_decisions_are_on_their_way_get_no_look(looks):
 
 def test_views_take_a_tenth_of_the_time():
     assert [view_gap(took) for took in (0.01, 0.3, 5.0)] == [1.0, 3.0, 10.0]
+
+
+def test_progress_is_recorded_less_often_in_long_runs():
+    assert [progress_gap(hours * 3600) for hours in (0.1, 10, 24, 240)] == [10.0, 18.0, 43.2, 60.0]

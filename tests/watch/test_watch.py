@@ -96,6 +96,14 @@ def test_the_state_has_all_that_the_page_shows(tmp_path, events):
     assert shown["curves"]["1"][-1][1] == 7.0
 
 
+def test_a_long_run_that_records_progress_rarely_has_a_rate(tmp_path, events):
+    before = events[-1]
+    members = [m | {"frames": m["frames"] + 9_000} for m in before["members"]]
+    later = before | {"time": before["time"] + 90.0, "frames": before["frames"] + 9_000, "members": members}
+    shown = Reader(write(tmp_path / "run", [*events, later])).latest()
+    assert shown["frames_per_second"] == pytest.approx(4 * 9_000 / 90)
+
+
 def test_a_journal_that_grows_is_read_on_and_one_that_was_cut_anew(tmp_path, events):
     run = write(tmp_path / "run", events[:8])
     journal = run / "journal.jsonl"
