@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Literal
 
@@ -10,6 +10,9 @@ from pbt_rl.cli.parse import parse
 from pbt_rl.cli.played import Played
 from pbt_rl.errors import require
 from pbt_rl.options import option, validate
+
+OF_ONE_MEMBER = ("member", "at", "episodes", "seed")
+"""Options that say which member is exported, and how its score is found."""
 
 
 @dataclass(frozen=True)
@@ -28,8 +31,12 @@ class ExportCommand(Played):
 
     def __post_init__(self) -> None:
         validate(self)
-        whole = self.format != "optuna" or (self.member == "best" and self.at is None)
-        require(whole, "format", "optuna", "it has the trials of the whole run: leave out --member and --at")
+        if self.format == "optuna":
+            of_one = [
+                f.name for f in fields(self) if f.name in OF_ONE_MEMBER and getattr(self, f.name) != f.default
+            ]
+            remedy = "it has the trials of the whole run: leave out --" + ", --".join(of_one)
+            require(not of_one, "format", self.format, remedy)
 
 
 def run(arguments: list[str]) -> int:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import subprocess
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,6 +20,14 @@ LEAST_HEIGHT = 320
 """Smaller pictures are enlarged by a whole factor."""
 CLIP_SECONDS, CLIP_PICTURES_PER_SECOND, CLIP_SIZE = 30, 8, 200
 """A clip has so many seconds at most, and so many pixels along its longer side."""
+
+H264 = ("-c:v", "libx264", "-pix_fmt", "yuv420p", "-crf", "25")
+"""What every player plays."""
+PALETTES = (
+    "-filter_complex",
+    "split[a][b];[a]palettegen=stats_mode=single[p];[b][p]paletteuse=new=1:dither=none",
+)
+"""A palette for each picture: exact to 255 colours, and no picture waits for those after it."""
 
 
 class TakesPictures(Protocol):
@@ -45,28 +56,64 @@ class Film:
     """A .mp4 or .gif that is written picture by picture: a game of half an hour needs no memory."""
 
     def __init__(self, path: Path, frames_per_second: float) -> None:
-        import imageio.v2 as imageio  # noqa: PLC0415 - the extra `video`; checked by `check_film`
-
-        options: dict[str, Any] = (
-            {"duration": 1000 / frames_per_second, "loop": 0}
-            if path.suffix.lower() == ".gif"
-            else {"fps": frames_per_second, "macro_block_size": 2}
-        )
+        self._path, self._rate = path, frames_per_second
+        self._process: subprocess.Popen[bytes] | None = None
         try:
-            self._writer: Any = imageio.get_writer(path, mode="I", **options)
+            path.open("wb").close()
         except OSError as error:
-            raise ConfigError(f"--video {path} cannot be written: {error.strerror or error}") from error
+            raise self._error(error.strerror or str(error)) from error
 
     def add(self, picture: Picture) -> None:
         """Append a picture, enlarged if it is small. An odd row or column is cut: codecs need even sizes."""
         factor = -(-LEAST_HEIGHT // picture.shape[0])
         large = picture.repeat(factor, axis=0).repeat(factor, axis=1)
         height, width = (n - n % 2 for n in large.shape[:2])
-        self._writer.append_data(large[:height, :width])
+        if self._process is None:
+            self._process = self._start(height, width)
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(large[:height, :width].tobytes())
+        except BrokenPipeError:
+            self.close()  # says why
 
     def close(self) -> None:
-        """Finish the file."""
-        self._writer.close()
+        """Finish the file. Raises ConfigError if it could not be written whole."""
+        if self._process is None:
+            return
+        process, self._process = self._process, None
+        _, errors = process.communicate()
+        if process.returncode != 0:
+            said = errors.decode(errors="replace").strip()
+            full = os.strerror(errno.ENOSPC)
+            raise self._error(
+                full if full in said else said.split("\n")[0] or f"ffmpeg: {process.returncode}"
+            )
+
+    def _start(self, height: int, width: int) -> subprocess.Popen[bytes]:
+        from imageio_ffmpeg import get_ffmpeg_exe  # noqa: PLC0415 - the extra `video`; checked by `check_film`
+
+        raw = (
+            "-f",
+            "rawvideo",
+            "-pix_fmt",
+            "rgb24",
+            "-s",
+            f"{width}x{height}",
+            "-r",
+            f"{self._rate:g}",
+            "-i",
+            "-",
+        )
+        codec = PALETTES if self._path.suffix.lower() == ".gif" else H264
+        return subprocess.Popen(
+            [get_ffmpeg_exe(), "-y", "-loglevel", "error", *raw, *codec, str(self._path)],
+            stdin=subprocess.PIPE,
+            stderr=subprocess.PIPE,  # errors alone, a few lines: it never fills
+            process_group=0,  # Ctrl-C is for the evaluation, which closes the film
+        )
+
+    def _error(self, why: str) -> ConfigError:
+        return ConfigError(f"--video {self._path} cannot be written: {why}")
 
 
 class Clip:
@@ -116,10 +163,8 @@ def check_film(path: Path) -> None:
     kind = path.suffix.lower()
     if kind not in (".mp4", ".gif"):
         raise ConfigError(f"--video {path}: write a name that ends in .mp4 or .gif")
-    needs = ("imageio",) if kind == ".gif" else ("imageio", "imageio_ffmpeg")
-    missing = [package for package in needs if find_spec(package) is None]
-    if missing:
-        raise ConfigError(f"--video needs the package {', '.join(missing)}: pip install 'pbt-rl[video]'")
+    if find_spec("imageio_ffmpeg") is None:
+        raise ConfigError("--video needs the package imageio-ffmpeg: pip install 'pbt-rl[video]'")
     if path.is_dir():
         raise ConfigError(f"--video {path} cannot be written: it is a folder")
     if not path.parent.is_dir():

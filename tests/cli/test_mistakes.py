@@ -419,7 +419,10 @@ MISTAKES = {
         "--format pt cannot be used: give onnx, torchscript, safetensors or optuna"
     ),
     "export runs/good --format optuna --member 0": (
-        "--format optuna cannot be used: it has the trials of the whole run: leave"
+        "--format optuna cannot be used: it has the trials of the whole run: leave out --member"
+    ),
+    "export runs/good --format optuna --episodes 5 --seed 2": (
+        "--format optuna cannot be used: it has the trials of the whole run: leave out --episodes, --seed"
     ),
     "export runs/good --episodes -1": "--episodes -1 cannot be used: give 0 (none) or more",
     "export runs/good --out a_file": "a_file cannot be written: File exists",

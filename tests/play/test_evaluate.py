@@ -6,6 +6,8 @@ import io
 import json
 import math
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -235,7 +237,7 @@ def test_a_damaged_run_is_one_clear_error(run, damage, message):
 
 def test_missing_video_package_is_named(run, monkeypatch):
     monkeypatch.setattr("pbt_rl.play.video.find_spec", lambda _name: None)
-    with pytest.raises(ConfigError, match=r"imageio, imageio_ffmpeg: pip install 'pbt-rl\[video\]'"):
+    with pytest.raises(ConfigError, match=r"imageio-ffmpeg: pip install 'pbt-rl\[video\]'"):
         evaluate(Source(run), 1, Path("film.mp4"), 0, greedy=False)
 
 
@@ -437,17 +439,36 @@ def test_film_holds_every_picture_in_its_own_time(tmp_path, suffix):
         assert Image.open(path).info["duration"] == 100
 
 
-def test_an_odd_row_and_column_are_cut_from_a_picture():
+@pytest.mark.parametrize("suffix", ["gif", "mp4"])
+def test_a_film_that_the_disk_does_not_hold_is_an_error(tmp_path, suffix):
+    script = f"""
+import resource, sys
+import numpy as np
+from pathlib import Path
+from pbt_rl.errors import ConfigError
+from pbt_rl.play.video import Film
+resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
+film, rng = Film(Path("film.{suffix}"), 30.0), np.random.default_rng(0)
+try:
+    for _ in range(int(sys.argv[1])):
+        film.add(rng.integers(0, 255, (320, 320, 3), dtype=np.uint8))
+    film.close()
+except ConfigError as error:
+    print(error)
+"""
+    for pictures in (2, 200):
+        command = [sys.executable, "-c", script, f"{pictures}"]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+        assert done.stdout.startswith(f"--video film.{suffix} cannot be written: "), done
+
+
+def test_an_odd_row_and_column_are_cut_from_a_picture(tmp_path):
     """Codecs of the .mp4 kind take pairs only."""
-
-    class Writer:
-        def append_data(self, picture):
-            self.shape = picture.shape
-
-    film = Film.__new__(Film)
-    film._writer = Writer()
+    imageio = pytest.importorskip("imageio.v2")
+    film = Film(tmp_path / "film.mp4", 10.0)
     film.add(np.zeros((401, 333, 3), np.uint8))
-    assert film._writer.shape == (400, 332, 3)
+    film.close()
+    assert imageio.get_reader(tmp_path / "film.mp4").get_data(0).shape == (400, 332, 3)
 
 
 def test_the_film_ends_with_the_first_episode():
