@@ -153,7 +153,7 @@ class Child(Generic[SendT, ReceiveT]):
                     self.failure = message
                 else:
                     yield message
-        except (EOFError, ConnectionError):  # closed by its side: the process is about to end
+        except (EOFError, OSError):  # closed by its side, perhaps within a message: the process is about to end
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._keeper.wait(1.0)
 

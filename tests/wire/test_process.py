@@ -33,6 +33,10 @@ match setup:
     case ("sleep",):
         connection.send("ready")
         time.sleep(60)
+    case ("torn",):
+        connection.send("whole")
+        os.write(connection.fileno(), (100).to_bytes(4, "big") + b"half of it")
+        os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
@@ -102,6 +106,13 @@ def test_a_killed_child_shows_its_signal_and_wakes_its_sentinel(child):
     os.kill(one.pid, signal.SIGKILL)
     assert one.how_it_ended() == "the child was killed by SIGKILL"
     assert select.select([one.sentinel], [], [], 5)[0] == [one.sentinel]
+
+
+def test_a_child_that_is_killed_within_a_message_has_ended_like_any_other(child):
+    one = child("torn")
+    assert one.wait(time.monotonic() + 30)
+    assert list(one.messages()) == ["whole"]
+    assert one.ending() == ChildFailed("the child was killed by SIGKILL", user_error=False)
 
 
 def test_a_child_that_does_not_end_is_killed_and_released(child):
