@@ -6,7 +6,6 @@ mode the same setups run inline (`run.inline`), turn by turn in the supervisor's
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -31,6 +30,8 @@ from pbt_rl.wire.snapshot import SnapshotMemory
 GRACE_SECONDS = 3.0
 """At the end learners stop and environments are closed within this time, all at once; then they are killed."""
 HANG_CHECK_SECONDS = 1.0
+ROOM_SECONDS = 0.01
+"""Between two looks whether a learner has room again for what it was sent."""
 STARTS = 5
 """So many times its timeout a learner may take to start: imports, compilation, a large pack."""
 
@@ -265,7 +266,8 @@ class ProcessFleet(LocalFleet):
         learners, actors = [*self._learners], [*self._actors]
         children: list[LearnerChild | ActorChild] = [*learners, *actors]
         sources = {source: child for child in children for source in (child.connection, child.sentinel)}
-        ready = set(wait(sources, patience_seconds))
+        full = [learner.flush() for learner in learners]
+        ready = set(wait(sources, min(patience_seconds, ROOM_SECONDS) if any(full) else patience_seconds))
         # Children, not descriptors: one that is started below may be given the numbers of one that has ended.
         heard = {child for child in children if ready & {child.connection, child.sentinel}}
         ended = {child for child in heard if child.sentinel in ready}
@@ -319,8 +321,7 @@ class ProcessFleet(LocalFleet):
 
     def send(self, pack: int, message: ToLearner) -> None:
         """See Fleet. One that has just ended hears nothing; its end is an event."""
-        with contextlib.suppress(OSError):
-            self._learners[pack].connection.send(message)
+        self._learners[pack].post(message)
 
     def restart_actor(self, actor: int) -> None:
         """See Fleet. Its successor continues at the mailboxes' counters, with seeds of its own."""
@@ -366,8 +367,7 @@ class ProcessFleet(LocalFleet):
         """See Fleet. Learners stop and actors close their environments, at once and for a limited time."""
         children: list[LearnerChild | ActorChild] = [*self._learners, *self._actors]
         for learner in self._learners:
-            with contextlib.suppress(OSError):
-                learner.connection.send(StopLearner())
+            learner.post(StopLearner())
         for actor in self._actors:
             actor.hang_up()
         deadline = time.monotonic() + (0.0 if at_once else GRACE_SECONDS)

@@ -15,11 +15,13 @@ import ctypes
 import faulthandler
 import os
 import secrets
+import select
 import signal
 import socket
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -117,6 +119,9 @@ class Child(Generic[SendT, ReceiveT]):
         keepers.close()
         connection: Connection[Any, Any] = Connection(ours.detach())
         self.connection: Connection[SendT, ReceiveT | ChildFailed] = connection
+        self._room = select.poll()
+        self._room.register(connection.fileno(), select.POLLOUT)
+        self._unsent: deque[SendT] = deque()
         self.sentinel = os.pidfd_open(self._keeper.pid)
         """Becomes readable when the process has ended, and all that it has started."""
         with contextlib.suppress(ConnectionError):  # it has ended already: the sentinel shows it
@@ -144,6 +149,22 @@ class Child(Generic[SendT, ReceiveT]):
         """Return the exit code; None while it runs."""
         return self._keeper.poll()
 
+    def post(self, message: SendT) -> None:
+        """Send a message as soon as there is room for it, after those before.
+
+        Nobody waits for room: a child may read nothing until its own messages are read, or never again.
+        """
+        self._unsent.append(message)
+        self.flush()
+
+    def flush(self) -> bool:
+        """Send what was posted, as far as there is room; return whether some of it still waits."""
+        with contextlib.suppress(OSError):  # it has ended: the sentinel shows it
+            while self._unsent and self._room.poll(0):
+                self.connection.send(self._unsent[0])
+                self._unsent.popleft()
+        return bool(self._unsent)
+
     def messages(self) -> Iterator[ReceiveT]:
         """Yield the messages that have arrived. The error of a child that ends is kept as `failure` instead."""
         try:
@@ -153,7 +174,10 @@ class Child(Generic[SendT, ReceiveT]):
                     self.failure = message
                 else:
                     yield message
-        except (EOFError, OSError):  # closed by its side, perhaps within a message: the process is about to end
+        except (
+            EOFError,
+            OSError,
+        ):  # closed by its side, perhaps within a message: the process is about to end
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._keeper.wait(1.0)
 

@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import threading
 import time
 
 import pytest
@@ -94,6 +95,23 @@ def test_messages_go_both_ways(start):
     assert until(fleet, Received) == [Received(0, LearnerReady())]
     fleet.send(0, ExportMember(1, None))
     assert until(fleet, Received) == [Received(0, MemberExported(1))]
+
+
+def test_a_learner_that_reads_nothing_for_a_while_keeps_nobody_and_misses_nothing(start):
+    fleet = start()
+    until(fleet, Received)
+    messages = [ExportMember(member, None) for member in range(1000)]
+    os.kill(fleet._learners[0].pid, signal.SIGSTOP)
+    sending = threading.Thread(target=lambda: [fleet.send(0, one) for one in messages], daemon=True)
+    sending.start()
+    sending.join(10)
+    kept = sending.is_alive()
+    os.kill(fleet._learners[0].pid, signal.SIGCONT)
+    assert not kept
+    found, deadline = [], time.monotonic() + 60
+    while len(found) < len(messages) and time.monotonic() < deadline:
+        found += fleet.events(0.1)
+    assert found == [Received(0, MemberExported(one.member)) for one in messages]
 
 
 def test_a_death_comes_after_all_messages_and_with_the_error_that_was_sent(start):
