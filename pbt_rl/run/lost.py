@@ -85,6 +85,7 @@ class LostLearners:
         Raises ConfigError if it could not begin, for a reason that only the user can mend.
         """
         fleet.fence(lost.pack)
+        self._comparisons.slots.serving.discard(lost.pack)
         self._leaving.pop(lost.pack, None)
         if lost.user_error and lost.pack not in self._trained:
             raise ConfigError(lost.text)

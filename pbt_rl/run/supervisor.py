@@ -283,8 +283,7 @@ class Supervisor:
 
     def _handle(self, fleet: Fleet, event: Event) -> None:
         match event:
-            case LearnerLost(pack):
-                self._ready.discard(pack)
+            case LearnerLost():
                 self._lost.replace(cast("ReplacesLearners", fleet), event)  # no other fleet loses a learner
             case ActorFailed():
                 self._restarts.replace(fleet, event)
