@@ -58,14 +58,13 @@ class Member(MemberRecord):
     def apply(self, change: Change) -> None:
         """Take over a change. `broken` is about a generation: any new one begins unbroken, until its first report."""
         super().apply(change)
+        if change.values is not None or change.evaluates:
+            self.shares.begin(self.frames, change.evaluates * (len(self.tasks) or 1) or None)
         if change.values is not None:
-            self.shares.begin(self.frames)
             self.recent.clear()
             self.ended.clear()
             self.scores.clear()
             self.broken = False
-        elif change.evaluates:
-            self.shares.begin(self.frames, change.evaluates * (len(self.tasks) or 1))
 
     def note_stats(self, stats: MemberStats) -> None:
         """Take in a report of the member's learner. A member is credited with the steps that it sampled."""

@@ -14,15 +14,15 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pbt_rl.config import Config
 from pbt_rl.display.words import in_words
-from pbt_rl.pbt.changes import changes
-from pbt_rl.pbt.decisions import Controller, Decision
+from pbt_rl.pbt.changes import Change, changes
+from pbt_rl.pbt.decisions import Controller, Decision, Mutate
 from pbt_rl.population.dispatch import Dispatch
 from pbt_rl.population.origins import Origins
 from pbt_rl.population.population import Population
@@ -168,6 +168,23 @@ class Comparisons:
         for decision, change in zip(decisions, made, strict=True):
             if change.stopped:
                 self._recorder.note(f"member {decision.member} is stopped: {in_words(decision.reason)}")
+        self._carry_out(made)
+
+    def set_values(self, decisions: Sequence[Mutate]) -> None:
+        """Begin to apply a user's values, which are recorded already.
+
+        The controller knows nothing of them: a member waits, or is evaluated, as it decided before.
+        """
+        made = changes(decisions, self._population.generations)
+        now = [self._population.members[change.member] for change in made]
+        self._carry_out(
+            [
+                replace(change, until_frames=member.until_frames, evaluates=member.evaluates)
+                for change, member in zip(made, now, strict=True)
+            ]
+        )
+
+    def _carry_out(self, made: Sequence[Change]) -> None:
         remembered = self._controller.remembers()
         if self._population.ratings is not None:
             self._population.ratings.follow(made, remembered)

@@ -19,7 +19,7 @@ from pbt_rl.config import Config
 from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.errors import ConfigError
 from pbt_rl.options import names_object, walk
-from pbt_rl.pbt.decisions import Controller, Decision, Mutate
+from pbt_rl.pbt.decisions import Controller, Mutate
 from pbt_rl.pbt.hypers import HyperSpec
 from pbt_rl.pbt.registry import patience_frames
 from pbt_rl.pbt.state import save_state
@@ -95,7 +95,7 @@ class LiveChanges:
         return now, controller
 
     def _take_over(
-        self, before: ResolvedRun, now: ResolvedRun, controller: Controller, decisions: list[Decision]
+        self, before: ResolvedRun, now: ResolvedRun, controller: Controller, decisions: list[Mutate]
     ) -> list[str]:
         """Let everybody follow the new options and values; return what is different, line by line."""
         pairs = zip(walk(before.config), walk(now.config), strict=True)
@@ -108,7 +108,7 @@ class LiveChanges:
             self._comparisons.follow(now.config, controller)
             self._checkpoints.follow(now.config)
             self._restarts.follow(now.config)
-        self._comparisons.enact(decisions)
+        self._comparisons.set_values(decisions)
         self._checkpoints.ask()  # a kill right now should not undo it
         said = [f"--{name} is {new} from now on (it was {old})" for name, (old, new) in changed.items()]
         said += [f"member {d.member}: {d.reason}" for d in decisions]
@@ -154,7 +154,7 @@ def _rebuilt(now: ResolvedRun, controller: Controller) -> Controller:
         raise ConfigError(f"a run that trains cannot take these options: {error}") from error
 
 
-def _decisions(now: ResolvedRun, population: Population, request: Request) -> list[Decision]:
+def _decisions(now: ResolvedRun, population: Population, request: Request) -> list[Mutate]:
     """Return the changes of members' values. Raises ConfigError."""
     if not request.values:
         return []
@@ -170,7 +170,7 @@ def _decisions(now: ResolvedRun, population: Population, request: Request) -> li
     if absent:
         ids = ", ".join(str(m.id) for m in training)
         raise ConfigError(f"--member {min(absent)} cannot be used: the members that train are {ids}")
-    decisions: list[Decision] = []
+    decisions = []
     for member in chosen:
         different = {name: value for name, value in given.items() if value != member.values[name]}
         moved = ", ".join(f"{name} {member.values[name]:.4g} -> {different[name]:.4g}" for name in different)

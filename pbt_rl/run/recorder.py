@@ -164,7 +164,7 @@ class Recorder:
         self._tensorboard.request_figures()
         self._callbacks.decided(report, decisions)
 
-    def set_by_user(self, resolved: ResolvedRun, changed: Changed, decisions: list[Decision]) -> None:
+    def set_by_user(self, resolved: ResolvedRun, changed: Changed, decisions: Sequence[Decision]) -> None:
         """Record what `pbt-rl set` changes: options from now on, values of members by these decisions."""
         self._resolved, config = resolved, to_json(resolved.config)
         made = [decision_to_dict(decision) for decision in decisions]

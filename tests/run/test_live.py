@@ -10,6 +10,7 @@ from gymnasium.spaces import Discrete
 from pbt_rl.cli.set import _parted, _typed
 from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
+from pbt_rl.pbt.decisions import Continue, Evaluate, Mutate
 from pbt_rl.plan import Machine
 from pbt_rl.population.stopping import Stop
 from pbt_rl.record import requests
@@ -20,9 +21,12 @@ from pbt_rl.run.callbacks import Callbacks
 from pbt_rl.run.live import LiveChanges
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.train import train
+from pbt_rl.wire.messages import Episode, LearnerReport
 from tests.helpers import runs as helper
+from tests.helpers.resumable import Run
 from tests.run.test_curriculum import Growing
 from tests.run.test_resume import configured, run
+from tests.run.test_state import config as simulated
 
 
 @pytest.fixture(autouse=True)
@@ -240,6 +244,29 @@ def test_a_budget_that_the_learning_rate_follows_is_refused(tmp_path):
 
 
 @pytest.mark.long
+def test_a_member_waits_or_is_evaluated_as_before():
+    run = Run(simulated(run={"num_policies": 4, "devices": "cpu"}))
+    members, learner = run.population.members, run.fleet.learners[0]
+    run.comparisons.enact([Continue(1, "", until_frames=900), Evaluate(2, 2, "")])
+    asked = [Mutate(m.id, dict(m.values, gamma=0.5), "") for m in members[:3]]
+    run.comparisons.set_values(asked)
+    assert [m.until_frames for m in members] == [None, 900, None, None]
+    assert [m.evaluates for m in members] == [0, 0, 2, 0]
+    assert [m.generation for m in members] == [1, 1, 1, 0]
+    assert (learner.evaluated, learner.limits) == ({2}, {1: 900})
+    run.population.take("0", LearnerReport("cpu", [], [played(2), played(2, evaluation=True)], {}, 0, 0))
+    assert members[2].objectives.objectives() == (), "one of its three environments"
+    ended = [played(2, environment=i, evaluation=True) for i in (1, 2, 2)]
+    run.population.take("0", LearnerReport("cpu", [], ended, {}, 0, 0))
+    assert members[2].report().objectives == (7.0, 7.0, 7.0, 7.0), (
+        "two and more, of which one of each is enough"
+    )
+
+
+def played(member, environment=0, *, evaluation=False):
+    return Episode(member, 1, 7.0, 7.0, 7.0, 5, environment=environment, evaluation=evaluation)
+
+
 def test_a_search_decides_about_all_values(tmp_path):
     options = {"controller": "hypertrick", "search.phase-frames": 50_000}
     _, (answer,) = asking(tmp_path, request({"gamma": 0.9}), **options)
