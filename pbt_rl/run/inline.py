@@ -188,6 +188,7 @@ class InlineFleet(LocalFleet):
         try:
             with self._folder.entered():
                 units = [actor.save() for pack in self._packs for actor in pack.actors]
+            _check_keys(units)
             json.dumps(as_json_types(units), allow_nan=False)
         except Exception as error:  # noqa: BLE001 - a user's code: the run is saved without it
             self._note_unsaved(error)
@@ -219,6 +220,18 @@ class InlineFleet(LocalFleet):
         for pack in self._packs:
             pack.learner.close()
         self._memory.close()
+
+
+def _check_keys(state: Any) -> None:
+    """Raise TypeError for a key of a dict that is no text: in JSON it would become one."""
+    if isinstance(state, dict):
+        for key, value in state.items():
+            if not isinstance(key, str):
+                raise TypeError(f"key {key!r:.40} is not a text")
+            _check_keys(value)
+    elif isinstance(state, list | tuple):
+        for value in state:
+            _check_keys(value)
 
 
 class _OutOfTimeError(BaseException):

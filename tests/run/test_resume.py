@@ -131,8 +131,16 @@ class Unsaved(Identity):
         return {"position": np.zeros(2)}
 
 
-def test_a_serial_run_is_saved_although_its_environment_gives_no_state_that_can_be(tmp_path, capsys):
-    options = {"env": f"{__name__}:Unsaved", "num-policies": 2, "actors": 1, "train-for-frames": 300}
+class Numbered(Identity):
+    """The keys of its state are numbers, which would come back as texts."""
+
+    def save_state(self):
+        return {"rooms": [{1: "red"}]}
+
+
+@pytest.mark.parametrize("env", ["Unsaved", "Numbered"])
+def test_a_serial_run_is_saved_although_its_environment_gives_no_state_that_can_be(tmp_path, capsys, env):
+    options = {"env": f"{__name__}:{env}", "num-policies": 2, "actors": 1, "train-for-frames": 300}
     folder = run(tmp_path, "x", None, **options)
     assert capsys.readouterr().out.count("cannot be saved, so that a resumed run begins new episodes") == 1
     (saved,) = Checkpoints(folder / "checkpoints").all()
