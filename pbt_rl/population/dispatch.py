@@ -113,7 +113,7 @@ class Dispatch:
         member = self.population.members[change.member]
         evaluated = member.evaluates > 0
         member.apply(change)
-        if evaluated or change.evaluates:
+        if (evaluated or change.evaluates) and not member.parked:
             self.send(self.pack_of[change.member], EvaluateMember(change.member, change.evaluates > 0))
         if change.until_frames is not None:
             self.send(self.pack_of[change.member], TrainUntil(change.member, change.until_frames))
@@ -235,7 +235,12 @@ class Dispatch:
         until = self.population.members[member].until_frames
         if until is not None:
             self.send(self.pack_of[member], TrainUntil(member, until))
-        if self.population.members[member].evaluates:
+        self.send_evaluation(member)
+
+    def send_evaluation(self, member: int) -> None:
+        """Tell the learner of a member that it is being evaluated, if it is. A parked one is so in its next turn."""
+        record = self.population.members[member]
+        if record.evaluates and not record.parked:
             self.send(self.pack_of[member], EvaluateMember(member, begins=True))
 
     def _donor_pack(self, edit: Edit) -> int:

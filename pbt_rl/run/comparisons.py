@@ -270,6 +270,8 @@ class Comparisons:
             return
         for pack, change in self.slots.assign():
             self._send(pack, change)
+            if change.enters is not None:
+                self.dispatch.send_evaluation(change.enters)
             self._recorder.slot_changed(pack, change)
         for member, pack in self.slots.journeys():
             self.dispatch.move(member, pack)

@@ -3,7 +3,7 @@
 import pytest
 
 from pbt_rl.pbt.changes import changes
-from pbt_rl.pbt.decisions import Continue, Decision, Mutate, Replace, Restart, Stop
+from pbt_rl.pbt.decisions import Continue, Decision, Evaluate, Mutate, Replace, Restart, Stop
 from pbt_rl.pbt.state import restore_state, save_state
 from pbt_rl.population.dispatch import BORROWED, Dispatch
 from pbt_rl.population.population import Population
@@ -11,6 +11,7 @@ from pbt_rl.wire.messages import (
     AdmitMember,
     Applied,
     Edit,
+    EvaluateMember,
     ExportMember,
     ForgetMember,
     ReleaseMember,
@@ -104,6 +105,20 @@ def test_new_learners_are_told_the_limits(desk):
     )
     desk.dispatch.send_limits()
     assert desk.take() == [(0, TrainUntil(0, 50)), (1, TrainUntil(3, 70))]
+
+
+def test_a_parked_member_is_evaluated_once_it_holds_a_slot(desk):
+    desk.population.members[1].parked = True
+    assert desk.enact(Evaluate(0, 2, ""), Evaluate(1, 2, "")) == [(0, EvaluateMember(0, begins=True))]
+    desk.dispatch.send_limits()
+    assert desk.take() == [(0, EvaluateMember(0, begins=True))]
+    desk.population.members[1].parked = False
+    desk.dispatch.send_evaluation(1)
+    assert desk.take() == [(1, EvaluateMember(1, begins=True))]
+    desk.population.members[1].parked = True
+    assert desk.enact(Continue(0, ""), Continue(1, "")) == [(0, EvaluateMember(0, begins=False))]
+    desk.dispatch.send_evaluation(0)
+    assert desk.take() == []
 
 
 def test_a_restored_dispatch_forgets_and_keeps_what_the_controller_wants(desk):
