@@ -57,7 +57,12 @@ class ActorRestarts:
         self.count += 1
         self._recorder.actor_restarted(replace(failed, text=text), self._shortened(text.strip()))
         self._check_rate(failed.actor, steps, text)
-        fleet.restart_actor(failed.actor)
+        try:
+            fleet.restart_actor(failed.actor)
+        except OSError as error:  # too many processes, too little memory
+            raise RunFailed(
+                f"actor {failed.actor} could not be started again: {error}; it had failed:\n{text}"
+            ) from error
 
     def _check_rate(self, actor: int, steps: int, text: str) -> None:
         """Raise RunFailed if there are too many restarts. steps: that the actor's units took in the run."""

@@ -140,6 +140,21 @@ def test_a_killed_actor_is_reported_once_and_replaced_with_other_seeds(start):
     assert fleet._memory.actors[0].restarts == 0
 
 
+def test_the_others_are_heard_if_an_actor_could_not_be_started_again(start, monkeypatch):
+    fleet = start()
+    until(fleet, Received)
+
+    def refuse(*_):
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "Child", refuse)
+        with pytest.raises(BlockingIOError):
+            fleet.restart_actor(0)
+    fleet.send(0, ExportMember(1, None))
+    assert until(fleet, Received) == [Received(0, MemberExported(1))]
+
+
 def test_an_error_of_the_user_is_marked(start):
     events = until(start("toy/nan"), ActorFailed)
     assert next(e for e in events if isinstance(e, ActorFailed)) in [

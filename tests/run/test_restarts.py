@@ -81,6 +81,15 @@ def test_one_good_life_forgives_the_bad_ones_before(world):
             world.fail(after_seconds=700.0, after_steps=0)
 
 
+def test_a_machine_that_can_start_no_process_ends_the_run_in_order(world):
+    def refuse(_actor):
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    world.restart_actor = refuse
+    with pytest.raises(RunFailed, match=r"actor 0 could not be started again: .* unavailable; it had "):
+        world.fail()
+
+
 def test_a_broken_contract_ends_the_run_at_the_start_only(world):
     with pytest.raises(EnvSetupError, match=f"^{BREACH.text}$"):
         world.fail(BREACH, after_steps=WORKED_STEPS - 1)
