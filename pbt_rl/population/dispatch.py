@@ -24,6 +24,9 @@ from pbt_rl.wire.messages import (
     TrainUntil,
 )
 
+Fill = Callable[[int], int]
+"""Writes the weights that a member is given into the exchange memory, shrunk if they are to be; returns the donor's
+frames when they were drawn."""
 BORROWED = -1
 """Stands for the generation of a donor that is remembered because the same comparison changes it."""
 
@@ -41,8 +44,8 @@ class Pending:
     """time.perf_counter() when the edit was sent last."""
     exported: bool = False
     """The donor's state lies in the exchange memory, and the edit was sent."""
-    fill: Callable[[int], None] | None = None
-    """Writes a member's weights into the exchange memory, shrunk if they are to be, as the donor's learner is lost."""
+    fill: Fill | None = None
+    """Set if the donor's learner is lost."""
 
 
 @dataclass(eq=False)
@@ -170,9 +173,9 @@ class Dispatch:
         own = {self.pack_of[item.edit.member]}
         return own | {self._donor_pack(item.edit)} if item.crosses else own
 
-    def _send_filled(self, pending: Pending, fill: Callable[[int], None]) -> None:
-        fill(pending.edit.member)
-        pending.edit = replace(pending.edit, shrink_perturb=None)
+    def _send_filled(self, pending: Pending, fill: Fill) -> None:
+        fresh_frames = fill(pending.edit.member)
+        pending.edit = replace(pending.edit, shrink_perturb=None, fresh_frames=fresh_frames)
         pending.exported = True
         self._send_edit(pending)
 
@@ -192,7 +195,7 @@ class Dispatch:
                 pending.exported = True
                 self._send_edit(pending)
 
-    def lost(self, pack: int, fill: Callable[[int], None]) -> None:
+    def lost(self, pack: int, fill: Fill) -> None:
         """Settle what was on its way when a learner was lost, before anything is sent to the one that replaces it.
 
         That one begins with its members as all decisions have left them: nothing is sent to it again. Members of other

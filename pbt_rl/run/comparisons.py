@@ -23,7 +23,7 @@ from pbt_rl.config import Config
 from pbt_rl.display.words import in_words
 from pbt_rl.pbt.changes import Change, changes
 from pbt_rl.pbt.decisions import Controller, Decision, Mutate
-from pbt_rl.population.dispatch import Dispatch
+from pbt_rl.population.dispatch import Dispatch, Fill
 from pbt_rl.population.origins import Origins
 from pbt_rl.population.population import Population
 from pbt_rl.population.slots import Slots
@@ -233,7 +233,7 @@ class Comparisons:
             self.replacement_times.note(proof.milliseconds)
         self.change_slots()
 
-    def note_lost(self, pack: int, fill: Callable[[int], None]) -> None:
+    def note_lost(self, pack: int, fill: Fill) -> None:
         """Go on after a learner was replaced, which knows its members and who holds its slots. fill: see Dispatch."""
         self.dispatch.lost(pack, fill)
         self.dispatch.send_limits(pack)

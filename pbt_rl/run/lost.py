@@ -164,10 +164,16 @@ class LostLearners:
             return "its members were never saved, and would have to begin with their initial weights"
         return ""
 
-    def _fill(self, fleet: ReplacesLearners, member: int) -> None:
-        """Write the weights that a member of another pack was to get from the lost one into the exchange memory."""
+    def _fill(self, fleet: ReplacesLearners, member: int) -> int:
+        """Write the weights that a member of another pack was to get from the lost one into the exchange memory.
+
+        Return the donor's frames when they were drawn.
+        """
+        origins = self._comparisons.origins
         try:
-            weights = self._states.weights(fleet, self._comparisons.origins.of(member).origin, fleet.names)
+            weights = self._states.weights(fleet, origins.of(member).origin, fleet.names)
         except ConfigError as error:
             raise RunFailed(f"the weights for member {member} could not be restored: {error}") from error
         fleet.write_exchange(weights.arrays)
+        drawn_at = origins.drawn_at(member)
+        return weights.header.fresh_frames if drawn_at is None else drawn_at

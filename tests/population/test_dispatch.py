@@ -45,8 +45,12 @@ class Desk:
         sent, self.sent[:] = [*self.sent], []
         return sent
 
-    def lost(self, pack: int) -> list[tuple]:
-        self.dispatch.lost(pack, lambda member: self.sent.append(("filled", member)))
+    def lost(self, pack: int, fresh_frames: int = 0) -> list[tuple]:
+        def fill(member: int) -> int:
+            self.sent.append(("filled", member))
+            return fresh_frames
+
+        self.dispatch.lost(pack, fill)
         return self.take()
 
     def applied(self, member: int) -> list[tuple]:
@@ -229,6 +233,12 @@ def test_a_donor_that_is_lost_is_put_into_the_exchange_for_the_others(desk):
 def test_weights_of_a_lost_donor_come_shrunk_already(desk):
     desk.enact(Replace(1, 0, "both", VALUES, "", shrink_perturb=(0.2, 0.1)))
     assert desk.lost(0) == [("filled", 1), (1, edit(1, "import", 0, None))]
+
+
+def test_weights_of_a_lost_donor_are_as_old_for_the_schedule_as_they_were(desk):
+    desk.enact(replace(1, 0))
+    (_, (_, sent)) = desk.lost(0, fresh_frames=70)
+    assert sent.fresh_frames == 70
 
 
 def test_what_was_exported_before_its_learner_was_lost_goes_on(desk):
