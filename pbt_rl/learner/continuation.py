@@ -38,6 +38,8 @@ class Continuation:
 
     def save(self, *, units: bool) -> dict[str, Any]:
         """Return everything. units: they rest between two batches, and are saved."""
+        if units:
+            self._sampler.take_resets()  # nothing else would say whose state is to be zeroed
         return {
             "generators": {name: _encoded(g.get_state().numpy()) for name, g in self._generators()},
             "slots": [self._slot(p) for p in range(self._pack.num_policies)],

@@ -147,7 +147,7 @@ class Sampler:
         """Answer every unit that has a step and a buffer to put it in; returns whether there was one."""
         began = time.thread_time()
         with self._pack.streams.acting():
-            self._take_resets()
+            self.take_resets()
             if not any(self._shared.pack.holders):
                 return False
             ready: list[ServedUnit] = []
@@ -193,7 +193,7 @@ class Sampler:
     def resume_finished(self) -> None:
         """Let rested units begin their next rollout with the new weights (on-policy modes, after learning)."""
         began = time.thread_time()
-        self._take_resets()
+        self.take_resets()
         units, self._resting = self._resting, []
         for unit in units:
             self._go_on_in(unit, self._next_rollout(unit))
@@ -207,7 +207,7 @@ class Sampler:
         self._resting.append(unit)
         self._shared.free.give(unit.rollout)
 
-    def _take_resets(self) -> None:
+    def take_resets(self) -> None:
         """Zero the recurrent state of slots whose weights were exchanged.
 
         The epoch is read first, so that a rollout begins with zeroed state or as an outdated one.

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from pbt_rl.learner.continuation import Continuation
+from pbt_rl.learner.continuation import Continuation, _decoded
 from pbt_rl.wire.messages import Edit, SlotChange
-from tests.helpers.fake_actor import VALUES, Bench, Stand
+from tests.helpers.fake_actor import ENVS, VALUES, Bench, Stand
 
 MEMBERS = (4, 7, 9, 11)
 """4 and 7 hold the two slots at the start."""
@@ -141,3 +141,23 @@ def test_an_evaluation_goes_on_with_the_run(stand):
             == [False, True]
         )
         assert bench.shared.pack.holders[1].evaluations == {1}
+
+
+def test_units_are_saved_as_they_will_act_on_if_weights_were_exchanged_since_the_batch():
+    """The recurrent state of an exchanged slot is zeroed before the next turn, which comes after the checkpoint."""
+    with Bench(policies=2, core="gru") as bench:
+        stand = Stand(bench)
+        for _ in range(2):
+            stand.learn()
+        bench.fill(2)
+        stand.trainer.learn()
+        stand.trainer.apply(Edit(1, 1, "copy", 0, VALUES | {"shaping.bait": 0.5}))
+        saved = Continuation(bench.pack, bench.shared, bench.sampler, stand.trainer, stand.shaping).save(
+            units=True
+        )
+        bench.sampler.resume_finished()
+        for unit, kept in zip(bench.sampler.units, saved["units"], strict=True):
+            state_RS = _decoded(kept["state"])
+            assert np.any(state_RS[:ENVS])
+            assert not np.any(state_RS[ENVS:])
+            assert np.array_equal(unit.rollout.state.numpy(), state_RS)
