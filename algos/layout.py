@@ -55,9 +55,9 @@ class NetLayout:
     def of(cls, net: PolicyNet) -> NetLayout:
         """Lay out a network like this one."""
         body = lay_out(net.body)
-        body_size = aligned(body[-1].stop)
+        body_size = aligned(max((s.stop for s in body), default=0))  # a user's encoder may have no parameters
         heads = lay_out(net.heads, body_size)
-        return cls(body, heads, body_size, aligned(heads[-1].stop))
+        return cls(body, heads, body_size, aligned(max((s.stop for s in heads), default=body_size)))
 
     @torch.no_grad()
     def write(self, net: PolicyNet, flat: Tensor) -> None:

@@ -95,7 +95,10 @@ def make_model(
         value=value_head,
     )
     net = PolicyNet(body, heads, nvec if masked else ())
-    return net.to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
+    for parameter in net.parameters():
+        if parameter.dim() == 4:  # `net.to` fails for weights of five axes, which a user's part may have
+            parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
+    return net
 
 
 class PolicyNet(nn.Module):

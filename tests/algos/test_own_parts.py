@@ -8,6 +8,7 @@ from torch import nn
 
 from pbt_rl.algos.own import NetworkError
 from tests.algos.test_models import IMAGE, MIXED, SMALL, VECTOR, B, T, first_flags, make, observations
+from tests.helpers import packs
 
 HERE = __name__
 
@@ -334,3 +335,42 @@ def test_an_error_in_bfloat16_names_the_option():
 def test_the_shapes_of_stacked_frames_are_those_that_arrive():
     net = make(IMAGE, encoder=f"{HERE}:Sees")
     assert net.body.encoder.module.seen["obs"].shape == (2, 4, 84, 84)
+
+
+# -- in a pack ----------------------------------------------------------------------------------------------
+
+
+class Plain(nn.Module):
+    """Learns nothing itself: what follows reads the numbers as they are."""
+
+    def __init__(self, shapes):
+        super().__init__()
+
+    def forward(self, obs):
+        return torch.cat([x.flatten(1) for x in obs.values()], -1)
+
+
+class Volumes(nn.Module):
+    """Convolves over channels too, by weights of five axes."""
+
+    def __init__(self, shapes):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Conv3d(1, 2, (2, 5, 5), (1, 6, 6)), nn.Flatten(), nn.LazyLinear(6))
+
+    def forward(self, obs):
+        return self.layers(obs["obs"].unsqueeze(1))
+
+
+@pytest.mark.parametrize("packing", ["loop", "vmap"])
+@pytest.mark.parametrize(("encoder", "layout"), [("Plain", packs.VECTOR), ("Volumes", packs.FRAMES)])
+def test_a_network_learns_whatever_axes_its_weights_have_and_without_any_in_its_encoder(
+    encoder, layout, packing
+):
+    model = {"encoder": f"{HERE}:{encoder}"}
+    pack = packs.make_pack([packs.HYPERS] * 2, packing=packing, layout=layout, model=model)
+    before = [packs.state_of(pack, p) for p in range(2)]
+    batch = packs.batch_of(packs.make_rollouts([0, 1], layout=layout), 2)
+    assert len(packs.learn(pack, batch, packs.settings())) == (4 if packing == "loop" else 2)
+    assert not any(torch.equal(packs.state_of(pack, p)["param"], before[p]["param"]) for p in range(2))
+    pack.copy_member(0, 1)
+    assert packs.same_bits(packs.state_of(pack, 0), packs.state_of(pack, 1))
