@@ -86,7 +86,10 @@ def write_torchscript(policy: ExportedPolicy, path: Path) -> None:
 
 def write_safetensors(policy: ExportedPolicy, path: Path) -> None:
     """Write the weights, by the names of the network's `state_dict`, and the normalisers."""
-    tensors = {f"net.{name}": x.contiguous() for name, x in policy.net.state_dict().items()}
+    tensors = {  # copies: the file cannot hold one tensor by two names
+        f"net.{name}": x.clone(memory_format=torch.contiguous_format)
+        for name, x in policy.net.state_dict().items()
+    }
     tensors |= {f"statistics.{name}": x[0].contiguous() for name, x in policy.statistics().items()}
     save_file(tensors, path, metadata={KEY: json.dumps(interface(policy))})
     with safe_open(path, "pt") as file:

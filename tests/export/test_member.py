@@ -10,6 +10,7 @@ import pytest
 import torch
 import yaml
 from safetensors import safe_open
+from torch import nn
 
 from pbt_rl.cli import export as command
 from pbt_rl.config import Config, LearnerConfig, ModelConfig
@@ -22,6 +23,7 @@ from pbt_rl.export.member import export_member
 from pbt_rl.export.net import Port
 from pbt_rl.play.policy import load_policy
 from pbt_rl.record.saved import Source
+from pbt_rl.record.trust import Trust
 from tests.helpers.saved import saved_run
 
 MLP = ModelConfig(encoder="mlp", hidden=8, layers=1)
@@ -115,6 +117,34 @@ def test_torchscript_acts_as_the_member(tmp_path, env, model, learner, recurrent
         return action.numpy(), state[0].numpy() if recurrent else None
 
     assert episode(run, act, recurrent)
+
+
+class Tied(nn.Module):
+    """An encoder with a buffer, and with one weight in two places."""
+
+    def __init__(self, shapes):
+        super().__init__()
+        self.register_buffer("scale", torch.arange(4.0))
+        self.one, self.other = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.other.weight = self.one.weight
+
+    def forward(self, obs):
+        return self.other(torch.tanh(self.one(obs["obs"] * self.scale)))
+
+
+@pytest.mark.parametrize("form", ["torchscript", "safetensors"])
+def test_a_network_with_buffers_and_tied_weights_is_exported(tmp_path, form):
+    run = run_of(tmp_path, "gym/CartPole-v1", ModelConfig(f"{__name__}:Tied"))
+    path, _ = export_member(Source(run), form, episodes=0, trust=Trust(everything=True))
+    pack = load_policy(run, trust=True)._pack
+    if form == "safetensors":
+        weights = {f"net.{name}": x for name, x in pack.named_weights(0).items()}
+        with safe_open(path, "pt") as file:
+            assert all(torch.equal(file.get_tensor(name), x) for name, x in weights.items())
+        return
+    obs = torch.randn(5, 4)
+    params, value, _ = pack.act({"obs": obs[None]}, torch.zeros(1, 5, 0), torch.zeros(1, 5, dtype=torch.bool))
+    torch.testing.assert_close(torch.jit.load(path)(obs)[1:], (params[0], value[0]))
 
 
 def test_normalisers_and_the_scale_of_returns_are_inside(tmp_path):
