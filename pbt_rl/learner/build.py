@@ -97,6 +97,7 @@ def check_network(config: Config, spec: EnvSpec, devices: Sequence[str]) -> None
     net = build_net(spec, config.model, config.algorithm)
     if not config.model.own_parts:
         return
+    _check_buffers(net, build_net(spec, config.model, config.algorithm))
     inputs = blank_inputs(spec, net.state_size, 3)
     here = [torch.device(name) for name in devices if name == "cpu" or torch.cuda.is_available()]
     for dtype in {compute_dtype(config.learner.precision, device, spec) for device in here}:
@@ -104,6 +105,18 @@ def check_network(config: Config, spec: EnvSpec, devices: Sequence[str]) -> None
             parameter.data = parameter.data.to(dtype)
         with torch.no_grad(), network_errors():
             net(*inputs)
+
+
+def _check_buffers(net: PolicyNet, again: PolicyNet) -> None:
+    """Compare two networks of the same options. Raises ConfigError for buffers that are drawn anew for each."""
+    others = dict(again.named_buffers())
+    drawn = [name for name, buffer in net.named_buffers() if not torch.equal(buffer, others[name])]
+    if drawn:
+        raise ConfigError(
+            f"--model: buffers that differ each time that the network is made: {', '.join(drawn)}. Policies share "
+            "them, and no checkpoint holds them: draw them by torch.Generator().manual_seed(0), or make them "
+            "parameters (with requires_grad=False if they are not learned)"
+        )
 
 
 def blank_inputs(spec: EnvSpec, state_size: int, rows: int) -> tuple[dict[str, Tensor], Tensor, Tensor]:

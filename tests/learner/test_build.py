@@ -80,6 +80,32 @@ def test_an_own_part_is_tried_in_the_dtype_that_the_run_uses(precision):
     assert torch.get_default_dtype() == torch.float32
 
 
+class Fourier(nn.Module):
+    """An encoder with a buffer that is drawn, by the seed if there is one."""
+
+    seed: int | None = None
+
+    def __init__(self, shapes):
+        super().__init__()
+        generator = None if self.seed is None else torch.Generator().manual_seed(self.seed)
+        self.register_buffer("frequencies", torch.randn(4, 8, generator=generator))
+        self.layer = nn.Linear(8, 8)
+
+    def forward(self, obs):
+        return self.layer(torch.cos(obs["obs"] @ self.frequencies))
+
+
+def test_buffers_that_are_drawn_anew_for_every_network_are_refused(monkeypatch):
+    """One of them serves all policies of a pack; other packs, evaluation and a resumed run would have another."""
+    config = Config(env="toy/x", model=ModelConfig(encoder=f"{__name__}:Fourier"))
+    with pytest.raises(
+        ConfigError, match=r"--model: buffers that differ .*: body\.encoder\.module\.frequencies"
+    ):
+        check_network(config, DISCRETE, ["cpu"])
+    monkeypatch.setattr(Fourier, "seed", 0)
+    check_network(config, DISCRETE, ["cpu"])
+
+
 @pytest.mark.parametrize(
     ("amx", "products", "intels", "dtype"),
     [
