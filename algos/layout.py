@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +25,8 @@ class Segment:
     name: str
     start: int
     shape: tuple[int, ...]
+    learned: bool = True
+    """Whether it has a gradient."""
 
     @property
     def stop(self) -> int:
@@ -76,7 +78,7 @@ def lay_out(module: nn.Module, start: int = 0) -> list[Segment]:
     """Lay the module's parameters one after the other, in their order."""
     segments = []
     for name, parameter in module.named_parameters():
-        segments.append(Segment(name, start, tuple(parameter.shape)))
+        segments.append(Segment(name, start, tuple(parameter.shape), parameter.requires_grad))
         start = segments[-1].stop
     return segments
 
@@ -88,7 +90,7 @@ def aligned(size: int) -> int:
 
 def moved(segments: list[Segment], by: int) -> list[Segment]:
     """Return the same segments, `by` further on."""
-    return [Segment(s.name, s.start + by, s.shape) for s in segments]
+    return [replace(s, start=s.start + by) for s in segments]
 
 
 def point(module: nn.Module, segments: list[Segment], flat: Tensor, grad: Tensor) -> None:
@@ -106,7 +108,7 @@ def stacked(prefix: str, segments: list[Segment], flat: Tensor, grad: Tensor) ->
     views = {}
     for segment in segments:
         view = segment.view(flat).detach()
-        if grad.numel():
+        if grad.numel() and segment.learned:
             view.requires_grad_()
             view.grad = segment.view(grad)
         views[prefix + segment.name] = view
