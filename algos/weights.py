@@ -109,8 +109,8 @@ class Group:
         serving_heads = moved(heads, -weights.layout.body_size)
         none = torch.empty(0)
         working_grad, grad = weights.gradients(self.span)
-        # Two networks, because two threads use them.
-        self._learning, self._acting = (copy.deepcopy(template) for _ in range(2))
+        # Two networks, because two threads use them, and a user's may drop numbers in learning.
+        self._learning, self._acting = copy.deepcopy(template), copy.deepcopy(template).eval()
         if alone:
             (slot,) = slots
             point(self._learning.body, body, weights.working[slot], working_grad[0])

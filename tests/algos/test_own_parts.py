@@ -396,3 +396,47 @@ def test_parameters_that_need_no_gradient_stay_as_they_are(packing, dtype):
     packs.learn(pack, packs.batch_of(packs.make_rollouts([0, 1]), 2), packs.settings())
     changed = {name for name, x in pack.named_weights(1).items() if not torch.equal(x, before[name])}
     assert changed == {name for name in before if ".fixed." not in name}
+
+
+class Drops(nn.Module):
+    """Drops half of its numbers in training."""
+
+    def __init__(self, shapes):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5))
+
+    def forward(self, obs):
+        return self.layers(obs["obs"])
+
+
+def test_dropout_is_of_learning_alone():
+    pack = packs.make_pack([packs.HYPERS], model={"encoder": f"{HERE}:Drops"})
+    obs, state, first = (
+        {"obs": torch.randn(1, 3, 4)},
+        torch.zeros(1, 3, 0),
+        torch.zeros(1, 3, dtype=torch.bool),
+    )
+    assert torch.equal(pack.act(obs, state, first)[1], pack.act(obs, state, first)[1])
+    learned = [
+        pack.groups()[0].forward({"obs": obs["obs"].unsqueeze(1)}, state, first.unsqueeze(1))[1]
+        for _ in range(2)
+    ]
+    assert not torch.equal(*learned)
+
+
+class Droops(Running):
+    """A core that drops numbers in training."""
+
+    def __init__(self, features):
+        super().__init__(features)
+        self.drop = nn.Dropout(0.5)
+
+    def forward(self, x, state, first):
+        out, state = super().forward(x, state, first)
+        return self.drop(out), state
+
+
+def test_a_core_with_dropout_is_tried_without_it():
+    net = make(VECTOR, core=f"{HERE}:Droops")
+    assert (net.state_size, net.body.size) == (5, 7)
+    assert net.body.core.module.drop.training
