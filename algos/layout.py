@@ -37,7 +37,7 @@ class Segment:
         """View flat [..., N] as [..., *shape]."""
         part = flat[..., self.start : self.stop]
         if len(self.shape) != 4:
-            return part.view(*flat.shape[:-1], *self.shape)
+            return part.view((*flat.shape[:-1], *self.shape))  # one tuple: a single number has no axes
         out_channels, in_channels, height, width = self.shape
         part = part.view(*flat.shape[:-1], out_channels, height, width, in_channels)
         return part.movedim(-1, -3)

@@ -361,8 +361,22 @@ class Volumes(nn.Module):
         return self.layers(obs["obs"].unsqueeze(1))
 
 
+class Tempered(nn.Module):
+    """Has one weight that is a single number."""
+
+    def __init__(self, shapes):
+        super().__init__()
+        self.layer, self.temperature = nn.Linear(4, 6), nn.Parameter(torch.tensor(2.0))
+
+    def forward(self, obs):
+        return self.layer(obs["obs"]) / self.temperature
+
+
 @pytest.mark.parametrize("packing", ["loop", "vmap"])
-@pytest.mark.parametrize(("encoder", "layout"), [("Plain", packs.VECTOR), ("Volumes", packs.FRAMES)])
+@pytest.mark.parametrize(
+    ("encoder", "layout"),
+    [("Plain", packs.VECTOR), ("Tempered", packs.VECTOR), ("Volumes", packs.FRAMES)],
+)
 def test_a_network_learns_whatever_axes_its_weights_have_and_without_any_in_its_encoder(
     encoder, layout, packing
 ):
