@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -97,7 +98,7 @@ def check_network(config: Config, spec: EnvSpec, devices: Sequence[str]) -> None
     net = build_net(spec, config.model, config.algorithm)
     if not config.model.own_parts:
         return
-    _check_buffers(net, build_net(spec, config.model, config.algorithm))
+    _check_parts(net, build_net(spec, config.model, config.algorithm))
     inputs = blank_inputs(spec, net.state_size, 3)
     here = [torch.device(name) for name in devices if name == "cpu" or torch.cuda.is_available()]
     for dtype in {compute_dtype(config.learner.precision, device, spec) for device in here}:
@@ -107,8 +108,15 @@ def check_network(config: Config, spec: EnvSpec, devices: Sequence[str]) -> None
             net(*inputs)
 
 
-def _check_buffers(net: PolicyNet, again: PolicyNet) -> None:
-    """Compare two networks of the same options. Raises ConfigError for buffers that are drawn anew for each."""
+def _check_parts(net: PolicyNet, again: PolicyNet) -> None:
+    """Compare two networks of the same options. Raises ConfigError for parts that a pack cannot hold."""
+    try:
+        copy.deepcopy(net)
+    except Exception as error:  # whatever the user's part holds may raise anything
+        raise ConfigError(
+            f"--model: the network cannot be copied ({error}): its parts must hold nothing that copy.deepcopy refuses, "
+            "such as locks, open files and writers"
+        ) from error
     others = dict(again.named_buffers())
     drawn = [name for name, buffer in net.named_buffers() if not torch.equal(buffer, others[name])]
     if drawn:

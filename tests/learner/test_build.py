@@ -1,5 +1,7 @@
 """What of a network's options is refused before a run starts."""
 
+import threading
+
 import numpy as np
 import pytest
 import torch
@@ -93,6 +95,24 @@ class Fourier(nn.Module):
 
     def forward(self, obs):
         return self.layer(torch.cos(obs["obs"] @ self.frequencies))
+
+
+class Locked(Fourier):
+    """An encoder that cannot be copied."""
+
+    seed = 0
+
+    def __init__(self, shapes):
+        super().__init__(shapes)
+        self.lock = threading.Lock()
+
+
+def test_a_part_that_cannot_be_copied_is_refused():
+    config = Config(env="toy/x", model=ModelConfig(encoder=f"{__name__}:Locked"))
+    with pytest.raises(
+        ConfigError, match=r"--model: the network cannot be copied \(.*lock.*\): .*copy\.deepcopy"
+    ):
+        check_network(config, DISCRETE, ["cpu"])
 
 
 def test_buffers_that_are_drawn_anew_for_every_network_are_refused(monkeypatch):
