@@ -108,10 +108,7 @@ def exported_policy(config: Config, spec: EnvSpec, pack: Pack) -> ExportedPolicy
     """Return the policy of a pack of one."""
     net = build_net(spec, config.model, config.algorithm)
     weights = pack.named_weights(0)
-    for (
-        name,
-        parameter,
-    ) in net.named_parameters():  # not its `state_dict`, which has buffers and tied weights twice
+    for name, parameter in net.named_parameters():  # its `state_dict` has buffers, and tied weights twice
         parameter.data.copy_(weights[name])
     inputs = [Port(name, *layout.seen, layout.stack) for name, layout in obs_layouts(spec).items()]
     if net.state_size:

@@ -265,9 +265,7 @@ class ProcessFleet(LocalFleet):
         self._awake.tick()
         learners, actors = [*self._learners], [*self._actors]
         children: list[LearnerChild | ActorChild] = [*learners, *actors]
-        children = [
-            child for child in children if not child.connection.closed
-        ]  # else it could not be restarted
+        children = [child for child in children if not child.connection.closed]  # one could not be restarted
         sources = {source: child for child in children for source in (child.connection, child.sentinel)}
         full = [learner.flush() for learner in learners]
         ready = set(wait(sources, min(patience_seconds, ROOM_SECONDS) if any(full) else patience_seconds))

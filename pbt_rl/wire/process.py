@@ -174,10 +174,7 @@ class Child(Generic[SendT, ReceiveT]):
                     self.failure = message
                 else:
                     yield message
-        except (
-            EOFError,
-            OSError,
-        ):  # closed by its side, perhaps within a message: the process is about to end
+        except (EOFError, OSError):  # closed, perhaps within a message: the process is about to end
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._keeper.wait(1.0)
 
