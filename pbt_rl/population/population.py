@@ -66,6 +66,11 @@ class Member(MemberRecord):
             self.scores.clear()
             self.broken = False
 
+    def move(self, environments: int, rounds: int) -> None:
+        """Play in so many environments from now on: other ones, of which none has ended an episode."""
+        self.ended.clear()
+        self.shares.move(environments, rounds)
+
     def note_stats(self, stats: MemberStats) -> None:
         """Take in a report of the member's learner. A member is credited with the steps that it sampled."""
         self.frames = stats.frames
@@ -170,12 +175,13 @@ class Population:
         if self.judged_by != "return":
             self.tasks, self.task_cap = (), None
         rounds = 1 if self.judged_by == "elo" else window  # a rating is a mean already
+        self._episodes = rounds * (len(self.tasks) or 1)  # a setting, though derived
         self.members = tuple(
             Member(
                 i,
                 v,
                 ObjectiveWindow(len(self.tasks) or 1, rounds, self.task_cap),
-                shares=self._shares(i, rounds),
+                shares=self._shares(i),
                 tasks=self.tasks,
                 judged_by=self.judged_by,
                 min_rounds=self.min_rounds,
@@ -183,10 +189,13 @@ class Population:
             for i, v in enumerate(values)
         )
 
-    def _shares(self, member: int, window: int) -> EqualShares:
+    def _shares(self, member: int) -> EqualShares:
         environments = 1 if self.environments is None else self.environments[member]
-        episodes = window * (len(self.tasks) or 1)
-        return EqualShares(environments, -(-episodes // environments), self.patience_frames)
+        return EqualShares(environments, -(-self._episodes // environments), self.patience_frames)
+
+    def moved(self, member: int, environments: int) -> None:
+        """Note that a member belongs to another pack, where it plays in so many environments."""
+        self.members[member].move(environments, -(-self._episodes // environments))
 
     def follow(self, min_rounds: int, patience_frames: int) -> None:
         """Judge members by other options from now on."""

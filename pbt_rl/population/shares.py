@@ -45,6 +45,12 @@ class EqualShares:
         self._needed = min(self._needed, self.rounds)
         self._over = self._over or self._counted >= self._needed
 
+    def move(self, environments: int, rounds: int) -> None:
+        """Go on in other environments, so many. What is held back of the ones before is let go."""
+        self.environments, self.rounds = environments, rounds
+        self._held.clear()
+        self.restored()
+
     def begin(self, frames: int, episodes: int | None = None) -> None:
         """Forget everything: a generation begins, or an evaluation, with this many frames of the member.
 

@@ -93,6 +93,8 @@ class Comparisons:
         )
         self._at_once = config.mode == "serial"
         """Nobody goes on before a report is answered."""
+        self._environments = [pack.units * pack.envs_per_policy for pack in resolved.plan.packs]
+        """Of a member of each pack."""
         self._one_clock = not config.nodes
         """Learners read the same clock."""
         self.dispatch = Dispatch(
@@ -257,6 +259,7 @@ class Comparisons:
 
     def _admit(self, admission: AdmitMember) -> None:
         pack = self.dispatch.pack_of[admission.member]
+        self._population.moved(admission.member, self._environments[pack])
         self._send(pack, admission)
         self.dispatch.send_limit(admission.member)
         self._recorder.moved(admission.member, pack)

@@ -166,7 +166,7 @@ class Fleet:
     def matchup(self, *_):
         pass
 
-    note = matchup
+    note = moved = matchup
 
 
 class Run:

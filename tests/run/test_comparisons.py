@@ -1,8 +1,9 @@
 """Comparisons over learners that only pretend: what they are told of members that take turns in slots."""
 
 from pbt_rl.pbt.decisions import Evaluate
-from pbt_rl.wire.messages import EvaluateMember, SlotChange
-from tests.helpers.resumable import Run
+from pbt_rl.plan import Machine, make_plan
+from pbt_rl.wire.messages import AdmitMember, EvaluateMember, SlotChange
+from tests.helpers.resumable import ENVIRONMENTS, Run
 from tests.run.test_state import config
 
 
@@ -20,3 +21,11 @@ def test_only_members_that_hold_slots_are_evaluated_and_those_that_enter_are():
     assert {6, 7} <= {*entered}
     evaluated = [message for message in sent[len(held) :] if isinstance(message, EvaluateMember)]
     assert evaluated == [EvaluateMember(member, begins=True) for member in entered]
+
+
+def test_a_member_that_moves_to_another_pack_plays_in_as_many_environments_as_others_there():
+    run = Run(config(run={"num_policies": 5, "devices": "cpu,cpu"}))
+    run.comparisons.slots.membership.move(0, 1)
+    run.comparisons.admit_all([AdmitMember(0, 0, {})])
+    pack = make_plan(run.config, Machine(4, 0)).packs[1]
+    assert run.population.members[0].shares.environments == pack.units * pack.envs_per_policy != ENVIRONMENTS
