@@ -335,9 +335,12 @@ class ProcessFleet(LocalFleet):
 
     def fence(self, pack: int) -> None:
         """See Fleet."""
-        self._learners[pack].end(0)
-        for actor in self._actors_of(pack):
-            self._actors[actor].end(0)
+        own: list[LearnerChild | ActorChild] = [self._learners[pack]]
+        own += [self._actors[actor] for actor in self._actors_of(pack)]
+        for child in own:
+            child.kill()
+        for child in own:
+            child.end(0)
 
     def replace_learner(self, pack: int, start: Start) -> None:
         """See Fleet. Mailboxes and shaping begin anew; matchups stay."""

@@ -271,6 +271,20 @@ def test_a_lost_learner_is_replaced_with_its_actors(start):
     assert [record.setup.seeds for record in fleet._memory.actors] != seeds
 
 
+def test_what_is_fenced_is_killed_at_once_and_not_one_after_the_other(start, monkeypatch):
+    """Each may take seconds to end, with the programs that its environments have started."""
+    fleet = start()
+    until(fleet, Received)
+    done = []
+    for name in ("kill", "end"):
+        method = getattr(process.Child, name)
+        noted = lambda child, *args, method=method, name=name: [done.append(name), method(child, *args)]  # noqa: E731
+        monkeypatch.setattr(process.Child, name, noted)
+    fleet.fence(0)
+    assert done[:4] == ["kill", "kill", "kill", "end"]
+    assert all(child.exit_code() is not None for child in (*fleet._learners, *fleet._actors))
+
+
 def test_a_learner_that_has_just_died_can_be_sent_to(start):
     fleet = start()
     until(fleet, Received)
