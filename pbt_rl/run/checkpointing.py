@@ -188,6 +188,7 @@ class Checkpointing:
         self._number += 1
         self.begun = self._number
         self._begun = {}
+        self._free.clear()  # entries of the round before, released last of all: the new one asks for every entry itself
         self._comparisons.origins.begin()
         if not self._copying and not self._begin_on_disk(fleet):
             return

@@ -18,6 +18,7 @@ from pbt_rl.plan import Machine
 from pbt_rl.record.claim import claim_run_folder
 from pbt_rl.record.net_names import NetNames
 from pbt_rl.run import supervisor as module
+from pbt_rl.run.checkpointing import Checkpointing
 from pbt_rl.run.fleet import ActorFailed, LearnerLost, MachineLeaving, Received
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.supervisor import Supervisor
@@ -554,6 +555,40 @@ def test_a_disk_that_is_full_for_a_while_costs_no_event(
     shown = capsys.readouterr().out
     assert shown.count(f"journal.jsonl cannot be written ({said}") == bool(said)
     assert shown.count("journal.jsonl are written again") == bool(said)
+
+
+def test_memory_that_is_released_last_of_all_is_not_taken_twice_in_the_next_round(start, monkeypatch):
+    """The writer releases its last entries, and ends, between two looks of one turn of the loop."""
+    taken, twice = set(), []
+    take_results = Checkpointing._take_results
+
+    def late(self, writer):
+        if self._in_progress and not taken and not any(self._unasked.values()):
+            deadline = time.monotonic() + 5
+            while writer._worker.ended.empty() and time.monotonic() < deadline:
+                time.sleep(0.001)
+        take_results(self, writer)
+        if self._number < 3:
+            self.ask()
+
+    def send(pack, message):
+        if isinstance(message, StageMember):
+            twice.extend({message.entry} & taken)
+            taken.add(message.entry)
+        sending(pack, message)
+
+    def answered():
+        taken.difference_update(m.message.entry for m in fleet.answers if isinstance(m.message, MemberStaged))
+
+    monkeypatch.setattr(Checkpointing, "_take_results", late)
+    asks = [lambda: os.kill(os.getpid(), signal.SIGUSR1)]
+    fleet, run = start([[READY], [report(400)], asks, *[[]] * 10, [report(3000)]])
+    sending, events = fleet.send, fleet.events
+    fleet.send = send
+    fleet.events = lambda patience: (answered(), events(patience))[1]
+    assert run() == 0
+    assert twice == []
+    assert len([m for _, m in fleet.sent if isinstance(m, BeginSnapshot)]) > 2
 
 
 def test_a_run_whose_end_cannot_be_written_ends_all_the_same(start, tmp_path, monkeypatch, capsys):
