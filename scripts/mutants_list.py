@@ -234,8 +234,8 @@ MUTANTS: tuple[Mutant, ...] = (
         ("pb2: beta is 0", "beta = max(0.0, 0.2 * math.log(0.4 * len(self._data)))", "beta = 0.0"),
         (
             "pb2: asked for the first time",
-            "rows(points, [self._frames] * len(points))",
-            "rows(points, [first] * len(points))",
+            "bound(rows(points, self._frames))",
+            "bound(rows(points, first))",
         ),
         tests=(PB2,),
     ),
@@ -247,7 +247,7 @@ MUTANTS: tuple[Mutant, ...] = (
             "K = np.exp(-squares / 2)",
         ),
         ("pb2: beta, not its root", "np.sqrt(beta) * deviation", "beta * deviation"),
-        ("pb2: pending points do not count", "            if len(pending):\n", "            if False:\n"),
+        ("pb2: pending points do not count", "if pending is None else", "if True else"),
         tests=(PB2,),
     ),
     *_of(

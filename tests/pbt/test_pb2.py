@@ -7,12 +7,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.linalg import cholesky
+from sklearn.gaussian_process import GaussianProcessRegressor
 
 from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.changes import changes
 from pbt_rl.pbt.decisions import Mutate, Replace, Restart
 from pbt_rl.pbt.explore.base import Learning
-from pbt_rl.pbt.explore.gaussian_process import FadingKernel, Surrogate
+from pbt_rl.pbt.explore.gaussian_process import AT_A_TIME, FadingKernel, Surrogate
 from pbt_rl.pbt.explore.pb2 import Pb2, from_unit, to_unit
 from pbt_rl.pbt.explore.pipeline import ExplorePipeline
 from pbt_rl.pbt.hypers import HyperSpec, choice_spec, shaping_table
@@ -118,11 +120,47 @@ def test_the_bound_is_the_mean_and_the_deviation_of_a_gaussian_process():
         return mean, math.sqrt(constant + noise - k @ np.linalg.solve(K, k))
 
     for beta in (0.0, 0.5, 2.0):
-        found = surrogate(points, beta, pending)
-        for x, bound in zip(points, found, strict=True):
-            mean, _ = posterior(X, scaled, x)
-            _, deviation = posterior(np.vstack([X, pending]), np.zeros(11), x)
-            assert bound == pytest.approx(mean + math.sqrt(beta) * deviation, rel=1e-5, abs=1e-5)
+        for tried in (pending, None):
+            found = surrogate.bound(beta, tried)(points)
+            known = X if tried is None else np.vstack([X, tried])
+            for x, bound in zip(points, found, strict=True):
+                mean, _ = posterior(X, scaled, x)
+                _, deviation = posterior(known, np.zeros(len(known)), x)
+                assert bound == pytest.approx(mean + math.sqrt(beta) * deviation, rel=1e-5, abs=1e-5)
+
+
+@pytest.mark.parametrize("choices", [0, 1])
+def test_the_bounds_of_many_points_are_those_that_scikit_learn_predicts(choices):
+    rng = np.random.default_rng(2)
+    X, pending, points = rng.random((40, 4)), rng.random((7, 4)), rng.random((2 * AT_A_TIME + 1, 4))
+    for array in (X, pending, points):
+        array[:, 4 - choices :] = np.round(2 * array[:, 4 - choices :])
+    surrogate = Surrogate(X, X[:, 1] + rng.normal(0, 0.1, 40), choices)
+    again = GaussianProcessRegressor(surrogate._process.kernel_, optimizer=None)
+    again.fit(np.vstack([X, pending]), np.zeros(47))
+    expected = surrogate._process.predict(points) + np.sqrt(0.3) * again.predict(points, return_std=True)[1]
+    assert surrogate.bound(0.3, pending)(points) == pytest.approx(expected, abs=1e-9)
+
+
+def test_a_choice_of_values_factorises_the_covariances_once(monkeypatch):
+    sizes = []
+
+    def counted(K, **options):
+        sizes.append(len(K))
+        return cholesky(K, **options)
+
+    monkeypatch.setattr("pbt_rl.pbt.explore.gaussian_process.cholesky", counted)
+    rule, rng = Pb2({"lr": TABLE["lr"]}, candidates=20), Random(0)
+    for now in (1, 2):
+        rule.before(
+            [
+                member(i, (float(now),), frames=now * MILLION, values={"lr": 10.0 ** (-2 - i)})
+                for i in range(4)
+            ]
+        )
+    for _ in range(3):
+        rule.mutate({"lr": 1e-3}, rng)
+    assert sizes == [4, 5, 6], "the observations and what is tried already"
 
 
 def test_the_surrogate_gets_the_time_and_the_width_of_the_bound(monkeypatch):
@@ -132,9 +170,12 @@ def test_the_surrogate_gets_the_time_and_the_width_of_the_bound(monkeypatch):
         def __init__(self, X, y, _choices):
             seen.append((X[:, 0].tolist(), len(y)))
 
-        def __call__(self, X, beta, pending):
-            seen.append((set(X[:, 0]), beta))
-            return X[:, 1]
+        def bound(self, beta, _pending):
+            def bound(X):
+                seen.append((set(X[:, 0]), beta))
+                return X[:, 1]
+
+            return bound
 
     monkeypatch.setattr("pbt_rl.pbt.explore.gaussian_process.Surrogate", Recorder)
     rule = Pb2({"lr": TABLE["lr"]}, candidates=20)

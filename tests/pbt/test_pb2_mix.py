@@ -125,9 +125,12 @@ def test_all_candidates_stand_beside_the_choice_that_was_drawn(monkeypatch):
         def __init__(self, _X, _y, choices):
             seen.append(choices)
 
-        def __call__(self, X, _beta, _pending):
-            seen.append(set(X[:, -1]))
-            return X[:, 1]
+        def bound(self, _beta, _pending):
+            def bound(X):
+                seen.append(set(X[:, -1]))
+                return X[:, 1]
+
+            return bound
 
     monkeypatch.setattr("pbt_rl.pbt.explore.gaussian_process.Surrogate", Recorder)
     rule = Pb2Mix({"lr": TABLE["lr"], "act": TABLE["act"]}, candidates=10)

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import cholesky, solve_triangular
 from scipy.spatial.distance import cdist
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, Hyperparameter, Kernel, WhiteKernel
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 Array = NDArray[np.float64]
+
+AT_A_TIME = 125
+"""Points whose bounds are computed together: their covariances stay in the cache."""
 
 
 class FadingKernel(Kernel):  # type: ignore[misc]
@@ -126,21 +131,41 @@ class Surrogate:
         values = MixedKernel(choices) if choices else FadingKernel()
         kernel = ConstantKernel(1.0, (0.05, 20.0)) * values + WhiteKernel(0.1, (1e-3, 2.0))
         self._process = GaussianProcessRegressor(kernel)
-        with threadpool_limits(1), warnings.catch_warnings():
+        self._threads = ThreadpoolController()  # once: it looks through all libraries of the process
+        with self._threads.limit(limits=1), warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # the best value may be at a bound
             self._process.fit(self._X, self._y)
 
-    def __call__(self, X: Array, beta: float, pending: Array) -> Array:
-        """Return the upper confidence bound, mean + sqrt(beta) deviation.
+    def bound(self, beta: float, pending: Array | None) -> Callable[[Array], Array]:
+        """Return the upper confidence bound as a function of points: mean + sqrt(beta) deviation.
 
         pending: points that are being tried already. The deviation is the one after they were observed (it does not
         depend on what is observed), so that a batch does not try one point many times.
         """
-        with threadpool_limits(1):
-            mean, deviation = self._process.predict(X, return_std=True)
-            if len(pending):
-                again = GaussianProcessRegressor(self._process.kernel_, optimizer=None)
-                again.fit(np.vstack([self._X, pending]), np.append(self._y, np.zeros(len(pending))))
-                deviation = again.predict(X, return_std=True)[1]
-        bound: Array = mean + np.sqrt(beta) * deviation
+        scale, values, noise = _parts(self._process.kernel_)
+        known = self._X if pending is None else np.vstack([self._X, pending])
+        with self._threads.limit(limits=1):
+            K = scale * values(known)
+            K.flat[:: len(K) + 1] += noise + self._process.alpha
+            factor = cholesky(K, lower=True, check_finite=False)
+
+        def bound(X: Array) -> Array:
+            with self._threads.limit(limits=1):
+                return np.concatenate([of(X[at : at + AT_A_TIME]) for at in range(0, len(X), AT_A_TIME)])
+
+        def of(X: Array) -> Array:
+            K = values(X, known)
+            K *= scale
+            mean = K[:, : len(self._X)] @ self._process.alpha_
+            explained = solve_triangular(factor, K.T, lower=True, overwrite_b=True, check_finite=False)
+            variance = scale * values.diag(X) + noise - np.einsum("ij,ij->j", explained, explained)
+            deviation = np.sqrt(np.maximum(variance, 0.0))
+            upper: Array = mean + np.sqrt(beta) * deviation
+            return upper
+
         return bound
+
+
+def _parts(kernel: Any) -> tuple[float, Kernel, float]:
+    """Return scale, kernel of the values and variance of the noise of a fitted kernel."""
+    return kernel.k1.k1.constant_value, kernel.k1.k2, kernel.k2.noise_level

@@ -145,26 +145,25 @@ class Pb2:
         first = self._data[0].frames
         span = max(self._frames - first, 1)
 
-        def rows(points: Sequence[tuple[float, ...]], frames: Sequence[int]) -> Any:
-            return np.array([((f - first) / span, *p) for f, p in zip(frames, points, strict=True)])
+        def rows(points: Any, frames: Any) -> Any:
+            times = (np.asarray(frames) - first) / span
+            return np.column_stack([np.broadcast_to(times, len(points)), points])
 
         if self._surrogate is None:
             X = rows([d.point for d in self._data], [d.frames for d in self._data])
             self._surrogate = Surrogate(X, np.array([d.improvement for d in self._data]), len(fixed))
-        pending = rows(self._pending, [self._frames] * len(self._pending))
+        pending = rows(self._pending, self._frames) if self._pending else None
         beta = max(0.0, 0.2 * math.log(0.4 * len(self._data)))
-        width = len(self._numbers)
-        points = [(*(rng.random() for _ in range(width)), *fixed) for _ in range(self.candidates)]
+        bound = self._surrogate.bound(beta, pending)
+        shape = self.candidates, len(self._numbers)
+        numbers = np.reshape([rng.random() for _ in range(math.prod(shape))], shape)
         for spread in (0.1, 0.02, 0.0):
-            bounds = self._surrogate(rows(points, [self._frames] * len(points)), beta, pending)
-            best = points[int(np.argmax(bounds))]
-            near = [_around(best[:width], spread, rng) for _ in range(self.candidates if spread else 0)]
-            points = [best, *((*point, *fixed) for point in near)]
-        return best
-
-
-def _around(point: tuple[float, ...], spread: float, rng: Random) -> tuple[float, ...]:
-    return tuple(min(max(x + rng.gauss(0, spread), 0.0), 1.0) for x in point)
+            points = np.column_stack([numbers, np.broadcast_to(fixed, (len(numbers), len(fixed)))])
+            best = numbers[np.argmax(bound(rows(points, self._frames)))]
+            if spread:
+                steps = np.reshape([rng.gauss(0, spread) for _ in range(math.prod(shape))], shape)
+                numbers = np.vstack([best, np.clip(best + steps, 0.0, 1.0)])
+        return (*best.tolist(), *fixed)
 
 
 def to_unit(spec: HyperSpec, value: float) -> float:
