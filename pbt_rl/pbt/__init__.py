@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         Continue,
         Controller,
         Decision,
+        Evaluate,
         MemberReport,
         Mutate,
         PopulationReport,
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
         Restart,
         Stop,
     )
+    from pbt_rl.pbt.evaluation import Evaluation
     from pbt_rl.pbt.exploit.backtrack import Backtrack
     from pbt_rl.pbt.exploit.base import Exploit, Gap, Selection
     from pbt_rl.pbt.exploit.pipeline import ExploitPipeline
@@ -70,6 +72,8 @@ __all__ = [
     "Controller",
     "CustomExplore",
     "Decision",
+    "Evaluate",
+    "Evaluation",
     "Exploit",
     "ExploitPipeline",
     "Explore",
@@ -122,7 +126,8 @@ __all__ = [
 
 _MODULES = {
     "controllers": "PbtController StaticController",
-    "decisions": "Continue Controller Decision MemberReport Mutate PopulationReport Replace Restart Stop",
+    "decisions": "Continue Controller Decision Evaluate MemberReport Mutate PopulationReport Replace Restart Stop",
+    "evaluation": "Evaluation",
     "exploit.backtrack": "Backtrack",
     "exploit.base": "Exploit Gap Selection",
     "exploit.pipeline": "ExploitPipeline",

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from pbt_rl.errors import ConfigError, require
 from pbt_rl.pbt.audit import Mismatch, audit_decisions
+from pbt_rl.pbt.controllers import PbtController
 from pbt_rl.pbt.decisions import Controller
 from pbt_rl.pbt.hypers import HyperSpec
 from pbt_rl.pbt.ipbt import Ipbt
@@ -68,7 +69,8 @@ def run(
       tunes; or a controller of your own. Its clock, the *frames* of its reports, is the number of steps that a member
       has taken.
     - evaluate_every: steps between two evaluations. The controller observes after each, and before the first step.
-      window: an objective is the mean of at most this many last evaluations since the member's last change.
+      window: an objective is the mean of at most this many last evaluations since the member's last change. With
+      `PbtController(evaluation=Evaluation(n))` members are evaluated n times before a comparison, without a step.
     - table: of a controller of your own. With it, `step` receives `decode`d hypers (integers, choices, tuples), as with
       a space; without it plain numbers.
     - slots: number of members that train at a time, the least trained first; 0: all. slot_steps: with fewer slots than
@@ -123,6 +125,8 @@ def run(
             "Ipbt",
             "it shrinks weights, and members are copied whole here: use another, such as MfPbt",
         )
+        evaluated = controller.evaluation.episodes if isinstance(controller, PbtController) else 0
+        require(window >= evaluated, "window", window, f"give {evaluated} or more, as its evaluation has")
         if state is not None:
             _check_saved(controller)
             journal = Path(str(folder)) / JOURNAL

@@ -128,7 +128,10 @@ class Training:
     # -- training -------------------------------------------------------------------------------------------
 
     def _due(self) -> dict[MemberRecord, int]:
-        """Assign the slots; returns the steps until the next evaluation for each member that holds one."""
+        """Assign the slots; returns the steps until the next evaluation for each member that holds one.
+
+        A member that is evaluated before a comparison (`Evaluate`) takes no steps and needs no slot.
+        """
         limits = {
             m.id: self._steps if m.until_frames is None else min(m.until_frames, self._steps)
             for m in self._live
@@ -136,9 +139,11 @@ class Training:
         candidates = [Candidate(m.id, m.frames, limits[m.id]) for m in self._live]
         for handover in self._slots.assign(candidates):
             self._write("slot", pack=0, slot=handover.slot, leaves=handover.leaves, enters=handover.enters)
-        due = {}
+        due = {m: 0 for m in self._live if m.evaluates and not m.broken and _lacks_evaluations(m)}
         for i in sorted(holder for holder in self._slots.holders if holder is not None):
             member = self._members[i]
+            if member.evaluates:
+                continue
             to_evaluation = self._evaluate_every - member.frames % self._evaluate_every
             due[member] = min(to_evaluation, limits[i] - member.frames)
         return due
@@ -297,6 +302,10 @@ class Training:
             saved = self._carry_out([Save(best)])[0]
             state = None if isinstance(saved, Failure) else pickle.loads(saved)
         return Result(outcomes, best, state, self._lineage, tuple(self._history), ended, self._table)
+
+
+def _lacks_evaluations(m: MemberRecord) -> bool:
+    return m.outdated or m.objectives.rounds < m.evaluates
 
 
 def _outcome(m: MemberRecord, hypers: Mapping[str, Any]) -> Outcome:

@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 
 from pbt_rl.errors import ConfigError, RunFailed
 from pbt_rl.pbt import (
+    Evaluate,
+    Evaluation,
     Gap,
     HyperSpec,
     HyperTrick,
@@ -30,13 +32,14 @@ from tests.helpers.toys import Deadly, Fragile, Script, Walker, goes_on
 TABLE = {"rate": HyperSpec("rate", 0.1, 0.01, 10.0, "log", tuned=True)}
 
 
-def pbt(seed=0, fraction=0.3, period=5):
+def pbt(seed=0, fraction=0.3, period=5, episodes=0):
     return PbtController(
         TABLE,
         seed,
         ready=Synchronous(period, 0, 1),
         exploit=Truncation(fraction, Gap(0, 0), others_mutate=False),
         explore=Perturb(TABLE, 1.0, 1.2, 1.5),
+        evaluation=Evaluation(episodes),
     )
 
 
@@ -177,6 +180,30 @@ def test_members_take_turns():
     result = run(Walker, script, steps=4, num_members=3, slots=1, slot_steps=2)
     assert [e.member for e in result.history] == [0, 0, 1, 1, 2, 2, 2, 0, 0, 1, 1, 2]
     assert all(o.steps == 4 for o in result.members)
+
+
+@pytest.mark.parametrize("slots", [0, 2])
+def test_members_are_evaluated_on_purpose_before_a_comparison_without_training(tmp_path, slots):
+    path = tmp_path / "journal.jsonl"
+    result = run(
+        Walker, pbt(episodes=3), steps=10, num_members=4, window=3, slots=slots, slot_steps=5, journal=path
+    )
+    events = read_journal(path)
+    rounds = [e for e in events if e["event"] == "round"]
+    compared = [e for e in rounds if any(d["decision"] == "replace" for d in e["decisions"])]
+    assert [e["frames"] for e in compared] == [5, 10]
+    for event in compared:
+        reported = event["report"]["members"]
+        assert {m["frames"] for m in reported} == {event["frames"]}, "nobody trained meanwhile"
+        assert all(len(set(m["objectives"])) == 1 and len(m["objectives"]) == 3 for m in reported)
+    assert [m.steps for m in result.members] == [10] * 4
+    assert audit_decisions(events, pbt(episodes=3)) == []
+
+
+def test_a_member_that_was_evaluated_waits_for_a_decision():
+    result = run(Walker, Script([1.0], {2: [Evaluate(0, 3, "")]}), steps=5, num_members=1)
+    assert result.ended == "waiting for a decision"
+    assert [(e.steps, e.objective) for e in result.history[-3:]] == [(2, result.objectives[0])] * 3
 
 
 def test_hypers_are_decoded_if_there_is_a_table():
@@ -380,6 +407,11 @@ def test_random_search_trains_all_to_the_end():
 def test_misuse(options, message):
     with pytest.raises(ConfigError, match=message):
         run(Walker, Script([1.0]), **{"steps": 1, "num_members": 1, **options})
+
+
+def test_a_window_that_an_evaluation_does_not_fit_into_is_refused():
+    with pytest.raises(ConfigError, match=r"--window 2 .* 3 or more"):
+        run(Walker, pbt(episodes=3), steps=1, num_members=2, window=2)
 
 
 def test_given_members_cannot_move_to_workers():
