@@ -54,7 +54,7 @@ def run(
     slots: int = 0,
     slot_steps: int | None = None,
     workers: int = 0,
-    journal: Path | None = None,
+    journal: Path | str | None = None,
     folder: Path | str | None = None,
     on_progress: Callable[[Progress], Stop | None] | None = None,
     progress: bool = True,
@@ -79,7 +79,7 @@ def run(
     - workers: 0 or 1: all members in this process; more: in this many processes. The result is the same if members
       draw from random generators of their own.
     - folder: for the record of the run (`journal.jsonl`, as of `pbt-rl train`) and its state, saved once a minute and
-      at the end: the same call goes on from there, also with more steps. journal: a file for the record alone.
+      at the end: the same call goes on from there, also with more steps. journal: a new file for the record alone.
     - on_progress: is told of every round of evaluations, and may return `pbt_rl.Stop(reason)`. progress: print a line
       to stderr every five seconds.
     - seed: of the controller that tunes a space. A controller of your own and the members have seeds of their own.
@@ -92,6 +92,10 @@ def run(
     require(window > 0, "window", window, "give 1 or more")
     require(workers >= 0, "workers", workers, "give 0 or more")
     require(folder is None or journal is None, "journal", journal, "leave it out: the folder has one")
+    path = None if journal is None else Path(journal)
+    written = path is not None and path.exists() and path.stat().st_size > 0
+    remedy = "it exists, and no run goes on from it: remove it, or give folder= for runs that go on"
+    require(not written, "journal", journal, remedy)
     make, count = _factory(members, num_members, workers)
     require(0 <= slots <= count, "slots", slots, f"give 0 (all) to {count}")
     options = {
@@ -129,17 +133,17 @@ def run(
         require(window >= evaluated, "window", window, f"give {evaluated} or more, as its evaluation has")
         if state is not None:
             _check_saved(controller)
-            journal = Path(str(folder)) / JOURNAL
+            path = Path(str(folder)) / JOURNAL
             if saved is None:
-                _clear(journal)
+                _clear(path)
         pool = ProcessPool(make, min(workers, count)) if workers > 1 else LocalPool(make)
         record = None
         try:
-            if saved is not None and journal is not None:
+            if saved is not None and path is not None:
                 from pbt_rl.record.journal import cut_journal  # noqa: PLC0415
 
-                cut_journal(journal, saved.position)
-            record = _open_journal(journal, options, seed, table, begins=saved is None)
+                cut_journal(path, saved.position)
+            record = _open_journal(path, options, seed, table, begins=saved is None)
             initial = (
                 controller.initial(count) if saved is None else [m.values for m in saved.parts["members"]]
             )

@@ -215,6 +215,17 @@ def test_the_folder_of_another_run_is_left_alone(tmp_path):
     assert (tmp_path / "journal.jsonl").read_text() == record
 
 
+def test_a_journal_of_another_run_is_left_alone(tmp_path):
+    path = tmp_path / "journal.jsonl"
+    path.touch()
+    run(Chosen, SPACE, steps=3, num_members=3, journal=str(path))
+    first = path.read_bytes()
+    with pytest.raises(ConfigError, match=r"it exists, and no run goes on from it: .* give folder="):
+        run(Chosen, SPACE, steps=3, num_members=3, journal=path)
+    assert path.read_bytes() == first
+    assert [e["event"] for e in read_journal(path)].count("start") == 1
+
+
 def test_a_folder_in_use_is_left_to_the_run_that_has_it(tmp_path):
     """A notebook's cell that is run twice, a script that is started in two terminals."""
     refused = []
