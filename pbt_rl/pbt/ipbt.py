@@ -59,8 +59,8 @@ class Ipbt(PbtController):
     the others. Shrunk weights score less than those of any elite that `Backtrack` has, or of a member that went on: the
     next comparison would replace them all by weights of before the restart.
 
-    A task that is solved, all members at its maximum, stagnates like any other: the test knows no maximum. Restarts then
-    cost training time, not the result.
+    A task that is solved, all members at its maximum, stagnates like any other: the test knows no maximum. Restarts
+    then cost training time, not the result.
 
     Where this differs: the paper trains twice as many members in the first period after a restart, half of them with
     drawn weights, and keeps the better half; here their number is fixed and all weights are shrunk. The values of the
