@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -54,6 +54,21 @@ from .pulse import all_at_once, pulse_of
 FRAMES_PER_SECOND = 60
 SCREEN = (210, 160)
 """Height and width of a game's own picture."""
+
+_FRAMES = (
+    "Frames, one at a time, are those of `ale_py.vector_env.AtariVectorEnv({game!r}, N, stack_num=1, "
+    "frameskip={frame_skip}, noop_max={noops}, repeat_action_probability={repeat_action_probability}, "
+    "full_action_space={full_action_space}, max_num_frames_per_episode={max_frames_per_episode}, "
+    "reward_clipping=False, use_fire_reset=False)`: grey, 84x84, the maximum of a step's last two emulator frames."
+)
+_FIRE = (
+    "FIRE ({fire}) is then pressed for one step, whatever the policy says. The frame after it is the "
+    "first of an episode for the policy: a stack begins anew with copies of it, and a recurrent state with zeros. FIRE "
+    "is pressed, too, for the step after each lost life but the last"
+)
+_FIRE_BEGINS = "; it begins an episode for the policy there as well."
+_FIRE_GOES_ON = ", within the episode."
+_SCORE = "Its score is the sum of all rewards, unclipped, to its end: a lost life does not end it."
 
 
 def names() -> tuple[str, ...]:
@@ -101,6 +116,23 @@ def _engine(game: str, rows: int, options: AtariOptions, **picture: Any) -> Any:
         use_fire_reset=False,  # the engine's FIRE comes before the no-ops
         **picture,
     )
+
+
+def played(game: str, options: AtariOptions) -> str:
+    """Say how a game is played, for those who play it without this package."""
+    names = game_facts(game)[0]
+    actions = ", ".join(f"{i} {name}" for i, name in enumerate(names))
+    lines = [_FRAMES.format(game=game, noops=options.noop_max + 1, **asdict(options))]
+    if options.frame_stack > 1:
+        lines.append(f"The newest {options.frame_stack} frames are stacked.")
+    lines.append("All 18 actions are legal." if options.full_action_space else f"Actions: {actions}.")
+    lines.append(
+        f"A game starts with 0 to {options.noop_max} single emulator frames without an action. {_SCORE}"
+    )
+    if options.fire_reset and ("FIRE" in names or options.full_action_space):
+        fire = 1 if options.full_action_space else names.index("FIRE")
+        lines.append(_FIRE.format(fire=fire) + (_FIRE_BEGINS if options.episodic_life else _FIRE_GOES_ON))
+    return "\n".join(f"- {line}" for line in lines)
 
 
 class AtariUnit:
@@ -260,5 +292,6 @@ BACKEND = Backend(
     make_unit=lambda name, rows, seed, options, shaping: AtariUnit(name, rows, seed, options.atari, shaping),
     recipe=lambda _name, _options: recipe(),
     for_evaluation=lambda options: replace(options, atari=raw_scores(options.atari)),
+    played=lambda name, options: played(name, options.atari),
     film=lambda name, rows, seed, options, shaping: film(name, rows, seed, options.atari, shaping),
 )

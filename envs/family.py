@@ -47,6 +47,10 @@ def _same_name(name: str, _options: EnvOptions) -> str:
     return name
 
 
+def _nothing_between(_name: str, _options: EnvOptions) -> str:
+    return ""
+
+
 def _reproducible(_name: str) -> str:
     return ""
 
@@ -75,6 +79,8 @@ class Backend:
     """Does as `make_unit`, with a camera on row 0; None if there are no pictures."""
     shown: Callable[[str, EnvOptions], str] = _same_name
     """(name, options) -> name of what is played under these options, for people."""
+    played: Callable[[str, EnvOptions], str] = _nothing_between
+    """(name, options) -> what lies between the engine and a policy, for those who play it elsewhere; "" if nothing."""
     unreproducible: Callable[[str], str] = _reproducible
     """Why equal seeds do not give equal steps in NAME, through no fault of anybody here; "" if they do."""
 

@@ -38,7 +38,8 @@ class Card:
     """What a card tells.
 
     scores: objectives of the episodes that were played for it; empty: objective, the mean of the last ones in
-    training, is shown. lineage: of the whole run; None if it is not known.
+    training, is shown. played: how the environment is played elsewhere (`registry.played`). lineage: of the whole run;
+    None if it is not known.
     """
 
     config: Config
@@ -47,12 +48,14 @@ class Card:
     policy: ExportedPolicy
     formats: Sequence[str]
     scores: Sequence[float]
+    played: str
     lineage: Lineage | None
 
     def text(self) -> str:
         """Return the README.md."""
         header = yaml.safe_dump(self._metadata(), sort_keys=False, allow_unicode=True)
-        parts = [self._what(), self._how(), self._values(), self._descent()]
+        played = f"## Environment\n\n{self.played}" if self.played else ""
+        parts = [self._what(), self._how(), played, self._values(), self._descent()]
         return f"---\n{header}---\n\n" + "\n\n".join(part for part in parts if part) + "\n"
 
     @property

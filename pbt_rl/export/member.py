@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
-from pbt_rl.envs.registry import EnvOptions
+from pbt_rl.envs.registry import EnvOptions, played
 from pbt_rl.errors import ConfigError
 from pbt_rl.export.card import Card
 from pbt_rl.export.formats import FORMATS
@@ -53,7 +53,8 @@ def export_member(
         scores = _scores(Policy(pack, spec, config.model, seed, greedy=False), options, episodes, seed)
         _, header = saved.checkpoint.tensors(saved.member)
         there = [name for name, (ending, _) in FORMATS.items() if (folder / f"policy{ending}").exists()]
-        card = Card(config, saved, header, policy, there, scores, _lineage(saved))
+        text = played(config.env, options)
+        card = Card(config, saved, header, policy, there, scores, text, _lineage(saved))
         (folder / CARD).write_text(card.text(), encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"{folder} cannot be written: {error.strerror}") from error

@@ -1,9 +1,11 @@
 """Atari units on real games: lives, scores, resets, cuts, seeds and shaping."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from ale_py.vector_env import AtariVectorEnv
 
 from pbt_rl.envs import ale
 from pbt_rl.envs.ale import AtariUnit, probe
@@ -348,6 +350,48 @@ def test_a_game_without_a_no_op_action_starts_as_others_do(game):
 def test_a_game_without_fire_starts_at_once():
     unit, out = make("ms_pacman", options=AtariOptions(noop_max=30))
     assert not play(unit, out, 1)["first"].any()
+
+
+@pytest.mark.parametrize(
+    ("game", "options"),
+    [
+        ("breakout", AtariOptions()),
+        ("breakout", AtariOptions(episodic_life=False, full_action_space=True, frame_skip=3)),
+        ("asterix", AtariOptions(frame_stack=1)),
+    ],
+)
+def test_who_plays_as_the_text_says_sees_what_a_policy_sees(game, options):
+    """By ale-py alone, after the text: the frames, where episodes begin for the policy, and the score."""
+    text = ale.played(game, options)
+    (made,) = re.findall(r"`ale_py\.vector_env\.(.*)`: grey", text)
+    env = eval(made, {"AtariVectorEnv": AtariVectorEnv, "N": 1})
+    fire = re.search(r"FIRE \((\d+)\) is then pressed for one step", text)
+    begins = "; it begins an episode for the policy there as well." in text
+    unit, out = make(game, options=options)
+    frames, info = env.reset(seed=unit.seed_R)
+    rng, lives, press, scores, score = np.random.default_rng(0), info["lives"][0], bool(fire), [], 0.0
+    starts, done = press, False
+    while len(scores) < 2:
+        assert np.array_equal(frames[:, 0], out.obs["obs"])
+        chosen = rng.integers(unit.spec.action.nvec[0], size=(1, 1)).astype(np.int32)
+        unit.step(chosen, out)
+        first = done or (press and (starts or begins))
+        frames, rewards, over, cut, info = env.step(np.array([int(fire[1])]) if press else chosen[:, 0])
+        assert out.first[0] == first
+        if done:
+            score, lives, press = 0.0, info["lives"][0], bool(fire)
+            starts, done = press, False
+            continue
+        score += 0 if starts else rewards[0]
+        press, starts = bool(fire) and 0 < info["lives"][0] < lives, False
+        lives, done = info["lives"][0], bool(over[0] or cut[0])
+        assert out.episode_done[0] == done
+        if done:
+            scores.append(score)
+            assert out.objective[0] == score
+            press = False
+    unit.close()
+    assert ("FIRE" in text) == (game == "breakout")
 
 
 def test_games_are_listed_without_those_for_several_players():

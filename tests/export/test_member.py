@@ -194,6 +194,23 @@ def test_the_card_has_the_score_of_an_evaluation(tmp_path, capsys):
     assert "Lineage" not in text, "a run without a journal"
 
 
+def test_the_card_says_how_the_environment_is_played(tmp_path):
+    small = ModelConfig(encoder="nature", hidden=8)
+    _, card = export_member(Source(run_of(tmp_path, "atari/breakout", small)), "safetensors", episodes=0)
+    text = card.read_text()
+    assert (
+        "## Environment\n\n- Frames, one at a time, are those of `ale_py.vector_env.AtariVectorEnv('breakout', N, "
+        in text
+    )
+    assert "FIRE (1) is then pressed for one step" in text
+    config = Config(
+        env="gym/CartPole-v1", env_option=("sutton_barto_reward=true",), model=MLP, num_policies=1
+    )
+    pole, trust = Source(saved_run(tmp_path / "pole", config)), Trust(everything=True)
+    _, card = export_member(pole, "safetensors", episodes=0, trust=trust)
+    assert "It is made with `sutton_barto_reward=True`." in card.read_text()
+
+
 def test_what_cannot_be_exported_is_one_clear_error(tmp_path, monkeypatch):
     run = run_of(tmp_path, "gym/CartPole-v1", MLP)
     with pytest.raises(ConfigError, match="member 7 is not in"):
