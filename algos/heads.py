@@ -5,6 +5,7 @@ Axes: N samples, F features, D distribution parameters.
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 import torch
@@ -16,6 +17,9 @@ from .own import NetworkError, call_own, constant_buffers, described, make_own
 Deviation = Literal["free", "state"]
 LOG_STD_RANGE = (-5.0, 2.0)
 """Log deviations that are computed from the state are kept within it, so that no observation makes them explode."""
+FREE_LOG_STD_RANGE = (math.log(1e-4), math.log(1e4))
+"""Those that are parameters may suit actions of any size (the range is Sample Factory's). Beyond it a bonus for
+entropy, whose slope never ends, leads to infinite actions; below it draws are too close to their mean for float32."""
 
 
 class Heads(nn.Module):
@@ -54,7 +58,8 @@ class Heads(nn.Module):
         of_policy, of_value = features.split(self._split, -1) if self._split else (features, features)
         params, value = self.policy(of_policy), self.value(of_value).squeeze(-1)
         if self.log_std is not None:
-            params = torch.cat((params, self.log_std.expand(*params.shape[:-1], -1)), -1)
+            log_std = self.log_std.clamp(*FREE_LOG_STD_RANGE)
+            params = torch.cat((params, log_std.expand(*params.shape[:-1], -1)), -1)
         elif self._limited:
             rest, log_std = params.split((self.param_size - self._limited, self._limited), -1)
             params = torch.cat((rest, log_std.clamp(*LOG_STD_RANGE)), -1)

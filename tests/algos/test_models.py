@@ -8,6 +8,7 @@ from torch import nn
 from pbt_rl.algos.encoders import LAST
 from pbt_rl.algos.layers import WordEncoder
 from pbt_rl.algos.models import PolicyNet, make_model
+from pbt_rl.algos.normals import DiagonalGaussian
 
 IMAGE = {"obs": ((4, 84, 84), "uint8")}
 SMALL = {"obs": ((3, 36, 40), "uint8")}
@@ -360,6 +361,18 @@ def test_a_gaussians_deviation_is_a_parameter_of_its_own():
         net.heads.log_std.copy_(torch.tensor([0.1, 0.2, 0.3]))
     params, _, _ = net(observations(VECTOR), torch.zeros(B, 0), first_flags())
     assert torch.equal(params[..., 3:], net.heads.log_std.expand(T, B, 3))
+
+
+@pytest.mark.parametrize(("log_std", "deviation"), [(100.0, 1e4), (-100.0, 1e-4)])
+def test_a_deviation_that_runs_away_stays_a_number(log_std, deviation):
+    net, normal = make(VECTOR, continuous=3), DiagonalGaussian(3)
+    with torch.no_grad():
+        net.heads.log_std.fill_(log_std)
+    params, _, _ = net(observations(VECTOR), torch.zeros(B, 0), first_flags())
+    assert params[..., 3:].exp().flatten().tolist() == pytest.approx([deviation] * T * B * 3, rel=1e-3)
+    action, log_prob = normal.sample(params, torch.Generator().manual_seed(0))
+    torch.testing.assert_close(normal.log_prob(params, action), log_prob, rtol=1e-3, atol=1e-2)
+    assert normal.kl(params, params).isfinite().all()
 
 
 def test_deviations_of_the_state_are_outputs_within_their_range():
