@@ -7,8 +7,10 @@ unblocked by the parent; ended by it (or by its death)
 
 from __future__ import annotations
 
+import multiprocessing
 import pickle
 from multiprocessing import spawn
+from typing import Any
 
 from pbt_rl.tune.workers import End, Worker, WorkerReady, WorkerSetup
 from pbt_rl.wire.process import begin_child
@@ -18,11 +20,19 @@ def main() -> None:
     """Carry out tasks until the parent ends it."""
     connection, setup = begin_child()
     assert isinstance(setup, WorkerSetup)
-    spawn.prepare(setup.main)
+    _import_main(setup.main)
     worker = Worker(pickle.loads(setup.factory))
     connection.send(WorkerReady())
     while not isinstance(task := connection.recv(), End):
         connection.send(worker.carry_out(task))
+
+
+def _import_main(preparation: dict[str, Any]) -> None:
+    """Import the parent's script, marked as multiprocessing does it, so that what starts processes there is refused."""
+    process: Any = multiprocessing.current_process()
+    process._inheriting = True  # noqa: SLF001 - there is no other way to say so
+    spawn.prepare(preparation)
+    del process._inheriting  # noqa: SLF001
 
 
 if __name__ == "__main__":

@@ -190,7 +190,13 @@ class ProcessPool:
             remedy = f"the factory cannot go to other processes, give a function of a module ({error})"
             require(False, "workers", workers, remedy)
         # As in multiprocessing's spawn: the child imports the user's script, and finds its factory there.
-        main = {k: v for k, v in spawn.get_preparation_data("member").items() if k != "authkey"}
+        try:
+            main = {k: v for k, v in spawn.get_preparation_data("member").items() if k != "authkey"}
+        except RuntimeError:
+            remedy = (
+                'each of them imports your script: call tune.run below `if __name__ == "__main__":` there'
+            )
+            require(False, "workers", workers, remedy)
         self._children: list[Child[Task | End, Any]] = []
         try:
             for number in range(workers):

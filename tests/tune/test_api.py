@@ -1,5 +1,9 @@
 import json
 import math
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -319,12 +323,26 @@ def test_a_worker_that_dies_ends_the_run():
         run(Deadly, Script([1.0, 1.0]), steps=5, num_members=2, workers=2)
 
 
-def test_a_factory_of_a_script_is_found_in_the_workers(tmp_path):
-    import os
-    import subprocess
-    import sys
-    from pathlib import Path
+def test_a_script_without_a_guard_is_told_of_it(tmp_path):
+    path = str(Path(__file__).parent.parent.parent)
+    (tmp_path / "script.py").write_text(
+        "from tests.helpers.toys import Walker\n"
+        "from pbt_rl.tune import run\n"
+        "run(Walker, {'rate': (0.1, 1.0)}, steps=2, num_members=2, workers=2)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, str(tmp_path / "script.py")],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+    assert done.returncode == 1
+    assert 'call tune.run below `if __name__ == "__main__":`' in done.stderr
 
+
+def test_a_factory_of_a_script_is_found_in_the_workers(tmp_path):
     here = Path(__file__).parent
     (tmp_path / "script.py").write_text(
         "from tests.helpers.toys import Walker, Script\n"
