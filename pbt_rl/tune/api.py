@@ -87,7 +87,8 @@ def run(
     A member whose code raises is *broken*: it is reported as such, with NaN for its objective, its steps pass without
     work, and a decision that brings new weights repairs it. Raises RunFailed if all are broken, or if a worker died.
     """
-    require(steps > 0, "steps", steps, "give 1 or more")
+    require(steps > 0 and float(steps).is_integer(), "steps", steps, "give a whole number, 1 or more")
+    steps = int(steps)
     require(evaluate_every > 0, "evaluate-every", evaluate_every, "give 1 or more")
     require(window > 0, "window", window, "give 1 or more")
     require(workers >= 0, "workers", workers, "give 0 or more")
@@ -197,6 +198,8 @@ def _factory(
     )
     require(workers <= 1, "workers", workers, "give a factory: members cannot move to other processes")
     require(len(members) > 0, "members", members, "give 1 or more")
+    alike = num_members in (None, len(members))
+    require(alike, "num-members", num_members, f"leave it out: a list of {len(members)} members was given")
     return list(members).__getitem__, len(members)
 
 

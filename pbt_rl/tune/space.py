@@ -64,7 +64,7 @@ def _spec(name: str, value: Any) -> HyperSpec:
         require(len(value) > 1, f"space {name}", value, "give two choices or more")
         return choice_spec(name, tuple(value), value[0])
     pair = isinstance(value, tuple) and len(value) == 2 and all(type(end) in (int, float) for end in value)
-    remedy = "give (low, high), a list of choices, or a HyperSpec"
+    remedy = "give (low, high), a list of choices, or a HyperSpec; a constant belongs into the member"
     require(pair, f"space {name}", repr(value), remedy)
     low, high = map(float, value)
     ordered = math.isfinite(low) and math.isfinite(high) and low < high

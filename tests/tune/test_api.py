@@ -416,6 +416,8 @@ def test_random_search_trains_all_to_the_end():
     ("options", "message"),
     [
         ({"steps": 0}, "--steps 0"),
+        ({"steps": 1.5}, "--steps 1.5 .* whole number"),
+        ({"steps": float("inf")}, "--steps inf .* whole number"),
         ({"num_members": 0}, "--num-members 0"),
         ({"evaluate_every": 0}, "--evaluate-every"),
         ({"window": 0}, "--window"),
@@ -430,6 +432,15 @@ def test_misuse(options, message):
 def test_a_window_that_an_evaluation_does_not_fit_into_is_refused():
     with pytest.raises(ConfigError, match=r"--window 2 .* 3 or more"):
         run(Walker, pbt(episodes=3), steps=1, num_members=2, window=2)
+
+
+def test_steps_may_be_written_as_a_float():
+    assert [m.steps for m in run(Walker, Script([1.0]), steps=1e1, num_members=1).members] == [10]
+
+
+def test_given_members_have_their_own_number():
+    with pytest.raises(ConfigError, match=r"--num-members 3 .* leave it out"):
+        run([Walker(0), Walker(1)], Script([1.0, 1.0]), steps=1, num_members=3)
 
 
 def test_given_members_cannot_move_to_workers():

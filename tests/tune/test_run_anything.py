@@ -65,7 +65,10 @@ def test_what_a_value_of_a_space_means(given, scale, middle):
         ({"x": (2.0, 1.0)}, "give two finite numbers, the lower one first"),
         ({"x": (0.0, float("inf"))}, "give two finite numbers"),
         ({"x": ["only"]}, "give two choices or more"),
-        ({"x": 3}, r"give \(low, high\), a list of choices, or a HyperSpec"),
+        (
+            {"x": 3},
+            r"give \(low, high\), a list of choices, or a HyperSpec; a constant belongs into the member",
+        ),
         ({"x": (1, 2, 3)}, r"give \(low, high\)"),
         ({"x": (0.0, 1.0), "step": (0.0, 1.0)}, "name it otherwise"),
     ],
