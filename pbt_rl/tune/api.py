@@ -22,6 +22,7 @@ from pbt_rl.pbt.hypers import HyperSpec
 from pbt_rl.pbt.ipbt import Ipbt
 from pbt_rl.pbt.member import MemberRecord
 from pbt_rl.pbt.objectives import ObjectiveWindow
+from pbt_rl.pbt.search.asha import Asha
 from pbt_rl.pbt.state import save_state
 from pbt_rl.population.assigner import SlotAssigner
 from pbt_rl.population.stopping import Stop
@@ -130,6 +131,8 @@ def run(
             "Ipbt",
             "it shrinks weights, and members are copied whole here: use another, such as MfPbt",
         )
+        top = controller.resource * controller.phase_frames if isinstance(controller, Asha) else 0
+        require(steps >= top, "steps", steps, f"give {top} or more, where the highest rung of Asha ends")
         evaluated = controller.evaluation.episodes if isinstance(controller, PbtController) else 0
         require(window >= evaluated, "window", window, f"give {evaluated} or more, as its evaluation has")
         if state is not None:

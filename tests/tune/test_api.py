@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from pbt_rl.errors import ConfigError, RunFailed
 from pbt_rl.pbt import (
+    Asha,
     Evaluate,
     Evaluation,
     Gap,
@@ -410,6 +411,17 @@ def test_random_search_trains_all_to_the_end():
     result = run(Walker, RandomSearch(TABLE, 0, phase_frames=8), steps=8, num_members=5, slots=2)
     assert [o.steps for o in result.members] == [8] * 5
     assert result.best == max(range(5), key=lambda m: result.objectives[m])
+
+
+def test_asha_whose_rungs_do_not_fit_is_refused():
+    """Its members would wait in their slots for steps that never come, and the others would never begin."""
+
+    def controller():
+        return Asha(TABLE, 0, phase_frames=5, eta=2, resource=4, slots=3)
+
+    with pytest.raises(ConfigError, match=r"--steps 19 .* give 20 or more"):
+        run(Walker, controller(), steps=19, num_members=8)
+    assert run(Walker, controller(), steps=20, num_members=8).ended == "frames"
 
 
 @pytest.mark.parametrize(
