@@ -63,9 +63,13 @@ def parse_resume(folder: Path, arguments: list[str]) -> Config:
         for name, _, new in walk(command)
         if f"--{name}" in typed
     }
-    Trust.of(command.trust, given).check(before, [name for name, _, _ in walk(before)], folder)
     fields = {f.name: getattr(command, f.name) for f in dataclasses.fields(Config)}
-    return Config(**fields | {"name": folder.name, "out": folder.parent, "overwrite": False, "resume": True})
+    config = Config(
+        **fields | {"name": folder.name, "out": folder.parent, "overwrite": False, "resume": True}
+    )
+    # Of this one, not of that before: what is exchanged is not followed.
+    Trust.of(command.trust, given).check(config, [name for name, _, _ in walk(config)], folder)
+    return config
 
 
 def _named(text: str) -> Path:

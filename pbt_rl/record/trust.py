@@ -1,8 +1,8 @@
 """What the files of a run may make this program do: nothing but read numbers, unless the user trusts them.
 
-A config may name modules (`module:name`), which are imported and so run, and folders and options of engines. Each
-command checks the options that it would follow (`PLAY`, `AUDIT`) before it does: the user either trusts the run as a
-whole, or has given the same value on the command line.
+A config may name modules (`module:name`), which are imported and so run, a cluster, and folders and options of engines.
+Each command checks the options that it would follow (`PLAY`, `AUDIT`) before it does: the user either trusts the run as
+a whole, or has given the same value on the command line.
 """
 
 from __future__ import annotations
@@ -40,6 +40,11 @@ def _names_module_or_path(env: str) -> bool:
     return ":" in env or ".." in env or "//" in env or env.startswith("/")
 
 
+def _names_cluster(nodes: str) -> bool:
+    """Whether --nodes names a cluster by its address: what its processes answer is unpickled."""
+    return ":" in nodes and nodes != "ray:auto"
+
+
 def _holds_text(value: Any) -> bool:
     """Whether a value of --env-option is, or holds, a text: makers take some as names of modules, files or programs."""
     if isinstance(value, Mapping):
@@ -50,6 +55,7 @@ def _holds_text(value: Any) -> bool:
 _MODULES: Mapping[str, Callable[[Any], bool]] = {
     "env": _names_module_or_path,
     "algo": _names_module,
+    "nodes": _names_cluster,
     "model.encoder": _names_module,
     "model.core": _names_module,
     "model.policy-head": _names_module,
@@ -141,6 +147,8 @@ def _foreign(config: Config) -> list[tuple[str, str]]:
     """Return (option, value) of everything in a config that leads out of what is installed with this program."""
     options = {name: value for name, _, value in walk(config)}
     found = [(name, options[name]) for name, leads_out in _MODULES.items() if leads_out(options[name])]
+    if any(map(_names_module, config.track)):  # then all of them: those that are typed take their place
+        found += [("track", name) for name in config.track]
     keywords = config.env_options.keywords
     found += [
         ("env-option", entry)

@@ -36,6 +36,25 @@ def test_trackers_of_a_run_that_goes_on_are_those_that_are_typed(tmp_path):
     assert parse_resume(tmp_path, []).track == ("csv",)
 
 
+def test_a_tracker_or_a_cluster_that_only_a_config_names_is_not_followed(tmp_path):
+    before = recorded(tmp_path, env="toy/identity", track=("csv", "my:Own"), nodes="ray:host:6379")
+    named = "--nodes ray:host:6379 --track csv --track my:Own"  # all: those that are typed take their place
+    assert again(before, ["track", "nodes"]) == f" {named}"
+    with pytest.raises(ConfigError, match=f"names {named}, which"):
+        parse_resume(tmp_path, [])
+    with pytest.raises(ConfigError, match="names --track csv --track my:Own, which"):
+        parse_resume(tmp_path, ["--nodes", "ray:host:6379"])
+    for words in (["--trust"], named.split()):
+        config = parse_resume(tmp_path, words)
+        assert (config.track, config.nodes) == (before.track, before.nodes)
+
+
+def test_what_is_exchanged_needs_no_trust(tmp_path):
+    recorded(tmp_path, env="toy/identity", track=("my:Own",), nodes="ray:host:6379")
+    config = parse_resume(tmp_path, ["--track", "csv", "--nodes", "ray:auto"])
+    assert (config.track, config.nodes) == (("csv",), "ray:auto")
+
+
 def test_a_part_of_ones_own_is_given_again_in_any_spelling(tmp_path):
     recorded(tmp_path, env="toy/identity", model=ModelConfig(policy_head="my:head"))
     assert parse_resume(tmp_path, ["--model.policy_head=my:head"]).model.policy_head == "my:head"
