@@ -235,6 +235,16 @@ def each_event(path: Path) -> Iterator[dict[str, Any]]:
                 return
 
 
+def was_saved(path: Path) -> bool:
+    """Return whether a run has had a checkpoint. One that goes on from its only one notes `resume` in its place."""
+    begins = tuple(f'{{"event": "{kind}"'.encode() for kind in ("checkpoint", "resume"))
+    try:
+        with path.open("rb") as file:
+            return any(line.startswith(begins) for line in file)
+    except OSError:
+        return False
+
+
 def cut_journal(path: Path, position: int) -> None:
     """Cut a journal off after `position` bytes, which is where an event ended, to continue it from there.
 

@@ -18,6 +18,7 @@ from pbt_rl.population.population import Population
 from pbt_rl.population.slots import Slots
 from pbt_rl.record.checkpoints import PARTIAL, Checkpoint, Checkpoints
 from pbt_rl.record.folder import RunFolder, config_from_json, to_json
+from pbt_rl.record.journal import was_saved
 from pbt_rl.record.trust import read_config
 from pbt_rl.run.start import Load, Start
 
@@ -92,7 +93,7 @@ def find_continued(config: Config, folder: RunFolder, note: Callable[[str], None
     """Return what an existing run is continued from; None if it ended before it was saved for the first time.
 
     note: is told of checkpoints that are broken. Raises ConfigError if the run may not be continued with this config,
-    or if all of its checkpoints are broken.
+    or if all of its checkpoints are broken or gone.
     """
     if not config.resume:
         raise ConfigError(
@@ -107,6 +108,11 @@ def find_continued(config: Config, folder: RunFolder, note: Callable[[str], None
             raise ConfigError(
                 f"{folder.path} cannot be continued: none of its checkpoints is whole; begin anew with --overwrite, or "
                 "choose another --name"
+            )
+        if was_saved(folder.journal):  # somebody has made room: what is left is all that there is of the run
+            raise ConfigError(
+                f"{folder.path} was saved, and its checkpoints are gone: put them back, begin anew with --overwrite, "
+                "or choose another --name"
             )
         return None
     state = checkpoint.state()

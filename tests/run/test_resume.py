@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import time
 
@@ -271,6 +272,18 @@ def test_a_broken_checkpoint_is_passed_over_and_a_run_without_any_whole_one_is_r
     with pytest.raises(ConfigError, match="none of its checkpoints is whole"):
         resume(killed)
     assert "state.json" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("left", ["checkpoint", "resume"])
+def test_a_saved_run_whose_checkpoints_were_removed_is_kept(tmp_path, left):
+    folder = run(tmp_path, "x", 300)
+    shutil.rmtree(folder / "checkpoints")
+    journal = folder / "journal.jsonl"
+    journal.write_text(journal.read_text().replace('"event": "checkpoint"', f'"event": "{left}"'))
+    before = journal.read_bytes()
+    with pytest.raises(ConfigError, match=r"x was saved, and its checkpoints are gone: .*--overwrite"):
+        train(configured(tmp_path, "x"))
+    assert journal.read_bytes() == before
 
 
 def test_what_a_kill_left_half_written_is_removed(tmp_path):
