@@ -68,7 +68,7 @@ def parse_train(arguments: list[str]) -> tuple[Config, Form | None]:
     """
     refuse_renamed(arguments)
     run = value_of(arguments, "--resume")
-    if run is not None and RunFolder(Path(run)).config.is_file():
+    if run is not None and RunFolder(Path(run)).is_run:
         raise ConfigError(
             f"--resume takes true or false here; what goes on with a run is: pbt-rl resume {run}"
         )

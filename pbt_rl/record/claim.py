@@ -109,7 +109,8 @@ def claim_run_folder(config: Config) -> ClaimedRun:
     With `overwrite` an existing run is set aside for a new one. Raises ConfigError if another process writes the run,
     if what is there is no run, or if the folder cannot be written; then everything is as it was.
     """
-    made_out = not config.out.exists()
+    # Path.exists raises for a path that no file can have or that may not be seen.
+    made_out = not os.path.exists(config.out)  # noqa: PTH110
     if not made_out and not config.out.is_dir():
         raise ConfigError(f"--out {config.out} cannot be written: Not a directory")
     try:
@@ -141,7 +142,7 @@ def _claim(config: Config, folder: RunFolder) -> ClaimedRun:
     if _is_empty_claim(path):
         _discard(path)
         return _make(config, folder)
-    if not folder.config.is_file():
+    if not folder.is_run:
         raise ConfigError(
             f"--name {name}: {path} exists and is not a run (it has no config.json); choose another name, or remove it"
         )

@@ -50,6 +50,11 @@ class RunFolder:
         return self.path / "config.json"
 
     @property
+    def is_run(self) -> bool:
+        """Whether there is a config, so a run; False too for a path that no file can have or that may not be seen."""
+        return os.path.isfile(self.config)  # noqa: PTH113 - Path.is_file raises for such a path
+
+    @property
     def journal(self) -> Path:
         """The events."""
         return self.path / "journal.jsonl"

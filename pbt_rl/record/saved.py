@@ -31,10 +31,10 @@ class Source:
     @classmethod
     def of(cls, text: str) -> Source | None:
         """Read such a text; None if it names no folder of a run."""
-        if RunFolder(Path(text)).config.is_file():
+        if RunFolder(Path(text)).is_run:
             return cls(Path(text))
         match = _SOURCE.fullmatch(text)
-        if match is None or not RunFolder(Path(match["run"])).config.is_file():
+        if match is None or not RunFolder(Path(match["run"])).is_run:
             return None
         at = None if match["at"] is None else int(match["at"])
         return cls(Path(match["run"]), at, match["member"] or BEST)

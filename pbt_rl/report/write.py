@@ -19,7 +19,8 @@ def write_report(run: Path, out: Path) -> list[Path]:
     Symbolic links among the files of an earlier report are replaced, not followed; `out` itself may be one only if it
     lies outside of the run.
     """
-    if out.is_symlink() and out.parent.resolve() == run.resolve():
+    linked = os.path.islink(out)  # noqa: PTH114 - Path.is_symlink raises for a path that no file can have
+    if linked and out.parent.resolve() == run.resolve():
         raise ConfigError(f"{out} is a symbolic link to {out.readlink()}: remove it, or give --out FOLDER")
     history = read_run(run)
     pictures = [(picture, draw(picture, history)) for picture in PICTURES]

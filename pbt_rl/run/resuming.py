@@ -85,7 +85,7 @@ class Continued:
 
 def may_resume(config: Config) -> bool:
     """Return whether there is a run of this name that is not to be replaced."""
-    exists = config.name is not None and RunFolder(config.out / config.name).config.is_file()
+    exists = config.name is not None and RunFolder(config.out / config.name).is_run
     return exists and not config.overwrite
 
 

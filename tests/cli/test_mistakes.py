@@ -542,6 +542,26 @@ def test_a_mistake_gets_one_clear_line_and_leaves_nothing(typed, text):
     assert (code, out, err.count("\n"), left) == (EXIT_USER_ERROR, "", 1, [])
 
 
+@pytest.mark.parametrize(
+    ("command", "said"),
+    {
+        "train --env toy/identity --out {}": "--out {} cannot be written: File name too long",
+        "train --env toy/identity --name {}": "--out runs cannot be written: File name too long",
+        "train --env toy/identity --resume {}": "--resume {} cannot be used",
+        "train --env toy/identity --init-from {}": "--init-from {} cannot be used: write a member of a run",
+        "train --env toy/identity --init-from {}.safetensors": "{}.safetensors is not a file: give a",
+        "resume {}": "{}/config.json cannot be read: File name too long",
+        "eval {}": "{}/config.json cannot be read: File name too long",
+        "report {}": "{} is not the folder of a run: File name too long",
+        "runs {}": "{} cannot be listed: File name too long",
+    }.items(),
+)
+def test_a_path_that_no_file_can_have_is_one_clear_error(typed, command, said):
+    code, out, err, left = typed(command.format("a" * 300))
+    assert (code, out, err.count("\n"), left) == (EXIT_USER_ERROR, "", 1, [])
+    assert err.startswith(f"pbt-rl: {said.format('a' * 300)}")
+
+
 @pytest.mark.parametrize("command", ["resume runs/good", "train --config runs/good/config.json --out runs"])
 def test_a_run_that_another_process_writes_is_left_alone(typed, folder, command):
     lock = FolderLock(folder / "runs" / "good")
