@@ -70,17 +70,16 @@ def recorded_late(journal: Path, position: int, frames: int) -> list[Evaluation]
 
     They had begun before the checkpoint that noted the position, and hold for a run that goes on from there.
     """
+    found = []
     with journal.open("rb") as file:
         file.seek(position)
-        lines = file.read().splitlines()
-    found = []
-    for line in lines:
-        try:
-            event = json.loads(line)
-            if isinstance(event, dict) and event.get("event") == "evaluation":
-                found.append(read_evaluation(event, "the journal", "at_frames"))
-        except ValueError:  # torn, as the process was killed while it wrote
-            continue
+        for line in file:  # not all at once: a run that was not saved for days has written much since
+            try:
+                event = json.loads(line)
+                if isinstance(event, dict) and event.get("event") == "evaluation":
+                    found.append(read_evaluation(event, "the journal", "at_frames"))
+            except (ValueError, RecursionError):  # torn, as the process was killed while it wrote, or damaged
+                continue
     return [evaluation for evaluation in found if evaluation.frames <= frames]
 
 

@@ -40,7 +40,7 @@ from pbt_rl.run.evaluations import read_evaluation, recorded_late
 from pbt_rl.run.fleet import ActorFailed, LearnerLost
 from pbt_rl.run.outlook import late_comparison_warning
 from pbt_rl.run.resolved import ResolvedRun
-from pbt_rl.run.resuming import Changed, Continued
+from pbt_rl.run.resuming import Changed, Continued, fitting_state
 from pbt_rl.run.warm_start import WarmStart
 from pbt_rl.wire.messages import Applied, SlotChange
 
@@ -99,14 +99,15 @@ class Recorder:
             )
         self._trackers = self._begin_trackers(seconds)
         self._journal = Journal(folder.journal, warn=self._terminal.event)
-        self._tensorboard = TensorBoard(
-            folder,
-            config.num_policies,
-            config_json=json.dumps(to_json(config), indent=2),
-            warn=self._terminal.event,
-            figures=config.figures,
-            resumed=None if continued is None else continued.record["tensorboard"],
-        )
+        with fitting_state(folder):
+            self._tensorboard = TensorBoard(
+                folder,
+                config.num_policies,
+                config_json=json.dumps(to_json(config), indent=2),
+                warn=self._terminal.event,
+                figures=config.figures,
+                resumed=None if continued is None else continued.record["tensorboard"],
+            )
         if continued is None:
             self._journal.start(to_json(config), config.seed, self._resolved.spec)
             self._journal.initial([member.initial for member in self._population.members])

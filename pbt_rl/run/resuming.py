@@ -10,15 +10,17 @@ from functools import partial
 from typing import Any
 
 from pbt_rl.config import Config
-from pbt_rl.errors import ConfigError
+from pbt_rl.errors import CheckpointBroken, ConfigError
 from pbt_rl.learner.continuation import unit_rows
 from pbt_rl.options import walk
+from pbt_rl.pbt.fields import Fields
 from pbt_rl.plan import Plan
 from pbt_rl.population.population import Population
 from pbt_rl.population.slots import Slots
 from pbt_rl.record.checkpoints import PARTIAL, Checkpoint, Checkpoints
 from pbt_rl.record.folder import RunFolder, config_from_json, to_json
 from pbt_rl.record.journal import was_saved
+from pbt_rl.record.manifest import STATE
 from pbt_rl.record.trust import read_config
 from pbt_rl.run.start import Load, Start
 
@@ -115,10 +117,25 @@ def find_continued(config: Config, folder: RunFolder, note: Callable[[str], None
                 "or choose another --name"
             )
         return None
-    state = checkpoint.state()
+    state = _state(checkpoint)
     # What was changed since the checkpoint is in config.json; the journal is cut off before that.
     saved = config_from_json(state["record"].get("config", to_json(before)))
     return Continued(checkpoint, state, _differing(saved, config))
+
+
+def _state(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Return the state of a run; who continues from a part of it reads the inner levels. Raises ConfigError."""
+    state, place = checkpoint.state(), f"{checkpoint.path / STATE}"
+    given = Fields(state, place)
+    record = given.inner("record")
+    record.whole("journal")
+    record.inner("tensorboard")
+    given.raw("run")
+    given.whole("resumes")
+    given.objects("learners")
+    if not all(isinstance(units, list) for units in given.items("units")):
+        raise CheckpointBroken(f"units of {place} should be lists of the states of units")
+    return state
 
 
 @contextlib.contextmanager

@@ -272,7 +272,10 @@ def test_results_that_were_recorded_late_are_kept_if_they_belong_before_the_chec
     before = json.dumps({"event": "evaluation", "at_frames": 100, **facts}) + "\n"
     after = [{"event": "evaluation", "at_frames": frames, **facts} for frames in (200, 300, 400)]
     lines = [*after, {"event": "evaluation"}, {"event": "progress"}, 3]
-    journal.write_text(before + "".join(json.dumps(line) + "\n" for line in lines) + '{"event": "evalu')
+    deep = "[" * 100_000 + "\n"
+    journal.write_text(
+        before + deep + "".join(json.dumps(line) + "\n" for line in lines) + '{"event": "evalu'
+    )
     late = recorded_late(journal, len(before), 300)
     assert [(one.frames, one.mean, one.episodes) for one in late] == [(200, 2.0, 4), (300, 2.0, 4)]
     with pytest.raises(ConfigError, match="the state"):

@@ -1,5 +1,7 @@
 """A run that is continued: serial runs as if they had not stopped, others from their last checkpoint."""
 
+import dataclasses
+import hashlib
 import json
 import os
 import shutil
@@ -18,6 +20,7 @@ from pbt_rl.errors import ConfigError
 from pbt_rl.record.checkpoints import Checkpoints
 from pbt_rl.record.folder import RunFolder
 from pbt_rl.record.journal import read_journal
+from pbt_rl.record.manifest import SavedFile, read_manifest
 from pbt_rl.run.audit import audit
 from pbt_rl.run.supervisor import Supervisor
 from pbt_rl.run.train import train
@@ -284,6 +287,41 @@ def test_a_saved_run_whose_checkpoints_were_removed_is_kept(tmp_path, left):
     with pytest.raises(ConfigError, match=r"x was saved, and its checkpoints are gone: .*--overwrite"):
         train(configured(tmp_path, "x"))
     assert journal.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda s: s.pop("record"), "has no record"),
+        (lambda s: s.update(record="x"), "record of .*state.json is 'x'"),
+        (lambda s: s["record"].update(journal="0"), "journal of record .* is '0'"),
+        (lambda s: s["record"].update(tensorboard=[]), "tensorboard of record .* a list of 0"),
+        (lambda s: s["record"]["tensorboard"].update(positions=1), "the state of TensorBoard cannot be read"),
+        (lambda s: s.update(resumes=None), "resumes of .* is None"),
+        (lambda s: s.update(learners=[1]), "one of learners of .* is 1"),
+        (lambda s: s.update(learners={}), "learners of .* is an object of 0"),
+        (lambda s: s.update(units=[0.5]), "units of .* lists of the states of units"),
+        (lambda s: s.update(units=None), "units of .* is None"),
+    ],
+)
+def test_a_state_that_a_stranger_sealed_is_one_clear_error(once, tmp_path, change, said):
+    folder = shutil.copytree(once, tmp_path / "x")
+    (at,) = (folder / "checkpoints").glob("at_*")
+    state = json.loads((at / "state.json").read_text())
+    change(state)
+    text = json.dumps(state).encode()
+    (at / "state.json").write_bytes(text)
+    manifest = read_manifest(at / "manifest.json")
+    saved = SavedFile("state.json", len(text), hashlib.sha256(text).hexdigest())
+    (at / "manifest.json").write_text(dataclasses.replace(manifest, state=saved).to_text())
+    with pytest.raises(ConfigError, match=said):
+        train(configured(tmp_path, "x"))
+
+
+@pytest.fixture(scope="module")
+def once(tmp_path_factory):
+    """A serial run that has ended."""
+    return run(tmp_path_factory.mktemp("once"), "x", 300)
 
 
 def test_what_a_kill_left_half_written_is_removed(tmp_path):
