@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from itertools import zip_longest
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.audit import Mismatch, audit_events
 from pbt_rl.pbt.decisions import Controller
-from pbt_rl.pbt.events import Event, Initial, Lost, Round, Start, read_events
+from pbt_rl.pbt.events import Event, Initial, Lost, Round, Start, read_event
 from pbt_rl.record.folder import config_from_json
 from pbt_rl.record.journal import git_version
 from pbt_rl.record.reading import journal_records
@@ -29,8 +29,9 @@ def audit(run: Path, trust: Trust = NO_TRUST) -> int:
     The environment is not needed: the journal holds its shaping. trust: whether rules of somebody's own are imported.
     Raises ConfigError if `run` is no run.
     """
-    events = read_events(journal_records(run))
-    start, config = _begin(run, events)
+    events = (read_event(record, line) for line, record in enumerate(journal_records(run), start=1))
+    head = _head(events)
+    start, config = _begin(run, head)
     trust.check_given(config, run)
     trust.check(config, AUDIT, run)
 
@@ -43,22 +44,55 @@ def audit(run: Path, trust: Trust = NO_TRUST) -> int:
             raise ConfigError(f"{run} cannot be decided again from where it was resumed: {error}") from error
 
     controller = build_controller(config, value_table(config, start.shaping), config.seed)
-    mismatches = audit_events(events, controller, resumed)
-    rounds = [event for event in events if isinstance(event, Round)]
-    decisions = sum(len(event.decisions) for event in rounds)
-    counted = f"{len(rounds)} rounds with {decisions} decisions, and the values of all members at the start"
+    rounds = _Rounds(run, itertools.chain(head, events))
+    mismatches = audit_events(rounds, controller, resumed)
+    made = f"{len(rounds.frames)} rounds with {rounds.decisions} decisions"
+    counted = f"{made}, and the values of all members at the start"
     if not mismatches:
         print(f"{run}: {counted}, agree bit for bit with what the controller decides again")
         return EXIT_OK
     print(f"{run}: of {counted}, {len(mismatches)} disagree with what the controller decides again")
-    print(_described(mismatches[0], events[mismatches[0].index]) + _origin(start))
+    print(_described(mismatches[0], rounds.frames.get(mismatches[0].index)) + _origin(start))
     return EXIT_DIFFERENT
+
+
+class _Rounds:
+    """Passes events on and counts the rounds among them. Nothing else is kept: a journal of weeks has gigabytes."""
+
+    def __init__(self, run: Path, events: Iterable[Event]) -> None:
+        self._run, self._events = run, events
+        self.decisions = 0
+        self.frames: dict[int, int] = {}
+        """Index of each round -> the population's clock."""
+
+    def __iter__(self) -> Iterator[Event]:
+        """Yield the events. Raises ConfigError at rounds that were lost."""
+        for index, event in enumerate(self._events):
+            match event:
+                case Lost(rounds=lost) if lost:
+                    raise ConfigError(
+                        f"{self._run} cannot be audited: {lost} of its rounds were lost while the disk was full"
+                    )
+                case Round(frames=frames, decisions=decisions):
+                    self.frames[index] = frames
+                    self.decisions += len(decisions)
+            yield event
+
+
+def _head(events: Iterator[Event]) -> list[Event]:
+    """Return the events up to the values at the start, without which no round can follow."""
+    head = []
+    for event in events:
+        head.append(event)
+        if isinstance(event, Initial | Round):
+            break
+    return head
 
 
 def _begin(run: Path, events: Sequence[Event]) -> tuple[Start, Config]:
     """Return the first event, and the config that the run was started with (a resumed run may have another by now).
 
-    Raises ConfigError if it cannot be decided again.
+    events: up to the values at the start. Raises ConfigError if it cannot be decided again.
     """
     if not events or not isinstance(events[0], Start):
         raise ConfigError(
@@ -73,16 +107,14 @@ def _begin(run: Path, events: Sequence[Event]) -> tuple[Start, Config]:
             f"{run} cannot be audited: its journal was started with {config.num_policies} members, and has values of "
             f"{'none' if members is None else members}"
         )
-    lost = sum(event.rounds for event in events if isinstance(event, Lost))
-    if lost:
-        raise ConfigError(f"{run} cannot be audited: {lost} of its rounds were lost while the disk was full")
     return events[0], config
 
 
-def _described(mismatch: Mismatch, event: Event) -> str:
-    pairs = zip_longest(mismatch.recorded, mismatch.decided)
+def _described(mismatch: Mismatch, frames: int | None) -> str:
+    """frames: the population's clock at the round; None at the start."""
+    pairs = itertools.zip_longest(mismatch.recorded, mismatch.decided)
     recorded, decided = next((a, b) for a, b in pairs if a != b)
-    where = "values at the start" if isinstance(event, Initial) else f"round at {event.frames:,} frames"
+    where = "values at the start" if frames is None else f"round at {frames:,} frames"
     lines = [f"first in line {mismatch.index + 1} of the journal, the {where}:"]
     for label, one, other in (("recorded", recorded, decided), ("decided again", decided, recorded)):
         lines.append(f"  {label}: {_differing(one, other)}")

@@ -1,9 +1,13 @@
 """What an audit needs of a journal."""
 
+import gc
+
 import pytest
 
 from pbt_rl.errors import ConfigError
+from pbt_rl.pbt.events import Event
 from pbt_rl.pbt.options import PbtConfig
+from pbt_rl.record.reading import journal_records
 from pbt_rl.run.audit import audit
 from pbt_rl.run.controllers import build_controller
 from tests.helpers import journals
@@ -11,9 +15,9 @@ from tests.helpers import journals
 CONFIG = journals.Config("toy/simulated", pbt=PbtConfig(period_frames=1000, start_frames=0, min_episodes=1))
 
 
-def recorded(folder, lost):
+def recorded(folder, lost, limit_frames=3000):
     controller = build_controller(CONFIG, journals.TABLE, 0)
-    options = {"chunk_frames": 1000, "limit_frames": 3000}
+    options = {"chunk_frames": 1000, "limit_frames": limit_frames}
     events = journals.simulated(controller, 4, 4, {"pbt": CONFIG.pbt}, **options)
     return journals.write(folder, [*events, {"event": "lost", "time": 0.0, "frames": 0, "counts": lost}])
 
@@ -26,3 +30,18 @@ def test_lost_progress_does_not_matter(tmp_path, capsys):
 def test_lost_rounds_cannot_be_audited(tmp_path):
     with pytest.raises(ConfigError, match="3 of its rounds were lost while the disk was full"):
         audit(recorded(tmp_path, {"progress": 7, "round": 3}))
+
+
+def test_events_are_not_kept_as_a_journal_of_weeks_has_gigabytes(tmp_path, monkeypatch, capsys):
+    run = recorded(tmp_path, {"progress": 7}, limit_frames=30_000)
+    events = []
+
+    def watched(folder):
+        for record in journal_records(folder):
+            events.append(sum(issubclass(type(one), Event) for one in gc.get_objects()))
+            yield record
+
+    monkeypatch.setattr("pbt_rl.run.audit.journal_records", watched)
+    assert audit(run) == 0
+    assert "30 rounds" in capsys.readouterr().out
+    assert max(events) - events[0] < 10 < len(events)
