@@ -102,21 +102,27 @@ def whole_records(path: Path, limit: int) -> int:
     A power cut may leave less of a file than was written, or zeros in it, and TensorBoard reads nothing behind a broken
     record.
     """
-    with path.open("rb") as file:
-        content = file.read(limit)
     begins, end = [], 0
-    while (size := _size(content, end)) is not None:
-        begins.append(end)
-        end += _HEADER_BYTES + size + _CHECKSUM_BYTES
-    # The headers tell whole records apart; the message of the last one may be torn. (All checksums: 8 MB/s.)
-    while begins and not _is_whole(content[begins[-1] : end]):
-        end = begins.pop()
+    with path.open("rb") as file:
+        limit = min(limit, file.seek(0, os.SEEK_END))
+
+        def read(begin: int, size: int) -> bytes:
+            file.seek(begin)
+            return file.read(max(0, min(size, limit - begin)))
+
+        # Record by record: with figures and films, a file of weeks has gigabytes.
+        while (size := _size(read(end, _HEADER_BYTES))) is not None:
+            begins.append(end)
+            end += _HEADER_BYTES + size + _CHECKSUM_BYTES
+        # The headers tell whole records apart; the message of the last one may be torn. (All checksums: 8 MB/s.)
+        while begins and not _is_whole(read(begins[-1], end - begins[-1])):
+            end = begins.pop()
     return end
 
 
-def _size(content: bytes, begin: int) -> int | None:
-    """Return the bytes of the message whose record begins there; None if no header does."""
-    length, check = content[begin : begin + 8], content[begin + 8 : begin + _HEADER_BYTES]
+def _size(header: bytes) -> int | None:
+    """Return the bytes of the message whose record begins so; None if no header does."""
+    length, check = header[:8], header[8:_HEADER_BYTES]
     if len(check) < _CHECKSUM_BYTES or struct.pack("<I", _checksum(length)) != check:
         return None
     size: int = struct.unpack("<Q", length)[0]
@@ -125,5 +131,5 @@ def _size(content: bytes, begin: int) -> int | None:
 
 def _is_whole(record: bytes) -> bool:
     data, check = record[_HEADER_BYTES:-_CHECKSUM_BYTES], record[-_CHECKSUM_BYTES:]
-    size = _size(record, 0)
+    size = _size(record)
     return len(data) == size and struct.pack("<I", _checksum(data)) == check

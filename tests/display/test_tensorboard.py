@@ -7,15 +7,18 @@ import pickle
 import re
 import shutil
 import time
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+from tensorboardX.proto.summary_pb2 import Summary
 
 from pbt_rl.config import Config
 from pbt_rl.display.drawing import LOWEST, Drawing
+from pbt_rl.display.events import EventFile
 from pbt_rl.display.scalars import member_scalars, population_scalars
 from pbt_rl.display.tensorboard import TensorBoard, layout
 from pbt_rl.pbt.hypers import hyper_table
@@ -482,3 +485,25 @@ def test_the_last_drawing_begins_anew_if_it_had_no_core(tmp_path, monkeypatch):
     assert list(drawing.finish()) == ["forest"]
     assert begun == [LOWEST, 0]
     assert not warnings
+
+
+def test_a_file_of_weeks_is_continued_without_being_read_whole(tmp_path):
+    name, image = "events.out.tfevents.1.host.1", b"x" * 300_000
+    file = EventFile(tmp_path)
+    for step in range(8):
+        file.message(
+            Summary(value=[Summary.Value(tag="a", image=Summary.Image(encoded_image_string=image))]), step
+        )
+    file.close()
+    (path,) = tmp_path.iterdir()
+    path.rename(tmp_path / name)
+    whole = (tmp_path / name).stat().st_size
+    tracemalloc.start()
+    try:
+        again = EventFile(tmp_path, {name: whole - 1})
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    again.close()
+    assert whole - 300_200 < again.position()[1] < whole - 300_000
+    assert most < whole / 2
