@@ -308,6 +308,16 @@ class Config:
             check_schedule_of_learning_rate(self)
 
     @property
+    def uses_vtrace(self) -> bool:
+        """Whether advantages follow the present policy (appo)."""
+        return self.learner.returns == "vtrace" or (self.learner.returns == "auto" and self.mode == "async")
+
+    @property
+    def learns_single_steps(self) -> bool:
+        """Whether minibatches are of single steps, and not of whole rollouts, which stay together otherwise."""
+        return self.algo == "appo" and self.model.core == "none" and not self.uses_vtrace
+
+    @property
     def env_options(self) -> EnvOptions:
         """Options that the makers of environments receive."""
         dmlab = replace(self.dmlab, background_resets=False) if self.mode == "serial" else self.dmlab

@@ -299,7 +299,7 @@ def update_settings(config: Config, spec: EnvSpec) -> UpdateSettings:
         algorithm=algorithm,
         epochs=1 if algorithm.learns_per_unit else learner.epochs,
         minibatches=1 if algorithm.learns_per_unit else learner.minibatches,
-        use_vtrace=learner.returns == "vtrace" or (learner.returns == "auto" and config.mode == "async"),
+        use_vtrace=config.uses_vtrace,
         normalize_advantage=learner.normalize_advantage,
         kl_target=learner.kl_target if learner.lr_schedule == "kl-adaptive" else None,
         distribution=build_distribution(spec, config.model),

@@ -202,12 +202,14 @@ def _cores_beside(
 
 
 def _check_minibatches(config: Config, pack: PackPlan) -> None:
-    """Raise ConfigError if a batch has fewer rollouts of a policy than it is to have parts."""
-    most = pack.batch_rows
-    if config.learner.minibatches > most and not config.algorithm.learns_per_unit:
+    """Raise ConfigError if a batch of a policy has fewer rollouts, or steps, than it is to have parts."""
+    parts, most, of_what = config.learner.minibatches, pack.batch_rows, "rollouts"
+    if config.learns_single_steps:
+        most, of_what = most * config.learner.rollout, "steps"
+    if parts > most and not config.algorithm.learns_per_unit:
         raise ConfigError(
-            f"--learner.minibatches {config.learner.minibatches} is more than the {most} rollouts in a batch "
-            f"of a policy: use at most {most}, or a larger --learner.batch"
+            f"--learner.minibatches {parts} is more than the {most} {of_what} in a batch of a policy: use at most "
+            f"{most}, or a larger --learner.batch"
         )
 
 

@@ -138,18 +138,23 @@ class Sizing:
         """Round to environments of `seats` rows, one at least."""
         return max(1, round(envs / self.seats)) * self.seats
 
-    def flaws(self, units: Sequence[int], slots: Sequence[int]) -> tuple[bool, ...]:
-        """Return what is wrong with this many units in each pack, the worst first."""
+    def flaws(self, units: Sequence[int], slots: Sequence[int]) -> tuple[float, ...]:
+        """Return what is wrong with this many units in each pack, the worst first; 0 for what is right.
+
+        A batch that is far from what was asked for counts by how far: of rollouts as long as a batch every further unit
+        makes it larger.
+        """
         sizes = self.sizes(units)
         rows = [size.envs * n for size, n in zip(sizes, units, strict=True)]
         batches = [size.batch_rows for size in sizes]
         least = LEAST_UNIT_ROWS // 2 if self.on_policy else LEAST_UNIT_ROWS
         thin = min(size.envs * n for size, n in zip(sizes, slots, strict=True)) < least
+        error = max(map(self.batch_error, sizes))
         return (
             any(self.too_old(n, size) for n, size in zip(units, sizes, strict=True)),
             not self.envs and max(rows) > EVEN * min(rows),
             self._uneven(batches),
-            any(self.batch_error(size) > FAR_BATCH for size in sizes),
+            error if error > FAR_BATCH else 0.0,
             not self.envs and thin,
         )
 
@@ -175,14 +180,14 @@ def plan_actors(
     members, slots: of each pack.
     """
 
-    def flaws(actors: Sequence[int]) -> tuple[bool, ...]:
+    def flaws(actors: Sequence[int]) -> tuple[float, ...]:
         speeds = [n / m for n, m in zip(actors, members, strict=True)]
         old, *others = sizing.flaws([n * units_per_actor for n in actors], slots)
         return (old, max(speeds) > EVEN * min(speeds), *others)
 
     most = sum(members) if len(members) > 1 else wanted
     best: list[int] = []
-    fewest_flaws: tuple[bool, ...] | None = None
+    fewest_flaws: tuple[float, ...] | None = None
     for total in (*range(wanted, len(members) - 1, -1), *range(wanted + 1, most + 1)):
         actors = share_actors(total, members)
         own = flaws(actors)

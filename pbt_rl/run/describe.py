@@ -182,8 +182,8 @@ def _idle_core_notes(resolved: ResolvedRun) -> list[str]:
     batch = math.ceil(config.learner.batch * plan.wanted_actors / plan.actors / 1024) * 1024
     why = "rollouts too old or " if config.mode == "async" else ""
     text = (
-        f"note: {plan.actors} actors, although the cores could serve {plan.wanted_actors}: more would make {why}units "
-        f"too small for batches of {config.learner.batch} steps; --learner.batch {batch} uses more"
+        f"note: {counted(plan.actors, 'actor')}, although the cores could serve {plan.wanted_actors}: more would make "
+        f"{why}units too small for batches of {config.learner.batch} steps; --learner.batch {batch} uses more"
     )
     return [text]
 

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pbt_rl.config import Config, LearnerConfig
+from pbt_rl.config import Config, LearnerConfig, ModelConfig
 from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.hypers import Hypers
 from pbt_rl.plan import Machine, make_plan, parse_devices
@@ -110,6 +110,26 @@ def test_no_gpu_at_all():
 def test_plans_that_cannot_be_are_refused_with_a_remedy(changes, words):
     with pytest.raises(ConfigError, match=words):
         make_plan(config(**changes), Machine(4, 1))
+
+
+STEPS = {"rollout": 2048, "batch": 2048, "minibatches": 32}
+"""Of PPO as it is often set elsewhere: one long rollout, and minibatches of its steps."""
+
+
+@pytest.mark.parametrize("changes", [{"mode": "sync"}, {"mode": "async", "returns": "gae"}])
+def test_a_batch_of_single_steps_has_as_many_parts_as_steps(changes):
+    returns = changes.pop("returns", "auto")
+    c = config(num_policies=1, learner=LearnerConfig(**STEPS, returns=returns), **changes)
+    check(make_plan(c, Machine(2, 0)), c)
+    many = LearnerConfig(**STEPS | {"minibatches": 5000}, returns=returns)
+    with pytest.raises(ConfigError, match=r"minibatches 5000 is more than the (2048|4096) steps in a batch"):
+        make_plan(config(num_policies=1, learner=many, **changes), Machine(2, 0))
+
+
+@pytest.mark.parametrize("changes", [{"mode": "async"}, {"mode": "sync", "model": ModelConfig(core="lstm")}])
+def test_where_whole_rollouts_stay_together_a_batch_has_as_many_parts_as_rollouts(changes):
+    with pytest.raises(ConfigError, match=r"minibatches 32 is more than the [12] rollouts in a batch"):
+        make_plan(config(num_policies=1, learner=LearnerConfig(**STEPS), **changes), Machine(2, 0))
 
 
 def test_the_users_numbers_are_used():

@@ -72,6 +72,15 @@ def test_sync_batches_are_as_asked_for_and_members_even():
         assert even([p.batch_rows for p in plan.packs], INTEGER)
 
 
+@pytest.mark.parametrize("rollout", [1500, 2048, 4096])
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_a_batch_of_a_rollout_grows_no_more_than_it_must_on_many_cores(mode, rollout):
+    """Of every actor's two units each brings a rollout; so batches of 2048 steps were of 262,144 on 128 cores."""
+    for cpus in CPUS:
+        (pack,) = make_plan(config(4, mode=mode, rollout=rollout, batch=2048), Machine(cpus, 0)).packs
+        assert pack.batch_rows <= 2
+
+
 @pytest.mark.parametrize("envs", [1, 2, 4])
 def test_rows_given_by_a_recipe_take_no_more_actors_than_keep_rollouts_young(envs):
     for cpus, gpus, policies in MACHINES[::3]:
