@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TextIO, cast
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
@@ -22,6 +23,7 @@ from pbt_rl.display.leaderboard import (
     time_left,
     title_lines,
 )
+from pbt_rl.display.output import Output
 from pbt_rl.display.ranking import known_objective, ranked, standing
 from pbt_rl.display.view import Evaluation, RunView
 from pbt_rl.display.words import counted, in_words
@@ -44,7 +46,7 @@ class Terminal:
         self, heading: Sequence[str], *, plain: bool | None = None, console: Console | None = None
     ) -> None:
         """heading: lines to print at the start, such as the run's folder. plain: None depends on the output."""
-        self._console = console or Console(highlight=False, emoji=False)
+        self._console = console or _console()
         self._heading = heading
         self.plain = not is_live_terminal(self._console) if plain is None else plain
         self._live: Live | None = None
@@ -140,7 +142,7 @@ def print_leaderboard(view: RunView, plain: bool) -> None:
         lines = [*title_lines(view), *table_lines(view, width=1000), *footer_lines(view)]
         _print_plain("\n".join(lines))
     else:
-        Console(highlight=False, emoji=False).print(Leaderboard(view))
+        _console().print(Leaderboard(view))
 
 
 def is_live_terminal(console: Console) -> bool:
@@ -208,15 +210,13 @@ def slot_text(pack: int, change: SlotChange) -> str:
     )
 
 
-def _print_plain(text: str) -> None:
-    """Print any text; characters that the output's encoding lacks become question marks.
+def _console() -> Console:
+    return Console(file=cast("TextIO", Output(sys.stdout)), highlight=False, emoji=False)
 
-    What the output cannot take, such as a file on a full disk, is not shown; nothing else depends on it.
-    """
+
+def _print_plain(text: str) -> None:
+    """Print any text; characters that the output's encoding lacks become question marks."""
     encoding = sys.stdout.encoding or "utf-8"
-    try:
-        print(text.encode(encoding, "replace").decode(encoding), flush=True)
-    except BrokenPipeError:  # nobody reads any more: the command ends
-        raise
-    except OSError:
-        pass
+    print(
+        text.encode(encoding, "replace").decode(encoding), file=cast("TextIO", Output(sys.stdout)), flush=True
+    )

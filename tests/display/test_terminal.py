@@ -1,7 +1,10 @@
 """The terminal, live and plain."""
 
 import io
+import os
+import pty
 import sys
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -217,3 +220,40 @@ def test_a_replacement_is_shown_with_scores_and_values():
     text = applied_text(proof, "objective 1.2 is below the donor's 4; mutated gamma 0.9 -> 0.95")
     assert text.endswith(": objective 1.2 is below the donor's 4; mutated gamma 0.9 -> 0.95")
     assert text.startswith("replacement applied in 0.2 ms: member 2 <- member 1 (generation 3)")
+
+
+# -- an output that is lost ---------------------------------------------------------------------------------
+
+
+def lost(monkeypatch, kind):
+    """Put a terminal or a pipe in the place of the standard output; return what closes its other end."""
+    other, ours = pty.openpty() if kind == "terminal" else os.pipe()
+    stream = os.fdopen(ours, "w", encoding="utf-8")
+    monkeypatch.setattr(sys, "stdout", stream)
+    monkeypatch.setenv("TERM", "xterm")
+    return lambda: os.close(other)
+
+
+@pytest.mark.parametrize(("kind", "plain"), [("terminal", False), ("terminal", True), ("pipe", True)])
+def test_training_goes_on_if_nobody_sees_the_output_any_more(monkeypatch, kind, plain):
+    """A terminal that closes (without SIGHUP after `disown`), a `tee` that dies."""
+    close = lost(monkeypatch, kind)
+    shown = Terminal(["run folder: x"], plain=plain)
+    shown.start()
+    shown.update(view(member(0)))
+    close()
+    shown.update(view(member(0), seconds=100.0))
+    shown.event("a line")
+    shown.stop()
+    print_leaderboard(view(member(0)), plain)
+    print("from an environment of a serial run, or at the end of the command")
+    sys.stdout.flush()
+    sys.stdout.close()
+
+
+def test_a_full_disk_leaves_the_output_as_it_is(monkeypatch):
+    with Path("/dev/full").open("w", encoding="utf-8") as stream:
+        monkeypatch.setattr(sys, "stdout", stream)
+        Terminal([], plain=True).event("a line")
+        assert Path(f"/proc/self/fd/{stream.fileno()}").readlink() == Path("/dev/full")
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())  # what waits in the buffer can be written
