@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
 
 from pbt_rl.pbt.decisions import StateKey
@@ -27,7 +26,7 @@ def files(history: History) -> dict[str, str]:
     tables = {
         "members.csv": members(history),
         "nodes.csv": nodes(history),
-        "objective.csv": [asdict(point) for moment in history.moments for point in moment.points],
+        "objective.csv": [vars(point) for moment in history.moments for point in moment.points],
         "evaluations.csv": [
             {
                 "frames": e.at_frames,
@@ -39,8 +38,8 @@ def files(history: History) -> dict[str, str]:
             for e in history.evaluations
         ],
         "decisions.csv": decisions(history),
-        "slots.csv": [asdict(turn) for turn in history.turns],
-        "phases.csv": [asdict(phase) for phase in history.phases],
+        "slots.csv": [vars(turn) for turn in history.turns],
+        "phases.csv": [vars(phase) for phase in history.phases],
     }
     texts = {name: table_text(records) for name, records in tables.items() if records}
     return texts | {"lineage.dot": dot(history), "lineage.nwk": newick(history)}

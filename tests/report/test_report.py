@@ -16,7 +16,8 @@ from pbt_rl.pbt.events import read_events
 from pbt_rl.pbt.options import PbtConfig
 from pbt_rl.pbt.search.options import SearchConfig
 from pbt_rl.report import exports
-from pbt_rl.report.importance import importance
+from pbt_rl.report import importance as importances
+from pbt_rl.report.importance import Importance, importance
 from pbt_rl.report.page import page as report_page
 from pbt_rl.report.pictures import PICTURES, draw
 from pbt_rl.report.read import history_of, read_run
@@ -265,6 +266,35 @@ def test_importance_ranks_the_learning_rate_first():  # T12
 def test_objectives_that_are_all_the_same_explain_nothing(score):
     found = importance([{"a": float(i), "b": float(i % 3)} for i in range(12)], [score] * 12, forests=1)
     assert found.r_squared <= 0
+
+
+def test_of_very_many_states_a_part_is_looked_at(population, monkeypatch):
+    """Forests of all states of a long run, tens of thousands, took a quarter of an hour and more."""
+    looked_at = []
+
+    def noted(configurations, scores):
+        looked_at.append((configurations, scores))
+        return Importance(dict.fromkeys(configurations[0], 0.1), 0.5, 1, len(configurations))
+
+    monkeypatch.setattr(importances, "MOST_CONFIGURATIONS", 12)
+    monkeypatch.setattr(importances, "importance", noted)
+    history = read_history("x", population)
+    known = [n for n in history.lineage.nodes if history.objective(n) is not None]
+    assert len(known) > 12
+    importances.figure(history)
+    [(configurations, scores)] = looked_at
+    assert len(configurations) == len(scores) == 12
+    states = [
+        (
+            {
+                **{v: n.values[v] for v in history.varied},
+                importances.TRAINED: history.lineage.end_trained(n.key),
+            },
+            history.objective(n),
+        )
+        for n in known
+    ]
+    assert all(pair in states for pair in zip(configurations, scores, strict=True))
 
 
 def test_too_few_members_get_no_importances(search):
