@@ -37,6 +37,8 @@ class Start(Event):
     versions: Mapping[str, str] = field(default_factory=dict)
     git: str | None = None
     shaping: Mapping[str, float] = field(default_factory=dict)
+    tasks: int = 0
+    """Of the environment; 0 for one without."""
 
 
 @dataclass(frozen=True)
@@ -182,6 +184,7 @@ def _read(record: object, place: str) -> Event:
                 given.texts("versions"),
                 given.text_or_none("git"),
                 spec.values("shaping") if spec is not None and spec.has("shaping") else {},
+                len(spec.items("tasks")) if spec is not None and spec.has("tasks") else 0,
             )
         case "initial":
             return Initial(time, frames, given.members_values("values"))

@@ -97,7 +97,7 @@ def evaluations(history: History) -> Drawn:
     figure = new_figure(2.6)
     axes = figure.subplots()
     frames, means = [e.at_frames for e in games], np.array([e.mean for e in games])
-    errors = np.array([2 * e.spread / math.sqrt(max(e.episodes, 1)) for e in games])
+    errors = np.array([2 * history.standard_error(e) for e in games])
     axes.fill_between(frames, means - errors, means + errors, color=TOP, alpha=0.15, linewidth=0)
     axes.plot(frames, means, color=TOP, linewidth=2, marker="o", markersize=3)
     for event, before in zip(games, [None, *games], strict=False):

@@ -177,6 +177,12 @@ class History:
     """The games after training, if there were any."""
     evaluations: Sequence[Evaluation] = ()
     """The games beside training, if there were any."""
+    tasks: int = 0
+    """Of the environment; 0 for one without."""
+
+    def standard_error(self, games: Evaluation) -> float:
+        """Return that of the mean of games beside training; with tasks, mean and spread are over these."""
+        return games.spread / math.sqrt(max(1, self.tasks or games.episodes))
 
     @cached_property
     def last(self) -> dict[int, Node]:
@@ -302,6 +308,7 @@ def history_of(name: str, events: Sequence[Event]) -> History:
         actor_restarts=sum(isinstance(e, ActorRestart) for e in events),
         final=next((e for e in reversed(events) if isinstance(e, Final)), None),
         evaluations=[e for e in events if isinstance(e, Evaluation) and math.isfinite(e.mean)],
+        tasks=start.tasks,
     )
 
 

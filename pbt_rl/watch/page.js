@@ -196,9 +196,8 @@ function drawCurves(s) {
 function drawEvaluations(s) {
   at("evaluations-section").hidden = !s.evaluations.length;
   if (!s.evaluations.length) return;
-  const shown = s.evaluations.map(([frames, mean, spread, episodes, member]) => {
-    const error = 2 * spread / Math.sqrt(Math.max(1, episodes));
-    return { frames, mean, low: mean - error, high: mean + error, text: `member ${member}: ${short(mean)} in ${episodes} games` };
+  const shown = s.evaluations.map(([frames, mean, error, episodes, member]) => {
+    return { frames, mean, low: mean - 2 * error, high: mean + 2 * error, text: `member ${member}: ${short(mean)} in ${episodes} games` };
   });
   const { svg, x, y } = chart(widthOf("evaluations"), 300, shown.map((e) => e.frames), shown.flatMap((e) => [e.low, e.high]), false);
   const edge = [...shown.map((e) => [e.frames, e.high]), ...shown.map((e) => [e.frames, e.low]).reverse()];

@@ -53,7 +53,10 @@ def state(history: History, events: Sequence[Event]) -> State:
         "varied": history.varied,
         "members": _members(history),
         "curves": {str(m): _curve(points) for m, points in history.curves.items()},
-        "evaluations": [[e.at_frames, e.mean, e.spread, e.episodes, e.member] for e in history.evaluations],
+        "evaluations": [
+            [e.at_frames, e.mean, history.standard_error(e), e.episodes, e.member]
+            for e in history.evaluations
+        ],
         "forest": _forest(history),
         "schedules": _schedules(history),
         "decisions": _decisions(history),

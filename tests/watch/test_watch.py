@@ -96,6 +96,19 @@ def test_the_state_has_all_that_the_page_shows(tmp_path, events):
     assert shown["curves"]["1"][-1][1] == 7.0
 
 
+@pytest.mark.parametrize(("tasks", "error"), [([], 0.5), (["near", "far", "dark", "wet"], 1.0)])
+def test_the_error_of_games_beside_training_is_over_the_tasks_if_there_are_any(
+    tmp_path, events, tasks, error
+):
+    """The spread is that of the means of four tasks, however many episodes each of them has."""
+    first, *others = events
+    first = {**first, "spec": {**first["spec"], "tasks": tasks}}
+    moment = {name: others[-1][name] for name in ("time", "frames")}
+    games = {"event": "evaluation", "at_frames": 5, "member": 1, "mean": 3.0, "spread": 2.0, "episodes": 16}
+    shown = Reader(write(tmp_path / "run", [first, *others, moment | games])).latest()
+    assert shown["evaluations"] == [[5, 3.0, error, 16, 1]]
+
+
 def test_a_long_run_that_records_progress_rarely_has_a_rate(tmp_path, events):
     before = events[-1]
     members = [m | {"frames": m["frames"] + 9_000} for m in before["members"]]
