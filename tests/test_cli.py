@@ -14,6 +14,7 @@ import pytest
 from pbt_rl import __version__
 from pbt_rl.cli import EXIT_USER_ERROR, main
 from pbt_rl.cli.help import field_docs
+from pbt_rl.cli.related import read_groups
 from pbt_rl.cli.train import parse_train
 from pbt_rl.config import Config, LearnerConfig, ModelConfig
 from pbt_rl.pbt.hypers import Hypers
@@ -230,6 +231,29 @@ def test_show_prints_config_and_plan_and_starts_nothing(pbt_rl, tmp_path):
     assert re.search(r"\nlearning_rate +0\.002 +1e-06:0\.01:log +1e-06\.\.0\.01 +0\.\.1\n", out[end:])
     assert "not tuned: gamma 0.99, gae_lambda 0.95" in out[end:]
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("env", "groups"), [("toy/identity", set()), ("atari/pong", {"atari"})])
+def test_show_leaves_out_the_options_of_other_environments(pbt_rl, env, groups):
+    code, out, _ = pbt_rl("train", "--env", env, "--devices", "cpu", "--show")
+    assert code == 0
+    config, _ = json.JSONDecoder().raw_decode(out)
+    assert config.keys() & {"atari", "dmlab", "matchup"} == groups
+    assert {"learner", "hypers", "pbt"} <= config.keys()
+
+
+@pytest.mark.parametrize(
+    ("env", "seats", "groups"),
+    [
+        ("pettingzoo/classic/connect_four_v3", 2, {"matchup"}),
+        ("vizdoom/basic", 1, set()),
+        ("mine:factory", 2, {"matchup"}),
+        ("mine:factory", 1, set()),
+        ("dmlab30", 1, {"dmlab"}),
+    ],
+)
+def test_matchups_belong_to_environments_of_several_seats(env, seats, groups):
+    assert read_groups(env, seats) == groups
 
 
 @pytest.mark.parametrize("form", ["toml", "yaml", "json"])

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from pbt_rl.cli.help import print_help
 from pbt_rl.cli.parse import kept, parse, value_of, values_of
+from pbt_rl.cli.related import ENVIRONMENT_GROUPS, read_groups
 from pbt_rl.cli.renamed import refuse_renamed
 from pbt_rl.cli.words import understood
 from pbt_rl.config import Config
@@ -55,7 +56,9 @@ def run(arguments: list[str]) -> int:
     if show != "text":
         print(written(to_json(config), show), end="")
         return 0
-    print(json.dumps(to_json(config), indent=2))
+    unread = ENVIRONMENT_GROUPS - read_groups(config.env, resolved.spec.seats)
+    shown = {name: value for name, value in to_json(config).items() if name not in unread}
+    print(json.dumps(shown, indent=2))
     print("\n".join([*describe_plan(resolved), *describe_values(resolved, initial[0])]))
     return 0
 
