@@ -12,6 +12,7 @@ import json
 import secrets
 import socket
 from collections.abc import Callable
+from functools import cached_property
 from http.cookies import CookieError, SimpleCookie
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
@@ -81,8 +82,12 @@ class Server(ThreadingHTTPServer):
         name = urlsplit(f"//{host}").hostname or ""
         if not self.token:
             return name in LOOPBACK
-        own = (self.host, socket.gethostname(), socket.getfqdn(), *LOOPBACK)
-        return name in {one.lower() for one in own} or _is_address(name)
+        own = (self.host.lower(), socket.gethostname().lower(), *LOOPBACK)
+        return name in own or _is_address(name) or name == self._full_name
+
+    @cached_property
+    def _full_name(self) -> str:
+        return socket.getfqdn().lower()  # the resolver may take seconds
 
     def handle_error(self, *_: Any) -> None:
         """Say nothing about a browser that went away."""

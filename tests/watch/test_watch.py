@@ -5,6 +5,7 @@ import json
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import threading
 from contextlib import contextmanager
@@ -204,6 +205,19 @@ def test_beyond_this_machine_a_token_is_asked_for(tmp_path, events):
         assert get("/state.json", Cookie=cookie.partition(";")[0])[0] == 200
         assert get(f"/state.json?token={server.token}", Host="evil.example")[0] == 403
         assert server.token in server.url
+
+
+def test_names_are_not_looked_up_at_every_request(tmp_path, events, monkeypatch):
+    """Where the address of a machine has no name, the resolver takes seconds to say so."""
+    asked = []
+    monkeypatch.setattr(socket, "getfqdn", lambda: asked.append(1) or "Box.example")
+    with served(Reader(write(tmp_path / "run", events)), host="0.0.0.0") as (server, get):
+        path = f"/state.json?token={server.token}"
+        for host in ("127.0.0.1", "192.168.3.4:8750", "[fe80::1]", "localhost", socket.gethostname()):
+            assert get(path, Host=host)[0] == 200
+        assert not asked
+        assert [get(path, Host=f"{host}.example")[0] for host in ("box", "evil", "BOX")] == [200, 403, 200]
+        assert len(asked) == 1
 
 
 def test_servers_of_one_machine_do_not_take_each_others_cookies(tmp_path, events):
