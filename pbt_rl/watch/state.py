@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from pbt_rl.display.ranking import busy_shares
 from pbt_rl.display.words import in_words
 from pbt_rl.pbt.changes import DecisionName
 from pbt_rl.pbt.events import Event, Progress
+from pbt_rl.pbt.lineage import Node
 from pbt_rl.report.lanes import Layout, ancestors
 from pbt_rl.report.read import History, Point
 
 State = dict[str, Any]
+T = TypeVar("T")
 MOST_POINTS = 300
-"""Of a curve; a screen shows no more."""
+"""Of a curve or a schedule, about; a screen shows no more."""
 MOST_DECISIONS = 100
 MOST_NODES = 3000
 """Of the forest: of longer runs the newest, and the ancestors of the last members."""
@@ -90,9 +92,12 @@ def _members(history: History) -> list[State]:
 
 def _curve(points: Sequence[Point]) -> list[list[float | None]]:
     """Return [frames, objective or None for a gap], thinned."""
+    return [[p.frames, p.drawn] for p in _thinned(points)]
+
+
+def _thinned(points: Sequence[T]) -> list[T]:
     step = max(1, len(points) // MOST_POINTS)
-    kept = [*points[:-1:step], *points[-1:]]
-    return [[p.frames, p.drawn] for p in kept]
+    return [*points[:-1:step], *points[-1:]]
 
 
 def _forest(history: History) -> State:
@@ -123,20 +128,23 @@ def _schedules(history: History) -> list[State]:
     """Return, for each value that differs or changes, its steps along the line of each member's last weights."""
     lineage = history.lineage
     lines = {m: lineage.line(node.key) for m, node in history.last.items()}
+    ends = {m: lineage.end_trained(line[-1].key) for m, line in lines.items()}
     return [
         {
             "name": name,
             "lines": [
-                {
-                    "member": member,
-                    "points": [[n.trained, n.values[name]] for n in line]
-                    + [[lineage.end_trained(line[-1].key), line[-1].values[name]]],
-                }
+                {"member": member, "points": [*_steps(line, name), (ends[member], line[-1].values[name])]}
                 for member, line in lines.items()
             ],
         }
         for name in history.varied
     ]
+
+
+def _steps(line: Sequence[Node], name: str) -> list[tuple[int, float]]:
+    """Return where a value changes, thinned; a change of a member is of a few of its values."""
+    points = [(node.trained, node.values[name]) for node in line]
+    return _thinned([p for i, p in enumerate(points) if i == 0 or p[1] != points[i - 1][1]])
 
 
 def _decisions(history: History) -> list[State]:
