@@ -53,6 +53,9 @@ function scaleColour(x, low, high) {
 
 // -- axes
 
+// A call takes some ten thousand arguments; a thousand members have more points.
+const range = (numbers) => numbers.reduce(([low, high], x) => [Math.min(low, x), Math.max(high, x)], [Infinity, -Infinity]);
+
 function steps(low, high, count) {
   if (!(high > low)) return [low];
   const raw = (high - low) / count, power = 10 ** Math.floor(Math.log10(raw));
@@ -72,8 +75,8 @@ function powers(low, high) {
 
 function chart(width, height, xs, ys, log) {
   const box = { left: 52, right: 26, top: 8, bottom: 24 };
-  let [x0, x1] = [0, Math.max(1, ...xs)];
-  let [y0, y1] = [Math.min(...ys), Math.max(...ys)];
+  let [x0, x1] = [0, Math.max(1, range(xs)[1])];
+  let [y0, y1] = range(ys);
   if (y0 === y1) [y0, y1] = log ? [y0 / 1.5, y1 * 1.5] : [y0 - (Math.abs(y0) || 1) * 0.1, y1 + (Math.abs(y1) || 1) * 0.1];
   const f = log ? Math.log : (v) => v;
   const x = (v) => box.left + ((v - x0) / (x1 - x0)) * (width - box.left - box.right);
@@ -245,7 +248,7 @@ function drawSchedules(s) {
   at("schedules").style.gridTemplateColumns = `repeat(${columns}, minmax(0, 1fr))`;
   at("schedules").replaceChildren(...s.schedules.map(({ name, lines }) => {
     const ys = lines.flatMap((l) => l.points.map((p) => p[1]));
-    const log = Math.min(...ys) > 0 && Math.max(...ys) > 10 * Math.min(...ys);
+    const [low, high] = range(ys), log = low > 0 && high > 10 * low;
     const { svg, x, y } = chart(Math.min(wide / columns - 12, 420), 170, lines.flatMap((l) => l.points.map((p) => p[0])), ys, log);
     lines.sort((a, b) => (a.member === marked || a.member === best) - (b.member === marked || b.member === best));
     for (const { member, points } of lines) svg.append(memberLine(member, path(points, x, y, true), member === best));

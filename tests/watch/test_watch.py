@@ -9,6 +9,7 @@ import socket
 import subprocess
 import threading
 from contextlib import contextmanager
+from importlib.resources import files
 
 import pytest
 
@@ -25,6 +26,7 @@ from tests.helpers.journals import simulated, write
 from tests.helpers.runs import start
 
 EVIL = "<img src=x onerror=alert(1)>"
+NODE = shutil.which("node")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
@@ -319,3 +321,26 @@ def test_a_browser_draws_it_and_texts_stay_texts(tmp_path, events):
     assert drawn.count('class="dot"') == 4
     assert drawn.count("<svg") >= 3
     assert "not running: it was cut off" in drawn
+
+
+STUBS = """
+const part = () => ({ setAttribute() {}, append() {}, replaceChildren() {} });
+globalThis.document = { getElementById: part, createElement: part, createElementNS: part };
+globalThis.window = { addEventListener() {} };
+globalThis.fetch = () => new Promise(() => {});
+"""
+
+
+@pytest.mark.skipif(NODE is None, reason="needs node")
+def test_a_thousand_members_are_drawn():
+    """Their curves have more points than a call of a function takes arguments."""
+    page = files("pbt_rl.watch").joinpath("page.js").read_text(encoding="utf-8")
+    calls = """
+    const many = Array.from({ length: 500000 }, (_, i) => i / 1000);
+    const { x, y } = chart(800, 300, many, many.map((v) => v - 7), false);
+    console.log(Math.round(x(many.at(-1))), Math.round(y(-7)), Math.round(y(many.at(-1) - 7)));
+    """
+    done = subprocess.run(
+        [NODE, "-"], input=STUBS + page + calls, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.stdout, done.stderr) == ("774 276 8\n", "")
