@@ -179,7 +179,8 @@ def _idle_core_notes(resolved: ResolvedRun) -> list[str]:
     plan, config = resolved.plan, resolved.config
     if plan.actors >= NEARLY_ALL * plan.wanted_actors:
         return []
-    batch = math.ceil(config.learner.batch * plan.wanted_actors / plan.actors / 1024) * 1024
+    steps = max(config.learner.batch, *(pack.batch_rows * config.learner.rollout for pack in plan.packs))
+    batch = math.ceil(steps * plan.wanted_actors / plan.actors / 1024) * 1024
     why = "rollouts too old or " if config.mode == "async" else ""
     text = (
         f"note: {counted(plan.actors, 'actor')}, although the cores could serve {plan.wanted_actors}: more would make "

@@ -1,6 +1,7 @@
 """Sizes on every machine: rollouts are young, batches as asked for, members even, cores busy."""
 
 import itertools
+import re
 
 import pytest
 
@@ -145,6 +146,19 @@ def test_idle_cores_are_explained():
     assert "although the cores could serve 64" in text
     assert "although" not in notes("--num-policies=8", machine=Machine(64, 1))
     assert "although" not in notes("--num-policies=1", "--learner.batch=3072", machine=Machine(64, 1))
+
+
+@pytest.mark.parametrize("cpus", [4, 8, 32])
+def test_the_batch_that_is_named_for_idle_cores_uses_more_of_them(cpus):
+    """Also where the batch is larger than asked for, as one rollout is as long as that."""
+    options = ("--num-policies=2", "--mode=sync", "--learner.rollout=2048", "--hypers.unroll=2048")
+    given = (*options, "--learner.minibatches=1", "--learner.batch=2048")
+    machine = Machine(cpus, 0)
+    few = resolved("gym/CartPole-v1", *given, machine=machine)
+    (note,) = (line for line in describe_plan(few) if "although the cores could serve" in line)
+    named = re.search(r"--learner\.batch (\d+) uses more", note)
+    more = resolved("gym/CartPole-v1", *given[:-1], f"--learner.batch={named[1]}", machine=machine)
+    assert more.plan.actors > few.plan.actors
 
 
 # -- NUMA nodes ---------------------------------------------------------------------------------------------
