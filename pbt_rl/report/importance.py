@@ -19,7 +19,7 @@ FORESTS = 100
 """As in the paper, for a similar number of configurations. A quarter of them for few configurations, which cannot
 distinguish so many, and for hundreds, which take long."""
 MOST_CONFIGURATIONS = 1000
-"""Of more states a random part is looked at: the forests took a quarter of an hour for 12,000."""
+"""Of more states a random part is looked at: for 12,000 the forests take minutes."""
 FOLDS = 10
 TRAINED = "frames trained"
 """A feature that is not a value: later weights are better whatever their values are."""

@@ -86,7 +86,8 @@ PICTURES = (
         "Importance of each value",
         "Impurity importances of the random forest, of many with random settings, that predicts held-out "
         "configurations best in ten-fold cross-validation (Heinrich and Frosio 2019, appendix A.2). If members change, "
-        "every state between two changes is a configuration, and the frames trained are a further feature.",
+        "every state between two changes is a configuration (of more than 1,000 a random part), and the frames trained "
+        "are a further feature.",
         importance.figure,
     ),
 )

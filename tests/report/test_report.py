@@ -269,7 +269,7 @@ def test_objectives_that_are_all_the_same_explain_nothing(score):
 
 
 def test_of_very_many_states_a_part_is_looked_at(population, monkeypatch):
-    """Forests of all states of a long run, tens of thousands, took a quarter of an hour and more."""
+    """Forests of all states of a long run, tens of thousands, take many minutes."""
     looked_at = []
 
     def noted(configurations, scores):
