@@ -465,3 +465,13 @@ def test_a_reader_that_stops_reading_is_no_traceback(arguments, tmp_path):
         ["bash", "-c", piped], check=False, cwd=ROOT, capture_output=True, text=True, timeout=60
     )
     assert (done.returncode, done.stderr) == (1, "")
+
+
+def test_a_run_needs_no_open_streams(tmp_path):
+    options = (
+        "--env toy/identity --mode serial --num-policies 2 --train-for-frames 2000 --no-figures --name closed"
+    )
+    command = f"{sys.executable} -m pbt_rl train {options} <&- >&- 2>&-"
+    done = subprocess.run(command, shell=True, cwd=tmp_path, check=False)
+    assert done.returncode == 0
+    assert json.loads((tmp_path / "runs" / "closed" / "summary.json").read_text())["ended"] == "frames"

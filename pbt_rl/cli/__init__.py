@@ -53,6 +53,7 @@ EXIT_USER_ERROR, EXIT_FAILED, EXIT_INTERRUPTED = 2, 1, 130
 
 def main() -> None:
     """Run the command of `sys.argv` and exit with its code. Entry point of `pbt-rl`."""
+    _open_closed_streams()
     arguments = sys.argv[1:]
     if arguments[:1] == ["--version"]:
         print(f"pbt-rl {version}")
@@ -97,3 +98,10 @@ def _module(command: str) -> str:
 def _fail(message: str, code: int) -> None:
     print(f"pbt-rl: {message}", file=sys.stderr)
     sys.exit(code)
+
+
+def _open_closed_streams() -> None:
+    """Let streams that were closed (`>&-`) be /dev/null: else the first file that is opened would take their number."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115, PTH123 - for as long as the process lives

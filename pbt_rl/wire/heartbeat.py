@@ -42,5 +42,6 @@ class Heartbeat:
     @property
     def silent_seconds(self) -> float:
         """Supervisor: for how long a thread with work has given no sign."""
-        main, trainer, busy = map(int, self._cells)
+        # Whether it is busy first: else one that begins in between would look silent since its last work.
+        main, busy, trainer = (int(self._cells[cell]) for cell in (MAIN_NS, TRAINER_BUSY, TRAINER_NS))
         return (time.monotonic_ns() - (min(main, trainer) if busy else main)) / 1e9

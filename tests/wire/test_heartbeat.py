@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from pbt_rl.wire.heartbeat import Heartbeat
+from pbt_rl.wire.heartbeat import MAIN_NS, Heartbeat
 from pbt_rl.wire.memory import anonymous_memory
 
 
@@ -41,3 +41,24 @@ def test_the_main_thread_must_give_signs_even_if_the_trainer_does(heart):
     clock["now"] = 60.0
     learner.beat_trainer(True)
     assert supervisor.silent_seconds == 10
+
+
+def test_a_trainer_that_begins_while_its_signs_are_read_does_not_hang(heart):
+    supervisor, learner, clock = heart
+    cells = supervisor._cells
+
+    class BeginsInBetween:
+        def __iter__(self):
+            return (self[cell] for cell in range(3))
+
+        def __getitem__(self, cell):
+            value = cells[cell]
+            if cell != MAIN_NS:
+                learner.beat_trainer(True)
+            return value
+
+    learner.beat_trainer(False)
+    clock["now"] = 500.0
+    learner.beat_main()
+    supervisor._cells = BeginsInBetween()
+    assert supervisor.silent_seconds == 0
