@@ -156,12 +156,12 @@ class Supervisor:
 
     def run(self) -> int:
         """Train until a budget is spent, a signal comes or something fails; leave nothing behind."""
-        try:
-            self._recorder.start(self._continued, self._warm, self._throughput.spent.seconds)
-        except OSError as error:
-            raise ConfigError(f"{self._claim.folder.path} cannot be written: {reason(error)}") from error
         watchdog = Watchdog() if in_main_thread() else contextlib.nullcontext()
-        with handling((*SIGNALS, signal.SIGUSR1), self._note_signal), watchdog:
+        with handling((*SIGNALS, signal.SIGUSR1), self._note_signal), watchdog:  # before there is a file
+            try:
+                self._recorder.start(self._continued, self._warm, self._throughput.spent.seconds)
+            except OSError as error:
+                raise ConfigError(f"{self._claim.folder.path} cannot be written: {reason(error)}") from error
             self._run()
         return 0 if self._signal is None else 128 + self._signal
 

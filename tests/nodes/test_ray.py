@@ -68,7 +68,7 @@ def test_replacements_cross_nodes_and_a_driver_that_is_killed_goes_on(start):
     run.wait(lambda: len(crossing(run)) >= 2 and run.events("checkpoint"), 250)
     assert all(event["donor_unchanged"] for event in run.events("applied"))
     run.kill()
-    again = start("crossing", command="resume", address=False)
+    again = start("crossing", "--trust", command="resume", address=False)
     again.wait(lambda: again.events("resume"))
     again.comparisons()
     assert again.end(signal.SIGINT) == 130, again.text()
