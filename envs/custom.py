@@ -22,13 +22,13 @@ import gymnasium
 from gymnasium.vector import VectorEnv
 
 from . import time_limit as time_limits
+from .agents.players import MultiAgentEnv, is_multi_agent
+from .agents.tables import table_of
 from .base import EnvSetupError, EnvSpec, ShapingSource, Unit
 from .family import EnvOptions, keywords_backend
 from .gym import GymUnit, RenderCamera, describe
 from .gym_recipes import recipe
 from .multi_agent import MultiAgentUnit
-from .pettingzoo.agents import MultiAgentEnv, is_multi_agent
-from .pettingzoo.tables import table_of
 from .pulse import all_at_once, pulse_of
 from .time_limit import making, time_limit
 from .vector import AnyVectorEnv, VectorUnit, describe_vector

@@ -34,9 +34,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..paths import working_directory_last
-from ..text_hash import hash_words
 from .cache import LevelCache
 from .levels import Pressed
+from .text_hash import hash_words
 
 PICTURE = (3, 72, 96)
 WORDS = 16

@@ -37,12 +37,12 @@ from ..base import LARGEST_REWARD, LAST, EnvSetupError, EnvSpec, ShapingSource, 
 from ..episodes import EpisodeBook
 from ..family import Backend, EnvOptions
 from ..film import filmed_as_seen
-from ..task_scheduler import TaskScheduler
 from .levels import LEVELS
 from .options import DmlabOptions
 from .process import SILENCE_SECONDS, LabError, Labs
 from .row import row_arrays
 from .setup import ALL, GAIN, LOSS, MAX_SEED, describe, level_scripts, played, pool_seed, row_setup
+from .task_scheduler import TaskScheduler
 
 FRAMES_PER_SECOND = 60
 THREE_BOTS = "lasertag_three_"

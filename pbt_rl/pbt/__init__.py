@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from pbt_rl.pbt.explore.custom import CustomExplore
     from pbt_rl.pbt.explore.factors import MultiplyOrDivide, PerturbFactors
     from pbt_rl.pbt.explore.pairwise import PairwiseLearning
-    from pbt_rl.pbt.explore.pb2 import Pb2
-    from pbt_rl.pbt.explore.pb2_mix import Pb2Mix
     from pbt_rl.pbt.explore.perturb import Perturb
     from pbt_rl.pbt.explore.pipeline import ExplorePipeline
     from pbt_rl.pbt.explore.resample import Resample, ResampleAll
@@ -50,7 +48,9 @@ if TYPE_CHECKING:
         sample_prior,
     )
     from pbt_rl.pbt.lineage import Lineage
-    from pbt_rl.pbt.mf_pbt import MfPbt
+    from pbt_rl.pbt.mf_pbt.controller import MfPbt
+    from pbt_rl.pbt.pb2.pb2 import Pb2
+    from pbt_rl.pbt.pb2.pb2_mix import Pb2Mix
     from pbt_rl.pbt.ready.asynchronous import Asynchronous
     from pbt_rl.pbt.ready.base import Ready
     from pbt_rl.pbt.ready.partially import PartiallySynchronous
@@ -139,14 +139,14 @@ _MODULES = {
     "explore.custom": "CustomExplore",
     "explore.factors": "MultiplyOrDivide PerturbFactors",
     "explore.pairwise": "PairwiseLearning",
-    "explore.pb2": "Pb2",
-    "explore.pb2_mix": "Pb2Mix",
+    "pb2.pb2": "Pb2",
+    "pb2.pb2_mix": "Pb2Mix",
     "explore.perturb": "Perturb",
     "explore.pipeline": "ExplorePipeline",
     "explore.resample": "Resample ResampleAll",
     "hypers": "HyperSpec Values boolean_spec choice_spec decode flat_table sample_prior",
     "lineage": "Lineage",
-    "mf_pbt": "MfPbt",
+    "mf_pbt.controller": "MfPbt",
     "ready.asynchronous": "Asynchronous",
     "ready.base": "Ready",
     "ready.partially": "PartiallySynchronous",

@@ -16,8 +16,8 @@ from pbt_rl.pbt.evaluation import Evaluation
 from pbt_rl.pbt.exploit.registry import build_exploit, least_members
 from pbt_rl.pbt.explore.registry import build_explore
 from pbt_rl.pbt.hypers import HyperSpec
-from pbt_rl.pbt.ipbt import Ipbt
-from pbt_rl.pbt.mf_pbt import MfPbt, usual_frequencies
+from pbt_rl.pbt.ipbt.controller import Ipbt
+from pbt_rl.pbt.mf_pbt.controller import MfPbt, usual_frequencies
 from pbt_rl.pbt.options import PbtConfig
 from pbt_rl.pbt.own import build_own_controller, is_search
 from pbt_rl.pbt.ready.registry import build_ready

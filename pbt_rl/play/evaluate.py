@@ -31,9 +31,9 @@ from pbt_rl.pbt.objectives import mean, spread
 from pbt_rl.play.policy import Player, Policy
 from pbt_rl.play.progress import Progress, one_thread
 from pbt_rl.play.saved import load_pack, say
-from pbt_rl.play.video import BeginsFilm, Film, TakesPictures, check_film, filmed_unit
 from pbt_rl.record.saved import Source, find_saved
 from pbt_rl.record.trust import NO_TRUST, PLAY, Trust, read_config
+from pbt_rl.video.film import BeginsFilm, Film, TakesPictures, check_film, filmed_unit
 
 MAX_ROWS = 8
 """Most episodes that are played at the same time."""

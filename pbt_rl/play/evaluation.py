@@ -20,9 +20,9 @@ from pbt_rl.pbt.objectives import mean, spread
 from pbt_rl.play.evaluate import counted_objectives, evaluation_spec, play_episodes
 from pbt_rl.play.policy import Policy
 from pbt_rl.play.saved import load_pack
-from pbt_rl.play.video import Clip
 from pbt_rl.record.checkpoints import Checkpoint
 from pbt_rl.record.saved import SavedPolicy
+from pbt_rl.video.film import Clip
 
 EPISODES = 20
 """If --final-episodes does not say how many; with tasks one of each."""

@@ -7,7 +7,7 @@ import math
 from pbt_rl.config import Config
 from pbt_rl.display.words import counted
 from pbt_rl.pbt.hypers import OFF, HyperSpec, Values
-from pbt_rl.pbt.mf_pbt import usual_frequencies
+from pbt_rl.pbt.mf_pbt.controller import usual_frequencies
 from pbt_rl.pbt.ready.base import grown
 from pbt_rl.plan import PackPlan
 from pbt_rl.plan.sizes import LAG_OF_QUEUE, Size

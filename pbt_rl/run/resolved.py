@@ -16,10 +16,10 @@ from pbt_rl.pbt.hypers import HyperSpec, Values, hyper_table, shaping_table
 from pbt_rl.pbt.registry import patience_frames
 from pbt_rl.pbt.tuning import chosen
 from pbt_rl.plan import Machine, Plan, make_plan
-from pbt_rl.play.video import check_clips
 from pbt_rl.population.population import Population
 from pbt_rl.population.ratings import Ratings
 from pbt_rl.run.controllers import build_controller
+from pbt_rl.video.film import check_clips
 
 OF_ALL_OPTIMIZERS = ("learning_rate", "max_grad_norm")
 

@@ -19,7 +19,7 @@ from pbt_rl.pbt.audit import Mismatch, audit_decisions
 from pbt_rl.pbt.controllers import PbtController
 from pbt_rl.pbt.decisions import Controller
 from pbt_rl.pbt.hypers import HyperSpec
-from pbt_rl.pbt.ipbt import Ipbt
+from pbt_rl.pbt.ipbt.controller import Ipbt
 from pbt_rl.pbt.member import MemberRecord
 from pbt_rl.pbt.objectives import ObjectiveWindow
 from pbt_rl.pbt.search.asha import Asha

@@ -9,13 +9,13 @@ from pbt_rl.cli import COMMANDS, sweep
 from pbt_rl.cli import set as set_command
 from pbt_rl.cli.audit import AuditCommand
 from pbt_rl.cli.evaluate import EvalCommand
-from pbt_rl.cli.export import ExportCommand
-from pbt_rl.cli.report import ReportCommand
 from pbt_rl.cli.runs import RunsCommand
 from pbt_rl.cli.train import TrainCommand, parse_train
-from pbt_rl.cli.watch import WatchCommand
 from pbt_rl.cli.words import understood, words
 from pbt_rl.config import Config
+from pbt_rl.export.command import ExportCommand
+from pbt_rl.report.command import ReportCommand
+from pbt_rl.watch.command import WatchCommand
 from tests.helpers.runs import ROOT
 
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))

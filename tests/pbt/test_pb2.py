@@ -14,11 +14,11 @@ from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.changes import changes
 from pbt_rl.pbt.decisions import Mutate, Replace, Restart
 from pbt_rl.pbt.explore.base import Learning
-from pbt_rl.pbt.explore.gaussian_process import AT_A_TIME, FadingKernel, Surrogate
-from pbt_rl.pbt.explore.pb2 import Pb2, from_unit, to_unit
 from pbt_rl.pbt.explore.pipeline import ExplorePipeline
 from pbt_rl.pbt.hypers import HyperSpec, choice_spec, shaping_table
 from pbt_rl.pbt.options import PbtConfig
+from pbt_rl.pbt.pb2.gaussian_process import AT_A_TIME, FadingKernel, Surrogate
+from pbt_rl.pbt.pb2.pb2 import Pb2, from_unit, to_unit
 from pbt_rl.pbt.state import restore_state, save_state
 from tests.helpers.populations import build, member, report
 
@@ -149,7 +149,7 @@ def test_a_choice_of_values_factorises_the_covariances_once(monkeypatch):
         sizes.append(len(K))
         return cholesky(K, **options)
 
-    monkeypatch.setattr("pbt_rl.pbt.explore.gaussian_process.cholesky", counted)
+    monkeypatch.setattr("pbt_rl.pbt.pb2.gaussian_process.cholesky", counted)
     rule, rng = Pb2({"lr": TABLE["lr"]}, candidates=20), Random(0)
     for now in (1, 2):
         rule.before(
@@ -177,7 +177,7 @@ def test_the_surrogate_gets_the_time_and_the_width_of_the_bound(monkeypatch):
 
             return bound
 
-    monkeypatch.setattr("pbt_rl.pbt.explore.gaussian_process.Surrogate", Recorder)
+    monkeypatch.setattr("pbt_rl.pbt.pb2.gaussian_process.Surrogate", Recorder)
     rule = Pb2({"lr": TABLE["lr"]}, candidates=20)
     for now in range(1, 7):
         rule.before([member(0, (float(now),), frames=now * MILLION, values={"lr": 1e-3})])

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pbt_rl.pbt.explore.bandit import MANY_PLAYS_GAMMA, cap, exploration, probabilities, updated
-from pbt_rl.pbt.explore.gaussian_process import MixedKernel
-from pbt_rl.pbt.explore.pb2_mix import Pb2Mix
 from pbt_rl.pbt.hypers import choice_spec
+from pbt_rl.pbt.pb2.bandit import MANY_PLAYS_GAMMA, cap, exploration, probabilities, updated
+from pbt_rl.pbt.pb2.gaussian_process import MixedKernel
+from pbt_rl.pbt.pb2.pb2_mix import Pb2Mix
 from pbt_rl.pbt.state import restore_state, save_state
 from tests.helpers.populations import member
 from tests.pbt.test_pb2 import MILLION, TABLE, train
@@ -132,7 +132,7 @@ def test_all_candidates_stand_beside_the_choice_that_was_drawn(monkeypatch):
 
             return bound
 
-    monkeypatch.setattr("pbt_rl.pbt.explore.gaussian_process.Surrogate", Recorder)
+    monkeypatch.setattr("pbt_rl.pbt.pb2.gaussian_process.Surrogate", Recorder)
     rule = Pb2Mix({"lr": TABLE["lr"], "act": TABLE["act"]}, candidates=10)
     for now in range(1, 7):
         rule.before([member(0, (float(now),), frames=now * MILLION, values={"lr": 1e-3, "act": 1.0})])

@@ -7,9 +7,9 @@ from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.controllers import PbtController
 from pbt_rl.pbt.explore.custom import CustomExplore
 from pbt_rl.pbt.explore.factors import PerturbFactors
-from pbt_rl.pbt.explore.pb2 import from_unit, to_unit
 from pbt_rl.pbt.explore.perturb import Perturb
 from pbt_rl.pbt.hypers import OFF, Hypers, Prior, hyper_table, sample_prior, shaping_table
+from pbt_rl.pbt.pb2.pb2 import from_unit, to_unit
 from pbt_rl.pbt.search.draws import draw_grid
 from pbt_rl.pbt.tuning import chosen
 from pbt_rl.recipes import apply_recipe

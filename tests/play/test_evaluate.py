@@ -28,11 +28,11 @@ from pbt_rl.play.evaluate import evaluate, play, shares
 from pbt_rl.play.policy import Player, Policy
 from pbt_rl.play.progress import Progress
 from pbt_rl.play.saved import load_pack
-from pbt_rl.play.video import Film, check_film
 from pbt_rl.record.checkpoints import Checkpoints
 from pbt_rl.record.folder import RunFolder
 from pbt_rl.record.saved import SavedPolicy, Source, find_saved
 from pbt_rl.record.trust import read_config
+from pbt_rl.video.film import Film, check_film
 from tests.helpers.runs import ROOT
 from tests.helpers.saved import save, write_run
 
@@ -236,7 +236,7 @@ def test_a_damaged_run_is_one_clear_error(run, damage, message):
 
 
 def test_missing_video_package_is_named(run, monkeypatch):
-    monkeypatch.setattr("pbt_rl.play.video.find_spec", lambda _name: None)
+    monkeypatch.setattr("pbt_rl.video.film.find_spec", lambda _name: None)
     with pytest.raises(ConfigError, match=r"imageio-ffmpeg: pip install 'pbt-rl\[video\]'"):
         evaluate(Source(run), 1, Path("film.mp4"), 0, greedy=False)
 
@@ -446,7 +446,7 @@ import resource, sys
 import numpy as np
 from pathlib import Path
 from pbt_rl.errors import ConfigError
-from pbt_rl.play.video import Film
+from pbt_rl.video.film import Film
 resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
 film, rng = Film(Path("film.{suffix}"), 30.0), np.random.default_rng(0)
 try:

@@ -29,7 +29,6 @@ from pbt_rl.play.evaluation import (
     evaluation_episodes,
     evaluation_seed,
 )
-from pbt_rl.play.video import CLIP_SIZE, Clip
 from pbt_rl.record.checkpoints import Checkpoints
 from pbt_rl.record.trust import read_config
 from pbt_rl.report.page import page
@@ -37,6 +36,7 @@ from pbt_rl.report.pictures import PICTURES, draw
 from pbt_rl.report.read import read_run
 from pbt_rl.run.evaluations import Evaluations, read_evaluation, recorded_late
 from pbt_rl.run.resolved import ResolvedRun, check_evaluation
+from pbt_rl.video.film import CLIP_SIZE, Clip
 from pbt_rl.watch.reader import Reader
 from tests.display.test_tensorboard import written
 from tests.helpers.views import member, view
@@ -253,7 +253,7 @@ def test_a_mistake_is_one_clear_error(call, message):
 
 
 def test_a_missing_package_is_named(monkeypatch):
-    monkeypatch.setattr("pbt_rl.play.video.find_spec", lambda _name: None)
+    monkeypatch.setattr("pbt_rl.video.film.find_spec", lambda _name: None)
     with pytest.raises(ConfigError, match=r"pillow: pip install 'pbt-rl\[video\]'"):
         resolve("gym/CartPole-v1", evaluate_every_frames=9, evaluate_video=True)
 

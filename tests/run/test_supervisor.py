@@ -326,8 +326,8 @@ def test_members_of_a_learner_that_is_lost_after_a_restart_of_ipbt_begin_with_sh
     start, tmp_path, monkeypatch
 ):
     pytest.importorskip("sklearn")
-    monkeypatch.setattr("pbt_rl.pbt.ipbt.PATIENCE", 1)
-    monkeypatch.setattr("pbt_rl.pbt.ipbt.improves", lambda _: False)
+    monkeypatch.setattr("pbt_rl.pbt.ipbt.controller.PATIENCE", 1)
+    monkeypatch.setattr("pbt_rl.pbt.ipbt.controller.improves", lambda _: False)
     script = chain(
         [[READY], [report(400)], [report(500)]],
         until(tmp_path, "at_400"),

@@ -11,7 +11,7 @@ import pytest
 import pbt_rl
 from pbt_rl.errors import ConfigError, RunFailed
 from pbt_rl.pbt import Gap, HyperSpec, PerturbFactors, StaticController, Synchronous, Truncation
-from pbt_rl.pbt.ipbt import Ipbt
+from pbt_rl.pbt.ipbt.controller import Ipbt
 from pbt_rl.record.journal import read_journal
 from pbt_rl.tune import audit, run
 from pbt_rl.tune.progress import MemberProgress, Progress, Screen

@@ -16,12 +16,12 @@ from pbt_rl.pbt.explore.custom import CustomExplore
 from pbt_rl.pbt.explore.factors import MultiplyOrDivide, PerturbFactors
 from pbt_rl.pbt.explore.own import build_own_explore
 from pbt_rl.pbt.explore.pairwise import PairwiseLearning
-from pbt_rl.pbt.explore.pb2 import Pb2
-from pbt_rl.pbt.explore.pb2_mix import Pb2Mix
 from pbt_rl.pbt.explore.perturb import Perturb
 from pbt_rl.pbt.explore.pipeline import ExplorePipeline
 from pbt_rl.pbt.explore.resample import Resample, ResampleAll
 from pbt_rl.pbt.hypers import HyperSpec
+from pbt_rl.pbt.pb2.pb2 import Pb2
+from pbt_rl.pbt.pb2.pb2_mix import Pb2Mix
 from pbt_rl.pbt.settings import load, with_settings
 
 if TYPE_CHECKING:

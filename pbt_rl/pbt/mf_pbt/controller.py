@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from pbt_rl.pbt.controllers import PbtController
-from pbt_rl.pbt.exploit.groups import Groups, MigrantHypers
 from pbt_rl.pbt.hypers import Values
+from pbt_rl.pbt.mf_pbt.groups import Groups, MigrantHypers
 
 FREQUENCIES = (1, 10, 25, 50)
 """The paper's: each group is compared every this many rounds."""

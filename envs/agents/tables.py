@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from ..base import EnvSpec
 from ..multi_agent import Scene
-from .agents import Agents
+from .players import Agents
 
 
 def table_of(env_id: str, env: Any) -> ParallelTable | TurnTable:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from pbt_rl.pbt.explore.bandit import probabilities, updated
-from pbt_rl.pbt.explore.pb2 import LEAST_DATA, Datum, Pb2, from_unit
 from pbt_rl.pbt.hypers import Values, sample_prior
+from pbt_rl.pbt.pb2.bandit import probabilities, updated
+from pbt_rl.pbt.pb2.pb2 import LEAST_DATA, Datum, Pb2, from_unit
 from pbt_rl.pbt.settings import within
 
 

@@ -26,9 +26,9 @@ import numpy as np
 from dmlab2d import runfiles_helper
 from numpy.typing import NDArray
 
-from .base import ActionSpec, ArraySpec, EnvSetupError, EnvSpec, ShapingSource
-from .family import keywords_backend
-from .multi_agent import MultiAgentUnit, Scene, probe_with
+from ..base import ActionSpec, ArraySpec, EnvSetupError, EnvSpec, ShapingSource
+from ..family import keywords_backend
+from ..multi_agent import MultiAgentUnit, Scene, probe_with
 
 LENGTH = "episodeLengthFrames"
 LEVELS: dict[str, dict[str, Any]] = {

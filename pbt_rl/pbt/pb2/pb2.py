@@ -140,7 +140,7 @@ class Pb2:
         """Return the most promising point. fixed: its last coordinates, which are choices."""
         import numpy as np  # noqa: PLC0415 - with the optional extra
 
-        from pbt_rl.pbt.explore.gaussian_process import Surrogate  # noqa: PLC0415 - needs the optional extra
+        from pbt_rl.pbt.pb2.gaussian_process import Surrogate  # noqa: PLC0415 - needs the optional extra
 
         first = self._data[0].frames
         span = max(self._frames - first, 1)

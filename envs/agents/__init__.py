@@ -1,0 +1,1 @@
+"""Environments of several agents: PettingZoo by either API, DeepMind Lab2D, and the unit that both are played in."""

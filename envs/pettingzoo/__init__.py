@@ -1,1 +1,0 @@
-"""PettingZoo: environments of several agents, by either API."""

@@ -1,0 +1,1 @@
+"""IPBT: PBT that restarts all members when it no longer gets better."""

@@ -1,0 +1,1 @@
+"""MF-PBT: groups of members that are compared at different frequencies."""
