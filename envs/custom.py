@@ -1,8 +1,8 @@
 """The user's own environments: `module:factory`, or the name of an entry point in the group `pbt_rl.envs`.
 
 The factory is called with the keywords of --env-option. It returns a Gymnasium environment (it is called once per
-row), a Gymnasium vector environment (it must take `num_envs`), or a PettingZoo environment (it is called once per
-environment, and each seat is a row). An entry point `NAME` can also be used as `NAME/LEVEL`: LEVEL is the first
+row), a Gymnasium vector environment (it must take `num_envs`), or an environment of another kind (kinds.py). An entry
+point `NAME` can also be used as `NAME/LEVEL`: LEVEL is the first
 argument of its factory.
 """
 
@@ -22,13 +22,11 @@ import gymnasium
 from gymnasium.vector import VectorEnv
 
 from . import time_limit as time_limits
-from .agents.players import MultiAgentEnv, is_multi_agent
-from .agents.tables import table_of
 from .base import EnvSetupError, EnvSpec, ShapingSource, Unit
 from .family import EnvOptions, keywords_backend
 from .gym import GymUnit, RenderCamera, describe
 from .gym_recipes import recipe
-from .multi_agent import MultiAgentUnit
+from .kinds import Kind, kinds
 from .pulse import all_at_once, pulse_of
 from .time_limit import making, time_limit
 from .vector import AnyVectorEnv, VectorUnit, describe_vector
@@ -38,7 +36,8 @@ REMEDY = (
     ": its factory must return an environment whose render() gives a picture; with a parameter render_mode it is asked "
     'for "rgb_array"'
 )
-CustomEnv = gymnasium.Env[Any, Any] | AnyVectorEnv | MultiAgentEnv
+CustomEnv = gymnasium.Env[Any, Any] | AnyVectorEnv
+"""Or an object that one of `kinds()` is for."""
 
 
 def plugins() -> dict[str, EntryPoint]:
@@ -62,7 +61,7 @@ def make(env_id: str, rows: int, keywords: Mapping[str, Any]) -> CustomEnv:
                 "give it the parameter num_envs, and do not set that by --env-option"
             )
         return env
-    if isinstance(env, gymnasium.Env) or is_multi_agent(env):
+    if isinstance(env, gymnasium.Env) or _kind_of(env) is not None:
         return cast("CustomEnv", env)
     raise EnvSetupError(_not_usable(env_id, env))
 
@@ -74,7 +73,8 @@ def probe(env_id: str, keywords: Mapping[str, Any]) -> EnvSpec:
     try:
         if isinstance(env, VectorEnv):
             return describe_vector(env_id, env)
-        return describe(env_id, env) if isinstance(env, gymnasium.Env) else table_of(env_id, env).describe()
+        kind = _kind_of(env)
+        return describe(env_id, env) if kind is None else kind.describe(env_id, env)
     finally:
         env.close()
 
@@ -108,10 +108,18 @@ def _unit_of(
     """Return the unit of a factory's first environment; further ones are made as they are needed."""
     if isinstance(env, VectorEnv):
         return VectorUnit(env_id, env, seed, shaping)
-    if not isinstance(env, gymnasium.Env):
+    kind = _kind_of(env)
+    if kind is not None:
         given = chain([env], iter(lambda: make(env_id, 1, keywords), None))
-        return MultiAgentUnit(lambda: table_of(env_id, next(given)), rows, seed, shaping)
+        return kind.make_unit(env_id, lambda: next(given), rows, seed, shaping)
     return GymUnit(env_id, one_by_one(env_id, env, keywords), rows, seed, shaping)
+
+
+def _kind_of(env: object) -> Kind | None:
+    """Return what an environment that is none of Gymnasium's can be played by, if there is something."""
+    if isinstance(env, gymnasium.Env):
+        return None
+    return next((kind for kind in kinds() if kind.fits(env)), None)
 
 
 def one_by_one(
@@ -200,9 +208,10 @@ def _check_keywords(env_id: str, factory: Callable[..., object], keywords: Mappi
 
 
 def _not_usable(env_id: str, env: object) -> str:
+    usable = ["a gymnasium.Env", "a gymnasium.vector.VectorEnv", *(kind.title for kind in kinds())]
     return (
-        f"{env_id} returned {type(env).__module__}.{type(env).__qualname__}, not an environment: return a "
-        "gymnasium.Env, a gymnasium.vector.VectorEnv, or a PettingZoo ParallelEnv or AECEnv (possible_agents)"
+        f"{env_id} returned {type(env).__module__}.{type(env).__qualname__}, not an environment: return "
+        f"{', '.join(usable[:-1])}{',' if len(usable) > 2 else ''} or {usable[-1]}"
     )
 
 

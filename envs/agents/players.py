@@ -6,7 +6,7 @@ Axes: S seats (the agents, in the order of `possible_agents`), A action componen
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from gymnasium import spaces
@@ -22,26 +22,6 @@ from ..spaces import Leaf, obs_leaves, read_leaf
 TURN = "turn"
 """Observation [1] of turn-based games: 1 for the agent to move. Networks do not see the mask, and a position has
 another value for the agent to move than for one that waits."""
-
-
-class MultiAgentEnv(Protocol):
-    """The common part of both APIs; PettingZoo need not be installed for a custom environment."""
-
-    possible_agents: list[Any]
-
-    def observation_space(self, agent: Any) -> spaces.Space[Any]:
-        """Return the observation space of an agent."""
-
-    def action_space(self, agent: Any) -> spaces.Space[Any]:
-        """Return the action space of an agent."""
-
-    def close(self) -> None:
-        """Release the environment."""
-
-
-def is_multi_agent(env: object) -> bool:
-    """Whether an object is a PettingZoo environment of either kind."""
-    return hasattr(env, "possible_agents") and (hasattr(env, "step") and hasattr(env, "observation_space"))
 
 
 class Agents:

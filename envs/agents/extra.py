@@ -1,0 +1,29 @@
+"""Environments of several agents, each seat a row: PettingZoo's, by either API."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..base import EnvSpec, ShapingSource, Unit
+from ..kinds import Kind
+
+
+def _fits(env: object) -> bool:
+    return hasattr(env, "possible_agents") and hasattr(env, "step") and hasattr(env, "observation_space")
+
+
+def _describe(env_id: str, env: Any) -> EnvSpec:
+    from .tables import table_of  # noqa: PLC0415 - an extra is imported when it is used
+
+    return table_of(env_id, env).describe()
+
+
+def _make_unit(env_id: str, make: Callable[[], Any], rows: int, seed: int, shaping: ShapingSource) -> Unit:
+    from ..multi_agent import MultiAgentUnit  # noqa: PLC0415 - as above
+    from .tables import table_of  # noqa: PLC0415 - as above
+
+    return MultiAgentUnit(lambda: table_of(env_id, make()), rows, seed, shaping)
+
+
+KINDS = (Kind("a PettingZoo ParallelEnv or AECEnv (possible_agents)", _fits, _describe, _make_unit),)
