@@ -1,13 +1,16 @@
 """The part that decides: pure, seeded Python. No torch, no processes, no I/O.
 
 Controllers, their rules and searches, and the table of values: `from pbt_rl.pbt import PbtController, HyperSpec, ...`.
-Each name is imported when it is first used. `pbt_rl.tune` trains populations of anything with them.
+Each name is imported when it is first used. Those of an extra, a folder with an `extra.py`, can be imported from here
+as well: its `NAMES` says from which of its modules. `pbt_rl.tune` trains populations of anything with them.
 """
 
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from pbt_rl.extras import discover
 
 if TYPE_CHECKING:
     from pbt_rl.pbt.controllers import PbtController, StaticController
@@ -48,23 +51,14 @@ if TYPE_CHECKING:
         sample_prior,
     )
     from pbt_rl.pbt.lineage import Lineage
-    from pbt_rl.pbt.mf_pbt.controller import MfPbt
-    from pbt_rl.pbt.pb2.pb2 import Pb2
-    from pbt_rl.pbt.pb2.pb2_mix import Pb2Mix
     from pbt_rl.pbt.ready.asynchronous import Asynchronous
     from pbt_rl.pbt.ready.base import Ready
     from pbt_rl.pbt.ready.partially import PartiallySynchronous
     from pbt_rl.pbt.ready.synchronous import Synchronous
     from pbt_rl.pbt.schedule import Schedule
-    from pbt_rl.pbt.search.asha import Asha
-    from pbt_rl.pbt.search.draws import draw_grid, draw_random
-    from pbt_rl.pbt.search.hyperband import Hyperband
-    from pbt_rl.pbt.search.hypertrick import HyperTrick, SuccessiveHalving
-    from pbt_rl.pbt.search.random_search import RandomSearch
     from pbt_rl.pbt.state import restore_state, save_state
 
 __all__ = [
-    "Asha",
     "Asynchronous",
     "Backtrack",
     "BinaryTournament",
@@ -80,24 +74,18 @@ __all__ = [
     "ExplorePipeline",
     "Gap",
     "HyperSpec",
-    "HyperTrick",
-    "Hyperband",
     "Impala",
     "Lineage",
     "MemberReport",
-    "MfPbt",
     "MultiplyOrDivide",
     "Mutate",
     "PairwiseLearning",
     "PartiallySynchronous",
-    "Pb2",
-    "Pb2Mix",
     "PbtController",
     "Perturb",
     "PerturbFactors",
     "PopulationReport",
     "QuantileTruncation",
-    "RandomSearch",
     "Ready",
     "Replace",
     "Resample",
@@ -108,7 +96,6 @@ __all__ = [
     "SigmaGap",
     "StaticController",
     "Stop",
-    "SuccessiveHalving",
     "Synchronous",
     "TTest",
     "Truncation",
@@ -116,8 +103,6 @@ __all__ = [
     "boolean_spec",
     "choice_spec",
     "decode",
-    "draw_grid",
-    "draw_random",
     "flat_table",
     "restore_state",
     "sample_prior",
@@ -139,30 +124,27 @@ _MODULES = {
     "explore.custom": "CustomExplore",
     "explore.factors": "MultiplyOrDivide PerturbFactors",
     "explore.pairwise": "PairwiseLearning",
-    "pb2.pb2": "Pb2",
-    "pb2.pb2_mix": "Pb2Mix",
     "explore.perturb": "Perturb",
     "explore.pipeline": "ExplorePipeline",
     "explore.resample": "Resample ResampleAll",
     "hypers": "HyperSpec Values boolean_spec choice_spec decode flat_table sample_prior",
     "lineage": "Lineage",
-    "mf_pbt.controller": "MfPbt",
     "ready.asynchronous": "Asynchronous",
     "ready.base": "Ready",
     "ready.partially": "PartiallySynchronous",
     "ready.synchronous": "Synchronous",
     "schedule": "Schedule",
-    "search.asha": "Asha",
-    "search.draws": "draw_grid draw_random",
-    "search.hyperband": "Hyperband",
-    "search.hypertrick": "HyperTrick SuccessiveHalving",
-    "search.random_search": "RandomSearch",
     "state": "restore_state save_state",
 }
 _MODULE = {name: module for module, names in _MODULES.items() for name in names.split()}
 
 
-def __getattr__(name: str) -> object:
-    if name not in _MODULE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"pbt_rl.pbt.{_MODULE[name]}"), name)
+def __getattr__(name: str) -> Any:
+    if name in _MODULE:
+        return getattr(importlib.import_module(f"{__name__}.{_MODULE[name]}"), name)
+    if not name.startswith("_"):
+        for extra in discover(__name__):
+            names = getattr(extra, "NAMES", {})
+            if name in names:
+                return getattr(importlib.import_module(f"{extra.__package__}.{names[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -28,12 +28,12 @@ from pbt_rl.envs.film import Camera
 from pbt_rl.envs.registry import EnvOptions, evaluation_options, make_unit, probe, shown_name
 from pbt_rl.errors import ConfigError, environment_code
 from pbt_rl.pbt.objectives import mean, spread
+from pbt_rl.play.filming import BeginsFilm, TakesPictures, film_maker, filmed_unit
 from pbt_rl.play.policy import Player, Policy
 from pbt_rl.play.progress import Progress, one_thread
 from pbt_rl.play.saved import load_pack, say
 from pbt_rl.record.saved import Source, find_saved
 from pbt_rl.record.trust import NO_TRUST, PLAY, Trust, read_config
-from pbt_rl.video.film import BeginsFilm, Film, TakesPictures, check_film, filmed_unit
 
 MAX_ROWS = 8
 """Most episodes that are played at the same time."""
@@ -70,8 +70,9 @@ def evaluate(
         raise ConfigError(f"--episodes {episodes} cannot be used: give 1 or more")
     if seed < 0:
         raise ConfigError(f"--seed {seed} cannot be used: give 0 or more")
-    if video is not None:
-        check_film(video)
+    films = None if video is None else film_maker("video")
+    if films is not None and video is not None:
+        films.check_film(video)
     run = source.run
     config = read_config(run)
     trust.check_given(config, run)
@@ -85,7 +86,7 @@ def evaluate(
     pack = load_pack(config, spec, saved, seed)
     policy = Policy(pack, spec, config.model, seed, greedy=greedy)
     with one_thread():
-        film = None if video is None else partial(Film, video.absolute())
+        film = None if films is None or video is None else partial(films.Film, video.absolute())
         played = play_episodes(policy, options, episodes, seed, film, Progress(sys.stderr))
     if spec.tasks:
         _print_tasks(spec, played)

@@ -18,11 +18,11 @@ from pbt_rl.config import Config
 from pbt_rl.envs.base import EnvSpec
 from pbt_rl.pbt.objectives import mean, spread
 from pbt_rl.play.evaluate import counted_objectives, evaluation_spec, play_episodes
+from pbt_rl.play.filming import film_maker
 from pbt_rl.play.policy import Policy
 from pbt_rl.play.saved import load_pack
 from pbt_rl.record.checkpoints import Checkpoint
 from pbt_rl.record.saved import SavedPolicy
-from pbt_rl.video.film import Clip
 
 EPISODES = 20
 """If --final-episodes does not say how many; with tasks one of each."""
@@ -75,6 +75,8 @@ def evaluated(setup: EvaluationSetup) -> Evaluated:
         played = play_episodes(policy, options, episodes, seed)
     else:
         with os.fdopen(setup.descriptor, "wb") as file:
-            played = play_episodes(policy, options, episodes, seed, partial(Clip, file))
+            played = play_episodes(
+                policy, options, episodes, seed, partial(film_maker("evaluate-video").Clip, file)
+            )
     counted = counted_objectives(spec, played)
     return Evaluated(mean(counted), spread(counted), len(played), time.monotonic() - began)

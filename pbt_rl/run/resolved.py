@@ -16,10 +16,10 @@ from pbt_rl.pbt.hypers import HyperSpec, Values, hyper_table, shaping_table
 from pbt_rl.pbt.registry import patience_frames
 from pbt_rl.pbt.tuning import chosen
 from pbt_rl.plan import Machine, Plan, make_plan
+from pbt_rl.play.filming import film_maker
 from pbt_rl.population.population import Population
 from pbt_rl.population.ratings import Ratings
 from pbt_rl.run.controllers import build_controller
-from pbt_rl.video.film import check_clips
 
 OF_ALL_OPTIMIZERS = ("learning_rate", "max_grad_norm")
 
@@ -108,7 +108,7 @@ def check_evaluation(config: Config, spec: EnvSpec) -> None:
         "`pbt-rl eval --against`",
     )
     if config.evaluate_video:
-        check_clips()
+        film_maker("evaluate-video").check_clips()
         require(
             has_pictures(config.env, config.env_options),
             "evaluate-video",

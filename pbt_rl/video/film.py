@@ -1,19 +1,15 @@
-"""The film of the first episode of an evaluation."""
+"""Films of what is played: whole ones as .mp4 or .gif, and short clips. `pbt_rl.play.filming` uses them."""
 
 from __future__ import annotations
 
 import errno
 import os
 import subprocess
-from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
-from pbt_rl.envs import registry
-from pbt_rl.envs.base import EnvSpec, Unit, default_shaping_source
-from pbt_rl.envs.film import Camera, Picture
-from pbt_rl.envs.registry import EnvOptions
+from pbt_rl.envs.film import Picture
 from pbt_rl.errors import ConfigError
 
 LEAST_HEIGHT = 320
@@ -28,28 +24,6 @@ PALETTES = (
     "split[a][b];[a]palettegen=stats_mode=single[p];[b][p]paletteuse=new=1:dither=none",
 )
 """A palette for each picture: exact to 255 colours, and no picture waits for those after it."""
-
-
-class TakesPictures(Protocol):
-    """A film that is being made."""
-
-    def add(self, picture: Picture) -> None:
-        """Append a picture."""
-
-    def close(self) -> None:
-        """Finish it."""
-
-
-BeginsFilm = Callable[[float], TakesPictures]
-"""Begins a film of so many pictures per second."""
-
-
-def filmed_unit(spec: EnvSpec, rows: int, seed: int, options: EnvOptions) -> tuple[Unit, Camera]:
-    """Make a unit with a camera on its row 0. Raises ConfigError for environments without pictures."""
-    filmed = registry.film(spec.env_id, rows, seed, options, default_shaping_source(spec))
-    if filmed is None:
-        raise ConfigError(f"--video: {spec.env_id} has no pictures: leave --video out")
-    return filmed
 
 
 class Film:

@@ -1,0 +1,6 @@
+"""Films of evaluations: `pbt-rl eval --video`, `--evaluate-video`."""
+
+from __future__ import annotations
+
+FILMS = "pbt_rl.video.film"
+"""See `play.filming.FilmMaker`."""
