@@ -2,29 +2,36 @@
 
 Each rule is a function from the root of a source tree to its complaints. Imports inside functions and those under
 TYPE_CHECKING count like all others: a circle that is only typed is still a circle for the reader.
+
+A folder with an `extra.py` is an extra (`pbt_rl/extras.py`). No other file imports it, but for extras whose `NEEDS`
+name it. An extra in `pbt_rl/` may import all rooms; one in a room keeps the rules of that room. `WITHOUT_TORCH = True`
+in its `extra.py` keeps torch out of it.
 """
 
 from __future__ import annotations
 
 import ast
+import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 PRODUCT = ("algos", "envs", "pbt_rl")
-MAX_LINES = 400
+MAX_LINES = 600
 MAX_TOP_MODULES = 8
 PACKAGE = "pbt_rl"
 
 MAY_IMPORT: Mapping[str, frozenset[str]] = {
     # A room's options (`ROOM/options.py`, and the helpers in `options.py`) form a room of their own: config composes
     # them, and stands below most of the rooms that they belong to.
-    "algos": frozenset(),
-    "envs": frozenset(),
+    "extras": frozenset(),
+    "algos": frozenset({"extras"}),
+    "envs": frozenset({"extras"}),
     "errors": frozenset({"envs"}),
     "options": frozenset({"errors"}),
     "recipes": frozenset({"algos", "envs", "errors"}),
-    "pbt": frozenset({"errors", "options"}),
+    "pbt": frozenset({"errors", "extras", "options"}),
     "config": frozenset({"algos", "envs", "errors", "options", "pbt"}),
     "plan": frozenset({"algos", "config", "errors"}),
     "wire": frozenset({"envs", "errors", "pbt"}),
@@ -32,24 +39,9 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "display": frozenset({"errors", "pbt", "record", "wire"}),
     "population": frozenset({"display", "errors", "options", "pbt", "wire"}),
     "learner": frozenset({"algos", "config", "envs", "errors", "pbt", "plan", "record", "wire"}),
-    "play": frozenset({"algos", "config", "envs", "errors", "learner", "pbt", "plan", "record", "wire"}),
-    "report": frozenset({"display", "errors", "pbt", "record", "wire"}),
-    "watch": frozenset({"display", "errors", "pbt", "record", "report"}),
-    "export": frozenset(
-        {
-            "algos",
-            "config",
-            "envs",
-            "errors",
-            "learner",
-            "pbt",
-            "play",
-            "record",
-            "report",
-            "wire",
-        }
+    "play": frozenset(
+        {"algos", "config", "envs", "errors", "extras", "learner", "pbt", "plan", "record", "wire"}
     ),
-    "tune": frozenset({"errors", "pbt", "population", "record", "wire"}),
     "run": frozenset(
         {
             "config",
@@ -66,7 +58,6 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
             "wire",
         }
     ),
-    "nodes": frozenset({"config", "envs", "errors", "learner", "pbt", "plan", "record", "run", "wire"}),
     "given": frozenset({"config", "envs", "errors", "options", "recipes"}),
     "cli": frozenset(
         {
@@ -74,18 +65,14 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
             "display",
             "envs",
             "errors",
-            "export",
             "given",
-            "nodes",
             "options",
             "pbt",
             "plan",
             "play",
             "recipes",
             "record",
-            "report",
             "run",
-            "watch",
         }
     ),
     "__main__": frozenset({"cli"}),
@@ -96,20 +83,18 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
             "envs",
             "errors",
             "given",
-            "nodes",
             "options",
             "play",
             "population",
             "recipes",
             "record",
             "run",
-            "tune",
         }
     ),
 }
-WITHOUT_TORCH = frozenset(
-    {"envs", "errors", "options", "pbt", "wire", "population", "tune", "report", "watch"}
-)
+WITHOUT_TORCH = frozenset({"envs", "errors", "extras", "options", "pbt", "wire", "population"})
+ABOVE_EXTRAS = frozenset({"__main__", "api"})
+"""Rooms that no extra may import."""
 PURE = frozenset({"pbt"})
 IMPURE_MODULES = frozenset(
     {
@@ -157,10 +142,11 @@ class Import:
 def complaints(root: Path) -> list[str]:
     """Apply all rules."""
     modules = read_modules(root)
+    extras = find_extras(modules)
     return [
-        *arrows(modules),
+        *arrows(modules, extras),
         *circles(modules),
-        *forbidden_modules(modules),
+        *forbidden_modules(modules, extras),
         *impure_calls(modules),
         *decision_tests(modules),
         *long_files(modules),
@@ -213,11 +199,56 @@ def _absolute(module: Module, node: ast.ImportFrom) -> str:
     return ".".join([*base, *([node.module] if node.module else [])])
 
 
-def arrows(modules: Mapping[str, Module]) -> list[str]:
-    """Imports between rooms that MAY_IMPORT does not allow."""
+@dataclass(frozen=True)
+class Extra:
+    """A folder with an `extra.py`. needs: other extras that it imports, by their packages."""
+
+    package: str
+    needs: tuple[str, ...] = ()
+    without_torch: bool = False
+
+    @property
+    def in_a_room(self) -> bool:
+        """It lies in a room, whose rules it keeps."""
+        return self.package.count(".") > 1
+
+
+Extras = Mapping[str, Extra]
+"""By package, such as `pbt_rl.report` or `pbt_rl.envs.dmlab`."""
+
+
+def find_extras(modules: Mapping[str, Module]) -> dict[str, Extra]:
+    """Return the extras of a tree, with what their `extra.py` say of them."""
+    found = {}
+    for name, module in modules.items():
+        package, _, last = name.rpartition(".")
+        if last == "extra":
+            said = dict(_constants(module))
+            found[package] = Extra(package, said.get("NEEDS", ()), said.get("WITHOUT_TORCH", False))
+    return found
+
+
+def _constants(module: Module) -> Iterator[tuple[str, Any]]:
+    for node in module.tree.body:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            with contextlib.suppress(ValueError):
+                yield node.targets[0].id, ast.literal_eval(node.value)
+
+
+def extra_of(module: str, extras: Extras) -> Extra | None:
+    """Return the extra that a module belongs to."""
+    return next(
+        (e for package, e in extras.items() if module == package or module.startswith(f"{package}.")), None
+    )
+
+
+def arrows(modules: Mapping[str, Module], extras: Extras) -> list[str]:
+    """Imports between rooms that MAY_IMPORT does not allow, and imports of extras."""
     reasons = []
     for module in modules.values():
-        allowed = MAY_IMPORT.get(module.room)
+        own = extra_of(module.name, extras)
+        free = own is not None and not own.in_a_room
+        allowed = frozenset(MAY_IMPORT.keys() - ABOVE_EXTRAS) if free else MAY_IMPORT.get(module.room)
         if allowed is None:
             reasons.append(
                 f"{module.path}: {module.room} is no room of scripts/rooms.py: give it a line there"
@@ -229,8 +260,13 @@ def arrows(modules: Mapping[str, Module]) -> list[str]:
                 reasons.append(f"{where}: write pbt_rl.envs and pbt_rl.algos; import no scripts and no tests")
             if top != PACKAGE or one.name == PACKAGE:  # the package alone: its version and its place
                 continue
+            other = extra_of(one.name, extras)
+            if other is not None and other != own:
+                if own is None or other.package not in own.needs:
+                    reasons.append(f"{where}: {other.package} is an extra, which only itself may import")
+                continue
             room = room_of(one.name)
-            if room not in {module.room, *allowed}:
+            if other is None and room not in {module.room, *allowed}:
                 reasons.append(f"{where}: {module.room} may not import {room}")
     return reasons
 
@@ -265,13 +301,15 @@ def _reachable(graph: Mapping[str, frozenset[str] | set[str]], start: str) -> se
     return seen
 
 
-def forbidden_modules(modules: Mapping[str, Module]) -> list[str]:
+def forbidden_modules(modules: Mapping[str, Module], extras: Extras) -> list[str]:
     """Imports of torch, of processes and of files in rooms that do without."""
     reasons = []
     for module in modules.values():
+        extra = extra_of(module.name, extras)
+        without_torch = module.room in WITHOUT_TORCH or (extra is not None and extra.without_torch)
         for one in imports(module, modules):
             top, where = one.name.split(".")[0], f"{module.path}:{one.line} imports {one.name}"
-            if module.room in WITHOUT_TORCH and top == "torch":
+            if without_torch and top == "torch":
                 reasons.append(f"{where}: {module.room} does without torch")
             if module.room in PURE and top in IMPURE_MODULES:
                 reasons.append(f"{where}: {module.room} is pure, without processes and files")

@@ -1,0 +1,3 @@
+"""Populations over the nodes of a cluster."""
+
+from __future__ import annotations
