@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from pbt_rl.extras import discover
+from pbt_rl.extras import offered
 
 from .base import EnvSpec, ShapingSource, Unit
 
@@ -27,4 +27,4 @@ class Kind:
 
 def kinds() -> tuple[Kind, ...]:
     """Return the kinds of all extras that there are."""
-    return tuple(kind for extra in discover(__package__ or "") for kind in getattr(extra, "KINDS", ()))
+    return tuple(kind for declared in offered(__package__ or "", "KINDS") for kind in declared)

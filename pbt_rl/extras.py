@@ -13,6 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
 from types import ModuleType
+from typing import Any
 
 
 def discover(package: str) -> list[ModuleType]:
@@ -27,6 +28,11 @@ def discover(package: str) -> list[ModuleType]:
         if name.isidentifier()
     }
     return [import_module(f"{package}.{name}.extra") for name in sorted(folders)]
+
+
+def offered(package: str, name: str) -> list[Any]:
+    """Return what the extras of a package declare under a name; those that do not are left out."""
+    return [getattr(extra, name) for extra in discover(package) if hasattr(extra, name)]
 
 
 def _folders(place: Path) -> list[str]:

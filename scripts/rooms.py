@@ -36,7 +36,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "plan": frozenset({"algos", "config", "errors"}),
     "wire": frozenset({"envs", "errors", "pbt"}),
     "record": frozenset({"config", "errors", "options", "pbt", "wire"}),
-    "display": frozenset({"errors", "pbt", "record", "wire"}),
+    "display": frozenset({"errors", "extras", "pbt", "record", "wire"}),
     "population": frozenset({"display", "errors", "options", "pbt", "wire"}),
     "learner": frozenset({"algos", "config", "envs", "errors", "pbt", "plan", "record", "wire"}),
     "play": frozenset(
@@ -65,6 +65,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
             "display",
             "envs",
             "errors",
+            "extras",
             "given",
             "options",
             "pbt",

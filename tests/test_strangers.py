@@ -16,6 +16,7 @@ from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.envs.registry import EnvOptions, keywords, probe
 from pbt_rl.errors import ConfigError
 from pbt_rl.learner.build import build_pack
+from pbt_rl.matchups.against import evaluate_against, find_opponent
 from pbt_rl.pbt.audit import audit_decisions
 from pbt_rl.pbt.exploit.tournaments import TTest
 from pbt_rl.pbt.hypers import hyper_table
@@ -23,7 +24,6 @@ from pbt_rl.pbt.options import PbtConfig
 from pbt_rl.pbt.search.options import ScheduleConfig
 from pbt_rl.pbt.settings import with_settings
 from pbt_rl.plan import PackPlan
-from pbt_rl.play.against import evaluate_against, find_opponent
 from pbt_rl.play.evaluate import evaluate
 from pbt_rl.play.policy import load_policy
 from pbt_rl.record.folder import config_from_json, to_json

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 
 from pbt_rl.cli.parse import parse
 from pbt_rl.cli.played import Played
 from pbt_rl.errors import require
+from pbt_rl.extras import offered
 from pbt_rl.options import option, validate
 
 
@@ -36,9 +38,14 @@ def run(arguments: list[str]) -> int:
     """Play whole episodes, or games against others."""
     command = parse(EvalCommand, "pbt-rl eval", arguments)
     if command.against:
-        from pbt_rl.play.against import evaluate_against
-
-        evaluate_against(
+        modules = offered("pbt_rl", "AGAINST")
+        require(
+            bool(modules),
+            "against",
+            command.against,
+            "no extra of this copy plays games",
+        )
+        import_module(modules[0]).evaluate_against(
             command.source,
             command.against,
             command.episodes,

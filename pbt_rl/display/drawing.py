@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Never
 
+from pbt_rl.extras import offered
 from pbt_rl.record.append import reason
 from pbt_rl.wire.process import Child
 
@@ -49,11 +50,13 @@ class Drawing:
               waits for  nothing; `finish` waits for the last drawing
 
     A drawing that fails, for want of memory or disk perhaps, is reported to `warn`; others are tried later, ever more
-    rarely, until one succeeds. Training goes on. Without matplotlib nothing is drawn.
+    rarely, until one succeeds. Training goes on. An extra declares the module that draws, as `FIGURES`; without it, or
+    without matplotlib, nothing is drawn.
     """
 
     def __init__(self, run: Path, warn: Callable[[str], None]) -> None:
         self._run, self._warn = run, warn
+        self._module: str | None = next(iter(offered("pbt_rl", "FIGURES")), None)
         self._child: Child[Never, Never] | None = None
         self._file: IO[bytes] | None = None
         self._requested = self._given_up = False
@@ -64,9 +67,10 @@ class Drawing:
 
     def request(self) -> None:
         """Ask for a drawing of the present journal, as soon as the pause allows it."""
-        if not self._given_up and importlib.util.find_spec("matplotlib") is None:
+        if not self._given_up and (self._module is None or importlib.util.find_spec("matplotlib") is None):
             self._given_up = True
-            self._warn(f"no figures reach TensorBoard: they need matplotlib ({INSTALL})")
+            need = "an extra that draws them" if self._module is None else f"matplotlib ({INSTALL})"
+            self._warn(f"no figures reach TensorBoard: they need {need}")
         self._requested = not self._given_up
 
     def poll(self) -> dict[str, bytes]:
@@ -106,7 +110,8 @@ class Drawing:
             self._file = os.fdopen(os.memfd_create("pbt_rl-figures"), "w+b")
             number = self._file.fileno()
             setup = DrawingSetup(self._run, number, priority)
-            self._child = Child("pbt_rl.report.images", "the drawing", setup, [number])
+            assert self._module is not None
+            self._child = Child(self._module, "the drawing", setup, [number])
         except OSError as error:
             self._release()
             self._failed(reason(error))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from pbt_rl.extras import discover
+from pbt_rl.extras import offered
 
 if TYPE_CHECKING:
     from pbt_rl.pbt.controllers import PbtController, StaticController
@@ -143,8 +143,7 @@ def __getattr__(name: str) -> Any:
     if name in _MODULE:
         return getattr(importlib.import_module(f"{__name__}.{_MODULE[name]}"), name)
     if not name.startswith("_"):
-        for extra in discover(__name__):
-            names = getattr(extra, "NAMES", {})
+        for names in offered(__name__, "NAMES"):
             if name in names:
-                return getattr(importlib.import_module(f"{extra.__package__}.{names[name]}"), name)
+                return getattr(importlib.import_module(names[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -12,7 +12,7 @@ from pbt_rl.envs.base import EnvSpec, Unit, default_shaping_source
 from pbt_rl.envs.film import Camera, Picture
 from pbt_rl.envs.registry import EnvOptions
 from pbt_rl.errors import ConfigError
-from pbt_rl.extras import discover
+from pbt_rl.extras import offered
 
 
 class TakesPictures(Protocol):
@@ -47,9 +47,8 @@ class FilmMaker(Protocol):
 
 def film_maker(option: str) -> FilmMaker:
     """Return what makes films. Raises ConfigError, which names the option, if this copy has nothing that does."""
-    for extra in discover("pbt_rl"):
-        if hasattr(extra, "FILMS"):
-            return cast("FilmMaker", import_module(extra.FILMS))
+    for module in offered("pbt_rl", "FILMS"):
+        return cast("FilmMaker", import_module(module))
     raise ConfigError(f"--{option} cannot be used: no extra of this copy of pbt_rl makes films")
 
 

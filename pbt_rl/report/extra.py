@@ -3,3 +3,6 @@
 from __future__ import annotations
 
 WITHOUT_TORCH = True
+
+FIGURES = "pbt_rl.report.images"
+"""The process that draws figures for TensorBoard (`display.drawing`)."""

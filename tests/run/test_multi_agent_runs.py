@@ -11,8 +11,8 @@ from pbt_rl.cli import main
 from pbt_rl.config import Config
 from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec, private_step_arrays
 from pbt_rl.errors import ConfigError
+from pbt_rl.matchups.against import RandomPlayer, play_games, rows_of_seats, wilson
 from pbt_rl.plan import Machine, make_plan
-from pbt_rl.play.against import RandomPlayer, play_games, rows_of_seats, wilson
 from pbt_rl.run.resolved import ResolvedRun
 from tests.helpers.runs import start, train
 

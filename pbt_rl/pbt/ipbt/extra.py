@@ -2,5 +2,5 @@
 
 from __future__ import annotations
 
-NAMES = {"Ipbt": "controller"}
-"""Name in `pbt_rl.pbt` -> module of this folder."""
+NAMES = {"Ipbt": "pbt_rl.pbt.ipbt.controller"}
+"""Name in `pbt_rl.pbt` -> its module."""

@@ -2,5 +2,5 @@
 
 from __future__ import annotations
 
-NAMES = {"MfPbt": "controller"}
-"""Name in `pbt_rl.pbt` -> module of this folder."""
+NAMES = {"MfPbt": "pbt_rl.pbt.mf_pbt.controller"}
+"""Name in `pbt_rl.pbt` -> its module."""

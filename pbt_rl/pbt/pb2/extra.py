@@ -2,5 +2,5 @@
 
 from __future__ import annotations
 
-NAMES = {"Pb2": "pb2", "Pb2Mix": "pb2_mix"}
-"""Name in `pbt_rl.pbt` -> module of this folder."""
+NAMES = {"Pb2": "pbt_rl.pbt.pb2.pb2", "Pb2Mix": "pbt_rl.pbt.pb2.pb2_mix"}
+"""Name in `pbt_rl.pbt` -> its module."""

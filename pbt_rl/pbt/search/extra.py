@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 NAMES = {
-    "Asha": "asha",
-    "HyperTrick": "hypertrick",
-    "Hyperband": "hyperband",
-    "RandomSearch": "random_search",
-    "SuccessiveHalving": "hypertrick",
-    "draw_grid": "draws",
-    "draw_random": "draws",
+    "Asha": "pbt_rl.pbt.search.asha",
+    "HyperTrick": "pbt_rl.pbt.search.hypertrick",
+    "Hyperband": "pbt_rl.pbt.search.hyperband",
+    "RandomSearch": "pbt_rl.pbt.search.random_search",
+    "SuccessiveHalving": "pbt_rl.pbt.search.hypertrick",
+    "draw_grid": "pbt_rl.pbt.search.draws",
+    "draw_random": "pbt_rl.pbt.search.draws",
 }
-"""Name in `pbt_rl.pbt` -> module of this folder."""
+"""Name in `pbt_rl.pbt` -> its module."""
