@@ -121,8 +121,8 @@ def train(
         raise ConfigError(f"train takes a Config, or options by name, such as env={config!r:.200}")
     elif options:
         raise ConfigError(f"train takes a Config or options, not both: {', '.join(options)}")
-    from pbt_rl.nodes.train import train as supervise  # noqa: PLC0415
     from pbt_rl.run.callbacks import Callbacks  # noqa: PLC0415 - the supervisor imports torch
+    from pbt_rl.run.train import train as supervise  # noqa: PLC0415
 
     callbacks = Callbacks(on_report, on_decision, on_checkpoint)
     code = supervise(config, callbacks)

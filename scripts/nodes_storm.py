@@ -36,7 +36,7 @@ from pbt_rl.run.fleet import Event, LearnerLost, Received
 from pbt_rl.run.memory import Matchups
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.start import Start
-from pbt_rl.run.train import train
+from pbt_rl.run.train import train_on
 from pbt_rl.wire.messages import ExportMember, LearnerReady, MemberExported
 from pbt_rl.wire.snapshot import MemberSnapshot, SnapshotHeader
 
@@ -252,7 +252,7 @@ def main() -> int:
         )
         with connected(config) as over:
             storm.start()
-            code = train(config, cluster=Checked(over.engine))
+            code = train_on(Checked(over.engine), config)
         lost = [e for e in read_journal(Path(out) / "storm" / "journal.jsonl") if e["event"] == "pack_lost"]
     cluster.close()
     [fleet] = FLEETS

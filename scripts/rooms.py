@@ -48,6 +48,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
             "display",
             "envs",
             "errors",
+            "extras",
             "learner",
             "options",
             "pbt",

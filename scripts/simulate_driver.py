@@ -28,7 +28,7 @@ from pbt_rl.nodes.train import OverNodes
 from pbt_rl.record.journal import read_journal
 from pbt_rl.run.fleet import Received
 from pbt_rl.run.memory import member_layout
-from pbt_rl.run.train import train
+from pbt_rl.run.train import train_on
 from pbt_rl.wire.messages import (
     Applied,
     BeginSnapshot,
@@ -225,7 +225,7 @@ def main() -> None:
             ),
         )
         began, used = time.monotonic(), time.process_time()
-        train(config, cluster=OverNodes(engine))
+        train_on(OverNodes(engine), config)
         seconds, used = time.monotonic() - began, time.process_time() - used - engine.own_seconds
         path = Path(out) / "simulated" / "journal.jsonl"
         journal, events = path.stat().st_size, read_journal(path)

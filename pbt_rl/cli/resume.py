@@ -45,7 +45,7 @@ def run(arguments: list[str]) -> int:
     if arguments[0].startswith("-"):
         raise ConfigError(f"the folder of a run comes first, not {arguments[0]}: {PROG} [OPTIONS]")
     config = parse_resume(_named(arguments[0]), arguments[1:])
-    from pbt_rl.nodes.train import train
+    from pbt_rl.run.train import train
 
     return train(config)
 

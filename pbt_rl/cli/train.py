@@ -45,9 +45,9 @@ class TrainCommand(Config):
 def run(arguments: list[str]) -> int:
     """Train, or with --show print what would be trained."""
     config, show = parse_train(arguments)
-    from pbt_rl.nodes.train import resolve, train
     from pbt_rl.record.folder import to_json
     from pbt_rl.run.describe import describe_plan, describe_values
+    from pbt_rl.run.train import resolve, train
 
     if not show:
         return train(config)

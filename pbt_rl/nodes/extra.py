@@ -1,3 +1,19 @@
-"""Populations over the nodes of a cluster."""
+"""Populations over the nodes of a cluster: `--nodes`."""
 
 from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pbt_rl.config import Config
+    from pbt_rl.run.train import Cluster
+
+
+def CONNECT(config: Config) -> AbstractContextManager[Cluster] | None:
+    """Connect to the cluster that --nodes names; None without that. Raises ConfigError."""
+    if not config.nodes:
+        return None
+    from pbt_rl.nodes.train import connected  # noqa: PLC0415 - an extra is imported when it is used
+
+    return connected(config)

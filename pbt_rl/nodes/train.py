@@ -1,4 +1,4 @@
-"""Trains a population on this machine, or with `--nodes` over those of a cluster. Only then is Ray imported."""
+"""The cluster that `--nodes` names, as `run.train` uses it. Only here is Ray imported."""
 
 from __future__ import annotations
 
@@ -11,12 +11,9 @@ from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
 from pbt_rl.nodes.fleet import NodeFleet
 from pbt_rl.nodes.plan import cluster_run
-from pbt_rl.plan import Machine
-from pbt_rl.run.callbacks import Callbacks
 from pbt_rl.run.memory import Matchups
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.start import Start
-from pbt_rl.run.train import train as run_train
 
 if TYPE_CHECKING:
     from pbt_rl.nodes.engine import Engine
@@ -35,22 +32,6 @@ class OverNodes:
     def fleet(self, resolved: ResolvedRun, start: Start, matchups: Matchups) -> NodeFleet:
         """Start its processes."""
         return NodeFleet(self.engine, resolved, start, matchups)
-
-
-def train(config: Config, callbacks: Callbacks | None = None) -> int:
-    """Train a population; return the exit code. Raises as `run.train.train`."""
-    if not config.nodes:
-        return run_train(config, callbacks)
-    with connected(config) as cluster:
-        return run_train(config, callbacks, cluster)
-
-
-def resolve(config: Config) -> ResolvedRun:
-    """Plan a run and start nothing of it. Raises ConfigError or EnvSetupError."""
-    if not config.nodes:
-        return ResolvedRun.resolve(config, Machine.here())
-    with connected(config) as cluster:
-        return cluster.resolve(config)
 
 
 @contextlib.contextmanager

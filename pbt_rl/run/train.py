@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Protocol
 
 from pbt_rl.config import Config
 from pbt_rl.display.tracking import check_trackers
 from pbt_rl.errors import RunFailed
+from pbt_rl.extras import offered
 from pbt_rl.plan import Machine
 from pbt_rl.record.claim import claim_run_folder
 from pbt_rl.run.callbacks import Callbacks
@@ -33,13 +35,35 @@ class Cluster(Protocol):
         """Start its processes."""
 
 
-def train(config: Config, callbacks: Callbacks | None = None, cluster: Cluster | None = None) -> int:
+def train(config: Config, callbacks: Callbacks | None = None) -> int:
+    """Train a population where its options say; return the exit code. Raises as `train_on`."""
+    with _machines(config) as cluster:
+        return train_on(cluster, config, callbacks)
+
+
+def resolve(config: Config) -> ResolvedRun:
+    """Plan a run and start nothing of it. Raises ConfigError or EnvSetupError."""
+    with _machines(config) as cluster:
+        return _resolved(cluster, config)
+
+
+def _machines(config: Config) -> AbstractContextManager[Cluster | None]:
+    """Return the cluster that an extra's `CONNECT` gives for these options; none if the run is for this machine."""
+    found = (connect(config) for connect in offered("pbt_rl", "CONNECT"))
+    return next((cluster for cluster in found if cluster is not None), nullcontext())
+
+
+def _resolved(cluster: Cluster | None, config: Config) -> ResolvedRun:
+    return ResolvedRun.resolve(config, Machine.here()) if cluster is None else cluster.resolve(config)
+
+
+def train_on(cluster: Cluster | None, config: Config, callbacks: Callbacks | None = None) -> int:
     """Train a population; return the exit code. cluster: where its processes run; None for this machine.
 
     A run of the same name is continued from its last checkpoint. Raises ConfigError or EnvSetupError before anything is
     started, and what a callback has raised, once the run has ended.
     """
-    resolved = ResolvedRun.resolve(config, Machine.here()) if cluster is None else cluster.resolve(config)
+    resolved = _resolved(cluster, config)
     here = resolved if cluster is None else replace(resolved, plan=replace(resolved.plan, packs=()))
     check_memory(here)
     check_trackers(config.track)

@@ -12,7 +12,7 @@ pytest.importorskip("ray", reason="needs Ray: pip install 'pbt-rl[ray]'")
 
 from pbt_rl.cli.train import parse_train
 from pbt_rl.nodes.train import connected
-from pbt_rl.run.train import train
+from pbt_rl.run.train import train, train_on
 from tests.helpers import serial
 from tests.nodes.clusters import ROOT, Nodes, Run
 from tests.nodes.watched import FLEETS, Watched
@@ -134,7 +134,7 @@ def test_serial_mode_makes_the_same_run_as_on_one_machine(nodes, tmp_path):
     over, _ = parse_train([*options, "--name=over", f"--nodes=ray:{nodes.address}", "--copy-seconds=1"])
     assert train(here) == 0
     with connected(over) as cluster:
-        assert train(over, cluster=Watched(cluster.engine)) == 0
+        assert train_on(Watched(cluster.engine), over) == 0
     assert serial.record(tmp_path / "here") == serial.record(tmp_path / "over")
     assert serial.weights(tmp_path / "here") == serial.weights(tmp_path / "over")
     found = FLEETS[-1].replacements

@@ -4,7 +4,7 @@ import pytest
 
 from pbt_rl.cli.train import parse_train
 from pbt_rl.nodes.engine import Node
-from pbt_rl.run.train import train
+from pbt_rl.run.train import train_on
 from tests.helpers.serial import OPTIONS, record, weights
 from tests.nodes.fakes import InProcessEngine
 from tests.nodes.watched import FLEETS, Watched
@@ -20,7 +20,7 @@ def runs(tmp_path_factory):
 
     def run(name, *options, over=None):
         config, _ = parse_train([*OPTIONS, f"--out={out}", f"--name={name}", *options])
-        assert train(config, cluster=over) == 0
+        assert train_on(over, config) == 0
         return out / name
 
     return [run("here"), run("over", "--nodes=ray", "--copy-seconds=0.2", over=cluster)]

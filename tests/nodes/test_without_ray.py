@@ -7,7 +7,7 @@ import pytest
 
 from pbt_rl.cli.train import parse_train
 from pbt_rl.errors import ConfigError
-from pbt_rl.nodes.train import train
+from pbt_rl.run.train import train
 
 LOADED = """
 import sys
