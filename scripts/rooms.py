@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -147,6 +148,7 @@ def complaints(root: Path) -> list[str]:
     extras = find_extras(modules)
     return [
         *arrows(modules, extras),
+        *named_extras(modules, extras),
         *circles(modules),
         *forbidden_modules(modules, extras),
         *impure_calls(modules),
@@ -271,6 +273,19 @@ def arrows(modules: Mapping[str, Module], extras: Extras) -> list[str]:
             if other is None and room not in {module.room, *allowed}:
                 reasons.append(f"{where}: {module.room} may not import {room}")
     return reasons
+
+
+def named_extras(modules: Mapping[str, Module], extras: Extras) -> list[str]:
+    """Strings of the core that hold the dotted name of an extra, docstrings among them."""
+    return [
+        f"{module.path}:{node.lineno} names {package}: let its extra.py declare what is needed"
+        for module in modules.values()
+        if extra_of(module.name, extras) is None
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        for package in extras
+        if re.search(rf"\b{re.escape(package)}\b", node.value)
+    ]
 
 
 def circles(modules: Mapping[str, Module]) -> list[str]:

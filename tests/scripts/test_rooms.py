@@ -89,6 +89,10 @@ WRONG = {
         {"envs/a.py": "from .doom.duel import Duel"},
         "envs/a.py:1 imports pbt_rl.envs.doom.duel: pbt_rl.envs.doom is an extra, which only itself may import",
     ),
+    "a core file that names an extra": (
+        {"pbt_rl/run/a.py": "import_module('pbt_rl.page.draw')"},
+        "pbt_rl/run/a.py:1 names pbt_rl.page: let its extra.py declare what is needed",
+    ),
     "an extra that imports one that it does not name": (
         {"pbt_rl/figures/a.py": "from pbt_rl.page import draw"},
         "pbt_rl/figures/a.py:1 imports pbt_rl.page.draw: pbt_rl.page is an extra, which only itself may import",
