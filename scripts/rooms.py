@@ -19,21 +19,24 @@ PACKAGE = "pbt_rl"
 MAY_IMPORT: Mapping[str, frozenset[str]] = {
     # A room's options (`ROOM/options.py`, and the helpers in `options.py`) form a room of their own: config composes
     # them, and stands below most of the rooms that they belong to.
+    "procs": frozenset(),
     "algos": frozenset(),
-    "envs": frozenset(),
+    "envs": frozenset({"procs"}),
     "errors": frozenset({"envs"}),
     "options": frozenset({"errors"}),
     "recipes": frozenset({"algos", "envs", "errors"}),
     "pbt": frozenset({"errors", "options"}),
     "config": frozenset({"algos", "envs", "errors", "options", "pbt"}),
     "plan": frozenset({"algos", "config", "errors"}),
-    "wire": frozenset({"envs", "errors", "pbt"}),
+    "wire": frozenset({"envs", "errors", "pbt", "procs"}),
     "record": frozenset({"config", "errors", "options", "pbt", "wire"}),
-    "display": frozenset({"errors", "pbt", "record", "wire"}),
+    "display": frozenset({"errors", "pbt", "procs", "record", "wire"}),
     "population": frozenset({"display", "errors", "options", "pbt", "wire"}),
-    "learner": frozenset({"algos", "config", "envs", "errors", "pbt", "plan", "record", "wire"}),
-    "play": frozenset({"algos", "config", "envs", "errors", "learner", "pbt", "plan", "record", "wire"}),
-    "report": frozenset({"display", "errors", "pbt", "record", "wire"}),
+    "learner": frozenset({"algos", "config", "envs", "errors", "pbt", "plan", "procs", "record", "wire"}),
+    "play": frozenset(
+        {"algos", "config", "envs", "errors", "learner", "pbt", "plan", "procs", "record", "wire"}
+    ),
+    "report": frozenset({"display", "errors", "pbt", "procs", "record"}),
     "watch": frozenset({"display", "errors", "pbt", "record", "report"}),
     "export": frozenset(
         {
@@ -49,7 +52,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
             "wire",
         }
     ),
-    "tune": frozenset({"errors", "pbt", "population", "record", "wire"}),
+    "tune": frozenset({"errors", "pbt", "population", "procs", "record"}),
     "run": frozenset(
         {
             "config",
@@ -62,6 +65,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
             "plan",
             "play",
             "population",
+            "procs",
             "record",
             "wire",
         }
@@ -81,6 +85,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
             "pbt",
             "plan",
             "play",
+            "procs",
             "recipes",
             "record",
             "report",
@@ -108,7 +113,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     ),
 }
 WITHOUT_TORCH = frozenset(
-    {"envs", "errors", "options", "pbt", "wire", "population", "tune", "report", "watch"}
+    {"envs", "errors", "options", "pbt", "procs", "wire", "population", "tune", "report", "watch"}
 )
 PURE = frozenset({"pbt"})
 IMPURE_MODULES = frozenset(

@@ -11,7 +11,7 @@ import sys
 from importlib import import_module
 
 from pbt_rl import __version__ as version
-from pbt_rl.envs.paths import working_directory_last
+from pbt_rl.procs.paths import working_directory_last
 
 USAGE = """usage: pbt-rl COMMAND [OPTIONS]
 

@@ -23,7 +23,7 @@ from typing import TypeVar
 
 from pbt_rl.errors import ConfigError
 from pbt_rl.plan.machine import CORES
-from pbt_rl.run.handlers import handling
+from pbt_rl.procs.signals import handling
 
 LOGS = "logs"
 """Folder in that of the sweep: what each run prints."""

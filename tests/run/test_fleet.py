@@ -22,7 +22,7 @@ from pbt_rl.wire.messages import ExportMember, LearnerReady, MemberExported
 
 LEARNER = """
 from pbt_rl.wire.messages import ExportMember, LearnerReady, MemberExported, StopLearner
-from pbt_rl.wire.process import begin_child, send_failure
+from pbt_rl.procs.child import begin_child, send_failure
 
 connection, setup = begin_child()
 connection.send(LearnerReady())
@@ -39,7 +39,7 @@ while True:
 """
 ACTOR = """
 import time
-from pbt_rl.wire.process import begin_child, send_failure
+from pbt_rl.procs.child import begin_child, send_failure
 
 connection, setup = begin_child()
 if setup.spec.env_id.endswith("nan"):
