@@ -15,7 +15,7 @@ from pbt_rl.envs.dmlab import process as dmlab_process
 from pbt_rl.envs.dmlab.levels import ACTIONS, LEVELS
 from pbt_rl.envs.dmlab.options import DmlabOptions
 from pbt_rl.envs.dmlab.row import MOST_LABS
-from pbt_rl.envs.dmlab.setup import level_scripts, pool_seed, row_setup
+from pbt_rl.envs.dmlab.setup import level_scripts, pool_seed
 from pbt_rl.envs.dmlab.unit import LabUnit, probe
 from pbt_rl.envs.registry import EnvOptions
 from pbt_rl.envs.text_hash import hash_words
