@@ -96,6 +96,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
             "watch",
         }
     ),
+    "sweep": frozenset({"cli", "config", "errors", "given", "plan", "procs", "record", "run"}),
     "__main__": frozenset({"cli"}),
     # `pbt_rl/__init__.py`, the names for users.
     "api": frozenset(

@@ -43,7 +43,7 @@ COMMANDS = {
     "export": "pbt_rl.cli.export",
     "runs": "pbt_rl.cli.runs",
     "set": "pbt_rl.cli.set",
-    "sweep": "pbt_rl.cli.sweep",
+    "sweep": "pbt_rl.sweep.command",
     "envs": "pbt_rl.cli.envs",
     "dmlab-cache": "pbt_rl.cli.dmlab_cache",
 }

@@ -5,7 +5,7 @@ import shlex
 
 import pytest
 
-from pbt_rl.cli import COMMANDS, sweep
+from pbt_rl.cli import COMMANDS
 from pbt_rl.cli import set as set_command
 from pbt_rl.cli.audit import AuditCommand
 from pbt_rl.cli.evaluate import EvalCommand
@@ -16,6 +16,7 @@ from pbt_rl.cli.train import TrainCommand, parse_train
 from pbt_rl.cli.watch import WatchCommand
 from pbt_rl.cli.words import understood, words
 from pbt_rl.config import Config
+from pbt_rl.sweep import command as sweep
 from tests.helpers.runs import ROOT
 
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
