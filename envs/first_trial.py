@@ -3,29 +3,26 @@
 `sys.exit`, `os._exit`, an abort or a crash in C would else end the command without a word. A copy (fork) takes
 milliseconds, and knows what this process knows: its modules, its path, environments that it has registered.
 
-    this process -- guard -- copy -- what the environment starts, however it detaches
+    this process -- keeper -- copy -- what the environment starts, however it detaches
 
-The guard is a copy as well, in which no code of others runs. What leaves the copy (daemon, double fork, own session)
-becomes the guard's (`PR_SET_CHILD_SUBREAPER`), which ends it all when the copy ends, or when it is told to by SIGTERM,
-which it also gets if this process dies.
+The keeper (`pbt_rl.procs.keeper`) is a copy as well, in which no code of others runs. It ends all that the copy has
+started when the copy ends, or when this process says so or dies.
 """
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import faulthandler
 import gc
 import os
 import pickle
-import select
 import signal
+import socket
 import sys
-import time
 import warnings
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, NoReturn, TypeVar
+
+from pbt_rl.procs.keeper import BoundedLog, Keeper, become_keeper, end_like, end_with
 
 from . import time_limit as time_limits
 from .base import EnvSetupError, EnvSpec
@@ -36,11 +33,6 @@ TAIL_BYTES = 16_000
 SHOWN_CHARACTERS = 4000
 GRACE_SECONDS = 5.0
 """By how much the limit here is later than the one in the copy, whose message is the better one."""
-KILL_SECONDS = 2.0
-"""For which the guard waits for the end of what it has killed: some states of the kernel hold a process longer."""
-_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
-_STATUS_BYTES = 8
-"""In front of what the copy has to say: its wait status, written by the guard."""
 
 
 class FirstProbe:
@@ -92,21 +84,22 @@ def tried(
     if not _can_be_copied():
         return function()
     outcome = os.memfd_create("outcome")
-    output, theirs = os.pipe()
+    ours, theirs = socket.socketpair()
     try:
-        ours = os.getpid()
+        this = os.getpid()
         pid = _copy()
         if pid == 0:
-            _guard(ours, function, outcome, theirs if captured else None)  # does not return
-        os.close(theirs)
-        theirs = -1
-        printed, in_time = _wait(pid, output, limit_seconds)
-        said_by_guard = os.pread(outcome, _STATUS_BYTES, 0)
-        done = os.pread(outcome, os.fstat(outcome).st_size, _STATUS_BYTES)
+            ours.close()
+            _keep(
+                this, theirs.fileno(), lambda: _run(function, outcome), captured=captured
+            )  # does not return
+        theirs.close()
+        printed, in_time, status = _wait(pid, ours, limit_seconds)
+        done = os.pread(outcome, os.fstat(outcome).st_size, 0)
     finally:
-        for fd in (outcome, output, theirs):
-            if fd >= 0:
-                os.close(fd)
+        os.close(outcome)
+        ours.close()
+        theirs.close()
     tail = environment_output(printed)[-SHOWN_CHARACTERS:]
     said = f"\nIt printed last:\n{tail}" if tail else ""
     if not in_time:
@@ -115,7 +108,7 @@ def tried(
             f"beforehand{said}"
         )
     if not done:
-        raise EnvSetupError(f"{env_id} cannot be used: {_how(int.from_bytes(said_by_guard))} {when}{said}")
+        raise EnvSetupError(f"{env_id} cannot be used: {_how(status)} {when}{said}")
     kind, value = pickle.loads(done)
     if kind == "exit":
         raise EnvSetupError(f"{env_id} cannot be used: it called sys.exit {when}.\n{value}{said}")
@@ -161,93 +154,52 @@ def _how(status: int) -> str:
     return f"it ended with exit code {code}" if code >= 0 else f"it was ended by {signal.Signals(-code).name}"
 
 
-# -- in the guard -------------------------------------------------------------------------------------------
+# -- in the keeper ------------------------------------------------------------------------------------------
 
 
-def _guard(parent: int, function: Callable[[], object], outcome: int, output: int | None) -> NoReturn:
-    """Make the copy, wait for its end or for SIGTERM, write its wait status to `outcome`, and leave nothing of it."""
+def _keep(parent: int, line: int, run: Callable[[], object], *, captured: bool) -> NoReturn:
+    """Make the copy, leave nothing of it when it or the parent ends, and end as it has ended.
+
+    line: descriptor of a socket to the parent, which gets the end of what the copy has printed.
+    """
     try:
         os.setsid()  # Ctrl-C is for the parent
-        for number in (signal.SIGTERM, signal.SIGCHLD):  # ignored ones would not be noticed below
-            signal.signal(number, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGCHLD})
-        _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-        _prctl(_PR_SET_CHILD_SUBREAPER, 1)
-        guard = os.getpid()
-        if os.getppid() == parent and (pid := os.fork()) == 0:
-            _run(guard, function, outcome, output)  # does not return
-        elif os.getppid() == parent:
-            status = _end_of(pid)
-            os.pwrite(outcome, (status or 0).to_bytes(_STATUS_BYTES), 0)
-        _end_all()
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        become_keeper()
+        keeper, (output, printing) = os.getpid(), os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            os.setsid()
+            end_with(keeper)
+            os.close(line)
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGCHLD})
+            if captured:
+                _redirect(printing)
+            run()
+            os._exit(0)
+        os.close(printing)
+        log = BoundedLog("", "")
+        status = Keeper(pid, output, line, parent, log).serve()
+        os.write(line, log.tail[-TAIL_BYTES:])
+        end_like(status)
     finally:
-        os._exit(0)
-
-
-def _end_of(pid: int) -> int | None:
-    """Return the wait status of the copy; None if SIGTERM comes first."""
-    while True:
-        with contextlib.suppress(ChildProcessError):
-            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
-                if ended[0] == pid:
-                    return ended[1]
-        if signal.sigwait({signal.SIGTERM, signal.SIGCHLD}) == signal.SIGTERM:
-            return None
-
-
-def _end_all() -> None:
-    """Kill every descendant: as they end, their children become ours."""
-    deadline = time.monotonic() + KILL_SECONDS
-    while time.monotonic() < deadline:
-        for pid in _children():
-            with contextlib.suppress(OSError):  # another user's: nothing can be done
-                os.kill(pid, signal.SIGKILL)
-        try:
-            while os.waitpid(-1, os.WNOHANG)[0]:
-                pass
-        except ChildProcessError:
-            return
-        time.sleep(0.001)
-
-
-def _children() -> list[int]:
-    """Return the ids of this process's children."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            # The name in parentheses may hold anything.
-            if int((folder / "stat").read_bytes().rpartition(b")")[2].split()[1]) == os.getpid():
-                found.append(int(folder.name))
-    return found
-
-
-def _prctl(option: int, argument: int) -> None:
-    ctypes.CDLL(None).prctl(option, ctypes.c_ulong(argument))
+        os._exit(1)
 
 
 # -- in the copy --------------------------------------------------------------------------------------------
 
 
-def _run(guard: int, function: Callable[[], object], outcome: int, output: int | None) -> NoReturn:
-    """Call the function, write ("done" | "refused" | "raised" | "exit", what) to `outcome`, and end."""
-    try:
-        os.setsid()
-        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != guard:
-            os._exit(1)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGCHLD})
-        faulthandler.enable(2)  # a crash shows where
-        if output is not None:
-            _redirect(output)
-        if "torch" in sys.modules:  # it must not use the threads that the copy lacks
-            torch: Any = sys.modules["torch"]
-            torch.set_num_threads(1)
-        answer = pickle.dumps(_outcome(function))
-        os.pwrite(outcome, answer, _STATUS_BYTES)
-        sys.stdout.flush()
-        sys.stderr.flush()
-    finally:
-        os._exit(0)
+def _run(function: Callable[[], object], outcome: int) -> None:
+    """Call the function, and write ("done" | "refused" | "raised" | "exit", what) to `outcome`."""
+    faulthandler.enable(2)  # a crash shows where
+    if "torch" in sys.modules:  # it must not use the threads that the copy lacks
+        torch: Any = sys.modules["torch"]
+        torch.set_num_threads(1)
+    answer = pickle.dumps(_outcome(function))
+    os.pwrite(outcome, answer, 0)
+    sys.stdout.flush()
+    sys.stderr.flush()
 
 
 def _outcome(function: Callable[[], object]) -> tuple[str, object]:
@@ -275,33 +227,18 @@ def _redirect(output: int) -> None:
 # -- beside it ----------------------------------------------------------------------------------------------
 
 
-def _wait(pid: int, output: int, limit_seconds: float | None) -> tuple[str, bool]:
-    """Wait for the guard, with which all is over; return (the tail of the output, whether the limit was kept)."""
-    deadline = None if limit_seconds is None else time.monotonic() + limit_seconds
-    sentinel = os.pidfd_open(pid)
-    os.set_blocking(output, False)
-    tail, in_time = b"", True
+def _wait(pid: int, line: socket.socket, limit_seconds: float | None) -> tuple[str, bool, int]:
+    """Wait for the keeper; return (the end of the output, whether the limit was kept, the copy's wait status)."""
+    in_time, tail, status = True, b"", 0
+    line.settimeout(limit_seconds)
     try:
-        poll = select.poll()
-        poll.register(sentinel, select.POLLIN)
-        poll.register(output, select.POLLIN)
-        ended = False
-        while not ended and in_time:
-            left = None if deadline is None else max(0.0, deadline - time.monotonic()) * 1000
-            events = dict(poll.poll(left))
-            ended, in_time = sentinel in events, bool(events)
-            if events.get(output, 0) & ~select.POLLIN and not ended:
-                poll.unregister(output)  # closed by its side
-            tail = _read(output, tail)
+        tail = line.recv(TAIL_BYTES)
+    except TimeoutError:
+        in_time = False
     finally:
-        signal.pidfd_send_signal(sentinel, signal.SIGTERM)
-        os.waitpid(pid, 0)
-        os.close(sentinel)
-    return tail.decode(errors="replace"), in_time
-
-
-def _read(output: int, tail: bytes) -> bytes:
-    """Read once: as much as a pipe holds, and no more, however fast it is filled."""
-    with contextlib.suppress(BlockingIOError):
-        tail += os.read(output, 1 << 16)
-    return tail[-TAIL_BYTES:]
+        line.shutdown(socket.SHUT_WR)
+        line.settimeout(None)
+        while more := line.recv(TAIL_BYTES):
+            tail += more
+        _, status = os.waitpid(pid, 0)
+    return tail.decode(errors="replace"), in_time, status

@@ -34,8 +34,8 @@ from bench_beside import go_sign, measure_beside, timed_cpu
 
 from pbt_rl.config import Config, LearnerConfig
 from pbt_rl.plan import Machine
+from pbt_rl.procs.child import CHILD_ENVIRONMENT
 from pbt_rl.wire.mailbox import OBSERVATIONS
-from pbt_rl.wire.process import CHILD_ENVIRONMENT
 
 STAGES = ("environment", "inference", "learning")
 LINES: list[Any] = []

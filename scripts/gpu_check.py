@@ -125,7 +125,7 @@ def main() -> int:
 
 def in_process(stage: str, results: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """Run a stage in a process of its own, so that a fault on the device ends nothing else."""
-    from pbt_rl.wire.process import CHILD_ENVIRONMENT  # noqa: PLC0415 - stages load their own
+    from pbt_rl.procs.child import CHILD_ENVIRONMENT  # noqa: PLC0415 - stages load their own
 
     limit = results.get("limit", {}).get("steps/s", 0.0)
     environment = os.environ | CHILD_ENVIRONMENT | {"GPU_CHECK_LIMIT": str(limit)}

@@ -10,8 +10,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from pbt_rl.procs.signals import handling
 from pbt_rl.record.journal import read_journal
-from pbt_rl.run.handlers import handling
 
 GRACE_SECONDS = 60
 """For a run that was asked to stop, until it has saved itself."""

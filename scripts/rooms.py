@@ -23,25 +23,28 @@ MAX_LINES = 600
 MAX_TOP_MODULES = 8
 PACKAGE = "pbt_rl"
 
+GROUND = frozenset({"extras"})
+"""Rooms of the standard library alone, which every room may import."""
 MAY_IMPORT: Mapping[str, frozenset[str]] = {
+    "extras": frozenset(),
+    "procs": frozenset(),
+    "algos": frozenset(),
+    "envs": frozenset({"procs"}),
     # A room's options (`ROOM/options.py`, and the helpers in `options.py`) form a room of their own: config composes
     # them, and stands below most of the rooms that they belong to.
-    "extras": frozenset(),
-    "algos": frozenset({"extras"}),
-    "envs": frozenset({"extras"}),
     "errors": frozenset({"envs"}),
     "options": frozenset({"errors"}),
     "recipes": frozenset({"algos", "envs", "errors"}),
-    "pbt": frozenset({"errors", "extras", "options"}),
+    "pbt": frozenset({"errors", "options"}),
     "config": frozenset({"algos", "envs", "errors", "options", "pbt"}),
     "plan": frozenset({"algos", "config", "errors"}),
-    "wire": frozenset({"envs", "errors", "pbt"}),
+    "wire": frozenset({"envs", "errors", "pbt", "procs"}),
     "record": frozenset({"config", "errors", "options", "pbt", "wire"}),
-    "display": frozenset({"errors", "extras", "pbt", "record", "wire"}),
+    "display": frozenset({"errors", "pbt", "procs", "record", "wire"}),
     "population": frozenset({"display", "errors", "options", "pbt", "wire"}),
-    "learner": frozenset({"algos", "config", "envs", "errors", "pbt", "plan", "record", "wire"}),
+    "learner": frozenset({"algos", "config", "envs", "errors", "pbt", "plan", "procs", "record", "wire"}),
     "play": frozenset(
-        {"algos", "config", "envs", "errors", "extras", "learner", "pbt", "plan", "record", "wire"}
+        {"algos", "config", "envs", "errors", "learner", "pbt", "plan", "procs", "record", "wire"}
     ),
     "run": frozenset(
         {
@@ -49,13 +52,13 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
             "display",
             "envs",
             "errors",
-            "extras",
             "learner",
             "options",
             "pbt",
             "plan",
             "play",
             "population",
+            "procs",
             "record",
             "wire",
         }
@@ -67,12 +70,12 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
             "display",
             "envs",
             "errors",
-            "extras",
             "given",
             "options",
             "pbt",
             "plan",
             "play",
+            "procs",
             "recipes",
             "record",
             "run",
@@ -95,7 +98,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
         }
     ),
 }
-WITHOUT_TORCH = frozenset({"envs", "errors", "extras", "options", "pbt", "wire", "population"})
+WITHOUT_TORCH = frozenset({"envs", "errors", "extras", "options", "pbt", "procs", "wire", "population"})
 ABOVE_EXTRAS = frozenset({"__main__", "api"})
 """Rooms that no extra may import."""
 PURE = frozenset({"pbt"})
@@ -270,7 +273,7 @@ def arrows(modules: Mapping[str, Module], extras: Extras) -> list[str]:
                     reasons.append(f"{where}: {other.package} is an extra, which only itself may import")
                 continue
             room = room_of(one.name)
-            if other is None and room not in {module.room, *allowed}:
+            if other is None and room not in {module.room, *GROUND, *allowed}:
                 reasons.append(f"{where}: {module.room} may not import {room}")
     return reasons
 

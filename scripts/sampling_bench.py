@@ -45,13 +45,13 @@ from pbt_rl.learner.build import build_distribution
 from pbt_rl.learner.sampler import Sampler
 from pbt_rl.learner.shared import SharedState
 from pbt_rl.plan import Machine
+from pbt_rl.procs.child import CHILD_ENVIRONMENT, Child
 from pbt_rl.recipes import apply_recipe
 from pbt_rl.run.memory import Memory
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.start import Start
 from pbt_rl.wire.mailbox import STEPS, Mailbox
 from pbt_rl.wire.polling import AdaptivePoller
-from pbt_rl.wire.process import CHILD_ENVIRONMENT, Child
 
 FAMILIES = (
     "atari/pong",

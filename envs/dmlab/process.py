@@ -1,13 +1,12 @@
-"""The processes of a unit of DeepMind Lab: one per row, and a janitor.
+"""The processes of a unit of DeepMind Lab: one per row.
 
 A process of its own for each Lab, because the engine takes a core, compiles maps for seconds within a call, and
 may take its process down. So the rows of a unit step at once, and a row that compiles delays no other.
 
 The engine writes maps to a temporary folder that it removes only when it is closed. It makes that one itself, in
 TMPDIR: a given folder (the module's `temp_folder`) would be used as it is, and Labs that share one overwrite each
-other's maps, whose names are the same. So TMPDIR is a scratch folder of the unit, for which there is a janitor: a small
-process in a session of its own that waits for the unit's end, however that comes, then ends the rows (and compilers
-that they have started) and removes the folder.
+other's maps, whose names are the same. So TMPDIR is a scratch folder of the row, whose keeper (`pbt_rl.procs.keeper`)
+removes it once the row and all compilers that it has started are gone.
 """
 
 from __future__ import annotations
@@ -17,41 +16,22 @@ import mmap
 import os
 import select
 import shutil
-import signal
 import socket
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import IO, Any
+from pathlib import Path
+from typing import Any
 
-from ..paths import interpreter_options
+from pbt_rl.procs.child import Program, python_module
+
 from .row import ROW_BYTES, RowSetup, receive, send
 
 SILENCE_SECONDS = 300.0
 """No answer for this long: the engine hangs. The longest reset that was measured took 20 s on an idle core."""
 CLOSE_SECONDS = 2.0
-TAIL_BYTES = 2000
 SCRATCH_PREFIX = "pbt_rl_dmlab_"
-
-_JANITOR = """
-import os, shutil, signal, sys, time
-for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-    signal.signal(number, signal.SIG_IGN)
-words = sys.stdin.buffer.read().split()
-for word in [] if b"ended" in words else words:
-    try:
-        os.killpg(int(word), signal.SIGKILL)
-    except OSError:
-        pass
-for attempt in range(50):
-    shutil.rmtree(sys.argv[1], ignore_errors=True)
-    if not os.path.exists(sys.argv[1]):
-        break
-    time.sleep(0.1)
-"""
 
 
 class LabError(Exception):
@@ -66,9 +46,8 @@ class LabError(Exception):
 class Row:
     """One Lab's process. At most one request is open."""
 
-    process: subprocess.Popen[bytes]
+    program: Program
     line: socket.socket
-    log: IO[bytes]
     asked_at: float = 0.0
 
     def __post_init__(self) -> None:
@@ -94,31 +73,22 @@ class Row:
     @property
     def lost(self) -> bool:
         """Whether it can take no more requests: the process has ended, or hangs."""
-        return self.late or self.process.poll() is not None
+        return self.late or self.program.exit_code() is not None
 
     def answer(self) -> Any:
         """Wait for the answer. Raises LabError if it failed, ended or hangs."""
         left = self.asked_at + SILENCE_SECONDS - time.monotonic()
         try:
             if not self._poll.poll(max(0.0, left * 1000)):
-                raise LabError(f"the engine hangs: no answer for {SILENCE_SECONDS:.0f} s{self._tail()}")
+                self.program.kill()
+                hangs = f"the engine hangs: no answer for {SILENCE_SECONDS:.0f} s"
+                raise LabError(f"{hangs}. So {self.program.how_it_ended()}")
             kind, content = receive(self.line)
         except (EOFError, ConnectionError):
-            raise LabError(self._how_it_ended()) from None
+            raise LabError(self.program.how_it_ended()) from None
         if kind == "failed":
             raise LabError(content, refused=True)
         return content
-
-    def _how_it_ended(self) -> str:
-        code = self.process.wait()
-        how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-        return f"the engine's process {how}{self._tail()}"
-
-    def _tail(self) -> str:
-        size = self.log.seek(0, os.SEEK_END)
-        self.log.seek(max(0, size - TAIL_BYTES))
-        tail = self.log.read().decode(errors="replace").strip()
-        return f"; it printed:\n{tail}" if tail else ""
 
 
 class Labs:
@@ -127,14 +97,6 @@ class Labs:
     def __init__(self, setups: Sequence[RowSetup]) -> None:
         self.rows: list[Row] = []
         self._closed = False
-        self._scratch = scratch = tempfile.mkdtemp(prefix=SCRATCH_PREFIX)
-        self._janitor = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", _JANITOR, scratch],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
         memory_fd = os.memfd_create("pbt_rl-dmlab", os.MFD_CLOEXEC)
         try:
             os.ftruncate(memory_fd, ROW_BYTES * len(setups))
@@ -147,33 +109,25 @@ class Labs:
         finally:
             os.close(memory_fd)
         # Linux's clock of the CPU time of another process, by its id (see clock_getcpuclockid(3)).
-        self._clocks = [(~row.process.pid << 3) | 2 for row in self.rows]
+        self._clocks = [(~row.program.pid << 3) | 2 for row in self.rows]
 
     def _start(self, setup: RowSetup) -> Row:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        log = tempfile.TemporaryFile("a+b")  # noqa: SIM115 - closed with the row
-        with theirs:
-            process = subprocess.Popen(
-                [
-                    sys.executable,
-                    *interpreter_options(),
-                    "-m",
-                    f"{__package__}.row",
-                    str(theirs.fileno()),
-                    str(os.getpid()),
-                    "-1",
-                ],
-                pass_fds=[theirs.fileno(), setup.memory_fd],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env=os.environ | dict.fromkeys(("TMPDIR", "TEST_TMPDIR"), self._scratch),
-                start_new_session=True,
-            )
-        row = Row(process, ours, log)
-        assert self._janitor.stdin is not None
-        self._janitor.stdin.write(b"%d\n" % process.pid)
-        self._janitor.stdin.flush()
+        scratch = Path(tempfile.mkdtemp(prefix=SCRATCH_PREFIX))
+        try:
+            with theirs:
+                program = Program(
+                    python_module(f"{__package__}.row", str(theirs.fileno()), "-1"),
+                    "the engine's process",
+                    [theirs.fileno(), setup.memory_fd],
+                    dict.fromkeys(("TMPDIR", "TEST_TMPDIR"), str(scratch)),
+                    scratch=scratch,
+                )
+        except OSError:
+            ours.close()
+            shutil.rmtree(scratch, ignore_errors=True)
+            raise
+        row = Row(program, ours)
         send(row.line, setup)
         return row
 
@@ -195,26 +149,13 @@ class Labs:
         return total
 
     def close(self) -> None:
-        """End every process and remove the scratch folder. Safe to call twice."""
+        """End every process. Safe to call twice."""
         if self._closed:
             return
         self._closed = True
         for row in self.rows:
             row.ask("close")
         deadline = time.monotonic() + CLOSE_SECONDS
-        ended = True
         for row in self.rows:
-            try:
-                row.process.wait(max(0.0, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                row.process.kill()
-                row.process.wait()
-            ended &= row.process.returncode == 0
+            row.program.end(max(0.0, deadline - time.monotonic()))
             row.line.close()
-            row.log.close()
-        assert self._janitor.stdin is not None
-        with contextlib.suppress(BrokenPipeError):
-            self._janitor.stdin.write(b"ended" if ended else b"")
-            self._janitor.stdin.close()
-        self._janitor.wait()
-        shutil.rmtree(self._scratch, ignore_errors=True)  # if the janitor itself was killed

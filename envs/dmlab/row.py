@@ -6,7 +6,7 @@ which requests an observation after an episode's end, when the module refuses it
     consumes   requests: ("try", scripts), ("begin", script, seed), ("step", action), ("fill", script, seed, steps),
                ("close",)
     produces   one answer to each, ("done", ...) or ("failed", message); observations in shared memory
-    waits for  the next request; dies with its parent
+    waits for  the next request; its keeper ends it with its parent
 
 The engine never gives back what a Lab held: 4 descriptors and 3 to 4 MB (google-deepmind/lab, issue 135). So the
 process replaces its program by a new one (exec) before it makes another Lab than its first MOST_LABS: it keeps its
@@ -16,7 +16,6 @@ number, its line, its clock and its log.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import importlib.machinery
 import importlib.util
 import mmap
@@ -33,7 +32,9 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from ..paths import working_directory_last
+from pbt_rl.procs.child import PARENTS_SIGNALS, leave_to_parent
+from pbt_rl.procs.paths import working_directory_last
+
 from .cache import LevelCache
 from .levels import Pressed
 from .text_hash import hash_words
@@ -45,14 +46,12 @@ FRAME_SKIP = 4
 ROW_BYTES = 3 * 72 * 96 + 4 * WORDS
 MOST_LABS = 20
 """A new program costs half a second of CPU together with its first Lab and reset."""
-MAX_LOG_BYTES = 1 << 20
 MAX_MESSAGE_BYTES = 1 << 16
 MAX_ERROR_CHARACTERS = 8000
 _MODULE = "deepmind_lab"
 _PICTURE, _TEXT, _LEFT = "RGB_INTERLEAVED", "INSTR", "FRAMES_REMAINING_AT_60"
 _LIMIT_SLACK = 1.0
 """Frames by which the clock of a level may be off: it counts seconds."""
-_PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True)
@@ -248,8 +247,6 @@ def _do(game: Game, kind: str, content: list[Any]) -> tuple[Any, ...] | None:
     if kind == "fill":
         return game.fill(*content)
     if kind == "begin":
-        if os.fstat(1).st_size > MAX_LOG_BYTES:  # the engine's log; only its end is of interest
-            os.ftruncate(1, 0)
         game.begin(*content)
     else:
         assert kind == "try", kind
@@ -266,19 +263,18 @@ def _begin_anew(line: socket.socket, setup: RowSetup, request: tuple[Any, ...]) 
     for fd in (int(path.name) for path in Path("/proc/self/fd").iterdir()):
         with contextlib.suppress(OSError):  # the one with which they are listed
             os.set_inheritable(fd, fd in wanted or fd <= 2)
+    signal.pthread_sigmask(signal.SIG_BLOCK, PARENTS_SIGNALS)  # as it was born
     os.execv(sys.executable, [*sys.orig_argv[:-1], str(kept)])  # noqa: S606 - no shell is wanted
 
 
 def main() -> None:
-    """Run as a child process. argv: descriptor of the socket, the parent's process id, of a request or -1."""
+    """Run beneath a keeper. argv: descriptor of the socket, and of a request or -1."""
     line = socket.socket(fileno=int(sys.argv[1]))
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != int(sys.argv[2]):  # the parent died before the line above
-        os._exit(1)
+    leave_to_parent()
     working_directory_last()
     request = None
-    if int(sys.argv[3]) >= 0:
-        with os.fdopen(int(sys.argv[3]), "rb") as kept:
+    if int(sys.argv[2]) >= 0:
+        with os.fdopen(int(sys.argv[2]), "rb") as kept:
             setup, request = pickle.load(kept)
     with contextlib.suppress(EOFError, ConnectionError):
         serve(line, setup if request else receive(line), request)

@@ -4,9 +4,8 @@ The package starts the engine with a fork of this process, finds it by names in 
 `_vizdoom.ini` and `_vizdoom/` into the working directory. If this process is killed, the engine would wait
 for it forever, and the names would stay. So
 
-- the engine is started by a launcher that ends it with this process (PR_SET_PDEATHSIG), takes it out of this
-  process group (Ctrl-C is not for it), closes the descriptors it would inherit, and gives it a scratch folder
-  of its own to work in (two that make `_vizdoom/` in the same one at once end each other, and this process);
+- the engine is bound to this process (see `pbt_rl.procs.keeper`), by a launcher that gives it a scratch folder of its
+  own to work in (two that make `_vizdoom/` in the same one at once end each other, and this process);
 - the names are removed as soon as both sides have opened them, and the scratch folder once all games of a unit
   have started.
 
@@ -20,7 +19,6 @@ import contextlib
 import os
 import shlex
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Iterable, Sequence
@@ -30,6 +28,8 @@ from typing import Any
 import numpy as np
 import vizdoom
 from numpy.typing import NDArray
+
+from pbt_rl.procs.child import bound_to_us
 
 from ..base import EnvSetupError
 
@@ -42,23 +42,6 @@ _WITH_BOTS = (
     "+viz_respawn_delay 0"
 )
 """One host alone opens no port."""
-
-_LAUNCHER = """
-import ctypes, os, sys
-ctypes.CDLL(None).prctl(1, 9)
-if os.getppid() != int(sys.argv[1]):
-    os._exit(1)
-os.setsid()
-os.closerange(3, os.sysconf("SC_OPEN_MAX"))
-if sys.argv[2] == "quiet":
-    null = os.open(os.devnull, os.O_RDWR)
-    for descriptor in range(3):
-        os.dup2(null, descriptor)
-own = os.path.join(sys.argv[3], str(os.getpid()))
-os.mkdir(own)
-os.chdir(own)
-os.execv(sys.argv[4], sys.argv[4:])
-"""
 
 
 class Games:
@@ -105,10 +88,11 @@ class Games:
 def write_launcher(scratch: Path, *, quiet: bool = False) -> Path:
     """Write the program that starts an engine. quiet: cut it off from the terminal."""
     engine = Path(vizdoom.__file__).with_name("vizdoom")
-    arguments = [str(os.getpid()), "quiet" if quiet else "aloud", str(scratch), str(engine)]
     launcher = scratch / "launcher"
+    own = f"{shlex.quote(str(scratch))}/$$"
+    silence = " </dev/null >/dev/null 2>&1" if quiet else ""
     launcher.write_text(
-        f'#!/bin/sh\nexec {shlex.join([sys.executable, "-I", "-S", "-c", _LAUNCHER, *arguments])} "$@"\n'
+        f'#!/bin/sh\nmkdir {own} && cd {own} && exec {shlex.join(bound_to_us([str(engine)]))} "$@"{silence}\n'
     )
     launcher.chmod(0o700)
     if not os.access(launcher, os.X_OK):  # the package would crash

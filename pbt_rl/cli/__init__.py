@@ -11,7 +11,7 @@ import sys
 from importlib import import_module
 
 from pbt_rl import __version__ as version
-from pbt_rl.envs.paths import working_directory_last
+from pbt_rl.procs.paths import working_directory_last
 
 USAGE = """usage: pbt-rl COMMAND [OPTIONS]
 
@@ -43,7 +43,7 @@ COMMANDS = {
     "export": "pbt_rl.export.command",
     "runs": "pbt_rl.cli.runs",
     "set": "pbt_rl.cli.set",
-    "sweep": "pbt_rl.cli.sweep",
+    "sweep": "pbt_rl.sweep.command",
     "envs": "pbt_rl.cli.envs",
     "dmlab-cache": "pbt_rl.cli.dmlab_cache",
 }

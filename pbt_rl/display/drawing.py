@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import IO, Never
 
 from pbt_rl.extras import offered
+from pbt_rl.procs.child import Child
 from pbt_rl.record.append import reason
-from pbt_rl.wire.process import Child
 
 MIN_GAP_SECONDS = 60.0
 GAP_FACTOR = 10.0

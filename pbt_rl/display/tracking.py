@@ -21,7 +21,7 @@ from pbt_rl.display.trackers.messages import Ended, Loaded, TrackerSetup
 from pbt_rl.display.trackers.registry import TRACKERS, check_installed
 from pbt_rl.display.view import RunView
 from pbt_rl.errors import ConfigError
-from pbt_rl.wire.process import Child
+from pbt_rl.procs.child import Child
 
 LOAD_SECONDS = 60.0
 """The import of a tracker may take this long."""

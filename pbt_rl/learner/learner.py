@@ -35,12 +35,12 @@ from pbt_rl.learner.setup import LearnerSetup
 from pbt_rl.learner.shared import SharedState
 from pbt_rl.learner.trainer import Trainer
 from pbt_rl.learner.trial import fastest_packing
+from pbt_rl.procs.child import ChildFailed, begin_child, send_failure
 from pbt_rl.wire.heartbeat import Heartbeat
 from pbt_rl.wire.mailbox import Mailbox
 from pbt_rl.wire.messages import (
     AdmitMember,
     BeginSnapshot,
-    ChildFailed,
     Edit,
     EvaluateMember,
     ExportMember,
@@ -64,7 +64,6 @@ from pbt_rl.wire.messages import (
     TrainUntil,
 )
 from pbt_rl.wire.polling import AdaptivePoller, mail_check
-from pbt_rl.wire.process import begin_child, send_failure
 from pbt_rl.wire.snapshot import SnapshotMemory
 from pbt_rl.wire.tables import ShapingTable
 

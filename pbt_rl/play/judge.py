@@ -13,7 +13,7 @@ from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.errors import ConfigError
 from pbt_rl.play.evaluation import EvaluationSetup, evaluated
 from pbt_rl.play.rounds import FinalSetup, final_rounds
-from pbt_rl.wire.process import begin_child, send_failure
+from pbt_rl.procs.child import begin_child, send_failure
 
 
 def main() -> None:

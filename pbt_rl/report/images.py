@@ -7,7 +7,7 @@ import pickle
 from pathlib import Path
 
 from pbt_rl.display.drawing import DrawingSetup
-from pbt_rl.wire.process import begin_child
+from pbt_rl.procs.child import begin_child
 
 NAMES = ("objective", "evaluations", "forest", "schedules")
 DPI = 100

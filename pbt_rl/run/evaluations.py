@@ -21,9 +21,9 @@ from pbt_rl.display.view import Evaluation
 from pbt_rl.pbt.fields import Fields
 from pbt_rl.play.evaluation import Evaluated, EvaluationSetup
 from pbt_rl.play.rounds import JUDGE
+from pbt_rl.procs.child import Child
 from pbt_rl.record.append import reason
 from pbt_rl.record.checkpoints import Checkpoint
-from pbt_rl.wire.process import Child
 
 PRIORITY = 5
 """Training comes first (`nice`): where all cores are busy, a quarter of one is left for the games."""

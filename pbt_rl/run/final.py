@@ -20,10 +20,10 @@ from pbt_rl.display.view import FinalGames, MemberView, RunView
 from pbt_rl.envs.base import EnvSpec
 from pbt_rl.pbt.objectives import mean, spread
 from pbt_rl.play.rounds import JUDGE, FinalRound, FinalSetup
+from pbt_rl.procs.child import Child
 from pbt_rl.record.checkpoints import Checkpoint
 from pbt_rl.run.fleet import log_folder
 from pbt_rl.run.resolved import ResolvedRun
-from pbt_rl.wire.process import Child
 
 CANDIDATES = 4
 """So many of the ranking play, and at most so many at the same time."""

@@ -16,15 +16,15 @@ from typing import Any, Never, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from pbt_rl.procs.child import Child
+from pbt_rl.procs.stacks import StackDumps
 from pbt_rl.record.folder import RunFolder
 from pbt_rl.record.net_names import NetNames
 from pbt_rl.run.awake import AwakeClock
 from pbt_rl.run.memory import Matchups, Memory
 from pbt_rl.run.resolved import ResolvedRun
-from pbt_rl.run.stacks import StackDumps
 from pbt_rl.run.start import Start
 from pbt_rl.wire.messages import FromLearner, LearnerReady, StopLearner, ToLearner
-from pbt_rl.wire.process import Child
 from pbt_rl.wire.snapshot import SnapshotMemory
 
 GRACE_SECONDS = 3.0

@@ -33,6 +33,7 @@ from pbt_rl.display.ranking import best_member
 from pbt_rl.display.view import RunView
 from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.errors import ConfigError, RunFailed
+from pbt_rl.procs.signals import Presses, handling
 from pbt_rl.record.append import reason
 from pbt_rl.record.claim import ClaimedRun
 from pbt_rl.run.awake import Every
@@ -54,9 +55,7 @@ from pbt_rl.run.fleet import (
     ReplacesLearners,
     StartsFleet,
 )
-from pbt_rl.run.handlers import handling, in_main_thread
 from pbt_rl.run.inline import InlineFleet
-from pbt_rl.run.insist import Presses, Watchdog
 from pbt_rl.run.live import LiveChanges
 from pbt_rl.run.lost import LostLearners
 from pbt_rl.run.recorder import Recorder
@@ -156,8 +155,8 @@ class Supervisor:
 
     def run(self) -> int:
         """Train until a budget is spent, a signal comes or something fails; leave nothing behind."""
-        watchdog = Watchdog() if in_main_thread() else contextlib.nullcontext()
-        with handling((*SIGNALS, signal.SIGUSR1), self._note_signal), watchdog:  # before there is a file
+        signals = handling((*SIGNALS, signal.SIGUSR1), self._note_signal)
+        with signals, contextlib.closing(self._presses):  # before there is a file
             try:
                 self._recorder.start(self._continued, self._warm, self._throughput.spent.seconds)
             except OSError as error:

@@ -12,8 +12,8 @@ import pickle
 from multiprocessing import spawn
 from typing import Any
 
+from pbt_rl.procs.child import begin_child
 from pbt_rl.tune.workers import End, Worker, WorkerReady, WorkerSetup
-from pbt_rl.wire.process import begin_child
 
 
 def main() -> None:

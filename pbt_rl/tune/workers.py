@@ -23,7 +23,7 @@ from multiprocessing import connection, spawn
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 if TYPE_CHECKING:
-    from pbt_rl.wire.process import Child
+    from pbt_rl.procs.child import Child
 
 WORKER = "pbt_rl.tune.worker"
 END_SECONDS = 5.0
@@ -182,7 +182,7 @@ class ProcessPool:
 
     def __init__(self, make: Callable[[int], Member], workers: int) -> None:
         from pbt_rl.errors import require  # noqa: PLC0415
-        from pbt_rl.wire.process import Child  # noqa: PLC0415 - only this pool needs processes
+        from pbt_rl.procs.child import Child  # noqa: PLC0415 - only this pool needs processes
 
         try:
             factory = pickle.dumps(make)

@@ -32,9 +32,9 @@ from pbt_rl.envs.base import (
     random_actions,
 )
 from pbt_rl.envs.registry import EnvOptions, make_unit
+from pbt_rl.procs.child import begin_child, send_failure
 from pbt_rl.wire.mailbox import BUSY_NS, HEARTBEAT_NS, STEPS, Mailbox
 from pbt_rl.wire.polling import AdaptivePoller
-from pbt_rl.wire.process import begin_child, send_failure
 from pbt_rl.wire.tables import MatchupTable, ShapingTable
 
 

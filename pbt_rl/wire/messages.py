@@ -4,7 +4,7 @@
                              TrainUntil, PauseTraining and StopLearner, which take effect at once; edits do, too, where
                              policies are computed one by one on a CPU
     learner -> supervisor    `FromLearner`
-    any child -> its parent  ChildFailed, before it ends with an error
+    any child -> its parent  `procs.child.ChildFailed`, before it ends with an error
 
 Steps and actions do not pass here but through mailboxes.
 """
@@ -326,17 +326,3 @@ FromLearner = (
     | SnapshotBegun
     | MemberStaged
 )
-
-
-# -- from any child -------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class ChildFailed:
-    """The last message of a child that ends with an error.
-
-    user_error: `text` is the message of an error that only the user can mend; otherwise it is a traceback.
-    """
-
-    text: str
-    user_error: bool

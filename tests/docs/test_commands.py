@@ -5,7 +5,7 @@ import shlex
 
 import pytest
 
-from pbt_rl.cli import COMMANDS, sweep
+from pbt_rl.cli import COMMANDS
 from pbt_rl.cli import set as set_command
 from pbt_rl.cli.audit import AuditCommand
 from pbt_rl.cli.evaluate import EvalCommand
@@ -15,6 +15,7 @@ from pbt_rl.cli.words import understood, words
 from pbt_rl.config import Config
 from pbt_rl.export.command import ExportCommand
 from pbt_rl.report.command import ReportCommand
+from pbt_rl.sweep import command as sweep
 from pbt_rl.watch.command import WatchCommand
 from tests.helpers.runs import ROOT
 

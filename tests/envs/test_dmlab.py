@@ -15,7 +15,7 @@ from pbt_rl.envs.dmlab import process as dmlab_process
 from pbt_rl.envs.dmlab.levels import ACTIONS, LEVELS
 from pbt_rl.envs.dmlab.options import DmlabOptions
 from pbt_rl.envs.dmlab.row import MOST_LABS
-from pbt_rl.envs.dmlab.setup import level_scripts, pool_seed, row_setup
+from pbt_rl.envs.dmlab.setup import level_scripts, pool_seed
 from pbt_rl.envs.dmlab.text_hash import hash_words
 from pbt_rl.envs.dmlab.unit import LabUnit, probe
 from pbt_rl.envs.registry import EnvOptions
@@ -325,7 +325,7 @@ def test_every_level_gets_equally_many_steps(lab, together):  # noqa: F811
 def test_a_row_never_holds_what_many_labs_leave_behind(lab):  # noqa: F811
     settings = {"episodeLengthSeconds": 1}
     with Played("dmlab30", settings=settings) as played:
-        process = psutil.Process(played.unit._labs.rows[0].process.pid)
+        process = psutil.Process(played.unit._labs.rows[0].program.pid)
         seconds, most, spent = [], 0, played.unit.cpu_ns()
         while len(seconds) < 2 * MOST_LABS + 2:
             if played.step(4)["episode_done"][0]:  # FIRE would end some levels
@@ -398,14 +398,14 @@ def test_cards_need_the_renderer_that_uses_them():
     ("trouble", "steps", "error", "words"),
     [
         ("reset:1:raise", 0, EnvSetupError, f"dmlab/{SHORT} cannot be used: RuntimeError: Failed to start"),
-        ("reset:1:crash", 0, RuntimeError, "was ended by SIGABRT; it printed:\nengine: something broke"),
+        ("reset:1:crash", 0, RuntimeError, "was killed by SIGABRT; it printed:\nengine: something broke"),
         (
             "step:5:raise",
             5,
             RuntimeError,
             f"level contributed/dmlab30/{SHORT}: ValueError: Failed to advance",
         ),
-        ("step:5:crash", 5, RuntimeError, "was ended by SIGABRT; it printed:\nengine: something broke"),
+        ("step:5:crash", 5, RuntimeError, "was killed by SIGABRT; it printed:\nengine: something broke"),
         ("step:5:hang", 5, RuntimeError, "the engine hangs: no answer for 1 s"),
         ("reset:2:raise", 17, RuntimeError, "Failed to start environment"),
         ("reset:2:hang", 10**6, RuntimeError, "the engine hangs: no answer for 1 s"),
@@ -428,7 +428,7 @@ def test_failures_are_reported_with_the_engines_message(monkeypatch, trouble, st
 
 
 @standin_only
-@pytest.mark.parametrize("victim", ["owner", "row", "janitor"])
+@pytest.mark.parametrize("victim", ["owner", "row", "keeper"])
 def test_no_process_or_folder_is_left_after_a_kill(lab, tmp_path, victim):  # noqa: F811
     code = f"""
 import numpy as np, time
@@ -449,32 +449,13 @@ except RuntimeError:
     owner = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     with owner:
         assert owner.stdout.readline() == "ready\n"
-        children = psutil.Process(owner.pid).children()
-        rows = [c for c in children if "pbt_rl.envs.dmlab.row" in c.cmdline()]
-        janitors = [c for c in children if c not in rows]
-        assert (len(rows), len(janitors)) == (2, 1)
+        keepers = psutil.Process(owner.pid).children()
+        rows = [row for each in keepers for row in each.children()]
+        assert [len(rows), *(row.name() for row in keepers)] == [2, "pbt_rl keeper", "pbt_rl keeper"]
+        children = [*keepers, *rows]
         assert list(lab.glob("pbt_rl_dmlab_*/dmlab_temp_folder_*"))
-        if victim == "owner":
-            owner.kill()
-        else:
-            (rows if victim == "row" else janitors)[0].kill()
-        if victim == "janitor":  # the owner then cleans up itself
-            rows[0].kill()
+        {"owner": owner, "row": rows[0], "keeper": keepers[0]}[victim].kill()
         assert owner.wait(20) == (-signal.SIGKILL if victim == "owner" else 0)
     _, alive = psutil.wait_procs(children, 10)
     assert not alive
     assert not list(lab.iterdir())
-
-
-@standin_only
-def test_a_compiler_that_a_row_has_started_ends_with_the_unit(lab, tmp_path):  # noqa: F811
-    labs = dmlab_process.Labs([row_setup(DmlabOptions(), {}, 0)])
-    compiler = subprocess.Popen(["sleep", "100"], start_new_session=True)
-    labs._janitor.stdin.write(b"%d\n" % compiler.pid)
-    labs._janitor.stdin.flush()
-    labs._janitor.stdin.close()  # as when the owner is killed
-    assert compiler.wait(10) == -signal.SIGKILL
-    assert labs._janitor.wait(10) == 0
-    assert labs.rows[0].process.wait(10) == -signal.SIGKILL
-    labs.rows[0].line.close()
-    labs.rows[0].log.close()

@@ -75,8 +75,8 @@ class Run:
 
     def wait_for_event(self, kind, seconds=90):
         """Wait until the journal has an event."""
-        deadline = time.monotonic() + seconds
-        while f'"event": "{kind}"' not in (self.folder / "journal.jsonl").read_text():
+        deadline, journal = time.monotonic() + seconds, self.folder / "journal.jsonl"
+        while not journal.exists() or f'"event": "{kind}"' not in journal.read_text():
             assert self.process.poll() is None, f"ended before {kind!r}:\n{self.out}\n{self.err}"
             assert time.monotonic() < deadline, f"no {kind!r} within {seconds} s:\n{self.out}\n{self.err}"
             time.sleep(0.05)

@@ -121,7 +121,7 @@ def test_the_killed_leave_nothing_and_an_actor_is_replaced(here, lab):  # noqa: 
     ("trouble", "words"),
     [
         ("reset:1:raise", 'cannot be used: RuntimeError: Failed to start environment - "something broke"'),
-        ("reset:1:crash", "was ended by SIGABRT; it printed:\nengine: something broke"),
+        ("reset:1:crash", "was killed by SIGABRT; it printed:\nengine: something broke"),
     ],
 )
 def test_an_engine_that_never_starts_is_one_error(here, monkeypatch, trouble, words):

@@ -11,18 +11,18 @@ import pytest
 from pbt_rl.cli.train import parse_train
 from pbt_rl.envs.pulse import AT_ONCE, ROW
 from pbt_rl.plan import Machine
+from pbt_rl.procs.child import Child
 from pbt_rl.run import fleet as module
 from pbt_rl.run.fleet import ActorFailed, LearnerLost, ProcessFleet, Received
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.start import Start
-from pbt_rl.wire import process
 from pbt_rl.wire.heartbeat import MAIN_NS, TRAINER_NS
 from pbt_rl.wire.mailbox import ACTIONS, HEARTBEAT_NS, OBSERVATIONS
 from pbt_rl.wire.messages import ExportMember, LearnerReady, MemberExported
 
 LEARNER = """
 from pbt_rl.wire.messages import ExportMember, LearnerReady, MemberExported, StopLearner
-from pbt_rl.wire.process import begin_child, send_failure
+from pbt_rl.procs.child import begin_child, send_failure
 
 connection, setup = begin_child()
 connection.send(LearnerReady())
@@ -39,7 +39,7 @@ while True:
 """
 ACTOR = """
 import time
-from pbt_rl.wire.process import begin_child, send_failure
+from pbt_rl.procs.child import begin_child, send_failure
 
 connection, setup = begin_child()
 if setup.spec.env_id.endswith("nan"):
@@ -63,7 +63,7 @@ def start(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
 
     def child(name, *arguments):
-        return process.Child("fake_learner" if name.endswith("learner") else "fake_actor_child", *arguments)
+        return Child("fake_learner" if name.endswith("learner") else "fake_actor_child", *arguments)
 
     monkeypatch.setattr(module, "Child", child)
     fleets = []
@@ -277,9 +277,9 @@ def test_what_is_fenced_is_killed_at_once_and_not_one_after_the_other(start, mon
     until(fleet, Received)
     done = []
     for name in ("kill", "end"):
-        method = getattr(process.Child, name)
+        method = getattr(Child, name)
         noted = lambda child, *args, method=method, name=name: [done.append(name), method(child, *args)]  # noqa: E731
-        monkeypatch.setattr(process.Child, name, noted)
+        monkeypatch.setattr(Child, name, noted)
     fleet.fence(0)
     assert done[:4] == ["kill", "kill", "kill", "end"]
     assert all(child.exit_code() is not None for child in (*fleet._learners, *fleet._actors))

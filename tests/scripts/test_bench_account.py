@@ -19,7 +19,7 @@ beside = importlib.import_module("bench_beside")
 sys.path.remove(str(ROOT / "scripts"))
 
 ALONE = {"environment": 300.0, "inference": 140.0, "learning": 310.0}
-KEEPER = ["python", "-I", "-S", "/x/wire/keeper.py", "7", "learner 0", "", "python", "-m"]
+KEEPER = ["python", "-I", "-S", "/x/procs/keeper.py", "7", "learner 0", "", "python", "-m"]
 CHILD = ["python", "-P", "-m"]
 MANY = 10**15
 

@@ -16,13 +16,13 @@ from pbt_rl.cli.train import parse_train
 from pbt_rl.envs.toy import counting_errors
 from pbt_rl.learner.learner import Learner
 from pbt_rl.plan import Machine
+from pbt_rl.procs.child import Child
 from pbt_rl.run.memory import Memory
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.start import Start
 from pbt_rl.wire.actor import Actor
 from pbt_rl.wire.mailbox import ACTIONS, OBSERVATIONS
 from pbt_rl.wire.messages import SlotChange
-from pbt_rl.wire.process import Child
 
 
 class Actors:

@@ -13,7 +13,7 @@ from pbt_rl.display.trackers.messages import Ended, Loaded, TrackerSetup
 from pbt_rl.display.trackers.registry import load
 from pbt_rl.display.view import RunView
 from pbt_rl.errors import ConfigError
-from pbt_rl.wire.process import begin_child, send_failure
+from pbt_rl.procs.child import begin_child, send_failure
 
 PRIORITY = 5
 """Training comes first (`nice`)."""

@@ -20,9 +20,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from pbt_rl.run.handlers import in_main_thread
-from pbt_rl.wire.memory import anonymous_memory
-from pbt_rl.wire.process import STACKS_SIGNAL, Child
+from pbt_rl.procs.child import STACKS_SIGNAL, Child
+from pbt_rl.procs.signals import in_main_thread
 
 ANSWER_SECONDS = 0.5
 """A process that writes nothing for so long has just begun, is stopped, or cannot leave a call of the kernel. One that
@@ -47,7 +46,7 @@ class StackDumps:
 
     def __init__(self, folder: Path | None, children: Callable[[], Iterable[Child[Any, Any]]]) -> None:
         self._folder, self._children = folder, children
-        self.fd = anonymous_memory(0, "stacks")
+        self.fd = os.memfd_create("pbt_rl-stacks")
         """Where children write."""
         self._handles = in_main_thread()
         if self._handles:

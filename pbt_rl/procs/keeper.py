@@ -13,10 +13,15 @@ waits for    output, the end of a process, a word on the line, the end of the pa
 
 It is a program of its own that imports nothing of ours, so that it takes few milliseconds and megabytes:
 
-    python -I -S keeper.py PARENT LABEL LOG COMMAND...
+    python -I -S keeper.py keep PARENT LABEL LOG SCRATCH COMMAND...
+    python -I -S keeper.py bind PARENT SIGNAL COMMAND...
 
-PARENT: process id. LABEL: name of the child, for people. LOG: path, or empty to keep only the end of the output, in
-memory. COMMAND: of the child.
+The first is a keeper. PARENT: process id. LABEL: name of the child, for people. LOG: path, or empty to keep only the
+end of the output, in memory. SCRATCH: a folder that is removed once nothing of the child is left, or empty. COMMAND: of
+the child.
+
+The second only becomes COMMAND, in a session of its own, with no descriptors but the first three: a program that gets
+SIGNAL when its parent ends. That suffices for one that starts no others, or ends them itself.
 """
 
 from __future__ import annotations
@@ -34,7 +39,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # the module takes longer to load than all others here
     from typing import NoReturn
 
-PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_NAME, PR_SET_CHILD_SUBREAPER = 1, 4, 15, 36
+_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 1, 4, 15, 36
 LINE = 1
 """Descriptor of the socket to the parent."""
 ENDED = b"ended\n"
@@ -139,9 +144,13 @@ class BoundedLog:
 
 
 class Keeper:
-    """Serves one child until nothing of it is left."""
+    """Serves one child until nothing of it is left.
 
-    def __init__(self, child: int, output: int, parent: int, log: BoundedLog) -> None:
+    output: read end of the pipe that it prints to. line: descriptor on which the parent orders the end. The process
+    that makes it does nothing else.
+    """
+
+    def __init__(self, child: int, output: int, line: int, parent: int, log: BoundedLog) -> None:
         self._child, self._output, self._log = child, output, log
         self._status: int | None = None
         os.set_blocking(output, False)
@@ -151,7 +160,7 @@ class Keeper:
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         self._poll = select.poll()
-        for fd in (self._output, self._wake, LINE, _watch(parent)):
+        for fd in (self._output, self._wake, line, _watch(parent)):
             self._poll.register(fd, select.POLLIN)
 
     def serve(self) -> int:
@@ -248,13 +257,33 @@ def _prctl(option: int, argument: int | bytes) -> None:
     ctypes.CDLL(None).prctl(option, value, ctypes.c_ulong(0), ctypes.c_ulong(0), ctypes.c_ulong(0))
 
 
-def _become(command: list[str], output: int, keeper: int) -> NoReturn:
-    """Run the child's command in this process, which was forked for it."""
-    _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != keeper:  # it died before the line above
+def become_keeper() -> None:
+    """Let descendants whose parents end become children of this process."""
+    _prctl(_PR_SET_NAME, b"pbt_rl keeper")
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def end_with(parent: int, number: int = signal.SIGKILL) -> None:
+    """Have the kernel send a signal to this process when its parent ends; end it now if that has happened already."""
+    _prctl(_PR_SET_PDEATHSIG, number)
+    if os.getppid() != parent:
         os._exit(1)
-    os.dup2(output, 1)
-    os.dup2(output, 2)
+
+
+def end_like(status: int) -> NoReturn:
+    """End with the exit code or the signal of the child, without a core file of our own."""
+    code = os.waitstatus_to_exitcode(status)
+    if code < 0:
+        _prctl(_PR_SET_DUMPABLE, 0)
+        with contextlib.suppress(OSError):  # SIGKILL cannot be set
+            signal.signal(-code, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [-code])
+        os.kill(os.getpid(), -code)
+    os._exit(code)
+
+
+def _become(command: list[str]) -> NoReturn:
+    """Run a command in this process."""
     for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and that would be inherited
         signal.signal(number, signal.SIG_DFL)
     try:
@@ -264,30 +293,19 @@ def _become(command: list[str], output: int, keeper: int) -> NoReturn:
     os._exit(1)
 
 
-def _end_like(status: int) -> NoReturn:
-    """End with the exit code or the signal of the child, without a core file of our own."""
-    code = os.waitstatus_to_exitcode(status)
-    if code < 0:
-        _prctl(PR_SET_DUMPABLE, 0)
-        with contextlib.suppress(OSError):  # SIGKILL cannot be set
-            signal.signal(-code, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, [-code])
-        os.kill(os.getpid(), -code)
-    os._exit(code)
-
-
-def main() -> NoReturn:
+def _keep(parent: int, label: str, log_path: str, scratch: str, command: list[str]) -> NoReturn:
     """Keep one child. Its signals stay blocked as the parent has blocked them."""
-    parent, label, log_path, *command = sys.argv[1:]
-    _prctl(PR_SET_NAME, b"pbt_rl keeper")
-    _prctl(PR_SET_CHILD_SUBREAPER, 1)
+    become_keeper()
     output, printing = os.pipe()
     with contextlib.suppress(OSError):  # a user has so many pages for all pipes
         fcntl.fcntl(output, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
     keeper = os.getpid()
     child = os.fork()
     if child == 0:
-        _become(command, printing, keeper)
+        end_with(keeper)
+        os.dup2(printing, 1)
+        os.dup2(printing, 2)
+        _become(command)
     for name in os.listdir("/proc/self/fd"):  # what the child has inherited is only the child's
         if int(name) not in (0, LINE, 2, output):
             with contextlib.suppress(OSError):
@@ -295,10 +313,33 @@ def main() -> NoReturn:
     with contextlib.suppress(OSError):
         os.write(LINE, b"%d\n" % child)
     log = BoundedLog(log_path, f"{label}, process {child}")
-    status = Keeper(child, output, int(parent), log).serve()
+    status = Keeper(child, output, LINE, parent, log).serve()
+    if scratch:
+        import shutil  # noqa: PLC0415 - it takes longer to load than all others here
+
+        shutil.rmtree(scratch, ignore_errors=True)
     with contextlib.suppress(OSError):
         os.write(LINE, ENDED + log.tail[-TAIL_BYTES:])
-    _end_like(status)
+    end_like(status)
+
+
+def _bind(parent: int, number: int, command: list[str]) -> NoReturn:
+    """Become a program that gets a signal when its parent ends."""
+    end_with(parent, number)
+    if os.getsid(0) != os.getpid():
+        os.setsid()  # Ctrl-C is not for it
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+    _become(command)
+
+
+def main() -> NoReturn:
+    """Do what the command line says."""
+    use, parent, *rest = sys.argv[1:]
+    if use == "bind":
+        number, *command = rest
+        _bind(int(parent), int(number), command)
+    label, log_path, scratch, *command = rest
+    _keep(int(parent), label, log_path, scratch, command)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
     points (grid x seeds) -> jobs, as many at a time as asked -> one `pbt-rl train` each -> results
 
 Each run is a process of its own, in a session of its own: Ctrl-C reaches this process alone, which passes every signal
-on once. If this process dies, whatever kills it, the runs get SIGTERM and save themselves (`pbt_rl.cli.job`).
+on once. If this process dies, whatever kills it, the runs get SIGTERM and save themselves (`bound_to_us`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from typing import TypeVar
 
 from pbt_rl.errors import ConfigError
 from pbt_rl.plan.machine import CORES
-from pbt_rl.run.handlers import handling
+from pbt_rl.procs.child import bound_to_us
+from pbt_rl.procs.signals import handling
 
 LOGS = "logs"
 """Folder in that of the sweep: what each run prints."""
@@ -174,20 +175,14 @@ class Sweep:
 
     def _start(self, point: Point, number: int) -> None:
         share = self._free.pop(0)
-        words = [
-            sys.executable,
-            "-m",
-            "pbt_rl.cli.job",
-            str(os.getpid()),
-            *self._command(point, share.devices),
-        ]
+        train = [sys.executable, "-m", "pbt_rl", *self._command(point, share.devices)]
         whole = os.sched_getaffinity(0)
         log = self._folder / LOGS / f"{point.name}.txt"
         try:
             os.sched_setaffinity(0, share.cpus)  # the child inherits it
             with log.open("ab") as out:
                 process = subprocess.Popen(
-                    words,
+                    bound_to_us(train, signal.SIGTERM),
                     env={**os.environ, CORES: str(share.cores)},
                     stdin=subprocess.DEVNULL,
                     stdout=out,

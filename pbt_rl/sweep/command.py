@@ -21,7 +21,7 @@ from pbt_rl.record.folder import RunFolder
 from pbt_rl.record.listing import RunRow, list_runs
 from pbt_rl.record.trust import read_config
 from pbt_rl.run.resuming import changes_of
-from pbt_rl.run.sweep import Ended, Point, Share, Sweep, last_line, points, shares
+from pbt_rl.sweep.jobs import Ended, Point, Share, Sweep, last_line, points, shares
 
 PROG = "pbt-rl sweep"
 USAGE = """usage: pbt-rl sweep --name NAME --env ENV [--seeds 0 1 2] [--grid OPTION=A,B]... [--jobs N] [TRAIN OPTIONS]

@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from pbt_rl.wire import keeper
-from pbt_rl.wire.messages import ChildFailed
-from pbt_rl.wire.process import PARENTS_SIGNALS, Child
+from pbt_rl.procs import keeper
+from pbt_rl.procs.child import PARENTS_SIGNALS, Child, ChildFailed
 
 CODE = """
 import os, signal, sys, time
-from pbt_rl.wire.process import begin_child, send_failure
+from pbt_rl.procs.child import begin_child, send_failure
 
 connection, setup = begin_child()
 match setup:

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 _PACKAGE_FOLDER = Path(__file__).absolute().parent.parent.parent
-"""Folder that `pbt_rl` was imported from (this file is pbt_rl/envs/paths.py)."""
+"""Folder that `pbt_rl` was imported from (this file is pbt_rl/procs/paths.py)."""
 
 
 def working_directory_last() -> None:

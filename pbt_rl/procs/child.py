@@ -16,24 +16,27 @@ import faulthandler
 import os
 import secrets
 import select
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
-from pbt_rl.envs.paths import interpreter_options, working_directory_last
-from pbt_rl.wire import keeper
-from pbt_rl.wire.messages import ChildFailed
+from pbt_rl.procs import keeper
+from pbt_rl.procs.paths import interpreter_options, working_directory_last
 
 SendT = TypeVar("SendT")
 ReceiveT = TypeVar("ReceiveT")
 
+KEEPER = (sys.executable, "-I", "-S", keeper.__file__)
 PARENTS_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 """They may reach the whole process group; only the parent handles them, and it ends its children in order."""
 STACKS_SIGNAL = signal.SIGUSR2
@@ -64,78 +67,69 @@ CHILD_ENVIRONMENT = {
 }
 
 
-class Child(Generic[SendT, ReceiveT]):
-    """A process that runs `python -m MODULE`, seen from its parent.
+@dataclass(frozen=True)
+class ChildFailed:
+    """The last message of a child that ends with an error.
 
-    setup: its first message. fds: descriptors that it inherits, under the same numbers. log: file of what it prints,
-    bounded; without one only the end of that is kept, in memory. stacks_fd: where it writes its stacks when
-    `STACKS_SIGNAL` comes; -1: among what it prints.
+    user_error: `text` is the message of an error that only the user can mend; otherwise it is a traceback.
+    """
+
+    text: str
+    user_error: bool
+
+
+class Program:
+    """A program beneath a keeper, seen from its parent. command: with its path.
+
+    fds: descriptors that it inherits, under the same numbers. environment: variables besides those of this process.
+    log: file of what it prints, bounded; without one only the end of that is kept, in memory. scratch: a folder that is
+    removed after its end. It is born with PARENTS_SIGNALS and STACKS_SIGNAL blocked (see `leave_to_parent`).
     """
 
     def __init__(
         self,
-        module: str,
+        command: Sequence[str],
         label: str,
-        setup: object,
-        fds: Sequence[int],
+        fds: Sequence[int] = (),
+        environment: Mapping[str, str] = MappingProxyType({}),
         log: Path | None = None,
-        stacks_fd: int = -1,
+        scratch: Path | None = None,
     ) -> None:
         self.label = label
-        self.failure: ChildFailed | None = None
-        """The error that it sent before it ended."""
         self._mark = secrets.token_hex(8)
         self._told = b""
-        self._log = log
+        self._log, self._scratch = log, scratch
         self._killed_at: float | None = None
+        paths = ["" if path is None else str(path.absolute()) for path in (log, scratch)]
         with contextlib.ExitStack() as undo:
-            ours, theirs = (undo.enter_context(end) for end in socket.socketpair())
-            self._line, keepers = (undo.enter_context(end) for end in socket.socketpair())
-            child = [
-                sys.executable,
-                *interpreter_options(),
-                "-m",
-                module,
-                str(theirs.fileno()),
-                str(stacks_fd),
-            ]
-            path = "" if log is None else str(log.absolute())
-            stacks = [stacks_fd] if stacks_fd >= 0 else []
-            # A child is born with them blocked: it must not die of one before it can ignore it.
+            self._line, theirs = (undo.enter_context(end) for end in socket.socketpair())
+            # It must not die of a signal before it can ignore it.
             mask = signal.pthread_sigmask(signal.SIG_BLOCK, (*PARENTS_SIGNALS, STACKS_SIGNAL))
             try:
                 self._keeper: subprocess.Popen[bytes] = subprocess.Popen(
-                    [sys.executable, "-I", "-S", keeper.__file__, str(os.getpid()), label, path, *child],
-                    pass_fds=[theirs.fileno(), *fds, *stacks],
+                    [*KEEPER, "keep", str(os.getpid()), label, *paths, *command],
+                    pass_fds=fds,
                     stdin=subprocess.DEVNULL,
-                    stdout=keepers.fileno(),
+                    stdout=theirs.fileno(),
                     stderr=subprocess.STDOUT,
-                    env=os.environ | CHILD_ENVIRONMENT | {MARK: self._mark},
+                    env={**os.environ, **environment, MARK: self._mark},
                 )
             finally:
                 signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             undo.pop_all()
         theirs.close()
-        keepers.close()
-        connection: Connection[Any, Any] = Connection(ours.detach())
-        self.connection: Connection[SendT, ReceiveT | ChildFailed] = connection
-        self._room = select.poll()
-        self._room.register(connection.fileno(), select.POLLOUT)
-        self._unsent: deque[SendT] = deque()
         self.sentinel = os.pidfd_open(self._keeper.pid)
         """Becomes readable when the process has ended, and all that it has started."""
-        with contextlib.suppress(ConnectionError):  # it has ended already: the sentinel shows it
-            connection.send(setup)
 
     @property
     def pid(self) -> int:
-        """Process id of the child. Raises ProcessLookupError if there never was one."""
+        """Process id of the program. Raises ProcessLookupError if there never was one."""
         while b"\n" not in self._told:
             self._hear()
         return int(self._told.split(b"\n")[0])
 
     def _hear(self) -> None:
-        """Take what the keeper tells: the child's id, at last the end of the output."""
+        """Take what the keeper tells: the program's id, at last the end of the output."""
         self._line.settimeout(PID_SECONDS)
         try:
             heard = self._line.recv(1 << 16)
@@ -148,6 +142,91 @@ class Child(Generic[SendT, ReceiveT]):
     def exit_code(self) -> int | None:
         """Return the exit code; None while it runs."""
         return self._keeper.poll()
+
+    def how_it_ended(self) -> str:
+        """Wait for the end; return how it ended, with the tail of its output."""
+        code = self._keeper.wait()
+        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+        tail, clean = self.last_words()
+        if not clean:
+            how = f"was ended, since its keeper (process {self._keeper.pid}) {how}"
+        where = f" (see {self._log})" if self._log is not None and self._log.is_file() else ""
+        return f"{self.label} {how}" + (f"; it printed{where}:\n{tail}" if tail else "")
+
+    def last_words(self) -> tuple[str, bool]:
+        """Return the end of the output of a program that has ended, and whether its keeper could do its work."""
+        with contextlib.suppress(ProcessLookupError):
+            while True:
+                self._hear()
+        _, _, rest = self._told.partition(b"\n")
+        clean = rest.startswith(keeper.ENDED)
+        return rest.removeprefix(keeper.ENDED).decode(errors="replace").strip(), clean
+
+    def wait(self, deadline: float) -> bool:
+        """Wait for the end until a time of `time.monotonic`; return whether it has come."""
+        try:
+            self._keeper.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def kill(self) -> None:
+        """Have the program and all that it has started killed, without waiting for it. Safe to call twice."""
+        self._killed_at = self._killed_at or time.monotonic()
+        self._keeper.send_signal(signal.SIGCONT)  # one that is stopped can do nothing
+        with contextlib.suppress(OSError):
+            self._line.shutdown(socket.SHUT_WR)
+
+    def end(self, patience_seconds: float) -> None:
+        """Wait for the program, kill it if it takes longer, and release what belongs to it. Safe to call twice."""
+        if self._line.fileno() < 0:
+            return
+        if not self.wait(time.monotonic() + patience_seconds):
+            self.kill()
+            if not self.wait((self._killed_at or 0.0) + KEEPER_SECONDS):
+                self._keeper.kill()  # the kernel kills the program with it
+                self._keeper.wait()
+        _, clean = self.last_words()
+        if not clean:
+            kill_marked(self._mark)
+            if self._scratch is not None:
+                shutil.rmtree(self._scratch, ignore_errors=True)
+        self._line.close()
+        os.close(self.sentinel)
+
+
+class Child(Program, Generic[SendT, ReceiveT]):
+    """A process that runs `python -m MODULE`, seen from its parent.
+
+    setup: its first message. fds, log: as of a Program. stacks_fd: where it writes its stacks when `STACKS_SIGNAL`
+    comes; -1: among what it prints.
+    """
+
+    def __init__(
+        self,
+        module: str,
+        label: str,
+        setup: object,
+        fds: Sequence[int],
+        log: Path | None = None,
+        stacks_fd: int = -1,
+    ) -> None:
+        self.failure: ChildFailed | None = None
+        """The error that it sent before it ended."""
+        ours, theirs = socket.socketpair()
+        with theirs, contextlib.ExitStack() as undo:
+            undo.enter_context(ours)
+            passed = [theirs.fileno(), *fds, *([stacks_fd] if stacks_fd >= 0 else [])]
+            command = python_module(module, str(theirs.fileno()), str(stacks_fd))
+            super().__init__(command, label, passed, CHILD_ENVIRONMENT, log)
+            undo.pop_all()
+        connection: Connection[Any, Any] = Connection(ours.detach())
+        self.connection: Connection[SendT, ReceiveT | ChildFailed] = connection
+        self._room = select.poll()
+        self._room.register(connection.fileno(), select.POLLOUT)
+        self._unsent: deque[SendT] = deque()
+        with contextlib.suppress(ConnectionError):  # it has ended already: the sentinel shows it
+            connection.send(setup)
 
     def post(self, message: SendT) -> None:
         """Send a message as soon as there is room for it, after those before.
@@ -175,27 +254,7 @@ class Child(Generic[SendT, ReceiveT]):
                 else:
                     yield message
         except (EOFError, OSError):  # closed, perhaps within a message: the process is about to end
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._keeper.wait(1.0)
-
-    def how_it_ended(self) -> str:
-        """Wait for the end; return how it ended, with the tail of its output."""
-        code = self._keeper.wait()
-        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-        tail, clean = self._last_words()
-        if not clean:
-            how = f"was ended, since its keeper (process {self._keeper.pid}) {how}"
-        where = f" (see {self._log})" if self._log is not None and self._log.is_file() else ""
-        return f"{self.label} {how}" + (f"; it printed{where}:\n{tail}" if tail else "")
-
-    def _last_words(self) -> tuple[str, bool]:
-        """Return the end of the output of a child that has ended, and whether its keeper could do its work."""
-        with contextlib.suppress(ProcessLookupError):
-            while True:
-                self._hear()
-        _, _, rest = self._told.partition(b"\n")
-        clean = rest.startswith(keeper.ENDED)
-        return rest.removeprefix(keeper.ENDED).decode(errors="replace").strip(), clean
+            self.wait(time.monotonic() + 1.0)
 
     def ending(self) -> ChildFailed:
         """Wait for the end; return the error that it sent, or how it ended."""
@@ -209,36 +268,23 @@ class Child(Generic[SendT, ReceiveT]):
         with contextlib.suppress(OSError), socket.socket(fileno=os.dup(self.connection.fileno())) as ours:
             ours.shutdown(socket.SHUT_WR)
 
-    def wait(self, deadline: float) -> bool:
-        """Wait for the end until a time of `time.monotonic`; return whether it has come."""
-        try:
-            self._keeper.wait(max(0.0, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            return False
-        return True
-
-    def kill(self) -> None:
-        """Have the child and all that it has started killed, without waiting for it. Safe to call twice."""
-        self._killed_at = self._killed_at or time.monotonic()
-        self._keeper.send_signal(signal.SIGCONT)  # one that is stopped can do nothing
-        with contextlib.suppress(OSError):
-            self._line.shutdown(socket.SHUT_WR)
-
     def end(self, patience_seconds: float) -> None:
         """Wait for the process, kill it if it takes longer, and release what belongs to it. Safe to call twice."""
-        if self.connection.closed:
-            return
-        if not self.wait(time.monotonic() + patience_seconds):
-            self.kill()
-            if not self.wait((self._killed_at or 0.0) + KEEPER_SECONDS):
-                self._keeper.kill()  # the kernel kills the child with it
-                self._keeper.wait()
-        _, clean = self._last_words()
-        if not clean:
-            kill_marked(self._mark)
+        super().end(patience_seconds)
         self.connection.close()
-        self._line.close()
-        os.close(self.sentinel)
+
+
+def python_module(module: str, *arguments: str) -> list[str]:
+    """Return the command that runs a module, which calls `working_directory_last` first."""
+    return [sys.executable, *interpreter_options(), "-m", module, *arguments]
+
+
+def bound_to_us(command: Sequence[str], number: signal.Signals = signal.SIGKILL) -> list[str]:
+    """Return the command of a program in a session of its own, without descriptors, that gets a signal when we end.
+
+    That is, when the thread ends that starts it.
+    """
+    return [*KEEPER, "bind", str(os.getpid()), str(int(number)), *command]
 
 
 def kill_marked(mark: str) -> None:
@@ -273,15 +319,20 @@ def begin_child() -> tuple[Connection[Any, Any], Any]:
         os.set_inheritable(stacks_fd, False)
     faulthandler.enable()
     _write_stacks(stacks_fd if stacks_fd >= 0 else sys.stderr.fileno())
+    leave_to_parent()
+    libc = ctypes.CDLL(None)
+    libc.setvbuf(ctypes.c_void_p.in_dll(libc, "stdout"), None, LINE_BUFFERED, 0)
+    working_directory_last()
+    return connection, connection.recv()
+
+
+def leave_to_parent() -> None:
+    """Ignore the signals that are the parent's, which this process was born with blocked."""
     for number in PARENTS_SIGNALS:
         if number != signal.SIGTERM:
             signal.signal(number, signal.SIG_IGN)
     _outlive_sigterm()
     signal.pthread_sigmask(signal.SIG_UNBLOCK, (*PARENTS_SIGNALS, STACKS_SIGNAL))
-    libc = ctypes.CDLL(None)
-    libc.setvbuf(ctypes.c_void_p.in_dll(libc, "stdout"), None, LINE_BUFFERED, 0)
-    working_directory_last()
-    return connection, connection.recv()
 
 
 def _write_stacks(fd: int) -> None:

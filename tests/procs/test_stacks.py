@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from pbt_rl.run.stacks import StackDumps
-from pbt_rl.wire.process import STACKS_SIGNAL, Child
+from pbt_rl.procs.child import STACKS_SIGNAL, Child
+from pbt_rl.procs.stacks import StackDumps
 
 CODE = """
 import itertools
 import threading
 import time
-from pbt_rl.wire.process import begin_child
+from pbt_rl.procs.child import begin_child
 
 connection, setup = begin_child()
 

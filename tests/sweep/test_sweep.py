@@ -10,11 +10,11 @@ from dataclasses import replace
 import psutil
 import pytest
 
-from pbt_rl.cli.sweep import _grid, _parted, _print_groups, _print_results, _seeds, _shares
 from pbt_rl.errors import ConfigError
 from pbt_rl.plan.machine import CORES
 from pbt_rl.record.listing import RunRow
-from pbt_rl.run.sweep import Ended, Point, Share, Sweep, points, shares
+from pbt_rl.sweep.command import _grid, _parted, _print_groups, _print_results, _seeds, _shares
+from pbt_rl.sweep.jobs import Ended, Point, Share, Sweep, points, shares
 from tests.helpers.runs import command_of, start
 
 EVERYTHING = frozenset(os.sched_getaffinity(0))
@@ -187,7 +187,7 @@ SMALL = (
 
 
 def jobs_of(pid):
-    return [c for c in psutil.Process(pid).children() if "pbt_rl.cli.job" in command_of(c)]
+    return [c for c in psutil.Process(pid).children() if "pbt_rl" in command_of(c)]
 
 
 def wait_for(test, seconds=60):

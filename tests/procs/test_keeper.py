@@ -11,13 +11,13 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from pbt_rl.wire import keeper
-from pbt_rl.wire.keeper import BURST_BYTES, BYTES_PER_SECOND, FILE_BYTES, BoundedLog
-from pbt_rl.wire.process import Child
+from pbt_rl.procs import keeper
+from pbt_rl.procs.child import Child
+from pbt_rl.procs.keeper import BURST_BYTES, BYTES_PER_SECOND, FILE_BYTES, BoundedLog
 
 CODE = """
 import ctypes, os, signal, subprocess, sys, time
-from pbt_rl.wire.process import begin_child
+from pbt_rl.procs.child import begin_child
 
 connection, setup = begin_child()
 
@@ -75,7 +75,7 @@ match setup:
 """
 PARENT = """
 import sys, time
-from pbt_rl.wire.process import Child
+from pbt_rl.procs.child import Child
 child = Child("child_of_the_test", "the child", ("breed", "stay"), ())
 print(child.connection.recv(), flush=True)
 time.sleep(600)

@@ -9,17 +9,17 @@ import time
 
 import pytest
 
-from pbt_rl.run.insist import Presses, Watchdog
+from pbt_rl.procs.signals import Presses
 from tests.helpers.runs import ENVIRONMENT
 
 HANGS = """
 import fcntl, signal, sys
-from pbt_rl.run.insist import Watchdog
-signal.signal(signal.SIGINT, lambda *_: None)
-with Watchdog(0.2):
-    print("ready", flush=True)
-    file = open(sys.argv[1])
-    fcntl.flock(file, fcntl.LOCK_EX)  # for ever: as a write to a dead disk, a signal does not end it
+from pbt_rl.procs.signals import Presses
+presses = Presses(0.2)
+signal.signal(signal.SIGINT, lambda *_: presses.note())
+print("ready", flush=True)
+file = open(sys.argv[1])
+fcntl.flock(file, fcntl.LOCK_EX)  # for ever: as a write to a slow disk, a signal does not end it
 """
 
 
@@ -54,18 +54,16 @@ def test_a_signal_that_a_wrapper_forwards_is_the_same_press(monkeypatch):
     monkeypatch.setattr(time, "monotonic", lambda: next(times))
     presses = Presses()
     counts = [presses.note() or presses.count for _ in range(4)]
+    presses.close()
     assert counts == [1, 1, 1, 2]
 
 
 def test_nothing_happens_to_a_process_that_goes_on():
-    before = signal.set_wakeup_fd(-1)
-    handler = signal.signal(signal.SIGINT, lambda *_: None)
-    try:
-        with Watchdog(0.1):
-            for _ in range(2):
-                os.kill(os.getpid(), signal.SIGINT)
-        time.sleep(0.2)
-        assert signal.set_wakeup_fd(-1) == -1
-    finally:
-        signal.signal(signal.SIGINT, handler)
-        signal.set_wakeup_fd(before)
+    Presses(0.1).close()  # never pressed
+    presses = Presses(0.2)
+    presses.note()
+    time.sleep(0.11)
+    presses.note()
+    assert presses.count == 2
+    presses.close()
+    time.sleep(0.3)  # this process is still there

@@ -1,0 +1,1 @@
+"""`pbt-rl sweep`: the same training with several seeds and options."""
