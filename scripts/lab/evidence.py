@@ -1,4 +1,4 @@
-"""Does PBT help? Methods side by side by the protocols of docs/reproducing.md, seed by seed, restartable.
+"""Does PBT help? Methods side by side by the protocols of docs/lab/evidence.md, seed by seed, restartable.
 
     python scripts/lab/evidence.py run cartpole                  # trains what docs/lab/results/cartpole.csv lacks
     python scripts/lab/evidence.py run atari --seconds 1500      # a part: stops then; the same command goes on

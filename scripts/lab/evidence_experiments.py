@@ -1,4 +1,4 @@
-"""The experiments of `evidence.py`: tasks, methods, frames, seeds. docs/reproducing.md is their protocol in words."""
+"""The experiments of `evidence.py`: tasks, methods, frames, seeds. docs/lab/evidence.md is their protocol in words."""
 
 from __future__ import annotations
 

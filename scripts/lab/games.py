@@ -3,7 +3,7 @@
     python scripts/lab/games.py run                           # all runs that docs/lab/results/games.csv lacks
     python scripts/lab/games.py run --games halfcheetah boxing --seeds 0:1 --systems ours --seconds 1500
     python scripts/lab/games.py table
-    python scripts/lab/games.py picture docs/lab/results/games.png
+    python scripts/lab/games.py picture docs/lab/games.png
 
 The games, their frames and the options of each system are in games_list.py. Every run is one process on one core, so
 that its CPU seconds are the cost of its frames. Score: the mean of the last 100 whole games, unclipped, as training

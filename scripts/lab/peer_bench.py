@@ -80,7 +80,7 @@ class SampleFactorySettings:
 
 
 def tuned(num_policies: int, backend: Backend, cores: int | None = None) -> SampleFactorySettings:
-    """Return the best settings found by `sweep` (docs/benchmarks.md), scaled to the machine's cores.
+    """Return the best settings found by `sweep` (docs/lab/speed.md), scaled to the machine's cores.
 
     With EnvPool every worker serves one policy, so that their number is a multiple of the policies'.
     """

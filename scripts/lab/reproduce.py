@@ -8,7 +8,7 @@
 
 The numbers T1 to T12 are those of the project's list of acceptance problems that need no GPU; it has no T2, T6, T7
 and T11. What is expected comes from a paper, from a formula or from another part of the same table; a figure without
-such a source is a measurement. The exit code is 1 if any figure is not as expected. docs/reproducing.md shows and
+such a source is a measurement. The exit code is 1 if any figure is not as expected. docs/lab/papers.md shows and
 explains the output.
 """
 

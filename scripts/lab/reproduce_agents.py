@@ -3,7 +3,7 @@
     python scripts/lab/reproduce_agents.py a3c                # all runs of an experiment that its rows lack
     python scripts/lab/reproduce_agents.py unreal_treasure --seeds 0:1 --arms a3c
     python scripts/lab/reproduce_agents.py unreal_treasure --seconds 200  # a part: stops then; the same command goes on
-    python scripts/lab/reproduce_agents.py a3c --picture docs/lab/results/a3c.png    # what is there: curves and table
+    python scripts/lab/reproduce_agents.py a3c --picture docs/lab/a3c.png    # what is there: curves and table
 
 The experiments and their arms are in reproduce_arms.py. A run saves itself at each tenth of its frames, and is judged
 when it is whole: 20 fresh games of every checkpoint, 100 of the last, on seeds of their own. Its rows are appended to

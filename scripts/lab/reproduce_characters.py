@@ -3,9 +3,9 @@
     python scripts/lab/reproduce_characters.py run text --seeds 0:10 --arms random pbt
     python scripts/lab/reproduce_characters.py run text --seeds 0:10    # the other arms: they need all of random search
     python scripts/lab/reproduce_characters.py table
-    python scripts/lab/reproduce_characters.py picture docs/characters.png
+    python scripts/lab/reproduce_characters.py picture docs/lab/characters.png
 
-The protocol is in docs/reproducing.md, the network in scripts/lab/papers/characters.py. Scores are negative bits per
+The protocol is in docs/lab/evidence.md, the network in scripts/lab/papers/characters.py. Scores are negative bits per
 character, so that more is better.
 """
 

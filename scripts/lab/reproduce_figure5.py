@@ -3,10 +3,10 @@
     python scripts/lab/reproduce_figure5.py run ring --seeds 0:12      # what docs/lab/results/figure5.csv lacks
     python scripts/lab/reproduce_figure5.py run digits --seeds 0:20
     python scripts/lab/reproduce_figure5.py table                      # all runs that are there
-    python scripts/lab/reproduce_figure5.py picture docs/figure5.png
-    python scripts/lab/reproduce_figure5.py lines docs/figure5_lines.png  # schedules of the members that PBT ends with
+    python scripts/lab/reproduce_figure5.py picture docs/lab/figure5.png
+    python scripts/lab/reproduce_figure5.py lines docs/lab/figure5_lines.png  # of the members that PBT ends with
 
-The protocol is in docs/reproducing.md. Every arm begins at the same draws of the prior, and every member of every arm
+The protocol is in docs/lab/evidence.md. Every arm begins at the same draws of the prior, and every member of every arm
 takes the same number of steps. Needs scikit-learn for the digits and matplotlib for pictures.
 """
 

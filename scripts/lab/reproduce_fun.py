@@ -6,7 +6,7 @@
 The task is toy/treasure?size=5: a walk over 5 x 5 cells, reward 1 at the treasure, 20 steps at most. Each run is a
 single policy in serial mode, with the network of --algo unreal at a quarter of its width and rollouts of 40 steps, as
 FuN's goals need ten steps to be judged. The score is of fresh games of the saved weights. What is in the CSV is not run
-again. Its rows of 150,000 frames are older (see docs/reproducing.md): `a3c` had rollouts of 20 steps there.
+again. Its rows of 150,000 frames are older (see docs/lab/agents.md): `a3c` had rollouts of 20 steps there.
 """
 
 from __future__ import annotations
