@@ -55,8 +55,8 @@ def n_step_targets(
 
 RATE_FACTOR = 3.0
 """RMSProp's learning rate over the one that a recipe has for appo's Adam. On CartPole 3e-3 beats 1e-3
-(docs/reproducing.md); on Breakout 1.5e-3 beats 7.5e-4, about that of A2C's reference implementation, after a million
-frames (docs/benchmarks.md)."""
+(docs/lab/agents.md); on Breakout 1.5e-3 beats 7.5e-4, about that of A2C's reference implementation, after a million
+frames (docs/lab/games.md)."""
 
 
 def short_rollouts(env_recipe: Mapping[str, object]) -> Mapping[str, object]:

@@ -13,7 +13,7 @@ Layer = TypeVar("Layer", bound=nn.Linear | nn.Conv2d)
 RELU_GAIN = sqrt(2)
 NATURE_GAIN = 1.0
 """Of NatureCnn. The gain that keeps the variance, sqrt(2), was chosen for pixels of 0 to 1 (PPO's reference
-implementation); with normalised images Breakout was learned later with it (docs/benchmarks.md)."""
+implementation); with normalised images Breakout was learned later with it (docs/lab/games.md)."""
 
 
 def orthogonal(layer: Layer, gain: float) -> Layer:

@@ -17,7 +17,7 @@ from torch import Tensor
 from .jit import finite_kernel
 
 ADAM_EPS = 1e-5
-"""That of PPO's reference implementations. With 1e-6 Breakout is learned later (docs/benchmarks.md)."""
+"""That of PPO's reference implementations. With 1e-6 Breakout is learned later (docs/lab/games.md)."""
 RMSPROP_EPS = 1e-5
 """Inside the root's sum, as A3C and GA3C have it. They use 0.1 for losses that are sums over steps; the gradients of
 our mean are so small that 0.01 leaves hardly any step (toy/identity then stays at chance)."""

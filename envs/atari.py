@@ -75,7 +75,7 @@ def recipe() -> dict[str, object]:
         "learner.lr_schedule": "linear",
         "hypers.unroll": 32,
         # Twice that table's, whose runs have 40 million frames: as it falls to 0, those of few million learn Pong much
-        # sooner with it, and Breakout as well (docs/benchmarks.md).
+        # sooner with it, and Breakout as well (docs/lab/games.md).
         "hypers.learning_rate": 5e-4,
         "hypers.entropy_coef": 0.01,
         "hypers.clip_ratio": 0.1,

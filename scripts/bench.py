@@ -1,8 +1,8 @@
 """Measure speed: each stage alone, all of them together, and (on request) the peers on the same job.
 
     python scripts/bench.py --env atari/pong [--peer] [--json FILE]
-    python scripts/bench.py --sampling [--env ENV]          # see scripts/sampling_bench.py
-    python scripts/bench.py --replacements                  # see scripts/replacement_bench.py
+    python scripts/bench.py --sampling [--env ENV]          # see scripts/lab/sampling_bench.py
+    python scripts/bench.py --replacements                  # see scripts/lab/replacement_bench.py
 
 Costs are CPU-microseconds per step (one decision of one policy). The limit of a machine is
 cores / (environment + inference + learning): what it would reach if no cycle were lost between the stages.
@@ -330,6 +330,7 @@ def main() -> None:
     parser.add_argument("--stage", choices=STAGES, help=argparse.SUPPRESS)
     parser.add_argument("--beside", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    sys.path.append(str(Path(__file__).with_name("lab")))  # of the three benches below
     if arguments.stage:
         begins = go_sign() if arguments.beside else lambda: True
         env, num_policies = arguments.env or "atari/pong", arguments.num_policies or 1

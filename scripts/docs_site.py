@@ -33,15 +33,19 @@ def main() -> None:
     shutil.rmtree(OUT, ignore_errors=True)
     OUT.mkdir(parents=True)
     pages = {ROOT / name: OUT / new for name, new in BESIDE.items()}
-    pages |= {path: OUT / path.name for path in (ROOT / "docs").iterdir() if path.is_file()}
+    docs = ROOT / "docs"
+    pages |= {
+        path: OUT / path.relative_to(docs) for path in docs.rglob("*") if path.suffix in (".md", ".png")
+    }
     for path, target in pages.items():
+        target.parent.mkdir(exist_ok=True)
         if path.suffix == ".md":
             target.write_text(linked(path, pages), encoding="utf-8")
         else:
             shutil.copyfile(path, target)
     (OUT / "reference.md").write_text(options_page(), encoding="utf-8")
     (OUT / "reference-python.md").write_text(python_page(), encoding="utf-8")
-    print(f"{len(list(OUT.iterdir()))} files in {OUT.relative_to(ROOT)}")
+    print(f"{len([path for path in OUT.rglob('*') if path.is_file()])} files in {OUT.relative_to(ROOT)}")
 
 
 def linked(page: Path, pages: Mapping[Path, Path]) -> str:
@@ -52,7 +56,11 @@ def linked(page: Path, pages: Mapping[Path, Path]) -> str:
         if "://" in name or not name:
             return link[0]
         path = Path(os.path.normpath(page.parent / name))
-        where = pages[path].name if path in pages else f"{REPOSITORY}/{path.relative_to(ROOT)}"
+        where = (
+            os.path.relpath(pages[path], pages[page].parent)
+            if path in pages
+            else f"{REPOSITORY}/{path.relative_to(ROOT)}"
+        )
         return f"]({where}{hash_sign}{heading})"
 
     parts = FENCED.split(page.read_text(encoding="utf-8"))

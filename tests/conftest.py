@@ -16,6 +16,14 @@ MARK = f"PBT_RL_TESTS={secrets.token_hex(8)}"
 """In the environment of every process that a test starts, and of theirs: others run beside us."""
 
 
+def pytest_addoption(parser):
+    parser.addoption(
+        "--rewrite-golden",
+        action="store_true",
+        help="write tests/cli_options.txt and tests/cli/mistakes.txt anew, where their tests run",
+    )
+
+
 def pytest_configure():
     os.environ.update([MARK.split("=")])
 

@@ -64,10 +64,12 @@ def names(text):
     return set(re.findall(r"^[│ ] {1,2}(--[a-z0-9.-]+)", text, re.MULTILINE))
 
 
-def test_the_options_are_frozen(pbt_rl):
+def test_the_options_are_frozen(pbt_rl, pytestconfig):
     code, out, err = pbt_rl("train", "--help-all")
     assert (code, err) == (0, "")
-    assert options(out) == OPTIONS.read_text(), f"if this is meant, store in {OPTIONS.name}:\n{options(out)}"
+    if pytestconfig.getoption("--rewrite-golden"):
+        OPTIONS.write_text(options(out))
+    assert options(out) == OPTIONS.read_text(), "if this is meant: pytest tests/test_cli.py --rewrite-golden"
 
 
 def test_plain_help_shows_the_usual_options_and_how_to_see_more(pbt_rl):

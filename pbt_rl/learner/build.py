@@ -148,7 +148,7 @@ def _is_fast_at_bf16(device: torch.device) -> bool:
     """Say whether a GPU has bf16, or this processor AMX or AVX-512's bf16 products in a kind that gains by them.
 
     Intel's compute them no faster than float32: where a cloud hides AMX, an Emerald Rapids Xeon has 87 GFLOPS a
-    core in bf16 and 145 in float32 (docs/benchmarks.md).
+    core in bf16 and 145 in float32 (docs/lab/speed.md).
     """
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
@@ -169,7 +169,7 @@ def _sees_images(spec: EnvSpec) -> bool:
 
 
 VMAP_ON_CPU = 4
-"""From this number of policies on, small networks are faster together on a CPU (docs/benchmarks.md)."""
+"""From this number of policies on, small networks are faster together on a CPU (docs/lab/speed.md)."""
 
 
 def packings(config: Config, device: torch.device, spec: EnvSpec, slots: int) -> tuple[Packing, ...]:

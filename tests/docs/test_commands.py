@@ -19,7 +19,7 @@ from pbt_rl.sweep import command as sweep
 from pbt_rl.watch.command import WatchCommand
 from tests.helpers.runs import ROOT
 
-PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
 ELSEWHERE = {"adding-an-environment.md", "environments.md"}
 """Pages with tests of their own, which make the environments that their commands name."""
 PARSED = {
@@ -79,6 +79,16 @@ def test_a_command_of_a_page_is_understood(page, line, monkeypatch):
         understood(PARSED[command], ["--env=x", *arguments[1:]], "pbt-rl resume")
     elif command not in WITHOUT_OPTIONS:
         understood(PARSED[command], arguments, f"pbt-rl {command}")
+
+
+@pytest.mark.parametrize("page", ["options.md", "tuning.md"])
+def test_the_options_of_a_page_exist(page):
+    known = {f"--{word.name}" for word in words(TrainCommand)}
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    rows = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `--")]
+    named = {option for cell in rows for option in re.findall(r"--[a-z][a-z.-]*", cell)}
+    assert len(named) > 10
+    assert not {option for option in named if not any(name.startswith(option) for name in known)}
 
 
 @pytest.mark.parametrize("page", ["from-sample-factory.md", "from-ray-tune.md"])

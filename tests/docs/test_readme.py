@@ -1,43 +1,43 @@
-"""The README's examples run as they are printed, and its commands and options exist."""
+"""The README's environment runs as it is printed; every page links to what is there."""
 
 from __future__ import annotations
 
-import os
+import json
 import re
-import subprocess
+import shlex
 import sys
 from pathlib import Path
 
-import gymnasium
 import numpy as np
 import pytest
-import torch
 
-from pbt_rl.algos.models import make_model
-from pbt_rl.cli.train import parse_train
 from pbt_rl.envs.base import private_step_arrays
 from pbt_rl.envs.registry import EnvOptions, make_unit, probe
+from tests.helpers.runs import start
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture
-def examples(tmp_path, monkeypatch):
-    """The Python blocks, written to the files that their first lines name, in the working directory."""
-    for block in re.findall(r"```python\n(.*?)```", README, re.DOTALL):
-        name = re.match(r"# (\w+)\.py", block)[1]
-        (tmp_path / f"{name}.py").write_text(block)
-        monkeypatch.delitem(sys.modules, name, raising=False)
+def walk(tmp_path, monkeypatch):
+    """The environment, written to the file that its first line names, in the working directory."""
+    (block,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    assert block.startswith("# walk.py\n")
+    assert len([line for line in block.splitlines() if line]) <= 25
+    (tmp_path / "walk.py").write_text(block)
     monkeypatch.syspath_prepend(tmp_path)
-    yield
-    gymnasium.registry.pop("Walk-v0", None)
-    for name in ("my_env", "my_net"):
-        sys.modules.pop(name, None)
+    monkeypatch.delitem(sys.modules, "walk", raising=False)
+    yield tmp_path
+    sys.modules.pop("walk", None)
 
 
-def test_the_reward_shaping_example_is_a_tunable_environment(examples):
-    spec = probe("gym/my_env:Walk-v0", EnvOptions())
+def test_the_page_is_short():
+    assert len(README.encode()) <= 9_000
+
+
+def test_the_environment_is_tunable(walk):
+    spec = probe("walk:Walk", EnvOptions())
     assert spec.shaping == {"step_cost": 0.1}
     asked = []
 
@@ -45,7 +45,7 @@ def test_the_reward_shaping_example_is_a_tunable_environment(examples):
         asked.append(row)
         return 7, {"step_cost": 0.25 * (row + 1)}
 
-    unit = make_unit("gym/my_env:Walk-v0", 2, 0, EnvOptions(), shaping)
+    unit = make_unit("walk:Walk", 2, 0, EnvOptions(), shaping)
     step = private_step_arrays(spec, 2)
     unit.reset(step)
     right_left = np.array([[1], [0]], np.int32)
@@ -54,6 +54,7 @@ def test_the_reward_shaping_example_is_a_tunable_environment(examples):
     assert asked == [0, 1]
     assert step.reward.tolist() == [0.75, -0.5], "each row has the values of its policy"
     assert step.terminated.tolist() == [True, False]
+    assert (step.objective[0], step.raw_return[0]) == (1, pytest.approx(-0.25))
     assert step.shaping_version[0] == 7
     for _ in range(15):
         unit.step(right_left, step)
@@ -62,77 +63,26 @@ def test_the_reward_shaping_example_is_a_tunable_environment(examples):
     assert step.objective[1] == 0
 
 
-def test_the_arrived_episode_counts_as_its_true_objective(examples):
-    spec = probe("gym/my_env:Walk-v0", EnvOptions())
-    unit = make_unit("gym/my_env:Walk-v0", 1, 0, EnvOptions(), lambda _row: (0, spec.shaping))
-    step = private_step_arrays(spec, 1)
-    unit.reset(step)
-    for _ in range(5):
-        unit.step(np.ones((1, 1), np.int32), step)
-    unit.close()
-    assert step.objective[0] == 1
-    assert step.raw_return[0] == pytest.approx(0.5)
+@pytest.mark.long
+def test_the_commands_beside_the_environment_run(walk):
+    (block,) = re.findall(r"```bash\n(.*?)```", README, re.DOTALL)
+    check, train = (shlex.split(line) for line in block.replace("\\\n", " ").splitlines())
+    run = start(walk, *check[1:])
+    assert run.wait(100) == 0, run.out + run.err
+    assert "no mistakes found" in run.out
+    run = start(walk, *train[1:], "--no-figures", "--train-for-frames", "30000")
+    assert run.wait(100) == 0, run.out + run.err
+    first = {
+        json.loads(path.read_text())["shaping"]["step_cost"] for path in walk.glob("runs/walk/policy_*.json")
+    }
+    assert len(first) > 1, "members have prices of their own"
 
 
-def test_the_encoder_example_makes_a_network(examples):
-    net = make_model({"obs": ((4,), "float32")}, 2, encoder="my_net:small")
-    params, value, _ = net(
-        {"obs": torch.zeros(3, 5, 4)}, torch.zeros(5, 0), torch.zeros(3, 5, dtype=torch.bool)
-    )
-    assert params.shape == (3, 5, 2)
-    assert value.shape == (3, 5)
-
-
-def test_the_examples_name_the_command_that_uses_them():
-    comments = re.findall(r"^# my_\w+\.py:   pbt-rl train (.*)$", README, re.MULTILINE)
-    assert comments == ["--env gym/my_env:Walk-v0", "--env gym/CartPole-v1 --model.encoder my_net:small"]
-
-
-def test_the_python_example_trains_and_plays(examples, tmp_path):
-    text = (tmp_path / "cartpole.py").read_text()
-    shorter = 'train_for_frames=3000, mode="serial", figures=False'
-    (tmp_path / "cartpole.py").write_text(text.replace("train_for_frames=100_000", shorter))
-    done = subprocess.run(
-        [sys.executable, "cartpole.py"],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert re.fullmatch(r"frames: \d+", done.stdout.splitlines()[-1])
-
-
-def commands():
-    return [line.split("#")[0].split() for line in README.splitlines() if line.startswith("pbt-rl train ")]
-
-
-@pytest.mark.parametrize("command", commands(), ids=" ".join)
-def test_the_quick_start_commands_are_understood(command):
-    config, _ = parse_train(command[2:])
-    assert config.env == command[command.index("--env") + 1]
-
-
-def test_the_options_of_the_table_exist(capsys):
-    with pytest.raises(SystemExit):
-        parse_train(["--env", "toy/identity", "--help-all"])
-    known = set(re.findall(r"--[a-z][a-z.-]*", capsys.readouterr().out))
-    table = [line.split("|")[1] for line in README.splitlines() if line.startswith("| `--")]
-    named = {option for cell in table for option in re.findall(r"--[a-z][a-z.-]*", cell)}
-    assert len(named) > 10
-    assert not {option for option in named if not any(k.startswith(option) for k in known)}
-
-
-def test_files_that_are_named_exist():
-    folders = re.findall(r"`([a-z_/]+/)`", README.split("| folder | holds |")[1].split("\n\n")[0])
-    assert {"envs/", "algos/", "pbt_rl/wire/", "pbt_rl/tune/"} <= set(folders)
-    for name in folders:
-        assert (ROOT / name).is_dir(), name
-
-
-LINKING = ("README.md", "CONTRIBUTING.md", *(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")))
+LINKING = (
+    "README.md",
+    "CONTRIBUTING.md",
+    *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "docs").rglob("*.md"))),
+)
 
 
 @pytest.mark.parametrize("page", LINKING)

@@ -91,7 +91,7 @@ def test_rows_given_by_a_recipe_take_no_more_actors_than_keep_rollouts_young(env
 
 
 def test_this_is_what_the_small_machines_have():
-    """Numbers in docs/benchmarks.md were measured with these."""
+    """Numbers in docs/lab/speed.md were measured with these."""
     for policies, envs, rollouts in ((1, 32, 1), (2, 16, 2), (4, 8, 4), (8, 8, 4), (40, 8, 4)):
         (pack,) = make_plan(config(policies), Machine(2, 0)).packs
         assert (pack.actors, pack.envs_per_policy, pack.units_per_batch) == (2, envs, rollouts)

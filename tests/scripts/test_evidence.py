@@ -1,4 +1,4 @@
-"""`scripts/evidence.py`, its experiments and statistics, and `scripts/reproduce_searches.py`."""
+"""`scripts/lab/evidence.py`, its experiments and statistics, and `scripts/lab/reproduce_searches.py`."""
 
 import argparse
 import os
@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-SCRIPTS = Path(__file__).parent.parent.parent / "scripts"
+SCRIPTS = Path(__file__).parents[2] / "scripts" / "lab"
 sys.path.insert(0, str(SCRIPTS))
 
 import evidence  # noqa: E402

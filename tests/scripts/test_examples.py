@@ -8,12 +8,12 @@ from statistics import median
 
 import pytest
 
-SCRIPTS = Path(__file__).parent.parent.parent / "scripts"
+SCRIPTS = Path(__file__).parents[2] / "scripts" / "lab"
 sys.path.insert(0, str(SCRIPTS))
 
 
 def example(name):
-    return importlib.import_module(f"examples.{name}")
+    return importlib.import_module(f"papers.{name}")
 
 
 @pytest.mark.parametrize(
@@ -93,6 +93,6 @@ def test_the_gan_learns_and_its_score_knows_collapse():
 )
 def test_quick_runs(name):
     pytest.importorskip("sklearn")
-    command = [sys.executable, str(SCRIPTS / "examples" / f"{name}.py"), "--quick"]
+    command = [sys.executable, str(SCRIPTS / "papers" / f"{name}.py"), "--quick"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=True)
     assert [line.split()[0] for line in done.stdout.splitlines()] == ["random", "pbt"]

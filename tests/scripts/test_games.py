@@ -1,4 +1,4 @@
-"""`scripts/games.py`: curves survive a stop, what is whole is not run again, and areas and tables are right."""
+"""`scripts/lab/games.py`: curves survive a stop, what is whole is not run again, and areas and tables are right."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-SCRIPTS = Path(__file__).parent.parent.parent / "scripts"
+SCRIPTS = Path(__file__).parents[2] / "scripts" / "lab"
 sys.path.insert(0, str(SCRIPTS))
 
 import games  # noqa: E402

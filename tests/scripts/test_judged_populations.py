@@ -6,14 +6,14 @@ from statistics import fmean
 
 import pytest
 
-SCRIPTS = Path(__file__).parent.parent.parent / "scripts"
+SCRIPTS = Path(__file__).parents[2] / "scripts" / "lab"
 sys.path.insert(0, str(SCRIPTS))
 
 import reproduce_characters  # noqa: E402
 import reproduce_figure5  # noqa: E402
-from examples import characters  # noqa: E402
 from judged_arms import Comparison, Protocol, pairs  # noqa: E402
 from judged_populations import Results, Scored, Task, best_of, mean_of_members, picked, train  # noqa: E402
+from papers import characters  # noqa: E402
 from statistics_of_seeds import bootstrap, iqm, paired  # noqa: E402
 
 from pbt_rl.pbt import HyperSpec, StaticController  # noqa: E402

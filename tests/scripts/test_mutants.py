@@ -1,11 +1,11 @@
-"""`scripts/mutants.py`: its texts are still in the code. The mutants themselves take minutes."""
+"""`scripts/lab/mutants.py`: its texts are still in the code. The mutants themselves take minutes."""
 
 import sys
 from pathlib import Path
 
 import pytest
 
-SCRIPTS = Path(__file__).parent.parent.parent / "scripts"
+SCRIPTS = Path(__file__).parents[2] / "scripts" / "lab"
 sys.path.insert(0, str(SCRIPTS))
 
 import mutants  # noqa: E402

@@ -12,7 +12,7 @@ from tests.helpers.runs import ROOT
 
 @pytest.fixture
 def packs(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    monkeypatch.syspath_prepend(str(ROOT / "scripts" / "lab"))
     return importlib.import_module("packs_bench")
 
 

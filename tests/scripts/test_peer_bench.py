@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-SCRIPT = Path(__file__).parent.parent.parent / "scripts" / "peer_bench.py"
+SCRIPT = Path(__file__).parent.parent.parent / "scripts" / "lab" / "peer_bench.py"
 SPEC = importlib.util.spec_from_file_location("peer_bench", SCRIPT)
 peer_bench = importlib.util.module_from_spec(SPEC)
 sys.modules["peer_bench"] = peer_bench

@@ -14,7 +14,7 @@ UNTIL = {"sent": 1.0, "received": 11.0, "begun": 11.5, "written": 16.0, "proved"
 
 @pytest.fixture
 def bench(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    monkeypatch.syspath_prepend(str(ROOT / "scripts" / "lab"))
     yield importlib.import_module("replacement_bench")
     del sys.modules["replacement_bench"]
 

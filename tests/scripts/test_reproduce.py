@@ -1,4 +1,4 @@
-"""`scripts/reproduce.py`: what takes no time is run whole; of the rest, the parts that judge."""
+"""`scripts/lab/reproduce.py`: what takes no time is run whole; of the rest, the parts that judge."""
 
 import subprocess
 import sys
@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-SCRIPTS = Path(__file__).parent.parent.parent / "scripts"
+SCRIPTS = Path(__file__).parents[2] / "scripts" / "lab"
 sys.path.insert(0, str(SCRIPTS))
 
 import reproduce  # noqa: E402

@@ -1,4 +1,4 @@
-"""`scripts/reproduce_agents.py` and the rows that `reproduce.py` keeps: what is there is not run again."""
+"""`scripts/lab/reproduce_agents.py` and the rows that `reproduce.py` keeps: what is there is not run again."""
 
 import math
 import sys
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-SCRIPTS = Path(__file__).parent.parent.parent / "scripts"
+SCRIPTS = Path(__file__).parents[2] / "scripts" / "lab"
 sys.path.insert(0, str(SCRIPTS))
 
 import reproduce_agents  # noqa: E402

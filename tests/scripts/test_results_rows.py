@@ -7,7 +7,7 @@ import pytest
 
 from tests.helpers.runs import ROOT
 
-sys.path.insert(0, str(ROOT / "scripts"))
+sys.path.insert(0, str(ROOT / "scripts" / "lab"))
 
 from results_rows import append_rows, read_rows, seed_range
 

@@ -11,7 +11,7 @@ import pytest
 from tests.helpers.dmlab_module import REAL
 from tests.helpers.runs import command_of
 
-SCRIPT = Path(__file__).parent.parent.parent / "scripts" / "sampling_bench.py"
+SCRIPT = Path(__file__).parent.parent.parent / "scripts" / "lab" / "sampling_bench.py"
 SPEC = importlib.util.spec_from_file_location("sampling_bench", SCRIPT)
 bench = importlib.util.module_from_spec(SPEC)
 sys.modules["sampling_bench"] = bench

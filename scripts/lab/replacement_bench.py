@@ -1,0 +1,130 @@
+"""Measure where the time between a decision and new weights goes: `python scripts/bench.py --replacements`.
+
+A real run of four policies whose controller does not look at scores: every second or two either two members copy the
+two others, as the default rule lets them at most, or one changes its values alone. So a minute makes dozens of each.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from pbt_rl.pbt.decisions import Decision, Mutate, PopulationReport, Replace, StateKey
+from pbt_rl.pbt.hypers import HyperSpec
+
+ROOT = Path(__file__).resolve().parents[2]
+STAGES = {
+    "sent": "the supervisor sends the edit",
+    "received": "the learner has done what came before, and looks for messages",
+    "begun": "whoever writes a policy's state is done",
+    "written": "donor summed, state copied, new weights serve",
+    "proved": "donor summed again, values read back",
+    "answered": "the supervisor hears of it",
+}
+"""What an edit has reached -> what the time since the stage before was spent on."""
+OPTIONS = (
+    "--num-policies=4",
+    "--train-for-frames=1000000000000",
+    "--learner.epochs=1",
+    "--learner.minibatches=1",
+    "--controller=replacement_bench:Exchanges",
+    "--no-figures",
+)
+
+
+@dataclass
+class Exchanges:
+    """A controller that needs no episode: every so many frames of a member two copy the others, or one mutates."""
+
+    table: dict[str, HyperSpec]
+    seed: int
+    every: int = 3_000
+    _rng: Random = field(init=False)
+    _due: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Begin with the first decision after the machine is warm."""
+        self._rng, self._due = Random(self.seed), 5 * self.every
+
+    def initial(self, num_members: int) -> list[dict[str, float]]:
+        """All members begin alike."""
+        return [{name: spec.default for name, spec in self.table.items()}] * num_members
+
+    def observe(self, report: PopulationReport) -> list[Decision]:
+        """Decide when it is due."""
+        if report.frames < self._due:
+            return []
+        self._due = report.frames + self.every
+        members = self._rng.sample(report.members, len(report.members))
+        if self._rng.random() < 1 / 3:
+            return [Mutate(members[0].member, members[0].values, "values alone")]
+        return [
+            Replace(member.member, donor.member, "both", donor.values, "exchange")
+            for member, donor in ((members[0], members[1]), (members[2], members[3]))
+        ]
+
+    def remembers(self) -> frozenset[StateKey]:
+        """Keep no state of the past."""
+        return frozenset()
+
+
+def replacements(env: str, seconds: float, more: Sequence[str] = ()) -> dict[str, Any]:
+    """Train four policies with many comparisons; print and return what took how long, in milliseconds.
+
+    From the supervisor's decision to its knowledge that the new weights serve. more: options of the run.
+    """
+    events = applied(env, seconds, more)
+    copies = [_stages(event) for event in events if event["donor"] is not None]
+    kinds = {
+        "replacements": copies,
+        "the first of two": copies[0::2],
+        "the second": copies[1::2],
+        "changes of values": [_stages(event) for event in events if event["donor"] is None],
+    }
+    return {kind: _table(kind, changes) for kind, changes in kinds.items()}
+
+
+def applied(env: str, seconds: float, more: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """Return the events of the journal that say that a decision is in force."""
+    folder = tempfile.mkdtemp(prefix="pbt_rl-bench-")
+    command = [sys.executable, "-m", "pbt_rl.cli", "train", "--env", env]
+    command += ["--out", folder, "--name=bench", f"--train-for-seconds={seconds}", *OPTIONS, *more]
+    try:
+        here = os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), str(ROOT)])}
+        done = subprocess.run(command, capture_output=True, text=True, env=here, check=False)
+        if done.returncode:
+            raise RuntimeError(f"the run failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+        events = (Path(folder) / "bench/journal.jsonl").read_text().splitlines()
+        return [event for event in map(json.loads, events) if event["event"] == "applied"]
+    finally:
+        shutil.rmtree(folder)
+
+
+def _stages(event: dict[str, Any]) -> dict[str, float]:
+    """Return the milliseconds of each stage of a change; the sums are from the decision on."""
+    until = [event["milliseconds_until"][name] for name in STAGES]
+    took = (now - before for before, now in zip([0.0, *until], until, strict=False))
+    sums = {"new weights serve": event["milliseconds_until"]["written"], "in all": until[-1]}
+    return dict(zip(STAGES, took, strict=True)) | sums
+
+
+def _table(kind: str, changes: Sequence[dict[str, float]]) -> dict[str, Any]:
+    """Print and return median and maximum of every stage."""
+    print(f"{kind}: {len(changes)}" + (", milliseconds:" if changes else ""))
+    figures: dict[str, Any] = {"number": len(changes)}
+    for name in changes[0] if changes else ():
+        values = [change[name] for change in changes]
+        middle, most = statistics.median(values), max(values)
+        figures[name] = {"median": middle, "max": most}
+        print(f"    {name:17} {middle:6.1f} median {most:6.1f} max   {STAGES.get(name, '')}", flush=True)
+    return figures

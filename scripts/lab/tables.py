@@ -1,0 +1,337 @@
+"""The tables of docs/results.md and docs/lab: made from the rows in docs/lab/results.
+
+    python scripts/lab/tables.py            # writes them anew into the pages
+    python scripts/lab/tables.py --check    # names the pages that differ; exit code 1
+
+A table stands in a page between `<!-- table: NAME -->` and `<!-- end -->`; NAME is a key of TABLES.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from statistics import fmean, stdev
+
+import games
+import reproduce_characters
+import reproduce_figure5
+from evidence_experiments import BASELINE, EXPERIMENTS
+from evidence_table import Members, paired_gains, picked, read_scores
+from games_list import GAMES, SAMPLE_FACTORY
+from judged_arms import Measure, Protocol, pairs
+from judged_populations import mean_of_members
+from judged_populations import picked as picked_of_arm
+from reproduce_agents import read_curves
+from reproduce_searches import METHODS, NUMBERS
+from reproduce_searches import read_runs as read_searches
+from results_rows import read_rows
+from statistics_of_seeds import bootstrap, half_by_t, iqm, paired
+
+ROOT = Path(__file__).resolve().parents[2]
+ROWS = ROOT / "docs" / "lab" / "results"
+PAGES = ("docs/results.md", *(f"docs/lab/{name}.md" for name in ("agents", "evidence", "games", "papers")))
+BLOCK = re.compile(r"(?<=<!-- table: )([\w ]+) -->\n.*?(?=<!-- end -->)", re.DOTALL)
+
+
+def main() -> int:
+    """Write the pages, or name those that differ from their rows."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--check", action="store_true", help="write nothing")
+    check = parser.parse_args().check
+    made: dict[str, str] = {}
+    differing = []
+    for page in PAGES:
+        text = (ROOT / page).read_text(encoding="utf-8")
+        new = with_tables(text, made)
+        if new != text:
+            differing.append(page)
+            if not check:
+                (ROOT / page).write_text(new, encoding="utf-8")
+    print("\n".join(f"{page} {'differs from its rows' if check else 'is written'}" for page in differing))
+    return int(check and bool(differing))
+
+
+def with_tables(text: str, made: dict[str, str]) -> str:
+    """Return a page with its tables made anew. made: name -> table, of those that another page has had made."""
+
+    def table(block: re.Match[str]) -> str:
+        name = block[1]
+        if name not in made:
+            made[name] = "\n".join(TABLES[name]())
+        return f"{name} -->\n\n{made[name]}\n\n"
+
+    return BLOCK.sub(table, text)
+
+
+def grid(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """Return a table as lines of Markdown."""
+    return [f"| {' | '.join(row)} |" for row in (heads, ["---"] * len(heads), *rows)]
+
+
+def short(number: float, sign: str = "") -> str:
+    """Return a number with three digits, or whole from 1,000 on. sign: "+" shows that of positive ones too."""
+    return f"{number:{sign},.0f}" if abs(number) >= 1000 else f"{number:{sign}.3g}"
+
+
+def gained(gains: Sequence[float]) -> str:
+    """Return the mean of paired differences with half of its 95 % interval by Student's t."""
+    return f"{short(fmean(gains), '+')} +- {short(half_by_t(gains))}" if len(gains) > 1 else "-"
+
+
+def better(gains: Sequence[float]) -> str:
+    """Return in how many seeds the first is ahead."""
+    return f"{sum(gain > 0 for gain in gains)} of {len(gains)}"
+
+
+# -- games beside Sample Factory ------------------------------------------------------------------------------
+
+
+def games_scores() -> list[str]:
+    """Return every run's last score, and the means."""
+    return games.table(games.read_runs(games.RESULTS)).splitlines()
+
+
+def games_differences() -> list[str]:
+    """Return what our defaults are ahead by, paired by seed."""
+    runs = games.read_runs(games.RESULTS)
+    rows = []
+    for name, game in GAMES.items():
+        ours, theirs = runs[name]["ours"], runs[name][SAMPLE_FACTORY]
+        seeds = sorted(ours.keys() & theirs.keys())
+        last = [ours[seed][-1].score - theirs[seed][-1].score for seed in seeds]
+        over = [games.area(ours[s], game.frames) - games.area(theirs[s], game.frames) for s in seeds]
+        means = (fmean(curves[seed][-1].score for seed in seeds) for curves in (ours, theirs))
+        scores = (f"{mean:,.4g}" if abs(mean) < 1000 else f"{mean:,.0f}" for mean in means)
+        verdict = (
+            "better" if fmean(last) > half_by_t(last) else "worse" if fmean(last) < -half_by_t(last) else ""
+        )
+        rows.append(
+            (game.title, f"{game.frames:,}", *scores, gained(last), gained(over), verdict or "not told apart")
+        )
+    heads = (
+        "game",
+        "frames",
+        "ours",
+        "Sample Factory",
+        "last score, difference",
+        "over the run, difference",
+        "at the end",
+    )
+    return grid(heads, rows)
+
+
+# -- methods beside random search -----------------------------------------------------------------------------
+
+
+def methods(name: str) -> list[str]:
+    """Return the methods of an experiment of `evidence.py` beside random search."""
+    experiment, scores = EXPERIMENTS[name](), read_scores(read_rows(ROWS / f"{name}.csv"))
+    measured = {arm: {seed: picked(of) for seed, of in runs.items()} for arm, runs in scores.items()}
+    rows = []
+    for arm in (arm for arm in experiment.arms if arm in scores):
+        values, gains = list(measured[arm].values()), paired_gains(measured[arm], measured[BASELINE])
+        low, high = bootstrap(gains) if arm != BASELINE and len(gains) > 1 else (0.0, 0.0)
+        against = (
+            (f"{fmean(gains):+.4g} ({low:+.4g} to {high:+.4g})", f"+- {half_by_t(gains):.3g}", better(gains))
+            if arm != BASELINE and len(gains) > 1
+            else ("-", "-", "-")
+        )
+        members = iqm([fmean(test for _, test in of) for of in scores[arm].values()])
+        lost = sum(value < experiment.collapsed for value in values)
+        rows.append(
+            (
+                arm,
+                f"{len(values)}",
+                f"{iqm(values):.4g}",
+                f"{fmean(values):.4g}",
+                *against,
+                f"{members:.4g}",
+                f"{lost}",
+            )
+        )
+    return grid(
+        (
+            "picked member",
+            "seeds",
+            "IQM",
+            "mean",
+            f"less {BASELINE}'s, paired, 95 %",
+            "by t",
+            "better",
+            "IQM of the mean of saved members",
+            "collapsed",
+        ),
+        rows,
+    )
+
+
+def protocol(of: Protocol, task: str, panels: Sequence[str]) -> list[str]:
+    """Return the comparisons of a protocol's panels on one task."""
+    runs = of.results.runs(task)
+    measures: tuple[Measure, ...] = (picked_of_arm, mean_of_members)
+    rows = []
+    for one in (one for one in of.comparisons if one.panel in panels):
+        cells = []
+        for measure in measures:
+            ours, theirs = pairs(runs, one, measure)
+            gain = paired(ours, theirs)
+            cells += [
+                f"{iqm(ours):.3f} against {iqm(theirs):.3f}",
+                f"{gain.mean:+.3f} [{gain.low:+.3f}, {gain.high:+.3f}]",
+            ]
+            if measure is picked_of_arm:
+                gains = [a - b for a, b in zip(ours, theirs, strict=True)]
+                cells += [f"+- {half_by_t(gains):.3f}", f"{gain.wins} : {gain.losses}"]
+        rows.append((one.panel, one.label, *cells))
+    return grid(
+        (
+            "",
+            "",
+            "picked member, IQM",
+            "difference",
+            "by t",
+            "better : worse",
+            "mean of members, IQM",
+            "difference",
+        ),
+        rows,
+    )
+
+
+def does_pbt_help() -> list[str]:
+    """Return one line per task: PBT's picked member beside random search's."""
+    rows = []
+    for name, title in (
+        ("pendulum", "Pendulum, return"),
+        ("cartpole", "CartPole, at most 500"),
+        ("unroll", "a memory, at most 1"),
+        ("atari", "Breakout, 100,000 frames a member"),
+    ):
+        scores: Mapping[str, Mapping[int, Members]] = read_scores(read_rows(ROWS / f"{name}.csv"))
+        ours, theirs = ({seed: picked(of) for seed, of in scores[arm].items()} for arm in ("pbt", BASELINE))
+        seeds = sorted(ours.keys() & theirs.keys())
+        rows.append(_line(title, [ours[seed] for seed in seeds], [theirs[seed] for seed in seeds]))
+    for of, task, title in (
+        (reproduce_figure5.PROTOCOL, "digits", "digits, accuracy"),
+        (reproduce_figure5.PROTOCOL, "ring", "a GAN of eight Gaussians, coverage"),
+        (reproduce_characters.PROTOCOL, "text", "a small transformer, - bits per character"),
+    ):
+        one = next(one for one in of.comparisons if one.arm == "pbt" and one.against == "random")
+        one = next((c for c in of.comparisons if c.arm == "pbt" and c.label == "6 members"), one)
+        rows.append(_line(title, *pairs(of.results.runs(task), one, picked_of_arm)))
+    return grid(("task", "PBT", "random search", "difference, 95 % by t", "better", "shown"), rows)
+
+
+def _line(title: str, ours: Sequence[float], theirs: Sequence[float]) -> tuple[str, ...]:
+    gains = [a - b for a, b in zip(ours, theirs, strict=True)]
+    shown = "yes" if fmean(gains) > half_by_t(gains) else "no"
+    return title, f"{fmean(ours):.4g}", f"{fmean(theirs):.4g}", gained(gains), better(gains), shown
+
+
+# -- papers ---------------------------------------------------------------------------------------------------
+
+
+def search(name: str) -> list[str]:
+    """Return HyperTrick beside Hyperband."""
+    runs = read_searches(ROWS / f"searches_{name}.csv")
+    both = sorted(runs["hypertrick"].keys() & runs["hyperband"].keys())
+    rows = []
+    for number in NUMBERS:
+        ours, theirs = ([runs[method][seed][number] for seed in both] for method in METHODS)
+        gains = [a - b for a, b in zip(ours, theirs, strict=True)]
+        difference = gained(gains) if number != "phases" else "-"
+        rows.append((number, short(fmean(ours)), short(fmean(theirs)), difference))
+    return grid((f"mean of {len(both)} seeds", *METHODS, "difference, 95 % by t"), rows)
+
+
+def populations(name: str, arms: tuple[str, str]) -> list[str]:
+    """Return two ways to train populations beside each other, by fresh games of their saved members."""
+    scores: dict[str, dict[int, dict[str, list[float]]]] = {arm: {} for arm in arms}
+    for row in read_rows(ROWS / f"{name}.csv"):
+        run = scores[row["arm"]].setdefault(int(row["seed"]), {"all": [], "saved": []})
+        for key in ("all", "saved") if row["saved_as_best"] == "1" else ("all",):
+            run[key].append(float(row["fresh_score"]))
+    seeds = sorted(scores[arms[0]].keys() & scores[arms[1]].keys())
+    numbers: Mapping[str, Callable[[dict[str, list[float]]], float]] = {
+        "mean of all members": lambda run: fmean(run["all"]),
+        "member that is saved as the best": lambda run: run["saved"][0],
+        "best member": lambda run: max(run["all"]),
+        "regret: the best member less the saved one": lambda run: max(run["all"]) - run["saved"][0],
+    }
+    rows = []
+    for what, number in numbers.items():
+        ours, theirs = ([number(scores[arm][seed]) for seed in seeds] for arm in arms)
+        gains = [a - b for a, b in zip(ours, theirs, strict=True)]
+        each = (
+            f"{fmean(of):.1f}" + (f" +- {half_by_t(of):.1f}" if stdev(of) else "") for of in (ours, theirs)
+        )
+        rows.append((what, *each, gained(gains), better(gains)))
+    return grid((f"{len(seeds)} seeds, 95 % by t", *arms, "difference", "higher in"), rows)
+
+
+# -- agents ---------------------------------------------------------------------------------------------------
+
+
+def curves(name: str) -> list[str]:
+    """Return the last scores of single policies, the means of their checkpoints, and the seeds' means on the way."""
+    found = read_curves(ROWS / f"{name}.csv")
+    frames = max(of[-1][0] for runs in found.values() for of in runs.values())
+    step = frames // 10
+    rows = []
+    for arm, runs in found.items():
+        tenths = [[y for x, y in of if x % step == 0] for _, of in sorted(runs.items())]
+        each = (", ".join(map(short, scores)) for scores in ([of[-1] for of in tenths], map(fmean, tenths)))
+        way = [fmean(scores) for scores in zip(*(of[1::2] for of in tenths), strict=True)]
+        rows.append((arm, f"{len(runs)}", ", ".join(map(short, way)), *each))
+    heads = (
+        "seeds",
+        f"mean at each fifth of {frames:,} frames",
+        "last score, each seed",
+        "mean of a run, each seed",
+    )
+    return grid(("", *heads), rows)
+
+
+def treasure_of_fun() -> list[str]:
+    """Return FuN beside A3C."""
+    scores: dict[tuple[str, str, str], dict[int, float]] = {}
+    for row in read_rows(ROWS / "fun_treasure.csv"):
+        key = row["frames"], row["learning_rate"], row["arm"]
+        scores.setdefault(key, {})[int(row["seed"])] = float(row["fresh"])
+    rows = []
+    for (frames, rate, arm), of in sorted(
+        scores.items(), key=lambda item: (int(item[0][0]), float(item[0][1]), item[0][2])
+    ):
+        gains = paired_gains(of, scores.get((frames, rate, "a3c"), {}))
+        each = ", ".join(f"{score:.2f}" for _, score in sorted(of.items()))
+        rows.append((f"{int(frames):,}", rate, arm, each, gained(gains) if arm != "a3c" else "-"))
+    return grid(("frames", "learning rate", "", "found, each seed", "less a3c's"), rows)
+
+
+FIGURE5 = reproduce_figure5.PROTOCOL
+TABLES: Mapping[str, Callable[[], list[str]]] = {
+    "games": games_scores,
+    "games differences": games_differences,
+    "does PBT help": does_pbt_help,
+    **{name: partial(methods, name) for name in ("pendulum", "cartpole", "unroll", "atari")},
+    **{
+        task: partial(protocol, FIGURE5, task, sorted({one.panel for one in FIGURE5.comparisons}))
+        for task in ("digits", "ring")
+    },
+    "characters": partial(protocol, reproduce_characters.PROTOCOL, "text", ("PBT -", "random -")),
+    "PBT against random": partial(populations, "rl1", ("pbt", "random")),
+    "evaluated": partial(populations, "evaluation", ("evaluated", "training")),
+    "searches cartpole": partial(search, "cartpole"),
+    "searches breakout": partial(search, "breakout"),
+    **{name: partial(curves, name) for name in ("memory", "a3c", "unreal_sparse", "unreal_treasure")},
+    "FuN": treasure_of_fun,
+}
+
+if __name__ == "__main__":
+    sys.exit(main())

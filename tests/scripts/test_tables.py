@@ -1,0 +1,35 @@
+"""`scripts/lab/tables.py`: the pages hold what the rows say."""
+
+import importlib
+import sys
+
+import pytest
+
+from tests.helpers.runs import ROOT
+
+
+@pytest.fixture(scope="module")
+def tables():
+    pytest.importorskip("scipy")
+    sys.path.insert(0, str(ROOT / "scripts" / "lab"))
+    yield importlib.import_module("tables")
+    sys.path.remove(str(ROOT / "scripts" / "lab"))
+
+
+def test_the_pages_hold_the_tables_of_the_rows(tables):
+    made = {}
+    for page in tables.PAGES:
+        text = (ROOT / page).read_text(encoding="utf-8")
+        assert tables.with_tables(text, made) == text, f"python scripts/lab/tables.py writes {page}"
+    assert made.keys() == tables.TABLES.keys(), "every table stands in a page"
+
+
+def test_a_changed_figure_is_made_right(tables):
+    page = "a\n<!-- table: it -->\n\n| 9 |\n\n<!-- end -->\nb\n"
+    assert tables.with_tables(page, {"it": "| 1 |"}) == page.replace("9", "1")
+
+
+def test_differences_have_their_interval_and_their_sign(tables):
+    assert tables.gained([1000.0, 3000.0, 2000.0]) == "+2,000 +- 2,484"
+    assert tables.gained([1.0]) == "-"
+    assert tables.better([1.0, -1.0, 0.0]) == "1 of 3"
