@@ -33,7 +33,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "plan": frozenset({"algos", "config", "errors"}),
     "wire": frozenset({"envs", "errors", "pbt", "procs"}),
     "record": frozenset({"config", "errors", "options", "pbt", "wire"}),
-    "display": frozenset({"errors", "pbt", "procs", "record", "wire"}),
+    "display": frozenset({"config", "errors", "pbt", "procs", "record", "wire"}),
     "population": frozenset({"display", "errors", "options", "pbt", "wire"}),
     "learner": frozenset({"algos", "config", "envs", "errors", "pbt", "plan", "procs", "record", "wire"}),
     "play": frozenset(
@@ -96,6 +96,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
             "watch",
         }
     ),
+    "trackers": frozenset({"config", "display", "errors", "procs", "record"}),
     "sweep": frozenset({"cli", "config", "errors", "given", "plan", "procs", "record", "run"}),
     "__main__": frozenset({"cli"}),
     # `pbt_rl/__init__.py`, the names for users.
