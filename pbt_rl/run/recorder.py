@@ -24,7 +24,7 @@ from pbt_rl.display.terminal import (
 from pbt_rl.display.view import Evaluation, RunView
 from pbt_rl.options import walk
 from pbt_rl.pbt.changes import changes
-from pbt_rl.pbt.decisions import Decision, PopulationReport, decision_to_dict
+from pbt_rl.pbt.decisions import Decision, PopulationReport
 from pbt_rl.population.matchmaking import games_between
 from pbt_rl.population.population import Population
 from pbt_rl.record.append import Outage, reason
@@ -39,7 +39,7 @@ from pbt_rl.run.evaluations import read_evaluation, recorded_late
 from pbt_rl.run.fleet import ActorFailed, LearnerLost
 from pbt_rl.run.outlook import late_comparison_warning
 from pbt_rl.run.resolved import ResolvedRun
-from pbt_rl.run.resuming import Changed, Continued, fitting_state
+from pbt_rl.run.resuming import Continued, fitting_state
 from pbt_rl.run.warm_start import WarmStart
 from pbt_rl.wire.messages import Applied, SlotChange
 
@@ -160,21 +160,6 @@ class Recorder:
         }
         self._tensorboard.request_figures()
         self._callbacks.decided(report, decisions)
-
-    def set_by_user(self, resolved: ResolvedRun, changed: Changed, decisions: Sequence[Decision]) -> None:
-        """Record what `pbt-rl set` changes: options from now on, values of members by these decisions."""
-        self._resolved, config = resolved, to_json(resolved.config)
-        made = [decision_to_dict(decision) for decision in decisions]
-        self._write("set", config=config, changed=changed, decisions=made)
-        self._decided = {d.member: (d.reason, False) for d in decisions}
-        for option, (before, now) in changed.items():
-            self.note(f"--{option} is {now} from now on (it was {before})")
-        try:
-            self._folder.write_config(resolved.config)
-        except OSError as error:
-            self.note(f"{self._folder.config} was not written: {reason(error)}")
-        if decisions:
-            self._tensorboard.request_figures()
 
     def applied(self, proof: Applied, milliseconds: Mapping[str, float]) -> None:
         """Record that a decision is in force.

@@ -429,23 +429,7 @@ MISTAKES = {
     "export runs/unsaved": "runs/unsaved has no weights: it was never saved",
     "runs a_file": "a_file cannot be listed: Not a directory",
     "runs a b": "'b' belongs to no option; pbt-rl runs --help",
-    "set nowhere x=1": "nowhere is not the folder of a run: it has no config.json",
-    "set runs/good": "nothing to change is given: pbt-rl set runs/good NAME=VALUE; pbt-rl set",
-    "set runs/good nope=1": "--nope is no option; pbt-rl set --help lists them",
-    "set runs/good train-for-frames=x": (
-        "--train-for-frames x cannot be used: give a whole number, such as 5000000,"
-    ),
-    "set runs/good learning_rate=x": "learning_rate=x cannot be used: give a number",
-    "set runs/good train-for-frames=5M": (
-        "runs/good is not training now: give the options to `pbt-rl resume"
-    ),
-    "set runs/good learning_rate=1e-4 --member x": ("--member x cannot be used: give the number of a member"),
-    "set runs/good train-for-frames": (
-        "'train-for-frames' cannot be used: write NAME=VALUE; pbt-rl set --help"
-    ),
-    "set runs/good learning_rate=1e-4": "runs/good is not training now: values of members can be set only",
     "train --resume runs/good": "--resume takes true or false here; what goes on with a run is: pbt-rl resume",
-    "set runs/good seed=3": "runs/good is not training now: give the options to `pbt-rl resume",
     "sweep --env toy/identity": (
         "--name cannot be used: name the sweep by letters, digits, '.', '_' and '-'"
     ),

@@ -25,5 +25,5 @@ def test_what_an_extra_declares_is_checked_and_started(monkeypatch):
 def test_trackers_that_are_not_there_are_one_error(monkeypatch):
     monkeypatch.setattr(sinks, "discover", lambda _package: [])
     sinks.check_sinks(Config(env="toy/identity"))
-    with pytest.raises(ConfigError, match="^--track csv cannot be used: no trackers are installed here$"):
+    with pytest.raises(ConfigError, match=r"^--track csv cannot be used: no trackers are installed here$"):
         sinks.check_sinks(Config(env="toy/identity", track=("csv",)))
