@@ -39,7 +39,7 @@ GOOD = (
     "--devices cpu --no-figures"
 )
 MISTAKES = {
-    "train --env CartPole": "'CartPole' names no environment: write gym/CartPole-v0 or gym/CartPole-v1.",
+    "train --env CartPole": "'CartPole' names no environment: did you mean gym/CartPole-v1? `pbt-rl",
     "train --env ALE/Pongg-v5": "'ALE/Pongg-v5' names no environment: did you mean atari/pong? `pbt-rl",
     "train --env atari/": "'atari/' names no environment: did you mean atari/NAME? `pbt-rl envs`",
     "train --env gym/": "'gym/' names no environment: did you mean gym/NAME? `pbt-rl envs` lists",
