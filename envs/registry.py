@@ -16,7 +16,7 @@ from .base import LAST, EnvSetupError, EnvSpec, ShapingSource, Unit
 from .family import Backend, EnvOptions, Family, RawEnv, load_backend
 from .film import Camera
 from .last import LastUnit, with_last
-from .suggest import meant, of_sample_factory
+from .suggest import meant
 
 __all__ = [
     "DEFAULTS",
@@ -177,7 +177,7 @@ def family_of(env_id: str) -> Family | None:
         return FAMILIES[key]
     close = difflib.get_close_matches(key, FAMILIES)
     near = f"did you mean {close[0]}/{name or 'NAME'}?" if close else ""
-    hint = of_sample_factory(env_id) or near or meant(env_id, FAMILIES)
+    hint = near or meant(env_id, FAMILIES)
     if not hint:
         known = ", ".join(f"{family}/NAME" for family in FAMILIES)
         hint = f"write {known} (family/name), or module:factory for your own."

@@ -40,7 +40,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "plan": frozenset({"algos", "config", "errors"}),
     "wire": frozenset({"envs", "errors", "pbt", "procs"}),
     "record": frozenset({"config", "errors", "options", "pbt", "wire"}),
-    "display": frozenset({"errors", "pbt", "procs", "record", "wire"}),
+    "display": frozenset({"config", "errors", "pbt", "procs", "record", "wire"}),
     "population": frozenset({"display", "errors", "options", "pbt", "wire"}),
     "learner": frozenset({"algos", "config", "envs", "errors", "pbt", "plan", "procs", "record", "wire"}),
     "play": frozenset(

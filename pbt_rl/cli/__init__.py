@@ -25,7 +25,6 @@ commands:
   watch RUN                    show a run in the browser as it goes on (or when it is over)
   export RUN --format onnx     write a trained member (onnx, torchscript, safetensors) or the trials (optuna) for others
   runs [DIR]                   list the runs in a folder (default: runs): env, members, frames, best, state, age
-  set RUN NAME=VALUE           change options, or values of members, of a run that trains
   sweep --name NAME ...        train the same with several seeds and options, one after the other or side by side
   envs                         list the environments, what is missing and how to install it
   envs check ENV               step an environment and report its mistakes
@@ -42,7 +41,6 @@ COMMANDS = {
     "watch": "pbt_rl.watch.command",
     "export": "pbt_rl.export.command",
     "runs": "pbt_rl.cli.runs",
-    "set": "pbt_rl.cli.set",
     "sweep": "pbt_rl.sweep.command",
     "envs": "pbt_rl.cli.envs",
     "dmlab-cache": "pbt_rl.cli.dmlab_cache",

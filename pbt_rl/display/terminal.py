@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import TextIO, cast
 
 from rich.console import Console, ConsoleOptions, RenderResult
+from rich.control import Control
 from rich.live import Live
+from rich.segment import ControlType
 from rich.text import Text
 
 from pbt_rl.display.leaderboard import (
@@ -69,7 +71,7 @@ class Terminal:
         """Show the view (plain: if ten seconds have passed since the last line)."""
         if self._live is not None:
             max_members = max(1, self._console.height - _LINES_AROUND_MEMBERS)
-            self._follow_resize(self._live)
+            self._follow_resize()
             self._shown = Leaderboard(view, max_members)
             self._live.update(self._shown, refresh=True)
             self._note_drawn()
@@ -77,15 +79,19 @@ class Terminal:
             self._next_plain_seconds = view.seconds + PLAIN_GAP_SECONDS
             self.event(plain_line(view))
 
-    def _follow_resize(self, live: Live) -> None:
-        """Tell rich how many lines the last table fills: a terminal that became narrower has wrapped its lines.
+    def _follow_resize(self) -> None:
+        """Erase lines of the last table that a terminal which became narrower has wrapped.
 
-        To be called before anything is printed, as rich erases the table first.
+        To be called before anything is printed, as rich erases the lines that it knows of.
         """
         width = self._console.width
         if width < self._drawn_width:
             lines = sum(max(1, math.ceil(length / width)) for length in self._drawn)
-            live._live_render._shape = (width, lines)  # noqa: SLF001 - there is no other way
+            wrapped = ((ControlType.ERASE_IN_LINE, 2), (ControlType.CURSOR_UP, 1)) * (
+                lines - len(self._drawn)
+            )
+            self._console.control(Control(ControlType.CARRIAGE_RETURN, *wrapped))
+            self._drawn_width = width
 
     def _note_drawn(self) -> None:
         """Note how the table lies on the screen now."""
@@ -99,7 +105,7 @@ class Terminal:
             _print_plain(text)
         else:
             if self._live is not None:
-                self._follow_resize(self._live)
+                self._follow_resize()
             self._console.print(Text(text))
             self._note_drawn()
 

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from pbt_rl.learner.build import fresh_arrays, lone_pack
 from pbt_rl.nodes.engine import Engine, HostDied, HostFailed, HostUnavailable, Node
-from pbt_rl.nodes.messages import Arrays, Heard, HostSetup, RestartActor, Send, SetBudget, SetMatchup
+from pbt_rl.nodes.messages import Arrays, Heard, HostSetup, RestartActor, Send, SetMatchup
 from pbt_rl.nodes.plan import free_places, places_of
 from pbt_rl.nodes.station import Staged, Station
 from pbt_rl.record.net_names import NetNames
@@ -305,13 +305,6 @@ class NodeFleet:
         station.orders.append(SetMatchup(row_UES))
         station.matchup_version += 1
         return station.matchup_version
-
-    def set_budget(self, frames: int) -> None:
-        """See Fleet. It holds for hosts that begin anew, too."""
-        config = replace(self._resolved.config, train_for_frames=frames)
-        self._resolved = replace(self._resolved, config=config)
-        for station in self._stations:
-            station.orders.append(SetBudget(frames))
 
     def staging(self, pack: int) -> Staged:
         """See Fleet."""

@@ -13,7 +13,6 @@ from pbt_rl.nodes.messages import (
     Order,
     RestartActor,
     Send,
-    SetBudget,
     SetMatchup,
     Turn,
 )
@@ -110,8 +109,6 @@ def _obey(fleet: OwnFleet, order: Order) -> None:
             fleet.restart_actor(actor)
         case SetMatchup(rows):
             fleet.set_matchup(0, rows)
-        case SetBudget(frames):
-            fleet.set_budget(frames)
 
 
 def _heard(fleet: OwnFleet, event: Event) -> Heard:

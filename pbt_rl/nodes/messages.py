@@ -65,14 +65,7 @@ class SetMatchup:
     rows: NDArray[np.int64]
 
 
-@dataclass(frozen=True)
-class SetBudget:
-    """Tell environments of another budget of each member."""
-
-    frames: int
-
-
-Order = Send | RestartActor | SetMatchup | SetBudget
+Order = Send | RestartActor | SetMatchup
 
 
 @dataclass(frozen=True)

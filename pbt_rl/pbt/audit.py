@@ -8,7 +8,7 @@ from typing import Any
 
 from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.decisions import Controller, Decision, PopulationReport
-from pbt_rl.pbt.events import Event, Initial, Resume, Round, SetByUser, read_events
+from pbt_rl.pbt.events import Event, Initial, Resume, Round, read_events
 from pbt_rl.pbt.hypers import Values
 from pbt_rl.pbt.lineage import Lineage
 from pbt_rl.pbt.state import save_state
@@ -57,7 +57,7 @@ def audit_events(
             case Round(decisions=decisions):
                 assert report is not None
                 recorded, decided = list(decisions), _decided(controller, report, names, index)
-            case Resume(_, _, config, changed) | SetByUser(_, _, config, changed) if changed:
+            case Resume(_, _, config, changed) if changed:
                 assert resumed is not None
                 controller = resumed(config, save_state(controller))
                 continue

@@ -107,15 +107,6 @@ class Resume(Event):
 
 
 @dataclass(frozen=True)
-class SetByUser(Event):
-    """`pbt-rl set`. config, changed: as of `Resume`. decisions: the user's, which no controller has made."""
-
-    config: Mapping[str, Any]
-    changed: tuple[str, ...]
-    decisions: tuple[Decision, ...]
-
-
-@dataclass(frozen=True)
 class Final(Event):
     """Final games: member -> mean objective, and number of episodes of each."""
 
@@ -205,10 +196,6 @@ def _read(record: object, place: str) -> Event:
         case "resume":
             changed = tuple(name for name, _ in given.inner("changed").named())
             return Resume(time, frames, given.plain("config", DEEPEST_CONFIG), changed)
-        case "set":
-            changed = tuple(name for name, _ in given.inner("changed").named())
-            decisions = [decision_from_dict(d, f"a decision in {place}") for d in given.items("decisions")]
-            return SetByUser(time, frames, given.plain("config", DEEPEST_CONFIG), changed, tuple(decisions))
         case "final":
             judged = given.objects("members")
             means = {m.whole("member"): m.number("mean") for m in judged}

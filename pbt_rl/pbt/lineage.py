@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.changes import Change, changes
 from pbt_rl.pbt.decisions import Decision, PopulationReport, StateKey, donor_of, values_of
-from pbt_rl.pbt.events import Event, Initial, Progress, Round, SetByUser, read_event
+from pbt_rl.pbt.events import Event, Initial, Progress, Round, read_event
 from pbt_rl.pbt.hypers import Values
 
 
@@ -76,9 +76,6 @@ class Lineage:
                 self._check_round(report, decisions)
                 for m in report.members:
                     self.measure((m.member, m.generation), m.frames, mean(m.objectives))
-                self.apply(frames, changes(decisions, self.generations))
-            case SetByUser(frames=frames, decisions=decisions):
-                self._check_decisions(f"the journal's `set` at {frames} frames", decisions)
                 self.apply(frames, changes(decisions, self.generations))
             case Progress(members=members):
                 for p in members:

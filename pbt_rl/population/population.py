@@ -197,13 +197,6 @@ class Population:
         """Note that a member belongs to another pack, where it plays in so many environments."""
         self.members[member].move(environments, -(-self._episodes // environments))
 
-    def follow(self, min_rounds: int, patience_frames: int) -> None:
-        """Judge members by other options from now on."""
-        self.min_rounds, self.patience_frames = min_rounds, patience_frames
-        for member in self.members:
-            member.shares.patience_frames = patience_frames
-            member.min_rounds = min_rounds
-
     def learner_began(self, pack: str) -> None:
         """Note that another learner took over a pack, under the same name: it counts from 0."""
         self._counted.pop(pack, None)

@@ -45,12 +45,6 @@ class Slots:
         self._idle_reports = [0] * len(self.packs)
         self._note_parked()
 
-    def follow(self, slot_frames: int | None, budget_frames: int | None) -> None:
-        """Let turns and training be this long from now on."""
-        self.slot_frames, self.budget_frames = slot_frames, budget_frames
-        for assigner in self._assigners:
-            assigner.slot_frames = slot_frames
-
     def _assigner(self, pack: int) -> SlotAssigner:
         holders = first_holders(self._candidates(pack), self.packs[pack].slots)
         frames = [0 if member is None else self.population.members[member].frames for member in holders]

@@ -94,10 +94,6 @@ class CheckpointWriter:
         """Whether a checkpoint was begun whose end `poll` has not returned."""
         return self._busy
 
-    def keep(self, checkpoints: int) -> None:
-        """Let so many stay from now on."""
-        self._worker.keep = checkpoints
-
     def begin(self, frames: int, state: Mapping[str, Any], expected: int, kept: bool) -> None:
         """Begin a checkpoint of `expected` snapshots, remembered ones included.
 

@@ -10,7 +10,6 @@ runs/NAME/
   checkpoints/     at_FRAMES/: the whole run then, policy_00.safetensors for each member, see `record.checkpoints`
   logs/            what actors, learners and environments print: actor_0.log, learner_0.log; stacks-TIME.txt
   report/          the output of `pbt-rl report`
-  requests/        what `pbt-rl set` asks while it waits for the answer, see `record.requests`
   .lock            held while a process writes the run, see `record.lock`
 """
 

@@ -27,8 +27,6 @@ emulator frames of any member that trains). The kinds:
     lost            counts: of events by kind that were dropped while the disk was full; time, frames: of the first
     resume          config: of the run from here on; changed: {option: [old, new]}. The members go on as they were at
                     the event before; a `slot` for every holder and a `matchup` for every pack follow
-    set             what `pbt-rl set` has changed: changed, config: as of `resume`; decisions: the user's, on values of
-                    members; their `applied` follow
     final           members: mean, spread and number of the fresh episodes that each played after training
     end             ended: why; the last event of a run that was not cut off, or the last one before a `resume`
 
@@ -70,7 +68,7 @@ PACKAGES = ("torch", "numpy", "numba", "gymnasium", "ale-py", "safetensors")
 
 
 MAX_WAITING_BYTES = 64 << 20
-AUDITED = frozenset({"start", "initial", "round", "resume", "set"})
+AUDITED = frozenset({"start", "initial", "round", "resume"})
 """Events without which the decisions cannot be decided again."""
 _TAIL_BYTES = 1 << 16
 

@@ -22,7 +22,6 @@ from pbt_rl.pbt.events import (
     MemberProgress,
     Progress,
     Round,
-    SetByUser,
     SlotChange,
     Start,
 )
@@ -276,10 +275,8 @@ def history_of(name: str, events: Sequence[Event]) -> History:
         present = (
             tuple(lineage.present(m) for m in lineage.members) if isinstance(event, Round | Progress) else ()
         )
-        generations = lineage.generations if isinstance(event, Round | SetByUser) else {}
+        generations = lineage.generations if isinstance(event, Round) else {}
         lineage.take(event)
-        if isinstance(event, SetByUser):
-            decisions += _taken(event, seconds, generations, {})
         if not isinstance(event, Round | Progress):
             continue
         points = tuple(p for p in _points(event, seconds) if (p.member, 0) in lineage)
@@ -313,7 +310,7 @@ def history_of(name: str, events: Sequence[Event]) -> History:
 
 
 def _taken(
-    event: Round | SetByUser,
+    event: Round,
     seconds: float,
     generations: Mapping[int, int],
     known: Mapping[int, float | None],

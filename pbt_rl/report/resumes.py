@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from pbt_rl.pbt.events import End, Event, Final, Resume, SetByUser, SlotChange, Start
+from pbt_rl.pbt.events import End, Event, Final, Resume, SlotChange, Start
 
 
 def uninterrupted(events: Iterable[Event]) -> Sequence[Event]:
@@ -14,7 +14,7 @@ def uninterrupted(events: Iterable[Event]) -> Sequence[Event]:
     - All times after a `Resume` are earlier by the time in which the run stood still: from the event before it to it.
     - An `End` and a `Final` that a `Resume` follows are left out.
     - Every slot is left at a `Resume`, at which others may take other slots.
-    - The config of the first event is that of the last `Resume` or `SetByUser`.
+    - The config of the first event is that of the last `Resume`.
     """
     told: list[Event] = []
     paused, config = 0.0, None
@@ -26,8 +26,6 @@ def uninterrupted(events: Iterable[Event]) -> Sequence[Event]:
             told = [e for e in told if not isinstance(e, End | Final)]
             time = event.time - paused
             told += [SlotChange(time, event.frames, pack, slot, None) for pack, slot in _held(told)]
-        if isinstance(event, SetByUser):
-            config = event.config
         told.append(replace(event, time=event.time - paused))
     if config is not None and told and isinstance(told[0], Start):
         told[0] = replace(told[0], config=config)

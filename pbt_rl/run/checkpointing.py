@@ -19,7 +19,6 @@ from collections import deque
 from collections.abc import Callable, Collection
 from typing import Any
 
-from pbt_rl.config import Config
 from pbt_rl.errors import CheckpointBroken
 from pbt_rl.population.population import Population
 from pbt_rl.record.append import reason
@@ -121,19 +120,6 @@ class Checkpointing:
             self._next_seconds = time.monotonic() + self._every_seconds
         if self._copy_seconds and self.latest is None:
             self._next_copy = time.monotonic()
-
-    def follow(self, config: Config) -> None:
-        """Save by other options from now on; what is being written stays."""
-        if config.save_every_seconds != self._every_seconds:
-            self._every_seconds, self._next_seconds = config.save_every_seconds, math.inf
-            self.start()
-        if config.save_every_frames != self._every_frames:
-            self._every_frames = config.save_every_frames
-            self._next_frames = self._following(self._population.least_frames)
-        self._evaluations.follow(config)
-        self._keep = config.keep_checkpoints
-        if self._writer is not None:
-            self._writer.keep(self._keep)
 
     def ask(self) -> None:
         """Have the run saved soon, due or not."""

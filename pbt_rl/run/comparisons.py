@@ -14,15 +14,14 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pbt_rl.config import Config
 from pbt_rl.display.words import in_words
 from pbt_rl.pbt.changes import Change, changes
-from pbt_rl.pbt.decisions import Controller, Decision, Mutate
+from pbt_rl.pbt.decisions import Controller, Decision
 from pbt_rl.population.dispatch import Dispatch, Fill
 from pbt_rl.population.origins import Origins
 from pbt_rl.population.population import Population
@@ -172,34 +171,12 @@ class Comparisons:
                 self._recorder.note(f"member {decision.member} is stopped: {in_words(decision.reason)}")
         self._carry_out(made)
 
-    def set_values(self, decisions: Sequence[Mutate]) -> None:
-        """Begin to apply a user's values, which are recorded already.
-
-        The controller knows nothing of them: a member waits, or is evaluated, as it decided before.
-        """
-        made = changes(decisions, self._population.generations)
-        now = [self._population.members[change.member] for change in made]
-        self._carry_out(
-            [
-                replace(change, until_frames=member.until_frames, evaluates=member.evaluates)
-                for change, member in zip(made, now, strict=True)
-            ]
-        )
-
     def _carry_out(self, made: Sequence[Change]) -> None:
         remembered = self._controller.remembers()
         if self._population.ratings is not None:
             self._population.ratings.follow(made, remembered)
         self.origins.follow(made, remembered)
         self.dispatch.enact(made, remembered)
-
-    def follow(self, config: Config, controller: Controller) -> None:
-        """Compare, hand over slots and tell environments by other options from now on."""
-        assert self._fleet is not None
-        self._fleet.set_budget(config.train_for_frames)
-        self._controller = controller
-        if not config.searches:
-            self.slots.follow(config.slot_frames, config.train_for_frames)
 
     def note_report(self, pack: int) -> None:
         """Compare after a learner's report, unless decisions are still on their way; `look` does if it has to wait."""

@@ -104,10 +104,6 @@ class Evaluations:
         self._playing: _Playing | None = None
         self._said = ""
 
-    def follow(self, config: Config) -> None:
-        """Evaluate by other options from now on."""
-        self._config, self._films = config, config.evaluate_video
-
     def due(self, frames: int) -> bool:
         """Whether a checkpoint is wanted for an evaluation. frames: the population's clock."""
         every, before = self._config.evaluate_every_frames, max(self._taken_frames, self._evaluated_frames())

@@ -129,9 +129,6 @@ class Fleet(Protocol):
     def set_matchup(self, pack: int, row_UES: NDArray[np.int64]) -> int:
         """Seat these rows, [U, E, S], in a pack's environments; returns the version of the matchup."""
 
-    def set_budget(self, frames: int) -> None:
-        """Tell environments of another budget of each member, from their next episodes on."""
-
     def staging(self, pack: int) -> Staging:
         """Return the memory in which a learner lays members for a checkpoint."""
 
@@ -192,10 +189,6 @@ class LocalFleet:
     def set_matchup(self, pack: int, row_UES: NDArray[np.int64]) -> int:
         """See Fleet."""
         return self._memory.set_matchup(pack, row_UES)
-
-    def set_budget(self, frames: int) -> None:
-        """See Fleet."""
-        self._memory.set_budget(frames)
 
     def staging(self, pack: int) -> SnapshotMemory:
         """See Fleet."""

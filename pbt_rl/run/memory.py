@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -257,13 +257,6 @@ class Memory:
         table = self._packs[pack].matchup
         assert table is not None, "environments of one seat have no matchups"
         return table.write(row_UES)
-
-    def set_budget(self, frames: int) -> None:
-        """See Fleet. It holds for learners that begin anew, too."""
-        config = replace(self._resolved.config, train_for_frames=frames)
-        self._resolved = replace(self._resolved, config=config)
-        for number, pack in enumerate(self._packs):
-            self._shaping_table(number, pack.shaping_fd).budget_frames[:] = frames
 
     def close(self) -> None:
         """Close every descriptor; memory goes with its last mapping. Safe to call twice."""

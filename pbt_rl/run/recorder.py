@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pbt_rl.display.sinks import Sink, start_sinks
 from pbt_rl.display.summary import summary
 from pbt_rl.display.tensorboard import TensorBoard
 from pbt_rl.display.terminal import (
@@ -20,18 +21,16 @@ from pbt_rl.display.terminal import (
     print_leaderboard,
     slot_text,
 )
-from pbt_rl.display.trackers.base import TrackedRun
-from pbt_rl.display.tracking import Trackers
 from pbt_rl.display.view import Evaluation, RunView
 from pbt_rl.options import walk
 from pbt_rl.pbt.changes import changes
-from pbt_rl.pbt.decisions import Decision, PopulationReport, decision_to_dict
+from pbt_rl.pbt.decisions import Decision, PopulationReport
 from pbt_rl.population.matchmaking import games_between
 from pbt_rl.population.population import Population
 from pbt_rl.record.append import Outage, reason
 from pbt_rl.record.checkpoint_writer import Written
 from pbt_rl.record.folder import RunFolder, to_json
-from pbt_rl.record.journal import Journal, as_json_types, cut_journal
+from pbt_rl.record.journal import Journal, cut_journal
 from pbt_rl.record.trust import PLAY, again
 from pbt_rl.run.callbacks import Callbacks
 from pbt_rl.run.describe import describe_plan
@@ -40,7 +39,7 @@ from pbt_rl.run.evaluations import read_evaluation, recorded_late
 from pbt_rl.run.fleet import ActorFailed, LearnerLost
 from pbt_rl.run.outlook import late_comparison_warning
 from pbt_rl.run.resolved import ResolvedRun
-from pbt_rl.run.resuming import Changed, Continued, fitting_state
+from pbt_rl.run.resuming import Continued, fitting_state
 from pbt_rl.run.warm_start import WarmStart
 from pbt_rl.wire.messages import Applied, SlotChange
 
@@ -62,7 +61,7 @@ class Recorder:
         self._callbacks = callbacks
         self._warnings: list[str] = []
         self._terminal = Terminal([*describe_plan(resolved), f"run folder: {folder.path}"])
-        self._trackers: Trackers
+        self._sinks: list[Sink]
         self._journal: Journal
         self._tensorboard: TensorBoard
         self._said_late = False
@@ -82,7 +81,7 @@ class Recorder:
 
         The files of a continued run are cut where they were when it was saved. seconds: it had used by then. Raises
         OSError, as a run that cannot be written should not start, and ConfigError if a file of a continued run is not
-        what it was, or if a tracker cannot be loaded.
+        what it was, or if a sink cannot be started.
         """
         config, folder = self._resolved.config, self._folder
         late: list[Evaluation] = []
@@ -97,7 +96,7 @@ class Recorder:
             self._evaluation = (
                 None if known is None else read_evaluation(known, "the evaluation that was saved")
             )
-        self._trackers = self._begin_trackers(seconds)
+        self._sinks = start_sinks(config, folder, seconds, self._terminal.event)
         self._journal = Journal(folder.journal, warn=self._terminal.event)
         with fitting_state(folder):
             self._tensorboard = TensorBoard(
@@ -123,14 +122,6 @@ class Recorder:
                 self.note(f"--{option} is {now} from now on (it was {before})")
         for evaluation in late:
             self.evaluated(evaluation)
-
-    def _begin_trackers(self, seconds: float) -> Trackers:
-        """Raises ConfigError if one cannot be loaded."""
-        config, path = self._resolved.config, self._folder.path
-        tracked = TrackedRun(
-            str(config.name), path.absolute(), as_json_types(to_json(config)), config.num_policies, seconds
-        )
-        return Trackers(config.track, tracked, self._folder.logs, self._terminal.event)
 
     def positions(self) -> dict[str, Any]:
         """Return where the record stands, as JSON types: from there a continued run goes on.
@@ -169,21 +160,6 @@ class Recorder:
         }
         self._tensorboard.request_figures()
         self._callbacks.decided(report, decisions)
-
-    def set_by_user(self, resolved: ResolvedRun, changed: Changed, decisions: Sequence[Decision]) -> None:
-        """Record what `pbt-rl set` changes: options from now on, values of members by these decisions."""
-        self._resolved, config = resolved, to_json(resolved.config)
-        made = [decision_to_dict(decision) for decision in decisions]
-        self._write("set", config=config, changed=changed, decisions=made)
-        self._decided = {d.member: (d.reason, False) for d in decisions}
-        for option, (before, now) in changed.items():
-            self.note(f"--{option} is {now} from now on (it was {before})")
-        try:
-            self._folder.write_config(resolved.config)
-        except OSError as error:
-            self.note(f"{self._folder.config} was not written: {reason(error)}")
-        if decisions:
-            self._tensorboard.request_figures()
 
     def applied(self, proof: Applied, milliseconds: Mapping[str, float]) -> None:
         """Record that a decision is in force.
@@ -277,7 +253,8 @@ class Recorder:
         self._busy_threads = view.busy_threads
         self._terminal.update(view)
         self._tensorboard.update(view)
-        self._trackers.update(view)
+        for sink in self._sinks:
+            sink.update(view)
         self._warn(view)
 
     def _warn(self, view: RunView) -> None:
@@ -324,7 +301,7 @@ class Recorder:
     ) -> None:
         """Write the result and release everything.
 
-        patient: whether to wait for figures and trackers, for seconds. saved_at_frames: of the last checkpoint.
+        patient: whether to wait for figures and sinks, for seconds. saved_at_frames: of the last checkpoint.
         """
         self._terminal.stop()
         view = self._callbacks.report(replace(view, evaluation=self._evaluation))
@@ -355,8 +332,9 @@ class Recorder:
         everything = [name for name, _, _ in walk(config)]
         for line in next_commands(self._folder.path, again(config, PLAY), again(config, everything)):
             self.note(line)
-        self._trackers.update(view)
-        self._trackers.finish(ended, patient=patient())
+        for sink in self._sinks:
+            sink.update(view)
+            sink.finish(ended, patient=patient())
         self._tensorboard.update(view)
         self._tensorboard.close(patient=patient)
 

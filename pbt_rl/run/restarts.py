@@ -46,10 +46,6 @@ class ActorRestarts:
         """Restarts since one has ended."""
         self._said = False
 
-    def follow(self, config: Config) -> None:
-        """Count by other options from now on."""
-        self._config = config
-
     def replace(self, fleet: Fleet, failed: ActorFailed) -> None:
         """Restart an actor. Raises EnvSetupError if it never became usable, RunFailed if it happens too often."""
         steps, text = fleet.actions_given(failed.actor), _bounded(failed.text)

@@ -56,7 +56,6 @@ from pbt_rl.run.fleet import (
     StartsFleet,
 )
 from pbt_rl.run.inline import InlineFleet
-from pbt_rl.run.live import LiveChanges
 from pbt_rl.run.lost import LostLearners
 from pbt_rl.run.recorder import Recorder
 from pbt_rl.run.resolved import ResolvedRun
@@ -131,14 +130,6 @@ class Supervisor:
             self._recorder,
             lambda: self._throughput.training_seconds,
         )
-        self._live = LiveChanges(
-            folder.path,
-            self._population,
-            self._comparisons,
-            self._recorder,
-            self._checkpoints,
-            self._restarts,
-        )
         self._controller = controller
         self._begun = self._closing = self._saved_at_end = False
         self._signal: int | None = None
@@ -206,9 +197,6 @@ class Supervisor:
             idle = self._may_save and fleet.settled and not self._comparisons.dispatch.busy
             if self._checkpoints.due and idle:
                 self._begin_checkpoint(fleet)
-            elif idle:
-                self._resolved, self._controller = self._live.carry_out(self._resolved, self._controller)
-                self._config = self._resolved.config
             if self._views.due():
                 self._recorder.show(self._view(fleet))
                 self._views.done(view_gap)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from pbt_rl.config import Config
-from pbt_rl.display.tracking import check_trackers
+from pbt_rl.display.sinks import check_sinks
 from pbt_rl.errors import RunFailed
 from pbt_rl.extras import offered
 from pbt_rl.plan import Machine
@@ -66,7 +66,7 @@ def train_on(cluster: Cluster | None, config: Config, callbacks: Callbacks | Non
     resolved = _resolved(cluster, config)
     here = resolved if cluster is None else replace(resolved, plan=replace(resolved.plan, packs=()))
     check_memory(here)
-    check_trackers(config.track)
+    check_sinks(config)
     resolved.controller().initial(config.num_policies)  # a wrong --pbt.tune shows before a folder is made
     # Read before an old run of this name is set aside: it may be the one to begin from.
     warm = None if may_resume(config) else WarmStart.find(resolved, _warn)

@@ -6,7 +6,6 @@ import re
 import pytest
 
 from pbt_rl.cli.resume import parse_resume
-from pbt_rl.cli.set import _typed
 from pbt_rl.cli.train import parse_train
 from pbt_rl.config import Config, ModelConfig
 from pbt_rl.errors import ConfigError
@@ -65,16 +64,3 @@ def test_sources_that_are_typed_take_the_place_of_those_of_a_file(tmp_path):
     path.write_text('env = "toy/identity"\nnum_policies = 2\ninit_from = ["runs/a"]\n')
     assert parse_train(["--config", str(path), "--init-from", "runs/b"])[0].init_from == ("runs/b",)
     assert parse_train(["--config", str(path)])[0].init_from == ("runs/a",)
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "found"),
-    [
-        ("PBT.Mutation-Rate", "0.3", {"pbt.mutation-rate": 0.3}),
-        ("train_for_seconds", "7", {"train-for-seconds": 7.0}),
-        ("pbt.no-enabled", "true", {"pbt.enabled": False}),
-        ("train-for-seconds", "0", {"train-for-seconds": 0.0}),
-    ],
-)
-def test_what_is_set_is_asked_for_in_any_spelling(name, text, found):
-    assert _typed(Config(env="toy/identity"), {name: text}) == found

@@ -6,7 +6,6 @@ import shlex
 import pytest
 
 from pbt_rl.cli import COMMANDS
-from pbt_rl.cli import set as set_command
 from pbt_rl.cli.audit import AuditCommand
 from pbt_rl.cli.evaluate import EvalCommand
 from pbt_rl.cli.runs import RunsCommand
@@ -66,11 +65,6 @@ def test_a_command_of_a_page_is_understood(page, line, monkeypatch):
     if command == "train":
         if page not in ELSEWHERE and "--help" not in arguments:
             parse_train(arguments)
-    elif command == "set":
-        folder, _, pairs = set_command._parted(arguments)
-        assert folder.parts[0] == "runs"
-        options = {name: text for name, text in pairs if set_command._value_name(name) is None}
-        set_command._typed(Config(env="toy/identity"), options)
     elif command == "sweep":
         own, common = sweep._parted(arguments)
         for point in sweep.points(sweep._grid(own["--grid"]), sweep._seeds(own["--seeds"])):

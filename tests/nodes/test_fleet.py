@@ -7,7 +7,7 @@ import pytest
 
 from pbt_rl.nodes import fleet as module
 from pbt_rl.nodes.engine import HostDied, HostFailed, HostUnavailable, Node
-from pbt_rl.nodes.messages import Heard, RestartActor, Send, SetBudget
+from pbt_rl.nodes.messages import Heard, RestartActor, Send
 from pbt_rl.run.fleet import ActorFailed, LearnerLost, MachineLeaving, Notice, Received
 from pbt_rl.run.start import Start
 from pbt_rl.wire.messages import Edit, ExportMember, LearnerReady, MemberExported, MemberStaged, PauseTraining
@@ -262,16 +262,6 @@ def test_a_node_that_will_be_taken_away_is_announced_once_and_not_used_again(eng
     fleet.fence(0)
     restart(fleet, 0)
     assert fleet.waits(0)
-
-
-def test_a_budget_that_was_set_goes_to_every_host_and_to_those_that_come(engine):
-    fleet = make_fleet(engine)
-    fleet.set_budget(777)
-    happened(fleet, 3)
-    assert [SetBudget(777) in turn.orders for turn in engine.on("a").turns].count(True) == 1
-    fleet.fence(0)
-    restart(fleet, 0)
-    assert engine.on("a").turns[0].setup.resolved.config.train_for_frames == 777
 
 
 def test_matchups_outlive_a_node(engine):

@@ -260,7 +260,7 @@ def test_a_lucky_episode_of_a_share_is_not_the_best_of_an_interval():
     assert ended(100.0, 0.0).objectives == (100.0, 0.0)
     assert ended().best is None, "two of three"
     assert ended(20.0, 0.0).best == 30.0, "and not 40, the mean of the first three"
-    p.follow(min_rounds=1, patience_frames=10)
+    p = Population([{}], WINDOW, 4, environments={0: 2}, min_rounds=1)
     compare(p, Mutate(0, {}, ""))
     p.take(
         "a", report(episodes=[replace(episode(0, 8.0 * i, generation=1), environment=i) for i in range(2)])

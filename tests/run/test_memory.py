@@ -95,16 +95,6 @@ def test_slots_start_with_the_shaping_of_their_members(memory, resolved):
         assert (table.budget_frames == resolved.config.train_for_frames).all()
 
 
-def test_a_budget_that_was_set_reaches_all_environments_and_outlives_a_learner(memory, resolved):
-    names = tuple(resolved.spec.shaping)
-    tables = [ShapingTable.map(names, setup.plan.slots, setup.shaping_fd) for setup in memory.learners]
-    memory.set_budget(777)
-    assert [table.budget_frames.tolist() for table in tables] == [[777] * len(t.guard) for t in tables]
-    memory.begin_anew(1, fresh(resolved))
-    assert (tables[1].budget_frames == 777).all()
-    assert memory.learners[1].config.train_for_frames == 777
-
-
 def test_before_its_learner_is_there_a_resumed_slot_is_as_the_learner_will_know_it(memory, resolved):
     """Or the first episodes after a resume would count for no generation, and a curriculum begin anew in them."""
 

@@ -101,9 +101,6 @@ class FakeFleet:
     def save_units(self):
         return []
 
-    def set_budget(self, frames):
-        pass
-
     def restart_actor(self, actor):
         self.restarted.append(actor)
 
@@ -502,25 +499,6 @@ def test_a_checkpoint_to_be_kept_is_made_up_for_if_a_learner_is_lost_meanwhile(s
     assert run() == 0
     assert unheard
     assert kept(tmp_path) == [800, 2800]
-
-
-def test_a_checkpoint_is_not_made_up_for_once_none_are_to_be_kept(start, tmp_path, monkeypatch):
-    monkeypatch.setattr("pbt_rl.run.checkpointing.AGAIN_SECONDS", 0.0)
-    monkeypatch.setattr("pbt_rl.record.requests.LOOK_SECONDS", 0.0)
-    requests = tmp_path / "x" / "requests"
-
-    def ask():
-        requests.mkdir()
-        asked = {"options": {"save-every-frames": 0}, "values": {}, "members": None}
-        (requests / "1-1.json").write_text(json.dumps(asked))
-
-    script = [[READY], [report(300)], [report(900)], [ask], [], [LOST], [], [report(910)]]
-    fleet, run = start(chain(script, until(tmp_path, "at_900"), [[report(3000)]]), "--save-every-frames=400")
-    unheard = loses_the_first_snapshot(fleet)
-    assert run() == 0
-    assert unheard
-    assert events(tmp_path, "set")
-    assert kept(tmp_path) == []
 
 
 def test_a_signal_of_the_scheduler_saves_and_training_goes_on(start, tmp_path):

@@ -8,12 +8,11 @@ import sys
 import traceback
 from typing import IO
 
-from pbt_rl.display.trackers.base import Tracker
-from pbt_rl.display.trackers.messages import Ended, Loaded, TrackerSetup
-from pbt_rl.display.trackers.registry import load
 from pbt_rl.display.view import RunView
 from pbt_rl.errors import ConfigError
 from pbt_rl.procs.child import begin_child, send_failure
+from pbt_rl.trackers.base import Ended, Loaded, Tracker, TrackerSetup
+from pbt_rl.trackers.registry import load
 
 PRIORITY = 5
 """Training comes first (`nice`)."""

@@ -7,8 +7,8 @@ import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pbt_rl.display.trackers.base import TrackedRun, Tracker
 from pbt_rl.errors import ConfigError
+from pbt_rl.trackers.base import TrackedRun, Tracker
 
 
 @dataclass(frozen=True)
@@ -20,9 +20,9 @@ class Entry:
 
 
 TRACKERS = {
-    "csv": Entry("pbt_rl.display.trackers.to_csv:CsvTracker"),
-    "wandb": Entry("pbt_rl.display.trackers.to_wandb:WandbTracker", "wandb"),
-    "mlflow": Entry("pbt_rl.display.trackers.to_mlflow:MlflowTracker", "mlflow"),
+    "csv": Entry("pbt_rl.trackers.to_csv:CsvTracker"),
+    "wandb": Entry("pbt_rl.trackers.to_wandb:WandbTracker", "wandb"),
+    "mlflow": Entry("pbt_rl.trackers.to_mlflow:MlflowTracker", "mlflow"),
 }
 
 

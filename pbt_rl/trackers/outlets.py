@@ -15,13 +15,15 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from pbt_rl.config import Config
 from pbt_rl.display.scalars import gap_seconds
-from pbt_rl.display.trackers.base import TrackedRun
-from pbt_rl.display.trackers.messages import Ended, Loaded, TrackerSetup
-from pbt_rl.display.trackers.registry import TRACKERS, check_installed
 from pbt_rl.display.view import RunView
 from pbt_rl.errors import ConfigError
 from pbt_rl.procs.child import Child
+from pbt_rl.record.folder import RunFolder, to_json
+from pbt_rl.record.journal import as_json_types
+from pbt_rl.trackers.base import Ended, Loaded, TrackedRun, TrackerSetup
+from pbt_rl.trackers.registry import TRACKERS, check_installed
 
 LOAD_SECONDS = 60.0
 """The import of a tracker may take this long."""
@@ -45,7 +47,7 @@ class Outlet:
         try:
             setup = TrackerSetup(name, run, theirs)
             self._child: Child[None, Loaded] = Child(
-                "pbt_rl.display.trackers.process", f"tracker {name}", setup, [theirs], log
+                "pbt_rl.trackers.process", f"tracker {name}", setup, [theirs], log
             )
         except OSError:
             os.close(self._pipe)
@@ -194,7 +196,14 @@ class Trackers:
             outlet.send(view)
 
 
-def check_trackers(names: Sequence[str]) -> None:
+def check(config: Config) -> None:
     """Check that the packages of the trackers are there, before anything starts. Raises ConfigError."""
-    for name in names:
+    for name in config.track:
         check_installed(name)
+
+
+def start(config: Config, folder: RunFolder, seconds: float, warn: Callable[[str], None]) -> Trackers:
+    """Start the trackers of a run (see `display.sinks`). Raises ConfigError if one cannot be loaded."""
+    options = as_json_types(to_json(config))
+    tracked = TrackedRun(str(config.name), folder.path.absolute(), options, config.num_policies, seconds)
+    return Trackers(config.track, tracked, folder.logs, warn)

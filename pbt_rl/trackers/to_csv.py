@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pbt_rl.display.scalars import member_scalars, tracked_scalars
-from pbt_rl.display.trackers.base import TrackedRun
 from pbt_rl.display.view import RunView
 from pbt_rl.record.append import AppendFile, Outage
+from pbt_rl.trackers.base import TrackedRun
 
 Row = Mapping[str, object]
 TIME = "seconds"

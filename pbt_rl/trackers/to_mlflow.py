@@ -17,9 +17,8 @@ from mlflow.entities import Metric, Param, RunTag
 from mlflow.tracking import MlflowClient
 
 from pbt_rl.display.scalars import member_scalars, tracked_scalars, value_tag
-from pbt_rl.display.trackers.base import TrackedRun
-from pbt_rl.display.trackers.ids import run_id
 from pbt_rl.display.view import RunView
+from pbt_rl.trackers.base import TrackedRun, run_id
 
 EXPERIMENT = "pbt_rl"
 BATCH = 1000

@@ -5,8 +5,8 @@ import struct
 
 import pytest
 
-from pbt_rl.display.trackers.base import TrackedRun
-from pbt_rl.display.tracking import Trackers
+from pbt_rl.trackers.base import TrackedRun
+from pbt_rl.trackers.outlets import Trackers
 from tests.helpers.views import member, view
 
 POINTS = ((1.0, 10, 0.5), (2.0, 20, 1.5), (3.0, 30, 4.0))
