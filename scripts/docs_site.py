@@ -45,7 +45,7 @@ def main() -> None:
             shutil.copyfile(path, target)
     (OUT / "reference.md").write_text(options_page(), encoding="utf-8")
     (OUT / "reference-python.md").write_text(python_page(), encoding="utf-8")
-    print(f"{len([path for path in OUT.rglob('*') if path.is_file()])} files in {OUT.relative_to(ROOT)}")
+    print(f"{len([path for path in OUT.rglob('*') if path.is_file()])} files in {OUT}")
 
 
 def linked(page: Path, pages: Mapping[Path, Path]) -> str:

@@ -37,6 +37,13 @@ def test_tune(tmp_path):
     assert float(objective) > -0.1
 
 
+def test_tune_by_rules(tmp_path):
+    (tmp_path / "tune_fit.py").write_text(BLOCKS["tune_fit"])
+    best, objective = re.fullmatch(r"(\{.*\}) (\S+)\n", python(BLOCKS["tune_rules"], tmp_path)).groups()
+    assert "'rate'" in best
+    assert float(objective) > -0.1
+
+
 def test_the_folder_of_a_tuned_run(tmp_path):
     """The second block, a fragment, behind the first one."""
     space = 'space = {"rate": (1e-4, 1e-1), "gradient": ["noisy", "exact"]}'
