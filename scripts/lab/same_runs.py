@@ -175,7 +175,9 @@ def compare_tensors(a: dict[str, Tensors], b: dict[str, Tensors], told: Told) ->
             continue
         for name in sorted(a[file].keys() | b[file].keys()):
             if a[file].get(name) != b[file].get(name):
-                told.differ(f"checkpoint {name} of {file}", a[file].get(name), b[file].get(name))
+                part = name.partition(".")[0]
+                values = [str(side[file].get(name, "missing")) for side in (a, b)]
+                told.differ(f"checkpoint {part}.* of {file}", f"{name}: {values[0]}", values[1])
     kept = [
         Counter(json.dumps(t, sort_keys=True) for f, t in s.items() if not f.startswith("policy"))
         for s in (a, b)

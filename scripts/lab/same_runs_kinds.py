@@ -190,7 +190,7 @@ KINDS: dict[str, Kind] = {
     ),
     "matchups-backtrack": one(
         "pettingzoo/tictactoe_v3",
-        "--num-policies=5 --train-for-frames=4000 --matchup.objective=elo --matchup.scheme=random --model.hidden=32 "
+        "--num-policies=8 --train-for-frames=5000 --matchup.objective=elo --matchup.scheme=random --model.hidden=32 "
         "--pbt.exploit=backtrack",
         REMEMBERED | {"matchups": happened("matchup")},
     ),
