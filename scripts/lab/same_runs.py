@@ -41,6 +41,8 @@ PATIENCE_SECONDS = 300.0
 BY_THE_CLOCK = {"start", "checkpoint", "progress", "evaluation", "lost"}
 TIMES = ("time", "seconds", "milliseconds", "per_second", "busy", "bytes", "path", "folder")
 """A field whose name holds one of these is left out, in any depth."""
+BY_THE_VIEW = {"elo", "win_rate"}
+"""Left out too: the summary has them as they were last shown. Decisions see the ratings as objectives."""
 ESSENTIAL = {
     *(
         "member",
@@ -130,7 +132,7 @@ def compare(a: Any, b: Any, place: str, told: Told) -> None:
 
 def is_time(name: str) -> bool:
     """Whether a field is measured by the clock or differs by folder."""
-    return any(word in name for word in TIMES)
+    return name in BY_THE_VIEW or any(word in name for word in TIMES)
 
 
 def is_nan(value: object) -> bool:
@@ -173,7 +175,9 @@ def compare_tensors(a: dict[str, Tensors], b: dict[str, Tensors], told: Told) ->
             continue
         for name in sorted(a[file].keys() | b[file].keys()):
             if a[file].get(name) != b[file].get(name):
-                told.differ(f"checkpoint {name} of {file}", a[file].get(name), b[file].get(name))
+                part = name.partition(".")[0]
+                values = [str(side[file].get(name, "missing")) for side in (a, b)]
+                told.differ(f"checkpoint {part}.* of {file}", f"{name}: {values[0]}", values[1])
     kept = [
         Counter(json.dumps(t, sort_keys=True) for f, t in s.items() if not f.startswith("policy"))
         for s in (a, b)
@@ -197,7 +201,9 @@ def read_tensors(file: Path) -> Tensors:
 
 def read_run(folder: Path) -> dict[str, Any]:
     """Return what is compared of a run. Raises ValueError if it has no checkpoint."""
-    events = [json.loads(line) for line in (folder / "journal.jsonl").read_text().splitlines()]
+    runs = str(folder.parent)
+    journal = (folder / "journal.jsonl").read_text().replace(runs, "OUT")
+    events = [json.loads(line) for line in journal.splitlines()]
     kept = [e for e in events if e["event"] not in BY_THE_CLOCK]
     kept += [e for e in events if e["event"] == "progress"][-1:]
     checkpoints = sorted((folder / "checkpoints").glob("at_*"), key=lambda path: int(path.name[3:]))
@@ -221,12 +227,18 @@ def strip(value: Any) -> Any:
 
 def environment(checkout: Path, kind: Kind, scratch: Path) -> dict[str, str]:
     """Return the environment variables of a run of a checkout."""
-    paths = [checkout]
-    if kind.dmlab:
-        paths += [path.parent for path in sorted((checkout / "tests").rglob("deepmind_lab.py"))[:1]]
+    paths = [checkout, *([certain_dmlab(checkout, scratch)] if kind.dmlab else [])]
     one_thread = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
     own = {"PYTHONPATH": os.pathsep.join(map(str, paths)), "XDG_CACHE_HOME": str(scratch / "cache")}
     return {**os.environ, **one_thread, **own, "DMLAB_STANDIN_LOG": str(scratch / "dmlab_calls")}
+
+
+def certain_dmlab(checkout: Path, scratch: Path) -> Path:
+    """Return a folder with the stand-in of the tests for DeepMind Lab, but nothing in it is left to the clock."""
+    standin = next((checkout / "tests").rglob("deepmind_lab.py")).read_text()
+    (scratch / "dmlab").mkdir(exist_ok=True)
+    (scratch / "dmlab" / "deepmind_lab.py").write_text(standin.replace("time.time_ns()", "1"))
+    return scratch / "dmlab"
 
 
 def run(checkout: Path, kind: Kind, folder: Path) -> dict[str, Any]:
@@ -288,7 +300,7 @@ def write_down(folder: Path, name: str, kind: Kind, result: dict[str, Any]) -> N
 
 def chosen(text: str) -> list[str]:
     """Return the names of the kinds to run. Raises SystemExit for unknown ones."""
-    names = [name for name in text.split(",") if name] or list(KINDS)
+    names = list(dict.fromkeys(name for name in text.split(",") if name)) or list(KINDS)
     if unknown := [name for name in names if name not in KINDS]:
         sys.exit(f"--kinds {','.join(unknown)}: there are {', '.join(KINDS)}")
     return names

@@ -29,7 +29,7 @@ class Kind:
     """One kind. commands: words behind `pbt-rl`, in order; the last one makes the run that is compared.
 
     In the words `OUT` is the folder of the runs. shows: name -> count in the journal, which must not be 0.
-    dmlab: the run needs the module of DeepMind Lab, or the stand-in of the tests.
+    dmlab: the run plays on the stand-in of the tests for DeepMind Lab.
     """
 
     commands: tuple[tuple[str, ...], ...]
@@ -111,6 +111,7 @@ def one(env: str, words: str = "", shows: dict[str, Shows] | None = None, *, dml
 
 
 CARTPOLE = "gym/CartPole-v1"
+VERSUS = "--num-policies=3 --matchup.objective=elo --matchup.scheme=prioritised --model.hidden=32 --pbt.replace-gap=0"
 BACKTRACK = "--pbt.exploit=backtrack --slot-frames=300"
 REMEMBERED = {"returns to remembered states": given("donor_generation")}
 SEARCH = "--num-policies=6 --train-for-frames=3000 --search.phase-frames=500"
@@ -184,9 +185,21 @@ KINDS: dict[str, Kind] = {
     "random": one(TOY, f"--controller=random {SEARCH}", STOPS),
     "matchups": one(
         "pettingzoo/tictactoe_v3",
-        "--num-policies=3 --train-for-frames=3000 --matchup.objective=elo --matchup.scheme=prioritised "
-        "--model.hidden=32 --pbt.replace-gap=0",
+        f"{VERSUS} --train-for-frames=3000",
         COPIES | {"matchups": happened("matchup")},
+    ),
+    "matchups-backtrack": one(
+        "pettingzoo/tictactoe_v3",
+        "--num-policies=8 --train-for-frames=5000 --matchup.objective=elo --matchup.scheme=random --model.hidden=32 "
+        "--pbt.exploit=backtrack",
+        REMEMBERED | {"matchups": happened("matchup")},
+    ),
+    "matchups-resumed": Kind(
+        (
+            train("pettingzoo/tictactoe_v3", f"{VERSUS} --train-for-frames=1500"),
+            ("resume", "OUT/x", "--train-for-frames=3000"),
+        ),
+        COPIES | {"matchups": happened("matchup"), "resumed": happened("resume")},
     ),
     "evaluations": one(TOY, "--pbt.evaluate-episodes=12", COPIES | {"evaluations": decided("evaluate")}),
     "final": one(TOY, "--num-policies=2 --final-episodes=2", COPIES | {"final games": happened("final")}),
