@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from pbt_rl.errors import ConfigError
-from pbt_rl.pbt.fields import Fields
-from pbt_rl.pbt.hypers import Values
+from pbt_rl.pbt.records import Value, Whole, check_depth, converted
 from pbt_rl.record.append import reason
 from pbt_rl.record.folder import write_whole
 from pbt_rl.record.lock import is_held
@@ -33,7 +32,6 @@ PATIENCE_SECONDS = 60.0
 """A run answers between two comparisons; the first one comes when its learners have started."""
 GRACE_SECONDS = 10.0
 """A run that has taken a request answers within this time, unless it cannot write."""
-DEEPEST = 3
 _NAME = re.compile(r"\d{1,20}-\d{1,10}\.json")
 
 
@@ -41,9 +39,20 @@ _NAME = re.compile(r"\d{1,20}-\d{1,10}\.json")
 class Request:
     """Options of the run by dotted name, as JSON types; values of members. members: None for all that train."""
 
-    options: Mapping[str, Any]
-    values: Values
-    members: tuple[int, ...] | None = None
+    options: dict[str, Any]
+    values: dict[str, Value]
+    members: tuple[Whole, ...] | None = None
+
+    def __post_init__(self) -> None:
+        check_depth(self.options)
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """Lines that say what has changed, or why nothing has."""
+
+    changed: tuple[str, ...] = ()
+    refused: str | None = None
 
 
 def ask(run: Path, request: Request, patience_seconds: float = PATIENCE_SECONDS) -> list[str]:
@@ -86,10 +95,10 @@ def _answered(run: Path, path: Path, answer: Path, patience_seconds: float) -> l
             how = "has ended before it answered" if over else "took the request and does not answer"
             raise ConfigError(f"{run} {how}; its journal says whether it was changed")
         time.sleep(0.05)
-    found = Fields(read_object(answer, f"{answer} is gone"), str(answer))
-    if found.has("refused"):
-        raise ConfigError(found.text("refused"))
-    return [str(line) for line in found.items("changed")]
+    found = converted(read_object(answer, f"{answer} is gone"), _Answer, str(answer))
+    if found.refused is not None:
+        raise ConfigError(found.refused)
+    return list(found.changed)
 
 
 def _withdrawn(path: Path) -> bool:
@@ -134,14 +143,13 @@ class Inbox:
 
     def _read(self, path: Path) -> Request | ConfigError:
         try:
-            given = Fields(read_object(path, f"{path} is gone"), str(path))
+            asked: Request = converted(read_object(path, f"{path} is gone"), Request, str(path))
             path.unlink()
-            members = given.wholes("members") if given.has("members") else None
-            return Request(given.plain("options", DEEPEST), given.values("values"), members)
         except ConfigError as error:
             return error
         except OSError as error:
             return ConfigError(f"{path} cannot be removed: {reason(error)}")
+        return asked
 
     def changed(self, name: str, lines: Sequence[str]) -> None:
         """Answer that this was changed."""

@@ -169,7 +169,9 @@ class Comparisons:
         made = changes(decisions, self._population.generations)
         for decision, change in zip(decisions, made, strict=True):
             if change.stopped:
-                self._recorder.note(f"member {decision.member} is stopped: {in_words(decision.reason)}")
+                self._recorder.note(
+                    f"member {decision.member} is stopped: {in_words(decision.reason, change)}"
+                )
         self._carry_out(made)
 
     def set_values(self, decisions: Sequence[Mutate]) -> None:
