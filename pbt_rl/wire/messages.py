@@ -336,7 +336,9 @@ class ChildFailed:
     """The last message of a child that ends with an error.
 
     user_error: `text` is the message of an error that only the user can mend; otherwise it is a traceback.
+    killed: it sent nothing, as something else has killed it (SIGKILL): the machine, if its memory is full.
     """
 
     text: str
     user_error: bool
+    killed: bool = False

@@ -200,9 +200,10 @@ class Child(Generic[SendT, ReceiveT]):
     def ending(self) -> ChildFailed:
         """Wait for the end; return the error that it sent, or how it ended."""
         ended = self.how_it_ended()
+        killed = self._keeper.returncode == -signal.SIGKILL
         if self.failure is None:
-            return ChildFailed(ended, user_error=False)
-        return self.failure if self.failure.text else ChildFailed(ended, self.failure.user_error)
+            return ChildFailed(ended, user_error=False, killed=killed)
+        return self.failure if self.failure.text else ChildFailed(ended, self.failure.user_error, killed)
 
     def hang_up(self) -> None:
         """Let the child read that nothing more will come."""
