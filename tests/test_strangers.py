@@ -37,7 +37,7 @@ from pbt_rl.report.read import read_run
 from pbt_rl.run.audit import audit
 from pbt_rl.run.controllers import build_controller
 from pbt_rl.run.resolved import value_table
-from tests.helpers.journals import simulated, write
+from tests.helpers.journals import read_events, simulated, write
 from tests.helpers.mangle import mangled, replaced_by_no_file
 from tests.helpers.saved import save
 
@@ -355,26 +355,42 @@ def copy_from(event, donor):
 
 
 EVENTS = {
-    "no time": ("round", lambda e: e.pop("time"), "line [0-9]+ of the journal has no time"),
-    "a time without a date": ("end", lambda e: e.update(time=1e20), "it should be seconds since 1970"),
+    "no time": (
+        "round",
+        lambda e: e.pop("time"),
+        "line [0-9]+ of the journal .* missing required field `time`",
+    ),
+    "a time without a date": (
+        "end",
+        lambda e: e.update(time=1e20),
+        r"line [0-9]+ of the journal .* at `\$\.time`",
+    ),
     "text for frames": (
         "round",
         lambda e: e.update(frames="many"),
-        "frames of line [0-9]+ of the journal is 'many'",
+        r"line [0-9]+ of the journal .*Expected `int`, got `str` - at `\$\.frames`",
     ),
-    "a huge number": ("round", lambda e: e.update(frames=10**4000), "is a number of too many digits"),
+    "a huge number": (
+        "round",
+        lambda e: e.update(frames=10**4000),
+        r"line [0-9]+ of the journal .* at `\$\.frames`",
+    ),
     "a number that no float holds": (
         "round",
         lambda e: e["report"]["members"][0].update(objectives=[1.0, 10**400]),
-        "objectives of .* it should be a list of numbers",
+        r"line [0-9]+ of the journal .* out of range - at `\$\.report\.members\[0\]\.objectives\[1\]`",
     ),
     "nobody": ("round", lambda e: e["decisions"][0].update(member=77), "decides about member 77"),
     "twice": ("round", lambda e: e["decisions"].append(e["decisions"][0]), "decides twice about one member"),
-    "no such decision": ("round", lambda e: e["decisions"][0].update(decision="eat"), "decision .* is 'eat'"),
+    "no such decision": (
+        "round",
+        lambda e: e["decisions"][0].update(decision="eat"),
+        r"line [0-9]+ of the journal .* 'eat' - at `\$\.decisions\[0\]\.decision`",
+    ),
     "not finite": (
         "initial",
         lambda e: e["values"][0].update(gamma="nan"),
-        "gamma of .* should be a finite number",
+        r"line [0-9]+ of the journal .*Expected `float` .* at `\$\.values\[0\]",
     ),
     "other names": ("initial", lambda e: e["values"][1].pop("gamma"), "values of different names"),
     "unknown donor": ("round", lambda e: copy_from(e, 9), "copies from member 9"),
@@ -404,7 +420,7 @@ def test_numbers_from_which_nothing_can_be_decided_are_one_clear_error(run, erro
             raise error
 
     with pytest.raises(ConfigError, match=f"line [0-9]+ of the journal holds numbers .*: {error}"):
-        audit_decisions(records, Dividing())
+        audit_decisions(read_events(records), Dividing())
 
 
 def test_options_of_a_rule_that_are_nested_without_end_are_texts():

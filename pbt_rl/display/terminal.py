@@ -28,7 +28,7 @@ from pbt_rl.display.leaderboard import (
 from pbt_rl.display.output import Output
 from pbt_rl.display.ranking import known_objective, ranked, standing
 from pbt_rl.display.view import Evaluation, RunView
-from pbt_rl.display.words import counted, in_words
+from pbt_rl.display.words import counted
 from pbt_rl.wire.messages import Applied, SlotChange
 
 PLAIN_GAP_SECONDS = 10.0
@@ -180,7 +180,7 @@ def applied_text(applied: Applied, reason: str = "", *, restart: bool = False) -
     source = "" if applied.donor is None else f" <- member {applied.donor}"
     return (
         f"{kind} applied in {applied.milliseconds:.1f} ms: member {applied.member}{source} "
-        f"(generation {applied.generation}{parked})" + (f": {in_words(reason)}" if reason else "")
+        f"(generation {applied.generation}{parked})" + (f": {reason}" if reason else "")
     )
 
 

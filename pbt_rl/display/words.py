@@ -1,11 +1,8 @@
-"""Texts for people: plural forms, and what a search notes about a member in whole sentences."""
+"""Texts for people: plural forms, and what a decision says about a member in whole sentences."""
 
 from __future__ import annotations
 
-import re
-
-_EVICTED = re.compile(r"evicted: (\S+) is at place (\d+) of (\d+)")
-_COMPLETED = re.compile(r"completed: (\S+)")
+from pbt_rl.pbt.changes import Change
 
 
 def counted(number: int, thing: str, plural: str = "") -> str:
@@ -13,11 +10,11 @@ def counted(number: int, thing: str, plural: str = "") -> str:
     return f"{number} {thing if number == 1 else plural or thing + 's'}"
 
 
-def in_words(reason: str) -> str:
-    """Return the reason of a decision as it is shown; the journal keeps it as it was, for `pbt-rl audit`."""
-    if found := _EVICTED.fullmatch(reason):
-        score, place, members = found.groups()
-        return f"given up with a score of {score}, number {place} of {members}"
-    if found := _COMPLETED.fullmatch(reason):
-        return f"trained to its end, with a score of {found[1]}"
+def in_words(reason: str, change: Change) -> str:
+    """Return the reason of a decision as it is shown. change: what the decision does."""
+    if change.score is not None and change.completed:
+        return f"trained to its end, with a score of {change.score:.4g}"
+    if change.score is not None and change.place is not None:
+        place, members = change.place
+        return f"given up with a score of {change.score:.4g}, number {place} of {members}"
     return reason

@@ -1,4 +1,6 @@
-"""The meaning of decisions: what each one does to its member. No other module interprets a decision.
+"""The meaning of decisions: what each one does to its member, and what a search says by it of the member's way.
+
+No other module asks which kind a decision is: it asks for its change (`scripts/rooms.py` sees to that).
 
 All decisions of a comparison hold at once: a donor gives the state that it had before any of them, even if the same
 comparison changes or stops it.
@@ -54,6 +56,14 @@ class Change:
     """Until its next decision the member learns nothing and plays so many whole episodes; 0: it learns."""
     shrink_perturb: tuple[float, float] | None = None
     """With `copy`: what becomes of the copied weights (see `Replace`)."""
+    phase: int | None = None
+    """Of a search: the phase or rung that the member is in from now on."""
+    completed: bool = False
+    """With `stopped`: a search has trained the member to its end."""
+    score: float | None = None
+    """With `stopped`: what a search judged the member by."""
+    place: tuple[int, int] | None = None
+    """With `stopped`: the place of the score, and of how many."""
 
     @property
     def weights_from(self) -> StateKey | None:
@@ -73,8 +83,8 @@ def _change(decision: Decision, generations: Mapping[int, int]) -> Change:
     member = decision.member
     now = generations[member]
     match decision:
-        case Continue(until_frames=until):
-            return Change(member, "continue", now, until_frames=until)
+        case Continue(until_frames=until, phase=phase):
+            return Change(member, "continue", now, until_frames=until, phase=phase)
         case Replace(donor=donor, copy=copy, values=values, donor_generation=generation, shrink_perturb=pair):
             return Change(
                 member,
@@ -88,10 +98,10 @@ def _change(decision: Decision, generations: Mapping[int, int]) -> Change:
             )
         case Mutate(values=values):
             return Change(member, "mutate", now + 1, values=values)
-        case Restart(values=values, until_frames=until):
-            return Change(member, "restart", now + 1, "fresh", values=values, until_frames=until)
-        case Stop():
-            return Change(member, "stop", now, stopped=True)
+        case Restart(values=values, until_frames=until, phase=phase):
+            return Change(member, "restart", now + 1, "fresh", values=values, until_frames=until, phase=phase)
+        case Stop(completed=completed, score=score, place=place):
+            return Change(member, "stop", now, stopped=True, completed=completed, score=score, place=place)
         case Evaluate(episodes=episodes):
             return Change(member, "evaluate", now, evaluates=episodes)
         case _:

@@ -1,20 +1,22 @@
 """The reports that a controller receives and the decisions that it returns.
 
 A controller is pure: it reads a report, draws from its own seeded generator, and returns decisions. `changes`
-defines their meaning.
+defines what they do to a member. A journal holds both as they are defined here.
 """
 
 from __future__ import annotations
 
-import math
-from dataclasses import asdict, dataclass
-from typing import Any, Literal, Protocol, cast, get_args
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal, Protocol
 
-from pbt_rl.errors import ConfigError
-from pbt_rl.pbt.fields import Fields
+from msgspec import Meta, Struct, structs
+
 from pbt_rl.pbt.hypers import Values
+from pbt_rl.pbt.records import Value, Whole
 
 CopyWhat = Literal["weights", "hypers", "both"]
+NewValues = dict[str, Value]
+PhaseNumber = Annotated[int, Meta(ge=0, lt=1000)]
 
 
 @dataclass(frozen=True)
@@ -32,12 +34,13 @@ class MemberReport:
     broken: its weights or losses are not finite any more, so it cannot learn.
     """
 
-    member: int
-    frames: int
+    member: Whole
+    frames: Whole
     objectives: tuple[float, ...]
-    episodes: int
-    generation: int
-    values: Values
+    episodes: Whole
+    generation: Whole
+    values: Values = field(default_factory=dict)
+    """A journal leaves them out: the events before have given them (`audit.with_values`)."""
     best: float | None = None
     broken: bool = False
 
@@ -46,26 +49,31 @@ class MemberReport:
 class PopulationReport:
     """The population at one moment. `members` are in order of id; stopped ones are absent."""
 
-    frames: int
+    frames: Whole
     """The least frames of any member: the clock of synchronous rules."""
     members: tuple[MemberReport, ...]
 
 
-@dataclass(frozen=True)
-class Continue:
+class _Decision(Struct, frozen=True, tag_field="decision", tag=str.lower):
+    """What all decisions hold: the member that it is about. reason: for people, with scores and values."""
+
+    member: Whole
+
+
+class Continue(_Decision, frozen=True):
     """Train on, unchanged.
 
     until_frames: with this many frames the member stops and waits for the next decision, of any kind (None: no
     limit). Its slot goes to another member.
+    phase: of a search, the phase or rung that the member is in from now on; None while it waits for one.
     """
 
-    member: int
     reason: str
-    until_frames: int | None = None
+    until_frames: Whole | None = None
+    phase: PhaseNumber | None = None
 
 
-@dataclass(frozen=True)
-class Replace:
+class Replace(_Decision, frozen=True):
     """Copy the donor's weights, hypers or both, and go on with `values`.
 
     `values` are final: they hold after the decision, whatever was copied.
@@ -76,52 +84,51 @@ class Replace:
     weights; a member that is its own donor shrinks its own.
     """
 
-    member: int
-    donor: int
+    donor: Whole
     copy: CopyWhat
-    values: Values
+    values: NewValues
     reason: str
-    donor_generation: int | None = None
+    donor_generation: Whole | None = None
     shrink_perturb: tuple[float, float] | None = None
 
 
-@dataclass(frozen=True)
-class Mutate:
+class Mutate(_Decision, frozen=True):
     """Keep the weights and go on with `values`."""
 
-    member: int
-    values: Values
+    values: NewValues
     reason: str
 
 
-@dataclass(frozen=True)
-class Restart:
-    """Begin again with fresh weights, a fresh optimiser and `values`. until_frames: as with `Continue`."""
+class Restart(_Decision, frozen=True):
+    """Begin again with fresh weights, a fresh optimiser and `values`. until_frames, phase: as with `Continue`."""
 
-    member: int
-    values: Values
+    values: NewValues
     reason: str
-    until_frames: int | None = None
+    until_frames: Whole | None = None
+    phase: PhaseNumber | None = None
 
 
-@dataclass(frozen=True)
-class Stop:
-    """Train no more. The weights are kept; the slot goes to another member."""
+class Stop(_Decision, frozen=True):
+    """Train no more. The weights are kept; the slot goes to another member.
 
-    member: int
+    completed: a search has trained the member to its end; else it has given it up. score: that it was judged by. place:
+    (its own, from 1 for the best; of how many) among the scores that it was compared with. None: it was not.
+    """
+
     reason: str
+    completed: bool = False
+    score: float | None = None
+    place: tuple[Whole, Whole] | None = None
 
 
-@dataclass(frozen=True)
-class Evaluate:
+class Evaluate(_Decision, frozen=True):
     """Learn nothing until the next decision, whatever it is, and play with the weights as they are.
 
     The objective is then of the whole episodes that begin meanwhile. episodes: at least so many, equally many of each
     of the member's environments.
     """
 
-    member: int
-    episodes: int
+    episodes: Whole
     reason: str
 
 
@@ -130,8 +137,8 @@ StateKey = tuple[int, int]
 
 Decision = Continue | Replace | Mutate | Restart | Stop | Evaluate
 
-DECISIONS = ("continue", "replace", "mutate", "restart", "stop", "evaluate")
-"""Their names in a journal."""
+OF_A_SEARCH = ("phase", "completed", "score", "place")
+"""Fields that a journal leaves out of decisions of other controllers."""
 
 
 class Controller(Protocol):
@@ -152,8 +159,12 @@ class Controller(Protocol):
 
 
 def decision_to_dict(decision: Decision) -> dict[str, Any]:
-    """Return the fields of a decision, and its kind under "decision"."""
-    return {"decision": type(decision).__name__.lower(), **asdict(decision)}
+    """Return the fields of a decision, and its kind under "decision", as a journal holds them."""
+    made = structs.asdict(decision)
+    searched = made.get("phase") is not None or made.get("score") is not None
+    left_out = () if searched else OF_A_SEARCH
+    kind = {"decision": type(decision).__struct_config__.tag}
+    return kind | {name: value for name, value in made.items() if name not in left_out}
 
 
 def values_of(decision: Decision) -> Values | None:
@@ -164,66 +175,3 @@ def values_of(decision: Decision) -> Values | None:
 def donor_of(decision: Decision) -> tuple[int, int | None] | None:
     """Return (donor, generation of its remembered state or None for the present one); None without a donor."""
     return (decision.donor, decision.donor_generation) if isinstance(decision, Replace) else None
-
-
-def decision_from_dict(record: object, place: str = "a decision") -> Decision:
-    """Invert `decision_to_dict`; accepts numbers as a journal writes them.
-
-    place: where it stands, for the ConfigError that is raised for anything that is no decision.
-    """
-    given = Fields(record, place)
-    member, reason, kind = given.whole("member"), given.text("reason"), given.text("decision")
-    match kind:
-        case "continue":
-            return Continue(member, reason, given.whole_or_none("until_frames"))
-        case "replace":
-            copy = given.text("copy")
-            if copy not in get_args(CopyWhat):
-                raise ConfigError(f"copy of {place} is {copy!r:.40}: it should be weights, hypers or both")
-            return Replace(
-                member,
-                given.whole("donor"),
-                cast("CopyWhat", copy),
-                given.values("values"),
-                reason,
-                given.whole_or_none("donor_generation"),
-                _pair_or_none(given, "shrink_perturb"),
-            )
-        case "mutate":
-            return Mutate(member, given.values("values"), reason)
-        case "restart":
-            return Restart(member, given.values("values"), reason, given.whole_or_none("until_frames"))
-        case "stop":
-            return Stop(member, reason)
-        case "evaluate":
-            return Evaluate(member, given.whole("episodes"), reason)
-    raise ConfigError(f"decision of {place} is {kind!r:.40}: it should be one of {', '.join(DECISIONS)}")
-
-
-def _pair_or_none(given: Fields, name: str) -> tuple[float, float] | None:
-    if not given.has(name):
-        return None
-    first, second = (*given.numbers(name), math.nan, math.nan)[:2]
-    return first, second
-
-
-def report_from_dict(record: object, place: str = "a report") -> PopulationReport:
-    """Invert `dataclasses.asdict` on a report; accepts numbers as a journal writes them, and members without values.
-
-    Raises ConfigError.
-    """
-    given = Fields(record, place)
-    return PopulationReport(given.whole("frames"), tuple(map(_member_report, given.objects("members"))))
-
-
-def _member_report(given: Fields) -> MemberReport:
-    return MemberReport(
-        given.whole("member"),
-        given.whole("frames"),
-        given.numbers("objectives"),
-        given.whole("episodes"),
-        given.whole("generation"),
-        given.values("values") if given.has("values") else {},
-        given.number_or_none("best"),
-        given.flag("broken"),
-    )

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.changes import Change, changes
 from pbt_rl.pbt.decisions import Decision, PopulationReport, StateKey, donor_of, values_of
-from pbt_rl.pbt.events import Event, Initial, Progress, Round, read_event
+from pbt_rl.pbt.events import Event, Initial, Progress, Round
 from pbt_rl.pbt.hypers import Values
 
 
@@ -59,11 +59,11 @@ class Lineage:
         self._seen_frames: dict[StateKey, int] = {}
 
     @classmethod
-    def from_events(cls, records: Iterable[object]) -> Lineage:
+    def from_events(cls, events: Iterable[Event]) -> Lineage:
         """Read the events of a journal that the tree follows from; skip all others. Raises ConfigError."""
         lineage = cls()
-        for line, record in enumerate(records, start=1):
-            lineage.take(read_event(record, line))
+        for event in events:
+            lineage.take(event)
         return lineage
 
     def take(self, event: Event) -> None:

@@ -12,10 +12,12 @@ import math
 import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import PurePath
 from random import Random
 from typing import Any, get_args
+
+from msgspec import structs
 
 from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.decisions import (
@@ -106,9 +108,7 @@ class OwnController:
             raise self._wrong("observe", f"a decision on {decision.member} whose reason is no text")
         if values is None:
             return decision
-        given: Any = decision  # one of those with values
-        held: Decision = replace(given, values=self._held(values, "observe", f"member {decision.member}"))
-        return held
+        return structs.replace(decision, values=self._held(values, "observe", f"member {decision.member}"))
 
     def _check_copy(self, record: Mapping[str, Any], kept: Collection[StateKey]) -> None:
         """Check the record of a decision that has a donor. Raises ConfigError."""

@@ -13,6 +13,7 @@ from pbt_rl.errors import require
 from pbt_rl.pbt.controllers import PbtController, StaticController
 from pbt_rl.pbt.decisions import Controller
 from pbt_rl.pbt.evaluation import Evaluation
+from pbt_rl.pbt.events import Event
 from pbt_rl.pbt.exploit.registry import build_exploit, least_members
 from pbt_rl.pbt.explore.registry import build_explore
 from pbt_rl.pbt.hypers import HyperSpec
@@ -49,7 +50,7 @@ class Ingredients:
     schedule: ScheduleConfig
     settings: Sequence[str] = ()
     """NAME=VALUE, of a controller of the user's own."""
-    records: Sequence[object] = ()
+    events: Sequence[Event] = ()
     """Journal of the recorded run, if the controller follows one."""
 
 
@@ -173,7 +174,7 @@ def _evaluation(given: Ingredients) -> Evaluation:
 def _schedule(given: Ingredients) -> Controller:
     options = given.schedule
     return build_schedule(
-        given.records, given.table, options.run, options.member, hold_final=options.hold_final
+        given.events, given.table, options.run, options.member, hold_final=options.hold_final
     )
 
 

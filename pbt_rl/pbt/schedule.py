@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from pbt_rl.errors import require
 from pbt_rl.pbt.decisions import Decision, Mutate, PopulationReport, StateKey
+from pbt_rl.pbt.events import Event
 from pbt_rl.pbt.hypers import HyperSpec, Values
 from pbt_rl.pbt.lineage import Lineage
 
@@ -56,7 +57,7 @@ class Schedule:
 
 
 def build_schedule(
-    records: Iterable[object],
+    events: Iterable[Event],
     table: Mapping[str, HyperSpec],
     run: str,
     member: str,
@@ -65,11 +66,11 @@ def build_schedule(
 ) -> Schedule:
     """Return the controller that follows a recorded run. Nothing in it is random.
 
-    records: of the run's journal. run: its name, for messages. member: see `recorded_steps`. hold_final: hold the last
+    events: of the run's journal. run: its name, for messages. member: see `recorded_steps`. hold_final: hold the last
     values from the start. Values that the recorded run did not have keep their defaults; all are held to what
     is legal. Raises ConfigError.
     """
-    steps = recorded_steps(records, member)
+    steps = recorded_steps(events, member)
     if hold_final:
         steps = [(0, steps[-1][1])]
     unknown = sorted(steps[0][1].keys() - table.keys())
@@ -88,13 +89,13 @@ def build_schedule(
     )
 
 
-def recorded_steps(records: Iterable[object], member: str) -> list[tuple[int, Values]]:
+def recorded_steps(events: Iterable[Event], member: str) -> list[tuple[int, Values]]:
     """Return the schedule along the ancestry of a recorded member: `best` or an id.
 
     Its frames are those that the member's weights had been trained on. The best is the member with the highest
     objective when it was last measured; it may have been stopped since. Raises ConfigError.
     """
-    lineage = Lineage.from_events(records)
+    lineage = Lineage.from_events(events)
     steps: dict[int, Values] = {}
     for node in lineage.line(_chosen(lineage, member)):
         steps[node.trained] = node.values  # one that was changed again at once never trained

@@ -72,10 +72,12 @@ class ChildFailed:
     """The last message of a child that ends with an error.
 
     user_error: `text` is the message of an error that only the user can mend; otherwise it is a traceback.
+    killed: it sent nothing, as something else has killed it (SIGKILL): the machine, if its memory is full.
     """
 
     text: str
     user_error: bool
+    killed: bool = False
 
 
 class Program:
@@ -259,9 +261,10 @@ class Child(Program, Generic[SendT, ReceiveT]):
     def ending(self) -> ChildFailed:
         """Wait for the end; return the error that it sent, or how it ended."""
         ended = self.how_it_ended()
+        killed = self._keeper.returncode == -signal.SIGKILL
         if self.failure is None:
-            return ChildFailed(ended, user_error=False)
-        return self.failure if self.failure.text else ChildFailed(ended, self.failure.user_error)
+            return ChildFailed(ended, user_error=False, killed=killed)
+        return self.failure if self.failure.text else ChildFailed(ended, self.failure.user_error, killed)
 
     def hang_up(self) -> None:
         """Let the child read that nothing more will come."""

@@ -11,16 +11,17 @@ checkpoints/at_FRAMES.partial/     being written or deleted; what a killed run l
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from numpy.typing import NDArray
 
 from pbt_rl.errors import CheckpointBroken, ConfigError
+from pbt_rl.pbt.records import NOT_JSON
 from pbt_rl.record.headers import header_from_metadata
 from pbt_rl.record.manifest import FILE, STATE, Manifest, SavedFile, SavedMember, member_file, read_manifest
 from pbt_rl.record.net_names import NetNames, from_tensors
@@ -30,6 +31,7 @@ from pbt_rl.wire.snapshot import MemberSnapshot, SnapshotHeader
 FOLDER = re.compile(r"at_(\d+)(_\d+)?")
 PARTIAL = re.compile(r"at_\d+(_\d+)?\.partial")
 """Names of whole checkpoints, and of others."""
+_STATE = msgspec.json.Decoder(dict[str, Any])
 
 
 @dataclass(frozen=True)
@@ -70,12 +72,9 @@ class Checkpoint:
     def state(self) -> dict[str, Any]:
         """Return everything but the members. NaN and infinities are strings. Raises CheckpointBroken."""
         try:
-            state = json.loads(self._verified(self.manifest.state))
-        except (ValueError, RecursionError) as error:
-            raise CheckpointBroken(f"{self.path / STATE} is damaged: it is not JSON") from error
-        if not isinstance(state, dict):
-            raise CheckpointBroken(f"{self.path / STATE} is damaged: it is not a JSON object")
-        return state
+            return _STATE.decode(self._verified(self.manifest.state))
+        except (*NOT_JSON, RecursionError) as error:
+            raise CheckpointBroken(f"{self.path / STATE} is damaged: {error}") from error
 
     def file(self, member: int) -> Path:
         """Return the file of a member. Raises ConfigError if there is none."""

@@ -34,8 +34,9 @@ Events that cannot be written (a full disk, a folder that is read-only or gone) 
 when that is possible again. At most 64 MB wait; beyond that the oldest are dropped and counted in a `lost` event, those
 that an audit needs (`round`...) last of all.
 
-JSON has no NaN and no infinities: they are written as the strings "nan", "inf" and "-inf", which `float` reads back.
-The readers of numbers (`report_from_dict`, `decision_from_dict`) do so.
+JSON has no NaN and no infinities: they are written as the strings "nan", "inf" and "-inf".
+
+`pbt/events.py` has the events that others read, with their types.
 """
 
 from __future__ import annotations
@@ -53,14 +54,17 @@ from dataclasses import fields, is_dataclass
 from importlib import metadata
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Self
+from typing import IO, Any, Self, TypeVar
 
+import msgspec
 import numpy as np
 
 import pbt_rl
 from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.decisions import Decision, PopulationReport, decision_to_dict
+from pbt_rl.pbt.events import Event, decode_event
 from pbt_rl.pbt.hypers import Values
+from pbt_rl.pbt.records import NOT_JSON
 from pbt_rl.record.append import AppendFile, Outage, reason
 
 PACKAGES = ("torch", "numpy", "numba", "gymnasium", "ale-py", "safetensors")
@@ -71,6 +75,8 @@ MAX_WAITING_BYTES = 64 << 20
 AUDITED = frozenset({"start", "initial", "round", "resume"})
 """Events without which the decisions cannot be decided again."""
 _TAIL_BYTES = 1 << 16
+_OBJECT = msgspec.json.Decoder(dict[str, Any])
+LineT = TypeVar("LineT")
 
 
 def _warn(text: str) -> None:
@@ -190,7 +196,7 @@ class Journal:
             for event, line in self._waiting:
                 if (event in AUDITED) == audited and self._waiting_bytes > MAX_WAITING_BYTES // 2:
                     if not self._lost:
-                        self._first_lost = json.loads(line)
+                        self._first_lost = _OBJECT.decode(line)
                     self._lost[event] += 1
                     self._waiting_bytes -= len(line)
                 else:
@@ -206,41 +212,34 @@ class Journal:
         self.close()
 
 
-def read_journal(path: Path) -> list[dict[str, Any]]:
-    """Return the events in order. Raises as `each_event`."""
-    return list(each_event(path))
-
-
-def each_event(path: Path) -> Iterator[dict[str, Any]]:
+def each_event(path: Path) -> Iterator[Event]:
     """Yield the events in order, without a broken last line (the process was killed while writing it).
 
-    One after the other, as a journal of weeks has gigabytes. Raises OSError; ValueError for a broken line anywhere
-    else, as the file is damaged then.
+    One after the other, as a journal of weeks has gigabytes. Raises OSError; ConfigError for a line that is no event,
+    ValueError for one that is no JSON anywhere but at the end: the file is damaged then.
     """
+    return _each(path, decode_event)
+
+
+def read_journal(path: Path) -> list[dict[str, Any]]:
+    """Return the events as JSON types, in order. Raises as `each_event`."""
+    return list(_each(path, lambda line, _: _OBJECT.decode(line)))
+
+
+def _each(path: Path, decode: Callable[[bytes, int], LineT]) -> Iterator[LineT]:
     broken = 0
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
             if broken:
-                raise ValueError(
-                    f"{path}, line {broken}, is not a JSON object; the file is damaged: remove that line"
-                )
-            event = _parse(line)
-            if event is None:
+                raise ValueError(f"{path}, line {broken}, is no JSON; the file is damaged: remove that line")
+            try:
+                event = decode(line, number)
+            except NOT_JSON:
                 broken = number
             else:
                 yield event
             if not line.endswith(b"\n"):  # the last one; what a run appends meanwhile is no line of its own
                 return
-
-
-def was_saved(path: Path) -> bool:
-    """Return whether a run has had a checkpoint. One that goes on from its only one notes `resume` in its place."""
-    begins = tuple(f'{{"event": "{kind}"'.encode() for kind in ("checkpoint", "resume"))
-    try:
-        with path.open("rb") as file:
-            return any(line.startswith(begins) for line in file)
-    except OSError:
-        return False
 
 
 def cut_journal(path: Path, position: int) -> None:
@@ -302,14 +301,6 @@ def as_json_types(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
-def _parse(line: bytes) -> dict[str, Any] | None:
-    try:
-        event = json.loads(line)
-    except (ValueError, RecursionError):  # not JSON, not even text, or nested without end
-        return None
-    return event if isinstance(event, dict) else None
-
-
 def _line(record: Mapping[str, Any]) -> bytes:
     return json.dumps(as_json_types(record), allow_nan=False).encode() + b"\n"
 
@@ -322,10 +313,12 @@ def _mend_end(path: Path) -> None:
         begin = _last_line(file)
         file.seek(begin)
         line = file.read()
-        if line and _parse(line) is not None:
-            file.write(b"\n")
-        else:
+        try:
+            _OBJECT.decode(line)
+        except (*NOT_JSON, RecursionError):
             file.truncate(begin)
+        else:
+            file.write(b"\n")
 
 
 def _last_line(file: IO[bytes]) -> int:

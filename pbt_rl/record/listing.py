@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
 import os
 import stat
 from collections.abc import Iterable, Iterator
@@ -10,6 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct, ValidationError, convert, json
+
+from pbt_rl.pbt.events import End, Event, Progress, Start, decode_event
+from pbt_rl.pbt.records import NOT_JSON, Whole, finite
 from pbt_rl.record.folder import RunFolder
 from pbt_rl.record.lock import is_held
 
@@ -18,8 +22,6 @@ PLANNED_ENDS = ("frames", "seconds", "objective", "all members are done")
 TUNE_STATE = "state.pickle"
 """Of a run of `tune.run`: that from which it goes on."""
 _MAX_JSON_BYTES = 8 << 20
-_ABSURD = 1e18
-"""No number of a run is larger."""
 _TAILS = tuple(1 << exponent for exponent in (14, 17, 20, 23))
 """The journal's end is read in pieces that grow until one holds the members' progress."""
 
@@ -42,6 +44,41 @@ class RunRow:
     changed: float
     final: float | None = None
     """The highest mean of final games; None if there were none."""
+
+
+class _Config(Struct):
+    """Of config.json, what a row shows."""
+
+    env: str
+    num_policies: Whole
+
+
+class _Tuned(Struct):
+    """The same of a run of `tune.run`."""
+
+    api: str
+    num_members: Whole
+
+
+class _Games(Struct):
+    mean: float | None = None
+
+
+class _Member(Struct):
+    frames: Whole = 0
+    objective: float | None = None
+    final: _Games | None = None
+
+
+class _Summary(Struct):
+    """Of summary.json, what a row shows."""
+
+    members: list[_Member] = []
+    ended: str | None = None
+    saved_at_frames: Whole | None = 0
+
+
+_OBJECT = json.Decoder(dict[str, Any])
 
 
 class _Broken(Exception):  # noqa: N818 - reads as what happened
@@ -71,12 +108,19 @@ def _row(path: Path) -> RunRow:
     try:
         env, members = _config(folder.config) if os.path.lexists(folder.config) else _tuned(folder)
         last, progress = _tail(folder.journal)
+        end = last.ended if isinstance(last, End) else None
         # A run that was resumed has a summary of an earlier end.
-        at_end = last.get("event") == "end" or _changed(folder.summary) >= _changed(folder.journal)
-        summary = _json(folder.summary) if at_end and not state and os.path.lexists(folder.summary) else {}
-        frames, best = _progress(summary or progress)
-        final = _final(summary)
-        state = state or _state(folder, last if last.get("event") == "end" else summary, summary)
+        at_end = end is not None or _changed(folder.summary) >= _changed(folder.journal)
+        summary = (
+            _summary(folder.summary) if at_end and not state and os.path.lexists(folder.summary) else None
+        )
+        told = summary or progress
+        if told is not None and told.members:
+            frames = sum(member.frames for member in told.members)
+            best = _highest(member.objective for member in told.members)
+        if summary is not None:
+            final = _highest(member.final.mean for member in summary.members if member.final is not None)
+        state = state or _state(folder, end or (summary.ended if summary else None), summary)
     except _Broken as broken:
         state = state or f"broken: {broken}"
     return RunRow(path.name or path.resolve().name, env, members, frames, best, state, changed, final)
@@ -84,30 +128,28 @@ def _row(path: Path) -> RunRow:
 
 def _config(path: Path) -> tuple[str, int]:
     """Return the environment and the number of members. Raises _Broken."""
-    config = _json(path)
-    env, members = config.get("env"), _count(config.get("num_policies"))
-    if not isinstance(env, str) or members is None:
-        raise _Broken(f"{path.name} names no environment or no members")
-    return env, members
+    try:
+        config = convert(_json(path), _Config)
+    except ValidationError:
+        raise _Broken(f"{path.name} names no environment or no members") from None
+    return config.env, config.num_policies
 
 
 def _tuned(folder: RunFolder) -> tuple[str, int]:
     """Return the same of a run of `tune.run`, which has no config.json: its journal names it. Raises _Broken."""
     head, _ = _read(folder.journal, _TAILS[-1], from_start=True)
-    start = _parsed(head.partition(b"\n")[0])
-    config = start.get("config") if isinstance(start, dict) else None
-    given = config if isinstance(config, dict) else {}
-    api, members = given.get("api"), _count(given.get("num_members"))
-    if not isinstance(api, str) or members is None:
-        raise _Broken(f"{folder.config.name} is missing")
-    return api, members
+    try:
+        start = decode_event(head.partition(b"\n")[0], 1)
+        given = convert(start.config if isinstance(start, Start) else None, _Tuned)
+    except ValueError:
+        raise _Broken(f"{folder.config.name} is missing") from None
+    return given.api, given.num_members
 
 
-def _state(folder: RunFolder, end: dict[str, Any], summary: dict[str, Any]) -> str:
+def _state(folder: RunFolder, ended: str | None, summary: _Summary | None) -> str:
     """Return how a run ended. One whose end could not be saved has still to go on from its last checkpoint."""
-    ended = end.get("ended")
     planned = ended in PLANNED_ENDS
-    unsaved = os.path.lexists(folder.config) and summary.get("saved_at_frames", 0) is None
+    unsaved = os.path.lexists(folder.config) and summary is not None and summary.saved_at_frames is None
     if planned and not unsaved:
         return "ended"
     saved = next(folder.checkpoints.glob("*/manifest.json"), None) is not None
@@ -116,64 +158,45 @@ def _state(folder: RunFolder, end: dict[str, Any], summary: dict[str, Any]) -> s
     return "failed" if ended == "failed" or planned else "interrupted"
 
 
-def _progress(content: dict[str, Any]) -> tuple[int | None, float | None]:
-    """Return the frames and the best objective of a summary or of an event `progress`."""
-    members = _members(content)
-    frames = [_count(member.get("frames")) for member in members]
-    best = _highest(member.get("objective") for member in members)
-    return sum(f for f in frames if f is not None) if members else None, best
+def _highest(numbers: Iterable[float | None]) -> float | None:
+    return max((n for n in map(finite, numbers) if n is not None), default=None)
 
 
-def _final(summary: dict[str, Any]) -> float | None:
-    """Return the highest mean of final games."""
-    games = [member.get("final") for member in _members(summary)]
-    return _highest(game.get("mean") for game in games if isinstance(game, dict))
-
-
-def _members(content: dict[str, Any]) -> list[dict[str, Any]]:
-    found = content.get("members", [])
-    return [member for member in found if isinstance(member, dict)] if isinstance(found, list) else []
-
-
-def _highest(numbers: Iterable[object]) -> float | None:
-    return max((n for n in numbers if isinstance(n, int | float) and abs(n) < _ABSURD), default=None)
-
-
-def _tail(journal: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the last event, and the last event `progress` (empty if there is none near the end). Raises _Broken."""
-    last: dict[str, Any] = {}
+def _tail(journal: Path) -> tuple[Event | None, Progress | None]:
+    """Return the last event, and the last `Progress` (None if there is none near the end). Raises _Broken."""
+    last = None
     for size in _TAILS:
         data, whole = _read(journal, size)
         events = list(_events_backwards(data if whole else data.partition(b"\n")[2]))
-        last = events[0] if events else {}
-        progress = next((event for event in events if event.get("event") == "progress"), None)
+        last = events[0] if events else None
+        progress = next((event for event in events if isinstance(event, Progress)), None)
         if progress is not None or whole:
             if not events and data:
                 raise _Broken("journal.jsonl holds no event at its end")
-            return last, progress or {}
-    return last, {}
+            return last, progress
+    return last, None
 
 
-def _events_backwards(data: bytes) -> Iterator[dict[str, Any]]:
+def _events_backwards(data: bytes) -> Iterator[Event]:
     for line in reversed(data.splitlines()):
-        event = _parsed(line)
-        if isinstance(event, dict):
-            yield event
+        with contextlib.suppress(ValueError):  # cut off, or damaged
+            yield decode_event(line, 0)
 
 
 def _json(path: Path) -> dict[str, Any]:
     data, whole = _read(path, _MAX_JSON_BYTES)
-    content = _parsed(data) if whole else None
-    if not isinstance(content, dict):
-        raise _Broken(f"{path.name} is not a JSON object")
+    try:
+        content: dict[str, Any] = _OBJECT.decode(data if whole else b"")
+    except (*NOT_JSON, RecursionError):
+        raise _Broken(f"{path.name} is not a JSON object") from None
     return content
 
 
-def _parsed(data: bytes) -> Any:
+def _summary(path: Path) -> _Summary:
     try:
-        return json.loads(data)
-    except (ValueError, RecursionError):  # not JSON, not text, or nested too deeply
-        return None
+        return convert(_json(path), _Summary)
+    except ValidationError:
+        raise _Broken(f"{path.name} is not the summary of a run") from None
 
 
 def _read(path: Path, limit: int, *, from_start: bool = False) -> tuple[bytes, bool]:
@@ -202,8 +225,3 @@ def _changed(path: Path) -> float:
         return path.stat().st_mtime
     except OSError:
         return 0.0
-
-
-def _count(value: object) -> int | None:
-    """Return a number that can count something; None for anything else."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _ABSURD else None

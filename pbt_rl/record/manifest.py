@@ -1,24 +1,23 @@
-"""The manifest of a checkpoint: which files it has, how long each is, and the checksum of each and of itself.
+"""The manifest of a checkpoint: which files it has, how long each is, and the checksum of each.
 
 It is written last, so a folder with a manifest that reads well was finished.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Literal
+
+from msgspec import json
 
 from pbt_rl.errors import CheckpointBroken
-from pbt_rl.record.headers import is_count
+from pbt_rl.pbt.records import Whole
 
-FORMAT = 1
+FORMAT: Literal[1] = 1
 FILE = "manifest.json"
 STATE = "state.json"
 MAX_BYTES = 2**26
-CHECKSUM = "checksum"
 
 
 @dataclass(frozen=True)
@@ -27,7 +26,7 @@ class SavedFile:
 
     file: str
     """Name inside the checkpoint's folder."""
-    bytes: int
+    bytes: Whole
     sha256: str
 
 
@@ -35,17 +34,17 @@ class SavedFile:
 class SavedMember(SavedFile):
     """The file of a member's state, present or remembered."""
 
-    member: int
-    generation: int
-    frames: int
+    member: Whole
+    generation: Whole
+    frames: Whole
 
 
 @dataclass(frozen=True)
 class Manifest:
     """What manifest.json holds. number: rises with every checkpoint of a run; frames: the population's clock."""
 
-    number: int
-    frames: int
+    number: Whole
+    frames: Whole
     time: float
     """Seconds since the epoch."""
     kept: bool
@@ -53,6 +52,7 @@ class Manifest:
     members: tuple[SavedMember, ...]
     remembered: tuple[SavedMember, ...]
     state: SavedFile
+    format: Literal[1] = FORMAT
 
     @property
     def files(self) -> list[SavedFile]:
@@ -61,8 +61,10 @@ class Manifest:
 
     def to_text(self) -> str:
         """Return the content of the file."""
-        content = {"format": FORMAT, **asdict(self)}
-        return json.dumps(content | {CHECKSUM: _checksum(content)}, indent=1) + "\n"
+        return json.format(json.encode(self), indent=1).decode() + "\n"
+
+
+_DECODER = json.Decoder(Manifest)
 
 
 def member_file(member: int, generation: int | None = None) -> str:
@@ -74,52 +76,18 @@ def member_file(member: int, generation: int | None = None) -> str:
 def read_manifest(path: Path) -> Manifest:
     """Read a manifest. Raises CheckpointBroken."""
     try:
-        if path.stat().st_size > MAX_BYTES or not path.is_file():
-            raise CheckpointBroken(f"{path} is not a manifest")
-        content = json.loads(path.read_bytes())
+        is_one = path.is_file() and path.stat().st_size <= MAX_BYTES
+        manifest: Manifest = _DECODER.decode(path.read_bytes() if is_one else b"")
     except OSError as error:
         raise CheckpointBroken(f"{path} cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
-        raise CheckpointBroken(f"{path} is damaged: it is not JSON") from error
-    try:
-        return _manifest(content)
-    except (TypeError, KeyError, AttributeError, ValueError, RecursionError) as error:
-        raise CheckpointBroken(f"{path} is damaged: {error}") from error
-
-
-def _manifest(content: Any) -> Manifest:
-    if not isinstance(content, dict):
-        raise ValueError("it is not a JSON object")  # noqa: TRY004 - the file is wrong, not an argument
-    if content.get(CHECKSUM) != _checksum({k: v for k, v in content.items() if k != CHECKSUM}):
-        raise ValueError("its checksum is wrong")
-    if content["format"] != FORMAT:
-        raise ValueError(f"its format is {content['format']}; this version reads {FORMAT}")
-    members = tuple(_member(entry, member_file(entry["member"])) for entry in content["members"])
-    remembered = tuple(
-        _member(entry, member_file(entry["member"], entry["generation"])) for entry in content["remembered"]
-    )
-    state = SavedFile(**content["state"])
-    _check_file(state, STATE)
-    number, frames, kept = content["number"], content["frames"], content["kept"]
-    if not (is_count(number) and is_count(frames) and type(kept) is bool and type(content["time"]) is float):
-        raise ValueError("its number, frames, time or kept has an impossible value")
-    return Manifest(number, frames, content["time"], kept, members, remembered, state)
-
-
-def _member(entry: Any, name: str) -> SavedMember:
-    saved = SavedMember(**entry)
-    _check_file(saved, name)
-    if not all(map(is_count, (saved.member, saved.generation, saved.frames))):
-        raise ValueError(f"{name} has an impossible member, generation or frames")
-    return saved
-
-
-def _check_file(saved: SavedFile, name: str) -> None:
-    """Names must be those that are written here: a manifest never leads out of its folder."""
-    if saved.file != name or not is_count(saved.bytes) or not isinstance(saved.sha256, str):
-        raise ValueError(f"its entry of {name} is damaged")
-
-
-def _checksum(content: dict[str, Any]) -> str:
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
+        raise CheckpointBroken(f"{path} is damaged, or of another version: {error}") from error
+    named = [
+        (manifest.state, STATE),
+        *((saved, member_file(saved.member)) for saved in manifest.members),
+        *((saved, member_file(saved.member, saved.generation)) for saved in manifest.remembered),
+    ]
+    for saved, name in named:
+        if saved.file != name:  # a manifest never leads out of its folder
+            raise CheckpointBroken(f"{path} is damaged: its entry of {name} is {saved.file!r:.60}")
+    return manifest

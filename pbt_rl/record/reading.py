@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from pbt_rl.errors import ConfigError
+from pbt_rl.pbt.events import CheckpointWritten, Event, Resume
 from pbt_rl.record.folder import RunFolder
 from pbt_rl.record.journal import each_event
 
 MOST_BYTES = 64 << 20
 """Of config.json and summary.json: of a run with thousands of members they are far smaller."""
-MOST_JOURNAL_BYTES = 16 << 30
 
 
 def read_object(path: Path, if_missing: str) -> dict[str, Any]:
@@ -33,24 +33,32 @@ def read_object(path: Path, if_missing: str) -> dict[str, Any]:
     return data
 
 
-def journal_records(folder: Path) -> Iterator[dict[str, Any]]:
-    """Yield the records of a run's journal in order; `pbt.events` types them. Raises ConfigError."""
+def journal_events(folder: Path) -> Iterator[Event]:
+    """Yield the events of a run's journal in order. Raises ConfigError."""
     path = RunFolder(folder).journal
     try:
-        _check_file(path, MOST_JOURNAL_BYTES)
+        _check_file(path)
         yield from each_event(path)
     except (FileNotFoundError, NotADirectoryError):
         raise ConfigError(f"{folder} is not the folder of a run: it has no {path.name}") from None
+    except ConfigError:
+        raise
     except (OSError, ValueError) as error:
         raise ConfigError(f"{folder} is not the folder of a run: {_reason(error)}") from error
 
 
-def _check_file(path: Path, most_bytes: int) -> None:
+def was_saved(folder: Path) -> bool:
+    """Return whether a run has had a checkpoint. One that goes on from its only one notes `resume` in its place."""
+    events = journal_events(folder) if RunFolder(folder).journal.exists() else ()
+    return any(isinstance(event, CheckpointWritten | Resume) for event in events)
+
+
+def _check_file(path: Path, most_bytes: int | None = None) -> None:
     """Check that a file can be read to its end, which devices and pipes do not have. Raises OSError or ValueError."""
     facts = path.stat()
     if not stat.S_ISREG(facts.st_mode):
         raise ValueError(f"{path.name} is no regular file")
-    if facts.st_size > most_bytes:
+    if most_bytes is not None and facts.st_size > most_bytes:
         raise ValueError(f"{path.name} has {facts.st_size:,} bytes, more than {most_bytes:,}")
 
 

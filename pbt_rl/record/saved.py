@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from pbt_rl.errors import ConfigError
+from pbt_rl.pbt.records import converted
 from pbt_rl.record.checkpoints import Checkpoint, Checkpoints
 from pbt_rl.record.folder import RunFolder
-from pbt_rl.record.headers import is_count
 from pbt_rl.record.reading import read_object
 from pbt_rl.record.trust import read_config
 
@@ -92,9 +92,8 @@ def _best(run: Path, checkpoint: Checkpoint, saved: list[int]) -> int:
     best = checkpoint.state().get("best_member")
     if best is None:  # no episode had finished
         return saved[0]
-    if not is_count(best):
-        raise ConfigError(f"{checkpoint.path}: best_member in its state.json is not the id of a member")
-    return int(best)
+    member: int = converted(best, int, f"best_member in the state.json of {checkpoint.path}")
+    return member
 
 
 def _named_best(run: Path, checkpoint: Checkpoint) -> Any:

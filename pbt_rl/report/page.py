@@ -98,9 +98,9 @@ def facts(history: History) -> list[tuple[str, str]]:
         shown.append(("occupancy", f"{history.occupancy:.1%} of {history.slots} slots"))
     if history.completion is not None:
         text = f"{history.completion:.1%}"
-        options = history.options
-        if options.controller == "hypertrick" and options.phases:
-            text += f" (expected {expected_completion(options.eviction_rate, options.phases):.1%})"
+        search = history.options.search
+        if history.options.controller == "hypertrick" and search.phases:
+            text += f" (expected {expected_completion(search.eviction_rate, search.phases):.1%})"
         shown.append(("completion rate", text))
     if history.actor_restarts:
         shown.append(("actor restarts", f"{history.actor_restarts}"))
@@ -144,6 +144,9 @@ def _not_drawn(pictures: Sequence[tuple[Picture, bytes | str]]) -> str:
 
 def _members(history: History) -> str:
     states = {state["member"]: state for state in members(history)}
+    for taken in history.decisions:
+        if taken.change.stopped:
+            states[taken.decision.member]["stopped"] = in_words(taken.decision.reason, taken.change)
     order = [*history.ranking, *(m for m in states if m not in history.ranking)]
     stopped = ["stopped"] if any(state["stopped"] for state in states.values()) else []
     final = ["final"] if history.final is not None else []
@@ -161,7 +164,7 @@ def _members(history: History) -> str:
 
 def _cell(name: str, value: object) -> str:
     if isinstance(value, str):
-        return f'<td class="text">{escape(in_words(value))}</td>'
+        return f'<td class="text">{escape(value)}</td>'
     if value is None:
         return '<td class="number">-</td>'
     assert isinstance(value, int | float)
@@ -180,7 +183,10 @@ def _decisions(history: History) -> str:
         kind = taken.change.decision + (f" by {donor}" if donor is not None else "")
         objective = "-" if taken.objective is None else f"{taken.objective:.4g}"
         cells = (duration(taken.seconds), short(taken.frames), f"{decision.member}", kind, objective)
-        shown, reason = "".join(f"<td>{escape(c)}</td>" for c in cells), escape(in_words(decision.reason))
+        shown, reason = (
+            "".join(f"<td>{escape(c)}</td>" for c in cells),
+            escape(in_words(decision.reason, taken.change)),
+        )
         lines.append(f"<tr>{shown}<td class=text>{reason}</td></tr>")
     counts = Counter("stopped" if t.change.stopped else "changed" for t in changes)
     title = " and ".join(f"{counted(n, 'time')} a member was {kind}" for kind, n in sorted(counts.items()))

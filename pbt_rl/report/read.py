@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta
 
 from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.changes import Change, changes
@@ -25,14 +26,12 @@ from pbt_rl.pbt.events import (
     SlotChange,
     Start,
 )
-from pbt_rl.pbt.fields import Fields, finite
 from pbt_rl.pbt.lineage import Lineage, Node, mean
+from pbt_rl.pbt.records import Whole, converted, finite
 from pbt_rl.record.folder import RunFolder
-from pbt_rl.record.reading import journal_records
-from pbt_rl.report.light import light_events
+from pbt_rl.record.reading import journal_events
+from pbt_rl.report.light import light
 from pbt_rl.report.resumes import uninterrupted
-
-_PHASE = re.compile(r"(?:phase|rung) (\d{1,3})(?!\d)")
 
 
 @dataclass(frozen=True)
@@ -114,38 +113,24 @@ class Phase:
 
 
 @dataclass(frozen=True)
+class SearchOptions:
+    """Of the options of a search, those that a report reads."""
+
+    phases: Whole | None = None
+    phase_frames: Whole | None = None
+    resource: Whole | None = None
+    eviction_rate: Annotated[float, Meta(ge=0, lt=1)] = 0.0
+
+
+@dataclass(frozen=True)
 class RunOptions:
-    """The options that a report reads, of whatever version of the config. None for one that is missing."""
+    """The options that a report reads. A run of `tune.run` has few of them."""
 
-    env: str
-    controller: str
-    train_for_frames: int | None
-    train_for_seconds: float | None
-    phases: int | None
-    phase_frames: int | None
-    resource: int | None
-    eviction_rate: float
-
-    @classmethod
-    def of(cls, config: Mapping[str, Any]) -> RunOptions:
-        """Read them. Raises ConfigError for one of a wrong type."""
-        given = Fields(config, "the config in the journal")
-        search = given.inner("search") if given.has("search") else Fields({}, "no search")
-        rate = search.number_or_none("eviction_rate") or 0.0
-        if not 0 <= rate < 1:
-            raise ConfigError(
-                f"search.eviction_rate of the config in the journal is {rate}: it should be 0 to 1"
-            )
-        return cls(
-            given.text_or_none("env") or "a run",
-            given.text_or_none("controller") or "pbt",
-            given.whole_or_none("train_for_frames"),
-            given.number_or_none("train_for_seconds"),
-            search.whole_or_none("phases"),
-            search.whole_or_none("phase_frames"),
-            search.whole_or_none("resource"),
-            rate,
-        )
+    env: str = "a run"
+    controller: str = "pbt"
+    train_for_frames: Whole | None = None
+    train_for_seconds: float | None = None
+    search: SearchOptions = SearchOptions()
 
 
 @dataclass(frozen=True)
@@ -246,14 +231,14 @@ class History:
     @property
     def full_frames(self) -> int | None:
         """Return the frames of a configuration that is never stopped."""
-        options = self.options
-        units = options.resource if options.controller in ("hyperband", "asha") else options.phases
-        return options.phase_frames * units if options.phase_frames and units else options.train_for_frames
+        search = self.options.search
+        units = search.resource if self.options.controller in ("hyperband", "asha") else search.phases
+        return search.phase_frames * units if search.phase_frames and units else self.options.train_for_frames
 
 
 def read_run(folder: Path) -> History:
     """Read the journal of a run's folder. Raises ConfigError if it is not the folder of a run."""
-    events = light_events(journal_records(folder))
+    events = [light(event) for event in journal_events(folder)]
     if not events or not isinstance(events[0], Start):
         raise ConfigError(
             f"{folder} is not the folder of a run: {RunFolder(folder).journal} does not begin with the event `start`"
@@ -290,7 +275,7 @@ def history_of(name: str, events: Sequence[Event]) -> History:
     return History(
         name=name,
         config=start.config,
-        options=RunOptions.of(start.config),
+        options=converted(start.config, RunOptions, "the config in the journal"),
         versions=start.versions,
         git=start.git,
         began=began,
@@ -360,7 +345,7 @@ def _turns(changes: Iterable[SlotChange], began: float, total: float) -> list[Tu
 
 
 def _phases(decisions: Iterable[TakenDecision], turns: Sequence[Turn], total: float) -> list[Phase]:
-    """Return the phases of a search, as its decisions name them ("phase 2: ...", "rung 2: ..."), in order of their end.
+    """Return the phases of a search, as its decisions number them, in order of their end.
 
     The first phase of a member begins with its first turn; a member that never held a slot has no phase.
     """
@@ -370,12 +355,10 @@ def _phases(decisions: Iterable[TakenDecision], turns: Sequence[Turn], total: fl
     present: dict[int, tuple[int, float]] = {}
     phases = []
     for taken in decisions:
-        member, reason = taken.decision.member, taken.decision.reason
-        named = _PHASE.match(reason)
-        number = int(named[1]) if named else None
+        member, number = taken.decision.member, taken.change.phase
         if member in present and (taken.change.stopped or number not in (None, present[member][0])):
             past, since = present.pop(member)
-            outcome = "on" if named else "completed" if reason.startswith("completed") else "evicted"
+            outcome = "on" if number is not None else "completed" if taken.change.completed else "evicted"
             phases.append(Phase(member, past, since, taken.seconds, taken.objective, outcome))
         if number is not None and member not in present and (not turns or member in entered):
             first = all(phase.member != member for phase in phases)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+
+from msgspec import structs
 
 from pbt_rl.pbt.events import End, Event, Final, Resume, SlotChange, Start
 
@@ -26,9 +27,9 @@ def uninterrupted(events: Iterable[Event]) -> Sequence[Event]:
             told = [e for e in told if not isinstance(e, End | Final)]
             time = event.time - paused
             told += [SlotChange(time, event.frames, pack, slot, None) for pack, slot in _held(told)]
-        told.append(replace(event, time=event.time - paused))
+        told.append(structs.replace(event, time=event.time - paused))
     if config is not None and told and isinstance(told[0], Start):
-        told[0] = replace(told[0], config=config)
+        told[0] = structs.replace(told[0], config=config)
     return told
 
 

@@ -141,7 +141,9 @@ def _draw_counts(axes: Axes, history: History, numbers: Sequence[int]) -> None:
     bars = axes.bar(numbers, began, width=0.6, color=FAINT)
     axes.bar_label(bars, fontsize=7.5, label_type="center")
     if history.options.controller in ("hypertrick", "successive-halving"):
-        expected = [expected_members(len(history.last), history.options.eviction_rate, n) for n in numbers]
+        expected = [
+            expected_members(len(history.last), history.options.search.eviction_rate, n) for n in numbers
+        ]
         axes.plot(numbers, expected, color=TOP, marker=".", linewidth=1, label="expected: W0 (1 - r)^p")
         axes.legend(loc="upper right")
     axes.margins(y=0.15)

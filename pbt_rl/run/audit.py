@@ -7,15 +7,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from msgspec import structs
+
 import pbt_rl
 from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
-from pbt_rl.pbt.audit import Mismatch, audit_events
+from pbt_rl.pbt.audit import Mismatch, audit_decisions
 from pbt_rl.pbt.decisions import Controller
-from pbt_rl.pbt.events import Event, Initial, Lost, Round, Start, read_event
+from pbt_rl.pbt.events import Event, Initial, Lost, Round, Start
 from pbt_rl.record.folder import config_from_json
 from pbt_rl.record.journal import git_version
-from pbt_rl.record.reading import journal_records
+from pbt_rl.record.reading import journal_events
 from pbt_rl.record.trust import AUDIT, NO_TRUST, Trust
 from pbt_rl.run.controllers import build_controller, resumed_controller
 from pbt_rl.run.resolved import value_table
@@ -29,7 +31,7 @@ def audit(run: Path, trust: Trust = NO_TRUST) -> int:
     The environment is not needed: the journal holds its shaping. trust: whether rules of somebody's own are imported.
     Raises ConfigError if `run` is no run.
     """
-    events = (read_event(record, line) for line, record in enumerate(journal_records(run), start=1))
+    events = journal_events(run)
     head = _head(events)
     start, config = _begin(run, head)
     trust.check_given(config, run)
@@ -45,7 +47,7 @@ def audit(run: Path, trust: Trust = NO_TRUST) -> int:
 
     controller = build_controller(config, value_table(config, start.shaping), config.seed)
     rounds = _Rounds(run, itertools.chain(head, events))
-    mismatches = audit_events(rounds, controller, resumed)
+    mismatches = audit_decisions(rounds, controller, resumed)
     made = f"{len(rounds.frames)} rounds with {rounds.decisions} decisions"
     counted = f"{made}, and the values of all members at the start"
     if not mismatches:
@@ -69,7 +71,7 @@ class _Rounds:
         """Yield the events. Raises ConfigError at rounds that were lost."""
         for index, event in enumerate(self._events):
             match event:
-                case Lost(rounds=lost) if lost:
+                case Lost(counts=counts) if lost := counts.get("round"):
                     raise ConfigError(
                         f"{self._run} cannot be audited: {lost} of its rounds were lost while the disk was full"
                     )
@@ -128,7 +130,7 @@ def _differing(one: Any, other: Any) -> str:
     if type(one) is not type(other):
         return str(one)
     kind = "values" if isinstance(one, dict) else f"{type(one).__name__} of member {one.member}"
-    flat, flat_other = (_flat(x if isinstance(x, dict) else vars(x)) for x in (one, other))
+    flat, flat_other = (_flat(x if isinstance(x, dict) else structs.asdict(x)) for x in (one, other))
     parts = [f"{name} {flat[name]!r}" for name in flat if flat[name] != flat_other.get(name)]
     return f"{kind}: " + ", ".join(parts)
 

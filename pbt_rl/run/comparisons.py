@@ -168,7 +168,9 @@ class Comparisons:
         made = changes(decisions, self._population.generations)
         for decision, change in zip(decisions, made, strict=True):
             if change.stopped:
-                self._recorder.note(f"member {decision.member} is stopped: {in_words(decision.reason)}")
+                self._recorder.note(
+                    f"member {decision.member} is stopped: {in_words(decision.reason, change)}"
+                )
         self._carry_out(made)
 
     def _carry_out(self, made: Sequence[Change]) -> None:

@@ -9,12 +9,13 @@ from typing import Any
 from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError, require
 from pbt_rl.pbt.decisions import Controller
+from pbt_rl.pbt.events import Event
 from pbt_rl.pbt.hypers import HyperSpec
 from pbt_rl.pbt.registry import Ingredients, controller_entry
 from pbt_rl.pbt.start import Started, read_rows
 from pbt_rl.pbt.state import restore_state
 from pbt_rl.pbt.tuning import chosen
-from pbt_rl.record.reading import journal_records
+from pbt_rl.record.reading import journal_events
 
 
 def build_controller(config: Config, table: Mapping[str, HyperSpec], seed: int) -> Controller:
@@ -48,7 +49,7 @@ def build_controller(config: Config, table: Mapping[str, HyperSpec], seed: int) 
             search=config.search,
             schedule=config.schedule,
             settings=config.controller_option,
-            records=_recorded(config.schedule.run) if entry.follows_a_run else (),
+            events=_recorded(config.schedule.run) if entry.follows_a_run else (),
         )
     )
     if not pbt.start_values:
@@ -73,9 +74,9 @@ def resumed_controller(config: Config, table: Mapping[str, HyperSpec], seed: int
     return controller
 
 
-def _recorded(run: str) -> Sequence[object]:
+def _recorded(run: str) -> Sequence[Event]:
     require(run != "", "schedule.run", repr(run), "give the folder of a recorded run")
     try:
-        return list(journal_records(Path(run)))
+        return list(journal_events(Path(run)))
     except ConfigError as error:
         raise ConfigError(f"--schedule.run {run} cannot be used: {error}") from error

@@ -8,7 +8,6 @@ time; an evaluation that is due meanwhile begins when it has ended.
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Callable
@@ -18,7 +17,8 @@ from typing import IO
 
 from pbt_rl.config import Config
 from pbt_rl.display.view import Evaluation
-from pbt_rl.pbt.fields import Fields
+from pbt_rl.pbt.events import Evaluation as Recorded
+from pbt_rl.pbt.events import decode_event
 from pbt_rl.play.evaluation import Evaluated, EvaluationSetup
 from pbt_rl.play.rounds import JUDGE
 from pbt_rl.procs.child import Child
@@ -33,7 +33,7 @@ LAST_SECONDS = 30.0
 """The end of a run waits at most this long for the games that are being played."""
 POLL_SECONDS = 0.05
 
-Recorded = Callable[[Evaluation, bytes], None]
+Record = Callable[[Evaluation, bytes], None]
 """Takes a result, and the clip of its first episode as a GIF; empty without one."""
 
 
@@ -47,24 +47,6 @@ class _Playing:
     clip: IO[bytes] | None
 
 
-def read_evaluation(data: object, place: str, clock: str = "frames") -> Evaluation:
-    """Return an evaluation that was saved. place: named in errors. clock: its frames go by this name.
-
-    Raises ConfigError if the data are those of none.
-    """
-    given = Fields(data, place)
-    return Evaluation(
-        given.whole(clock),
-        given.whole("all_frames"),
-        given.whole("member"),
-        given.whole("generation"),
-        given.number("mean"),
-        given.number("spread"),
-        given.whole("episodes"),
-        given.number("seconds"),
-    )
-
-
 def recorded_late(journal: Path, position: int, frames: int) -> list[Evaluation]:
     """Return the evaluations that stand behind a position of a journal, of checkpoints up to these frames.
 
@@ -75,12 +57,23 @@ def recorded_late(journal: Path, position: int, frames: int) -> list[Evaluation]
         file.seek(position)
         for line in file:  # not all at once: a run that was not saved for days has written much since
             try:
-                event = json.loads(line)
-                if isinstance(event, dict) and event.get("event") == "evaluation":
-                    found.append(read_evaluation(event, "the journal", "at_frames"))
-            except (ValueError, RecursionError):  # torn, as the process was killed while it wrote, or damaged
+                event = decode_event(line, 0)
+            except ValueError:  # torn, as the process was killed while it wrote, or damaged
                 continue
-    return [evaluation for evaluation in found if evaluation.frames <= frames]
+            if isinstance(event, Recorded) and event.at_frames <= frames:
+                found.append(
+                    Evaluation(
+                        event.at_frames,
+                        event.all_frames,
+                        event.member,
+                        event.generation,
+                        event.mean,
+                        event.spread,
+                        event.episodes,
+                        event.seconds,
+                    )
+                )
+    return found
 
 
 class Evaluations:
@@ -95,7 +88,7 @@ class Evaluations:
         config: Config,
         logs: Path | None,
         evaluated_frames: Callable[[], int],
-        record: Recorded,
+        record: Record,
         note: Callable[[str], None],
     ) -> None:
         self._config, self._logs, self._record, self._note = config, logs, record, note

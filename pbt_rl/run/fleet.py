@@ -75,6 +75,8 @@ class ActorFailed:
     user_error: bool = False
     """The environment broke a contract that only its user can mend."""
     hung: bool = False
+    killed: bool = False
+    """It was killed from outside (SIGKILL), which is no fault of the environment."""
 
 
 @dataclass(frozen=True)
@@ -278,7 +280,7 @@ class ProcessFleet(LocalFleet):
                 yield from actor.messages()
                 if actor in ended:
                     ending = actor.ending()
-                    yield ActorFailed(index, ending.text, user_error=ending.user_error)
+                    yield ActorFailed(index, ending.text, user_error=ending.user_error, killed=ending.killed)
         self._awake.tick()
         if time.monotonic() - self._hang_check > HANG_CHECK_SECONDS:
             self._hang_check = time.monotonic()

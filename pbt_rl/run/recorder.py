@@ -25,6 +25,7 @@ from pbt_rl.display.view import Evaluation, RunView
 from pbt_rl.options import walk
 from pbt_rl.pbt.changes import changes
 from pbt_rl.pbt.decisions import Decision, PopulationReport
+from pbt_rl.pbt.records import converted
 from pbt_rl.population.matchmaking import games_between
 from pbt_rl.population.population import Population
 from pbt_rl.record.append import Outage, reason
@@ -35,7 +36,7 @@ from pbt_rl.record.trust import PLAY, again
 from pbt_rl.run.callbacks import Callbacks
 from pbt_rl.run.describe import describe_plan
 from pbt_rl.run.discards import discard_warning
-from pbt_rl.run.evaluations import read_evaluation, recorded_late
+from pbt_rl.run.evaluations import recorded_late
 from pbt_rl.run.fleet import ActorFailed, LearnerLost
 from pbt_rl.run.outlook import late_comparison_warning
 from pbt_rl.run.resolved import ResolvedRun
@@ -94,7 +95,7 @@ class Recorder:
             folder.summary.unlink(missing_ok=True)
             known = continued.record.get("evaluation")
             self._evaluation = (
-                None if known is None else read_evaluation(known, "the evaluation that was saved")
+                None if known is None else converted(known, Evaluation, "the evaluation that was saved")
             )
         self._sinks = start_sinks(config, folder, seconds, self._terminal.event)
         self._journal = Journal(folder.journal, warn=self._terminal.event)

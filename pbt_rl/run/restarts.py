@@ -51,7 +51,7 @@ class ActorRestarts:
         steps, text = fleet.actions_given(failed.actor), _bounded(failed.text)
         if failed.user_error and steps < WORKED_STEPS:
             raise EnvSetupError(text)
-        if not failed.hung and steps == 0 and "was killed by SIGKILL" not in text:
+        if steps == 0 and not (failed.hung or failed.killed):
             raise EnvSetupError(
                 f"{self._config.env} cannot be used: it raised when it was made or reset.\n{text}"
             )

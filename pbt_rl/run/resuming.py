@@ -10,17 +10,17 @@ from functools import partial
 from typing import Any
 
 from pbt_rl.config import Config
-from pbt_rl.errors import CheckpointBroken, ConfigError
+from pbt_rl.errors import ConfigError
 from pbt_rl.learner.continuation import unit_rows
 from pbt_rl.options import walk
-from pbt_rl.pbt.fields import Fields
+from pbt_rl.pbt.records import Whole, converted
 from pbt_rl.plan import Plan
 from pbt_rl.population.population import Population
 from pbt_rl.population.slots import Slots
 from pbt_rl.record.checkpoints import PARTIAL, Checkpoint, Checkpoints
 from pbt_rl.record.folder import RunFolder, config_from_json, to_json
-from pbt_rl.record.journal import was_saved
 from pbt_rl.record.manifest import STATE
+from pbt_rl.record.reading import was_saved
 from pbt_rl.record.trust import read_config
 from pbt_rl.run.start import Load, Start
 
@@ -111,7 +111,7 @@ def find_continued(config: Config, folder: RunFolder, note: Callable[[str], None
                 f"{folder.path} cannot be continued: none of its checkpoints is whole; begin anew with --overwrite, or "
                 "choose another --name"
             )
-        if was_saved(folder.journal):  # somebody has made room: what is left is all that there is of the run
+        if was_saved(folder.path):  # somebody has made room: what is left is all that there is of the run
             raise ConfigError(
                 f"{folder.path} was saved, and its checkpoints are gone: put them back, begin anew with --overwrite, "
                 "or choose another --name"
@@ -123,18 +123,29 @@ def find_continued(config: Config, folder: RunFolder, note: Callable[[str], None
     return Continued(checkpoint, state, _differing(saved, config))
 
 
+@dataclass(frozen=True)
+class _SavedRecord:
+    """Where the files of the record stood."""
+
+    journal: Whole
+    tensorboard: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class _SavedState:
+    """The outer levels of a run's state; who continues from a part of it reads the inner ones."""
+
+    record: _SavedRecord
+    run: Any
+    resumes: Whole
+    learners: list[dict[str, Any]]
+    units: list[list[Any]]
+
+
 def _state(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Return the state of a run; who continues from a part of it reads the inner levels. Raises ConfigError."""
-    state, place = checkpoint.state(), f"{checkpoint.path / STATE}"
-    given = Fields(state, place)
-    record = given.inner("record")
-    record.whole("journal")
-    record.inner("tensorboard")
-    given.raw("run")
-    given.whole("resumes")
-    given.objects("learners")
-    if not all(isinstance(units, list) for units in given.items("units")):
-        raise CheckpointBroken(f"units of {place} should be lists of the states of units")
+    """Return the state of a run, checked. Raises ConfigError."""
+    state = checkpoint.state()
+    converted(state, _SavedState, f"{checkpoint.path / STATE}", strict=True)
     return state
 
 

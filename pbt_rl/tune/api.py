@@ -11,17 +11,20 @@ A run is therefore repeatable with any number of processes: no decision depends 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from pbt_rl.errors import ConfigError, require
 from pbt_rl.pbt.audit import Mismatch, audit_decisions
 from pbt_rl.pbt.controllers import PbtController
 from pbt_rl.pbt.decisions import Controller
+from pbt_rl.pbt.events import Event, Start
 from pbt_rl.pbt.hypers import HyperSpec
 from pbt_rl.pbt.ipbt.controller import Ipbt
 from pbt_rl.pbt.member import MemberRecord
 from pbt_rl.pbt.objectives import ObjectiveWindow
+from pbt_rl.pbt.records import Whole, converted
 from pbt_rl.pbt.search.asha import Asha
 from pbt_rl.pbt.state import save_state
 from pbt_rl.population.assigner import SlotAssigner
@@ -176,16 +179,28 @@ def audit(folder: Path | str, controller: Controller | Space) -> list[Mismatch]:
 
     folder: of `run(folder=...)`. controller: the space of the run, or its controller, made anew. Raises ConfigError.
     """
-    from pbt_rl.record.reading import journal_records  # noqa: PLC0415
+    from pbt_rl.record.reading import journal_events  # noqa: PLC0415
 
-    records = list(journal_records(Path(folder)))
-    start = records[0] if records else {}
-    config = start.get("config", {})
-    if not isinstance(config, dict) or config.get("api") != API:
+    events = list(journal_events(Path(folder)))
+    start = events[0] if events else None
+    if not _is_tuned(start):
         raise ConfigError(f"{folder} is not the folder of a run of tune.run")
     if isinstance(controller, Mapping):
-        controller = default_controller(table_of(controller), int(config["steps"]), int(start["seed"]))
-    return audit_decisions(records, controller)
+        options = converted(start.config, _Options, "the first line of the journal")
+        controller = default_controller(table_of(controller), options.steps, start.seed or 0)
+    return audit_decisions(events, controller)
+
+
+@dataclass(frozen=True)
+class _Options:
+    """Of the options in the journal, what an audit needs."""
+
+    steps: Whole
+
+
+def _is_tuned(event: Event | None) -> TypeGuard[Start]:
+    """Return whether this is the first event of a run of `tune.run`."""
+    return isinstance(event, Start) and event.config.get("api") == API
 
 
 def _factory(
@@ -217,13 +232,12 @@ def _clear(journal: Path) -> None:
     Raises ConfigError for the record of anything else.
     """
     from pbt_rl.record.journal import cut_journal  # noqa: PLC0415
-    from pbt_rl.record.reading import journal_records  # noqa: PLC0415
+    from pbt_rl.record.reading import journal_events  # noqa: PLC0415
 
     if not journal.exists():
         return
-    first = next(journal_records(journal.parent), {"config": {"api": API}})
-    config = first.get("config")
-    if not isinstance(config, dict) or config.get("api") != API:
+    first = next(journal_events(journal.parent), None)
+    if first is not None and not _is_tuned(first):
         raise ConfigError(f"{journal.parent} cannot be used: it holds another run; give another folder")
     cut_journal(journal, 0)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import stat
 import threading
@@ -11,10 +10,10 @@ from pathlib import Path
 from typing import IO
 
 from pbt_rl.errors import ConfigError
-from pbt_rl.pbt.events import Event, Start
+from pbt_rl.pbt.events import Event, Start, decode_event
 from pbt_rl.record.folder import RunFolder
 from pbt_rl.record.lock import is_held
-from pbt_rl.report.light import light_events
+from pbt_rl.report.light import light
 from pbt_rl.report.read import history_of
 from pbt_rl.watch.state import State, state
 
@@ -99,8 +98,8 @@ class Reader:
             if not line.endswith(b"\n"):
                 break
             try:
-                self._events += light_events([json.loads(line)], self._lines + 1)
-            except (ValueError, RecursionError) as error:
+                self._events.append(light(decode_event(line, self._lines + 1)))
+            except ValueError as error:
                 raise ConfigError(f"{path} cannot be read: {error}") from error
             self._position, self._last = self._position + len(line), line
             self._lines += 1

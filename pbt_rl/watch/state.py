@@ -158,7 +158,7 @@ def _decisions(history: History) -> list[State]:
             "decision": taken.change.decision,
             "donor": getattr(taken.decision, "donor", None),
             "objective": taken.objective,
-            "reason": in_words(taken.decision.reason),
+            "reason": in_words(taken.decision.reason, taken.change),
         }
         for taken in changed[: -MOST_DECISIONS - 1 : -1]
     ]

@@ -50,12 +50,12 @@ from pbt_rl.pbt import (
     Truncation,
     sample_prior,
 )
-from pbt_rl.pbt.events import Initial, Round, read_events
+from pbt_rl.pbt.events import Initial, Round
 from pbt_rl.pbt.explore.moves import move_choice
 from pbt_rl.pbt.hypers import choice_spec
 from pbt_rl.pbt.search.draws import draw_grid
 from pbt_rl.pbt.search.hypertrick import expected_completion, matching_eviction_rate
-from pbt_rl.record.journal import read_journal
+from pbt_rl.record.journal import each_event
 from pbt_rl.tune import run
 from pbt_rl.tune.simulation import Simulation, simulate
 
@@ -238,7 +238,7 @@ def t10() -> list[Row]:
             path = Path(folder) / "journal.jsonl"
             run(partial(triangle.Triangle, seed), controller, steps=500, num_members=12, journal=path)
             lineage, counts = Lineage(), []
-            for event in read_events(read_journal(path)):
+            for event in each_event(path):
                 lineage.take(event)
                 if isinstance(event, Initial | Round):
                     counts.append(len(lineage.surviving_roots()))

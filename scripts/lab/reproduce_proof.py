@@ -21,8 +21,9 @@ from reproduce_rl import train
 from reproduce_table import Row, holds
 
 from pbt_rl.pbt.changes import changes
-from pbt_rl.pbt.decisions import decision_from_dict
+from pbt_rl.pbt.decisions import Decision
 from pbt_rl.pbt.hypers import SHAPING
+from pbt_rl.pbt.records import converted
 from pbt_rl.record.journal import read_journal
 
 BREAKOUT = (
@@ -43,7 +44,7 @@ def proof_of_application() -> list[Row]:
     decided: dict[tuple[int, int], Mapping[str, float]] = {}
     applied = [e for e in events if e["event"] == "applied"]
     for event in events:
-        decisions = [decision_from_dict(record) for record in event.get("decisions", ())]
+        decisions = [converted(record, Decision, "a decision") for record in event.get("decisions", ())]
         for change in changes(decisions, generations):
             if change.values is not None:
                 generations[change.member] = change.generation

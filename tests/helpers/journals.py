@@ -6,6 +6,7 @@ from itertools import groupby
 
 from pbt_rl.config import Config
 from pbt_rl.pbt.decisions import decision_to_dict
+from pbt_rl.pbt.events import decode_event
 from pbt_rl.pbt.hypers import Hypers, hyper_table
 from pbt_rl.record.folder import to_json
 from pbt_rl.record.journal import as_json_types
@@ -64,3 +65,8 @@ def write(folder, events):
     (folder / "journal.jsonl").write_text("".join(json.dumps(e) + "\n" for e in events))
     (folder / "config.json").write_text(json.dumps(events[0]["config"]))
     return folder
+
+
+def read_events(records):
+    """Return the events of records, as JSON types, that were not written to a file."""
+    return [decode_event(json.dumps(record).encode(), i) for i, record in enumerate(records, start=1)]

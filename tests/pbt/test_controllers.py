@@ -15,11 +15,11 @@ from pbt_rl.pbt.changes import changes
 from pbt_rl.pbt.controllers import PbtController, StaticController
 from pbt_rl.pbt.decisions import (
     Continue,
+    Decision,
     Mutate,
+    PopulationReport,
     Replace,
-    decision_from_dict,
     decision_to_dict,
-    report_from_dict,
 )
 from pbt_rl.pbt.exploit.base import Gap
 from pbt_rl.pbt.exploit.tournaments import BinaryTournament
@@ -29,6 +29,7 @@ from pbt_rl.pbt.hypers import Hypers, HyperSpec, hyper_table, shaping_table
 from pbt_rl.pbt.lineage import Lineage
 from pbt_rl.pbt.options import PbtConfig
 from pbt_rl.pbt.ready.synchronous import Synchronous
+from pbt_rl.pbt.records import converted
 from pbt_rl.pbt.state import restore_state, save_state
 from tests.helpers.populations import build, member, report, scored
 
@@ -179,8 +180,8 @@ def test_tuned_names():
 def test_decisions_and_reports_survive_json():
     for seen, decisions in simulate(build(PBT, TABLE, seed=2), 3):
         for d in decisions:
-            assert decision_from_dict(json.loads(json.dumps(decision_to_dict(d)))) == d
-        assert report_from_dict(json.loads(json.dumps(asdict(seen)))) == seen
+            assert converted(json.loads(json.dumps(decision_to_dict(d))), Decision, "a decision") == d
+        assert converted(json.loads(json.dumps(asdict(seen))), PopulationReport, "a report") == seen
 
 
 def quadratic(controller, steps=200, step_size=0.01, every=4):

@@ -8,13 +8,15 @@ import pytest
 from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.audit import audit_decisions
 from pbt_rl.pbt.changes import changes
-from pbt_rl.pbt.decisions import Continue, Evaluate, Replace, Restart, decision_from_dict, decision_to_dict
+from pbt_rl.pbt.decisions import Continue, Decision, Evaluate, Replace, Restart, decision_to_dict
 from pbt_rl.pbt.evaluation import Evaluation
 from pbt_rl.pbt.hypers import Hypers, hyper_table
 from pbt_rl.pbt.member import MemberRecord
 from pbt_rl.pbt.objectives import ObjectiveWindow
 from pbt_rl.pbt.options import PbtConfig
+from pbt_rl.pbt.records import converted
 from pbt_rl.pbt.state import restore_state, save_state
+from tests.helpers.journals import read_events
 from tests.helpers.populations import build, member, report
 
 TABLE = hyper_table(Hypers())
@@ -107,8 +109,8 @@ def test_the_journal_of_evaluations_can_be_decided_again_bit_for_bit():
     evaluated = [e for e in events if "decisions" in e and e["decisions"][0]["decision"] == "evaluate"]
     assert len(evaluated) == 5
     events = json.loads(json.dumps(events))
-    assert audit_decisions(events, build(PBT, TABLE, 0, 4)) == []
-    assert decision_from_dict(decision_to_dict(Evaluate(2, 5, "why"))) == Evaluate(2, 5, "why")
+    assert audit_decisions(read_events(events), build(PBT, TABLE, 0, 4)) == []
+    assert converted(decision_to_dict(Evaluate(2, 5, "why")), Decision, "a decision") == Evaluate(2, 5, "why")
 
 
 def test_its_state_is_saved_and_restored():

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from pbt_rl.pbt.changes import changes
 from pbt_rl.pbt.decisions import Continue, Mutate, Replace, Restart, Stop, decision_to_dict
 from pbt_rl.pbt.lineage import Lineage
+from tests.helpers.journals import read_events
 
 
 def v(x):
@@ -22,7 +23,7 @@ def round_(frames, *decisions):
 
 
 START = [
-    {"event": "start", "time": 0.0, "frames": 0},
+    {"event": "start", "time": 0.0, "frames": 0, "config": {}},
     {"event": "initial", "time": 0.0, "frames": 0, "values": [v(1), v(2), v(3)]},
     round_(10, Continue(0, ""), Mutate(1, v(20), ""), Replace(2, 0, "both", v(11), "")),
     {"event": "applied", "time": 0.0, "frames": 10},
@@ -30,7 +31,7 @@ START = [
 
 
 def test_parents_generations_and_schedules():
-    lineage = Lineage.from_events(START)
+    lineage = Lineage.from_events(read_events(START))
     assert lineage.present(0).key == (0, 0)
     assert (lineage.present(1).generation, lineage.present(1).parent) == (1, (1, 0))
     copied = lineage.present(2)
@@ -45,7 +46,7 @@ def test_parents_generations_and_schedules():
 
 def test_a_copy_of_a_copy_descends_from_the_donor_as_it_was():
     lineage = Lineage.from_events(
-        [*START, round_(20, Replace(1, 2, "both", v(12), ""), Mutate(2, v(13), ""))]
+        read_events([*START, round_(20, Replace(1, 2, "both", v(12), ""), Mutate(2, v(13), ""))])
     )
     assert [n.key for n in lineage.ancestry(1)] == [(0, 0), (2, 1), (1, 2)]
     assert [n.key for n in lineage.ancestry(2)] == [(0, 0), (2, 1), (2, 2)]
@@ -55,7 +56,7 @@ def test_a_copy_of_a_copy_descends_from_the_donor_as_it_was():
 
 def test_decisions_of_one_round_hold_at_once():
     lineage = Lineage.from_events(
-        [*START, round_(20, Replace(0, 1, "weights", v(5), ""), Replace(2, 0, "both", v(6), ""))]
+        read_events([*START, round_(20, Replace(0, 1, "weights", v(5), ""), Replace(2, 0, "both", v(6), ""))])
     )
     assert lineage.present(0).parent == (1, 1)
     assert lineage.present(2).parent == (0, 0), "member 0 as it was before the round"
@@ -63,14 +64,14 @@ def test_decisions_of_one_round_hold_at_once():
 
 def test_copied_hypers_keep_the_own_weights_and_a_restart_begins_a_tree():
     lineage = Lineage.from_events(
-        [*START, round_(20, Replace(1, 0, "hypers", v(1), ""), Restart(2, v(9), ""))]
+        read_events([*START, round_(20, Replace(1, 0, "hypers", v(1), ""), Restart(2, v(9), ""))])
     )
     assert lineage.ancestry(1)[0].key == (1, 0)
     assert (lineage.ancestry(2)[0].key, lineage.present(2).depth) == ((2, 2), 0)
 
 
 def test_stopped_members_leave():
-    lineage = Lineage.from_events([*START, round_(20, Stop(1, ""))])
+    lineage = Lineage.from_events(read_events([*START, round_(20, Stop(1, ""))]))
     assert lineage.members == [0, 2]
     assert lineage.surviving_roots() == {(0, 0)}
     with pytest.raises(KeyError):
@@ -79,7 +80,9 @@ def test_stopped_members_leave():
 
 def test_a_remembered_state_is_the_parent():
     lineage = Lineage.from_events(
-        [*START, round_(20, Mutate(0, v(2), ""), Replace(2, 2, "both", v(7), "", donor_generation=0))]
+        read_events(
+            [*START, round_(20, Mutate(0, v(2), ""), Replace(2, 2, "both", v(7), "", donor_generation=0))]
+        )
     )
     assert lineage.present(2).parent == (2, 0)
     assert lineage.present(2).base == (2, 1)
@@ -89,7 +92,7 @@ def test_a_remembered_state_is_the_parent():
 
 
 def test_a_copy_has_the_dropped_node_as_its_base():
-    lineage = Lineage.from_events(START)
+    lineage = Lineage.from_events(read_events(START))
     assert (lineage.present(2).base, lineage.present(1).base) == ((2, 0), None)
     assert lineage.children((0, 0)) == [(2, 1)]
 
@@ -120,13 +123,13 @@ MEASURED = [
 
 
 def test_a_nodes_objective_is_the_last_that_was_seen():
-    objectives = Lineage.from_events(MEASURED).objectives
+    objectives = Lineage.from_events(read_events(MEASURED)).objectives
     assert str(objectives.pop((1, 0))) == "nan"
     assert objectives == {(0, 0): 9.0, (1, 1): 4.0}
 
 
 def test_frames_are_counted_along_the_weights_not_along_the_place():
-    lineage = Lineage.from_events(MEASURED)
+    lineage = Lineage.from_events(read_events(MEASURED))
     copied = lineage.present(1)
     assert (copied.own_frames, copied.trained) == (14, 10), "member 1 was at 14, the donor's weights at 10"
     assert lineage.end_trained((1, 1)) == 10 + 20 - 14

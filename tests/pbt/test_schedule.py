@@ -21,6 +21,7 @@ from pbt_rl.pbt.state import restore_state, save_state
 from pbt_rl.record.journal import Journal, read_journal
 from pbt_rl.run.controllers import build_controller
 from pbt_rl.tune.simulation import simulate
+from tests.helpers.journals import read_events
 from tests.helpers.populations import member, report
 
 TABLE = {
@@ -67,7 +68,7 @@ def follow(folder, **options):
 
 
 def schedule(folder, member):
-    return recorded_steps(read_journal(folder / "journal.jsonl"), member)
+    return recorded_steps(read_events(read_journal(folder / "journal.jsonl")), member)
 
 
 def test_the_schedule_is_that_of_the_weights(recorded):
@@ -133,7 +134,7 @@ def test_a_replay_of_a_replay_has_the_same_schedule(tmp_path):
         explore=Perturb({"rate": TABLE["rate"]}, 0.8, 1.2, 2.0),
     )  # fmt: skip
     folder = record("pbt", pbt, 8)
-    lineage = Lineage.from_events(read_journal(folder / "journal.jsonl"))
+    lineage = Lineage.from_events(read_events(read_journal(folder / "journal.jsonl")))
     assert len(lineage.nodes) > 30
     best = schedule(folder, "best")
     assert len(best) > 4

@@ -90,7 +90,7 @@ def test_the_rule_by_hand():
         assert going_on(controller.observe(at(200, {i: 100.0}))) == {i: 300}
     assert stopped(controller.observe(at(200, {4: 99.0}))) == {4}
     # Who ends the last phase is completed, whatever it has.
-    assert controller.observe(at(300, {0: -1.0})) == [Stop(0, "completed: -1")]
+    assert controller.observe(at(300, {0: -1.0})) == [Stop(0, "completed: -1", completed=True, score=-1.0)]
 
 
 def test_nothing_is_said_before_the_end_of_a_phase():

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pbt_rl.pbt.decisions import Continue, Stop, decision_from_dict, decision_to_dict, report_from_dict
+from pbt_rl.pbt.decisions import Continue, Decision, PopulationReport, Stop, decision_to_dict
+from pbt_rl.pbt.records import converted
 from pbt_rl.pbt.search.hypertrick import (
     SuccessiveHalving,
     expected_members,
@@ -49,7 +50,7 @@ def test_all_wait_for_the_last_and_the_worst_stop():
     assert (going_on(decisions), stopped(decisions)) == ({1: 200, 2: 200}, {0, 3})
     decisions = controller.observe(at(200, {1: 1.0, 2: 2.0}))
     assert (going_on(decisions), stopped(decisions)) == ({2: 300}, {1})
-    assert controller.observe(at(300, {2: 0.0})) == [Stop(2, "completed: 0")]
+    assert controller.observe(at(300, {2: 0.0})) == [Stop(2, "completed: 0", completed=True, score=0.0)]
 
 
 def test_a_member_that_vanishes_or_breaks_is_not_waited_for():
@@ -168,10 +169,10 @@ def test_the_recorded_rounds_replay_bit_for_bit(name):
         recorded = json.loads(
             json.dumps({"frames": seen.frames, "members": [m.__dict__ for m in seen.members]})
         )
-        answer = again.observe(report_from_dict(recorded))
-        assert [decision_from_dict(json.loads(json.dumps(decision_to_dict(d)))) for d in answer] == list(
-            decisions
-        )
+        answer = again.observe(converted(recorded, PopulationReport, "a report"))
+        assert [
+            converted(json.loads(json.dumps(decision_to_dict(d))), Decision, "a decision") for d in answer
+        ] == list(decisions)
 
 
 @pytest.mark.parametrize("name", NAMES)

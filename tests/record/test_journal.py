@@ -20,6 +20,7 @@ from pbt_rl.pbt.options import PbtConfig
 from pbt_rl.record.journal import Journal, cut_journal, git_version, read_journal, versions
 from pbt_rl.run.controllers import build_controller
 from tests.helpers.disks import fill, free, small_disk
+from tests.helpers.journals import read_events
 
 TABLE = hyper_table(Hypers()) | shaping_table({"life_lost": -1.0})
 PBT = PbtConfig(period_frames=100, start_frames=0, min_episodes=1)
@@ -74,11 +75,13 @@ def test_the_audit_of_a_recorded_run_agrees_bit_for_bit(tmp_path):
     decisions = record_run(path)
     assert {d["decision"] for d in decisions} == {"continue", "mutate", "replace", "restart"}
     events = read_journal(path)
-    assert audit_decisions(events, build(PBT, TABLE, seed=4)) == []
-    other_seed = audit_decisions(events, build(PBT, TABLE, seed=5))
+    assert audit_decisions(read_events(events), build(PBT, TABLE, seed=4)) == []
+    other_seed = audit_decisions(read_events(events), build(PBT, TABLE, seed=5))
     assert other_seed[0].index == 1
     assert len(other_seed) > 2
-    other_rule = audit_decisions(events, build(replace(PBT, replace_fraction=0.0), TABLE, seed=4))
+    other_rule = audit_decisions(
+        read_events(events), build(replace(PBT, replace_fraction=0.0), TABLE, seed=4)
+    )
     assert other_rule
     assert any(isinstance(d, Replace) for m in other_rule for d in m.recorded)
 
@@ -88,24 +91,14 @@ def test_one_changed_digit_is_a_mismatch(tmp_path):
     events = read_journal(tmp_path / "j")
     values = events[1]["values"][3]
     values["learning_rate"] = math.nextafter(values["learning_rate"], 1)
-    mismatches = audit_decisions(events, build(PBT, TABLE, seed=4))
+    mismatches = audit_decisions(read_events(events), build(PBT, TABLE, seed=4))
     assert mismatches[0].index == 1
 
 
-def test_rounds_hold_no_values_of_members_and_those_of_older_journals_do(tmp_path):
+def test_rounds_hold_no_values_of_members(tmp_path):
     record_run(tmp_path / "j")
-    events = read_journal(tmp_path / "j")
-    rounds = [e for e in events if e["event"] == "round"]
+    rounds = [e for e in read_journal(tmp_path / "j") if e["event"] == "round"]
     assert not any("values" in m for e in rounds for m in e["report"]["members"])
-    values = dict(enumerate(next(e["values"] for e in events if e["event"] == "initial")))
-    for event in rounds:
-        for m in event["report"]["members"]:
-            m["values"] = dict(values[m["member"]])
-        values |= {d["member"]: d["values"] for d in event["decisions"] if "values" in d}
-    assert audit_decisions(events, build(PBT, TABLE, seed=4)) == []
-    for m in rounds[2]["report"]["members"]:
-        m["values"]["learning_rate"] *= 1.5
-    assert audit_decisions(events, build(PBT, TABLE, seed=4)), "what they hold is what was decided from"
 
 
 def test_every_line_is_strict_json_with_kind_time_and_frames(tmp_path):
@@ -128,7 +121,7 @@ def test_every_line_is_strict_json_with_kind_time_and_frames(tmp_path):
 
 def test_lineages_come_from_the_journal(tmp_path):
     record_run(tmp_path / "j")
-    lineage = Lineage.from_events(read_journal(tmp_path / "j"))
+    lineage = Lineage.from_events(read_events(read_journal(tmp_path / "j")))
     assert lineage.members == list(range(6))
     assert max(lineage.present(i).depth for i in range(6)) > 3
     assert 1 <= len(lineage.surviving_roots()) < 6

@@ -1,6 +1,7 @@
 """The table of runs, from files that may be of any kind."""
 
 import json
+import math
 import os
 import random
 import subprocess
@@ -44,7 +45,10 @@ STATES = ("running", "ended", "resumable", "interrupted", "failed")
 
 
 def members(*objectives, frames=1000):
-    return [{"member": i, "frames": frames, "objective": o} for i, o in enumerate(objectives)]
+    return [
+        {"member": i, "generation": 0, "frames": frames, "objective": o, "episodes": 5}
+        for i, o in enumerate(objectives)
+    ]
 
 
 def write(out, name, *, ended=None, summary=None, checkpoint=False, changed=NOW, events=()):
@@ -137,7 +141,7 @@ def test_runs_of_tune_are_listed_though_they_have_no_config(tmp_path):
 def test_final_games_have_a_column_of_their_own(tmp_path, capsys):
     folder = write(tmp_path, "judged", ended="frames")
     games = [members(7.0, 5.0)[i] | {"final": {"mean": mean}} for i, mean in enumerate((3.0, 4.5))]
-    folder.write_summary({"ended": "frames", "members": [*games, {"final": "x"}]})
+    folder.write_summary({"ended": "frames", "members": games})
     write(tmp_path, "plain", ended="frames", summary="frames")
     rows = {row.name: row for row in list_runs(tmp_path)}
     assert (rows["judged"].best, rows["judged"].final, rows["plain"].final) == (7.0, 4.5, None)
@@ -162,16 +166,24 @@ def test_progress_is_found_behind_long_rounds(tmp_path):
     assert (row.frames, row.best, row.state) == (2000, 2.5, "interrupted")
 
 
-def test_strange_numbers_are_no_error(tmp_path):
-    folder = write(tmp_path, "x")
-    with Journal(folder.journal) as journal:
-        huge = [
-            {"frames": 10**400, "objective": 10**400},
-            {"frames": -3, "objective": "nan"},
-            {"frames": True},
-        ]
-        journal.write("progress", 0, members=[*huge, {}, None, {"frames": 5, "objective": -2.0}])
-    assert (only(tmp_path).frames, only(tmp_path).best) == (5, -2.0)
+def test_an_objective_that_is_no_number_is_not_the_best(tmp_path):
+    write(tmp_path, "x", events=[("progress", {"members": members(math.inf, -2.0, math.nan, 1e300)})])
+    assert (only(tmp_path).frames, only(tmp_path).best) == (4000, -2.0)
+
+
+@pytest.mark.parametrize(
+    "strange", [{"frames": 10**400}, {"frames": -3}, {"objective": "x"}, {"member": True}]
+)
+def test_a_strange_event_is_passed_over(tmp_path, strange):
+    changed = [members(9.0)[0] | strange]
+    write(tmp_path, "x", events=[("progress", {"members": changed})])
+    assert (only(tmp_path).frames, only(tmp_path).best) == (2000, 2.5)
+
+
+def test_a_strange_summary_is_named(tmp_path):
+    folder = write(tmp_path, "x", ended="frames")
+    folder.write_summary({"ended": "frames", "members": [{"frames": "many"}]})
+    assert only(tmp_path).state == "broken: summary.json is not the summary of a run"
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,8 @@ from pbt_rl import cli
 from pbt_rl.config import Config
 from pbt_rl.display.words import counted, in_words
 from pbt_rl.errors import ConfigError
+from pbt_rl.pbt.changes import changes
+from pbt_rl.pbt.decisions import Continue, Stop
 from pbt_rl.pbt.options import PbtConfig
 from pbt_rl.report import compare
 from pbt_rl.report.compare import write_comparison
@@ -100,15 +102,20 @@ def test_the_command_compares_or_says_what_is_missing(folders, tmp_path, monkeyp
 
 
 @pytest.mark.parametrize(
-    ("reason", "shown"),
+    ("decision", "shown"),
     [
-        ("evicted: 18.88 is at place 5 of 5", "given up with a score of 18.88, number 5 of 5"),
-        ("completed: 3.2", "trained to its end, with a score of 3.2"),
-        ("objective 1 is 20 % below the donor's 2", "objective 1 is 20 % below the donor's 2"),
+        (
+            Stop(1, "evicted: 18.88 is", score=18.884, place=(5, 5)),
+            "given up with a score of 18.88, number 5 of 5",
+        ),
+        (Stop(1, "done", completed=True, score=3.2), "trained to its end, with a score of 3.2"),
+        (Stop(1, "evicted: 3 was not promoted", score=3.0), "evicted: 3 was not promoted"),
+        (Continue(1, "completed: 3", phase=2), "completed: 3"),
     ],
 )
-def test_reasons_of_searches_are_sentences(reason, shown):
-    assert in_words(reason) == shown
+def test_reasons_of_searches_are_sentences(decision, shown):
+    [change] = changes([decision], {1: 0})
+    assert in_words(decision.reason, change) == shown
 
 
 def test_plural_forms():

@@ -6,13 +6,12 @@ import tracemalloc
 import pytest
 
 from pbt_rl.config import Config
-from pbt_rl.pbt.events import read_events
 from pbt_rl.pbt.options import PbtConfig
 from pbt_rl.report.read import history_of, read_run
 from pbt_rl.run.controllers import build_controller
 from pbt_rl.run.resolved import value_table
 from pbt_rl.watch.reader import Reader
-from tests.helpers.journals import simulated, write
+from tests.helpers.journals import read_events, simulated, write
 
 WINDOW = 100
 

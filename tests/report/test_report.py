@@ -12,7 +12,6 @@ import pytest
 from pbt_rl import cli
 from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
-from pbt_rl.pbt.events import read_events
 from pbt_rl.pbt.options import PbtConfig
 from pbt_rl.pbt.search.options import SearchConfig
 from pbt_rl.report import exports
@@ -25,7 +24,7 @@ from pbt_rl.report.style import log_ticks
 from pbt_rl.report.write import write_report
 from pbt_rl.run.controllers import build_controller
 from pbt_rl.run.resolved import value_table
-from tests.helpers.journals import simulated, slot_event, write
+from tests.helpers.journals import read_events, simulated, slot_event, write
 
 PNG = b"\x89PNG\r\n\x1a\n"
 

@@ -7,7 +7,7 @@ import pytest
 from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.events import Event
 from pbt_rl.pbt.options import PbtConfig
-from pbt_rl.record.reading import journal_records
+from pbt_rl.record.reading import journal_events
 from pbt_rl.run.audit import audit
 from pbt_rl.run.controllers import build_controller
 from tests.helpers import journals
@@ -37,11 +37,11 @@ def test_events_are_not_kept_as_a_journal_of_weeks_has_gigabytes(tmp_path, monke
     events = []
 
     def watched(folder):
-        for record in journal_records(folder):
+        for event in journal_events(folder):
             events.append(sum(issubclass(type(one), Event) for one in gc.get_objects()))
-            yield record
+            yield event
 
-    monkeypatch.setattr("pbt_rl.run.audit.journal_records", watched)
+    monkeypatch.setattr("pbt_rl.run.audit.journal_events", watched)
     assert audit(run) == 0
     assert "30 rounds" in capsys.readouterr().out
     assert max(events) - events[0] < 10 < len(events)

@@ -130,7 +130,7 @@ def test_a_killed_actor_is_reported_once_and_replaced_with_other_seeds(start):
     seeds = fleet._memory.actors[1].setup.seeds
     os.kill(fleet._actors[1].pid, signal.SIGKILL)
     (failed,) = until(fleet, ActorFailed)
-    assert failed == ActorFailed(1, "actor 1 was killed by SIGKILL")
+    assert failed == ActorFailed(1, "actor 1 was killed by SIGKILL", killed=True)
     dead = fleet._actors[1]
     fleet.restart_actor(1)
     assert dead.connection.closed

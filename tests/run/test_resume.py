@@ -282,7 +282,8 @@ def test_a_saved_run_whose_checkpoints_were_removed_is_kept(tmp_path, left):
     folder = run(tmp_path, "x", 300)
     shutil.rmtree(folder / "checkpoints")
     journal = folder / "journal.jsonl"
-    journal.write_text(journal.read_text().replace('"event": "checkpoint"', f'"event": "{left}"'))
+    written = f'"event": "{left}", "config": {{}}, "changed": {{}}'
+    journal.write_text(journal.read_text().replace('"event": "checkpoint"', written))
     before = journal.read_bytes()
     with pytest.raises(ConfigError, match=r"x was saved, and its checkpoints are gone: .*--overwrite"):
         train(configured(tmp_path, "x"))
@@ -292,16 +293,16 @@ def test_a_saved_run_whose_checkpoints_were_removed_is_kept(tmp_path, left):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda s: s.pop("record"), "has no record"),
-        (lambda s: s.update(record="x"), "record of .*state.json is 'x'"),
-        (lambda s: s["record"].update(journal="0"), "journal of record .* is '0'"),
-        (lambda s: s["record"].update(tensorboard=[]), "tensorboard of record .* a list of 0"),
+        (lambda s: s.pop("record"), "state.json .* missing required field `record`"),
+        (lambda s: s.update(record="x"), r"state.json .*at `\$.record`"),
+        (lambda s: s["record"].update(journal="0"), r"state.json .*at `\$.record.journal`"),
+        (lambda s: s["record"].update(tensorboard=[]), r"state.json .*at `\$.record.tensorboard`"),
         (lambda s: s["record"]["tensorboard"].update(positions=1), "the state of TensorBoard cannot be read"),
-        (lambda s: s.update(resumes=None), "resumes of .* is None"),
-        (lambda s: s.update(learners=[1]), "one of learners of .* is 1"),
-        (lambda s: s.update(learners={}), "learners of .* is an object of 0"),
-        (lambda s: s.update(units=[0.5]), "units of .* lists of the states of units"),
-        (lambda s: s.update(units=None), "units of .* is None"),
+        (lambda s: s.update(resumes=None), r"state.json .*at `\$.resumes`"),
+        (lambda s: s.update(learners=[1]), r"state.json .*at `\$.learners\[0\]`"),
+        (lambda s: s.update(learners={}), r"state.json .*at `\$.learners`"),
+        (lambda s: s.update(units=[0.5]), r"state.json .*at `\$.units\[0\]`"),
+        (lambda s: s.update(units=None), r"state.json .*at `\$.units`"),
     ],
 )
 def test_a_state_that_a_stranger_sealed_is_one_clear_error(once, tmp_path, change, said):

@@ -13,6 +13,7 @@ from pbt_rl.plan import Machine
 from pbt_rl.record.folder import config_from_json
 from pbt_rl.record.journal import read_journal
 from pbt_rl.run.resolved import ResolvedRun
+from tests.helpers.journals import read_events
 from tests.helpers.runs import BUSY, python, train
 
 pytestmark = pytest.mark.long
@@ -92,7 +93,7 @@ def test_the_journal_replays_bit_for_bit(crossing):
     assert config_from_json(events[0]["config"]) == config
     facts = ResolvedRun.resolve(config, Machine(2, 0))
     assert sum(event["event"] == "round" for event in events) > 5
-    assert audit_decisions(events, facts.controller()) == []
+    assert audit_decisions(read_events(events), facts.controller()) == []
 
 
 def test_the_summary_says_what_the_run_came_to(crossing):
@@ -217,7 +218,10 @@ def seats_of(run):
 def replays(run):
     """The recorded rounds, shown to a fresh controller."""
     config = config_from_json(json.loads((run.folder / "config.json").read_text()))
-    return audit_decisions(run.journal, ResolvedRun.resolve(config, Machine(2, 0)).controller()) == []
+    return (
+        audit_decisions(read_events(run.journal), ResolvedRun.resolve(config, Machine(2, 0)).controller())
+        == []
+    )
 
 
 def test_members_take_turns_on_their_own_pack_until_all_have_their_frames(turns):

@@ -424,7 +424,7 @@ def test_an_environment_that_never_works_is_the_users_error(start, failed, answe
 
 
 def test_an_actor_killed_or_hung_before_its_first_step_is_restarted(start):
-    failures = [ActorFailed(0, "actor 0 was killed by SIGKILL"), ActorFailed(1, "took no step", hung=True)]
+    failures = [ActorFailed(0, "out of memory", killed=True), ActorFailed(1, "took no step", hung=True)]
     fleet, run = start([[READY], failures, [report(3000)]])
     fleet.answered = 0
     assert run() == 0

@@ -32,6 +32,7 @@ from pbt_rl.pbt import (
 from pbt_rl.pbt.audit import audit_decisions
 from pbt_rl.record.journal import read_journal
 from pbt_rl.tune import run
+from tests.helpers.journals import read_events
 from tests.helpers.toys import Deadly, Fragile, Script, Walker, goes_on
 
 TABLE = {"rate": HyperSpec("rate", 0.1, 0.01, 10.0, "log", tuned=True)}
@@ -202,7 +203,7 @@ def test_members_are_evaluated_on_purpose_before_a_comparison_without_training(t
         assert {m["frames"] for m in reported} == {event["frames"]}, "nobody trained meanwhile"
         assert all(len(set(m["objectives"])) == 1 and len(m["objectives"]) == 3 for m in reported)
     assert [m.steps for m in result.members] == [10] * 4
-    assert audit_decisions(events, pbt(episodes=3)) == []
+    assert audit_decisions(read_events(events), pbt(episodes=3)) == []
 
 
 def test_a_member_that_was_evaluated_waits_for_a_decision():
@@ -371,9 +372,9 @@ def test_the_journal_replays_and_holds_the_lineage(tmp_path):
     path = tmp_path / "runs" / "x" / "journal.jsonl"
     result = run(Walker, pbt(5), steps=60, num_members=6, journal=path, seed=5)
     events = read_journal(path)
-    assert audit_decisions(events, pbt(5)) == []
-    assert audit_decisions(events, pbt(6))
-    lineage = Lineage.from_events(events)
+    assert audit_decisions(read_events(events), pbt(5)) == []
+    assert audit_decisions(read_events(events), pbt(6))
+    lineage = Lineage.from_events(read_events(events))
     assert lineage.nodes == result.lineage.nodes
     assert lineage.objectives == pytest.approx(result.lineage.objectives)
     assert events[0]["seed"] == 5

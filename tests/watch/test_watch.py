@@ -110,6 +110,7 @@ def test_the_error_of_games_beside_training_is_over_the_tasks_if_there_are_any(
     first = {**first, "spec": {**first["spec"], "tasks": tasks}}
     moment = {name: others[-1][name] for name in ("time", "frames")}
     games = {"event": "evaluation", "at_frames": 5, "member": 1, "mean": 3.0, "spread": 2.0, "episodes": 16}
+    games |= {"all_frames": 10, "generation": 0, "seconds": 1.0}
     shown = Reader(write(tmp_path / "run", [first, *others, moment | games])).latest()
     assert shown["evaluations"] == [[5, 3.0, error, 16, 1]]
 

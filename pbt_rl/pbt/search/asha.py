@@ -63,13 +63,15 @@ class Asha(Search):
     def _judge(self, ended: dict[int, Ended], report: PopulationReport) -> list[Decision]:
         top = len(self.rungs) - 1
         done = [m for m in ended if self._progress[m].phase == top]
-        decisions: list[Decision] = [self._stop(m, f"completed: {ended[m].score:.4g}") for m in done]
+        decisions: list[Decision] = [self._complete(m, ended[m].score) for m in done]
         alive = [m for m in report.members if not self._progress[m.member].stopped]
         waiting = {m.member: ended[m.member].score for m in alive if m.member in ended}
         training = [m for m in alive if m.member not in waiting and self._progress[m.member].until_frames > 0]
         filled = self._fill(alive, waiting, self.slots - len(training))
         if not filled and not training:  # all have begun, or one would begin now
-            filled = [self._stop(m, f"evicted: {score:.4g} was not promoted") for m, score in waiting.items()]
+            filled = [
+                self._give_up(m, f"{score:.4g} was not promoted", score) for m, score in waiting.items()
+            ]
         return [*decisions, *filled]
 
     def _fill(self, alive: Sequence[MemberReport], waiting: Mapping[int, float], free: int) -> list[Decision]:
@@ -86,7 +88,7 @@ class Asha(Search):
                 break
             progress = self._progress[fresh.member]
             progress.end_frames = progress.until_frames = max(progress.end_frames, fresh.frames + 1)
-            decisions.append(Continue(fresh.member, "rung 0", progress.until_frames))
+            decisions.append(Continue(fresh.member, "rung 0", progress.until_frames, phase=0))
         return decisions
 
     def _promotable(self, waiting: Mapping[int, float]) -> int | None:
@@ -107,4 +109,4 @@ class Asha(Search):
         units = self.rungs[progress.phase]
         progress.end_frames = progress.until_frames = max(units * self.phase_frames, m.frames + 1)
         reason = f"rung {progress.phase}: {score:.4g}, promotion {ended} from rung {progress.phase - 1}"
-        return Continue(m.member, reason, progress.until_frames)
+        return Continue(m.member, reason, progress.until_frames, progress.phase)

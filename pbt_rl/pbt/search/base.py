@@ -108,14 +108,14 @@ class Search(ABC):
             if progress.stopped:
                 continue
             if m.broken:
-                decisions.append(self._stop(m.member, "evicted: broken"))
+                decisions.append(self._give_up(m.member, "broken"))
             elif self._phase_is_over(m, progress):
                 if self._needs_more(m, progress):
                     decisions.append(self._extend(m, progress))
                 else:
                     own = score(m)
                     if math.isnan(own):
-                        decisions.append(self._stop(m.member, "evicted: no finite objective"))
+                        decisions.append(self._give_up(m.member, "no finite objective"))
                     else:
                         ended[m.member] = Ended(m, own)
         decisions += self._judge(ended, report)
@@ -145,11 +145,19 @@ class Search(ABC):
     def _extend(self, m: MemberReport, progress: Progress) -> Decision:
         progress.until_frames = m.frames + max(1, self.phase_frames // EXTENSIONS)
         reason = f"phase {progress.phase} goes on: {m.episodes} of {self.min_episodes} episodes"
-        return Continue(m.member, reason, progress.until_frames)
+        return Continue(m.member, reason, progress.until_frames, progress.phase)
 
-    def _stop(self, member: int, reason: str) -> Decision:
+    def _give_up(
+        self, member: int, reason: str, score: float | None = None, place: tuple[int, int] | None = None
+    ) -> Decision:
+        """Stop a member. score, place: see `Stop`."""
         self._progress[member].stopped = True
-        return Stop(member, reason)
+        return Stop(member, f"evicted: {reason}", score=score, place=place)
+
+    def _complete(self, member: int, score: float) -> Decision:
+        """Stop a member that was trained to its end."""
+        self._progress[member].stopped = True
+        return Stop(member, f"completed: {score:.4g}", completed=True, score=score)
 
     def remembers(self) -> frozenset[StateKey]:
         """Return no state."""

@@ -78,9 +78,7 @@ class Brackets(Search):
             phase = self._progress[alive[0].member].phase
             if phase == len(bracket.rungs) - 1:
                 decisions += [
-                    self._stop(m.member, f"completed: {ended[m.member].score:.4g}")
-                    for m in alive
-                    if m.member in ended
+                    self._complete(m.member, ended[m.member].score) for m in alive if m.member in ended
                 ]
                 alive = [m for m in alive if m.member not in ended]
             elif all(m.member in ended for m in alive):
@@ -98,7 +96,12 @@ class Brackets(Search):
     def _evict(self, scores: dict[int, float], rung: Rung) -> list[Decision]:
         ranking = rank(scores, self._rng)
         return [
-            self._stop(member, f"evicted: {scores[member]:.4g} is at place {place} of {len(ranking)}")
+            self._give_up(
+                member,
+                f"{scores[member]:.4g} is at place {place} of {len(ranking)}",
+                scores[member],
+                (place, len(ranking)),
+            )
             for place, member in enumerate(ranking, start=1)
             if place > rung.members
         ]
@@ -124,11 +127,11 @@ class Brackets(Search):
                 continue
             busy.add(slot)
             progress.until_frames = progress.end_frames
-            reason = f"phase {progress.phase}"
+            until, phase = progress.until_frames, progress.phase
             if restart:
-                decisions.append(Restart(m.member, dict(m.values), reason, progress.until_frames))
+                decisions.append(Restart(m.member, dict(m.values), f"phase {phase}", until, phase))
             else:
-                decisions.append(Continue(m.member, reason, progress.until_frames))
+                decisions.append(Continue(m.member, f"phase {phase}", until, phase))
         return decisions
 
     def _slot(self, member: int) -> int:

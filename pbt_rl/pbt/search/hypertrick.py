@@ -93,14 +93,15 @@ class HyperTrick(Search):
         before = self._scores[phase]
         if phase == self.phases - 1:
             insort(before, score)
-            return self._stop(m.member, f"completed: {score:.4g}")
+            return self._complete(m.member, score)
         collecting = len(before) < collection_size(len(self._progress), self.eviction_rate, phase)
         lower = bisect_left(before, score)
         rank = self._rng.randint(lower, bisect_right(before, score))
         insort(before, score)
         seen = len(before)
         if not collecting and rank <= math.sqrt(self.eviction_rate) * (seen - 1):
-            return self._stop(m.member, f"evicted: {score:.4g} is at place {seen - rank} of {seen}")
+            reason = f"{score:.4g} is at place {seen - rank} of {seen}"
+            return self._give_up(m.member, reason, score, (seen - rank, seen))
         return self._enter(m, phase + 1, "collecting" if collecting else f"at place {seen - rank} of {seen}")
 
     def _phase_is_over(self, m: MemberReport, progress: Progress) -> bool:
@@ -115,7 +116,8 @@ class HyperTrick(Search):
         progress.phase = phase
         end = self.most_frames if self.phase_episodes else (phase + 1) * self.phase_frames
         progress.end_frames = progress.until_frames = max(end, m.frames + 1)
-        return Continue(m.member, f"phase {phase}" + (f": {why}" if why else ""), progress.until_frames)
+        reason = f"phase {phase}" + (f": {why}" if why else "")
+        return Continue(m.member, reason, progress.until_frames, phase)
 
 
 @dataclass(eq=False)

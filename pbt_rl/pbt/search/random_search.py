@@ -22,7 +22,7 @@ class RandomSearch(Search):
         for m in report.members:
             progress = self._progress[m.member]
             progress.end_frames = progress.until_frames = self.phase_frames
-        return [Continue(m.member, "phase 0", self.phase_frames) for m in report.members]
+        return [Continue(m.member, "phase 0", self.phase_frames, phase=0) for m in report.members]
 
     def _judge(self, ended: dict[int, Ended], report: PopulationReport) -> list[Decision]:  # noqa: ARG002
-        return [self._stop(member, f"completed: {at_end.score:.4g}") for member, at_end in ended.items()]
+        return [self._complete(member, at_end.score) for member, at_end in ended.items()]
