@@ -24,7 +24,7 @@ class WatchCommand:
     """Show a run in the browser as it goes on, from its files: members, curves, ancestry, schedules, decisions.
 
     The run may go on, be resumed or be over; nothing of it is changed. Only this machine can open the page, unless
-    --host names another interface; then the address that is printed holds a token.
+    --host names another interface; then everybody can who reaches it.
     """
 
     run: tyro.conf.Positional[Path]

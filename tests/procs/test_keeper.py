@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from pbt_rl.procs import keeper
-from pbt_rl.procs.child import Child
+from pbt_rl.procs.child import Child, Program, bound_to_us
 from pbt_rl.procs.keeper import BURST_BYTES, BYTES_PER_SECOND, FILE_BYTES, BoundedLog
 
 CODE = """
@@ -300,3 +300,59 @@ def test_what_a_child_has_started_can_be_terminated(child):
     one.connection.send("go")
     assert one.connection.poll(20)
     assert one.connection.recv() == (-signal.SIGTERM, -signal.SIGTERM)
+
+
+# -- folders, and programs without a keeper -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["end", "killed", "keeper"])
+def test_a_scratch_folder_goes_with_its_program(tmp_path, how):
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    wait = "touch a; echo ready; sleep 600" if how != "end" else "touch a; exit 3"
+    program = Program(["/bin/sh", "-c", f"cd {scratch}; {wait}"], "the program", scratch=scratch)
+    if how != "end":
+        deadline = time.monotonic() + 10
+        while not (scratch / "a").exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        os.kill(program.pid if how == "killed" else psutil.Process(program.pid).ppid(), signal.SIGKILL)
+    text = program.how_it_ended()
+    program.end(0)
+    assert not scratch.exists()
+    assert text.startswith({"end": "the program ended with exit code 3"}.get(how, "the program was "))
+
+
+BOUND = """
+import subprocess, sys, time
+from pbt_rl.procs.child import bound_to_us
+program = subprocess.Popen(bound_to_us(["/bin/sleep", "600"], %d), pass_fds=[0, 1, 2, int(sys.argv[1])])
+print(program.pid, flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_bound_program_gets_its_signal_when_its_parent_is_killed(place, number):
+    readable, writable = os.pipe()
+    command = [sys.executable, "-c", BOUND % number, str(writable)]
+    parent = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, pass_fds=[writable])
+    os.close(writable)
+    program = psutil.Process(int(parent.stdout.readline()))
+    deadline = time.monotonic() + 10
+    while program.name() != "sleep" and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert os.getsid(program.pid) == program.pid
+    assert {path.name for path in Path(f"/proc/{program.pid}/fd").iterdir()} == {"0", "1", "2"}
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+    assert gone([program])
+    assert os.read(readable, 1) == b"", "nobody has the descriptor"
+    os.close(readable)
+
+
+def test_a_program_is_not_bound_to_a_parent_that_has_ended():
+    command = bound_to_us(["/bin/echo", "ran"])
+    command[command.index(str(os.getpid()))] = "1"
+    orphan = subprocess.run(command, stdout=subprocess.PIPE, check=False)
+    assert (orphan.returncode, orphan.stdout) == (1, b"")
