@@ -14,8 +14,10 @@ A trace (the sum over later errors) ends at transition t if it is
 n-step returns (Mnih et al. 2016, Algorithm S3, with n running down to 1 at the end of an unroll) are
 `gae(lam=1) + value[:, :-1]`, so they need no function of their own.
 
-`gae` and `vtrace` take tensors and choose: numba kernels on a CPU (the interpreter lock is released), vector
-operations on any other device.
+`gae` and `vtrace` take tensors and choose: numba kernels on a CPU, vector operations on any other device. Each
+stands twice, since neither form serves both. A trace runs backward over time, step by step: on a CPU a kernel does
+that in one pass over the data, without the interpreter lock, where the vector form makes T passes with many
+temporary arrays; on a GPU the data would have to leave it for the kernel. The tests hold both to each other.
 """
 
 from __future__ import annotations

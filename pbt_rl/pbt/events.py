@@ -202,11 +202,11 @@ def decode_event(line: bytes, number: int) -> Event:
     Raises ConfigError for JSON that is no event, one of `NOT_JSON` for a line that is none.
     """
     with reading(f"line {number} of the journal"):
-        event: Event
         try:
-            event = _DECODER.decode(line)
+            event: Event = _DECODER.decode(line)
         except ValidationError as error:
-            event = _OTHERS.decode(line)
-            if event.kind in _KINDS:
+            other: Other = _OTHERS.decode(line)
+            if other.kind in _KINDS:
                 raise error from None
+            return other
         return event

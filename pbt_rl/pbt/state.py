@@ -29,7 +29,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import cache
 from random import Random
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+import msgspec
 
 TRANSIENT: Mapping[str, Any] = {"transient": True}
 """Metadata of a field that is not saved, because it can be computed again. It has a default, which restoring sets."""
@@ -181,8 +183,6 @@ def decoded(hint: Any, saved: Any, where: str) -> Any:
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
         return _decoded_union(arguments, saved, where)
-    if origin is Literal:
-        return _check(saved in arguments, where, saved, f"one of {', '.join(map(str, arguments))}")
     if hint is Random:
         return _generator(saved, where)
     if is_dataclass(hint):
@@ -198,6 +198,7 @@ def decoded(hint: Any, saved: Any, where: str) -> Any:
     return _decoded_scalar(hint, saved, where)
 
 
+_NOT_FINITE = ("nan", "inf", "-inf")
 _DICTIONARIES = (dict, Mapping)
 _SEQUENCES: Mapping[Any, Any] = {
     list: list,
@@ -239,28 +240,12 @@ def _decoded_dictionary(arguments: tuple[Any, ...], saved: Any, where: str) -> A
 
 
 def _decoded_scalar(hint: Any, saved: Any, where: str) -> Any:
-    number = isinstance(saved, int | float) and not isinstance(saved, bool)
-    if hint is float:
-        named = isinstance(saved, str) and saved in ("nan", "inf", "-inf")
-        _check(named or number, where, saved, "a number")
-        return _checked_float(saved, where)
-    if hint is int:
-        return int(_check(number and saved == saved // 1, where, saved, "a whole number"))
-    if hint in (bool, str):
-        return _check(isinstance(saved, hint), where, saved, "true or false" if hint is bool else "a text")
-    if hint is Any:
-        return saved
-    try:
-        return hint(saved)  # a type of a user's own rule
-    except Exception as error:
-        raise ValueError(f"{where}: {_short(saved)} was saved, and that is no {hint}: {error}") from error
-
-
-def _checked_float(saved: Any, where: str) -> float:
-    try:
+    if hint is float and saved in _NOT_FINITE:
         return float(saved)
-    except OverflowError:
-        raise ValueError(f"{where}: {_short(saved)} was saved, more than a number can be") from None
+    try:
+        return msgspec.convert(saved, hint, dec_hook=lambda own, value: own(value))
+    except Exception as error:  # whatever the type of a user's own rule raises
+        raise ValueError(f"{where}: {_short(saved)} was saved, which does not fit: {error}") from error
 
 
 def _generator(saved: Any, where: str) -> Random:

@@ -9,14 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 RETRY_SECONDS = 10.0
-_COPY_BYTES = 1 << 20
 
 
 class AppendFile:
     """A file that ends with a whole record, whatever happens to a write. Use it from one thread.
 
-    A record that could be written in part only is cut off again, at once or before the next one. If the file was
-    removed, the next record brings it back with all that it held, from the descriptor.
+    A record that could be written in part only is cut off again, at once or before the next one.
     """
 
     def __init__(self, path: Path, position: int | None = None) -> None:
@@ -24,8 +22,8 @@ class AppendFile:
 
         Raises OSError; also if the file is a symbolic link.
         """
-        self._path = path
-        self._file = _open(path, 0)
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+        self._file = os.open(path, flags, 0o666)
         size = os.fstat(self._file).st_size
         self.position = size if position is None else min(position, size)
         """Bytes of whole records."""
@@ -62,23 +60,6 @@ class AppendFile:
         if self._torn:
             os.ftruncate(self._file, self.position)
             self._torn = False
-        if os.fstat(self._file).st_nlink == 0:
-            self._bring_back()
-
-    def _bring_back(self) -> None:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        new = _open(self._path, os.O_EXCL)  # never into a file that somebody else has made since
-        try:
-            at = 0
-            while at < self.position:
-                part = os.pread(self._file, min(_COPY_BYTES, self.position - at), at)
-                at += os.write(new, part)
-        except OSError:
-            os.close(new)
-            self._path.unlink(missing_ok=True)
-            raise
-        os.close(self._file)
-        self._file = new
 
 
 class Outage:
@@ -118,8 +99,3 @@ def reason(error: OSError) -> str:
     """Return why the operating system refused, and about which file if that is known."""
     text = error.strerror or str(error)
     return f"{text}: {error.filename}" if error.filename else text
-
-
-def _open(path: Path, flags: int) -> int:
-    flags |= os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
-    return os.open(path, flags, 0o666)

@@ -302,7 +302,8 @@ def as_json_types(value: Any) -> Any:
 
 
 def _line(record: Mapping[str, Any]) -> bytes:
-    return json.dumps(as_json_types(record), allow_nan=False).encode() + b"\n"
+    text = json.dumps(as_json_types(record), allow_nan=False, ensure_ascii=False)
+    return text.encode(errors="replace") + b"\n"  # a path may hold what is no text
 
 
 def _mend_end(path: Path) -> None:

@@ -272,13 +272,10 @@ class Recorder:
             self.note(late)
 
     def _write_small_files(self, *, last: bool = False) -> None:
-        """Write the values of the members that have changed, and the config if somebody removed the folder."""
+        """Write the values of the members that have changed."""
         if not (last or self._outage.due()):
             return
         try:
-            if not self._folder.config.exists():
-                self._folder.path.mkdir(parents=True, exist_ok=True)
-                self._folder.write_config(self._resolved.config)
             while self._unwritten:
                 member = self._population.members[next(iter(self._unwritten))]
                 self._folder.write_values(member.id, member.generation, member.values)

@@ -5,7 +5,6 @@ import math
 import os
 import pickle
 import re
-import shutil
 import time
 import tracemalloc
 from dataclasses import replace
@@ -225,15 +224,6 @@ def test_a_full_disk_is_not_tried_at_every_view(tmp_path, faulty_disk):
     faulty_disk.room = None
     display.close()
     assert written(tmp_path, "policy_01")["episodes/objective"] == [(390, 39.0)]
-
-
-def test_a_removed_folder_comes_back(tmp_path):
-    display = TensorBoard(RunFolder(tmp_path / "x"), 2, config_json="{}", warn=fail)
-    display.update(hour(1))
-    shutil.rmtree(tmp_path / "x")
-    display.update(hour(2))
-    display.close()
-    assert written(tmp_path / "x", "policy_01")["episodes/objective"] == [(10, 1.0), (20, 2.0)]
 
 
 def checkpoint(run_dir, *, until=20, beyond=30):

@@ -250,7 +250,10 @@ class Run:
         population, dispatch = self.population, self.comparisons.dispatch
         counts = (population.lag_mean, population.lag_max, population.discarded)
         counts += (dispatch.replacements, dispatch.mutations, self.comparisons.replacement_milliseconds)
-        return json.dumps(as_json_types([log, population.views(), counts]), default=as_json_types)
+        return json.dumps(
+            as_json_types([log, population.views(), counts]),
+            default=lambda decision: as_json_types(decision_to_dict(decision)),
+        )
 
     def events(self):
         """The journal, all at one second per event."""

@@ -1,7 +1,6 @@
 """Files that grow by whole records, on disks that fail."""
 
 import os
-import shutil
 
 import pytest
 
@@ -51,26 +50,6 @@ def test_a_real_full_disk(tmp_path):
         file.append(record)
         assert (disk / "f").read_bytes() == record * (written + 1)
         file.close()
-
-
-def test_a_removed_folder_comes_back_with_all_that_the_file_held(tmp_path):
-    file = AppendFile(_made(tmp_path / "run") / "f")
-    file.append(b"one\n")
-    shutil.rmtree(tmp_path / "run")
-    file.append(b"two\n")
-    assert (tmp_path / "run" / "f").read_bytes() == b"one\ntwo\n"
-    file.append(b"three\n")
-    assert (tmp_path / "run" / "f").read_bytes() == b"one\ntwo\nthree\n"
-
-
-def test_a_file_that_somebody_else_has_made_since_is_left_alone(tmp_path):
-    file = AppendFile(tmp_path / "f")
-    file.append(b"one\n")
-    (tmp_path / "f").unlink()
-    (tmp_path / "f").write_text("theirs\n")
-    with pytest.raises(FileExistsError):
-        file.append(b"two\n")
-    assert (tmp_path / "f").read_text() == "theirs\n"
 
 
 def test_a_file_is_continued_from_a_position(tmp_path):

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
@@ -17,7 +18,7 @@ from pbt_rl.pbt.decisions import Continue, MemberReport, PopulationReport, Repla
 from pbt_rl.pbt.hypers import Hypers, hyper_table, shaping_table
 from pbt_rl.pbt.lineage import Lineage
 from pbt_rl.pbt.options import PbtConfig
-from pbt_rl.record.journal import Journal, cut_journal, git_version, read_journal, versions
+from pbt_rl.record.journal import Journal, cut_journal, each_event, git_version, read_journal, versions
 from pbt_rl.run.controllers import build_controller
 from tests.helpers.disks import fill, free, small_disk
 from tests.helpers.journals import read_events
@@ -145,6 +146,13 @@ def test_values_of_many_types(tmp_path):
     assert many["table"] == {"spec": {"env_id": "e", "shape": [1]}}
     assert many["nothing"] is None
     assert after["event"] == "after"
+
+
+def test_a_path_that_is_no_text_does_not_make_a_journal_unreadable(tmp_path):
+    with Journal(tmp_path / "j") as journal:
+        journal.start({"out": os.fsdecode(b"runs/\xff"), "name": "h\u00fctte \U0001f600"}, 0, None)
+    [start] = each_event(tmp_path / "j")
+    assert start.config == {"out": "runs/?", "name": "h\u00fctte \U0001f600"}
 
 
 def test_events_are_on_disk_at_once(tmp_path):
