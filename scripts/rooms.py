@@ -16,11 +16,14 @@ MAX_LINES = 400
 MAX_TOP_MODULES = 8
 PACKAGE = "pbt_rl"
 
+GROUND = frozenset({"extras"})
+"""Rooms of the standard library alone, which every room may import."""
 MAY_IMPORT: Mapping[str, frozenset[str]] = {
-    # A room's options (`ROOM/options.py`, and the helpers in `options.py`) form a room of their own: config composes
-    # them, and stands below most of the rooms that they belong to.
+    "extras": frozenset(),
     "algos": frozenset(),
     "envs": frozenset(),
+    # A room's options (`ROOM/options.py`, and the helpers in `options.py`) form a room of their own: config composes
+    # them, and stands below most of the rooms that they belong to.
     "errors": frozenset({"envs"}),
     "options": frozenset({"errors"}),
     "recipes": frozenset({"algos", "envs", "errors"}),
@@ -108,7 +111,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     ),
 }
 WITHOUT_TORCH = frozenset(
-    {"envs", "errors", "options", "pbt", "wire", "population", "tune", "report", "watch"}
+    {"envs", "errors", "extras", "options", "pbt", "wire", "population", "tune", "report", "watch"}
 )
 PURE = frozenset({"pbt"})
 IMPURE_MODULES = frozenset(
@@ -230,7 +233,7 @@ def arrows(modules: Mapping[str, Module]) -> list[str]:
             if top != PACKAGE or one.name == PACKAGE:  # the package alone: its version and its place
                 continue
             room = room_of(one.name)
-            if room not in {module.room, *allowed}:
+            if room not in {module.room, *GROUND, *allowed}:
                 reasons.append(f"{where}: {module.room} may not import {room}")
     return reasons
 
