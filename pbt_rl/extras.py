@@ -1,4 +1,6 @@
-"""Find the extras of a room: sub-packages with a module `extra.py`, which declares what they add to it.
+"""Find what is added to a room: its extras, and objects of the user's own.
+
+An extra is a sub-package with a module `extra.py`, which declares what it adds:
 
     algos/NAME/extra.py     ALGORITHMS    ways to learn, with their hypers and options
     envs/NAME/extra.py      FAMILIES      families of environments, with their options
@@ -9,10 +11,12 @@ The registry of a room reads those names. Nothing else knows an extra: a copy of
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
 from types import ModuleType
+from typing import Any
 
 
 def discover(package: str) -> list[ModuleType]:
@@ -35,3 +39,27 @@ def _folders(place: Path) -> list[str]:
         for module in iter_modules([str(place)])
         if module.ispkg and (place / module.name / "extra.py").is_file()
     ]
+
+
+def load_object(path: str, name: str = "name") -> Any:
+    """Return what `module:object` names. name: what the object is called in the message.
+
+    Raises ValueError, whose text follows what was to be loaded: "cannot be loaded: ...".
+    """
+    module, _, attribute = path.partition(":")
+    try:
+        return getattr(import_module(module), attribute)
+    except Exception as error:  # the module is the user's, and may raise anything
+        raise ValueError(f"cannot be loaded: {error!r}. Write module:{name}, as Python imports it") from error
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command of `pbt-rl`, described without importing it."""
+
+    name: str
+    module: str
+    """Has `run(arguments) -> exit code`."""
+    arguments: str
+    """Behind its name, in the list of commands."""
+    help: str

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PRODUCT = ("algos", "envs", "pbt_rl")
-MAX_LINES = 400
+MAX_LINES = 600
 MAX_TOP_MODULES = 8
 PACKAGE = "pbt_rl"
 
@@ -29,19 +29,22 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "recipes": frozenset({"algos", "envs", "errors"}),
     "pbt": frozenset({"errors", "options"}),
     "config": frozenset({"algos", "envs", "errors", "options", "pbt"}),
-    "plan": frozenset({"algos", "config", "errors"}),
+    "matchups": frozenset({"errors", "options"}),
+    "plan": frozenset({"algos", "config", "errors", "options"}),
     "wire": frozenset({"envs", "errors", "pbt"}),
     "record": frozenset({"config", "errors", "options", "pbt", "wire"}),
     "display": frozenset({"errors", "pbt", "record", "wire"}),
     "population": frozenset({"display", "errors", "options", "pbt", "wire"}),
     "learner": frozenset({"algos", "config", "envs", "errors", "pbt", "plan", "record", "wire"}),
     "play": frozenset({"algos", "config", "envs", "errors", "learner", "pbt", "plan", "record", "wire"}),
-    "report": frozenset({"display", "errors", "pbt", "record", "wire"}),
-    "watch": frozenset({"display", "errors", "pbt", "record", "report"}),
+    "report": frozenset({"cli", "config", "display", "errors", "pbt", "record", "wire"}),
+    "watch": frozenset({"cli", "display", "errors", "pbt", "record", "report"}),
     "export": frozenset(
         {
             "algos",
+            "cli",
             "config",
+            "options",
             "envs",
             "errors",
             "learner",
@@ -70,14 +73,13 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
         }
     ),
     "nodes": frozenset({"config", "envs", "errors", "learner", "pbt", "plan", "record", "run", "wire"}),
-    "given": frozenset({"config", "envs", "errors", "options", "recipes"}),
+    "given": frozenset({"config", "envs", "errors", "options"}),
     "cli": frozenset(
         {
             "config",
             "display",
             "envs",
             "errors",
-            "export",
             "given",
             "nodes",
             "options",
@@ -86,11 +88,13 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
             "play",
             "recipes",
             "record",
-            "report",
             "run",
-            "watch",
         }
     ),
+    "audit": frozenset({"cli", "record", "run"}),
+    "dmlab_cache": frozenset({"cli", "envs", "errors", "options", "plan"}),
+    "live": frozenset(),
+    "sweep": frozenset(),
     "__main__": frozenset({"cli"}),
     # `pbt_rl/__init__.py`, the names for users.
     "api": frozenset(

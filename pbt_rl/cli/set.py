@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import shlex
 from pathlib import Path
@@ -12,9 +11,9 @@ from pbt_rl.cli.parse import parse
 from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
 from pbt_rl.given.names import spelt
-from pbt_rl.given.numbers import number
-from pbt_rl.options import walk
-from pbt_rl.pbt.hypers import OFF, SHAPING, Hypers
+from pbt_rl.given.values import number
+from pbt_rl.options import table, walk
+from pbt_rl.pbt.hypers import OFF, SHAPING
 from pbt_rl.record.folder import to_json
 from pbt_rl.record.requests import Request, ask
 from pbt_rl.record.trust import read_config
@@ -52,7 +51,7 @@ def run(arguments: list[str]) -> int:
         raise ConfigError(f"nothing to change is given: {PROG} {folder} NAME=VALUE; {PROG} --help")
     options, values = {}, {}
     for name, text in pairs:
-        value = _value_name(name)
+        value = _value_name(name, config)
         if value is None:
             options[name] = text
         else:
@@ -90,10 +89,10 @@ def _parted(arguments: list[str]) -> tuple[Path, tuple[int, ...], list[tuple[str
     return Path(free[0]), tuple(members), pairs
 
 
-def _value_name(name: str) -> str | None:
+def _value_name(name: str, config: Config) -> str | None:
     """Return the name of a value of members, if it is one: a hyper, or shaping of whatever environment."""
     hyper = name.removeprefix("hypers.").replace("-", "_")
-    if hyper in {f.name for f in dataclasses.fields(Hypers)}:
+    if hyper in {option.field for option in table(config.hypers).values()}:
         return hyper
     return name if name.startswith(SHAPING) else None
 

@@ -6,6 +6,7 @@ import math
 
 from pbt_rl.config import Config
 from pbt_rl.display.words import counted
+from pbt_rl.matchups.options import MatchupConfig
 from pbt_rl.pbt.hypers import OFF, HyperSpec, Values
 from pbt_rl.pbt.mf_pbt import usual_frequencies
 from pbt_rl.pbt.ready.base import grown
@@ -203,7 +204,7 @@ def _crowd_notes(resolved: ResolvedRun) -> list[str]:
 
 def _matchup_note(resolved: ResolvedRun) -> str:
     """Describe the matchups."""
-    matchup, packs = resolved.config.matchup, resolved.plan.packs
+    matchup, packs = resolved.config.group(MatchupConfig), resolved.plan.packs
     if matchup.scheme == "self" or all(pack.slots == 1 for pack in packs):
         return "matchup: every member plays itself, so objectives mean nothing in a game that one wins and one loses"
     limit = f", those of the same device ({len(packs)} devices)" if len(packs) > 1 else ""

@@ -21,7 +21,7 @@ from pbt_rl.errors import ConfigError
 from pbt_rl.options import names_object, walk
 from pbt_rl.pbt.decisions import Controller, Mutate
 from pbt_rl.pbt.hypers import HyperSpec
-from pbt_rl.pbt.registry import patience_frames
+from pbt_rl.pbt.registry import controller_entry
 from pbt_rl.pbt.state import save_state
 from pbt_rl.population.population import Population
 from pbt_rl.record.folder import config_from_json, to_json
@@ -103,7 +103,7 @@ class LiveChanges:
         self._recorder.set_by_user(now, changed, decisions)
         if changed:
             config = now.config
-            patience = patience_frames(config.controller, config.pbt, config.search, config.train_for_frames)
+            patience = controller_entry(config.controller).patience_frames(config, config.train_for_frames)
             self._population.follow(config.pbt.min_episodes, patience)
             self._comparisons.follow(now.config, controller)
             self._checkpoints.follow(now.config)
@@ -134,7 +134,7 @@ def _changed(config: Config, options: Mapping[str, Any]) -> Config:
         for group in groups:
             inner = inner[group]
         inner[last] = value
-    now = config_from_json(data)
+    now = config_from_json(data).with_declared_hypers()
     if now.train_for_frames != config.train_for_frames and config.learner.lr_schedule == "linear":
         raise ConfigError(
             "--train-for-frames cannot change while a run trains: its learning rate falls to 0 there "

@@ -44,7 +44,7 @@ MISTAKES = {
     "train --env atari/": "'atari/' names no environment: did you mean atari/NAME? `pbt-rl envs`",
     "train --env gym/": "'gym/' names no environment: did you mean gym/NAME? `pbt-rl envs` lists",
     "train --env ''": "--env is missing: give it as family/name, such as atari/pong, or",
-    "train --env /": "'/' names no environment: write atari/NAME, dmlab2d/NAME, gym/NAME,",
+    "train --env /": "'/' names no environment: write atari/NAME, gym/NAME, toy/NAME,",
     "train --env 'gym/CartPole v1'": (
         "gym/CartPole v1 cannot be made: Malformed environment ID: CartPole v1."
     ),
@@ -71,7 +71,7 @@ MISTAKES = {
         "--env-option novalue cannot be used: write key=value, key as in Python"
     ),
     "train --env toy/identity --env-option length=3": (
-        "--env-option length=... cannot be used: it is for dmlab2d/, gym/,"
+        "--env-option length=... cannot be used: it is for gym/, dmlab2d/,"
     ),
     "train --env gym/CartPole-v1 --env-option foo=1": (
         "gym/CartPole-v1 cannot be made: CartPoleEnv.__init__() got an unexpected"
@@ -130,11 +130,11 @@ MISTAKES = {
     ),
     "train --env toy/identity --mode fast": "--mode fast cannot be used: give async, sync or serial",
     "train --env toy/identity --algo ppo": (
-        "--algo ppo cannot be used: give appo, a3c, unreal, fun or module:OBJECT"
+        "--algo ppo cannot be used: give appo, a3c, fun, unreal or module:OBJECT"
     ),
     "train --env toy/identity --algo :x": "--algo :x cannot be used: algorithm ':x' cannot be loaded:",
     "train --env toy/identity --controller pbtt": (
-        "--controller pbtt cannot be used: give pbt, mf-pbt, ipbt, hypertrick,"
+        "--controller pbtt cannot be used: give pbt, mf-pbt, ipbt, schedule,"
     ),
     "train --env toy/identity --controller nowhere:C": (
         '--controller nowhere:C cannot be loaded: ModuleNotFoundError("No module'
@@ -235,7 +235,7 @@ MISTAKES = {
         "--learner.lr-schedule foo cannot be used: give constant, linear or"
     ),
     "train --env toy/identity --recipe nope": (
-        "--recipe nope cannot be used: the recipes are dmlab30-pbt, unreal-dmlab"
+        "--recipe nope cannot be used: the recipes are dmlab30-pbt, fun-atari"
     ),
     "train --config missing.toml": "--config missing.toml cannot be used: No such file or directory",
     "train --config bad.toml": ("--config bad.toml cannot be used: it is no TOML: Invalid value (at line 1,"),

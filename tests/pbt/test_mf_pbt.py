@@ -7,12 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pbt_rl.config import Hypers
 from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.decisions import Continue, Replace
 from pbt_rl.pbt.exploit.base import Gap
 from pbt_rl.pbt.exploit.groups import Groups
 from pbt_rl.pbt.exploit.truncation import Truncation
-from pbt_rl.pbt.hypers import Hypers, hyper_table
+from pbt_rl.pbt.hypers import hyper_table
 from pbt_rl.pbt.mf_pbt import MfPbt
 from pbt_rl.pbt.options import PbtConfig
 from pbt_rl.pbt.state import restore_state, save_state

@@ -445,7 +445,7 @@ def test_a_folder_that_is_no_run_is_one_clear_line(pbt_rl, small, tmp_path):
 
 
 def test_without_the_extra_the_report_names_what_to_install(pbt_rl, small, tmp_path, monkeypatch):
-    monkeypatch.setattr("pbt_rl.cli.report.find_spec", lambda name: None)
+    monkeypatch.setattr("pbt_rl.report.command.find_spec", lambda name: None)
     code, _, err = pbt_rl("report", write(tmp_path, small))
     assert code == cli.EXIT_USER_ERROR
     assert err == 'pbt-rl: pbt-rl report needs matplotlib and scikit-learn: pip install "pbt-rl[report]"\n'

@@ -21,8 +21,8 @@ def complaints(tmp_path):
             "envs/spaces.py": "import numpy",
             "pbt_rl/__init__.py": "__version__ = '1'",
             "pbt_rl/errors.py": "from pbt_rl.envs.base import EnvSetupError",
-            "pbt_rl/config.py": "from pbt_rl.population.options import X",
-            "pbt_rl/population/options.py": "from pbt_rl.errors import require",
+            "pbt_rl/config.py": "from pbt_rl.matchups.options import X",
+            "pbt_rl/matchups/options.py": "from pbt_rl.errors import require",
             "pbt_rl/pbt/decisions.py": "isinstance(1, Stop)",
             "pbt_rl/pbt/rules.py": "from .decisions import Stop\nfrom pathlib import Path\n",
             "pbt_rl/run/audit.py": "import pbt_rl\nimport torch\nopen('x')\nfrom pbt_rl.pbt import decisions",
@@ -41,7 +41,7 @@ def test_a_tree_that_keeps_the_rules_has_no_complaint(complaints):
     assert complaints() == []
 
 
-LONG = "x = 1\n" * 401
+LONG = "x = 1\n" * 601
 WRONG = {
     "an arrow up": (
         {"pbt_rl/pbt/a.py": "def f():\n    from pbt_rl.run.audit import audit"},
@@ -106,7 +106,7 @@ WRONG = {
     ),
     "a long file": (
         {"envs/a.py": LONG},
-        "envs/a.py has 401 lines, more than 400: split it by idea",
+        "envs/a.py has 601 lines, more than 600: split it by idea",
     ),
 }
 

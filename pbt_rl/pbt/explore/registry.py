@@ -6,11 +6,12 @@ that changes the values last: `--pbt.custom-explore module:function`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from pbt_rl.errors import require
+from pbt_rl.extras import discover
+from pbt_rl.pbt.entry import ExploreRule
 from pbt_rl.pbt.explore.base import Explore, Pairing
 from pbt_rl.pbt.explore.custom import CustomExplore
 from pbt_rl.pbt.explore.factors import MultiplyOrDivide, PerturbFactors
@@ -30,15 +31,6 @@ if TYPE_CHECKING:
 Specs = Mapping[str, HyperSpec]
 ORION_VOLATILITY = 1e-4
 IMPALA_PROBABILITY = 1 / 3
-
-
-@dataclass(frozen=True)
-class ExploreRule:
-    """How a rule of exploration is built from the options and the specs of the tuned values."""
-
-    build: Callable[[PbtConfig, Specs], Explore]
-    options: tuple[str, ...] = ()
-    """Names of the options that `build` reads (beside `pbt.exploit`)."""
 
 
 def _perturb(pbt: PbtConfig, tuned: Specs) -> Explore:
@@ -87,6 +79,8 @@ EXPLORE_RULES: dict[str, ExploreRule] = {
     "pb2-mix": ExploreRule(lambda _, tuned: Pb2Mix(tuned)),
 }
 """Name -> rule. `--pbt.explore-option` sets any field of the rule that is built."""
+for _extra in discover("pbt_rl.pbt"):
+    EXPLORE_RULES |= getattr(_extra, "EXPLORE_RULES", {})
 
 
 def build_explore(pbt: PbtConfig, table: Specs) -> Explore:

@@ -1,0 +1,1 @@
+"""Environments of several agents: PettingZoo, and levels of DeepMind Lab2D."""

@@ -1,0 +1,14 @@
+"""Declares the command `pbt-rl dmlab-cache`."""
+
+from __future__ import annotations
+
+from pbt_rl.extras import Command
+
+COMMANDS = (
+    Command(
+        "dmlab-cache",
+        "pbt_rl.dmlab_cache.command",
+        "",
+        "build maps of DeepMind Lab beforehand",
+    ),
+)

@@ -1,0 +1,14 @@
+"""Declares the command `pbt-rl export`."""
+
+from __future__ import annotations
+
+from pbt_rl.extras import Command
+
+COMMANDS = (
+    Command(
+        "export",
+        "pbt_rl.export.command",
+        "RUN --format onnx",
+        "write a trained member (onnx, torchscript, safetensors) or the trials (optuna) for others",
+    ),
+)

@@ -1,0 +1,1 @@
+"""`pbt-rl set`: change options of a run that trains."""

@@ -1,0 +1,1 @@
+"""Matchups: members that play each other in environments of several agents."""

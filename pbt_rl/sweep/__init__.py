@@ -1,0 +1,1 @@
+"""`pbt-rl sweep`: train the same with several seeds and options."""

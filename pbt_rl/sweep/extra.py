@@ -1,0 +1,14 @@
+"""Declares the command `pbt-rl sweep`."""
+
+from __future__ import annotations
+
+from pbt_rl.extras import Command
+
+COMMANDS = (
+    Command(
+        "sweep",
+        "pbt_rl.cli.sweep",
+        "--name NAME ...",
+        "train the same with several seeds and options, one after the other or side by side",
+    ),
+)

@@ -1,0 +1,14 @@
+"""Declares the command `pbt-rl watch`."""
+
+from __future__ import annotations
+
+from pbt_rl.extras import Command
+
+COMMANDS = (
+    Command(
+        "watch",
+        "pbt_rl.watch.command",
+        "RUN",
+        "show a run in the browser as it goes on (or when it is over)",
+    ),
+)
