@@ -165,6 +165,13 @@ def hypers_of(algo: str) -> type[Hypers]:
     return Hypers if own is None else _more_hypers(own)
 
 
+def own_hypers(algo: str) -> tuple[str, ...]:
+    """Return the names of the hypers that only this algorithm has. Raises ConfigError as `hypers_of`."""
+    entry = algorithms.ALGORITHMS.get(algo)
+    kind = entry.hypers if entry is not None else load_algorithm(algo).hypers if ":" in algo else None
+    return () if kind is None else tuple(f.name for f in fields(kind))
+
+
 @cache
 def _more_hypers(own: type) -> type[Hypers]:
     both = {f.name for f in fields(own)} & {f.name for f in fields(Hypers)}
@@ -177,9 +184,12 @@ def _more_hypers(own: type) -> type[Hypers]:
 
 
 @cache
-def undeclared_hypers(names: tuple[str, ...]) -> type[Hypers]:
-    """Return hypers with more values, of which nothing is known: those of an algorithm that is not imported."""
-    return make_dataclass(Hypers.__name__, [(name, float) for name in names], bases=(Hypers,), frozen=True)
+def undeclared_hypers(more: tuple[tuple[str, type], ...]) -> type[Hypers]:
+    """Return hypers with more values, of which nothing is known: those of an algorithm that is not imported.
+
+    more: (name, int or float) each.
+    """
+    return make_dataclass(Hypers.__name__, more, bases=(Hypers,), frozen=True, kw_only=True)
 
 
 def _groups() -> dict[str, type]:

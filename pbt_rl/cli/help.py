@@ -13,6 +13,7 @@ from typing import Annotated, Any, Protocol
 import tyro
 
 from pbt_rl.cli.parse import value_of
+from pbt_rl.config import own_hypers
 from pbt_rl.envs.registry import FAMILIES, SHORT_NAMES
 from pbt_rl.options import Option, allowed, table
 from pbt_rl.pbt.exploit.registry import EXPLOIT_RULES
@@ -23,6 +24,7 @@ from pbt_rl.pbt.registry import CONTROLLERS
 MORE = """\
 These are the usual options. For more of them:
   --env X --help            also the options of that family of environments
+  --algo X --help           also the hypers that only that algorithm has
   --controller X --help     also those of that controller; likewise --pbt.exploit X, --pbt.explore X, --pbt.ready X
   --help-all                all options; all work, shown or not
 """
@@ -42,7 +44,7 @@ REGISTRIES: dict[str, Mapping[str, _Entry]] = {
 """By the option that names an entry."""
 SETTINGS = {"pbt.exploit": "pbt.exploit_option", "pbt.explore": "pbt.explore_option"}
 """Option that names a rule, of the user's own too -> option that sets fields of the rule."""
-NAMING = ("env", *REGISTRIES)
+NAMING = ("env", "algo", *REGISTRIES)
 """Options whose value brings options of its own."""
 
 
@@ -61,6 +63,7 @@ def related(chosen: Mapping[str, str | None]) -> frozenset[str]:
     """Return names of options, and of groups of them, that belong to the values of NAMING."""
     family = _family(chosen["env"] or "")
     names = set(FAMILIES[family].option_groups if family in FAMILIES else ())
+    names |= {f"hypers.{name}" for name in own_hypers(chosen["algo"] or "")}
     for option, registry in REGISTRIES.items():
         value = chosen[option]
         if value is not None:

@@ -181,9 +181,9 @@ def _hypers(data: object) -> type[Hypers]:
     """Return hypers with those of an algorithm that is not imported: of them only their numbers are known."""
     registered = {option.field for option in table(Hypers).values()}
     more = tuple(
-        name
+        (name, type(value))
         for name, value in (data.items() if isinstance(data, dict) else ())
-        if name not in registered and name.isidentifier() and isinstance(value, int | float)
+        if name not in registered and name.isidentifier() and type(value) in (int, float)
     )
     return undeclared_hypers(more) if more else Hypers
 
