@@ -1,25 +1,30 @@
 """An algorithm: everything by which one way to learn differs from another, as one object.
 
 `update` and the plan of a run read it; nothing branches on an algorithm's name. A new one is a file like `appo.py`:
-define an `Algorithm` (or `dataclasses.replace` one) and name it in `registry.py`, or pass `--algo module:OBJECT`.
+define an `Algorithm` (or `dataclasses.replace` one) and pass `--algo module:OBJECT`, or give it a folder with an
+`extra.py` (`registry.py`).
 
 Axes: G policies of a group, T steps, B rows of a policy, N = T * B samples of one policy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from .batch import Samples, Segments, Sequences
+from .batch import Batch, Samples, Segments, Sequences
 from .distributions import Distribution
 from .losses import Stats
 from .models import NetInputs, PolicyNet
+from .observations import ObsLayout
 from .optim import Optimizer
-from .replay import ReplaySpec
+from .rollout import Rollout
 
 Hypers = Mapping[str, Tensor]
 """Name of a hyper -> its values, [G] (in a loss: of one policy, 0-d)."""
@@ -82,6 +87,40 @@ def no_recipe(_env_recipe: Mapping[str, object]) -> Mapping[str, object]:
     return {}
 
 
+class Replay(Protocol):
+    """What is kept of what the policies of a pack did, to learn from again. Used by the thread that learns alone."""
+
+    def add(self, rollouts: Iterable[Rollout], weights_epoch: NDArray[np.int64]) -> None:
+        """Keep full rollouts, in the order in which they were filled. weights_epoch: [P], of the slots now."""
+
+    def draw(self, batch: Batch, generator: torch.Generator) -> tuple[Segments, ...]:
+        """Draw the pieces that belong to a batch; none of a policy is valid while too little is kept of it."""
+
+
+class ReplayKind(Protocol):
+    """What an algorithm keeps in a replay and draws from it."""
+
+    def make(
+        self,
+        layouts: Mapping[str, ObsLayout],
+        units: int,
+        policies: int,
+        rows: int,
+        rollout_steps: int,
+        action: tuple[int, torch.dtype],
+        device: torch.device,
+    ) -> Replay:
+        """Make the replay of a pack. rows: of a policy in one unit. action: columns and dtype."""
+
+    def device_bytes(
+        self, layouts: Mapping[str, ObsLayout], units: int, policies: int, rows: int, columns: int
+    ) -> int:
+        """Return the memory that it takes on the device, but for what is too small to count."""
+
+    def drawn_steps(self, steps: int) -> int:
+        """Return the observations of a policy that are drawn with a batch of so many steps."""
+
+
 @dataclass(frozen=True)
 class Auxiliary:
     """What an algorithm learns besides, in the same optimiser steps, from a replay of what its policies did."""
@@ -91,7 +130,9 @@ class Auxiliary:
     `Algorithm.loss`, and must run under torch.func.vmap. Without the axis of policies: fields [L, S, ...]."""
     hypers: tuple[str, ...]
     """Hypers that `loss` reads."""
-    replay: ReplaySpec
+    replay: ReplayKind
+    reads_pixels: bool = True
+    """Whether `loss` is of the pixels themselves, which are then not normalised."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +148,8 @@ class Algorithm:
     """Hypers that `loss` reads."""
     statistics: Mapping[str, str]
     """Statistics that `loss` returns: name -> one line that explains it."""
+    hypers: type | None = None
+    """Dataclass of hypers of its own, besides those that all share (`hypers.py`)."""
     fixed_advantage: Callable[[Samples, Hypers, UpdateSettings], Tensor | None] = no_fixed_advantage
     """Advantages [G, T, B] that hold for all passes over a batch; None: `targets` is called for each minibatch."""
     recipe: Callable[[Mapping[str, object]], Mapping[str, object]] = no_recipe
@@ -123,6 +166,8 @@ class Algorithm:
     """(network, minibatch, hypers, return scale, settings) of one policy -> loss, 0-d, statistics, and value targets of
     the first steps, [T', B] in reward units. It stands for `loss`, `targets` and `fixed_advantage` if a policy's
     outputs at one step do not suffice, needs a recurrent core, and must run under torch.func.vmap."""
+    learns_single_steps: bool = False
+    """A minibatch may be of single steps, if the network has no memory and returns are those of acting time."""
     learns_per_unit: bool = False
     """Learn once from each full rollout of a unit, without waiting for a batch of several. If units are many, from
     as few together as keep rollouts young enough (pbt_rl/plan/sizes.py)."""

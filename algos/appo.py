@@ -118,6 +118,7 @@ APPO = Algorithm(
     fixed_advantage=gae_of_acting_time,
     optimizer=ADAM,
     loss_hypers=("clip_ratio", "clip_value", "value_coef", "entropy_coef", "kl_coef"),
+    learns_single_steps=True,
     statistics=COMMON_STATISTICS
     | {
         "kl": "KL(old || new) estimated as mean(ratio - 1 - log ratio), never negative (Schulman's k3)",

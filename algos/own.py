@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
+from pbt_rl.extras import load_object
+
 _TORCH = Path(torch.__file__).parent
 
 
@@ -23,13 +24,10 @@ class NetworkError(ValueError):
 
 def make_own(part: str, path: str, *arguments: object) -> nn.Module:
     """Return what the factory makes of these arguments. part: such as "encoder". Raises ValueError."""
-    module_name, _, factory_name = path.partition(":")
     try:
-        factory = getattr(importlib.import_module(module_name), factory_name)
-    except Exception as error:  # the user's module may raise anything
-        raise ValueError(
-            f"{part} {path!r} cannot be loaded: {error!r}. Write module:factory, as Python imports it"
-        ) from error
+        factory = load_object(path, "factory")
+    except ValueError as error:
+        raise ValueError(f"{part} {path!r} {error}") from error
     try:
         module = factory(*arguments) if callable(factory) else factory
     except Exception as error:

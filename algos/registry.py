@@ -1,23 +1,27 @@
-"""Names of algorithms. Imports no torch: options are parsed and checked without it.
+"""The algorithms that there are. Imports no torch: options are parsed and checked without it.
 
-An algorithm is one file that defines an `Algorithm` and one line in `ALGORITHMS`.
+An algorithm is a module with an `Algorithm`, and an entry: here, or in the `extra.py` of a folder of its own.
 """
 
 from __future__ import annotations
 
-import importlib
+from importlib import import_module
 from typing import TYPE_CHECKING
+
+from pbt_rl.extras import discover, load_object
+
+from .entry import AlgorithmEntry
 
 if TYPE_CHECKING:
     from .algorithm import Algorithm
 
-ALGORITHMS: dict[str, str] = {
-    "appo": "appo:APPO",
-    "a3c": "a3c:A3C",
-    "unreal": "unreal:UNREAL",
-    "fun": "fun:FUN",
+
+ALGORITHMS: dict[str, AlgorithmEntry] = {
+    "appo": AlgorithmEntry(".appo:APPO", recipes_are_for_it=True),
+    "a3c": AlgorithmEntry(".a3c:A3C"),
 }
-"""Name -> module of this folder and the object in it."""
+for _extra in discover(__package__):
+    ALGORITHMS |= _extra.ALGORITHMS
 
 
 def names() -> tuple[str, ...]:
@@ -36,15 +40,15 @@ def load(name: str) -> Algorithm:
 
     if not is_known(name):
         raise ValueError(f"algorithm {name!r} is unknown: use one of {', '.join(names())}, or module:OBJECT")
-    module, _, attribute = ALGORITHMS.get(name, name).partition(":")
+    entry = ALGORITHMS.get(name)
+    if entry is not None:
+        module, _, attribute = entry.module.partition(":")
+        registered: Algorithm = getattr(import_module(module, __package__), attribute)
+        return registered
     try:
-        found = getattr(
-            importlib.import_module(f".{module}" if name in ALGORITHMS else module, __package__), attribute
-        )
-    except Exception as error:  # the user's module may raise anything
-        raise ValueError(
-            f"algorithm {name!r} cannot be loaded: {error!r}. Write module:OBJECT, as Python imports it"
-        ) from error
+        found = load_object(name, "OBJECT")
+    except ValueError as error:
+        raise ValueError(f"algorithm {name!r} {error}") from error
     if not isinstance(found, Algorithm):
         raise ValueError(  # noqa: TRY004 - the user's option is wrong, not our call
             f"algorithm {name!r} is a {type(found).__name__}: give a pbt_rl.algos.algorithm.Algorithm"

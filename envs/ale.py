@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -288,10 +288,12 @@ def film(
 
 BACKEND = Backend(
     names=names,
-    probe=lambda name, options: probe(name, options.atari),
-    make_unit=lambda name, rows, seed, options, shaping: AtariUnit(name, rows, seed, options.atari, shaping),
+    probe=lambda name, options: probe(name, options.of(AtariOptions)),
+    make_unit=lambda name, rows, seed, options, shaping: AtariUnit(
+        name, rows, seed, options.of(AtariOptions), shaping
+    ),
     recipe=lambda _name, _options: recipe(),
-    for_evaluation=lambda options: replace(options, atari=raw_scores(options.atari)),
-    played=lambda name, options: played(name, options.atari),
-    film=lambda name, rows, seed, options, shaping: film(name, rows, seed, options.atari, shaping),
+    for_evaluation=lambda options: options.with_family(raw_scores(options.of(AtariOptions))),
+    played=lambda name, options: played(name, options.of(AtariOptions)),
+    film=lambda name, rows, seed, options, shaping: film(name, rows, seed, options.of(AtariOptions), shaping),
 )

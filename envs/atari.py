@@ -15,7 +15,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from .base import EnvSetupError
+from .base import EnvSetupError, FamilyOptions
 
 MULTIPLAYER_ONLY = frozenset({"combat", "joust", "maze_craze", "warlords"})
 """ROMs that come with ale-py but have no one-player mode: loading one ends the process."""
@@ -25,7 +25,7 @@ LIFE_LOSS_PENALTY = "life_loss_penalty"
 
 
 @dataclass(frozen=True)
-class AtariOptions:
+class AtariOptions(FamilyOptions):
     """Options of Atari games; frames are emulator frames."""
 
     frame_skip: int = field(default=4, metadata={"at_least": 1, "at_most": 60})

@@ -9,7 +9,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,14 @@ class EnvSetupError(ValueError):
 
     The message holds what is wrong, which value, and what to do instead.
     """
+
+
+class FamilyOptions:
+    """Options of a family of environments: a frozen dataclass derives from this."""
+
+    def reproducible(self) -> Self:
+        """Return the options under which equal seeds give equal steps."""
+        return self
 
 
 LARGEST_REWARD = 3.4e38

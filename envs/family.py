@@ -1,35 +1,45 @@
 """The interface of a family of environments: a line of the registry's table, and the functions behind it.
 
-A new family is one module with a `BACKEND` and one `Family` in `registry.FAMILIES`.
+A new family is one module with a `BACKEND` and one `Family`: in `registry.py`, or in the `FAMILIES` of an `extra.py` in
+a folder of its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
-from .atari import AtariOptions
-from .base import EnvSpec, ShapingSource, Unit
-from .dmlab.options import DmlabOptions
+from .base import EnvSpec, FamilyOptions, ShapingSource, Unit
 from .film import Camera
 from .first_trial import FirstProbe
+
+T = TypeVar("T", bound=FamilyOptions)
 
 
 @dataclass(frozen=True)
 class EnvOptions:
-    """Options of the families that have any."""
+    """Options that environments are made with."""
 
-    atari: AtariOptions = field(default_factory=AtariOptions)
-    dmlab: DmlabOptions = field(default_factory=DmlabOptions)
+    families: tuple[FamilyOptions, ...] = ()
+    """Options of families; a family that has none here takes its defaults."""
     keywords: Mapping[str, Any] = field(default_factory=dict)
     """--env-option: keywords for the maker of an environment, for families that take them."""
     last_action_reward: bool = False
     """Add the last action and reward to the observations of any environment (last.py)."""
     first_row: int = 0
     """Number of a unit's first row among those of all units of the run: rows share out devices by it."""
+
+    def of(self, kind: type[T]) -> T:
+        """Return the options of a family."""
+        return next((options for options in self.families if isinstance(options, kind)), kind())
+
+    def with_family(self, own: FamilyOptions) -> EnvOptions:
+        """Return the same with other options of a family."""
+        others = (options for options in self.families if type(options) is not type(own))
+        return replace(self, families=(*others, own))
 
 
 class RawEnv(Protocol):
@@ -99,8 +109,19 @@ class Family:
     """Module with the family's `BACKEND`, absolute or relative to this package; imported when it is used."""
     takes_keywords: bool = False
     """Whether --env-option reaches it."""
-    option_groups: tuple[str, ...] = ()
-    """Fields of the config that hold options of this family, such as `atari`."""
+    options: Mapping[str, type[FamilyOptions]] = field(default_factory=dict)
+    """Group of the config -> its dataclass, of the options of this family, such as `atari`."""
+    short_names: Mapping[str, str] = field(default_factory=dict)
+    """Names that stand for an id of this family."""
+    recipes: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    """Name -> published command line: dotted field of the config -> value."""
+    several_agents: bool = False
+    """Whether there are environments of several agents: then the options of matchups belong to it, too."""
+
+    @property
+    def option_groups(self) -> tuple[str, ...]:
+        """Groups of the config that its environments read."""
+        return (*self.options, *(("matchup",) if self.several_agents else ()))
 
     @property
     def missing(self) -> tuple[str, ...]:

@@ -12,7 +12,10 @@ from dataclasses import dataclass
 from importlib.metadata import entry_points
 from typing import Any
 
-from .base import LAST, EnvSetupError, EnvSpec, ShapingSource, Unit
+from pbt_rl.extras import discover
+
+from .atari import AtariOptions
+from .base import LAST, EnvSetupError, EnvSpec, FamilyOptions, ShapingSource, Unit
 from .family import Backend, EnvOptions, Family, RawEnv, load_backend
 from .film import Camera
 from .last import LastUnit, with_last
@@ -23,6 +26,7 @@ __all__ = [
     "FAMILIES",
     "EnvOptions",
     "Family",
+    "FamilyOptions",
     "FamilyStatus",
     "evaluation_options",
     "families",
@@ -37,8 +41,6 @@ __all__ = [
 ]
 
 DEFAULTS = EnvOptions()
-SHORT_NAMES = {"dmlab30": "dmlab/dmlab30"}
-"""Environments that can also be named without their family."""
 CUSTOM = ".custom"
 """Module of the user's own environments. They have no family: NAME is the whole id."""
 
@@ -204,7 +206,7 @@ def _takers() -> str:
     return ", ".join(f"{family.name}/" for family in FAMILIES.values() if family.takes_keywords)
 
 
-FAMILIES = {
+FAMILIES: dict[str, Family] = {
     family.name: family
     for family in (
         Family(
@@ -214,17 +216,7 @@ FAMILIES = {
             ("ale_py",),
             "pip install ale-py",
             ".ale",
-            option_groups=("atari",),
-        ),
-        Family(
-            "dmlab2d",
-            "DeepMind Lab2D levels",
-            "dmlab2d/commons_harvest",
-            ("dmlab2d",),
-            "pip install 'pbt-rl[dmlab2d]'",
-            ".agents.lab2d",
-            takes_keywords=True,
-            option_groups=("matchup",),
+            options={"atari": AtariOptions},
         ),
         Family(
             "gym",
@@ -238,45 +230,8 @@ FAMILIES = {
         Family(
             "toy", "toys with known answers", "toy/memory", ("gymnasium",), "pip install gymnasium", ".toy"
         ),
-        Family(
-            "pettingzoo",
-            "PettingZoo: environments of several agents",
-            "pettingzoo/classic/connect_four_v3",
-            ("pettingzoo",),
-            "pip install 'pbt-rl[pettingzoo]'",
-            ".agents.pettingzoo",
-            takes_keywords=True,
-            option_groups=("matchup",),
-        ),
-        Family(
-            "vizdoom",
-            "Doom scenarios",
-            "vizdoom/basic",
-            ("vizdoom",),
-            "pip install 'pbt-rl[vizdoom]'",
-            ".doom.unit",
-            option_groups=("matchup",),
-        ),
-        Family(
-            "envpool",
-            "EnvPool's native vectors",
-            "envpool/Pong-v5",
-            ("envpool",),
-            "pip install 'pbt-rl[envpool]'",
-            ".envpool.unit",
-            takes_keywords=True,
-            option_groups=("atari",),
-        ),
-        Family(
-            "dmlab",
-            "DeepMind Lab",
-            "dmlab/dmlab30",
-            ("deepmind_lab",),
-            "it is on no registry; build the module deepmind_lab as https://github.com/google-deepmind/lab says "
-            "(python/pip_package), and install that or put it on PYTHONPATH",
-            ".dmlab.unit",
-            takes_keywords=True,
-            option_groups=("dmlab",),
-        ),
+        *(family for extra in discover(__package__) for family in extra.FAMILIES),
     )
 }
+SHORT_NAMES = {short: env for family in FAMILIES.values() for short, env in family.short_names.items()}
+"""Environments that can also be named without their family."""

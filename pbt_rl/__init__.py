@@ -17,10 +17,9 @@ import it), and starts nothing.
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pbt_rl import tune
     from pbt_rl.api import MemberResult, Result, train
     from pbt_rl.config import Config
     from pbt_rl.envs.base import EnvSetupError, EnvSpec, RewardShapingInterface, TrainingInfoInterface
@@ -44,7 +43,6 @@ __all__ = [
     "TrainingInfoInterface",
     "load_policy",
     "train",
-    "tune",
 ]
 
 _MODULES = {
@@ -58,13 +56,20 @@ _MODULES = {
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
 
-def __getattr__(name: str) -> object:
-    if name == "tune":
-        return importlib.import_module("pbt_rl.tune")
-    if name not in _MODULE_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"pbt_rl.{_MODULE_OF[name]}"), name)
+def __getattr__(name: str) -> Any:
+    if name in _MODULE_OF:
+        return getattr(importlib.import_module(f"pbt_rl.{_MODULE_OF[name]}"), name)
+    if not name.startswith("_") and name in _extras():
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def _extras() -> list[str]:
+    """Names of the extras that are imported as `pbt_rl.NAME`, such as `tune`."""
+    from pbt_rl.extras import offered  # noqa: PLC0415 - for an attribute that is not found
+
+    return offered(__name__, "PUBLIC")
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *__all__]
+    return [*globals(), *__all__, *_extras()]

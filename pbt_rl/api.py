@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pbt_rl.config import Config
+from pbt_rl.config import Config, hypers_of
 from pbt_rl.errors import ConfigError, RunFailed
-from pbt_rl.given.tables import with_start_values
+from pbt_rl.given.files import with_start_values
 from pbt_rl.given.values import checked
-from pbt_rl.recipes import algorithm_recipe, apply_recipe, environment_recipe
+from pbt_rl.options import build
+from pbt_rl.recipes import composed
 from pbt_rl.record.folder import RunFolder
 from pbt_rl.record.journal import read_journal
 
@@ -142,11 +143,7 @@ def make_config(**options: Any) -> Config:
             "make it"
         )
     values = checked(options)
-    env = values.get("env")
-    if env is None:
+    if values.get("env") is None:
         raise ConfigError("env is missing: give it as family/name, such as atari/pong, or module:factory")
-    start = Config(env=env)
-    recipe = environment_recipe(env, values.get("env_option", ()))
-    over = algorithm_recipe(str(values.get("algo", start.algo)), recipe)
-    config: Config = apply_recipe(start, {**recipe, **over, **values})
-    return with_start_values(config)
+    algo = values.get("algo", Config.algo)
+    return with_start_values(build(Config, composed(values, algo=algo), hypers=hypers_of(algo)))

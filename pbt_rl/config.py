@@ -7,35 +7,44 @@ counted in frames **of each member**, so they mean the same for one policy and f
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass, make_dataclass, replace
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, runtime_checkable
 
 import tyro
 
 from pbt_rl.algos import registry as algorithms
-from pbt_rl.envs.atari import AtariOptions
-from pbt_rl.envs.dmlab.options import DmlabOptions
-from pbt_rl.envs.registry import EnvOptions, keywords
+from pbt_rl.algos.hypers import LearnerHypers
+from pbt_rl.envs import registry as environments
+from pbt_rl.envs.registry import EnvOptions, FamilyOptions, keywords
 from pbt_rl.errors import ConfigError, require
-from pbt_rl.options import names_object, option, validate
+from pbt_rl.extras import discover
+from pbt_rl.options import names_object, option, table, validate, with_fields, with_groups
+from pbt_rl.pbt import registry as controllers
 from pbt_rl.pbt.exploit.registry import EXPLOIT_RULES
 from pbt_rl.pbt.explore.registry import EXPLORE_RULES
-from pbt_rl.pbt.hypers import Hypers
 from pbt_rl.pbt.options import PbtConfig
 from pbt_rl.pbt.ready.registry import READY_RULES
 from pbt_rl.pbt.registry import CONTROLLERS, controller_entry
-from pbt_rl.pbt.search.options import ScheduleConfig, SearchConfig
-from pbt_rl.population.options import MatchupConfig
 
 if TYPE_CHECKING:
     from pbt_rl.algos.algorithm import Algorithm
 
+T = TypeVar("T")
 ENCODERS = ("auto", "nature", "impala", "a3c", "mlp")
 CORES = ("none", "gru", "lstm")
 HEADS = ("linear",)
 TRACKERS = ("csv", "wandb", "mlflow")
+
+
+@runtime_checkable
+class ChecksWhole(Protocol):
+    """A group of options that must fit those outside of it."""
+
+    def check_whole(self, config: Any) -> None:
+        """Raise ConfigError if it does not."""
 
 
 RULES: Mapping[str, Callable[[], tuple[str, ...]]] = {
@@ -100,15 +109,15 @@ class LearnerConfig:
     rollout: int = option(32, at_least=1, common=True)
     """Steps of a rollout (T); --hypers.unroll may be shorter."""
     batch: int = option(1024, at_least=1, common=True)
-    """Steps of each policy in a batch (appo), rounded to whole units; a3c, unreal and fun learn from as few units as
-    lag allows."""
+    """Steps of each policy in a batch (appo), rounded to whole units; a3c and what is built on it learn from as few
+    units as lag allows."""
     minibatches: int = option(1, at_least=1, common=True)
     """Parts of a batch, with one optimiser update each: single steps with GAE and no memory, else whole rollouts."""
     epochs: int = option(1, at_least=1, common=True)
     """Passes over a batch (appo)."""
     returns: Literal["auto", "gae", "vtrace"] = "auto"
-    """Advantage estimate (appo). auto: V-trace if async (it corrects policy lag), else GAE. No effect with a3c, unreal
-    and fun, which take n-step returns."""
+    """Advantage estimate (appo). auto: V-trace if async (it corrects policy lag), else GAE. No effect with a3c
+    and what is built on it, which take n-step returns."""
     normalize_advantage: bool = True
     """Normalise advantages, per policy and minibatch (appo)."""
     normalize_returns: bool = True
@@ -135,6 +144,70 @@ class LearnerConfig:
 
 
 @dataclass(frozen=True)
+@with_fields(*(entry.hypers for entry in algorithms.ALGORITHMS.values() if entry.hypers is not None))
+class Hypers(LearnerHypers):
+    """Hyperparameters that PBT may change: the initial values of member 0.
+
+    Each shows what is legal, and the bounds that PBT keeps to if it tunes the value; --pbt.tune and --pbt.prior give
+    others.
+    """
+
+
+@cache
+def hypers_of(algo: str) -> type[Hypers]:
+    """Return the hypers of a run with this algorithm: those of all registered ones, and those of one of the user's own.
+
+    One of the user's own is imported for that. Raises ConfigError if it cannot be loaded.
+    """
+    if ":" not in algo:
+        return Hypers
+    own = load_algorithm(algo).hypers
+    return Hypers if own is None else _more_hypers(own)
+
+
+def own_hypers(algo: str) -> tuple[str, ...]:
+    """Return the names of the hypers that only this algorithm has. Raises ConfigError as `hypers_of`."""
+    entry = algorithms.ALGORITHMS.get(algo)
+    kind = entry.hypers if entry is not None else load_algorithm(algo).hypers if ":" in algo else None
+    return () if kind is None else tuple(f.name for f in fields(kind))
+
+
+@cache
+def _more_hypers(own: type) -> type[Hypers]:
+    both = {f.name for f in fields(own)} & {f.name for f in fields(Hypers)}
+    if both:
+        raise ConfigError(
+            f"{own.__qualname__} declares {', '.join(sorted(both))}, which other algorithms have"
+        )
+    body: type[Hypers] = with_fields(own)(type(Hypers.__name__, (Hypers,), {"__doc__": Hypers.__doc__}))
+    return dataclass(frozen=True)(body)
+
+
+@cache
+def undeclared_hypers(more: tuple[tuple[str, type], ...]) -> type[Hypers]:
+    """Return hypers with more values, of which nothing is known: those of an algorithm that is not imported.
+
+    more: (name, int or float) each.
+    """
+    return make_dataclass(Hypers.__name__, more, bases=(Hypers,), frozen=True, kw_only=True)
+
+
+def _groups() -> dict[str, type]:
+    """Return the groups of options that families, algorithms, controllers and other extras own, by name."""
+    owners = (
+        *(family.options for family in environments.FAMILIES.values()),
+        *(entry.options for entry in algorithms.ALGORITHMS.values()),
+        controllers.OPTIONS,
+        *(getattr(extra, "OPTIONS", {}) for extra in discover("pbt_rl")),
+    )
+    groups: dict[str, type] = {}
+    for name, kind in (item for owned in owners for item in owned.items()):
+        assert groups.setdefault(name, kind) is kind, f"two owners declare the group {name}"
+    return groups
+
+
+@dataclass(frozen=True)
+@with_groups(_groups())
 class Config:
     """Train a population of policies."""
 
@@ -261,14 +334,36 @@ class Config:
     controller_option: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
     """NAME=VALUE for a setting of a controller of your own. May be repeated."""
     pbt: PbtConfig = field(default_factory=PbtConfig, metadata={"choices_within": RULES, "may_change": True})
-    search: SearchConfig = field(default_factory=SearchConfig)
-    schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
-    matchup: MatchupConfig = field(default_factory=MatchupConfig)
     hypers: Hypers = field(default_factory=Hypers)
     model: ModelConfig = field(default_factory=ModelConfig)
     learner: LearnerConfig = field(default_factory=LearnerConfig)
-    atari: AtariOptions = field(default_factory=AtariOptions)
-    dmlab: DmlabOptions = field(default_factory=DmlabOptions)
+
+    def groups(self) -> Iterator[Any]:
+        """Yield all groups of options."""
+        return filter(is_dataclass, (getattr(self, f.name) for f in fields(self)))
+
+    def group(self, kind: type[T]) -> T:
+        """Return the group of this class."""
+        return next(group for group in self.groups() if isinstance(group, kind))
+
+    @property
+    def has_undeclared_hypers(self) -> bool:
+        """Whether it has hypers of an algorithm that was not imported, of which only their numbers are known."""
+        return any("bounds" not in option.metadata for option in table(self.hypers).values())
+
+    def with_declared_hypers(self) -> Config:
+        """Return the config with all that is known of the hypers of its algorithm, which is imported.
+
+        Raises ConfigError if it cannot be, and for values that it does not have or cannot bear.
+        """
+        kind = hypers_of(self.algo)
+        if type(self.hypers) is kind:
+            return self
+        values = {f.name: getattr(self.hypers, f.name) for f in fields(self.hypers)}
+        unknown = values.keys() - {f.name for f in fields(kind)}
+        if unknown:
+            raise ConfigError(f"--algo {self.algo} has no hyper {', '.join(sorted(unknown))}")
+        return replace(self, hypers=kind(**values))
 
     @property
     def searches(self) -> bool:
@@ -278,10 +373,7 @@ class Config:
     @property
     def algorithm(self) -> Algorithm:
         """The algorithm that learns; torch is imported with it. Raises ConfigError if it cannot be loaded."""
-        try:
-            return algorithms.load(self.algo)
-        except ValueError as error:
-            raise ConfigError(f"--algo {self.algo} cannot be used: {error}") from error
+        return load_algorithm(self.algo)
 
     def __post_init__(self) -> None:
         validate(self)
@@ -293,7 +385,7 @@ class Config:
             f"give one source for all, or one for each of the {self.num_policies} members",
         )
         require(
-            not self.pbt.evaluate_episodes or (not self.nodes and self.matchup.objective == "return"),
+            not self.pbt.evaluate_episodes or not self.nodes,
             "pbt.evaluate-episodes",
             self.pbt.evaluate_episodes,
             "members are evaluated on one machine, by their return: leave out --nodes and --matchup.objective",
@@ -304,6 +396,9 @@ class Config:
             "true",
             "it films the games of --evaluate-every-frames: give that too",
         )
+        for group in self.groups():
+            if isinstance(group, ChecksWhole):
+                group.check_whole(self)
         if ":" not in self.algo:  # a config may come from anybody: making it imports nothing that it names
             check_schedule_of_learning_rate(self)
 
@@ -315,18 +410,27 @@ class Config:
     @property
     def learns_single_steps(self) -> bool:
         """Whether minibatches are of single steps, and not of whole rollouts, which stay together otherwise."""
-        return self.algo == "appo" and self.model.core == "none" and not self.uses_vtrace
+        return self.algorithm.learns_single_steps and self.model.core == "none" and not self.uses_vtrace
 
     @property
     def env_options(self) -> EnvOptions:
         """Options that the makers of environments receive."""
-        dmlab = replace(self.dmlab, background_resets=False) if self.mode == "serial" else self.dmlab
+        families = tuple(group for group in self.groups() if isinstance(group, FamilyOptions))
+        if self.mode == "serial":
+            families = tuple(group.reproducible() for group in families)
         return EnvOptions(
-            atari=self.atari,
-            dmlab=dmlab,
+            families,
             keywords=keywords(self.env_option),
             last_action_reward=self.model.last_action_reward,
         )
+
+
+def load_algorithm(name: str) -> Algorithm:
+    """Import an algorithm; torch is imported with it. Raises ConfigError if it cannot be loaded."""
+    try:
+        return algorithms.load(name)
+    except ValueError as error:
+        raise ConfigError(f"--algo {name} cannot be used: {error}") from error
 
 
 def check_schedule_of_learning_rate(config: Config) -> None:

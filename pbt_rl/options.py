@@ -1,4 +1,4 @@
-"""Options declare their bounds as metadata of their field; one loop checks them, `--help` shows them.
+"""Options declare their bounds as metadata of their field; one table of them is made, which all that read options read.
 
 An option is a field of a frozen dataclass. Its metadata may hold
 
@@ -11,24 +11,31 @@ An option is a field of a frozen dataclass. Its metadata may hold
     custom                            form of a name of the user's own, allowed besides the choices ("module:factory")
     test, remedy                      predicate for anything else, and the text that describes what it accepts
     common                            shown by plain `--help`
+    machine                           is about this machine: followed only of a run that the user trusts
     may_change                        may differ when a run is resumed; of a group: any of its options may
     choices_within                    of a group of options: name -> its choices, if a registry above the group has them
 
-`option` writes that metadata; rooms that import nothing of ours write the dictionary themselves. Rules between
-several options are functions of the class that holds them all.
+`option` writes that metadata; rooms that import nothing of ours write the dictionary themselves. The docstring below a
+field is its help. Rules between several options are functions of the class that holds them all.
 """
 
 from __future__ import annotations
 
+import ast
+import inspect
 import sys
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import MISSING, Field, field, fields, is_dataclass
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
+from functools import cache, reduce
 from pathlib import Path
+from textwrap import dedent
 from types import MappingProxyType, UnionType
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from pbt_rl.errors import ConfigError
+
+T = TypeVar("T")
 
 MOST = 10**18
 """Whole numbers stay below it: counts of frames that no run reaches, which any arithmetic holds."""
@@ -79,34 +86,191 @@ def option(
     )
 
 
-def walk(
-    options: Any, prefix: str = "", group: Mapping[str, Any] = MappingProxyType({})
-) -> Iterator[tuple[str, Mapping[str, Any], Any]]:
-    """Yield the dotted name, metadata and value of every option of a dataclass and of those nested in it.
+@dataclass(frozen=True)
+class Option:
+    """A line of the table of options: all that is known of one of them."""
 
-    group: metadata of the field that holds `options`.
+    path: tuple[str, ...]
+    """Names of the fields that lead to it."""
+    hint: Any
+    """Its type, with the marks that say how it is typed."""
+    metadata: Mapping[str, Any]
+    """See `option`; with what its group adds."""
+    owner: type
+    """The dataclass that has it as a field."""
+    default: Any
+    """`MISSING` if it must be given."""
+    typed_name: str = ""
+    """As it is typed, if that is not its path."""
+
+    @property
+    def help(self) -> str:
+        """The docstring below its field, on one line."""
+        return field_docs(self.owner).get(self.path[-1], "")
+
+    @property
+    def name(self) -> str:
+        """Dotted name, as it is typed: `pbt.period-frames`."""
+        return self.typed_name or ".".join(self.path).replace("_", "-")
+
+    @property
+    def field(self) -> str:
+        """Dotted name, as files and Python write it: `pbt.period_frames`."""
+        return ".".join(self.path)
+
+    @property
+    def bare(self) -> Any:
+        """Its type without marks."""
+        return get_args(self.hint)[0] if get_origin(self.hint) is Annotated else self.hint
+
+    @property
+    def marks(self) -> tuple[Any, ...]:
+        """Marks of its type, such as tyro's."""
+        return get_args(self.hint)[1:] if get_origin(self.hint) is Annotated else ()
+
+    def of(self, options: Any) -> Any:
+        """Return its value in an object of the table's dataclass."""
+        return reduce(getattr, self.path, options)
+
+
+def table(options: Any, **groups: type) -> Mapping[str, Option]:
+    """Return dotted name (as it is typed) -> option, of a dataclass of options and of the groups in it.
+
+    options: the dataclass, or an object of it, whose groups may be of classes derived from the declared ones. groups:
+    of a dataclass, such derived classes.
     """
-    for f in fields(options):
-        value = getattr(options, f.name)
-        name = prefix + f.name.replace("_", "-")
-        if is_dataclass(value):
-            yield from walk(value, f"{name}.", f.metadata)
+    if isinstance(options, type):
+        return _table(options, tuple(groups.items()))
+    values = ((f.name, getattr(options, f.name)) for f in fields(options))
+    kind: type = type(options)
+    return _table(kind, tuple((name, type(value)) for name, value in values if is_dataclass(value)))
+
+
+@cache
+def _table(kind: type, kinds: tuple[tuple[str, type], ...]) -> Mapping[str, Option]:
+    """kinds: the classes of groups. Every reader of options reads this table; nobody else looks into the classes."""
+    hints, groups = get_type_hints(kind, include_extras=True), dict(kinds)
+    found: list[Option] = []
+    for f in fields(kind):
+        group = groups.get(f.name, f.default_factory)
+        if isinstance(group, type) and is_dataclass(group):
+            within = f.metadata.get("choices_within", {})
+            added = {"may_change": True} if "may_change" in f.metadata else {}
+            for inner in _table(group, ()).values():
+                choices = {"choices": within[inner.path[0]]} if inner.path[0] in within else {}
+                found.append(
+                    replace(
+                        inner, path=(f.name, *inner.path), metadata={**inner.metadata, **added, **choices}
+                    )
+                )
         else:
-            yield name, declared(f, group), value
+            marks = get_args(hints[f.name])[1:] if get_origin(hints[f.name]) is Annotated else ()
+            own = next((mark.name for mark in marks if getattr(mark, "name", None)), "")
+            default = f.default if f.default_factory is MISSING else f.default_factory()
+            found.append(Option((f.name,), hints[f.name], f.metadata, kind, default, own))
+    return MappingProxyType({option.name: option for option in found})
 
 
-def declared(f: Field[Any], group: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the metadata of an option, with what the group that it stands in adds to it."""
-    added = {name: group[name] for name in ("may_change",) if name in group}
-    choices = group.get("choices_within", {}).get(f.name)
-    if choices is not None:
-        added["choices"] = choices
-    return {**f.metadata, **added} if added else f.metadata
+def walk(options: Any) -> Iterator[tuple[str, Mapping[str, Any], Any]]:
+    """Yield the dotted name, metadata and value of every option of an object of options."""
+    for name, one in table(options).items():
+        yield name, one.metadata, one.of(options)
 
 
-def validate(options: Any, prefix: str = "") -> None:
+@cache
+def field_docs(kind: type) -> dict[str, str]:
+    """Return the docstring below each field of a dataclass and of its bases, on one line."""
+    found: dict[str, str] = {}
+    for base in reversed(kind.__mro__):
+        if not is_dataclass(base):
+            continue
+        found |= {
+            f.name: field_docs(f.metadata["owner"])[f.name] for f in fields(base) if "owner" in f.metadata
+        }
+        try:
+            (body,) = ast.parse(dedent(inspect.getsource(base))).body
+        except (OSError, TypeError):  # a class that was made of others, or one without a file
+            continue
+        assert isinstance(body, ast.ClassDef)
+        for above, below in zip(body.body, body.body[1:], strict=False):
+            match above, below:
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                    found[name] = " ".join(text.split())
+    return found
+
+
+def with_fields(*kinds: type) -> Callable[[type[T]], type[T]]:
+    """Add the options of other dataclasses to a class that becomes one: `@dataclass` stands above this."""
+
+    def add(kind: type[T]) -> type[T]:
+        for other in kinds:
+            hints = get_type_hints(other, include_extras=True)
+            for f in fields(other):
+                _add(
+                    kind,
+                    f.name,
+                    hints[f.name],
+                    field(default=f.default, metadata={**f.metadata, "owner": other}),
+                )
+        return kind
+
+    return add
+
+
+def with_groups(groups: Mapping[str, type]) -> Callable[[type[T]], type[T]]:
+    """Add groups of options, name -> dataclass, to a class that becomes a dataclass."""
+
+    def add(kind: type[T]) -> type[T]:
+        for name, group in groups.items():
+            _add(kind, name, group, field(default_factory=group))
+        return kind
+
+    return add
+
+
+def _add(kind: type, name: str, hint: Any, declared: Any) -> None:
+    own = inspect.get_annotations(kind)
+    assert name not in own, f"two owners declare the option {name}"
+    kind.__annotations__ = {**own, name: hint}
+    setattr(kind, name, declared)
+
+
+def build(kind: type[T], values: Mapping[str, object], **groups: type) -> T:
+    """Return a dataclass of options with these values: {"learner.rollout": 32, ...}, by the names of fields.
+
+    groups: as for `table`.
+    """
+    flat, nested = _nested(values)
+    kinds = {f.name: groups.get(f.name, f.default_factory) for f in fields(cast("Any", kind))}
+    parts: dict[str, Any] = {
+        name: build(cast("type", kinds[name]), nested.get(name, {})) for name in {*nested, *groups}
+    }
+    return kind(**flat, **parts)
+
+
+def changed(options: T, values: Mapping[str, object]) -> T:
+    """Return the options with some replaced: {"learner.rollout": 32, ...}, by the names of fields."""
+    flat, nested = _nested(values)
+    parts = {head: replace(getattr(options, head), **inner) for head, inner in nested.items()}
+    return replace(cast("Any", options), **flat, **parts)  # type: ignore[no-any-return]
+
+
+def _nested(values: Mapping[str, object]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """Part the values of options from those of groups, by group."""
+    flat: dict[str, Any] = {}
+    nested: dict[str, dict[str, Any]] = {}
+    for name, value in values.items():
+        head, _, rest = name.partition(".")
+        if rest:
+            nested.setdefault(head, {})[rest] = value
+        else:
+            flat[head] = value
+    return flat, nested
+
+
+def validate(options: Any) -> None:
     """Check every option against its metadata. Raises ConfigError with the option, its value and what is allowed."""
-    for name, metadata, value in walk(options, prefix):
+    for name, metadata, value in walk(options):
         if not allows(metadata, value):
             raise ConfigError(f"--{name} {_text(value)} cannot be used: give {allowed(metadata, value)}")
 

@@ -48,9 +48,9 @@ def bench_config(env: str, num_policies: int) -> Config:
     The peers' jobs do not normalise images either.
     """
     from pbt_rl.envs.registry import recipe  # noqa: PLC0415
-    from pbt_rl.recipes import apply_recipe  # noqa: PLC0415 - stages run in fresh processes that import their own
+    from pbt_rl.options import changed  # noqa: PLC0415 - stages run in fresh processes that import their own
 
-    config: Config = apply_recipe(Config(env=env, num_policies=num_policies), recipe(env))
+    config: Config = changed(Config(env=env, num_policies=num_policies), recipe(env))
     learner: LearnerConfig = dataclasses.replace(
         config.learner, epochs=1, minibatches=1, normalize_images=False
     )

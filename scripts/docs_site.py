@@ -13,9 +13,7 @@ import re
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import fields, is_dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -72,7 +70,7 @@ def linked(page: Path, pages: Mapping[Path, Path]) -> str:
 
 def options_page() -> str:
     """Return the page of all commands and of all options of `pbt-rl train`."""
-    from pbt_rl.cli import USAGE  # noqa: PLC0415 - the path is set first
+    from pbt_rl.cli import usage  # noqa: PLC0415 - the path is set first
     from pbt_rl.cli.train import TrainCommand  # noqa: PLC0415
 
     lines = [
@@ -81,7 +79,7 @@ def options_page() -> str:
         "Made from the code. `pbt-rl COMMAND --help` shows the same.",
         "",
         "```",
-        USAGE.strip(),
+        usage().strip(),
         "```",
         "",
         "## Options of `pbt-rl train`",
@@ -101,22 +99,13 @@ def options_page() -> str:
     return "\n".join(lines) + "\n"
 
 
-def options(
-    values: Any, prefix: str = "", group: Mapping[str, Any] = MappingProxyType({})
-) -> Iterator[tuple[str, str, Any, str]]:
+def options(values: Any) -> Iterator[tuple[str, str, Any, str]]:
     """Yield name, help text, default and what is allowed, of single options before those of groups."""
-    from pbt_rl.cli.help import field_docs  # noqa: PLC0415
-    from pbt_rl.options import allowed, declared  # noqa: PLC0415
+    from pbt_rl.options import allowed, table  # noqa: PLC0415
 
-    docs = field_docs(type(values))
-    inner = [f for f in fields(values) if is_dataclass(getattr(values, f.name))]
-    for f in fields(values):
-        if f not in inner:
-            value = getattr(values, f.name)
-            name = prefix + f.name.replace("_", "-")
-            yield name, docs.get(f.name, ""), value, allowed(declared(f, group), value)
-    for f in inner:
-        yield from options(getattr(values, f.name), f"{prefix}{f.name.replace('_', '-')}.", f.metadata)
+    for option in sorted(table(values).values(), key=lambda option: len(option.path) > 1):
+        value = option.of(values)
+        yield option.name, option.help, value, allowed(option.metadata, value)
 
 
 def _cell(value: Any) -> str:

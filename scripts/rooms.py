@@ -37,7 +37,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "recipes": frozenset({"algos", "envs", "errors"}),
     "pbt": frozenset({"errors", "options"}),
     "config": frozenset({"algos", "envs", "errors", "options", "pbt"}),
-    "plan": frozenset({"algos", "config", "errors"}),
+    "plan": frozenset({"algos", "config", "errors", "options"}),
     "wire": frozenset({"envs", "errors", "pbt", "procs"}),
     "record": frozenset({"config", "errors", "options", "pbt", "wire"}),
     "display": frozenset({"config", "errors", "pbt", "procs", "record", "wire"}),
@@ -81,6 +81,10 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
             "run",
         }
     ),
+    "audit": frozenset({"cli", "record", "run"}),
+    "dmlab_cache": frozenset({"cli", "envs", "errors", "options", "plan"}),
+    "live": frozenset(),
+    "sweep": frozenset(),
     "__main__": frozenset({"cli"}),
     # `pbt_rl/__init__.py`, the names for users.
     "api": frozenset(

@@ -10,9 +10,8 @@ import pytest
 from pbt_rl.config import Config
 from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.errors import ConfigError
-from pbt_rl.options import allowed, allows, option, validate, walk
+from pbt_rl.options import allowed, allows, changed, option, validate, walk
 from pbt_rl.pbt.hypers import OFF
-from pbt_rl.recipes import apply_recipe
 from pbt_rl.record.folder import config_from_json, to_json
 
 # Name of an option -> values that it accepts, values that it rejects.
@@ -120,7 +119,7 @@ BOUNDS = {
 
 
 def config(**values):
-    return apply_recipe(Config(env="toy/identity"), values)
+    return changed(Config(env="toy/identity"), values)
 
 
 @pytest.mark.parametrize("name", BOUNDS)

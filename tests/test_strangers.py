@@ -20,8 +20,7 @@ from pbt_rl.matchups.against import evaluate_against, find_opponent
 from pbt_rl.pbt.audit import audit_decisions
 from pbt_rl.pbt.exploit.tournaments import TTest
 from pbt_rl.pbt.hypers import hyper_table
-from pbt_rl.pbt.options import PbtConfig
-from pbt_rl.pbt.search.options import ScheduleConfig
+from pbt_rl.pbt.options import PbtConfig, ScheduleConfig
 from pbt_rl.pbt.settings import with_settings
 from pbt_rl.plan import PackPlan
 from pbt_rl.play.evaluate import evaluate

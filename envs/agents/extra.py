@@ -1,4 +1,4 @@
-"""Environments of several agents, each seat a row: PettingZoo's, by either API."""
+"""Declares environments of several agents: their families, and those that a user's factory may return."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..base import EnvSpec, ShapingSource, Unit
+from ..family import Family
 from ..kinds import Kind
 
 
@@ -26,4 +27,26 @@ def _make_unit(env_id: str, make: Callable[[], Any], rows: int, seed: int, shapi
     return MultiAgentUnit(lambda: table_of(env_id, make()), rows, seed, shaping)
 
 
+FAMILIES = (
+    Family(
+        "dmlab2d",
+        "DeepMind Lab2D levels",
+        "dmlab2d/commons_harvest",
+        ("dmlab2d",),
+        "pip install 'pbt-rl[dmlab2d]'",
+        ".agents.lab2d",
+        takes_keywords=True,
+        several_agents=True,
+    ),
+    Family(
+        "pettingzoo",
+        "PettingZoo: environments of several agents",
+        "pettingzoo/classic/connect_four_v3",
+        ("pettingzoo",),
+        "pip install 'pbt-rl[pettingzoo]'",
+        ".agents.pettingzoo",
+        takes_keywords=True,
+        several_agents=True,
+    ),
+)
 KINDS = (Kind("a PettingZoo ParallelEnv or AECEnv (possible_agents)", _fits, _describe, _make_unit),)

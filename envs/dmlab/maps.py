@@ -39,7 +39,7 @@ def build_maps(levels: Sequence[str], options: DmlabOptions, steps: int, jobs: i
     _require(steps >= 0, "steps", steps, "give 0 or more")
     _require(jobs > 0, "jobs", jobs, "give 1 or more")
     for level in levels:
-        probe(f"dmlab/{level}", EnvOptions(dmlab=options))
+        probe(f"dmlab/{level}", EnvOptions((options,)))
     _check_folder(options.cache_folder)
     scripts = dict.fromkeys(script for level in levels for script in level_scripts(level, options))
     work = deque((script, pool_seed(script, i)) for script in scripts for i in range(options.level_seeds))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
+
+from ..base import FamilyOptions
 
 DUMMY = "dummy"
 """Data set that comes with the engine: colours in place of the photographs."""
@@ -19,7 +21,7 @@ def _has_photographs(dataset: str) -> bool:
 
 
 @dataclass(frozen=True)
-class DmlabOptions:
+class DmlabOptions(FamilyOptions):
     """Options of DeepMind Lab."""
 
     actions: Literal["standard", "extended"] = "standard"
@@ -33,6 +35,7 @@ class DmlabOptions:
         metadata={
             "test": _has_photographs,
             "remedy": f"a folder with {PHOTOGRAPHS[0]} to {PHOTOGRAPHS[1]}, or {DUMMY}",
+            "machine": True,
         },
     )
     """Folder of the 2400 pictures that two levels of psychlab show. `dummy`: colours of the engine."""
@@ -40,10 +43,10 @@ class DmlabOptions:
     """dmlab30: all rows of a unit play the same level at a time. Off: each row begins elsewhere in the order."""
     level_seeds: int = field(default=0, metadata={"at_least": 0, "zero": "any"})
     """Draw the seeds of episodes from this many per level, whose maps `pbt-rl dmlab-cache` can build beforehand."""
-    level_cache: str = ""
+    level_cache: str = field(default="", metadata={"machine": True})
     """Folder of compiled maps, shared by all processes and runs; empty: pbt_rl/dmlab in the user's cache folder;
     `none`: no cache."""
-    level_cache_gb: float = field(default=10.0, metadata={"above": 0})
+    level_cache_gb: float = field(default=10.0, metadata={"above": 0, "machine": True})
     """Size of that folder in gigabytes; the least recently used maps are removed."""
     clip_reward: bool = True
     """Learn from tanh of a step's reward. The objective is not clipped."""
@@ -57,6 +60,10 @@ class DmlabOptions:
     serial mode and in evaluations)."""
     test: bool = False
     """Play the test levels and maps (evaluations always do)."""
+
+    def reproducible(self) -> Self:
+        """Return the options under which equal seeds give equal steps."""
+        return replace(self, background_resets=False)
 
     @property
     def dataset_path(self) -> str:

@@ -297,16 +297,16 @@ def for_tests(options: DmlabOptions) -> DmlabOptions:
 
 
 def _make_unit(name: str, rows: int, seed: int, options: EnvOptions, shaping: ShapingSource) -> LabUnit:
-    return LabUnit(name, rows, seed, options.dmlab, options.keywords, shaping, options.first_row)
+    return LabUnit(name, rows, seed, options.of(DmlabOptions), options.keywords, shaping, options.first_row)
 
 
 BACKEND = Backend(
     names=names,
-    probe=lambda name, options: probe(name, options.dmlab, options.keywords),
+    probe=lambda name, options: probe(name, options.of(DmlabOptions), options.keywords),
     make_unit=_make_unit,
     recipe=lambda name, _options: recipe(name),
-    for_evaluation=lambda options: replace(options, dmlab=for_tests(options.dmlab)),
-    shown=lambda name, options: name if name == ALL else played(name, options.dmlab),
+    for_evaluation=lambda options: options.with_family(for_tests(options.of(DmlabOptions))),
+    shown=lambda name, options: name if name == ALL else played(name, options.of(DmlabOptions)),
     unreproducible=unreproducible,
     film=lambda name, rows, seed, options, shaping: filmed_as_seen(
         _make_unit(name, rows, seed, options, shaping), FRAMES_PER_SECOND

@@ -1,1 +1,17 @@
-"""x"""
+"""Declares the family of VizDoom."""
+
+from __future__ import annotations
+
+from ..family import Family
+
+FAMILIES = (
+    Family(
+        "vizdoom",
+        "Doom scenarios",
+        "vizdoom/basic",
+        ("vizdoom",),
+        "pip install 'pbt-rl[vizdoom]'",
+        ".doom.unit",
+        several_agents=True,
+    ),
+)

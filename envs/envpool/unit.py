@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import atari, gym_recipes
-from ..atari import AtariOptions, AtariScoring
+from ..atari import AtariOptions, AtariScoring, raw_scores
 from ..base import LARGEST_REWARD, EnvSetupError, EnvSpec, ShapingSource, StepArrays
 from ..episodes import EpisodeBook, write_reset
 from ..family import Backend
@@ -154,10 +154,10 @@ class EnvPoolUnit:
 
 BACKEND = Backend(
     names=names,
-    probe=lambda name, options: probe(name, options.atari, options.keywords),
+    probe=lambda name, options: probe(name, options.of(AtariOptions), options.keywords),
     make_unit=lambda name, rows, seed, options, shaping: EnvPoolUnit(
-        name, rows, seed, options.atari, shaping, options.keywords
+        name, rows, seed, options.of(AtariOptions), shaping, options.keywords
     ),
-    recipe=lambda name, options: recipe(name, options.atari, options.keywords),
-    for_evaluation=lambda options: replace(options, atari=atari.raw_scores(options.atari)),
+    recipe=lambda name, options: recipe(name, options.of(AtariOptions), options.keywords),
+    for_evaluation=lambda options: options.with_family(raw_scores(options.of(AtariOptions))),
 )

@@ -1,6 +1,6 @@
 """The command line `pbt-rl`: one module per command, imported when the command is called.
 
-A module has `run(arguments) -> exit code`. May be imported by nothing else of the project.
+A module has `run(arguments) -> exit code`. Only commands of extras import anything from here.
 """
 
 from __future__ import annotations
@@ -8,44 +8,35 @@ from __future__ import annotations
 import difflib
 import os
 import sys
+import textwrap
 from importlib import import_module
 
 from pbt_rl import __version__ as version
+from pbt_rl.extras import Command, discover
 from pbt_rl.procs.paths import working_directory_last
 
-USAGE = """usage: pbt-rl COMMAND [OPTIONS]
-
-commands:
-  train --env atari/pong ...   train a population (train --help lists the usual options; --show prints the plan only)
-  resume RUN                   continue a run from its last checkpoint
-  eval RUN                     play a trained member and print its score
-  audit RUN                    decide a recorded run again and compare the decisions bit for bit
-  report RUN...                draw ancestry, schedules, curves...: one HTML page, PNG, CSV, DOT, Newick; of several
-                               runs, one page that compares them
-  watch RUN                    show a run in the browser as it goes on (or when it is over)
-  export RUN --format onnx     write a trained member (onnx, torchscript, safetensors) or the trials (optuna) for others
-  runs [DIR]                   list the runs in a folder (default: runs): env, members, frames, best, state, age
-  sweep --name NAME ...        train the same with several seeds and options, one after the other or side by side
-  envs                         list the environments, what is missing and how to install it
-  envs check ENV               step an environment and report its mistakes
-  dmlab-cache                  build maps of DeepMind Lab beforehand
-
-pbt-rl COMMAND --help lists the options of a command; pbt-rl --version prints the version
-"""
-COMMANDS = {
-    "train": "pbt_rl.cli.train",
-    "resume": "pbt_rl.cli.resume",
-    "eval": "pbt_rl.cli.evaluate",
-    "audit": "pbt_rl.cli.audit",
-    "report": "pbt_rl.report.command",
-    "watch": "pbt_rl.watch.command",
-    "export": "pbt_rl.export.command",
-    "runs": "pbt_rl.cli.runs",
-    "sweep": "pbt_rl.sweep.command",
-    "envs": "pbt_rl.cli.envs",
-    "dmlab-cache": "pbt_rl.cli.dmlab_cache",
-}
-RENAMED_COMMANDS = {"replay": "audit"}
+CORE = (
+    Command(
+        "train",
+        "pbt_rl.cli.train",
+        "--env atari/pong ...",
+        "train a population (train --help lists the usual options; --show prints the plan only)",
+    ),
+    Command("resume", "pbt_rl.cli.resume", "RUN", "continue a run from its last checkpoint"),
+    Command("eval", "pbt_rl.cli.evaluate", "RUN", "play a trained member and print its score"),
+    Command(
+        "runs",
+        "pbt_rl.cli.runs",
+        "[DIR]",
+        "list the runs in a folder (default: runs): env, members, frames, best, state, age",
+    ),
+    Command(
+        "envs",
+        "pbt_rl.cli.envs",
+        "[check ENV]",
+        "list the environments, what is missing and how to install it; step one and report its mistakes",
+    ),
+)
 EXIT_USER_ERROR, EXIT_FAILED, EXIT_INTERRUPTED = 2, 1, 130
 
 
@@ -57,7 +48,7 @@ def main() -> None:
         print(f"pbt-rl {version}")
         sys.exit(0)
     if not arguments or arguments[0] in ("-h", "--help"):
-        print(USAGE, end="")
+        print(usage(), end="")
         sys.exit(0 if arguments else EXIT_USER_ERROR)
     working_directory_last()
     # Imported after that, with all that they import: `python -m` has put the working directory first.
@@ -79,18 +70,31 @@ def main() -> None:
     sys.exit(code)
 
 
-def _module(command: str) -> str:
+def commands() -> dict[str, Command]:
+    """Return name -> command, the core's and those of the extras that are in this copy."""
+    extras = (command for extra in discover("pbt_rl") for command in getattr(extra, "COMMANDS", ()))
+    return {command.name: command for command in (*CORE, *extras)}
+
+
+def usage() -> str:
+    """Return the list of commands."""
+    lines = ["usage: pbt-rl COMMAND [OPTIONS]", "", "commands:"]
+    for command in commands().values():
+        typed = f"{command.name} {command.arguments}".rstrip()
+        lines += textwrap.wrap(command.help, 120, initial_indent=f"  {typed:<29}", subsequent_indent=" " * 31)
+    lines += ["", "pbt-rl COMMAND --help lists the options of a command; pbt-rl --version prints the version"]
+    return "\n".join(lines) + "\n"
+
+
+def _module(name: str) -> str:
     from pbt_rl.errors import ConfigError
 
-    if command in RENAMED_COMMANDS:
-        raise ConfigError(
-            f"{command} is now {RENAMED_COMMANDS[command]}: pbt-rl {RENAMED_COMMANDS[command]} RUN"
-        )
-    if command not in COMMANDS:
-        close = difflib.get_close_matches(command, COMMANDS, n=1)
+    there = commands()
+    if name not in there:
+        close = difflib.get_close_matches(name, there, n=1)
         hint = f"did you mean {close[0]}? The commands are" if close else "use"
-        raise ConfigError(f"{command!r} is no command: {hint} {', '.join(COMMANDS)} (pbt-rl --help)")
-    return COMMANDS[command]
+        raise ConfigError(f"{name!r} is no command here: {hint} {', '.join(there)} (pbt-rl --help)")
+    return there[name].module
 
 
 def _fail(message: str, code: int) -> None:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import textwrap
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 
 import tyro
 
 from pbt_rl.cli import EXIT_FAILED
 from pbt_rl.cli.parse import parse
-from pbt_rl.envs.dmlab.options import DmlabOptions
-from pbt_rl.envs.registry import families, plugins
+from pbt_rl.envs.registry import FAMILIES, families, plugins
 from pbt_rl.errors import ConfigError, environment_code
-from pbt_rl.options import option, validate
+from pbt_rl.options import option, validate, with_groups
 
 USAGE = """usage: pbt-rl envs                  list the environments, what is missing and how to install it
        pbt-rl envs check ENV        step an environment and report its mistakes (envs check --help)
@@ -20,6 +19,7 @@ USAGE = """usage: pbt-rl envs                  list the environments, what is mi
 
 
 @dataclass(frozen=True)
+@with_groups({name: kind for family in FAMILIES.values() for name, kind in family.options.items()})
 class CheckCommand:
     """Step an environment as training does, and report its mistakes.
 
@@ -36,7 +36,6 @@ class CheckCommand:
     """Seed of the environment."""
     timeout_seconds: float = option(30.0, above=0)
     """A step or reset that takes longer is reported as hung. DeepMind Lab compiles maps for 20 s and more: give 120."""
-    dmlab: DmlabOptions = field(default_factory=DmlabOptions)
 
     def __post_init__(self) -> None:
         validate(self)
@@ -73,8 +72,9 @@ def _check(arguments: list[str]) -> int:
     from pbt_rl.envs.first_trial import tried
     from pbt_rl.envs.registry import EnvOptions, keywords
 
-    dmlab = replace(command.dmlab, background_resets=False)  # else equal seeds give other steps
-    options = EnvOptions(dmlab=dmlab, keywords=keywords(command.env_option))
+    groups = [getattr(command, name) for family in FAMILIES.values() for name in family.options]
+    families = tuple(group.reproducible() for group in groups)  # else equal seeds give other steps
+    options = EnvOptions(families, keywords=keywords(command.env_option))
     with environment_code(command.env):
         report = tried(
             command.env,

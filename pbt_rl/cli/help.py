@@ -6,26 +6,73 @@ allowed values and its default.
 
 from __future__ import annotations
 
-import ast
-import inspect
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import field, fields, is_dataclass, make_dataclass
-from textwrap import dedent
-from types import MappingProxyType
-from typing import Annotated, Any, get_type_hints
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import field, make_dataclass
+from typing import Annotated, Any, Protocol
 
 import tyro
 
 from pbt_rl.cli.parse import value_of
-from pbt_rl.cli.related import NAMING, related
-from pbt_rl.options import allowed, declared
+from pbt_rl.config import own_hypers
+from pbt_rl.envs.registry import FAMILIES, SHORT_NAMES
+from pbt_rl.options import Option, allowed, table
+from pbt_rl.pbt.exploit.registry import EXPLOIT_RULES
+from pbt_rl.pbt.explore.registry import EXPLORE_RULES
+from pbt_rl.pbt.ready.registry import READY_RULES
+from pbt_rl.pbt.registry import CONTROLLERS
 
 MORE = """\
 These are the usual options. For more of them:
   --env X --help            also the options of that family of environments
+  --algo X --help           also the hypers that only that algorithm has
   --controller X --help     also those of that controller; likewise --pbt.exploit X, --pbt.explore X, --pbt.ready X
   --help-all                all options; all work, shown or not
 """
+
+
+class _Entry(Protocol):
+    @property
+    def options(self) -> tuple[str, ...]: ...
+
+
+REGISTRIES: dict[str, Mapping[str, _Entry]] = {
+    "controller": CONTROLLERS,
+    "pbt.exploit": EXPLOIT_RULES,
+    "pbt.explore": EXPLORE_RULES,
+    "pbt.ready": READY_RULES,
+}
+"""By the option that names an entry."""
+SETTINGS = {"pbt.exploit": "pbt.exploit_option", "pbt.explore": "pbt.explore_option"}
+"""Option that names a rule, of the user's own too -> option that sets fields of the rule."""
+NAMING = ("env", "algo", *REGISTRIES)
+"""Options whose value brings options of its own."""
+
+
+ENVIRONMENT_GROUPS = frozenset(name for family in FAMILIES.values() for name in family.option_groups)
+"""Groups of options that some families of environments read, and others do not."""
+
+
+def read_groups(env: str, seats: int) -> frozenset[str]:
+    """Return those of `ENVIRONMENT_GROUPS` that a run in this environment reads. seats: of one environment."""
+    family = FAMILIES.get(_family(env))
+    own = {*family.option_groups} if family is not None else set()
+    return frozenset(own | {"matchup"} if seats > 1 else own - {"matchup"})
+
+
+def related(chosen: Mapping[str, str | None]) -> frozenset[str]:
+    """Return names of options, and of groups of them, that belong to the values of NAMING."""
+    family = _family(chosen["env"] or "")
+    names = set(FAMILIES[family].option_groups if family in FAMILIES else ())
+    names |= {f"hypers.{name}" for name in own_hypers(chosen["algo"] or "")}
+    for option, registry in REGISTRIES.items():
+        value = chosen[option]
+        if value is not None:
+            names |= {*(registry[value].options if value in registry else ()), SETTINGS.get(option, "")}
+    return frozenset(names - {""})
+
+
+def _family(env: str) -> str:
+    return str(SHORT_NAMES.get(env, env)).partition("/")[0]
 
 
 def print_help(command: Any, prog: str, arguments: list[str]) -> None:
@@ -35,14 +82,13 @@ def print_help(command: Any, prog: str, arguments: list[str]) -> None:
     """
     everything = "--help-all" in arguments
     extra = related({name: value_of(arguments, f"--{name}") for name in NAMING})
-
-    def shown(name: str, common: bool) -> bool:
-        return everything or common or belongs(name, extra)
-
-    view = _view(command, "", shown)
-    assert view is not None, "a command has options"
+    shown = [
+        option
+        for option in table(command).values()
+        if everything or option.metadata.get("common") or belongs(option.field, extra)
+    ]
     try:
-        tyro.cli(view, prog=prog, args=["--help"])
+        tyro.cli(_drawn(command, shown), prog=prog, args=["--help"])
     except SystemExit:
         if not everything:
             print(MORE, end="")
@@ -53,37 +99,30 @@ def belongs(name: str, extra: Collection[str]) -> bool:
     return name in extra or name.partition(".")[0] in extra
 
 
-def _view(
-    options: Any,
-    prefix: str,
-    shown: Callable[[str, bool], bool],
-    group: Mapping[str, Any] = MappingProxyType({}),
-) -> type | None:
-    """Make a dataclass of the options to show; None if there is none. group: metadata of the field that holds them."""
-    kind = type(options)
-    hints, docs = get_type_hints(kind, include_extras=True), field_docs(kind)
-    columns: list[tuple[str, Any, Any]] = []
-    for f in fields(options):
-        value, name = getattr(options, f.name), prefix + f.name
-        if is_dataclass(value):
-            inner = _view(value, f"{name}.", shown, f.metadata)
-            if inner is not None:
-                columns.append((f.name, inner, field(default_factory=inner)))
-        elif shown(name, bool(f.metadata.get("common"))):
-            required, metadata = value == "" and f.default != "", declared(f, group)
-            drawn = tyro.conf.arg(
-                help=docs.get(f.name, ""),
-                help_behavior_hint=_hint(metadata, value),
-                metavar=_metavar(metadata),
-            )
-            columns.append(
-                (f.name, Annotated[hints[f.name], drawn], field() if required else field(default=value))
-            )
-    if not columns:
-        return None
-    view = make_dataclass(kind.__name__, columns, kw_only=True)
-    view.__doc__ = kind.__doc__
-    return view
+def _drawn(command: Any, options: Sequence[Option]) -> type:
+    """Make a dataclass of these options."""
+    columns: dict[str, tuple[str, Any, Any]] = {}
+    for option in options:
+        head, *inner = option.path
+        if not inner:
+            columns[head] = _column(option, option.of(command))
+        elif head not in columns:
+            kind = type(getattr(command, head))
+            of_group = [_column(o, o.of(command)) for o in options if o.path[0] == head]
+            group = make_dataclass(kind.__name__, of_group, kw_only=True)
+            group.__doc__ = kind.__doc__
+            columns[head] = (head, group, field(default_factory=group))
+    drawn = make_dataclass(type(command).__name__, columns.values(), kw_only=True)
+    drawn.__doc__ = type(command).__doc__
+    return drawn
+
+
+def _column(option: Option, value: Any) -> tuple[str, Any, Any]:
+    required = value == "" and option.default != ""
+    drawn = tyro.conf.arg(
+        help=option.help, help_behavior_hint=_hint(option.metadata, value), metavar=_metavar(option.metadata)
+    )
+    return option.path[-1], Annotated[option.hint, drawn], field() if required else field(default=value)
 
 
 def _hint(metadata: Mapping[str, Any], value: object) -> Callable[[str], str] | None:
@@ -105,18 +144,3 @@ def _metavar(metadata: Mapping[str, Any]) -> str | None:
         + "}"
         + (f"|{metadata['custom']}" if "custom" in metadata else "")
     )
-
-
-def field_docs(kind: type) -> dict[str, str]:
-    """Return the docstring below each field of a dataclass and of its bases, on one line."""
-    found: dict[str, str] = {}
-    for base in reversed(kind.__mro__):
-        if not is_dataclass(base):
-            continue
-        (body,) = ast.parse(dedent(inspect.getsource(base))).body
-        assert isinstance(body, ast.ClassDef)
-        for above, below in zip(body.body, body.body[1:], strict=False):
-            match above, below:
-                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
-                    found[name] = " ".join(text.split())
-    return found

@@ -1,85 +1,214 @@
-"""Parse a command's arguments into its dataclass with tyro."""
+"""What is typed, read by the table of options: each word becomes a value in the type of its option, or one clear error.
+
+--train_for_frames 1M        ->  train_for_frames = 1000000
+--pbt.enabled False          ->  pbt.enabled = False
+--hypers.clip-value=off      ->  hypers.clip_value = 1e9
+--lr 1e-3                    ->  ConfigError: --lr is no option: write --hypers.learning-rate
+"""
 
 from __future__ import annotations
 
-import contextlib
-import io
-from collections.abc import Sequence
-from functools import reduce
-from typing import Any, TypeVar
+import difflib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
 import tyro
 
-from pbt_rl.cli.words import understood, words
-from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.errors import ConfigError
+from pbt_rl.given.names import spelt, unknown
+from pbt_rl.given.values import number, whole
+from pbt_rl.options import Option, build, changed, table
+from pbt_rl.recipes import merged
 
 T = TypeVar("T")
 HELP = {"-h", "--help"}
+POSITIONAL = get_args(tyro.conf.Positional[int])[1]
+REPEATED = get_args(tyro.conf.UseAppendAction[int])[1]
+YES, NO = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
+VALUE = re.compile(r"-(\d|\.\d|inf|nan)")
+"""A word that begins with a dash and is a value."""
 
 
-def parse(kind: type[T], prog: str, arguments: list[str], default: Any = tyro.MISSING_NONPROP) -> T:
-    """Parse with tyro. Raises ConfigError, or the error that our own classes raise about a value."""
-    if not HELP & set(arguments):
-        arguments = understood(kind, arguments, prog)
-        if default is not tyro.MISSING_NONPROP:
-            default = _overtaken(kind, default, arguments)
-    errors = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(errors):
-            command: T = tyro.cli(kind, prog=prog, args=arguments, default=default)
-            return command
-    except SystemExit as end:
-        cause: BaseException | None = end
-        while cause is not None:
-            if isinstance(cause, ConfigError | EnvSetupError):
-                raise cause from None
-            cause = cause.__context__
-        if not end.code:
-            raise
-        raise ConfigError(_in_one_line(errors.getvalue())) from None
+def parse(kind: type[T], prog: str, arguments: list[str], default: T | None = None) -> T:
+    """Return the command that is typed: its dataclass, or with a default that one with what is typed over it.
+
+    Raises ConfigError, or the error that our own classes raise about a value. With --help it prints the options and
+    raises SystemExit.
+    """
+    if HELP & set(arguments):
+        tyro.cli(kind, prog=prog, args=["--help"])
+    options = table(kind if default is None else default)
+    values = typed(options, arguments, prog)
+    if default is None:
+        for option in options.values():
+            if option.default is MISSING and option.field not in values:
+                name = option.name.upper() if POSITIONAL in option.marks else f"--{option.name}"
+                raise ConfigError(f"{name} is missing: {prog} {name}; {prog} --help")
+        return build(kind, values)
+    return changed(default, over(default, options, values))
 
 
-def _overtaken(kind: type, default: Any, arguments: list[str]) -> Any:
-    """Return the default without what typed options that may be repeated take the place of: tyro appends them."""
-    left: dict[str, object] = {}
-    for word in words(kind):
-        typed = values_of(arguments, f"--{word.name}") if word.repeated else []
-        if typed:
-            name = word.name.replace("-", "_")
-            left[name] = kept(word.name, reduce(getattr, name.split("."), default), typed)
-    if not left:
-        return default
-    from pbt_rl.recipes import apply_recipe
-
-    return apply_recipe(default, left)
+def over(default: Any, options: Mapping[str, Option], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return typed values, with the entries of key=value options that stay beside those typed."""
+    known = {option.field: option for option in options.values()}
+    return {
+        name: merged(known[name].of(default), value) if holds_pairs(name) else value
+        for name, value in values.items()
+    }
 
 
-def kept(name: str, entries: Sequence[str], typed: Sequence[str]) -> tuple[str, ...]:
-    """Return the entries of an option that stay beside typed ones: of key=value options those with another key."""
-    if not name.endswith("option"):
-        return ()
-    keys = {pair.partition("=")[0] for pair in typed}
-    return tuple(pair for pair in entries if pair.partition("=")[0] not in keys)
+def holds_pairs(name: str) -> bool:
+    """Whether an option holds key=value entries, of which a later one takes the place of one with the same key."""
+    return name.endswith("option")
 
 
-def _in_one_line(framed: str) -> str:
-    """Return the words of tyro's frame."""
-    lines = (line.strip("│╭╮╰╯─ ") for line in framed.splitlines())
-    return " ".join(line for line in lines if line)
+def typed(options: Mapping[str, Option], arguments: Sequence[str], prog: str) -> dict[str, Any]:
+    """Return dotted name of a field -> value, of the options that are typed.
+
+    Raises ConfigError for an option that is none, one without its value, a value of another type, and a value that
+    belongs to no option.
+    """
+    positional = [option for option in options.values() if POSITIONAL in option.marks]
+    known = options.keys() - {option.name for option in positional}
+    values: dict[str, Any] = {}
+    free: list[str] = []
+    behind: dict[int, str] = {}
+    """Index in `free` -> the switch that it stands behind, perhaps as its value."""
+    last_switch = ""
+    rest = list(arguments)
+    while rest:
+        word = rest.pop(0)
+        if not word.startswith("-") or VALUE.match(word):
+            if last_switch:
+                behind[len(free)] = last_switch
+            free.append(word)
+            last_switch = ""
+            continue
+        written, equals, text = word.partition("=")
+        option, negated = _find(written, options, known, prog)
+        given = [text] if equals else _taken(option, rest)
+        value = _read(option, written, given, negated=negated)
+        values[option.field] = values.get(option.field, ()) + value if _is_repeated(option) else value
+        last_switch = written if option.bare is bool and not given else ""
+    values |= _placed(positional, free, behind, prog)
+    return values
 
 
-def value_of(arguments: list[str], name: str) -> str | None:
+def _placed(
+    positional: Sequence[Option], free: Sequence[str], behind: Mapping[int, str], prog: str
+) -> dict[str, Any]:
+    """Return the values of positional options. behind: index of a word -> the switch before it."""
+    if any(_is_several(option) for option in positional):
+        (option,) = positional
+        return {option.field: _read(option, option.name.upper(), list(free), negated=False)} if free else {}
+    if len(free) > len(positional):
+        if len(positional) in behind:
+            raise ConfigError(
+                f"{behind[len(positional)]} {free[len(positional)]} cannot be used: give true or false"
+            )
+        raise ConfigError(f"{free[len(positional)]!r} belongs to no option; {prog} --help")
+    return {
+        option.field: _read(option, option.name.upper(), [word], negated=False)
+        for option, word in zip(positional, free, strict=False)
+    }
+
+
+def _is_repeated(option: Option) -> bool:
+    """Whether it is given once for each of its values."""
+    return REPEATED in option.marks
+
+
+def _is_several(option: Option) -> bool:
+    """Whether any number of values follows it."""
+    return get_origin(option.bare) is tuple and not _is_repeated(option)
+
+
+def _find(written: str, options: Mapping[str, Option], known: set[str], prog: str) -> tuple[Option, bool]:
+    """Return the option that is written, and whether it is switched off by `no-`."""
+    name = spelt(written) if written.startswith("--") else ""
+    if name in known:
+        return options[name], False
+    path, dot, last = name.rpartition(".")
+    switched = f"{path}{dot}{last.removeprefix('no-')}"
+    if last.startswith("no-") and switched in known and options[switched].bare is bool:
+        return options[switched], True
+    line = unknown(written, known)
+    more = "-all" if prog.endswith("train") else ""
+    raise ConfigError(line if ":" in line or "?" in line else f"{line}; {prog} --help{more} lists them")
+
+
+def _taken(option: Option, rest: list[str]) -> list[str]:
+    """Take the values of an option from the words that follow it."""
+    taken: list[str] = []
+    while rest and (not rest[0].startswith("-") or VALUE.match(rest[0])):
+        if option.bare is bool and rest[0].lower() not in YES + NO:
+            break
+        taken.append(rest.pop(0))
+        if not _is_several(option):
+            break
+    return taken
+
+
+def _read(option: Option, written: str, given: Sequence[str], *, negated: bool) -> Any:
+    """Return the value of an option in its type. Raises ConfigError."""
+    if option.bare is bool:
+        text = given[0].lower() if given else YES[0]
+        if text not in YES + NO:
+            raise ConfigError(f"{written} {given[0]} cannot be used: give true or false")
+        return (text in YES) != negated
+    if not given and not _is_several(option):
+        raise ConfigError(f"{written} needs a value")
+    values = []
+    for text in given:
+        try:
+            values.append(_value(option, text))
+        except ValueError as remedy:
+            raise ConfigError(f"{written} {text or repr(text)} cannot be used: give {remedy}") from None
+    return tuple(values) if get_origin(option.bare) is tuple else values[0]
+
+
+def _value(option: Option, text: str) -> Any:
+    """Return one value. Raises ValueError whose text is the remedy."""
+    hint = option.bare
+    if isinstance(hint, UnionType):
+        if text.lower() == "none":
+            return None
+        (hint,) = (part for part in get_args(hint) if part is not NoneType)
+    if get_origin(hint) is tuple:
+        hint = get_args(hint)[0]
+    if get_origin(hint) is Literal:
+        return _choice(text, get_args(hint))
+    if text.lower() == option.metadata.get("off"):
+        return option.metadata["at_most"]
+    readers: dict[Any, Any] = {int: whole, float: number, Path: Path}
+    return readers.get(hint, str)(text)
+
+
+def _choice(text: str, names: tuple[str, ...]) -> str:
+    if text in names:
+        return text
+    close = difflib.get_close_matches(text, names, n=1)
+    raise ValueError(", ".join(names[:-1]) + f" or {names[-1]}{f' ({close[0]}?)' if close else ''}")
+
+
+def value_of(arguments: Sequence[str], name: str) -> str | None:
     """Return the last value of an option, before anything is parsed."""
     return next(reversed(values_of(arguments, name)), None)
 
 
-def values_of(arguments: list[str], name: str) -> list[str]:
+def values_of(arguments: Sequence[str], name: str) -> list[str]:
     """Return all values of an option that may be repeated, before anything is parsed."""
     found = []
     for i, argument in enumerate(arguments):
-        if argument == name and i + 1 < len(arguments):
+        written, equals, value = argument.partition("=")
+        if not written.startswith("--") or spelt(written) != spelt(name):
+            continue
+        if equals:
+            found.append(value)
+        elif i + 1 < len(arguments):
             found.append(arguments[i + 1])
-        elif argument.startswith(f"{name}="):
-            found.append(argument.partition("=")[2])
     return found

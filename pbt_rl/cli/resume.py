@@ -8,13 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pbt_rl.cli.parse import parse
-from pbt_rl.cli.renamed import refuse_renamed
-from pbt_rl.cli.words import understood
+from pbt_rl.cli.parse import over, typed
 from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
 from pbt_rl.given.names import spelt
-from pbt_rl.options import walk
+from pbt_rl.options import changed, table
 from pbt_rl.record.trust import Trust, read_config
 
 PROG = "pbt-rl resume RUN"
@@ -52,23 +50,23 @@ def run(arguments: list[str]) -> int:
 
 def parse_resume(folder: Path, arguments: list[str]) -> Config:
     """Return the config of a recorded run with these options over it. Raises ConfigError."""
-    refuse_renamed(arguments)
     _refuse_of_train(arguments)
     before = read_config(folder)
     start: Any = ResumeCommand(**{f.name: getattr(before, f.name) for f in dataclasses.fields(Config)})
-    command = parse(ResumeCommand, PROG, arguments, start)
-    typed = {word.partition("=")[0] for word in understood(ResumeCommand, arguments, PROG)}
+    options = table(start)
+    values = over(start, options, typed(options, arguments, PROG))
+    command = changed(start, values)
     given = {
-        name: new if isinstance(new, tuple) else (str(new),)
-        for name, _, new in walk(command)
-        if f"--{name}" in typed
+        option.name: value if isinstance(value, tuple) else (str(value),)
+        for option in options.values()
+        if option.field in values and (value := option.of(command)) is not None
     }
     fields = {f.name: getattr(command, f.name) for f in dataclasses.fields(Config)}
     config = Config(
         **fields | {"name": folder.name, "out": folder.parent, "overwrite": False, "resume": True}
     )
     # Of this one, not of that before: what is exchanged is not followed.
-    Trust.of(command.trust, given).check(config, [name for name, _, _ in walk(config)], folder)
+    Trust.of(command.trust, given).check(config, list(table(config)), folder)
     return config
 
 
@@ -90,4 +88,4 @@ def _refuse_of_train(arguments: list[str]) -> None:
 
 def may_change() -> list[str]:
     """Names of the options that may differ when a run is continued."""
-    return [name for name, metadata, _ in walk(Config(env="toy/identity")) if "may_change" in metadata]
+    return [name for name, option in table(Config).items() if "may_change" in option.metadata]

@@ -6,20 +6,16 @@ import dataclasses
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from pbt_rl.cli.help import print_help
-from pbt_rl.cli.parse import kept, parse, value_of, values_of
-from pbt_rl.cli.related import ENVIRONMENT_GROUPS, read_groups
-from pbt_rl.cli.renamed import refuse_renamed
-from pbt_rl.cli.words import understood
-from pbt_rl.config import Config
+from pbt_rl.cli.help import ENVIRONMENT_GROUPS, print_help, read_groups
+from pbt_rl.cli.parse import typed, value_of
+from pbt_rl.config import Config, hypers_of
 from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.errors import ConfigError, require
-from pbt_rl.given.files import read_config, written
-from pbt_rl.given.tables import with_start_values
-from pbt_rl.options import option
-from pbt_rl.recipes import algorithm_recipe, apply_recipe, environment_recipe, named
+from pbt_rl.given.files import read_config, read_file, with_start_values, written
+from pbt_rl.options import build, option, table
+from pbt_rl.recipes import composed, named
 from pbt_rl.record.folder import RunFolder
 
 PROG = "pbt-rl train"
@@ -69,7 +65,6 @@ def parse_train(arguments: list[str]) -> tuple[Config, Form | None]:
     The recipes of environment and algorithm give the defaults, a named one lies over them, then a file,
     and the command line wins.
     """
-    refuse_renamed(arguments)
     run = value_of(arguments, "--resume")
     if run is not None and RunFolder(Path(run)).is_run:
         raise ConfigError(
@@ -78,41 +73,33 @@ def parse_train(arguments: list[str]) -> tuple[Config, Form | None]:
     if HELP & set(arguments):
         print_help(_help_defaults(arguments), PROG, arguments)
         raise SystemExit(0)
-    arguments = understood(TrainCommand, arguments, PROG)
-    default = _defaults(arguments)
-    if default is None:
+    command = _command(arguments)
+    if command is None:
         raise ConfigError(
             "--env is missing: give it as family/name, such as atari/pong, or module:factory; see `pbt-rl envs`"
         )
-    command = parse(TrainCommand, PROG, arguments, default)
     fields = {f.name: getattr(command, f.name) for f in dataclasses.fields(Config)}
     require(command.show or command.format == "text", "format", command.format, "it is for --show: add that")
     return with_start_values(Config(**fields)), command.format if command.show else None
 
 
-def _defaults(arguments: list[str]) -> TrainCommand | None:
-    """Return the command with the values of the recipes and of a file; None if no environment is named."""
-    name = value_of(arguments, "--recipe")
-    chosen = dict(named(name)) if name is not None else {}
-    file = value_of(arguments, "--config")
-    if file is not None:
-        chosen |= read_config(Path(file))
-    given_env = chosen.pop("env", None)
-    env = value_of(arguments, "--env") or given_env
-    if env is None:
+def _command(arguments: list[str]) -> TrainCommand | None:
+    """Return the command over the recipes and a file; None if no environment is named."""
+    name, file = value_of(arguments, "--recipe"), value_of(arguments, "--config")
+    recipe = {} if name is None else named(name)
+    in_file = {} if file is None else read_file(Path(file))
+    algo = value_of(arguments, "--algo") or str(in_file.get("algo") or recipe.get("algo", Config.algo))
+    hypers = hypers_of(algo)
+    options = typed(table(TrainCommand, hypers=hypers), arguments, PROG)
+    weaker = {} if file is None else read_config(Path(file), algo)
+    if not any(given.get("env") for given in (recipe, weaker, options)):
         return None
-    typed = values_of(arguments, "--env-option")
-    given: Any = chosen.pop("env_option", ())
-    others = kept("env-option", given, typed)
-    values = {**environment_recipe(str(env), (*others, *typed)), "env_option": others}
-    algo = value_of(arguments, "--algo") or chosen.get("algo", Config.algo)
-    start: Any = TrainCommand(env=str(env))
-    command: TrainCommand = apply_recipe(start, {**values, **algorithm_recipe(str(algo), values), **chosen})
-    return command
+    return build(TrainCommand, composed(recipe, weaker, options, algo=algo), hypers=hypers)
 
 
 def _help_defaults(arguments: list[str]) -> TrainCommand:
+    rest = [argument for argument in arguments if argument not in HELP]
     try:
-        return _defaults(arguments) or TrainCommand(env="")
+        return _command(rest) or TrainCommand(env="")
     except EnvSetupError:  # the options of an environment that cannot be made here can be read all the same
         return TrainCommand(env="")

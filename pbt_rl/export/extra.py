@@ -1,5 +1,15 @@
-"""Trained members, and the trials of a run, as files for other programs."""
+"""Declares the command `pbt-rl export`."""
 
 from __future__ import annotations
 
+from pbt_rl.extras import Command
+
 NEEDS = ("pbt_rl.report",)
+COMMANDS = (
+    Command(
+        "export",
+        "pbt_rl.export.command",
+        "RUN --format onnx",
+        "write a trained member (onnx, torchscript, safetensors) or the trials (optuna) for others",
+    ),
+)

@@ -1,19 +1,20 @@
-"""Values of options from outside of the command line, by dotted name: checked against the option's type."""
+"""Values of options as people give them: numbers such as 1e6, 1M, 10_000_000 or 2.5k; mappings, by dotted name, checked
+against the types of their options.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
-from functools import cache
 from types import UnionType
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_args
 
-from pbt_rl.config import Config
+from pbt_rl.config import Config, hypers_of
 from pbt_rl.errors import ConfigError
 from pbt_rl.given.names import unknown
-from pbt_rl.given.numbers import number, whole
-from pbt_rl.options import as_type
+from pbt_rl.options import MOST, as_type, table
 
 
 def dotted(options: Mapping[str, Any], *, texts: bool = False) -> list[tuple[str, Any]]:
@@ -50,25 +51,27 @@ def _is_json(word: str) -> bool:
     return True
 
 
-def checked(options: Mapping[str, Any], *, texts: bool = False) -> dict[str, Any]:
+def checked(options: Mapping[str, Any], *, texts: bool = False, algo: str = "") -> dict[str, Any]:
     """Return dotted name -> value in the type of its option of Config. Names may have `-` for `_`.
 
-    texts: numbers may be texts, as on the command line. Raises ConfigError for a name that is no option, and for a
-    value of another type.
+    texts: numbers may be texts, as on the command line. algo: the algorithm whose hypers there are; "": the one that
+    the options name. Raises ConfigError for a name that is no option, and for a value of another type.
     """
-    known = _types()
+    chosen = algo or options.get("algo", Config.algo)
+    hypers = hypers_of(chosen if isinstance(chosen, str) else Config.algo)
+    known = {option.field: option for option in table(Config, hypers=hypers).values()}
     values = {}
     for given, value in dotted(options, texts=texts):
         name = str(given).replace("-", "_")
         if any(key.startswith(f"{name}.") for key in known):
             raise ConfigError(f"{name}={value!r} cannot be used: give its options by name")
         if name not in known:
-            spelt = [key.replace("_", "-") for key in known]
+            spelt = [option.name for option in known.values()]
             line = unknown(str(given), spelt, sign="").replace("-", "_")
             raise ConfigError(f"{line}; `pbt-rl train --help-all` lists them")
-        hint, metadata = known[name]
+        hint = known[name].bare
         try:
-            values[name] = as_type(hint, _number(hint, metadata, value) if texts else value)
+            values[name] = as_type(hint, _number(hint, known[name].metadata, value) if texts else value)
         except ValueError as kind:
             raise ConfigError(f"{name}={value!r} cannot be used: give {kind}") from None
     return values
@@ -85,16 +88,35 @@ def _number(hint: Any, metadata: Mapping[str, Any], value: Any) -> Any:
     return whole(value) if hint is int else number(value)
 
 
-@cache
-def _types() -> dict[str, tuple[Any, Mapping[str, Any]]]:
-    """Dotted name -> type and metadata, of every option of Config."""
-    return dict(_options(Config, ""))
+WHOLE = "a whole number, such as 5000000, 5e6 or 5M"
+UNITS = {"k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9}
 
 
-def _options(kind: type[Any], prefix: str) -> Iterator[tuple[str, tuple[Any, Mapping[str, Any]]]]:
-    hints = get_type_hints(kind, include_extras=True)
-    for f in fields(kind):
-        if isinstance(f.default_factory, type) and is_dataclass(f.default_factory):
-            yield from _options(f.default_factory, f"{prefix}{f.name}.")
-        else:
-            yield prefix + f.name, (hints[f.name], f.metadata)
+def number(text: str) -> float:
+    """Return the number. Raises ValueError whose text is the remedy."""
+    digits = text.strip()
+    unit = UNITS.get(digits[-1:].lower(), 1.0)
+    try:
+        value = float(digits[:-1] if unit != 1 else digits)
+    except ValueError:
+        raise ValueError("a number") from None
+    if not math.isfinite(value * unit):
+        raise ValueError("a finite number")
+    return value * unit
+
+
+def whole(text: str) -> int:
+    """Return the whole number. Raises ValueError whose text is the remedy."""
+    try:
+        value = int(text)  # exact, also beyond the 53 bits of a float
+    except ValueError:
+        try:
+            inexact = number(text)
+        except ValueError:
+            raise ValueError(WHOLE) from None
+        if not inexact.is_integer():
+            raise ValueError(WHOLE) from None
+        value = int(inexact)
+    if abs(value) >= MOST:
+        raise ValueError("a whole number of at most 18 digits")
+    return value

@@ -15,14 +15,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pbt_rl.algos.algorithm import Algorithm, UpdateSettings
+from pbt_rl.algos.algorithm import Algorithm, Replay, UpdateSettings
 from pbt_rl.algos.distributions import Distribution, make_distribution
 from pbt_rl.algos.encoders import CNNS, LAST, is_image
 from pbt_rl.algos.models import NetInputs, PolicyNet, make_model
 from pbt_rl.algos.observations import ObsLayout
 from pbt_rl.algos.own import NetworkError
 from pbt_rl.algos.pack import Pack, Packing
-from pbt_rl.algos.replay import Replay
 from pbt_rl.algos.streams import streams_of
 from pbt_rl.config import Config, ModelConfig
 from pbt_rl.envs.base import EnvSpec
@@ -196,10 +195,12 @@ def normalized_obs(config: Config, spec: EnvSpec) -> dict[str, int]:
     """Return the observations that a run normalises -> numbers in a row.
 
     Vectors, but not LAST: a rare action would become a large number. Images that a convolution of ours reads, unless
-    the algorithm has an auxiliary loss, which may be of the pixels themselves (UNREAL's).
+    the algorithm has an auxiliary loss of the pixels themselves.
     """
     learner = config.learner
-    convolved = config.model.encoder in ("auto", *CNNS) and config.algorithm.auxiliary is None
+    auxiliary = config.algorithm.auxiliary
+    reads_pixels = auxiliary is not None and auxiliary.reads_pixels
+    convolved = config.model.encoder in ("auto", *CNNS) and not reads_pixels
     sizes = {}
     for name, layout in obs_layouts(spec).items():
         shape, dtype = layout.seen
@@ -254,8 +255,7 @@ def build_replay(config: Config, spec: EnvSpec, plan: PackPlan) -> Replay | None
     auxiliary = config.algorithm.auxiliary
     if auxiliary is None:
         return None
-    return Replay(
-        auxiliary.replay,
+    return auxiliary.replay.make(
         obs_layouts(spec),
         plan.units,
         plan.slots,

@@ -16,7 +16,6 @@ import torch
 from pbt_rl.algos.fields import FIELDS
 from pbt_rl.algos.layers import compute_by_products
 from pbt_rl.algos.models import PolicyNet
-from pbt_rl.algos.replay import replay_bytes
 from pbt_rl.config import Config
 from pbt_rl.envs.base import EnvSpec, step_array_specs
 from pbt_rl.learner.build import blank_inputs, build_net, compute_dtype, obs_layouts, packings
@@ -98,9 +97,8 @@ def _replay_bytes(config: Config, spec: EnvSpec, plan: PackPlan) -> int:
     auxiliary = config.algorithm.auxiliary
     if auxiliary is None:
         return 0
-    layouts = list(obs_layouts(spec).values())
     sizes = plan.units, plan.slots, plan.envs_per_policy, spec.action.components
-    return replay_bytes(auxiliary.replay, layouts, *sizes)
+    return auxiliary.replay.device_bytes(obs_layouts(spec), *sizes)
 
 
 def rollouts_of(config: Config, plan: PackPlan) -> int:
@@ -153,10 +151,7 @@ def _update_bytes(config: Config, spec: EnvSpec, plan: PackPlan, net: PolicyNet,
     kept = _kept_for_backward(spec, net, dtype)
     copies = 2 if parts > 1 else 1
     auxiliary = config.algorithm.auxiliary
-    replayed = 0
-    if auxiliary is not None:
-        draws = auxiliary.replay.draws
-        replayed = sum(auxiliary.replay.pieces(draw, batch) * (draw.steps + 1) for draw in draws)
+    replayed = 0 if auxiliary is None else auxiliary.replay.drawn_steps(batch)
     return together * (batch * (stored * copies + (stored + kept) // parts) + replayed * (stored + kept))
 
 

@@ -24,11 +24,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pbt_rl.algos.algorithm import UpdateSettings
+from pbt_rl.algos.algorithm import Replay, UpdateSettings
 from pbt_rl.algos.batch import make_batch
 from pbt_rl.algos.pack import Pack
 from pbt_rl.algos.recording import recorder_of
-from pbt_rl.algos.replay import Replay
 from pbt_rl.algos.rollout import Rollout
 from pbt_rl.algos.update import Updater
 from pbt_rl.learner.gpu import Stopwatch

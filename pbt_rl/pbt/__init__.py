@@ -2,7 +2,7 @@
 
 Controllers, their rules and searches, and the table of values: `from pbt_rl.pbt import PbtController, HyperSpec, ...`.
 Each name is imported when it is first used. Those of an extra, a folder with an `extra.py`, can be imported from here
-as well: its `NAMES` says from which of its modules. `pbt_rl.tune` trains populations of anything with them.
+as well: its `NAMES` says from which of its modules.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The table of hyperparameters: each is declared once, here, with all its properties.
+"""The table of the values of a member, which controllers change.
 
-The same declaration is a field of the command line (`--hypers.learning-rate`), a `[P]` tensor on the device,
-and a value that a controller may mutate. Three ranges belong to a value:
+A hyper is declared once, by the algorithm that reads it (`pbt_rl/algos/hypers.py`): the declaration is an option
+(`--hypers.learning-rate`), a `[P]` tensor on the device, and a line of this table. Three ranges belong to a value:
 
     legal     what the algorithm can bear; every value keeps to it, tuned or not
     bounds    what mutations of a tuned value keep to
@@ -16,12 +16,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, Literal
 
 from pbt_rl.errors import ConfigError
-from pbt_rl.options import option
+from pbt_rl.options import table
 
 Scale = Literal["linear", "log", "one_minus", "integer", "choice"]
 Range = tuple[float, float]
@@ -222,74 +222,21 @@ def _tuples(branch: Any) -> Any:
     return inner
 
 
-def _hyper(default: float, bounds: Range, legal: Range, scale: Scale, *, tuned: bool, **more: Any) -> Any:
-    low, high = legal
-    off = "off" if high == OFF else ""
-    return option(
-        default, at_least=low, at_most=high, off=off, bounds=bounds, scale=scale, tuned=tuned, **more
-    )
+def hyper_table(hypers: Any) -> dict[str, HyperSpec]:
+    """Return name -> spec of every hyper, with the values of `hypers` as defaults.
 
-
-@dataclass(frozen=True)
-class Hypers:
-    """Hyperparameters that PBT may change: the initial values of member 0.
-
-    Each shows what is legal, and the bounds that PBT keeps to if it tunes the value; --pbt.tune and --pbt.prior give
-    others.
+    hypers: a dataclass object whose fields say in their metadata `bounds`, `scale`, whether they are `tuned`, and what
+    is legal (`at_least`, `at_most`).
     """
-
-    learning_rate: float = _hyper(2.5e-4, (1e-6, 1e-2), (0, 1), "log", tuned=True, common=True)
-    """Step size of the optimiser."""
-    entropy_coef: float = _hyper(0.01, (1e-5, 0.3), (0, 100), "log", tuned=True, common=True)
-    """Weight of the entropy bonus."""
-    value_coef: float = _hyper(0.5, (0.05, 5.0), (0, 100), "log", tuned=True)
-    """Weight of the value loss."""
-    clip_ratio: float = _hyper(0.1, (0.01, 0.5), (0, OFF), "log", tuned=True)
-    """PPO: clip the probability ratio to 1 +- this."""
-    clip_value: float = _hyper(1.0, (0.01, 10.0), (0, OFF), "log", tuned=True)
-    """PPO: clip the change of the (normalised) value to +- this."""
-    max_grad_norm: float = _hyper(0.5, (0.01, 100.0), (1e-6, OFF), "log", tuned=True)
-    """Limit of the gradient's norm."""
-    gamma: float = _hyper(0.99, (0.8, 0.9999), (0, 1), "one_minus", tuned=False, common=True)
-    """Discount per step."""
-    gae_lambda: float = _hyper(0.95, (0.5, 0.9999), (0, 1), "one_minus", tuned=False)
-    """Lambda of GAE and of V-trace."""
-    kl_coef: float = _hyper(0.0, (1e-3, 10.0), (0, 1000), "log", tuned=False)
-    """PPO: weight of KL(old || new), by which a policy is held near the one that acted, beside the clip."""
-    adam_beta1: float = _hyper(0.9, (0.5, 0.99), (0, 0.99999), "one_minus", tuned=False)
-    """Adam: decay of the mean."""
-    adam_beta2: float = _hyper(0.999, (0.9, 0.99999), (0, 0.999999), "one_minus", tuned=False)
-    """Adam: decay of the square."""
-    rmsprop_alpha: float = _hyper(0.99, (0.8, 0.9999), (0, 0.999999), "one_minus", tuned=False)
-    """RMSProp (a3c): decay of the square."""
-    vtrace_rho: float = _hyper(1.0, (0.1, 10.0), (1e-3, OFF), "linear", tuned=False)
-    """V-trace: limit of the importance weight of the error."""
-    vtrace_c: float = _hyper(1.0, (0.1, 10.0), (0, OFF), "linear", tuned=False)
-    """V-trace: limit of the weight of the trace."""
-    unroll: int = _hyper(32, (2, 1024), (1, 1_000_000), "integer", tuned=False, common=True)
-    """Steps that a return looks ahead and that gradients of a recurrent core go back, at most --learner.rollout."""
-    pixel_control_coef: float = _hyper(0.05, (1e-4, 1.0), (0, 100), "log", tuned=False)
-    """UNREAL: weight of pixel control."""
-    reward_prediction_coef: float = _hyper(1.0, (0.01, 10.0), (0, 100), "log", tuned=False)
-    """UNREAL: weight of reward prediction."""
-    value_replay_coef: float = _hyper(1.0, (0.01, 10.0), (0, 100), "log", tuned=False)
-    """UNREAL: weight of the value's loss on replayed steps."""
-    intrinsic_coef: float = _hyper(0.5, (0.25, 1.0), (0, 100), "linear", tuned=False)
-    """FuN: weight of the worker's reward for following goals (alpha)."""
-    worker_gamma: float = _hyper(0.95, (0.8, 0.9999), (0, 1), "one_minus", tuned=False)
-    """FuN: the worker's discount per step; --hypers.gamma is the manager's."""
-
-
-def hyper_table(hypers: Hypers) -> dict[str, HyperSpec]:
-    """Return name -> spec of every hyper, with the values of `hypers` as defaults."""
-    table = {}
-    for f in fields(hypers):
-        declared, value = f.metadata, float(getattr(hypers, f.name))
+    specs = {}
+    for option in table(hypers).values():
+        declared = option.metadata
         legal = float(declared["at_least"]), float(declared["at_most"])
         low, high = declared["bounds"]
-        scale, tuned = declared["scale"], declared["tuned"]
-        table[f.name] = HyperSpec(f.name, value, low, high, scale, tuned, legal=legal)
-    return table
+        scale, tuned, value = declared["scale"], declared["tuned"], float(option.of(hypers))
+        field = option.field
+        specs[field] = HyperSpec(field, value, low, high, scale, tuned, legal=legal)
+    return specs
 
 
 UNTUNED = frozenset({"score_scale"})

@@ -6,7 +6,6 @@ rule of a pipeline.
 
 from __future__ import annotations
 
-import importlib
 import json
 import math
 from collections.abc import Sequence
@@ -14,6 +13,7 @@ from dataclasses import MISSING, Field, fields, is_dataclass, replace
 from typing import Any, Literal, TypeVar, get_origin, get_type_hints
 
 from pbt_rl.errors import ConfigError
+from pbt_rl.extras import load_object
 from pbt_rl.options import allowed, allows, as_type
 
 Rule = TypeVar("Rule")
@@ -40,13 +40,10 @@ def with_settings(rule: Rule, entries: Sequence[str], option: str) -> Rule:
 
 def load(path: str, option: str) -> Any:
     """Return what `module:name` names. Raises ConfigError if it cannot be imported."""
-    module, _, name = path.partition(":")
     try:
-        return getattr(importlib.import_module(module), name)
-    except Exception as error:  # the user's module may raise anything
-        raise ConfigError(
-            f"--{option} {path} cannot be loaded: {error!r}. Write module:name, as Python imports it"
-        ) from error
+        return load_object(path)
+    except ValueError as error:
+        raise ConfigError(f"--{option} {path} {error}") from error
 
 
 def load_rule(

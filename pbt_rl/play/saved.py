@@ -34,7 +34,9 @@ def load_pack(config: Config, spec: EnvSpec, policy: SavedPolicy, seed: int) -> 
     checkpoint, member = policy.checkpoint, policy.member
     saved = Saved(checkpoint.file(member), *checkpoint.tensors(member))
     _check_size(config, spec, saved)
-    values = {name: hyper.default for name, hyper in hyper_table(config.hypers).items()}
+    values = {
+        name: hyper.default for name, hyper in hyper_table(config.with_declared_hypers().hypers).items()
+    }
     pack = build_pack(config, spec, plan, [values], seed)
     fresh = {name: tensor.numpy() for name, tensor in pack.export_member(0).items()}
     fitted = fit(saved, net_names(pack), fresh, strict=True, optimizer=False)

@@ -22,8 +22,8 @@ from random import Random
 import numpy as np
 from numpy.typing import NDArray
 
+from pbt_rl.matchups.options import MatchupConfig
 from pbt_rl.pbt.state import SHARED
-from pbt_rl.population.options import MatchupConfig
 
 Pick = Callable[[list[int], list[int]], int]
 """(slots in the game so far, candidates) -> the candidate that takes the next seat."""

@@ -24,13 +24,13 @@ import os
 import re
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
-from pbt_rl.config import Config
+from pbt_rl.config import Config, Hypers, undeclared_hypers
 from pbt_rl.errors import ConfigError
-from pbt_rl.options import as_type
+from pbt_rl.options import Option, as_type, build, table
 from pbt_rl.pbt.hypers import SHAPING, Values
 
 _DRAFT = re.compile(r"\.(config|summary|policy_\d+)\.json\.\d+")
@@ -155,42 +155,43 @@ def config_from_json(data: object) -> Config:
 
     Raises ConfigError for anything that is not one, and EnvSetupError for options that a family refuses.
     """
-    config: Config = _rebuild(Config, data, "")
-    return config
-
-
-def _rebuild(kind: type[Any], data: object, prefix: str) -> Any:
-    """Return the dataclass of options. prefix: its dotted name, with a dot, for messages."""
     if not isinstance(data, dict):
-        raise ConfigError(f"{prefix.rstrip('.') or 'the config'} in config.json should be an object")
-    known = {f.name: f for f in dataclasses.fields(kind)}
-    unknown = sorted(data.keys() - known.keys())
-    if unknown:
-        shown = ", ".join(name if name.isidentifier() else repr(name) for name in unknown)
-        raise ConfigError(f"config.json has unknown fields: {shown:.200}; was it written by another version?")
-    hints = get_type_hints(kind, include_extras=True)
-    values: dict[str, Any] = {}
+        raise ConfigError("the config in config.json should be an object")
+    own = isinstance(data.get("algo"), str) and ":" in data["algo"]
+    hypers = _hypers(data.get("hypers")) if own else Hypers
+    known = {option.field: option for option in table(Config, hypers=hypers).values()}
+    groups = {option.path[0] for option in known.values() if option.path[1:]}
+    found: dict[str, object] = {}
     for name, value in data.items():
-        group = known[name].default_factory
-        if isinstance(group, type):
-            values[name] = _rebuild(group, value, f"{prefix}{name}.")
-        else:
-            values[name] = _typed(hints[name], value, prefix + name)
-    missing = [name for name, f in known.items() if name not in values and _required(f)]
+        if name in groups and not isinstance(value, dict):
+            raise ConfigError(f"{name} in config.json should be an object")
+        found |= {f"{name}.{inner}": v for inner, v in value.items()} if name in groups else {name: value}
+    unknown = sorted(found.keys() - known.keys())
+    if unknown:
+        shown = ", ".join(name if name.replace(".", "").isidentifier() else repr(name) for name in unknown)
+        raise ConfigError(f"config.json has unknown fields: {shown:.200}; was it written by another version?")
+    missing = [name for name, option in known.items() if option.default is MISSING and name not in found]
     if missing:
-        raise ConfigError(f"config.json has no {', '.join(prefix + name for name in missing)}")
-    return kind(**values)
+        raise ConfigError(f"config.json has no {', '.join(missing)}")
+    return build(Config, {name: _typed(known[name], value) for name, value in found.items()}, hypers=hypers)
 
 
-def _typed(hint: Any, value: object, name: str) -> Any:
+def _hypers(data: object) -> type[Hypers]:
+    """Return hypers with those of an algorithm that is not imported: of them only their numbers are known."""
+    registered = {option.field for option in table(Hypers).values()}
+    more = tuple(
+        (name, type(value))
+        for name, value in (data.items() if isinstance(data, dict) else ())
+        if name not in registered and name.isidentifier() and type(value) in (int, float)
+    )
+    return undeclared_hypers(more) if more else Hypers
+
+
+def _typed(option: Option, value: object) -> Any:
     try:
-        return as_type(hint, value)
+        return as_type(option.hint, value)
     except ValueError as expected:
-        raise ConfigError(f"{name} in config.json cannot be used: it should be {expected}") from None
-
-
-def _required(field: dataclasses.Field[Any]) -> bool:
-    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+        raise ConfigError(f"{option.field} in config.json cannot be used: it should be {expected}") from None
 
 
 def _policy(member: int) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 
 from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
-from pbt_rl.options import walk
+from pbt_rl.options import table, walk
 from pbt_rl.record.folder import RunFolder, config_from_json
 from pbt_rl.record.reading import read_object
 
@@ -65,7 +65,7 @@ _MODULES: Mapping[str, Callable[[Any], bool]] = {
     "pbt.explore": _names_module,
     "pbt.custom-explore": _names_module,
 }
-_MACHINE = ("dmlab.dataset", "dmlab.level-cache", "dmlab.level-cache-gb")
+_MACHINE = tuple(name for name, option in table(Config).items() if "machine" in option.metadata)
 """Options about this machine: a folder that is read, one in which files are written and removed, and its size."""
 
 NETWORK = ("model.encoder", "model.core", "model.policy-head", "model.value-head")

@@ -1,8 +1,18 @@
-"""HTML pages of runs, and their figures."""
+"""Declares the command `pbt-rl report`, and what draws figures for TensorBoard."""
 
 from __future__ import annotations
 
-WITHOUT_TORCH = True
+from pbt_rl.extras import Command
 
+WITHOUT_TORCH = True
 FIGURES = "pbt_rl.report.images"
 """The process that draws figures for TensorBoard (`display.drawing`)."""
+COMMANDS = (
+    Command(
+        "report",
+        "pbt_rl.report.command",
+        "RUN...",
+        "draw ancestry, schedules, curves...: one HTML page, PNG, CSV, DOT, Newick; of several runs, one page that "
+        "compares them",
+    ),
+)

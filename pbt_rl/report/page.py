@@ -9,10 +9,10 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from html import escape
+from statistics import fmean
 
 from pbt_rl.display.words import counted, in_words
 from pbt_rl.pbt.changes import DecisionName
-from pbt_rl.pbt.search.hypertrick import expected_completion
 from pbt_rl.report.exports import members, value_column
 from pbt_rl.report.pictures import NOT_MEANT, Picture
 from pbt_rl.report.read import History
@@ -100,7 +100,8 @@ def facts(history: History) -> list[tuple[str, str]]:
         text = f"{history.completion:.1%}"
         search = history.options.search
         if history.options.controller == "hypertrick" and search.phases:
-            text += f" (expected {expected_completion(search.eviction_rate, search.phases):.1%})"
+            shares = [(1 - search.eviction_rate) ** phase for phase in range(search.phases)]
+            text += f" (expected {fmean(shares):.1%})"  # Heinrich and Frosio 2019, equation 9
         shown.append(("completion rate", text))
     if history.actor_restarts:
         shown.append(("actor restarts", f"{history.actor_restarts}"))

@@ -11,7 +11,6 @@ from matplotlib.colors import to_hex
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from pbt_rl.pbt.search.hypertrick import expected_members
 from pbt_rl.report.read import History, Turn
 from pbt_rl.report.style import FAINT, INK, TOP, Drawn, ink_on, new_figure, time_axis
 
@@ -141,9 +140,8 @@ def _draw_counts(axes: Axes, history: History, numbers: Sequence[int]) -> None:
     bars = axes.bar(numbers, began, width=0.6, color=FAINT)
     axes.bar_label(bars, fontsize=7.5, label_type="center")
     if history.options.controller in ("hypertrick", "successive-halving"):
-        expected = [
-            expected_members(len(history.last), history.options.search.eviction_rate, n) for n in numbers
-        ]
+        rate = history.options.search.eviction_rate  # Heinrich and Frosio 2019, equation 1
+        expected = [len(history.last) * (1 - rate) ** n for n in numbers]
         axes.plot(numbers, expected, color=TOP, marker=".", linewidth=1, label="expected: W0 (1 - r)^p")
         axes.legend(loc="upper right")
     axes.margins(y=0.15)

@@ -17,7 +17,8 @@ from matplotlib.colors import Normalize, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
-from pbt_rl.pbt.hypers import Hypers, hyper_table
+from pbt_rl.config import Hypers
+from pbt_rl.pbt.hypers import hyper_table
 
 Drawn = Figure | str
 """A figure, or the reason why there is nothing to draw."""

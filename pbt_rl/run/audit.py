@@ -37,9 +37,12 @@ def audit(run: Path, trust: Trust = NO_TRUST) -> int:
     trust.check_given(config, run)
     trust.check(config, AUDIT, run)
 
+    config = _declared(config, trust, run)
+
     def resumed(written: Mapping[str, Any], state: Any) -> Controller:
         config = config_from_json(written)
         trust.check(config, AUDIT, run)
+        config = _declared(config, trust, run)
         try:
             return resumed_controller(config, value_table(config, start.shaping), config.seed, state)
         except ValueError as error:
@@ -79,6 +82,17 @@ class _Rounds:
                     self.frames[index] = frames
                     self.decisions += len(decisions)
             yield event
+
+
+def _declared(config: Config, trust: Trust, run: Path) -> Config:
+    """Return the config with all that is known of its hypers. Raises ConfigError.
+
+    Those of an algorithm of the user's own that declares some are known when it is imported; others are not imported.
+    """
+    if not config.has_undeclared_hypers:
+        return config
+    trust.check(config, ("algo",), run)
+    return config.with_declared_hypers()
 
 
 def _head(events: Iterator[Event]) -> list[Event]:

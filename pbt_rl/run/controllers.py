@@ -9,9 +9,11 @@ from typing import Any
 from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError, require
 from pbt_rl.pbt.decisions import Controller
+from pbt_rl.pbt.entry import Ingredients
 from pbt_rl.pbt.events import Event
 from pbt_rl.pbt.hypers import HyperSpec
-from pbt_rl.pbt.registry import Ingredients, controller_entry
+from pbt_rl.pbt.options import ScheduleConfig
+from pbt_rl.pbt.registry import controller_entry
 from pbt_rl.pbt.start import Started, read_rows
 from pbt_rl.pbt.state import restore_state
 from pbt_rl.pbt.tuning import chosen
@@ -45,11 +47,9 @@ def build_controller(config: Config, table: Mapping[str, HyperSpec], seed: int) 
             members=config.num_policies,
             slots=min(config.slots or config.num_policies, config.num_policies),
             budget_frames=config.train_for_frames,
-            pbt=pbt,
-            search=config.search,
-            schedule=config.schedule,
+            options=config,
             settings=config.controller_option,
-            events=_recorded(config.schedule.run) if entry.follows_a_run else (),
+            events=_recorded(config.group(ScheduleConfig).run) if entry.follows_a_run else (),
         )
     )
     if not pbt.start_values:

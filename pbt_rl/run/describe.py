@@ -6,9 +6,9 @@ import math
 
 from pbt_rl.config import Config
 from pbt_rl.display.words import counted
+from pbt_rl.matchups.options import MatchupConfig
 from pbt_rl.pbt.hypers import OFF, HyperSpec, Values
-from pbt_rl.pbt.mf_pbt.controller import usual_frequencies
-from pbt_rl.pbt.ready.base import grown
+from pbt_rl.pbt.registry import controller_entry
 from pbt_rl.plan import PackPlan
 from pbt_rl.plan.sizes import LAG_OF_QUEUE, Size
 from pbt_rl.run.estimate import memory_notes
@@ -100,7 +100,7 @@ def _notes(resolved: ResolvedRun) -> list[str]:
         notes.append(
             "note: --learner.lr-schedule kl-adaptive sets the learning rate in use, so learning_rate is not tuned"
         )
-    if config.controller in ("pbt", "mf-pbt", "ipbt") and config.pbt.enabled and config.num_policies > 1:
+    if controller_entry(config.controller).compares and config.pbt.enabled and config.num_policies > 1:
         notes += filter(None, [_comparison_note(config)])
     if config.searches:
         return notes
@@ -123,18 +123,7 @@ def _comparison_note(config: Config) -> str:
             f"note: PBT compares members first at {first:,} frames each, and this run ends at {last:,}: "
             "lower --pbt.start-frames and --pbt.period-frames to see it at work"
         )
-    if config.controller != "mf-pbt":
-        return ""
-    frequencies = config.pbt.frequencies or usual_frequencies(config.num_policies)
-    due, held = first, 0
-    while due < last and held < max(frequencies):
-        held += 1
-        due += grown(config.pbt.period_frames, config.pbt.period_growth, held)
-    never = " and ".join(f"{each}" for each in frequencies if each > held)
-    return never and (
-        f"note: this run ends at {last:,} frames, after {counted(held, 'comparison')}: groups that mf-pbt compares "
-        f"every {never} of them never are: lower --pbt.period-frames, or give other --pbt.frequencies"
-    )
+    return controller_entry(config.controller).note(config, config.num_policies, last)
 
 
 def lag_remedies(resolved: ResolvedRun) -> list[str]:
@@ -203,7 +192,7 @@ def _crowd_notes(resolved: ResolvedRun) -> list[str]:
 
 def _matchup_note(resolved: ResolvedRun) -> str:
     """Describe the matchups."""
-    matchup, packs = resolved.config.matchup, resolved.plan.packs
+    matchup, packs = resolved.config.group(MatchupConfig), resolved.plan.packs
     if matchup.scheme == "self" or all(pack.slots == 1 for pack in packs):
         return "matchup: every member plays itself, so objectives mean nothing in a game that one wins and one loses"
     limit = f", those of the same device ({len(packs)} devices)" if len(packs) > 1 else ""

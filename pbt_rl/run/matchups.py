@@ -8,6 +8,7 @@ from dataclasses import InitVar, dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from pbt_rl.matchups.options import MatchupConfig
 from pbt_rl.pbt.state import SHARED
 from pbt_rl.population.matchmaking import Matchmaker
 from pbt_rl.population.ratings import Ratings
@@ -32,9 +33,10 @@ class RunMatchups:
 
     def __post_init__(self, resolved: ResolvedRun) -> None:
         config, packs, seats = resolved.config, resolved.plan.packs, resolved.spec.seats
-        self._changing = config.matchup.scheme != "self" and any(pack.slots > 1 for pack in packs)
+        matchup = config.group(MatchupConfig)
+        self._changing = matchup.scheme != "self" and any(pack.slots > 1 for pack in packs)
         self._makers = tuple(
-            Matchmaker(config.matchup, p.slots, p.envs_per_policy, p.units, seats, config.seed + number)
+            Matchmaker(matchup, p.slots, p.envs_per_policy, p.units, seats, config.seed + number)
             for number, p in enumerate(packs)
             if seats > 1
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pbt_rl.config import Config
 from pbt_rl.pbt.controllers import PbtController
 from pbt_rl.pbt.decisions import Controller
+from pbt_rl.pbt.registry import controller_entry
 from pbt_rl.pbt.start import Started
 from pbt_rl.population.population import Population
 
@@ -20,26 +21,12 @@ def seconds_to_end(
     Of a search it is an upper bound: that of a search which gives up no further member.
     """
     left = []
-    full = full_frames(config) if config.searches else config.train_for_frames
+    full = controller_entry(config.controller).full_frames(config, config.train_for_frames)
     if rate > 0:
         left.append(population.missing_frames(full) / rate)
     if config.train_for_seconds > 0:
         left.append(max(0.0, config.train_for_seconds - training_seconds))
     return min(left, default=None)
-
-
-def full_frames(config: Config) -> int:
-    """Return the most frames that a search trains a configuration on: of one that it never gives up."""
-    search, budget = config.search, config.train_for_frames
-    if config.controller == "hypertrick" and search.phase_episodes:
-        return budget
-    if config.controller == "asha":
-        return search.phase_frames * search.resource or budget
-    if config.controller == "hyperband":
-        full = search.phase_frames * search.resource or budget
-        # Beginning again in every rung, each eta times as long as the one before, adds up to this.
-        return full * search.eta // (search.eta - 1) if search.restart else full
-    return search.phase_frames * search.phases or budget
 
 
 def seconds_to_comparison(controller: Controller, population: Population, rate: float) -> float | None:

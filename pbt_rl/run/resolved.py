@@ -11,9 +11,10 @@ from pbt_rl.envs.base import EnvSpec
 from pbt_rl.envs.registry import EnvOptions, has_pictures, probe
 from pbt_rl.errors import ConfigError, environment_code, require
 from pbt_rl.learner.build import check_network
+from pbt_rl.matchups.options import MatchupConfig
 from pbt_rl.pbt.decisions import Controller
 from pbt_rl.pbt.hypers import HyperSpec, Values, hyper_table, shaping_table
-from pbt_rl.pbt.registry import patience_frames
+from pbt_rl.pbt.registry import controller_entry
 from pbt_rl.pbt.tuning import chosen
 from pbt_rl.plan import Machine, Plan, make_plan
 from pbt_rl.play.filming import film_maker
@@ -37,6 +38,7 @@ class ResolvedRun:
     @classmethod
     def resolve(cls, config: Config, machine: Machine) -> ResolvedRun:
         """Probe the environment and plan. Raises ConfigError or EnvSetupError."""
+        config = config.with_declared_hypers()
         check_schedule_of_learning_rate(config)
         options = config.env_options
         with environment_code(config.env):
@@ -63,14 +65,16 @@ class ResolvedRun:
             initial,
             config.pbt.objective_episodes,
             spec.frame_skip,
-            judged_by=config.matchup.objective,
-            ratings=Ratings(config.num_policies, config.matchup.elo_k) if spec.seats > 1 else None,
+            judged_by=config.group(MatchupConfig).objective,
+            ratings=Ratings(config.num_policies, config.group(MatchupConfig).elo_k)
+            if spec.seats > 1
+            else None,
             tasks=spec.tasks,
             task_cap=spec.task_cap,
             min_rounds=config.pbt.min_episodes,
             environments=self.plan.environments_of,
-            patience_frames=patience_frames(
-                config.controller, config.pbt, config.search, config.train_for_frames
+            patience_frames=controller_entry(config.controller).patience_frames(
+                config, config.train_for_frames
             ),
         )
 
@@ -119,7 +123,7 @@ def check_evaluation(config: Config, spec: EnvSpec) -> None:
 
 def _check_matchup(config: Config, spec: EnvSpec, plan: Plan) -> None:
     """Check that members play each other if their games rank them. Raises ConfigError."""
-    objective = config.matchup.objective
+    objective = config.group(MatchupConfig).objective
     if objective == "return":
         return
     if spec.seats == 1:

@@ -178,8 +178,9 @@ def changes_of(before: Config, now: Config, folder: RunFolder) -> Changed:
 
 
 def _differing(before: Config, now: Config) -> Changed:
-    pairs = zip(walk(before), walk(now), strict=True)
-    return {n: (old, new) for (n, _, old), (_, _, new) in pairs if old != new and n not in OF_THE_COMMAND}
+    there = {name: value for name, _, value in walk(before)}
+    changes = {name: (there.get(name), new) for name, _, new in walk(now) if name not in OF_THE_COMMAND}
+    return {name: (old, new) for name, (old, new) in changes.items() if old != new}
 
 
 def _text(value: Any) -> str:

@@ -1,6 +1,14 @@
-"""Trains the same with several seeds and options, one run after the other or side by side."""
+"""Declares the command `pbt-rl sweep`."""
 
 from __future__ import annotations
 
-COMMANDS = {"sweep": "pbt_rl.sweep.command"}
-"""Command of `pbt-rl` -> its module."""
+from pbt_rl.extras import Command
+
+COMMANDS = (
+    Command(
+        "sweep",
+        "pbt_rl.sweep.command",
+        "--name NAME ...",
+        "train the same with several seeds and options, one after the other or side by side",
+    ),
+)

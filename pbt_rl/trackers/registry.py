@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from pbt_rl.errors import ConfigError
+from pbt_rl.extras import load_object
 from pbt_rl.trackers.base import TrackedRun, Tracker
 
 
@@ -35,13 +35,10 @@ def check_installed(name: str) -> None:
 
 def load(name: str) -> Callable[[TrackedRun], Tracker]:
     """Import a tracker: a registered one, or `module:Class` from the import path. Raises ConfigError."""
-    module, _, attribute = (TRACKERS[name].place if name in TRACKERS else name).partition(":")
     try:
-        found = getattr(importlib.import_module(module), attribute)
-    except Exception as error:  # the user's module may raise anything
-        raise ConfigError(
-            f"--track {name} cannot be loaded: {error!r}. Write module:Class, as Python imports it"
-        ) from error
+        found = load_object(TRACKERS[name].place if name in TRACKERS else name, "Class")
+    except ValueError as error:
+        raise ConfigError(f"--track {name} {error}") from error
     missing = [method for method in ("show", "close") if not callable(getattr(found, method, None))]
     if missing or not callable(found):
         raise ConfigError(f"--track {name} is no tracker: a class with show(view) and close(ended) is needed")

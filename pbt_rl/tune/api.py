@@ -21,11 +21,9 @@ from pbt_rl.pbt.controllers import PbtController
 from pbt_rl.pbt.decisions import Controller
 from pbt_rl.pbt.events import Event, Start
 from pbt_rl.pbt.hypers import HyperSpec
-from pbt_rl.pbt.ipbt.controller import Ipbt
 from pbt_rl.pbt.member import MemberRecord
 from pbt_rl.pbt.objectives import ObjectiveWindow
 from pbt_rl.pbt.records import Whole, converted
-from pbt_rl.pbt.search.asha import Asha
 from pbt_rl.pbt.state import save_state
 from pbt_rl.population.assigner import SlotAssigner
 from pbt_rl.population.stopping import Stop
@@ -129,13 +127,14 @@ def run(
             "give a space, or a controller of pbt_rl.pbt",
         )
         require(
-            not isinstance(controller, Ipbt),
+            not getattr(controller, "SHRINKS_WEIGHTS", False),
             "controller",
-            "Ipbt",
+            type(controller).__name__,
             "it shrinks weights, and members are copied whole here: use another, such as MfPbt",
         )
-        top = controller.resource * controller.phase_frames if isinstance(controller, Asha) else 0
-        require(steps >= top, "steps", steps, f"give {top} or more, where the highest rung of Asha ends")
+        top: int = getattr(controller, "highest_rung_frames", 0)
+        highest = f"where the highest rung of {type(controller).__name__} ends"
+        require(steps >= top, "steps", steps, f"give {top} or more, {highest}")
         evaluated = controller.evaluation.episodes if isinstance(controller, PbtController) else 0
         require(window >= evaluated, "window", window, f"give {evaluated} or more, as its evaluation has")
         if state is not None:

@@ -1,5 +1,7 @@
-"""Population-based training of anything that trains."""
+"""Declares population-based training of anything that trains: `pbt_rl.tune`."""
 
 from __future__ import annotations
 
 WITHOUT_TORCH = True
+PUBLIC = "tune"
+"""Name in `pbt_rl`."""

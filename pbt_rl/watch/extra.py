@@ -1,6 +1,16 @@
-"""A page in the browser that follows a run."""
+"""Declares the command `pbt-rl watch`."""
 
 from __future__ import annotations
 
+from pbt_rl.extras import Command
+
 NEEDS = ("pbt_rl.report",)
 WITHOUT_TORCH = True
+COMMANDS = (
+    Command(
+        "watch",
+        "pbt_rl.watch.command",
+        "RUN",
+        "show a run in the browser as it goes on (or when it is over)",
+    ),
+)

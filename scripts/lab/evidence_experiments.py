@@ -9,8 +9,9 @@ from random import Random
 
 from reproduce_rl import drawn_defaults
 
+from pbt_rl.config import Hypers
 from pbt_rl.pbt import HyperSpec, sample_prior
-from pbt_rl.pbt.hypers import Hypers, hyper_table
+from pbt_rl.pbt.hypers import hyper_table
 from pbt_rl.pbt.tuning import chosen
 
 Start = Callable[[int, int], Sequence[str]]

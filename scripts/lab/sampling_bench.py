@@ -44,9 +44,9 @@ from pbt_rl.envs.base import EnvSpec, default_shaping_source
 from pbt_rl.learner.build import build_distribution
 from pbt_rl.learner.sampler import Sampler
 from pbt_rl.learner.shared import SharedState
+from pbt_rl.options import changed
 from pbt_rl.plan import Machine
 from pbt_rl.procs.child import CHILD_ENVIRONMENT, Child
-from pbt_rl.recipes import apply_recipe
 from pbt_rl.run.memory import Memory
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.start import Start
@@ -119,9 +119,7 @@ class RandomPolicy:
 
 def resolve_run(env: str) -> ResolvedRun:
     """Plan one actor for one policy."""
-    config: Config = apply_recipe(
-        Config(env=env, num_policies=1, actors=1, devices="cpu"), registry.recipe(env)
-    )
+    config: Config = changed(Config(env=env, num_policies=1, actors=1, devices="cpu"), registry.recipe(env))
     return ResolvedRun.resolve(config, Machine.here())
 
 

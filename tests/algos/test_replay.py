@@ -6,8 +6,8 @@ import torch
 
 from pbt_rl.algos.batch import make_batch
 from pbt_rl.algos.observations import ObsLayout
-from pbt_rl.algos.replay import Draw, Replay, ReplaySpec, replay_bytes
 from pbt_rl.algos.rollout import Rollout, make_stacks
+from pbt_rl.algos.unreal.replay import Draw, Replay, ReplaySpec
 
 CPU = torch.device("cpu")
 T, UNITS, POLICIES, ROWS = 7, 2, 2, 3
@@ -203,4 +203,4 @@ def test_streams_are_shared_by_units_and_memory_is_foreseen():
     assert [spec.streams_per_unit(*of) for of in ((1, 8), (4, 32), (40, 8), (2, 3))] == [8, 4, 1, 3]
     kept = replay()
     held = sum(x.numel() * x.element_size() for x in (*kept._obs.values(), kept._action))
-    assert held == replay_bytes(kept._spec, list(LAYOUTS.values()), UNITS, POLICIES, ROWS, 1)
+    assert held == kept._spec.device_bytes(LAYOUTS, UNITS, POLICIES, ROWS, 1)

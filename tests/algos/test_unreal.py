@@ -9,8 +9,8 @@ import torch
 from pbt_rl.algos.batch import Segments
 from pbt_rl.algos.encoders import LAST
 from pbt_rl.algos.models import NetInputs, make_model
-from pbt_rl.algos.pixel_control import GAMMA, Cells, PixelQ, pixel_change, q_returns
-from pbt_rl.algos.unreal import (
+from pbt_rl.algos.unreal.pixel_control import GAMMA, Cells, PixelQ, pixel_change, q_returns
+from pbt_rl.algos.unreal.unreal import (
     FRAMES,
     SEQUENCE,
     UNREAL,

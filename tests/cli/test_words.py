@@ -7,15 +7,14 @@ from typing import Literal
 import pytest
 import tyro
 
-from pbt_rl.cli.audit import AuditCommand
+from pbt_rl.audit.command import AuditCommand
 from pbt_rl.cli.evaluate import EvalCommand
-from pbt_rl.cli.parse import parse
+from pbt_rl.cli.parse import parse, typed
 from pbt_rl.cli.train import TrainCommand, parse_train
-from pbt_rl.cli.words import understood, words
 from pbt_rl.errors import ConfigError
 from pbt_rl.given.names import ELSEWHERE
-from pbt_rl.given.numbers import number, whole
-from pbt_rl.options import option
+from pbt_rl.given.values import number, whole
+from pbt_rl.options import option, table
 
 
 @pytest.mark.parametrize(
@@ -71,8 +70,8 @@ def test_values_in_every_spelling():
     assert config.pbt.factors == (2.0, 0.5)
     assert (config.pbt.enabled, config.figures) == (False, False)
     assert (config.pbt.explore_probability, config.name) == (None, None)
-    repeated = understood(TrainCommand, ["--env-option", "a=-1", "--env_option=b=2"], "p")
-    assert repeated == ["--env-option=a=-1", "--env-option=b=2"]
+    repeated = typed(table(TrainCommand), ["--env-option", "a=-1", "--env_option=b=2"], "p")
+    assert repeated == {"env_option": ("a=-1", "b=2")}
 
 
 def test_the_last_of_two_wins():
@@ -113,17 +112,17 @@ def test_a_wrong_word_is_answered_in_one_line(typed):
 
 
 def test_every_foreign_name_leads_to_an_option():
-    known = {word.name for word in words(TrainCommand)} | {"config"}
+    known = table(TrainCommand).keys()
     assert {option for option, _ in ELSEWHERE.values()} <= known
     assert not set(ELSEWHERE) & known
 
 
 def test_positional_words():
-    assert understood(EvalCommand, ["--greedy", "runs/x"], "eval") == ["runs/x", "--greedy"]
+    assert parse(EvalCommand, "eval", ["--greedy", "runs/x"]) == EvalCommand(Path("runs/x"), greedy=True)
     with pytest.raises(ConfigError, match=r"^RUN is missing: eval RUN"):
-        understood(EvalCommand, ["--greedy"], "eval")
+        parse(EvalCommand, "eval", ["--greedy"])
     with pytest.raises(ConfigError, match="'b' belongs to no option"):
-        understood(EvalCommand, ["a", "b"], "eval")
+        parse(EvalCommand, "eval", ["a", "b"])
 
 
 @dataclass(frozen=True)
@@ -141,12 +140,14 @@ class Outer:
     inner: Inner = field(default_factory=Inner)
 
 
-def test_the_forms_that_tyro_expects():
-    typed = "--kind b --many 1k -2 --repeated x --repeated=y --path none --no-switch --inner.limit OFF"
-    expected = "--kind=b --many 1000 -2 --repeated=x --repeated=y --path=None --no-switch --inner.limit=1e+09"
-    assert understood(Outer, typed.split(), "p") == expected.split()
-    assert tyro.cli(Outer, args=expected.split()) == Outer("b", (1000, -2), ("x", "y"), inner=Inner(1e9))
-    assert understood(Outer, ["--switch=off", "--many"], "p") == ["--no-switch", "--many"]
+def test_every_type_is_read():
+    words = "--kind b --many 1k -2 --repeated x --repeated=y --path none --no-switch --inner.limit OFF"
+    assert parse(Outer, "p", words.split()) == Outer("b", (1000, -2), ("x", "y"), inner=Inner(1e9))
+    assert typed(table(Outer), ["--switch=off", "--many", "--path=a"], "p") == {
+        "switch": False,
+        "many": (),
+        "path": Path("a"),
+    }
 
 
 @pytest.mark.parametrize(

@@ -5,14 +5,15 @@ import shlex
 
 import pytest
 
-from pbt_rl.cli import COMMANDS
-from pbt_rl.cli.audit import AuditCommand
+import pbt_rl.cli
+from pbt_rl.audit.command import AuditCommand
 from pbt_rl.cli.evaluate import EvalCommand
+from pbt_rl.cli.parse import typed
 from pbt_rl.cli.runs import RunsCommand
-from pbt_rl.cli.train import TrainCommand, parse_train
-from pbt_rl.cli.words import understood, words
+from pbt_rl.cli.train import TrainCommand
 from pbt_rl.config import Config
 from pbt_rl.export.command import ExportCommand
+from pbt_rl.options import build, table
 from pbt_rl.report.command import ReportCommand
 from pbt_rl.sweep import command as sweep
 from pbt_rl.watch.command import WatchCommand
@@ -51,33 +52,39 @@ SHOWN = [
 ]
 
 
+def as_trained(arguments):
+    """The command, without its environment and what it names of the user's own."""
+    return build(
+        TrainCommand, {"env": "toy/identity", **typed(table(TrainCommand), arguments, "pbt-rl train")}
+    )
+
+
 def test_the_pages_show_every_command():
     named = {shlex.split(case.values[1], comments=True)[1] for case in SHOWN}
-    assert named >= COMMANDS.keys() - {"dmlab-cache"}
+    assert named >= pbt_rl.cli.commands().keys() - {"dmlab-cache"}
     assert len(SHOWN) > 40
 
 
 @pytest.mark.parametrize(("page", "line"), SHOWN)
-def test_a_command_of_a_page_is_understood(page, line, monkeypatch):
-    monkeypatch.setattr("pbt_rl.cli.train._defaults", lambda _arguments: TrainCommand(env="toy/identity"))
+def test_a_command_of_a_page_is_understood(page, line):
     line = re.sub(r"\$\w+", "3", line).removesuffix(" ...")  # a variable of the shell; more of the same
     _, command, *arguments = shlex.split(line, comments=True)
     if command == "train":
         if page not in ELSEWHERE and "--help" not in arguments:
-            parse_train(arguments)
+            as_trained(arguments)
     elif command == "sweep":
         own, common = sweep._parted(arguments)
         for point in sweep.points(sweep._grid(own["--grid"]), sweep._seeds(own["--seeds"])):
-            parse_train(sweep._command(point, sweep._folder(own), common)[1:])
+            as_trained(sweep._command(point, sweep._folder(own), common)[1:])
     elif command == "resume":
-        understood(PARSED[command], ["--env=x", *arguments[1:]], "pbt-rl resume")
+        typed(table(Config), arguments[1:], "pbt-rl resume")
     elif command not in WITHOUT_OPTIONS:
-        understood(PARSED[command], arguments, f"pbt-rl {command}")
+        typed(table(PARSED[command]), arguments, f"pbt-rl {command}")
 
 
 @pytest.mark.parametrize("page", ["options.md", "tuning.md"])
 def test_the_options_of_a_page_exist(page):
-    known = {f"--{word.name}" for word in words(TrainCommand)}
+    known = {f"--{name}" for name in table(TrainCommand)}
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
     rows = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `--")]
     named = {option for cell in rows for option in re.findall(r"--[a-z][a-z.-]*", cell)}
@@ -87,7 +94,7 @@ def test_the_options_of_a_page_exist(page):
 
 @pytest.mark.parametrize("page", ["from-sample-factory.md", "from-ray-tune.md"])
 def test_the_tables_name_options_that_exist(page):
-    known = {f"--{word.name}" for word in words(TrainCommand)}
+    known = {f"--{name}" for name in table(TrainCommand)}
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
     cells = [line.split("|")[2] for line in text.splitlines() if line.startswith("| ")]
     named = {option for cell in cells for option in re.findall(r"--[a-z][a-z0-9.-]*", cell)}

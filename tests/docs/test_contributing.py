@@ -94,6 +94,16 @@ def test_an_algorithm(run):
     assert json.loads((folder / "config.json").read_text())["algo"] == "penalty:PENALTY"
     assert shown_in_tensorboard(folder / "policy_00", "learning/kl")
     assert not shown_in_tensorboard(folder / "policy_00", "learning/clip_fraction")
+    assert json.loads((folder / "config.json").read_text())["hypers"]["beta"] == 2
+    (first,) = events(folder, "initial")
+    assert first["values"][0]["beta"] == 2
+    assert shown_in_tensorboard(folder / "policy_00", "hypers/beta")
+    written = [json.loads((folder / f"policy_{i:02d}.json").read_text())["hypers"]["beta"] for i in range(4)]
+    changed = {
+        d["values"]["beta"] for event in events(folder, "round") for d in event["decisions"] if "values" in d
+    }
+    assert len(changed) > 1, "PBT changes it"
+    assert set(written) <= changed | {values["beta"] for values in first["values"]}
 
 
 @pytest.mark.long

@@ -12,7 +12,7 @@ from pbt_rl.envs.envpool import tasks, trial
 
 
 def make(task, rows=2, seed=0, shaping=None, atari=None, **keywords):
-    options = EnvOptions(atari=atari or AtariOptions(), keywords=keywords)
+    options = EnvOptions((atari or AtariOptions(),), keywords)
     default = {"score_scale": 1.0, "life_loss_penalty": 0.01}
     unit = make_unit(f"envpool/{task}", rows, seed, options, shaping or (lambda _row: (3, default)))
     out = private_step_arrays(unit.spec, rows)
@@ -144,10 +144,10 @@ def test_atari_learns_from_clipped_scores_and_lives_and_is_ranked_by_the_score(i
 
 
 def test_atari_gives_the_newest_frame_and_counts_emulator_frames():
-    spec = probe("envpool/Pong-v5", EnvOptions(atari=AtariOptions(frame_skip=2)))
+    spec = probe("envpool/Pong-v5", EnvOptions((AtariOptions(frame_skip=2),)))
     assert spec.obs == {"obs": ArraySpec((84, 84), "uint8")}
     assert (spec.frame_skip, spec.frame_stack, spec.action.nvec) == (2, 4, (6,))
-    options = EnvOptions(atari=AtariOptions(full_action_space=True))
+    options = EnvOptions((AtariOptions(full_action_space=True),))
     assert probe("envpool/Pong-v5", options).action.nvec == (18,)
     colours = tasks.describe("Pong-v5", AtariOptions(), {"gray_scale": False}).spec
     assert (colours.obs["obs"].shape, colours.frame_stack) == ((3, 84, 84), 1)

@@ -14,14 +14,14 @@ from pbt_rl.algos.algorithm import UpdateSettings
 from pbt_rl.algos.distributions import make_distribution
 from pbt_rl.algos.pack import Pack
 from pbt_rl.algos.registry import load
-from pbt_rl.config import ModelConfig
+from pbt_rl.config import Hypers, ModelConfig
 from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec
 from pbt_rl.learner.build import build_net
 from pbt_rl.learner.members import PackMembers
 from pbt_rl.learner.sampler import Sampler
 from pbt_rl.learner.shared import SharedState
 from pbt_rl.learner.trainer import Trainer
-from pbt_rl.pbt.hypers import Hypers, hyper_table
+from pbt_rl.pbt.hypers import hyper_table
 from pbt_rl.wire.mailbox import Mailbox
 from pbt_rl.wire.memory import anonymous_memory
 from pbt_rl.wire.snapshot import SnapshotMemory, layout_of

@@ -4,10 +4,10 @@ import json
 import math
 from itertools import groupby
 
-from pbt_rl.config import Config
+from pbt_rl.config import Config, Hypers
 from pbt_rl.pbt.decisions import decision_to_dict
 from pbt_rl.pbt.events import decode_event
-from pbt_rl.pbt.hypers import Hypers, hyper_table
+from pbt_rl.pbt.hypers import hyper_table
 from pbt_rl.record.folder import to_json
 from pbt_rl.record.journal import as_json_types
 from pbt_rl.tune.simulation import simulate

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from random import Random
 from types import SimpleNamespace
 
-from pbt_rl.config import Config
+from pbt_rl.config import Config, Hypers
 from pbt_rl.pbt.decisions import decision_to_dict
-from pbt_rl.pbt.hypers import Hypers, hyper_table
+from pbt_rl.pbt.hypers import hyper_table
 from pbt_rl.plan import Machine, make_plan
 from pbt_rl.population.population import Population
 from pbt_rl.population.ratings import Ratings

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pbt_rl.config import Hypers
 from pbt_rl.pbt.decisions import Continue, Mutate, Replace, Restart
-from pbt_rl.pbt.hypers import Hypers, hyper_table
+from pbt_rl.pbt.hypers import hyper_table
 from pbt_rl.pbt.options import PbtConfig
 from pbt_rl.pbt.state import restore_state, save_state
 from tests.helpers.populations import OFTEN, build, member, report

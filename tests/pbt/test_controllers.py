@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pbt_rl.config import Hypers
 from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.changes import changes
 from pbt_rl.pbt.controllers import PbtController, StaticController
@@ -25,7 +26,7 @@ from pbt_rl.pbt.exploit.base import Gap
 from pbt_rl.pbt.exploit.tournaments import BinaryTournament
 from pbt_rl.pbt.exploit.truncation import Truncation
 from pbt_rl.pbt.explore.custom import CustomExplore
-from pbt_rl.pbt.hypers import Hypers, HyperSpec, hyper_table, shaping_table
+from pbt_rl.pbt.hypers import HyperSpec, hyper_table, shaping_table
 from pbt_rl.pbt.lineage import Lineage
 from pbt_rl.pbt.options import PbtConfig
 from pbt_rl.pbt.ready.synchronous import Synchronous

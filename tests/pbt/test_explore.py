@@ -6,6 +6,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from pbt_rl.config import Hypers
 from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.explore.custom import CustomExplore
 from pbt_rl.pbt.explore.factors import MultiplyOrDivide, PerturbFactors
@@ -13,15 +14,7 @@ from pbt_rl.pbt.explore.moves import ZERO_STEP, perturb
 from pbt_rl.pbt.explore.perturb import Perturb
 from pbt_rl.pbt.explore.pipeline import ExplorePipeline
 from pbt_rl.pbt.explore.resample import Resample, ResampleAll
-from pbt_rl.pbt.hypers import (
-    Hypers,
-    HyperSpec,
-    boolean_spec,
-    choice_spec,
-    flat_table,
-    hyper_table,
-    shaping_table,
-)
+from pbt_rl.pbt.hypers import HyperSpec, boolean_spec, choice_spec, flat_table, hyper_table, shaping_table
 from tests.helpers import populations  # noqa: F401 - its hypothesis profile
 
 factors = st.floats(1.01, 3.0)

@@ -7,9 +7,10 @@ import pytest
 
 pytest.importorskip("sklearn")
 
+from pbt_rl.config import Hypers
 from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.decisions import Replace, Restart
-from pbt_rl.pbt.hypers import Hypers, hyper_table
+from pbt_rl.pbt.hypers import hyper_table
 from pbt_rl.pbt.ipbt.controller import PATIENCE
 from pbt_rl.pbt.ipbt.stagnation import improves, is_slow, smoothed, standardized
 from pbt_rl.pbt.state import restore_state, save_state

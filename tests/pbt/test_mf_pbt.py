@@ -7,11 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pbt_rl.config import Hypers
 from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.decisions import Continue, Replace
 from pbt_rl.pbt.exploit.base import Gap
 from pbt_rl.pbt.exploit.truncation import Truncation
-from pbt_rl.pbt.hypers import Hypers, hyper_table
+from pbt_rl.pbt.hypers import hyper_table
 from pbt_rl.pbt.mf_pbt.controller import MfPbt
 from pbt_rl.pbt.mf_pbt.groups import Groups
 from pbt_rl.pbt.options import PbtConfig

@@ -11,14 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pbt_rl.config import Hypers
 from pbt_rl.pbt.changes import changes
+from pbt_rl.pbt.entry import Ingredients
 from pbt_rl.pbt.exploit.backtrack import Elite
 from pbt_rl.pbt.exploit.registry import EXPLOIT_RULES
 from pbt_rl.pbt.explore.registry import EXPLORE_RULES
-from pbt_rl.pbt.hypers import Hypers, HyperSpec, choice_spec, hyper_table
+from pbt_rl.pbt.hypers import HyperSpec, choice_spec, hyper_table
 from pbt_rl.pbt.options import PbtConfig
 from pbt_rl.pbt.ready.registry import READY_RULES
-from pbt_rl.pbt.registry import CONTROLLERS, Ingredients
+from pbt_rl.pbt.registry import CONTROLLERS
 from pbt_rl.pbt.search.options import SearchConfig
 from pbt_rl.pbt.state import SHARED, STATE, TRANSIENT, restore_state, save_state
 from tests.helpers.populations import member, report
@@ -57,11 +59,17 @@ def built(case, seed):
         members=MEMBERS,
         slots=4,
         budget_frames=900,
-        pbt=pbt,
-        search=SearchConfig(phases=4, resource=9, **search),
-        schedule=None,
+        options=Groups(pbt, SearchConfig(phases=4, resource=9, **search)),
     )
     return CONTROLLERS[controller].build(given)
+
+
+class Groups:
+    def __init__(self, *groups):
+        self.groups = groups
+
+    def group(self, kind):
+        return next(group for group in self.groups if isinstance(group, kind))
 
 
 class Population:

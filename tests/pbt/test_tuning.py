@@ -2,17 +2,17 @@ from random import Random
 
 import pytest
 
-from pbt_rl.config import Config
+from pbt_rl.config import Config, Hypers
 from pbt_rl.errors import ConfigError
+from pbt_rl.options import changed
 from pbt_rl.pbt.controllers import PbtController
 from pbt_rl.pbt.explore.custom import CustomExplore
 from pbt_rl.pbt.explore.factors import PerturbFactors
 from pbt_rl.pbt.explore.perturb import Perturb
-from pbt_rl.pbt.hypers import OFF, Hypers, Prior, hyper_table, sample_prior, shaping_table
+from pbt_rl.pbt.hypers import OFF, Prior, hyper_table, sample_prior, shaping_table
 from pbt_rl.pbt.pb2.pb2 import from_unit, to_unit
 from pbt_rl.pbt.search.draws import draw_grid
 from pbt_rl.pbt.tuning import chosen
-from pbt_rl.recipes import apply_recipe
 from pbt_rl.run.resolved import value_table
 
 SHAPING = shaping_table({"life_lost": -1.0, "bonus": 0.0})
@@ -178,7 +178,7 @@ def test_priors_that_cannot_be_used(tune, prior, said):
 
 
 def test_the_unroll_never_exceeds_the_rollout():
-    config = apply_recipe(Config(env="toy/identity"), {"learner.rollout": 16})
+    config = changed(Config(env="toy/identity"), {"learner.rollout": 16})
     with pytest.raises(ConfigError, match=r"unroll=5:50 cannot be used: it must stay within 1\.\.16"):
         chosen(value_table(config, {}), ("unroll=5:50",))
 

@@ -2,11 +2,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pbt_rl.config import Config, LearnerConfig, ModelConfig
+from pbt_rl.config import Config, Hypers, LearnerConfig, ModelConfig
 from pbt_rl.errors import ConfigError
-from pbt_rl.pbt.hypers import Hypers
+from pbt_rl.matchups.options import MatchupConfig
 from pbt_rl.plan import Machine, make_plan, parse_devices
-from pbt_rl.population.options import MatchupConfig
 
 
 def config(**changes) -> Config:

@@ -396,8 +396,8 @@ def test_the_colour_twin_shows_the_game_that_is_played(size, sticky, monkeypatch
     """At 84x84 its brightness is the grey frame that the policy sees, pixel by pixel."""
     monkeypatch.setattr("pbt_rl.envs.ale.SCREEN", size)
     options = AtariOptions(episodic_life=False, repeat_action_probability=sticky)
-    spec = probe("atari/breakout", EnvOptions(options))
-    unit = make_unit("atari/breakout", 1, 4, EnvOptions(options), default_shaping_source(spec))
+    spec = probe("atari/breakout", EnvOptions((options,)))
+    unit = make_unit("atari/breakout", 1, 4, EnvOptions((options,)), default_shaping_source(spec))
     twin = ColourTwin("breakout", options, unit)
     step = private_step_arrays(spec, 1)
     rng = np.random.default_rng(0)

@@ -11,11 +11,11 @@ from types import MappingProxyType
 import numpy as np
 import pytest
 
-from pbt_rl.config import Config
+from pbt_rl.config import Config, Hypers
 from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.audit import audit_decisions
 from pbt_rl.pbt.decisions import Continue, MemberReport, PopulationReport, Replace
-from pbt_rl.pbt.hypers import Hypers, hyper_table, shaping_table
+from pbt_rl.pbt.hypers import hyper_table, shaping_table
 from pbt_rl.pbt.lineage import Lineage
 from pbt_rl.pbt.options import PbtConfig
 from pbt_rl.record.journal import Journal, cut_journal, each_event, git_version, read_journal, versions

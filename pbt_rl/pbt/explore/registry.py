@@ -6,11 +6,12 @@ that changes the values last: `--pbt.custom-explore module:function`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from pbt_rl.errors import require
+from pbt_rl.extras import discover
+from pbt_rl.pbt.entry import ExploreRule
 from pbt_rl.pbt.explore.base import Explore, Pairing
 from pbt_rl.pbt.explore.custom import CustomExplore
 from pbt_rl.pbt.explore.factors import MultiplyOrDivide, PerturbFactors
@@ -20,8 +21,6 @@ from pbt_rl.pbt.explore.perturb import Perturb
 from pbt_rl.pbt.explore.pipeline import ExplorePipeline
 from pbt_rl.pbt.explore.resample import Resample, ResampleAll
 from pbt_rl.pbt.hypers import HyperSpec
-from pbt_rl.pbt.pb2.pb2 import Pb2
-from pbt_rl.pbt.pb2.pb2_mix import Pb2Mix
 from pbt_rl.pbt.settings import load, with_settings
 
 if TYPE_CHECKING:
@@ -30,15 +29,6 @@ if TYPE_CHECKING:
 Specs = Mapping[str, HyperSpec]
 ORION_VOLATILITY = 1e-4
 IMPALA_PROBABILITY = 1 / 3
-
-
-@dataclass(frozen=True)
-class ExploreRule:
-    """How a rule of exploration is built from the options and the specs of the tuned values."""
-
-    build: Callable[[PbtConfig, Specs], Explore]
-    options: tuple[str, ...] = ()
-    """Names of the options that `build` reads (beside `pbt.exploit`)."""
 
 
 def _perturb(pbt: PbtConfig, tuned: Specs) -> Explore:
@@ -83,10 +73,10 @@ EXPLORE_RULES: dict[str, ExploreRule] = {
     "pairwise": ExploreRule(
         lambda pbt, tuned: PairwiseLearning(tuned, _probability(pbt, 0.25)), (_PROBABILITY,)
     ),
-    "pb2": ExploreRule(lambda _, tuned: Pb2(tuned)),
-    "pb2-mix": ExploreRule(lambda _, tuned: Pb2Mix(tuned)),
 }
 """Name -> rule. `--pbt.explore-option` sets any field of the rule that is built."""
+for _extra in discover("pbt_rl.pbt"):
+    EXPLORE_RULES |= getattr(_extra, "EXPLORE_RULES", {})
 
 
 def build_explore(pbt: PbtConfig, table: Specs) -> Explore:

@@ -6,6 +6,7 @@ import importlib.util
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.changes import changes
@@ -68,6 +69,9 @@ class Ipbt(PbtController):
     the copied member's. Its process is fitted by a predictive likelihood, here by maximum likelihood
     (scikit-learn, extra `search`).
     """
+
+    SHRINKS_WEIGHTS: ClassVar[bool] = True
+    """Its changes mix weights, which only the trainer of networks can."""
 
     budget_frames: int = field(kw_only=True)
     """Of each member."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pbt_rl.extras import discover
+from pbt_rl.pbt.entry import PERIOD_OPTIONS, ReadyRule
 from pbt_rl.pbt.ready.asynchronous import Asynchronous
 from pbt_rl.pbt.ready.base import Ready
 from pbt_rl.pbt.ready.partially import PartiallySynchronous
@@ -13,17 +13,6 @@ from pbt_rl.pbt.ready.synchronous import Synchronous
 
 if TYPE_CHECKING:
     from pbt_rl.pbt.options import PbtConfig
-
-PERIOD_OPTIONS = ("pbt.period_frames", "pbt.start_frames", "pbt.min_episodes", "pbt.period_growth")
-
-
-@dataclass(frozen=True)
-class ReadyRule:
-    """How a rule of readiness is built from the options."""
-
-    build: Callable[[PbtConfig], Ready]
-    options: tuple[str, ...] = PERIOD_OPTIONS
-    """Names of the options that `build` reads."""
 
 
 def _period(pbt: PbtConfig) -> tuple[int, int, int, float]:
@@ -38,6 +27,8 @@ READY_RULES: dict[str, ReadyRule] = {
         (*PERIOD_OPTIONS, "pbt.ready_fraction"),
     ),
 }
+for _extra in discover("pbt_rl.pbt"):
+    READY_RULES |= getattr(_extra, "READY_RULES", {})
 
 
 def build_ready(pbt: PbtConfig) -> Ready:

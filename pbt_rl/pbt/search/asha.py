@@ -31,6 +31,11 @@ class Asha(Search):
     _promoted: list[dict[int, float]] = field(default_factory=list, init=False)
     """By rung: the members that have gone on from it, and their scores there."""
 
+    @property
+    def highest_rung_frames(self) -> int:
+        """Frames of a member at the end of the highest rung."""
+        return self.resource * self.phase_frames
+
     def __post_init__(self) -> None:
         super().__post_init__()
         assert self.eta >= 2

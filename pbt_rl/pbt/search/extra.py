@@ -1,7 +1,173 @@
-"""Searches over configurations."""
+"""Declares the searches over configurations: how each is built, and how long it waits for a member."""
 
 from __future__ import annotations
 
+from pbt_rl.errors import require
+from pbt_rl.pbt.decisions import Controller
+from pbt_rl.pbt.entry import ControllerEntry, Groups, Ingredients
+from pbt_rl.pbt.search.asha import Asha
+from pbt_rl.pbt.search.draws import Sampling, draw_grid, draw_random
+from pbt_rl.pbt.search.hyperband import Hyperband
+from pbt_rl.pbt.search.hypertrick import HyperTrick, SuccessiveHalving
+from pbt_rl.pbt.search.options import SearchConfig
+from pbt_rl.pbt.search.random_search import RandomSearch
+
+
+def _hypertrick(given: Ingredients) -> Controller:
+    search = _search(given)
+    return HyperTrick(
+        given.table,
+        given.seed,
+        phase_frames=_phase_frames(given, search.phases),
+        phases=search.phases,
+        eviction_rate=search.eviction_rate,
+        phase_episodes=search.phase_episodes,
+        most_frames=given.budget_frames,
+        min_episodes=given.pbt.min_episodes,
+        sampling=_sampling(search),
+    )
+
+
+def _asha(given: Ingredients) -> Controller:
+    search = _search(given)
+    return Asha(
+        given.table,
+        given.seed,
+        phase_frames=_phase_frames(given, search.resource),
+        eta=search.eta,
+        resource=search.resource,
+        slots=given.slots,
+        min_episodes=given.pbt.min_episodes,
+        sampling=_sampling(search),
+    )
+
+
+def _successive_halving(given: Ingredients) -> Controller:
+    search = _search(given)
+    return SuccessiveHalving(
+        given.table,
+        given.seed,
+        phase_frames=_phase_frames(given, search.phases),
+        phases=search.phases,
+        eviction_rate=search.eviction_rate,
+        slots=given.slots if search.allocation == "static" else None,
+        min_episodes=given.pbt.min_episodes,
+        sampling=_sampling(search),
+    )
+
+
+def _hyperband(given: Ingredients) -> Controller:
+    search = _search(given)
+    return Hyperband(
+        given.table,
+        given.seed,
+        phase_frames=_phase_frames(given, search.resource),
+        eta=search.eta,
+        resource=search.resource,
+        restart=search.restart,
+        min_episodes=given.pbt.min_episodes,
+        sampling=_sampling(search),
+    )
+
+
+def _random(given: Ingredients) -> Controller:
+    search = _search(given)
+    return RandomSearch(
+        given.table,
+        given.seed,
+        phase_frames=search.phase_frames * search.phases or given.budget_frames,
+        min_episodes=given.pbt.min_episodes,
+        sampling=_sampling(search),
+    )
+
+
+def _phase_frames(given: Ingredients, phases: int) -> int:
+    """Return the frames of one of this many phases: as given, else a part of the budget. Raises ConfigError."""
+    budget = given.budget_frames
+    frames = _search(given).phase_frames or budget // phases
+    remedy = f"give at least {phases}, one frame a phase, or set --search.phase-frames"
+    require(frames > 0, "train-for-frames", budget, remedy)
+    return frames
+
+
+def _sampling(search: SearchConfig) -> Sampling:
+    return draw_grid if search.sampling == "grid" else draw_random
+
+
+def _search(given: Ingredients) -> SearchConfig:
+    return given.options.group(SearchConfig)
+
+
+# A member that has ended a phase may train for one phase more until it can be judged: the patience is two phases.
+
+
+def _patience_of_phases(options: Groups, budget_frames: int) -> int:
+    search = options.group(SearchConfig)
+    return 2 * max(1, search.phase_frames or budget_frames // search.phases)
+
+
+def _patience_of_resource(options: Groups, budget_frames: int) -> int:
+    search = options.group(SearchConfig)
+    return 2 * max(1, search.phase_frames or budget_frames // search.resource)
+
+
+def _full_phases(options: Groups, budget_frames: int) -> int:
+    search = options.group(SearchConfig)
+    return search.phase_frames * search.phases or budget_frames
+
+
+def _full_hypertrick(options: Groups, budget_frames: int) -> int:
+    return (
+        budget_frames if options.group(SearchConfig).phase_episodes else _full_phases(options, budget_frames)
+    )
+
+
+def _full_resource(options: Groups, budget_frames: int) -> int:
+    search = options.group(SearchConfig)
+    return search.phase_frames * search.resource or budget_frames
+
+
+def _full_hyperband(options: Groups, budget_frames: int) -> int:
+    search, full = options.group(SearchConfig), _full_resource(options, budget_frames)
+    # Beginning again in every rung, each eta times as long as the one before, adds up to this.
+    return full * search.eta // (search.eta - 1) if search.restart else full
+
+
+_OPTIONS = ("search", "pbt.min_episodes")
+CONTROLLERS = {
+    "hypertrick": ControllerEntry(
+        _hypertrick,
+        _OPTIONS,
+        searches=True,
+        patience_frames=_patience_of_phases,
+        full_frames=_full_hypertrick,
+    ),
+    "successive-halving": ControllerEntry(
+        _successive_halving,
+        _OPTIONS,
+        searches=True,
+        patience_frames=_patience_of_phases,
+        full_frames=_full_phases,
+    ),
+    "hyperband": ControllerEntry(
+        _hyperband,
+        _OPTIONS,
+        searches=True,
+        patience_frames=_patience_of_resource,
+        full_frames=_full_hyperband,
+    ),
+    "asha": ControllerEntry(
+        _asha,
+        _OPTIONS,
+        searches=True,
+        patience_frames=_patience_of_resource,
+        full_frames=_full_resource,
+    ),
+    "random": ControllerEntry(
+        _random, _OPTIONS, searches=True, patience_frames=_full_phases, full_frames=_full_phases
+    ),
+}
+OPTIONS = {"search": SearchConfig}
 NAMES = {
     "Asha": "pbt_rl.pbt.search.asha",
     "HyperTrick": "pbt_rl.pbt.search.hypertrick",

@@ -1,4 +1,4 @@
-"""Options of the searches over configurations (--search) and of recorded schedules (--schedule)."""
+"""Options of the searches over configurations (--search)."""
 
 from __future__ import annotations
 
@@ -38,19 +38,3 @@ class SearchConfig:
     """hyperband: members that go on start again from fresh weights (Heinrich and Frosio 2019). Off: they train on."""
     sampling: Literal["random", "grid"] = "random"
     """`random`: drawn from the priors. `grid`: the points of a grid, evenly spaced on each value's scale."""
-
-
-@dataclass(frozen=True)
-class ScheduleConfig:
-    """Follow the schedule of a recorded run: every member does, with its own weights."""
-
-    run: str = ""
-    """Folder of the recorded run."""
-    member: str = option(
-        "best",
-        test=lambda member: member == "best" or member.isdecimal(),
-        remedy="`best` or the id of a member",
-    )
-    """Member whose schedule is followed, along its ancestry: `best` or an id."""
-    hold_final: bool = False
-    """Hold the schedule's last values from the start (the paper's ablation) instead of following it."""

@@ -22,6 +22,8 @@ class AuditCommand:
     """Import the modules that config.json names. They run as your own code does."""
     controller: str = ""
     """Controller of the run, if it is your own (module:Class): given here, it is imported without --trust."""
+    algo: str = ""
+    """Algorithm of the run, if it is your own and declares hypers, likewise."""
     exploit: Annotated[str, tyro.conf.arg(name="pbt.exploit")] = ""
     """Exploit rule of the run, likewise."""
     explore: Annotated[str, tyro.conf.arg(name="pbt.explore")] = ""
@@ -34,6 +36,7 @@ class AuditCommand:
         """What is followed of what the run names."""
         given = {
             "controller": (self.controller,),
+            "algo": (self.algo,),
             "pbt.exploit": (self.exploit,),
             "pbt.explore": (self.explore,),
             "pbt.custom-explore": (self.custom_explore,),

@@ -26,10 +26,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear, normalize
 
-from .cores import LstmCore
-from .encoders import Encoder
-from .layers import RELU_GAIN, orthogonal
-from .models import Body
+from ..cores import LstmCore
+from ..encoders import Encoder
+from ..layers import RELU_GAIN, orthogonal
+from ..models import Body
 
 HORIZON = 10
 """c, and the dilation r (Vezhnevets et al. 2017, section 5)."""

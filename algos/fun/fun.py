@@ -1,5 +1,5 @@
 """FuN: a manager sets goals, a worker is rewarded for following them (Vezhnevets et al. 2017, "FeUdal Networks for
-Hierarchical Reinforcement Learning"). The network without its heads is in `fun_core.py`.
+Hierarchical Reinforcement Learning"). The network without its heads is in `core.py`.
 
     policy      U_t phi(g_{t-c} + ... + g_t): U is a matrix of the worker's memory, phi linear without bias
     worker      A3C of R + alpha * r^I, r^I_t = 1/c sum_{i=1..c} cos(s_t - s_{t-i}, g_{t-i}), discount worker_gamma
@@ -26,15 +26,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity
 
-from .a3c import A3C, a3c_loss, short_rollouts
-from .algorithm import Hypers, LossInputs, UpdateSettings
-from .batch import Sequences
-from .distributions import ACTION_MASK
-from .fun_core import FunBody
-from .layers import orthogonal
-from .losses import COMMON_STATISTICS, Stats, explained_variance, masked, mean
-from .models import NetInputs, PolicyNet, TwinBody
-from .returns import gae_torch
+from ..a3c import A3C, a3c_loss, short_rollouts
+from ..algorithm import Hypers, LossInputs, UpdateSettings
+from ..batch import Sequences
+from ..distributions import ACTION_MASK
+from ..layers import orthogonal
+from ..losses import COMMON_STATISTICS, Stats, explained_variance, masked, mean
+from ..models import NetInputs, PolicyNet, TwinBody
+from ..returns import gae_torch
+from .core import FunBody
+from .extra import FunHypers
 
 EMBEDDING = 16
 """k, the width of a goal's embedding."""
@@ -196,6 +197,7 @@ def of_the_paper(env_recipe: Mapping[str, object]) -> Mapping[str, object]:
 FUN = replace(
     A3C,
     recipe=of_the_paper,
+    hypers=FunHypers,
     network=fun_network,
     sequence_loss=fun_loss,
     loss_hypers=("value_coef", "entropy_coef", "gamma", "worker_gamma", "intrinsic_coef", "unroll"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from pbt_rl.errors import require
 from pbt_rl.options import option
@@ -33,4 +33,14 @@ class MatchupConfig:
             "matchup.objective",
             self.objective,
             "with --matchup.scheme self members never play each other: use another scheme, or the objective return",
+        )
+
+    def check_whole(self, config: Any) -> None:
+        """Raise ConfigError if members are evaluated on purpose, by their returns, and ranked by something else."""
+        episodes = config.pbt.evaluate_episodes
+        require(
+            not episodes or self.objective == "return",
+            "pbt.evaluate-episodes",
+            episodes,
+            "members are evaluated on one machine, by their return: leave out --nodes and --matchup.objective",
         )

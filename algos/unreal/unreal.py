@@ -23,17 +23,18 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from .a3c import A3C, short_rollouts
-from .algorithm import Auxiliary, Hypers
-from .batch import Segments
-from .distributions import ACTION_MASK
-from .encoders import LAST, is_image
-from .layers import RELU_GAIN, orthogonal
-from .losses import COMMON_STATISTICS, Stats, masked, mean
-from .models import Body, NetInputs, PolicyNet
+from ..a3c import A3C, short_rollouts
+from ..algorithm import Auxiliary, Hypers
+from ..batch import Segments
+from ..distributions import ACTION_MASK
+from ..encoders import LAST, is_image
+from ..layers import RELU_GAIN, orthogonal
+from ..losses import COMMON_STATISTICS, Stats, masked, mean
+from ..models import Body, NetInputs, PolicyNet
+from ..returns import gae_torch
+from .extra import UnrealHypers
 from .pixel_control import Cells, PixelQ, pixel_change, q_returns
 from .replay import Draw, ReplaySpec
-from .returns import gae_torch
 
 SEQUENCE = 20
 FRAMES = 3
@@ -174,6 +175,7 @@ def of_the_paper(env_recipe: Mapping[str, object]) -> Mapping[str, object]:
 UNREAL = replace(
     A3C,
     recipe=of_the_paper,
+    hypers=UnrealHypers,
     network=unreal_network,
     auxiliary=Auxiliary(
         loss=auxiliary_loss,

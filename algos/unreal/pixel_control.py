@@ -10,8 +10,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from .layers import RELU_GAIN, orthogonal
-from .returns import gae_torch
+from ..layers import RELU_GAIN, orthogonal
+from ..returns import gae_torch
 
 GAMMA = 0.9
 """Discount of pixel changes."""

@@ -13,7 +13,7 @@ Axes: U units, P policies, K streams of a unit and policy, C steps that a stream
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,9 +22,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .batch import Batch, Segments
-from .observations import ObsLayout
-from .rollout import Rollout
+from ..batch import Batch, Segments
+from ..observations import ObsLayout
+from ..rollout import Rollout
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,31 @@ class ReplaySpec:
     def pieces(self, draw: Draw, steps: int) -> int:
         """Return S for a batch of so many steps of a policy."""
         return draw.times * max(1, steps // self.per_steps)
+
+    def make(
+        self,
+        layouts: Mapping[str, ObsLayout],
+        units: int,
+        policies: int,
+        rows: int,
+        rollout_steps: int,
+        action: tuple[int, torch.dtype],
+        device: torch.device,
+    ) -> Replay:
+        """See `ReplayKind`."""
+        return Replay(self, layouts, units, policies, rows, rollout_steps, action, device)
+
+    def device_bytes(
+        self, layouts: Mapping[str, ObsLayout], units: int, policies: int, rows: int, columns: int
+    ) -> int:
+        """See `ReplayKind`."""
+        streams = units * policies * self.streams_per_unit(units, rows)
+        kept = [layout.kept for layout in layouts.values()]
+        return streams * self.steps * (4 * columns + sum(dtype.itemsize * math.prod(s) for dtype, s in kept))
+
+    def drawn_steps(self, steps: int) -> int:
+        """See `ReplayKind`."""
+        return sum(self.pieces(draw, steps) * (draw.steps + 1) for draw in self.draws)
 
 
 class Replay:
@@ -232,15 +257,6 @@ class Replay:
 
     def _uploaded(self, array: NDArray[Any]) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(array)).to(self._device, non_blocking=True)
-
-
-def replay_bytes(
-    spec: ReplaySpec, layouts: Sequence[ObsLayout], units: int, policies: int, rows: int, columns: int
-) -> int:
-    """Return the memory that a replay takes on the device, but for what is too small to count."""
-    streams = units * policies * spec.streams_per_unit(units, rows)
-    of_step = 4 * columns + sum(layout.kept[0].itemsize * math.prod(layout.kept[1]) for layout in layouts)
-    return streams * spec.steps * of_step
 
 
 def _restacked(frames: Tensor, begins: Tensor, stack: int) -> Tensor:

@@ -1,0 +1,87 @@
+"""Hypers: the values of an algorithm that a controller may change while it learns. Imports no torch.
+
+`hyper` declares one as a field of a frozen dataclass; the docstring below it is its help. It is then an option,
+`--hypers.NAME`, a value of every member, and `hypers["NAME"]` in the losses. An algorithm declares those that only it
+reads in a dataclass of its own:
+
+    @dataclass(frozen=True)
+    class PenaltyHypers:
+        beta: float = hyper(1.0, bounds=(0.01, 100), legal=(0, 1e6), scale="log", tuned=True)
+        \"\"\"Weight of the divergence.\"\"\"
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Scale = Literal["linear", "log", "one_minus", "integer"]
+
+OFF = 1e9
+"""A limit that nothing reaches: `--hypers.clip-value off`. Finite, so that JSON can hold it."""
+
+
+def hyper(
+    default: float,
+    *,
+    bounds: tuple[float, float],
+    legal: tuple[float, float],
+    scale: Scale,
+    tuned: bool = False,
+    common: bool = False,
+) -> Any:
+    """Declare a field that is a hyper.
+
+    bounds: what mutations of a tuned value keep to, and where it starts. legal: what the algorithm can bear.
+    scale: what a factor acts on: the value, or 1 - value (gamma, betas); integer: it moves by one at least.
+    tuned: whether a controller changes it if the user names no values. common: shown by plain `--help`.
+    """
+    low, high = legal
+    metadata = {"at_least": low, "at_most": high, "bounds": bounds, "scale": scale, "tuned": tuned}
+    return field(
+        default=default,
+        metadata=metadata | ({"off": "off"} if high == OFF else {}) | ({"common": True} if common else {}),
+    )
+
+
+@dataclass(frozen=True)
+class LearnerHypers:
+    """Hypers of the losses, returns and optimisers that all algorithms share. An algorithm names those that it reads.
+
+    Their order is that in which controllers draw.
+    """
+
+    learning_rate: float = hyper(
+        2.5e-4, bounds=(1e-6, 1e-2), legal=(0, 1), scale="log", tuned=True, common=True
+    )
+    """Step size of the optimiser."""
+    entropy_coef: float = hyper(
+        0.01, bounds=(1e-5, 0.3), legal=(0, 100), scale="log", tuned=True, common=True
+    )
+    """Weight of the entropy bonus."""
+    value_coef: float = hyper(0.5, bounds=(0.05, 5.0), legal=(0, 100), scale="log", tuned=True)
+    """Weight of the value loss."""
+    clip_ratio: float = hyper(0.1, bounds=(0.01, 0.5), legal=(0, OFF), scale="log", tuned=True)
+    """PPO: clip the probability ratio to 1 +- this."""
+    clip_value: float = hyper(1.0, bounds=(0.01, 10.0), legal=(0, OFF), scale="log", tuned=True)
+    """PPO: clip the change of the (normalised) value to +- this."""
+    max_grad_norm: float = hyper(0.5, bounds=(0.01, 100.0), legal=(1e-6, OFF), scale="log", tuned=True)
+    """Limit of the gradient's norm."""
+    gamma: float = hyper(0.99, bounds=(0.8, 0.9999), legal=(0, 1), scale="one_minus", common=True)
+    """Discount per step."""
+    gae_lambda: float = hyper(0.95, bounds=(0.5, 0.9999), legal=(0, 1), scale="one_minus")
+    """Lambda of GAE and of V-trace."""
+    kl_coef: float = hyper(0.0, bounds=(1e-3, 10.0), legal=(0, 1000), scale="log")
+    """PPO: weight of KL(old || new), by which a policy is held near the one that acted, beside the clip."""
+    adam_beta1: float = hyper(0.9, bounds=(0.5, 0.99), legal=(0, 0.99999), scale="one_minus")
+    """Adam: decay of the mean."""
+    adam_beta2: float = hyper(0.999, bounds=(0.9, 0.99999), legal=(0, 0.999999), scale="one_minus")
+    """Adam: decay of the square."""
+    rmsprop_alpha: float = hyper(0.99, bounds=(0.8, 0.9999), legal=(0, 0.999999), scale="one_minus")
+    """RMSProp (a3c): decay of the square."""
+    vtrace_rho: float = hyper(1.0, bounds=(0.1, 10.0), legal=(1e-3, OFF), scale="linear")
+    """V-trace: limit of the importance weight of the error."""
+    vtrace_c: float = hyper(1.0, bounds=(0.1, 10.0), legal=(0, OFF), scale="linear")
+    """V-trace: limit of the weight of the trace."""
+    unroll: int = hyper(32, bounds=(2, 1024), legal=(1, 1_000_000), scale="integer", common=True)
+    """Steps that a return looks ahead and that gradients of a recurrent core go back, at most --learner.rollout."""

@@ -1,0 +1,1 @@
+"""UNREAL: A3C with auxiliary tasks from a replay (Jaderberg et al. 2016)."""

@@ -1,0 +1,1 @@
+"""`pbt-rl audit`: decide a recorded run again."""

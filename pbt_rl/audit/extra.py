@@ -1,0 +1,14 @@
+"""Declares the command `pbt-rl audit`."""
+
+from __future__ import annotations
+
+from pbt_rl.extras import Command
+
+COMMANDS = (
+    Command(
+        "audit",
+        "pbt_rl.audit.command",
+        "RUN",
+        "decide a recorded run again and compare the decisions bit for bit",
+    ),
+)

@@ -1,0 +1,1 @@
+"""`pbt-rl dmlab-cache`: build maps of DeepMind Lab beforehand."""

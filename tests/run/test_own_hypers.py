@@ -1,0 +1,90 @@
+"""Hypers that an algorithm of the user's own declares: options, values that PBT tunes, in every file of a run."""
+
+import json
+
+import pytest
+
+from pbt_rl.api import make_config, train
+from pbt_rl.audit.command import run as audit
+from pbt_rl.cli.resume import parse_resume
+from pbt_rl.cli.train import parse_train
+from pbt_rl.errors import ConfigError
+from pbt_rl.play.evaluate import evaluate
+from pbt_rl.record.saved import Source
+from pbt_rl.record.trust import Trust, read_config
+
+TEMPERED = "tests.helpers.third_algorithm:TEMPERED"
+TYPED = ["--env", "toy/identity", "--algo", TEMPERED]
+
+
+def test_they_are_options_with_bounds_and_help(capsys):
+    config, _ = parse_train([*TYPED, "--hypers.temperature", "0.5", "--hypers.depth=4"])
+    assert (config.hypers.temperature, config.hypers.depth) == (0.5, 4)
+    assert config.hypers.learning_rate == 0.002, "of the recipe"
+    with pytest.raises(ConfigError, match=r"--hypers.temperature 0.0 cannot be used: give 0.001 to 1000"):
+        parse_train([*TYPED, "--hypers.temperature=0"])
+    with pytest.raises(SystemExit):
+        parse_train([*TYPED, "--help"])
+    shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert "--hypers.temperature FLOAT What advantages are divided by. (0.001 to 1000; tuned: prior" in shown
+    with pytest.raises(ConfigError, match=r"--hypers.temperature is no option"):
+        parse_train(["--env", "toy/identity", "--hypers.temperature", "1"])
+
+
+def test_they_are_given_in_python_and_in_files(tmp_path):
+    assert make_config(env="toy/identity", algo=TEMPERED, hypers={"temperature": 3}).hypers.temperature == 3.0
+    file = tmp_path / "options.toml"
+    file.write_text(f'env = "toy/identity"\nalgo = "{TEMPERED}"\n[hypers]\ntemperature = 4\n')
+    assert parse_train(["--config", str(file)])[0].hypers.temperature == 4.0
+
+
+def test_a_hyper_that_others_have_is_refused():
+    with pytest.raises(ConfigError, match="GammaAgain declares gamma, which other algorithms have"):
+        parse_train(["--env", "toy/identity", "--algo", "tests.helpers.third_algorithm:TWICE"])
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A run whose members all begin with the default, and in which PBT has tuned it."""
+    options = {
+        "mode": "serial",
+        "devices": "cpu",
+        "num_policies": 4,
+        "train_for_frames": 3000,
+        "figures": False,
+        "final_episodes": 0,
+        "pbt": {"period_frames": 500, "start_frames": 500, "min_episodes": 1, "mutation_rate": 1.0},
+    }
+    return train(
+        env="toy/identity", algo=TEMPERED, out=tmp_path_factory.mktemp("runs"), name="own", **options
+    )
+
+
+def test_pbt_tunes_them_and_every_file_has_them(run):
+    values = {member.hypers["temperature"] for member in run.members}
+    assert values - {2.0}
+    assert {member.hypers["depth"] for member in run.members} == {3.0}
+    assert json.loads(run.paths.config.read_text())["hypers"]["temperature"] == 2.0
+    assert json.loads(run.paths.values(0).read_text())["hypers"].keys() >= {"temperature", "depth"}
+
+
+def test_a_run_is_read_without_importing_its_algorithm(run):
+    config = read_config(run.folder)
+    assert config.has_undeclared_hypers
+    assert config.hypers.temperature == 2.0
+    assert not config.with_declared_hypers().has_undeclared_hypers
+
+
+def test_a_run_goes_on_and_its_members_are_played(run, monkeypatch):
+    monkeypatch.chdir(run.folder.parent)
+    with pytest.raises(ConfigError, match="--trust"):
+        parse_resume(run.folder, [])
+    again = parse_resume(run.folder, ["--trust", "--train-for-frames", "3500"])
+    assert train(again).members[0].frames >= 3500
+    evaluate(Source(run.folder, None, "best"), 2, None, 0, greedy=False, trust=Trust(everything=True))
+
+
+def test_an_audit_needs_trust_and_decides_the_same(run):
+    with pytest.raises(ConfigError, match="--trust"):
+        audit([str(run.folder)])
+    assert audit([str(run.folder), "--algo", TEMPERED]) == 0
