@@ -6,12 +6,12 @@ from pbt_rl.errors import require
 from pbt_rl.pbt.controllers import StaticController
 from pbt_rl.pbt.decisions import Controller
 from pbt_rl.pbt.entry import ControllerEntry, Ingredients
-from pbt_rl.pbt.exploit.registry import least_members
 from pbt_rl.pbt.ipbt.controller import Ipbt
 
 
 def _ipbt(given: Ingredients) -> Controller:
-    # The registry reads this module.
+    # The registries read this module.
+    from pbt_rl.pbt.exploit.registry import least_members  # noqa: PLC0415
     from pbt_rl.pbt.registry import pbt_rules  # noqa: PLC0415
 
     pbt = given.pbt

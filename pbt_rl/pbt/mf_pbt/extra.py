@@ -6,14 +6,14 @@ from pbt_rl.errors import require
 from pbt_rl.pbt.controllers import StaticController
 from pbt_rl.pbt.decisions import Controller
 from pbt_rl.pbt.entry import ControllerEntry, Groups, Ingredients
-from pbt_rl.pbt.exploit.registry import least_members
 from pbt_rl.pbt.mf_pbt.controller import MfPbt, usual_frequencies
 from pbt_rl.pbt.options import PbtConfig
 from pbt_rl.pbt.ready.base import grown
 
 
 def _mf_pbt(given: Ingredients) -> Controller:
-    # The registry reads this module.
+    # The registries read this module.
+    from pbt_rl.pbt.exploit.registry import least_members  # noqa: PLC0415
     from pbt_rl.pbt.registry import pbt_rules  # noqa: PLC0415
 
     pbt = given.pbt
@@ -58,7 +58,8 @@ def _never_compared(options: Groups, members: int, budget_frames: int) -> str:
     never = " and ".join(f"{each}" for each in frequencies if each > held)
     return never and (
         f"note: this run ends at {budget_frames:,} frames, after {held} comparison{'' if held == 1 else 's'}: groups "
-        f"that mf-pbt compares every {never} of them never are: lower --pbt.period-frames, or give other --pbt.frequencies"
+        f"that mf-pbt compares every {never} of them never are: lower --pbt.period-frames, or give other "
+        "--pbt.frequencies"
     )
 
 
