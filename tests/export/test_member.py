@@ -12,12 +12,11 @@ import yaml
 from safetensors import safe_open
 from torch import nn
 
-from pbt_rl.cli import export as command
 from pbt_rl.config import Config, LearnerConfig, ModelConfig
 from pbt_rl.envs.base import ActionSpec, default_shaping_source, private_step_arrays
 from pbt_rl.envs.registry import EnvOptions, evaluation_options, make_unit
 from pbt_rl.errors import ConfigError
-from pbt_rl.export import formats
+from pbt_rl.export import command, formats
 from pbt_rl.export.formats import KEY, check_same
 from pbt_rl.export.member import export_member
 from pbt_rl.export.net import Port

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import pbt_rl
-from pbt_rl.cli import audit
+from pbt_rl.audit import command as audit
 from pbt_rl.config import Config
 from pbt_rl.display.leaderboard import table_lines
 from pbt_rl.display.ranking import best_member, ranked
