@@ -1,9 +1,21 @@
-"""Declares matchups between members: their options, and games against others (`pbt-rl eval --against`)."""
+"""Declares matchups between members: who plays whom, ratings, and games against others (`pbt-rl eval --against`)."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from pbt_rl.matchups.options import MatchupConfig
 
+if TYPE_CHECKING:
+    from pbt_rl.config import Config
+
+OPTIONS = {"matchup": MatchupConfig}
+OPPONENTS = "pbt_rl.matchups.run"
+"""See `run.opponents.Opponents`."""
 AGAINST = "pbt_rl.matchups.against"
 """Module with `evaluate_against`."""
-OPTIONS = {"matchup": MatchupConfig}
+
+
+def PLAYS_ALONE(config: Config) -> bool:
+    """Whether a member plays all seats of an environment itself."""
+    return config.group(MatchupConfig).scheme == "self"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
-from pbt_rl.matchups.options import MatchupConfig
+from pbt_rl.extras import offered
 from pbt_rl.plan.machine import Machine
 from pbt_rl.plan.sizes import Sizing, plan_actors, share_actors
 
@@ -216,7 +216,8 @@ def _check_minibatches(config: Config, pack: PackPlan) -> None:
 
 def _check_seats(config: Config, seats: int, slots: int, envs: int) -> None:
     """Raise ConfigError unless the rows of a unit fill its environments."""
-    alone = slots == 1 or config.group(MatchupConfig).scheme == "self"
+    # Without an extra that lets members play each other, they play themselves.
+    alone = slots == 1 or all(plays_alone(config) for plays_alone in offered("pbt_rl", "PLAYS_ALONE"))
     rows = envs if alone else slots * envs
     if rows % seats:
         whose = "a member plays all seats itself" if alone else f"a unit has {rows} rows"

@@ -4,23 +4,45 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
-from typing import Literal
+from typing import Literal, Protocol
 
 from pbt_rl.display.view import EXTRA, MemberView, TaskView
 from pbt_rl.pbt.changes import Change
-from pbt_rl.pbt.decisions import PopulationReport
+from pbt_rl.pbt.decisions import PopulationReport, StateKey
 from pbt_rl.pbt.hypers import Values
 from pbt_rl.pbt.member import MemberRecord
 from pbt_rl.pbt.objectives import Judged, ObjectiveWindow, mean
 from pbt_rl.pbt.state import TRANSIENT
-from pbt_rl.population.ratings import Ratings
 from pbt_rl.population.shares import EqualShares
 from pbt_rl.wire.messages import Episode, Game, LearnerReport, MemberStats
 
 RECENT_EPISODES = 100
 Judge = Literal["return", "win-rate", "elo"]
+
+
+class RatesGames(Protocol):
+    """Rates the games between members."""
+
+    @property
+    def elo(self) -> Sequence[float]:
+        """Rating of each member."""
+
+    @property
+    def games(self) -> Sequence[int]:
+        """Rated games of each member's present weights."""
+
+    def note_game(self, members: Sequence[int], objectives: Sequence[float]) -> list[tuple[int, float]]:
+        """Count a finished game, given per seat; return (member, mean score against the others), seat by seat."""
+
+    def win_rate(self, one: int, other: int) -> float:
+        """Return the share of recent games that a member wins against another."""
+
+    def follow(self, changes: Iterable[Change], remembered: frozenset[StateKey]) -> None:
+        """Let ratings follow the weights. remembered: the states that the controller keeps from now on."""
+
+
 """The objective that members are ranked by: see MatchupConfig."""
 
 
@@ -156,7 +178,7 @@ class Population:
     window: InitVar[int]
     frame_skip: int
     judged_by: Judge = field(default="return", kw_only=True)
-    ratings: Ratings | None = field(default=None, kw_only=True)
+    ratings: RatesGames | None = field(default=None, kw_only=True)
     tasks: tuple[str, ...] = field(default=(), kw_only=True)
     task_cap: float | None = field(default=None, kw_only=True)
     min_rounds: int = field(default=1, kw_only=True)

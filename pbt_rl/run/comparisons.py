@@ -27,7 +27,7 @@ from pbt_rl.population.origins import Origins
 from pbt_rl.population.population import Population
 from pbt_rl.population.slots import Slots
 from pbt_rl.run.fleet import Fleet
-from pbt_rl.run.matchups import RunMatchups
+from pbt_rl.run.opponents import opponents
 from pbt_rl.run.recorder import Recorder
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.wire.messages import AdmitMember, Applied, SlotChange, ToLearner
@@ -103,7 +103,9 @@ class Comparisons:
             # In serial mode the order is the same everywhere.
             exchange_per_pack=bool(config.nodes) and not self._at_once,
         )
-        self.matchups = RunMatchups(resolved, self.slots, population.ratings)
+        self.matchups = opponents().matchups(
+            config, resolved.plan.packs, resolved.spec.seats, self.slots, population.ratings
+        )
         self.replacement_times = ReplacementTimes()
         self._reported: list[int] = []
         """Packs of the reports since the last look."""

@@ -6,12 +6,12 @@ import math
 
 from pbt_rl.config import Config
 from pbt_rl.display.words import counted
-from pbt_rl.matchups.options import MatchupConfig
 from pbt_rl.pbt.hypers import OFF, HyperSpec, Values
 from pbt_rl.pbt.registry import controller_entry
 from pbt_rl.plan import PackPlan
 from pbt_rl.plan.sizes import LAG_OF_QUEUE, Size
 from pbt_rl.run.estimate import memory_notes
+from pbt_rl.run.opponents import opponents
 from pbt_rl.run.resolved import ResolvedRun
 
 NEARLY_ALL = 0.9
@@ -89,7 +89,7 @@ def _notes(resolved: ResolvedRun) -> list[str]:
     if not config.nodes:  # else the memory is that of other machines
         notes += memory_notes(resolved)
     if resolved.spec.seats > 1:
-        notes.append(_matchup_note(resolved))
+        notes.append(opponents().note(config, resolved.plan.packs))
     unroll, rollout = resolved.tuned_table()["unroll"], config.learner.rollout
     if unroll.default < rollout and not unroll.tuned:
         notes.append(
@@ -188,15 +188,6 @@ def _crowd_notes(resolved: ResolvedRun) -> list[str]:
         f"stepped rarely; use fewer (--envs-per-unit, now {envs}) or fewer --num-policies"
     )
     return [text]
-
-
-def _matchup_note(resolved: ResolvedRun) -> str:
-    """Describe the matchups."""
-    matchup, packs = resolved.config.group(MatchupConfig), resolved.plan.packs
-    if matchup.scheme == "self" or all(pack.slots == 1 for pack in packs):
-        return "matchup: every member plays itself, so objectives mean nothing in a game that one wins and one loses"
-    limit = f", those of the same device ({len(packs)} devices)" if len(packs) > 1 else ""
-    return f"matchup: {matchup.scheme} against the other members{limit}; members are ranked by {matchup.objective}"
 
 
 def _ids(members: tuple[int, ...]) -> str:

@@ -26,7 +26,6 @@ from pbt_rl.options import walk
 from pbt_rl.pbt.changes import changes
 from pbt_rl.pbt.decisions import Decision, PopulationReport
 from pbt_rl.pbt.records import converted
-from pbt_rl.population.matchmaking import games_between
 from pbt_rl.population.population import Population
 from pbt_rl.record.append import Outage, reason
 from pbt_rl.record.checkpoint_writer import Written
@@ -38,6 +37,7 @@ from pbt_rl.run.describe import describe_plan
 from pbt_rl.run.discards import discard_warning
 from pbt_rl.run.evaluations import recorded_late
 from pbt_rl.run.fleet import ActorFailed, LearnerLost
+from pbt_rl.run.opponents import opponents
 from pbt_rl.run.outlook import late_comparison_warning
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.resuming import Continued, fitting_state
@@ -202,7 +202,7 @@ class Recorder:
             pack=pack,
             matchup_version=matchup_version,
             slots=holders,
-            games=games_between(row_UES, plan.slots, plan.envs_per_policy),
+            games=opponents().games_between(row_UES, plan.slots, plan.envs_per_policy),
         )
 
     def actor_restarted(self, failed: ActorFailed, cause: str) -> None:

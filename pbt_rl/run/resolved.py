@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from pbt_rl.config import Config, check_schedule_of_learning_rate
 from pbt_rl.envs.base import EnvSpec
 from pbt_rl.envs.registry import EnvOptions, has_pictures, probe
-from pbt_rl.errors import ConfigError, environment_code, require
+from pbt_rl.errors import environment_code, require
 from pbt_rl.learner.build import check_network
-from pbt_rl.matchups.options import MatchupConfig
 from pbt_rl.pbt.decisions import Controller
 from pbt_rl.pbt.hypers import HyperSpec, Values, hyper_table, shaping_table
 from pbt_rl.pbt.registry import controller_entry
@@ -19,8 +18,8 @@ from pbt_rl.pbt.tuning import chosen
 from pbt_rl.plan import Machine, Plan, make_plan
 from pbt_rl.play.filming import film_maker
 from pbt_rl.population.population import Population
-from pbt_rl.population.ratings import Ratings
 from pbt_rl.run.controllers import build_controller
+from pbt_rl.run.opponents import opponents
 
 OF_ALL_OPTIMIZERS = ("learning_rate", "max_grad_norm")
 
@@ -44,7 +43,7 @@ class ResolvedRun:
         with environment_code(config.env):
             spec = probe(config.env, options)
         plan = make_plan(config, machine, spec.seats)
-        _check_matchup(config, spec, plan)
+        opponents().check(config, spec, plan)
         check_evaluation(config, spec)
         # A model that cannot be used shows here.
         check_network(config, spec, [pack.device for pack in plan.packs])
@@ -65,10 +64,8 @@ class ResolvedRun:
             initial,
             config.pbt.objective_episodes,
             spec.frame_skip,
-            judged_by=config.group(MatchupConfig).objective,
-            ratings=Ratings(config.num_policies, config.group(MatchupConfig).elo_k)
-            if spec.seats > 1
-            else None,
+            judged_by=opponents().judged_by(config),
+            ratings=opponents().ratings(config) if spec.seats > 1 else None,
             tasks=spec.tasks,
             task_cap=spec.task_cap,
             min_rounds=config.pbt.min_episodes,
@@ -119,23 +116,3 @@ def check_evaluation(config: Config, spec: EnvSpec) -> None:
             "true",
             f"{config.env} has no pictures: leave it out",
         )
-
-
-def _check_matchup(config: Config, spec: EnvSpec, plan: Plan) -> None:
-    """Check that members play each other if their games rank them. Raises ConfigError."""
-    objective = config.group(MatchupConfig).objective
-    if objective == "return":
-        return
-    if spec.seats == 1:
-        reason, remedy = f"{config.env} has one agent, without an opponent", "leave it out"
-    elif len(plan.packs) > 1:
-        reason = (
-            f"members of different devices never play each other, and there are {len(plan.packs)} devices"
-        )
-        remedy = "use one device (--devices), or --matchup.objective return"
-    elif plan.packs[0].slots == 1:
-        reason = "one policy holds the only slot, and it plays itself"
-        remedy = "use more policies (--num-policies, --slots), or --matchup.objective return"
-    else:
-        return
-    raise ConfigError(f"--matchup.objective {objective} cannot be used: {reason}: {remedy}")

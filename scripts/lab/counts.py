@@ -28,7 +28,7 @@ PRODUCT = ("algos", "envs", "pbt_rl")
 FORMER_EXTRAS: dict[str, tuple[str, ...]] = {
     "agents": (
         *("envs/lab2d.py", "envs/pettingzoo", "envs/multi_agent.py", "pbt_rl/play/against.py"),
-        *("pbt_rl/population/matchmaking.py", "pbt_rl/population/ratings.py", "pbt_rl/run/matchups.py"),
+        *("pbt_rl/matchups/matchmaking.py", "pbt_rl/matchups/ratings.py", "pbt_rl/matchups/run.py"),
     ),
     "dmlab": ("envs/dmlab", "pbt_rl/cli/dmlab_cache.py"),
     "doom": ("envs/doom",),

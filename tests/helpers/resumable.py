@@ -11,11 +11,11 @@ from random import Random
 from types import SimpleNamespace
 
 from pbt_rl.config import Config, Hypers
+from pbt_rl.matchups.ratings import Ratings
 from pbt_rl.pbt.decisions import decision_to_dict
 from pbt_rl.pbt.hypers import hyper_table
 from pbt_rl.plan import Machine, make_plan
 from pbt_rl.population.population import Population
-from pbt_rl.population.ratings import Ratings
 from pbt_rl.record.folder import to_json
 from pbt_rl.record.journal import as_json_types
 from pbt_rl.run.comparisons import Comparisons

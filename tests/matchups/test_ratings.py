@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pbt_rl.matchups.ratings import START, Ratings
 from pbt_rl.pbt.changes import Change, changes
 from pbt_rl.pbt.decisions import Continue, Mutate, Replace, Restart
 from pbt_rl.population.population import Population
-from pbt_rl.population.ratings import START, Ratings
 from pbt_rl.wire.messages import Episode, Game, LearnerReport
 
 GAMES = st.lists(

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pbt_rl.errors import ConfigError
+from pbt_rl.matchups.matchmaking import Matchmaker, games_between
 from pbt_rl.matchups.options import MatchupConfig
-from pbt_rl.population.matchmaking import Matchmaker, games_between
 
 SCHEMES = ("self", "round-robin", "random", "prioritised")
 

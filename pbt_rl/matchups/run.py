@@ -1,4 +1,4 @@
-"""The matchups of all packs: made at the start and after every comparison, from the win rates of the members."""
+"""Who plays whom in a run (`run.opponents.Opponents`): matchups made after every comparison, from the win rates."""
 
 from __future__ import annotations
 
@@ -8,31 +8,83 @@ from dataclasses import InitVar, dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from pbt_rl.config import Config
+from pbt_rl.envs.base import EnvSpec
+from pbt_rl.errors import ConfigError
+from pbt_rl.matchups.matchmaking import Matchmaker, games_between
 from pbt_rl.matchups.options import MatchupConfig
+from pbt_rl.matchups.ratings import Ratings
 from pbt_rl.pbt.state import SHARED
-from pbt_rl.population.matchmaking import Matchmaker
-from pbt_rl.population.ratings import Ratings
+from pbt_rl.plan import PackPlan, Plan
+from pbt_rl.population.population import Judge, RatesGames
 from pbt_rl.population.slots import Slots
-from pbt_rl.run.resolved import ResolvedRun
 
+__all__ = ["check", "games_between", "judged_by", "matchups", "note", "ratings"]
 UNKNOWN_WIN_RATE = 0.5
+
+
+def check(config: Config, spec: EnvSpec, plan: Plan) -> None:
+    """See Opponents."""
+    objective = judged_by(config)
+    if objective == "return":
+        return
+    if spec.seats == 1:
+        reason, remedy = f"{config.env} has one agent, without an opponent", "leave it out"
+    elif len(plan.packs) > 1:
+        reason = (
+            f"members of different devices never play each other, and there are {len(plan.packs)} devices"
+        )
+        remedy = "use one device (--devices), or --matchup.objective return"
+    elif plan.packs[0].slots == 1:
+        reason = "one policy holds the only slot, and it plays itself"
+        remedy = "use more policies (--num-policies, --slots), or --matchup.objective return"
+    else:
+        return
+    raise ConfigError(f"--matchup.objective {objective} cannot be used: {reason}: {remedy}")
+
+
+def judged_by(config: Config) -> Judge:
+    """See Opponents."""
+    return config.group(MatchupConfig).objective
+
+
+def ratings(config: Config) -> Ratings:
+    """See Opponents."""
+    return Ratings(config.num_policies, config.group(MatchupConfig).elo_k)
+
+
+def matchups(
+    config: Config, packs: tuple[PackPlan, ...], seats: int, slots: Slots, ratings: RatesGames | None
+) -> RunMatchups:
+    """See Opponents."""
+    return RunMatchups(config, packs, seats, slots, ratings)
+
+
+def note(config: Config, packs: tuple[PackPlan, ...]) -> str:
+    """See Opponents."""
+    matchup = config.group(MatchupConfig)
+    if matchup.scheme == "self" or all(pack.slots == 1 for pack in packs):
+        return "matchup: every member plays itself, so objectives mean nothing in a game that one wins and one loses"
+    limit = f", those of the same device ({len(packs)} devices)" if len(packs) > 1 else ""
+    return f"matchup: {matchup.scheme} against the other members{limit}; members are ranked by {matchup.objective}"
 
 
 @dataclass(eq=False)
 class RunMatchups:
     """Matchups of a run; none if environments have one seat."""
 
-    resolved: InitVar[ResolvedRun]
+    config: InitVar[Config]
+    packs: InitVar[tuple[PackPlan, ...]]
+    seats: InitVar[int]
     slots: Slots = field(metadata=SHARED)
-    ratings: Ratings | None = field(metadata=SHARED)
+    ratings: RatesGames | None = field(metadata=SHARED)
     due: bool = field(default=False, init=False)
     """Members were compared since the last matchups."""
     _makers: tuple[Matchmaker, ...] = field(init=False)
     _present: list[list[list[list[int]]]] = field(default_factory=list, init=False)
     """The rows that are in force, [U, E, S] of each pack."""
 
-    def __post_init__(self, resolved: ResolvedRun) -> None:
-        config, packs, seats = resolved.config, resolved.plan.packs, resolved.spec.seats
+    def __post_init__(self, config: Config, packs: tuple[PackPlan, ...], seats: int) -> None:
         matchup = config.group(MatchupConfig)
         self._changing = matchup.scheme != "self" and any(pack.slots > 1 for pack in packs)
         self._makers = tuple(

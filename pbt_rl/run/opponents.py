@@ -1,0 +1,142 @@
+"""Who plays whom in environments of several agents. An extra says it; without one every member plays itself.
+
+A matchup of a pack is the row of each seat, [U, E, S]: U units, E environments of a unit, S seats.
+"""
+
+from __future__ import annotations
+
+from dataclasses import InitVar, dataclass, field
+from importlib import import_module
+from typing import TYPE_CHECKING, Protocol, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pbt_rl.envs.base import EnvSpec
+from pbt_rl.extras import offered
+from pbt_rl.pbt.state import SHARED
+from pbt_rl.plan import PackPlan, Plan
+from pbt_rl.population.population import Judge, RatesGames
+from pbt_rl.population.slots import Slots
+
+if TYPE_CHECKING:
+    from pbt_rl.config import Config
+
+
+class Matchups(Protocol):
+    """The matchups of a run; none if environments have one seat."""
+
+    due: bool
+    """Members were compared since the last matchups."""
+
+    @property
+    def plan(self) -> list[dict[str, int]]:
+        """What they were made for: a saved state can be restored if it is the same."""
+
+    def first(self) -> list[NDArray[np.int64]]:
+        """Return the matchups to begin with, of each pack: the restored ones, or new ones."""
+
+    def make_again(self) -> list[NDArray[np.int64]]:
+        """Return new matchups; none if all would stay as they are."""
+
+
+class Opponents(Protocol):
+    """A module that says who plays whom. An extra names it as `OPPONENTS` in its `extra.py`.
+
+    Whether a member plays all seats of an environment itself the plan must know: the extra's `PLAYS_ALONE`.
+    """
+
+    def check(self, config: Config, spec: EnvSpec, plan: Plan) -> None:
+        """Raise ConfigError unless members play each other if their games rank them."""
+
+    def judged_by(self, config: Config) -> Judge:
+        """Return what ranks members."""
+
+    def ratings(self, config: Config) -> RatesGames | None:
+        """Return what rates the games of a run's members."""
+
+    def matchups(
+        self,
+        config: Config,
+        packs: tuple[PackPlan, ...],
+        seats: int,
+        slots: Slots,
+        ratings: RatesGames | None,
+    ) -> Matchups:
+        """Return the matchups of a run. slots: who holds them."""
+
+    def note(self, config: Config, packs: tuple[PackPlan, ...]) -> str:
+        """Describe the matchups in a line."""
+
+    def games_between(self, row_UES: NDArray[np.int64], slots: int, envs: int) -> list[list[int]]:
+        """Return [P, P]: in how many pairs of seats the policies of two slots sit together; for the record."""
+
+
+def opponents() -> Opponents:
+    """Return who says who plays whom."""
+    modules = offered("pbt_rl", "OPPONENTS")
+    return cast("Opponents", import_module(modules[0])) if modules else Themselves()
+
+
+@dataclass(eq=False)
+class OwnRows:
+    """Matchups in which every member plays itself: neighbouring rows, which belong to one slot."""
+
+    packs: InitVar[tuple[PackPlan, ...]]
+    seats: int = field(metadata=SHARED)
+    due: bool = field(default=False, init=False)
+    _shapes: list[tuple[int, int]] = field(init=False, metadata=SHARED)
+    """Units and rows of each pack."""
+
+    def __post_init__(self, packs: tuple[PackPlan, ...]) -> None:
+        self._shapes = [(pack.units, pack.rows) for pack in packs] if self.seats > 1 else []
+
+    @property
+    def plan(self) -> list[dict[str, int]]:
+        """See Matchups."""
+        return [{"units": units, "rows": rows, "seats": self.seats} for units, rows in self._shapes]
+
+    def first(self) -> list[NDArray[np.int64]]:
+        """See Matchups."""
+        rows = [(units, np.arange(rows).reshape(-1, self.seats)) for units, rows in self._shapes]
+        return [np.stack([row_ES] * units) for units, row_ES in rows]
+
+    def make_again(self) -> list[NDArray[np.int64]]:
+        """See Matchups."""
+        self.due = False
+        return []
+
+
+class Themselves:
+    """See Opponents: every member plays itself, and is ranked by the returns of its seats."""
+
+    def check(self, config: Config, spec: EnvSpec, plan: Plan) -> None:
+        """See Opponents."""
+
+    def judged_by(self, config: Config) -> Judge:  # noqa: ARG002 - as others have it
+        """See Opponents."""
+        return "return"
+
+    def ratings(self, config: Config) -> RatesGames | None:
+        """See Opponents."""
+
+    def matchups(
+        self,
+        config: Config,  # noqa: ARG002 - as others have it
+        packs: tuple[PackPlan, ...],
+        seats: int,
+        slots: Slots,  # noqa: ARG002
+        ratings: RatesGames | None,  # noqa: ARG002
+    ) -> Matchups:
+        """See Opponents."""
+        return OwnRows(packs, seats)
+
+    def note(self, config: Config, packs: tuple[PackPlan, ...]) -> str:  # noqa: ARG002 - as others have it
+        """See Opponents."""
+        return "matchup: every member plays itself, so objectives mean nothing in a game that one wins and one loses"
+
+    def games_between(self, row_UES: NDArray[np.int64], slots: int, envs: int) -> list[list[int]]:
+        """See Opponents."""
+        seats = row_UES.shape[-1]
+        own = row_UES.shape[0] * envs // seats * seats * (seats - 1)
+        return [[own if p == q else 0 for q in range(slots)] for p in range(slots)]
