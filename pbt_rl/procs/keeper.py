@@ -312,11 +312,11 @@ def _keep(parent: int, label: str, log_path: str, scratch: str, command: list[st
                 os.close(int(name))
     with contextlib.suppress(OSError):
         os.write(LINE, b"%d\n" % child)
+    if scratch:  # at once: there may be little time at the end
+        import shutil  # noqa: PLC0415 - it takes longer to load than all others here
     log = BoundedLog(log_path, f"{label}, process {child}")
     status = Keeper(child, output, LINE, parent, log).serve()
     if scratch:
-        import shutil  # noqa: PLC0415 - it takes longer to load than all others here
-
         shutil.rmtree(scratch, ignore_errors=True)
     with contextlib.suppress(OSError):
         os.write(LINE, ENDED + log.tail[-TAIL_BYTES:])
