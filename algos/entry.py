@@ -26,6 +26,8 @@ class AlgorithmEntry:
 
     module: str
     """`module:OBJECT`, the module relative to this package."""
+    help: str = ""
+    """A sentence for people who choose one."""
     hypers: type | None = None
     """Dataclass of hypers that only it reads (`hypers.py`)."""
     options: Mapping[str, type] = field(default_factory=dict)

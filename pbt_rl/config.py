@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, make_dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, cast, runtime_checkable
 
 import tyro
 
@@ -20,8 +20,8 @@ from pbt_rl.algos.hypers import LearnerHypers
 from pbt_rl.envs import registry as environments
 from pbt_rl.envs.registry import EnvOptions, FamilyOptions, keywords
 from pbt_rl.errors import ConfigError, require
-from pbt_rl.extras import discover
-from pbt_rl.options import names_object, option, table, validate, with_fields, with_groups
+from pbt_rl.extras import discover, offered
+from pbt_rl.options import option, table, validate, with_fields, with_groups
 from pbt_rl.pbt import registry as controllers
 from pbt_rl.pbt.exploit.registry import EXPLOIT_RULES
 from pbt_rl.pbt.explore.registry import EXPLORE_RULES
@@ -36,7 +36,6 @@ T = TypeVar("T")
 ENCODERS = ("auto", "nature", "impala", "a3c", "mlp")
 CORES = ("none", "gru", "lstm")
 HEADS = ("linear",)
-TRACKERS = ("csv", "wandb", "mlflow")
 
 
 @runtime_checkable
@@ -206,12 +205,23 @@ def _groups() -> dict[str, type]:
     return groups
 
 
+def _names_module_or_path(env: str) -> bool:
+    """Whether an environment's id names a module, also of Gymnasium's `gym/module:Id`, or a file outside its engine."""
+    return ":" in env or ".." in env or "//" in env or env.startswith("/")
+
+
+def _names_cluster(nodes: str) -> bool:
+    """Whether --nodes names a cluster by its address: what its processes answer is unpickled."""
+    return ":" in nodes and nodes != "ray:auto"
+
+
 @dataclass(frozen=True)
+@with_fields(*offered("pbt_rl", "FIELDS"))
 @with_groups(_groups())
 class Config:
     """Train a population of policies."""
 
-    env: str = option(common=True)
+    env: str = option(common=True, leads_out=_names_module_or_path)
     """Environment as family/name, such as atari/pong, gym/CartPole-v1 or toy/memory, or your own as module:factory.
     `pbt-rl envs` lists them."""
     env_option: tyro.conf.UseAppendAction[tuple[str, ...]] = option((), common=True)
@@ -219,10 +229,11 @@ class Config:
     repeated. A value that is not JSON is a string."""
     num_policies: int = option(4, at_least=1, at_most=100_000, common=True)
     """Members of the population."""
-    algo: str = option("appo", choices=algorithms.names, custom="module:OBJECT", common=True)
-    """appo: clipped PPO on asynchronous rollouts. a3c: n-step actor-critic with RMSProp, as in GA3C. unreal: a3c with
-    auxiliary tasks from a replay, for images. fun: a manager sets goals for an a3c worker. Or your own `module:OBJECT`,
-    an Algorithm."""
+    algo: str = option(
+        "appo", choices=algorithms.names, custom="module:OBJECT", common=True, explains=algorithms.helps
+    )
+    """appo: clipped PPO on asynchronous rollouts. a3c: n-step actor-critic with RMSProp, as in GA3C. Or your own
+    `module:OBJECT`, an Algorithm."""
     mode: Literal["async", "sync", "serial"] = option("async", common=True)
     """async: acting never waits for learning. sync: sample, then learn. serial: sync in one process (with --nodes one
     per pack), bit-reproducible under --seed."""
@@ -233,6 +244,7 @@ class Config:
         test=lambda text: re.fullmatch(r"(ray(:\S+)?)?", text) is not None,
         remedy="`ray` for a cluster of this machine alone, or `ray:ADDRESS`",
         may_change=True,
+        leads_out=_names_cluster,
     )
     """Train over the nodes of a Ray cluster, one pack per GPU or per node without one: `ray:auto`, `ray:HOST:PORT`, or
     `ray`, which starts a cluster of this machine alone. Needs pip install 'pbt-rl[ray]'. docs/nodes.md."""
@@ -257,16 +269,6 @@ class Config:
     """Continue a run of the same name; with --resume no that is an error."""
     figures: bool = option(True, may_change=True)
     """Draw figures of the population for TensorBoard, at most once per minute, in a process of the lowest priority."""
-    track: tyro.conf.UseAppendAction[tuple[str, ...]] = option(
-        (),
-        test=lambda names: (
-            all(name in TRACKERS or names_object(name) for name in names) and len(set(names)) == len(names)
-        ),
-        remedy=f"{', '.join(TRACKERS)} or module:Class, each once",
-        may_change=True,
-    )
-    """Write the curves elsewhere too: csv (tables in the run's folder), wandb, mlflow, or your own module:Class. May be
-    repeated. TensorBoard files are always written."""
     train_for_frames: int = option(100_000_000, at_least=1, common=True, may_change=True)
     """Stop when every member has trained on this many emulator frames."""
     train_for_seconds: float = option(0.0, at_least=0, zero="no limit", common=True, may_change=True)
@@ -326,11 +328,15 @@ class Config:
     others wait in host memory."""
     slot_frames: int = option(1_000_000, at_least=1, may_change=True)
     """Emulator frames of one turn, if members take turns and nothing else ends a turn."""
-    controller: str = option("pbt", choices=lambda: tuple(CONTROLLERS), custom="module:Class", common=True)
-    """`pbt`: population-based training. `mf-pbt`: its multi-frequency form. `ipbt`: pbt that begins again with shrunk
-    weights and periods twice as long when it stagnates (needs the extra `search`). `hypertrick`, `successive-halving`,
-    `hyperband`, `asha`, `random`: searches over configurations that stop the bad ones (--search). `schedule`: follow
-    the schedule of a recorded run (--schedule). Or your own `module:Class` (docs/own-rules.md)."""
+    controller: str = option(
+        "pbt",
+        choices=lambda: tuple(CONTROLLERS),
+        custom="module:Class",
+        common=True,
+        explains=controllers.helps,
+    )
+    """`pbt`: population-based training. `schedule`: follow the schedule of a recorded run (--schedule). Or your own
+    `module:Class` (docs/own-rules.md)."""
     controller_option: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
     """NAME=VALUE for a setting of a controller of your own. May be repeated."""
     pbt: PbtConfig = field(default_factory=PbtConfig, metadata={"choices_within": RULES, "may_change": True})
@@ -343,7 +349,11 @@ class Config:
         return filter(is_dataclass, (getattr(self, f.name) for f in fields(self)))
 
     def group(self, kind: type[T]) -> T:
-        """Return the group of this class."""
+        """Return the options of this class: a group, or fields that an extra has added here or to PBT's."""
+        if kind in offered("pbt_rl", "FIELDS"):
+            return cast("T", self)
+        if kind in offered("pbt_rl.pbt", "PBT_FIELDS"):
+            return cast("T", self.pbt)
         return next(group for group in self.groups() if isinstance(group, kind))
 
     @property

@@ -25,7 +25,7 @@ import ast
 import inspect
 import sys
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from functools import cache, reduce
 from pathlib import Path
@@ -60,9 +60,15 @@ def option(
     remedy: str = "",
     common: bool = False,
     may_change: bool = False,
+    leads_out: Callable[[str], bool] | None = None,
+    explains: Callable[[], Iterable[str]] | None = None,
     **more: object,
 ) -> Any:
-    """Declare a field that is an option. more: metadata that its owner reads."""
+    """Declare a field that is an option. more: metadata that its owner reads.
+
+    leads_out: whether a value leads out of what is installed with this program, so that it is followed only if whoever
+    wrote it is trusted. explains: sentences behind the help, about choices that others add.
+    """
     assert (test is None) == (not remedy), "a predicate comes with the text that describes what it accepts"
     declared = {
         "at_least": at_least,
@@ -79,11 +85,18 @@ def option(
         "remedy": remedy or None,
         "common": common or None,
         "may_change": may_change or None,
+        "leads_out": leads_out,
+        "explains": explains,
         **more,
     }
     return field(
         default=default, metadata={key: value for key, value in declared.items() if value is not None}
     )
+
+
+def names_module(value: str) -> bool:
+    """Whether the value of an option names a module, as `module:object`."""
+    return ":" in value
 
 
 @dataclass(frozen=True)
@@ -105,8 +118,9 @@ class Option:
 
     @property
     def help(self) -> str:
-        """The docstring below its field, on one line."""
-        return field_docs(self.owner).get(self.path[-1], "")
+        """The docstring below its field, on one line, and what others add to it."""
+        explains: Callable[[], Iterable[str]] = self.metadata.get("explains", tuple)
+        return " ".join([field_docs(self.owner).get(self.path[-1], ""), *explains()])
 
     @property
     def name(self) -> str:
@@ -127,6 +141,12 @@ class Option:
     def marks(self) -> tuple[Any, ...]:
         """Marks of its type, such as tyro's."""
         return get_args(self.hint)[1:] if get_origin(self.hint) is Annotated else ()
+
+    @property
+    def leads_out(self) -> Callable[[str], bool] | None:
+        """See `option`. What may name a module of the user's own leads out if it does."""
+        found: Callable[[str], bool] | None = self.metadata.get("leads_out")
+        return found or (names_module if "custom" in self.metadata else None)
 
     def of(self, options: Any) -> Any:
         """Return its value in an object of the table's dataclass."""

@@ -43,4 +43,8 @@ RECIPES = {
         ),
     },
 }
-ALGORITHMS = {"fun": AlgorithmEntry(".fun.fun:FUN", hypers=FunHypers, recipes=RECIPES)}
+ALGORITHMS = {
+    "fun": AlgorithmEntry(
+        ".fun.fun:FUN", "a manager sets goals for an a3c worker.", hypers=FunHypers, recipes=RECIPES
+    )
+}

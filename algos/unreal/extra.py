@@ -41,5 +41,10 @@ RECIPES = {
     },
 }
 ALGORITHMS = {
-    "unreal": AlgorithmEntry(".unreal.unreal:UNREAL", hypers=UnrealHypers, recipes=RECIPES),
+    "unreal": AlgorithmEntry(
+        ".unreal.unreal:UNREAL",
+        "a3c with auxiliary tasks from a replay, for images.",
+        hypers=UnrealHypers,
+        recipes=RECIPES,
+    ),
 }

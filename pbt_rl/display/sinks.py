@@ -16,8 +16,7 @@ from typing import Protocol
 
 from pbt_rl.config import Config
 from pbt_rl.display.view import RunView
-from pbt_rl.errors import require
-from pbt_rl.extras import discover
+from pbt_rl.extras import offered
 from pbt_rl.record.folder import RunFolder
 
 
@@ -33,11 +32,7 @@ class Sink(Protocol):
 
 def check_sinks(config: Config) -> None:
     """Check the options of all sinks. Raises ConfigError."""
-    modules = _modules()
-    require(
-        not config.track or bool(modules), "track", " ".join(config.track), "no trackers are installed here"
-    )
-    for module in modules:
+    for module in _modules():
         module.check(config)
 
 
@@ -47,4 +42,4 @@ def start_sinks(config: Config, folder: RunFolder, seconds: float, warn: Callabl
 
 
 def _modules() -> list[ModuleType]:
-    return [import_module(extra.SINKS) for extra in discover("pbt_rl") if hasattr(extra, "SINKS")]
+    return [import_module(module) for module in offered("pbt_rl", "SINKS")]

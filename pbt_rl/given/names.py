@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Collection
 
+from pbt_rl.extras import offered
+
 FRAMES = "it counts emulator frames of each member, steps x frame skip (4 on Atari)"
 ELSEWHERE: dict[str, tuple[str, str]] = {
     name: (option, remark)
@@ -25,7 +27,6 @@ ELSEWHERE: dict[str, tuple[str, str]] = {
         ("save-every-frames", "", "save-every save-freq checkpoint-freq save-milestones-sec"),
         ("save-every-seconds", "", "save-every-sec"),
         ("decorrelate-steps", "0: not at all", "decorrelate-envs-on-one-worker"),
-        ("track", "csv, wandb, mlflow or your own", "with-wandb wandb use-wandb"),
         (
             "evaluate-every-frames",
             FRAMES,
@@ -74,6 +75,7 @@ ELSEWHERE: dict[str, tuple[str, str]] = {
         ("atari.frame-skip", "", "env-frameskip frameskip frame-skip"),
         ("atari.frame-stack", "", "env-framestack framestack frame-stack"),
         ("controller", "", "scheduler search-alg"),
+        *(line for lines in offered("pbt_rl", "OTHER_NAMES") for line in lines),
     )
     for name in names.split()
 }

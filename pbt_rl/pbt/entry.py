@@ -11,15 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from pbt_rl.pbt.decisions import Controller
 from pbt_rl.pbt.events import Event
 from pbt_rl.pbt.exploit.base import Exploit
 from pbt_rl.pbt.explore.base import Explore
 from pbt_rl.pbt.hypers import HyperSpec
-from pbt_rl.pbt.options import PbtConfig
 from pbt_rl.pbt.ready.base import Ready
+
+if TYPE_CHECKING:
+    from pbt_rl.pbt.options import PbtConfig
 
 T = TypeVar("T")
 PATIENCE_PERIODS = 10
@@ -60,6 +62,8 @@ class ExploreRule:
     build: Callable[[PbtConfig, Mapping[str, HyperSpec]], Explore]
     options: tuple[str, ...] = ()
     """Names of the options that `build` reads (beside `pbt.exploit`)."""
+    help: str = ""
+    """A sentence for people who choose one."""
 
 
 @dataclass(frozen=True)
@@ -83,12 +87,18 @@ class Ingredients:
     @property
     def pbt(self) -> PbtConfig:
         """Options of PBT, some of which most controllers read."""
-        return self.options.group(PbtConfig)
+        return _pbt(self.options)
+
+
+def _pbt(options: Groups) -> PbtConfig:
+    from pbt_rl.pbt.options import PbtConfig  # noqa: PLC0415 - its fields come from extras, which read this module
+
+    return options.group(PbtConfig)
 
 
 def ten_periods(options: Groups, _budget_frames: int) -> int:
     """Patience of a controller that compares members every period of PBT."""
-    return PATIENCE_PERIODS * options.group(PbtConfig).period_frames
+    return PATIENCE_PERIODS * _pbt(options).period_frames
 
 
 def whole_budget(_options: Groups, budget_frames: int) -> int:
@@ -109,6 +119,8 @@ class ControllerEntry:
     """Raises ConfigError."""
     options: tuple[str, ...]
     """Groups of options that it reads, and single ones."""
+    help: str = ""
+    """A sentence for people who choose one."""
     searches: bool = False
     """It draws configurations and gives them up; it decides how far each may train."""
     compares: bool = False

@@ -8,10 +8,18 @@ from typing import Literal
 import tyro
 
 from pbt_rl.errors import require
-from pbt_rl.options import names_object, option
+from pbt_rl.extras import offered
+from pbt_rl.options import names_module, names_object, option, with_fields
+
+
+def _explore_helps() -> list[str]:
+    """Return a sentence for people about each rule of an extra."""
+    rules = [item for declared in offered("pbt_rl.pbt", "EXPLORE_RULES") for item in declared.items()]
+    return [f"`{name}`: {rule.help}" for name, rule in rules]
 
 
 @dataclass(frozen=True)
+@with_fields(*offered("pbt_rl.pbt", "PBT_FIELDS"))
 class PbtConfig:
     """Population-based training: when members are compared and how they change."""
 
@@ -49,12 +57,12 @@ class PbtConfig:
     """...and by this much in the objective's own unit (both: top-middle-bottom, truncation)."""
     t_test_level: float = option(0.05, at_least=0, at_most=1)
     """t-test: level of the two-sided Welch test on the last 10 episodes."""
-    explore: str = option("perturb", custom="module:Class", common=True)
+    explore: str = option("perturb", custom="module:Class", common=True, explains=_explore_helps)
     """`perturb` (Sample Factory): some values are multiplied or divided by a uniform factor. `factors` (Jaderberg et
     al. 2017): each is multiplied by one of --pbt.factors. `multiply-or-divide` (IMPALA): each by 1.2. `resample`
     (Ray): each is drawn anew or else changed as by `factors`. `resample-all` (Orion): all are drawn anew, or else
     each is multiplied or divided by 1.2. `pairwise` (GPBT-PL): a copy's own values move towards its
-    donor's. `pb2`: a Gaussian process chooses, `pb2-mix`: choices too (both need the extra `search`)."""
+    donor's."""
     mutation_rate: float = option(0.15, at_least=0, at_most=1)
     """perturb: probability that a value changes when its member mutates."""
     perturb_min: float = option(1.1, at_least=1)
@@ -69,16 +77,13 @@ class PbtConfig:
     """Probability that a value changes (factors, multiply-or-divide; None: 1, with impala 1/3), that it is drawn anew
     (resample, pairwise; None: 0.25), or that all are (resample-all; None: 0.2)."""
     custom_explore: str = option(
-        "", test=lambda text: text == "" or names_object(text), remedy="module:function"
+        "",
+        test=lambda text: text == "" or names_object(text),
+        remedy="module:function",
+        leads_out=names_module,
     )
     """Your own function as module:function, called last with the values (name -> number) and a random.Random; it
     returns the new values."""
-    frequencies: tuple[int, ...] = option((), at_least=1, distinct=True, empty=True)
-    """mf-pbt: one group of members for each of these, compared every n-th period. Empty: 1 10 for at most 16 members,
-    else 1 10 25 50 (Doulazmi et al. 2025)."""
-    migrant_hypers: Literal["own", "best"] = "own"
-    """mf-pbt: a member that takes the weights of a faster group keeps its `own` values or takes those of the `best`
-    member of its group."""
     objective_episodes: int = option(100, at_least=1)
     """Average the objective over at most this many of the last episodes since the member changed."""
     min_episodes: int = option(5, at_least=1)

@@ -94,6 +94,11 @@ for _extra in discover("pbt_rl.pbt"):
     OPTIONS |= getattr(_extra, "OPTIONS", {})
 
 
+def helps() -> list[str]:
+    """Return a sentence for people about each controller of an extra."""
+    return [f"`{name}`: {entry.help}" for name, entry in CONTROLLERS.items() if entry.help]
+
+
 def controller_entry(name: str) -> ControllerEntry:
     """Return how a controller is built, also one of the user's own (`module:Class`), which is imported for that."""
     if ":" not in name:

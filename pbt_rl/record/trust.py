@@ -8,7 +8,7 @@ a whole, or has given the same value on the command line.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -31,20 +31,6 @@ def read_config(run: Path) -> Config:
     )
 
 
-def _names_module(value: Any) -> bool:
-    return ":" in value
-
-
-def _names_module_or_path(env: str) -> bool:
-    """Whether an environment's id names a module, also of Gymnasium's `gym/module:Id`, or a file outside its engine."""
-    return ":" in env or ".." in env or "//" in env or env.startswith("/")
-
-
-def _names_cluster(nodes: str) -> bool:
-    """Whether --nodes names a cluster by its address: what its processes answer is unpickled."""
-    return ":" in nodes and nodes != "ray:auto"
-
-
 def _holds_text(value: Any) -> bool:
     """Whether a value of --env-option is, or holds, a text: makers take some as names of modules, files or programs."""
     if isinstance(value, Mapping):
@@ -52,19 +38,6 @@ def _holds_text(value: Any) -> bool:
     return isinstance(value, str) or (isinstance(value, list) and any(_holds_text(inner) for inner in value))
 
 
-_MODULES: Mapping[str, Callable[[Any], bool]] = {
-    "env": _names_module_or_path,
-    "algo": _names_module,
-    "nodes": _names_cluster,
-    "model.encoder": _names_module,
-    "model.core": _names_module,
-    "model.policy-head": _names_module,
-    "model.value-head": _names_module,
-    "controller": _names_module,
-    "pbt.exploit": _names_module,
-    "pbt.explore": _names_module,
-    "pbt.custom-explore": _names_module,
-}
 _MACHINE = tuple(name for name, option in table(Config).items() if "machine" in option.metadata)
 """Options about this machine: a folder that is read, one in which files are written and removed, and its size."""
 
@@ -146,9 +119,11 @@ def _of_a_machine(named: Sequence[tuple[str, str]]) -> bool:
 def _foreign(config: Config) -> list[tuple[str, str]]:
     """Return (option, value) of everything in a config that leads out of what is installed with this program."""
     options = {name: value for name, _, value in walk(config)}
-    found = [(name, options[name]) for name, leads_out in _MODULES.items() if leads_out(options[name])]
-    if any(map(_names_module, config.track)):  # then all of them: those that are typed take their place
-        found += [("track", name) for name in config.track]
+    found: list[tuple[str, str]] = []
+    for name, option in table(config).items():
+        values = options[name] if isinstance(options[name], tuple) else (options[name],)
+        if option.leads_out is not None and any(map(option.leads_out, values)):
+            found += [(name, value) for value in values]  # all of them: those that are typed take their place
     keywords = config.env_options.keywords
     found += [
         ("env-option", entry)

@@ -2,5 +2,11 @@
 
 from __future__ import annotations
 
+from pbt_rl.trackers.options import TrackersOption
+
+FIELDS = TrackersOption
+"""Options of a run."""
 SINKS = "pbt_rl.trackers.outlets"
 """See `display.sinks`."""
+OTHER_NAMES = (("track", "csv, wandb, mlflow or your own", "with-wandb wandb use-wandb"),)
+"""See `given.names`."""

@@ -23,6 +23,7 @@ from pbt_rl.procs.child import Child
 from pbt_rl.record.folder import RunFolder, to_json
 from pbt_rl.record.journal import as_json_types
 from pbt_rl.trackers.base import Ended, Loaded, TrackedRun, TrackerSetup
+from pbt_rl.trackers.options import TrackersOption
 from pbt_rl.trackers.registry import TRACKERS, check_installed
 
 LOAD_SECONDS = 60.0
@@ -198,7 +199,7 @@ class Trackers:
 
 def check(config: Config) -> None:
     """Check that the packages of the trackers are there, before anything starts. Raises ConfigError."""
-    for name in config.track:
+    for name in config.group(TrackersOption).track:
         check_installed(name)
 
 
@@ -206,4 +207,4 @@ def start(config: Config, folder: RunFolder, seconds: float, warn: Callable[[str
     """Start the trackers of a run (see `display.sinks`). Raises ConfigError if one cannot be loaded."""
     options = as_json_types(to_json(config))
     tracked = TrackedRun(str(config.name), folder.path.absolute(), options, config.num_policies, seconds)
-    return Trackers(config.track, tracked, folder.logs, warn)
+    return Trackers(config.group(TrackersOption).track, tracked, folder.logs, warn)

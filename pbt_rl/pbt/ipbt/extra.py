@@ -34,6 +34,13 @@ def _ipbt(given: Ingredients) -> Controller:
     return Ipbt(given.table, given.seed, **pbt_rules(given), budget_frames=given.budget_frames)
 
 
-CONTROLLERS = {"ipbt": ControllerEntry(_ipbt, ("pbt",), compares=True)}
+CONTROLLERS = {
+    "ipbt": ControllerEntry(
+        _ipbt,
+        ("pbt",),
+        "pbt that begins again with shrunk weights and periods twice as long when it stagnates (needs the extra `search`).",
+        compares=True,
+    )
+}
 NAMES = {"Ipbt": "pbt_rl.pbt.ipbt.controller"}
 """Name in `pbt_rl.pbt` -> its module."""

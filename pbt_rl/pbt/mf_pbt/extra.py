@@ -7,7 +7,7 @@ from pbt_rl.pbt.controllers import StaticController
 from pbt_rl.pbt.decisions import Controller
 from pbt_rl.pbt.entry import ControllerEntry, Groups, Ingredients
 from pbt_rl.pbt.mf_pbt.controller import MfPbt, usual_frequencies
-from pbt_rl.pbt.options import PbtConfig
+from pbt_rl.pbt.mf_pbt.options import MfPbtOptions
 from pbt_rl.pbt.ready.base import grown
 
 
@@ -19,7 +19,8 @@ def _mf_pbt(given: Ingredients) -> Controller:
     pbt = given.pbt
     if not pbt.enabled:
         return StaticController(given.table)
-    frequencies = pbt.frequencies or usual_frequencies(given.members)
+    own = given.options.group(MfPbtOptions)
+    frequencies = own.frequencies or usual_frequencies(given.members)
     groups = len(frequencies)
     least = groups * max(4, least_members(pbt.exploit))
     require(
@@ -43,14 +44,16 @@ def _mf_pbt(given: Ingredients) -> Controller:
         given.seed,
         **pbt_rules(given),
         frequencies=frequencies,
-        migrant_hypers=pbt.migrant_hypers,
+        migrant_hypers=own.migrant_hypers,
     )
 
 
 def _never_compared(options: Groups, members: int, budget_frames: int) -> str:
     """Return a hint at groups that are never compared within the budget, or nothing."""
+    from pbt_rl.pbt.options import PbtConfig  # noqa: PLC0415 - it reads this module
+
     pbt = options.group(PbtConfig)
-    frequencies = pbt.frequencies or usual_frequencies(members)
+    frequencies = options.group(MfPbtOptions).frequencies or usual_frequencies(members)
     due, held = max(pbt.start_frames, pbt.period_frames), 0
     while due < budget_frames and held < max(frequencies):
         held += 1
@@ -63,6 +66,16 @@ def _never_compared(options: Groups, members: int, budget_frames: int) -> str:
     )
 
 
-CONTROLLERS = {"mf-pbt": ControllerEntry(_mf_pbt, ("pbt",), compares=True, note=_never_compared)}
+CONTROLLERS = {
+    "mf-pbt": ControllerEntry(
+        _mf_pbt,
+        ("pbt",),
+        "its multi-frequency form (Doulazmi et al. 2025).",
+        compares=True,
+        note=_never_compared,
+    )
+}
+PBT_FIELDS = MfPbtOptions
+"""Options beside those of PBT."""
 NAMES = {"MfPbt": "pbt_rl.pbt.mf_pbt.controller"}
 """Name in `pbt_rl.pbt` -> its module."""

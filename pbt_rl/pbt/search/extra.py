@@ -138,6 +138,7 @@ CONTROLLERS = {
     "hypertrick": ControllerEntry(
         _hypertrick,
         _OPTIONS,
+        "a search over configurations that stops the bad ones (--search).",
         searches=True,
         patience_frames=_patience_of_phases,
         full_frames=_full_hypertrick,
@@ -145,6 +146,7 @@ CONTROLLERS = {
     "successive-halving": ControllerEntry(
         _successive_halving,
         _OPTIONS,
+        "likewise.",
         searches=True,
         patience_frames=_patience_of_phases,
         full_frames=_full_phases,
@@ -152,6 +154,7 @@ CONTROLLERS = {
     "hyperband": ControllerEntry(
         _hyperband,
         _OPTIONS,
+        "likewise.",
         searches=True,
         patience_frames=_patience_of_resource,
         full_frames=_full_hyperband,
@@ -159,12 +162,18 @@ CONTROLLERS = {
     "asha": ControllerEntry(
         _asha,
         _OPTIONS,
+        "likewise.",
         searches=True,
         patience_frames=_patience_of_resource,
         full_frames=_full_resource,
     ),
     "random": ControllerEntry(
-        _random, _OPTIONS, searches=True, patience_frames=_full_phases, full_frames=_full_phases
+        _random,
+        _OPTIONS,
+        "draws configurations and stops none (--search).",
+        searches=True,
+        patience_frames=_full_phases,
+        full_frames=_full_phases,
     ),
 }
 OPTIONS = {"search": SearchConfig}
