@@ -150,7 +150,7 @@ def test_statistics_of_another_observation_are_skipped_with_their_count(tmp_path
     [
         (lambda path: path.unlink(), ConfigError, "is not a file"),
         (lambda path: (path.unlink(), path.mkdir()), ConfigError, "is not a file"),
-        (lambda path: path.write_bytes(b"no"), CheckpointBroken, "cannot be used: it is shorter"),
+        (lambda path: path.write_bytes(b"no"), CheckpointBroken, "cannot be used: it is no safetensors file"),
         (lambda path: path.write_bytes(path.read_bytes()[:-1]), CheckpointBroken, "cannot be used"),
     ],
 )
@@ -171,7 +171,7 @@ def test_a_file_that_cannot_be_read_is_one_error(tmp_path, spoil, error, reason)
         '{"member":-1,"generation":0,"values":{},"frames":0,"steps":0,"updates":0,"fresh_frames":0,"remembered":false}',
         '{"member":0,"generation":0,"values":[],"frames":0,"steps":0,"updates":0,"fresh_frames":0,"remembered":false}',
         '{"member":0,"generation":0,"values":{"a":"b"},"frames":0,"steps":0,"updates":0,"fresh_frames":0,"remembered":false}',
-        '{"member":0,"generation":0,"values":{},"frames":0,"steps":0,"updates":0,"fresh_frames":0,"remembered":1}',
+        '{"member":0,"generation":0,"values":{},"frames":0,"steps":0,"updates":0,"fresh_frames":0,"remembered":"often"}',
     ],
 )
 def test_a_mangled_header_is_one_error(tmp_path, text):
