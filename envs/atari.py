@@ -1,4 +1,4 @@
-"""How Atari games are played and scored, whatever the engine: by ale-py (family atari/) or EnvPool.
+"""How Atari games are played and scored, whatever the engine: ale-py (family atari/) or another.
 
 The engine delivers whole games with raw scores. Clipping, lost lives and shaping are applied here, vectorised over
 rows, so the objective is the unclipped score of the whole game, whatever the policy learns from.

@@ -16,7 +16,7 @@ class Kind:
     """What environments of a foreign interface are played by. An extra declares them as `KINDS` in its `extra.py`."""
 
     title: str
-    """For an error that lists what a factory may return, such as "a PettingZoo ParallelEnv"."""
+    """For an error that lists what a factory may return, such as "a gymnasium.Env"."""
     fits: Callable[[object], bool]
     """Whether an object is one of these."""
     describe: Callable[[str, Any], EnvSpec]

@@ -1,4 +1,4 @@
-"""The last action and reward as an observation of any environment, for networks that are fed them (UNREAL)."""
+"""The last action and reward as an observation of any environment, for networks that are fed them."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -146,4 +146,10 @@ def make_config(**options: Any) -> Config:
     if values.get("env") is None:
         raise ConfigError("env is missing: give it as family/name, such as atari/pong, or module:factory")
     algo = values.get("algo", Config.algo)
-    return with_start_values(build(Config, composed(values, algo=algo), hypers=hypers_of(algo)))
+    return with_start_values(
+        build(
+            Config,
+            composed(values, algo=algo, fields=[f.name for f in fields(Config)]),
+            hypers=hypers_of(algo),
+        )
+    )

@@ -70,7 +70,7 @@ class ModelConfig:
     core_size: int = option(256, at_least=1)
     """Width of the recurrent core."""
     last_action_reward: bool = False
-    """Show the network its last action and reward, behind the encoder. DMLab's environments always do."""
+    """Show the network its last action and reward, behind the encoder."""
     core_layers: int = option(1, at_least=1)
     """gru, lstm: so many, one above another."""
     critic: Literal["shared", "separate"] = "shared"
@@ -124,7 +124,8 @@ class LearnerConfig:
     normalize_observations: bool = False
     """Normalise float observations by running statistics, per policy."""
     normalize_images: bool = False
-    """Normalise images pixel by pixel, likewise: those that an encoder of ours convolves, and not with unreal."""
+    """Normalise images pixel by pixel, likewise: those that an encoder of ours convolves, unless the algorithm has losses
+    of pixels."""
     lr_schedule: Literal["constant", "linear", "kl-adaptive"] = "constant"
     """Factor on the learning rate. linear: falls to 0 at --train-for-frames; PBT mutates the rate without it.
     kl-adaptive: follows --learner.kl-target; the learning rate is then not tuned."""
@@ -225,7 +226,7 @@ class Config:
     """Environment as family/name, such as atari/pong, gym/CartPole-v1 or toy/memory, or your own as module:factory.
     `pbt-rl envs` lists them."""
     env_option: tyro.conf.UseAppendAction[tuple[str, ...]] = option((), common=True)
-    """key=value for the maker of your own environment or of one of gym/, or a setting of a level of dmlab/. May be
+    """key=value for the maker of your own environment or of one of a family, such as gym/. May be
     repeated. A value that is not JSON is a string."""
     num_policies: int = option(4, at_least=1, at_most=100_000, common=True)
     """Members of the population."""

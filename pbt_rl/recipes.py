@@ -5,7 +5,7 @@ They lie over each other in this order: the environment's, the algorithm's, a na
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from pbt_rl.algos import registry as algorithms
@@ -23,6 +23,11 @@ RECIPES: Mapping[str, Mapping[str, object]] = {
 """Name -> dotted field of the config -> value: what families and algorithms declare."""
 
 
+def recipes_there() -> list[str]:
+    """Return a sentence for people: the names that there are."""
+    return [f"There are {', '.join(RECIPES)} (docs/options.md)."] if RECIPES else []
+
+
 def named(name: str) -> Mapping[str, object]:
     """Dotted name of a config field -> value. Raises ConfigError for an unknown name."""
     if name not in RECIPES:
@@ -31,12 +36,13 @@ def named(name: str) -> Mapping[str, object]:
     return RECIPES[name]
 
 
-def composed(*given: Mapping[str, Any], algo: str) -> dict[str, Any]:
+def composed(*given: Mapping[str, Any], algo: str, fields: Collection[str]) -> dict[str, Any]:
     """Return dotted field of the config -> value: what is given, over the recipes of its environment and algorithm.
 
     given: from the weakest to the strongest, such as a named recipe, a file and typed options; `env` is in one of them.
-    Keywords of an environment (`env_option`) are exchanged one by one. algo: used if none of them names one. Raises
-    ConfigError, or EnvSetupError if the environment cannot be found or made.
+    Keywords of an environment (`env_option`) are exchanged one by one. algo: used if none of them names one. fields: of
+    the config; what an environment's recipe says of an extra that is not there is left out. Raises ConfigError, or
+    EnvSetupError if the environment cannot be found or made.
     """
     values: dict[str, Any] = {}
     env_option: tuple[str, ...] = ()
@@ -45,7 +51,8 @@ def composed(*given: Mapping[str, Any], algo: str) -> dict[str, Any]:
         values |= stronger
     if env_option:
         values["env_option"] = env_option
-    of_env = environment_recipe(values["env"], env_option)
+    recommended = environment_recipe(values["env"], env_option)
+    of_env = {name: value for name, value in recommended.items() if name.partition(".")[0] in fields}
     return {**of_env, **algorithm_recipe(values.get("algo", algo), of_env), **values}
 
 

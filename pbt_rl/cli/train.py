@@ -15,11 +15,12 @@ from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.errors import ConfigError, require
 from pbt_rl.given.files import read_config, read_file, with_start_values, written
 from pbt_rl.options import build, option, table
-from pbt_rl.recipes import composed, named
+from pbt_rl.recipes import composed, named, recipes_there
 from pbt_rl.record.folder import RunFolder
 
 PROG = "pbt-rl train"
 Form = Literal["text", "toml", "yaml", "json"]
+FIELDS = [f.name for f in dataclasses.fields(Config)]
 HELP = {"-h", "--help", "--help-all"}
 
 
@@ -33,9 +34,8 @@ class TrainCommand(Config):
     """With --show: print the config alone, as a file for --config."""
     config: Path | None = option(None, common=True)
     """File of options, FILE.toml, FILE.yaml or FILE.json, such as runs/NAME/config.json. The command line wins."""
-    recipe: str = option("", common=True)
-    """Options of a published command line, by name: `dmlab30-pbt` (Sample Factory's DMLab-30 with four agents),
-    `unreal-dmlab` and `fun-atari` (UNREAL and FuN under PBT, Jaderberg et al. 2017)."""
+    recipe: str = option("", common=True, explains=recipes_there)
+    """Options of a published command line, by name."""
 
 
 def run(arguments: list[str]) -> int:
@@ -94,7 +94,7 @@ def _command(arguments: list[str]) -> TrainCommand | None:
     weaker = {} if file is None else read_config(Path(file), algo)
     if not any(given.get("env") for given in (recipe, weaker, options)):
         return None
-    return build(TrainCommand, composed(recipe, weaker, options, algo=algo), hypers=hypers)
+    return build(TrainCommand, composed(recipe, weaker, options, algo=algo, fields=FIELDS), hypers=hypers)
 
 
 def _help_defaults(arguments: list[str]) -> TrainCommand:

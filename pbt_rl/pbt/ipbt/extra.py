@@ -38,7 +38,7 @@ CONTROLLERS = {
     "ipbt": ControllerEntry(
         _ipbt,
         ("pbt",),
-        "pbt that begins again with shrunk weights and periods twice as long when it stagnates (needs the extra `search`).",
+        "pbt that begins again with shrunk weights and longer periods when it stagnates (needs the extra `search`).",
         compares=True,
     )
 }
