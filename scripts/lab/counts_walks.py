@@ -10,10 +10,10 @@ option       functions between the command line and the rule of exploitation tha
 transition   functions of algos, envs, learner and wire in every stretch from a step of an environment after an
              optimiser's step to the next optimiser's step
 
-Of decisions and checkpoints those functions count that are called at least as often as there were some: what is done by
-the clock is left out. While it trains: from the first step of an environment to the last one. So what every turn of the
-loop calls does not count for a decision or a checkpoint, and files that only define what is passed (messages, options)
-do not count at all.
+Of decisions and checkpoints those functions count that are called at least as often as there were some, in both of two
+equal runs, and outside the display: what is done by the clock is left out. While it trains: from the first step of an
+environment to the last one. So what every turn of the loop calls does not count for a decision or a checkpoint, and
+files that only define what is passed (messages, options) do not count at all.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import re
 import subprocess
 import tempfile
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,10 +45,13 @@ RUNS = {
 }
 EVENTS = 3
 """Comparisons, and checkpoints, of the traced runs."""
+TWICE = 2
+"""Runs of each sort: what only one of two equal runs calls came by the clock."""
 PATIENCE_SECONDS = 300.0
 ENV_STEP = re.compile(r"envs/.*\.step$")
 OPTIMIZER = "algos/optim.py:"
 EXPLOIT = "pbt_rl/pbt/exploit/"
+DISPLAY = "pbt_rl/display/"
 DATA_ROOMS = ("algos/", "envs/", "pbt_rl/learner/", "pbt_rl/wire/")
 
 
@@ -77,10 +81,15 @@ def files_of(functions: set[str]) -> list[str]:
     return sorted({file_of(name) for name in functions})
 
 
-def only_in(one: Trace, other: Trace) -> list[str]:
-    """Return the files of the functions that are called EVENTS times while one run trains, and never in the other."""
-    often = Counter(one.training())
-    return files_of({name for name, times in often.items() if times >= EVENTS} - set(other.training()))
+def only_in(with_events: Sequence[Trace], without: Sequence[Trace]) -> list[str]:
+    """Return the files of the functions that are called EVENTS times while each of some runs trains, never in others.
+
+    What the display does is left out: it comes by the clock, whatever the run does.
+    """
+    often = [Counter(trace.training()) for trace in with_events]
+    common = {name for name in often[0] if all(times[name] >= EVENTS for times in often)}
+    elsewhere = {name for trace in without for name in trace.training()}
+    return files_of({name for name in common - elsewhere if not name.startswith(DISPLAY)})
 
 
 def option(trace: Trace) -> tuple[list[str], list[str]]:
@@ -111,6 +120,7 @@ def transition(trace: Trace) -> list[str]:
 
 def trace(root: Path, name: str, folder: Path) -> Trace:
     """Trace one of the RUNS with a checkout. Raises ValueError if it fails."""
+    folder.mkdir(exist_ok=True)
     out = folder / f"{name}.json"
     value = VALUE if name == "option" else ""
     words = [*COMMON.split(), f"--out={folder / name}", *RUNS[name].split()]
@@ -135,12 +145,15 @@ def trace(root: Path, name: str, folder: Path) -> Trace:
 def walk_all(root: Path) -> dict[str, list[str]]:
     """Return the files of each walk through a checkout."""
     with tempfile.TemporaryDirectory(prefix="walks_") as scratch:
-        traces = {name: trace(root, name, Path(scratch)) for name in RUNS}
-    carried, handled = option(traces["option"])
+        traces = {
+            name: [trace(root, name, Path(scratch) / str(n)) for n in range(1 if name == "option" else TWICE)]
+            for name in RUNS
+        }
+    carried, handled = option(traces["option"][0])
     return {
         "files of a decision": only_in(traces["compared"], traces["plain"]),
         "files of a checkpoint": only_in(traces["saved"], traces["plain"]),
         "files of an option": carried,
         "files of an option's value": handled,
-        "files of a transition": transition(traces["plain"]),
+        "files of a transition": transition(traces["plain"][0]),
     }

@@ -108,7 +108,11 @@ def test_what_is_called_for_each_event_and_never_otherwise():
     compared = traced(
         STEP, *loop, *event, *event, "pbt_rl/d.py:by_the_clock", *event, *loop, "pbt_rl/e.py:end"
     )
-    assert counts_walks.only_in(compared, traced(STEP, *loop, *loop)) == ["pbt_rl/b.py", "pbt_rl/c.py"]
+    plain = traced(STEP, *loop, *loop)
+    assert counts_walks.only_in([compared], [plain]) == ["pbt_rl/b.py", "pbt_rl/c.py"]
+    once = traced(STEP, *event[:2] * 3, *event, "pbt_rl/display/terminal.py:show", *loop)
+    assert counts_walks.only_in([compared, once], [plain]) == ["pbt_rl/b.py"]
+    assert counts_walks.only_in([compared], [plain, once]) == []
     with pytest.raises(ValueError, match="no step"):
         traced("pbt_rl/a.py:poll").training()
 
