@@ -124,8 +124,8 @@ class LearnerConfig:
     normalize_observations: bool = False
     """Normalise float observations by running statistics, per policy."""
     normalize_images: bool = False
-    """Normalise images pixel by pixel, likewise: those that an encoder of ours convolves, unless the algorithm has losses
-    of pixels."""
+    """Normalise images pixel by pixel, likewise: those that an encoder of ours convolves, unless the algorithm has
+    losses of pixels."""
     lr_schedule: Literal["constant", "linear", "kl-adaptive"] = "constant"
     """Factor on the learning rate. linear: falls to 0 at --train-for-frames; PBT mutates the rate without it.
     kl-adaptive: follows --learner.kl-target; the learning rate is then not tuned."""
