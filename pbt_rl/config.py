@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, make_dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar, runtime_checkable
 
 import tyro
 
@@ -125,7 +125,8 @@ class LearnerConfig:
     normalize_observations: bool = False
     """Normalise float observations by running statistics, per policy."""
     normalize_images: bool = False
-    """Normalise images pixel by pixel, likewise: those that an encoder of ours convolves, and not with unreal."""
+    """Normalise images pixel by pixel, likewise: those that an encoder of ours convolves. Not with an
+    algorithm that learns from the pixels themselves."""
     lr_schedule: Literal["constant", "linear", "kl-adaptive"] = "constant"
     """Factor on the learning rate. linear: falls to 0 at --train-for-frames; PBT mutates the rate without it.
     kl-adaptive: follows --learner.kl-target; the learning rate is then not tuned."""
@@ -152,6 +153,13 @@ class Hypers(LearnerHypers):
     others.
     """
 
+    OWN: ClassVar[type | None] = None
+    """Dataclass of the hypers of the user's own algorithm that stand behind them."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travel to other processes, which import the user's own dataclass and join it to this one again."""
+        return _joined, (self.OWN, {f.name: getattr(self, f.name) for f in fields(self)})
+
 
 @cache
 def hypers_of(algo: str) -> type[Hypers]:
@@ -172,6 +180,11 @@ def own_hypers(algo: str) -> tuple[str, ...]:
     return () if kind is None else tuple(f.name for f in fields(kind))
 
 
+def _joined(own: type | None, values: Mapping[str, Any]) -> Hypers:
+    """Unpickle hypers."""
+    return (Hypers if own is None else _more_hypers(own))(**values)
+
+
 @cache
 def _more_hypers(own: type) -> type[Hypers]:
     both = {f.name for f in fields(own)} & {f.name for f in fields(Hypers)}
@@ -179,7 +192,9 @@ def _more_hypers(own: type) -> type[Hypers]:
         raise ConfigError(
             f"{own.__qualname__} declares {', '.join(sorted(both))}, which other algorithms have"
         )
-    body: type[Hypers] = with_fields(own)(type(Hypers.__name__, (Hypers,), {"__doc__": Hypers.__doc__}))
+    body: type[Hypers] = with_fields(own)(
+        type(Hypers.__name__, (Hypers,), {"__doc__": Hypers.__doc__, "OWN": own})
+    )
     return dataclass(frozen=True)(body)
 
 
@@ -219,10 +234,10 @@ class Config:
     repeated. A value that is not JSON is a string."""
     num_policies: int = option(4, at_least=1, at_most=100_000, common=True)
     """Members of the population."""
-    algo: str = option("appo", choices=algorithms.names, custom="module:OBJECT", common=True)
-    """appo: clipped PPO on asynchronous rollouts. a3c: n-step actor-critic with RMSProp, as in GA3C. unreal: a3c with
-    auxiliary tasks from a replay, for images. fun: a manager sets goals for an a3c worker. Or your own `module:OBJECT`,
-    an Algorithm."""
+    algo: str = option(
+        "appo", choices=algorithms.names, texts=algorithms.texts, custom="module:OBJECT", common=True
+    )
+    """{each} Or your own `module:OBJECT`, an Algorithm."""
     mode: Literal["async", "sync", "serial"] = option("async", common=True)
     """async: acting never waits for learning. sync: sample, then learn. serial: sync in one process (with --nodes one
     per pack), bit-reproducible under --seed."""
@@ -326,11 +341,14 @@ class Config:
     others wait in host memory."""
     slot_frames: int = option(1_000_000, at_least=1, may_change=True)
     """Emulator frames of one turn, if members take turns and nothing else ends a turn."""
-    controller: str = option("pbt", choices=lambda: tuple(CONTROLLERS), custom="module:Class", common=True)
-    """`pbt`: population-based training. `mf-pbt`: its multi-frequency form. `ipbt`: pbt that begins again with shrunk
-    weights and periods twice as long when it stagnates (needs the extra `search`). `hypertrick`, `successive-halving`,
-    `hyperband`, `asha`, `random`: searches over configurations that stop the bad ones (--search). `schedule`: follow
-    the schedule of a recorded run (--schedule). Or your own `module:Class` (docs/own-rules.md)."""
+    controller: str = option(
+        "pbt",
+        choices=lambda: tuple(CONTROLLERS),
+        texts=controllers.texts,
+        custom="module:Class",
+        common=True,
+    )
+    """{each} Or your own `module:Class` (docs/own-rules.md)."""
     controller_option: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
     """NAME=VALUE for a setting of a controller of your own. May be repeated."""
     pbt: PbtConfig = field(default_factory=PbtConfig, metadata={"choices_within": RULES, "may_change": True})

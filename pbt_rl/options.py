@@ -8,6 +8,7 @@ An option is a field of a frozen dataclass. Its metadata may hold
     off                               name of the upper bound if it stands for "no limit" ("off")
     zero                              meaning of 0 if it stands outside the usual meaning ("planned", "no limit")
     choices                           function that returns the allowed names
+    texts                             function that returns name -> its help, which stands for `{each}` in the docstring
     custom                            form of a name of the user's own, allowed besides the choices ("module:factory")
     test, remedy                      predicate for anything else, and the text that describes what it accepts
     common                            shown by plain `--help`
@@ -105,8 +106,9 @@ class Option:
 
     @property
     def help(self) -> str:
-        """The docstring below its field, on one line."""
-        return field_docs(self.owner).get(self.path[-1], "")
+        """The docstring below its field, on one line, with the texts of what it may name for `{each}`."""
+        text = field_docs(self.owner).get(self.path[-1], "")
+        return text.replace("{each}", _each(self.metadata["texts"]())) if "texts" in self.metadata else text
 
     @property
     def name(self) -> str:
@@ -131,6 +133,14 @@ class Option:
     def of(self, options: Any) -> Any:
         """Return its value in an object of the table's dataclass."""
         return reduce(getattr, self.path, options)
+
+
+def _each(texts: Mapping[str, str]) -> str:
+    """Return `name`: text for each, those with the same text together."""
+    names: dict[str, list[str]] = {}
+    for name, text in texts.items():
+        names.setdefault(text, []).append(f"`{name}`")
+    return " ".join(f"{', '.join(same)}: {text}" for text, same in names.items())
 
 
 def table(options: Any, **groups: type) -> Mapping[str, Option]:

@@ -15,7 +15,7 @@ from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.errors import ConfigError, require
 from pbt_rl.given.files import read_config, read_file, with_start_values, written
 from pbt_rl.options import build, option, table
-from pbt_rl.recipes import composed, named
+from pbt_rl.recipes import RECIPES, composed, named
 from pbt_rl.record.folder import RunFolder
 
 PROG = "pbt-rl train"
@@ -33,9 +33,10 @@ class TrainCommand(Config):
     """With --show: print the config alone, as a file for --config."""
     config: Path | None = option(None, common=True)
     """File of options, FILE.toml, FILE.yaml or FILE.json, such as runs/NAME/config.json. The command line wins."""
-    recipe: str = option("", common=True)
-    """Options of a published command line, by name: `dmlab30-pbt` (Sample Factory's DMLab-30 with four agents),
-    `unreal-dmlab` and `fun-atari` (UNREAL and FuN under PBT, Jaderberg et al. 2017)."""
+    recipe: str = option(
+        "", texts=lambda: {name: recipe.help for name, recipe in RECIPES.items()}, common=True
+    )
+    """Options of a published command line, by name. {each}"""
 
 
 def run(arguments: list[str]) -> int:

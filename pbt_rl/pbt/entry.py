@@ -103,6 +103,8 @@ class ControllerEntry:
     """Raises ConfigError."""
     options: tuple[str, ...]
     """Groups of options that it reads, and single ones."""
+    help: str = ""
+    """One sentence."""
     searches: bool = False
     """It draws configurations and gives them up; it decides how far each may train."""
     follows_a_run: bool = False

@@ -137,10 +137,17 @@ def _schedule(given: Ingredients) -> Controller:
 
 
 CONTROLLERS: dict[str, ControllerEntry] = {
-    "pbt": ControllerEntry(_pbt, ("pbt",)),
-    "mf-pbt": ControllerEntry(_mf_pbt, ("pbt",)),
-    "ipbt": ControllerEntry(_ipbt, ("pbt",)),
-    "schedule": ControllerEntry(_schedule, ("schedule",), follows_a_run=True),
+    "pbt": ControllerEntry(_pbt, ("pbt",), "population-based training."),
+    "mf-pbt": ControllerEntry(_mf_pbt, ("pbt",), "its multi-frequency form."),
+    "ipbt": ControllerEntry(
+        _ipbt,
+        ("pbt",),
+        "pbt that begins again with shrunk weights and periods twice as long when it stagnates (needs the extra "
+        "`search`).",
+    ),
+    "schedule": ControllerEntry(
+        _schedule, ("schedule",), "follow the schedule of a recorded run (--schedule).", follows_a_run=True
+    ),
 }
 """Name -> controller. All of them read `--pbt.tune`, and all but the schedule `--pbt.min-episodes`."""
 OPTIONS: dict[str, type] = {"schedule": ScheduleConfig}
@@ -148,6 +155,11 @@ OPTIONS: dict[str, type] = {"schedule": ScheduleConfig}
 for _extra in discover("pbt_rl.pbt"):
     CONTROLLERS |= getattr(_extra, "CONTROLLERS", {})
     OPTIONS |= getattr(_extra, "OPTIONS", {})
+
+
+def texts() -> dict[str, str]:
+    """Return name -> help."""
+    return {name: entry.help for name, entry in CONTROLLERS.items()}
 
 
 def controller_entry(name: str) -> ControllerEntry:

@@ -134,10 +134,12 @@ def _full_hyperband(options: Groups, budget_frames: int) -> int:
 
 
 _OPTIONS = ("search", "pbt.min_episodes")
+_HELP = "searches over configurations that stop the bad ones (--search)."
 CONTROLLERS = {
     "hypertrick": ControllerEntry(
         _hypertrick,
         _OPTIONS,
+        _HELP,
         searches=True,
         patience_frames=_patience_of_phases,
         full_frames=_full_hypertrick,
@@ -145,6 +147,7 @@ CONTROLLERS = {
     "successive-halving": ControllerEntry(
         _successive_halving,
         _OPTIONS,
+        _HELP,
         searches=True,
         patience_frames=_patience_of_phases,
         full_frames=_full_phases,
@@ -152,6 +155,7 @@ CONTROLLERS = {
     "hyperband": ControllerEntry(
         _hyperband,
         _OPTIONS,
+        _HELP,
         searches=True,
         patience_frames=_patience_of_resource,
         full_frames=_full_hyperband,
@@ -159,12 +163,13 @@ CONTROLLERS = {
     "asha": ControllerEntry(
         _asha,
         _OPTIONS,
+        _HELP,
         searches=True,
         patience_frames=_patience_of_resource,
         full_frames=_full_resource,
     ),
     "random": ControllerEntry(
-        _random, _OPTIONS, searches=True, patience_frames=_full_phases, full_frames=_full_phases
+        _random, _OPTIONS, _HELP, searches=True, patience_frames=_full_phases, full_frames=_full_phases
     ),
 }
 OPTIONS = {"search": SearchConfig}
