@@ -265,6 +265,11 @@ def changed(options: T, values: Mapping[str, object]) -> T:
     return replace(cast("Any", options), **flat, **parts)  # type: ignore[no-any-return]
 
 
+def as_base(kind: type[T], options: Any, **others: object) -> T:
+    """Return those of the options that a base of their class has. others: values that take the place of some."""
+    return kind(**{f.name: getattr(options, f.name) for f in fields(cast("Any", kind))} | others)
+
+
 def _nested(values: Mapping[str, object]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     """Part the values of options from those of groups, by group."""
     flat: dict[str, Any] = {}

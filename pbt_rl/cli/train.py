@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from pbt_rl.config import Config, hypers_of
 from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.errors import ConfigError, require
 from pbt_rl.given.files import read_config, read_file, with_start_values, written
-from pbt_rl.options import build, option, table
+from pbt_rl.options import as_base, build, option, table
 from pbt_rl.recipes import RECIPES, composed, named
 from pbt_rl.record.folder import RunFolder
 
@@ -79,9 +78,8 @@ def parse_train(arguments: list[str]) -> tuple[Config, Form | None]:
         raise ConfigError(
             "--env is missing: give it as family/name, such as atari/pong, or module:factory; see `pbt-rl envs`"
         )
-    fields = {f.name: getattr(command, f.name) for f in dataclasses.fields(Config)}
     require(command.show or command.format == "text", "format", command.format, "it is for --show: add that")
-    return with_start_values(Config(**fields)), command.format if command.show else None
+    return with_start_values(as_base(Config, command)), command.format if command.show else None
 
 
 def _command(arguments: list[str]) -> TrainCommand | None:
