@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from pbt_rl.extras import Recipe
+
 JADERBERG_PBT: Mapping[str, object] = {
     "pbt.ready": "asynchronous",
     "pbt.period_frames": 4_000_000,
@@ -27,12 +29,12 @@ class AlgorithmEntry:
     module: str
     """`module:OBJECT`, the module relative to this package."""
     help: str = ""
-    """A sentence for people who choose one."""
+    """One sentence."""
     hypers: type | None = None
     """Dataclass of hypers that only it reads (`hypers.py`)."""
     options: Mapping[str, type] = field(default_factory=dict)
     """Group of the config -> dataclass of options that only it reads."""
-    recipes: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
-    """Name -> published command line: dotted field of the config -> value."""
+    recipes: Mapping[str, Recipe] = field(default_factory=dict)
+    """Published command lines by name."""
     recipes_are_for_it: bool = False
     """Whether the recipes of environments are written for it: its own adds nothing to them."""

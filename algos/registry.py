@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 ALGORITHMS: dict[str, AlgorithmEntry] = {
-    "appo": AlgorithmEntry(".appo:APPO", recipes_are_for_it=True),
-    "a3c": AlgorithmEntry(".a3c:A3C"),
+    "appo": AlgorithmEntry(".appo:APPO", "clipped PPO on asynchronous rollouts.", recipes_are_for_it=True),
+    "a3c": AlgorithmEntry(".a3c:A3C", "n-step actor-critic with RMSProp, as in GA3C."),
 }
 for _extra in discover(__package__):
     ALGORITHMS |= _extra.ALGORITHMS
@@ -32,6 +32,11 @@ def helps() -> list[str]:
 def names() -> tuple[str, ...]:
     """Names of the algorithms that come with the project."""
     return tuple(ALGORITHMS)
+
+
+def texts() -> dict[str, str]:
+    """Return name -> help."""
+    return {name: entry.help for name, entry in ALGORITHMS.items()}
 
 
 def is_known(name: str) -> bool:

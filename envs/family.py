@@ -12,6 +12,8 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, Protocol, TypeVar
 
+from pbt_rl.extras import Recipe
+
 from .base import EnvSpec, FamilyOptions, ShapingSource, Unit
 from .film import Camera
 from .first_trial import FirstProbe
@@ -113,8 +115,8 @@ class Family:
     """Group of the config -> its dataclass, of the options of this family, such as `atari`."""
     short_names: Mapping[str, str] = field(default_factory=dict)
     """Names that stand for an id of this family."""
-    recipes: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
-    """Name -> published command line: dotted field of the config -> value."""
+    recipes: Mapping[str, Recipe] = field(default_factory=dict)
+    """Published command lines by name."""
     several_agents: bool = False
     """Whether there are environments of several agents: then the options of matchups belong to it, too."""
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, make_dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar, cast, runtime_checkable
 
 import tyro
 
@@ -152,6 +152,13 @@ class Hypers(LearnerHypers):
     others.
     """
 
+    OWN: ClassVar[type | None] = None
+    """Dataclass of the hypers of the user's own algorithm that stand behind them."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travel to other processes, which import the user's own dataclass and join it to this one again."""
+        return _joined, (self.OWN, {f.name: getattr(self, f.name) for f in fields(self)})
+
 
 @cache
 def hypers_of(algo: str) -> type[Hypers]:
@@ -172,6 +179,11 @@ def own_hypers(algo: str) -> tuple[str, ...]:
     return () if kind is None else tuple(f.name for f in fields(kind))
 
 
+def _joined(own: type | None, values: Mapping[str, Any]) -> Hypers:
+    """Unpickle hypers."""
+    return (Hypers if own is None else _more_hypers(own))(**values)
+
+
 @cache
 def _more_hypers(own: type) -> type[Hypers]:
     both = {f.name for f in fields(own)} & {f.name for f in fields(Hypers)}
@@ -179,7 +191,9 @@ def _more_hypers(own: type) -> type[Hypers]:
         raise ConfigError(
             f"{own.__qualname__} declares {', '.join(sorted(both))}, which other algorithms have"
         )
-    body: type[Hypers] = with_fields(own)(type(Hypers.__name__, (Hypers,), {"__doc__": Hypers.__doc__}))
+    body: type[Hypers] = with_fields(own)(
+        type(Hypers.__name__, (Hypers,), {"__doc__": Hypers.__doc__, "OWN": own})
+    )
     return dataclass(frozen=True)(body)
 
 
@@ -231,10 +245,9 @@ class Config:
     num_policies: int = option(4, at_least=1, at_most=100_000, common=True)
     """Members of the population."""
     algo: str = option(
-        "appo", choices=algorithms.names, custom="module:OBJECT", common=True, explains=algorithms.helps
+        "appo", choices=algorithms.names, texts=algorithms.texts, custom="module:OBJECT", common=True
     )
-    """appo: clipped PPO on asynchronous rollouts. a3c: n-step actor-critic with RMSProp, as in GA3C. Or your own
-    `module:OBJECT`, an Algorithm."""
+    """{each} Or your own `module:OBJECT`, an Algorithm."""
     mode: Literal["async", "sync", "serial"] = option("async", common=True)
     """async: acting never waits for learning. sync: sample, then learn. serial: sync in one process (with --nodes one
     per pack), bit-reproducible under --seed."""
@@ -332,12 +345,11 @@ class Config:
     controller: str = option(
         "pbt",
         choices=lambda: tuple(CONTROLLERS),
+        texts=controllers.texts,
         custom="module:Class",
         common=True,
-        explains=controllers.helps,
     )
-    """`pbt`: population-based training. `schedule`: follow the schedule of a recorded run (--schedule). Or your own
-    `module:Class` (docs/own-rules.md)."""
+    """{each} Or your own `module:Class` (docs/own-rules.md)."""
     controller_option: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
     """NAME=VALUE for a setting of a controller of your own. May be repeated."""
     pbt: PbtConfig = field(default_factory=PbtConfig, metadata={"choices_within": RULES, "may_change": True})

@@ -11,6 +11,7 @@ The registry of a room reads those names. Nothing else knows an extra: a copy of
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -59,6 +60,16 @@ def load_object(path: str, name: str = "name") -> Any:
         return getattr(import_module(module), attribute)
     except Exception as error:  # the module is the user's, and may raise anything
         raise ValueError(f"cannot be loaded: {error!r}. Write module:{name}, as Python imports it") from error
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A published command line."""
+
+    help: str
+    """One sentence."""
+    values: Mapping[str, object]
+    """Dotted field of the config -> value."""
 
 
 @dataclass(frozen=True)

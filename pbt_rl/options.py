@@ -8,6 +8,7 @@ An option is a field of a frozen dataclass. Its metadata may hold
     off                               name of the upper bound if it stands for "no limit" ("off")
     zero                              meaning of 0 if it stands outside the usual meaning ("planned", "no limit")
     choices                           function that returns the allowed names
+    texts                             function that returns name -> its help, which stands for `{each}` in the docstring
     custom                            form of a name of the user's own, allowed besides the choices ("module:factory")
     test, remedy                      predicate for anything else, and the text that describes what it accepts
     common                            shown by plain `--help`
@@ -25,7 +26,7 @@ import ast
 import inspect
 import sys
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from functools import cache, reduce
 from pathlib import Path
@@ -61,13 +62,12 @@ def option(
     common: bool = False,
     may_change: bool = False,
     leads_out: Callable[[str], bool] | None = None,
-    explains: Callable[[], Iterable[str]] | None = None,
     **more: object,
 ) -> Any:
     """Declare a field that is an option. more: metadata that its owner reads.
 
     leads_out: whether a value leads out of what is installed with this program, so that it is followed only if whoever
-    wrote it is trusted. explains: sentences behind the help, about choices that others add.
+    wrote it is trusted.
     """
     assert (test is None) == (not remedy), "a predicate comes with the text that describes what it accepts"
     declared = {
@@ -86,7 +86,6 @@ def option(
         "common": common or None,
         "may_change": may_change or None,
         "leads_out": leads_out,
-        "explains": explains,
         **more,
     }
     return field(
@@ -118,9 +117,9 @@ class Option:
 
     @property
     def help(self) -> str:
-        """The docstring below its field, on one line, and what others add to it."""
-        explains: Callable[[], Iterable[str]] = self.metadata.get("explains", tuple)
-        return " ".join([field_docs(self.owner).get(self.path[-1], ""), *explains()])
+        """The docstring below its field, on one line, with the texts of what it may name for `{each}`."""
+        text = field_docs(self.owner).get(self.path[-1], "")
+        return text.replace("{each}", _each(self.metadata["texts"]())) if "texts" in self.metadata else text
 
     @property
     def name(self) -> str:
@@ -151,6 +150,14 @@ class Option:
     def of(self, options: Any) -> Any:
         """Return its value in an object of the table's dataclass."""
         return reduce(getattr, self.path, options)
+
+
+def _each(texts: Mapping[str, str]) -> str:
+    """Return `name`: text for each, those with the same text together."""
+    names: dict[str, list[str]] = {}
+    for name, text in texts.items():
+        names.setdefault(text, []).append(f"`{name}`")
+    return " ".join(f"{', '.join(same)}: {text}" for text, same in names.items())
 
 
 def table(options: Any, **groups: type) -> Mapping[str, Option]:
@@ -273,6 +280,11 @@ def changed(options: T, values: Mapping[str, object]) -> T:
     flat, nested = _nested(values)
     parts = {head: replace(getattr(options, head), **inner) for head, inner in nested.items()}
     return replace(cast("Any", options), **flat, **parts)  # type: ignore[no-any-return]
+
+
+def as_base(kind: type[T], options: Any, **others: object) -> T:
+    """Return those of the options that a base of their class has. others: values that take the place of some."""
+    return kind(**{f.name: getattr(options, f.name) for f in fields(cast("Any", kind))} | others)
 
 
 def _nested(values: Mapping[str, object]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:

@@ -11,29 +11,25 @@ from typing import Any
 from pbt_rl.algos import registry as algorithms
 from pbt_rl.envs.registry import FAMILIES, EnvOptions, keywords, recipe
 from pbt_rl.errors import ConfigError, environment_code
+from pbt_rl.extras import Recipe
 
-RECIPES: Mapping[str, Mapping[str, object]] = {
-    name: values
+RECIPES: Mapping[str, Recipe] = {
+    name: one
     for recipes in (
         *(family.recipes for family in FAMILIES.values()),
         *(entry.recipes for entry in algorithms.ALGORITHMS.values()),
     )
-    for name, values in recipes.items()
+    for name, one in recipes.items()
 }
-"""Name -> dotted field of the config -> value: what families and algorithms declare."""
-
-
-def recipes_there() -> list[str]:
-    """Return a sentence for people: the names that there are."""
-    return [f"There are {', '.join(RECIPES)} (docs/options.md)."] if RECIPES else []
+"""What families and algorithms declare, by name."""
 
 
 def named(name: str) -> Mapping[str, object]:
     """Dotted name of a config field -> value. Raises ConfigError for an unknown name."""
     if name not in RECIPES:
-        there = ", ".join(RECIPES) or "none in this copy"
-        raise ConfigError(f"--recipe {name} cannot be used: the recipes are {there}")
-    return RECIPES[name]
+        there = f"the recipes are {', '.join(RECIPES)}" if RECIPES else "there are no recipes here"
+        raise ConfigError(f"--recipe {name} cannot be used: {there}")
+    return RECIPES[name].values
 
 
 def composed(*given: Mapping[str, Any], algo: str, fields: Collection[str]) -> dict[str, Any]:

@@ -357,7 +357,7 @@ def test_commands(pbt_rl):
     code, _, err = pbt_rl("trian")
     assert code == EXIT_USER_ERROR
     assert (
-        "'trian' is no command: did you mean train? The commands are train, resume, eval, audit, report"
+        "'trian' is no command: did you mean train? The commands are train, resume, eval, runs, envs, audit"
         in err
     )
     assert "'zzz' is no command: use train, resume, eval" in pbt_rl("zzz")[2]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pbt_rl.extras import Recipe
+
 from ..entry import JADERBERG_PBT, AlgorithmEntry
 from ..hypers import hyper
 
@@ -22,26 +24,29 @@ RECIPES = {
     # FuN under PBT on Atari (Jaderberg et al. 2017, section 4.1 and appendix A.2): alpha from 0.25 to 1 there, learning
     # rate and entropy cost around the FuN paper's, from memory: its appendix was not at hand. The paper's populations
     # are of 10 to 80 members, its games Amidar, Gravitar, Ms. Pacman and Enduro. Steps are 4 frames.
-    "fun-atari": {
-        "env": "atari/ms_pacman",
-        "num_policies": 20,
-        "algo": "fun",
-        "train_for_frames": 1_000_000_000,
-        "learner.rollout": 400,
-        "learner.lr_schedule": "constant",
-        "hypers.unroll": 400,
-        "hypers.gamma": 0.99,
-        "hypers.worker_gamma": 0.95,
-        "hypers.learning_rate": 1e-4,
-        "hypers.entropy_coef": 3e-4,
-        "hypers.intrinsic_coef": 0.5,
-        **JADERBERG_PBT,
-        "pbt.tune": (
-            "learning_rate=3.16e-5:3.16e-4",
-            "entropy_coef=1e-4:1e-3",
-            "intrinsic_coef=0.25:1",
-        ),
-    },
+    "fun-atari": Recipe(
+        "FuN under PBT, Jaderberg et al. 2017.",
+        {
+            "env": "atari/ms_pacman",
+            "num_policies": 20,
+            "algo": "fun",
+            "train_for_frames": 1_000_000_000,
+            "learner.rollout": 400,
+            "learner.lr_schedule": "constant",
+            "hypers.unroll": 400,
+            "hypers.gamma": 0.99,
+            "hypers.worker_gamma": 0.95,
+            "hypers.learning_rate": 1e-4,
+            "hypers.entropy_coef": 3e-4,
+            "hypers.intrinsic_coef": 0.5,
+            **JADERBERG_PBT,
+            "pbt.tune": (
+                "learning_rate=3.16e-5:3.16e-4",
+                "entropy_coef=1e-4:1e-3",
+                "intrinsic_coef=0.25:1",
+            ),
+        },
+    ),
 }
 ALGORITHMS = {
     "fun": AlgorithmEntry(

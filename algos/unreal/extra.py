@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pbt_rl.extras import Recipe
+
 from ..entry import JADERBERG_PBT, AlgorithmEntry
 from ..hypers import hyper
 
@@ -24,21 +26,24 @@ RECIPES = {
     # UNREAL under PBT on DMLab (Jaderberg et al. 2017, section 4.1 and appendix A.2): 40 members that choose by
     # truncation, each at its own times, and perturb learning rate, entropy cost and unroll. Steps are 4 frames. The
     # paper's limit of the gradient, 40, is of losses summed over 20 steps; ours are means.
-    "unreal-dmlab": {
-        "env": "dmlab/explore_goal_locations_small",
-        "num_policies": 40,
-        "algo": "unreal",
-        "train_for_frames": 1_000_000_000,
-        "learner.rollout": 50,
-        "hypers.unroll": 20,
-        "hypers.gamma": 0.99,
-        "hypers.pixel_control_coef": 0.1,
-        "hypers.reward_prediction_coef": 1.0,
-        "hypers.value_replay_coef": 1.0,
-        "hypers.max_grad_norm": 2.0,
-        **JADERBERG_PBT,
-        "pbt.tune": ("learning_rate=1e-5:5e-3", "entropy_coef=5e-4:1e-2", "unroll=5:50"),
-    },
+    "unreal-dmlab": Recipe(
+        "UNREAL under PBT, Jaderberg et al. 2017.",
+        {
+            "env": "dmlab/explore_goal_locations_small",
+            "num_policies": 40,
+            "algo": "unreal",
+            "train_for_frames": 1_000_000_000,
+            "learner.rollout": 50,
+            "hypers.unroll": 20,
+            "hypers.gamma": 0.99,
+            "hypers.pixel_control_coef": 0.1,
+            "hypers.reward_prediction_coef": 1.0,
+            "hypers.value_replay_coef": 1.0,
+            "hypers.max_grad_norm": 2.0,
+            **JADERBERG_PBT,
+            "pbt.tune": ("learning_rate=1e-5:5e-3", "entropy_coef=5e-4:1e-2", "unroll=5:50"),
+        },
+    ),
 }
 ALGORITHMS = {
     "unreal": AlgorithmEntry(

@@ -93,7 +93,7 @@ def _module(name: str) -> str:
     if name not in there:
         close = difflib.get_close_matches(name, there, n=1)
         hint = f"did you mean {close[0]}? The commands are" if close else "use"
-        raise ConfigError(f"{name!r} is no command here: {hint} {', '.join(there)} (pbt-rl --help)")
+        raise ConfigError(f"{name!r} is no command: {hint} {', '.join(there)} (pbt-rl --help)")
     return there[name].module
 
 

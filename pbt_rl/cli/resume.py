@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from pbt_rl.cli.parse import over, typed
 from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
 from pbt_rl.given.names import spelt
-from pbt_rl.options import changed, table
+from pbt_rl.options import as_base, changed, table
 from pbt_rl.record.trust import Trust, read_config
 
 PROG = "pbt-rl resume RUN"
@@ -52,7 +50,7 @@ def parse_resume(folder: Path, arguments: list[str]) -> Config:
     """Return the config of a recorded run with these options over it. Raises ConfigError."""
     _refuse_of_train(arguments)
     before = read_config(folder)
-    start: Any = ResumeCommand(**{f.name: getattr(before, f.name) for f in dataclasses.fields(Config)})
+    start = ResumeCommand(**vars(before))
     options = table(start)
     values = over(start, options, typed(options, arguments, PROG))
     command = changed(start, values)
@@ -61,10 +59,7 @@ def parse_resume(folder: Path, arguments: list[str]) -> Config:
         for option in options.values()
         if option.field in values and (value := option.of(command)) is not None
     }
-    fields = {f.name: getattr(command, f.name) for f in dataclasses.fields(Config)}
-    config = Config(
-        **fields | {"name": folder.name, "out": folder.parent, "overwrite": False, "resume": True}
-    )
+    config = as_base(Config, command, name=folder.name, out=folder.parent, overwrite=False, resume=True)
     # Of this one, not of that before: what is exchanged is not followed.
     Trust.of(command.trust, given).check(config, list(table(config)), folder)
     return config

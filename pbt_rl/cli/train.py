@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Literal
 
@@ -14,13 +13,13 @@ from pbt_rl.config import Config, hypers_of
 from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.errors import ConfigError, require
 from pbt_rl.given.files import read_config, read_file, with_start_values, written
-from pbt_rl.options import build, option, table
-from pbt_rl.recipes import composed, named, recipes_there
+from pbt_rl.options import as_base, build, option, table
+from pbt_rl.recipes import RECIPES, composed, named
 from pbt_rl.record.folder import RunFolder
 
 PROG = "pbt-rl train"
 Form = Literal["text", "toml", "yaml", "json"]
-FIELDS = [f.name for f in dataclasses.fields(Config)]
+FIELDS = [f.name for f in fields(Config)]
 HELP = {"-h", "--help", "--help-all"}
 
 
@@ -34,8 +33,10 @@ class TrainCommand(Config):
     """With --show: print the config alone, as a file for --config."""
     config: Path | None = option(None, common=True)
     """File of options, FILE.toml, FILE.yaml or FILE.json, such as runs/NAME/config.json. The command line wins."""
-    recipe: str = option("", common=True, explains=recipes_there)
-    """Options of a published command line, by name."""
+    recipe: str = option(
+        "", texts=lambda: {name: recipe.help for name, recipe in RECIPES.items()}, common=True
+    )
+    """Options of a published command line, by name. {each}"""
 
 
 def run(arguments: list[str]) -> int:
@@ -78,9 +79,8 @@ def parse_train(arguments: list[str]) -> tuple[Config, Form | None]:
         raise ConfigError(
             "--env is missing: give it as family/name, such as atari/pong, or module:factory; see `pbt-rl envs`"
         )
-    fields = {f.name: getattr(command, f.name) for f in dataclasses.fields(Config)}
     require(command.show or command.format == "text", "format", command.format, "it is for --show: add that")
-    return with_start_values(Config(**fields)), command.format if command.show else None
+    return with_start_values(as_base(Config, command)), command.format if command.show else None
 
 
 def _command(arguments: list[str]) -> TrainCommand | None:

@@ -120,7 +120,7 @@ class ControllerEntry:
     options: tuple[str, ...]
     """Groups of options that it reads, and single ones."""
     help: str = ""
-    """A sentence for people who choose one."""
+    """One sentence."""
     searches: bool = False
     """It draws configurations and gives them up; it decides how far each may train."""
     compares: bool = False

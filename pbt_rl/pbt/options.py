@@ -12,10 +12,10 @@ from pbt_rl.extras import offered
 from pbt_rl.options import names_module, names_object, option, with_fields
 
 
-def _explore_helps() -> list[str]:
-    """Return a sentence for people about each rule of an extra."""
-    rules = [item for declared in offered("pbt_rl.pbt", "EXPLORE_RULES") for item in declared.items()]
-    return [f"`{name}`: {rule.help}" for name, rule in rules]
+def _explore_texts() -> dict[str, str]:
+    """Return name -> help of each rule of an extra."""
+    declared = offered("pbt_rl.pbt", "EXPLORE_RULES")
+    return {name: rule.help for rules in declared for name, rule in rules.items()}
 
 
 @dataclass(frozen=True)
@@ -57,12 +57,12 @@ class PbtConfig:
     """...and by this much in the objective's own unit (both: top-middle-bottom, truncation)."""
     t_test_level: float = option(0.05, at_least=0, at_most=1)
     """t-test: level of the two-sided Welch test on the last 10 episodes."""
-    explore: str = option("perturb", custom="module:Class", common=True, explains=_explore_helps)
+    explore: str = option("perturb", custom="module:Class", common=True, texts=_explore_texts)
     """`perturb` (Sample Factory): some values are multiplied or divided by a uniform factor. `factors` (Jaderberg et
     al. 2017): each is multiplied by one of --pbt.factors. `multiply-or-divide` (IMPALA): each by 1.2. `resample`
     (Ray): each is drawn anew or else changed as by `factors`. `resample-all` (Orion): all are drawn anew, or else
     each is multiplied or divided by 1.2. `pairwise` (GPBT-PL): a copy's own values move towards its
-    donor's."""
+    donor's. {each}"""
     mutation_rate: float = option(0.15, at_least=0, at_most=1)
     """perturb: probability that a value changes when its member mutates."""
     perturb_min: float = option(1.1, at_least=1)

@@ -83,8 +83,10 @@ def _schedule(given: Ingredients) -> Controller:
 
 
 CONTROLLERS: dict[str, ControllerEntry] = {
-    "pbt": ControllerEntry(_pbt, ("pbt",), compares=True),
-    "schedule": ControllerEntry(_schedule, ("schedule",), follows_a_run=True),
+    "pbt": ControllerEntry(_pbt, ("pbt",), "population-based training.", compares=True),
+    "schedule": ControllerEntry(
+        _schedule, ("schedule",), "follow the schedule of a recorded run (--schedule).", follows_a_run=True
+    ),
 }
 """Name -> controller. All of them read `--pbt.tune`, and all but the schedule `--pbt.min-episodes`."""
 OPTIONS: dict[str, type] = {"schedule": ScheduleConfig}
@@ -94,9 +96,9 @@ for _extra in discover("pbt_rl.pbt"):
     OPTIONS |= getattr(_extra, "OPTIONS", {})
 
 
-def helps() -> list[str]:
-    """Return a sentence for people about each controller of an extra."""
-    return [f"`{name}`: {entry.help}" for name, entry in CONTROLLERS.items() if entry.help]
+def texts() -> dict[str, str]:
+    """Return name -> help."""
+    return {name: entry.help for name, entry in CONTROLLERS.items()}
 
 
 def controller_entry(name: str) -> ControllerEntry:

@@ -41,6 +41,7 @@ from pbt_rl.algos.streams import Streams
 from pbt_rl.config import Config, ModelConfig
 from pbt_rl.envs import registry
 from pbt_rl.envs.base import EnvSpec, default_shaping_source
+from pbt_rl.envs.dmlab.options import DmlabOptions
 from pbt_rl.learner.build import build_distribution
 from pbt_rl.learner.sampler import Sampler
 from pbt_rl.learner.shared import SharedState
@@ -217,7 +218,7 @@ def raw_lab(env: str, seconds: float) -> tuple[float, float]:
     from pbt_rl.envs.dmlab.row import FRAME_SKIP, load_module  # noqa: PLC0415
     from pbt_rl.envs.dmlab.setup import level_scripts, row_setup  # noqa: PLC0415
 
-    options = resolve_run(env).options.dmlab
+    options = resolve_run(env).options.of(DmlabOptions)
     (script,) = level_scripts(env.partition("/")[2], options)
     setup = row_setup(options, {}, 0)
     lab = load_module().Lab(

@@ -10,6 +10,7 @@ import pytest
 
 from pbt_rl.config import Config
 from pbt_rl.envs import registry
+from pbt_rl.envs.atari import AtariOptions
 from pbt_rl.envs.base import EnvSetupError, default_shaping_source, private_step_arrays
 from pbt_rl.envs.family import Family
 from pbt_rl.envs.registry import EnvOptions, families, make_unit, probe, recipe
@@ -192,7 +193,7 @@ def test_atari_is_evaluated_by_raw_scores(env_id):
     family = registry.family_of(env_id)
     if family.missing:
         pytest.skip(f"{env_id} needs {family.missing}")
-    atari = registry.evaluation_options(env_id, OPTIONS).atari
+    atari = registry.evaluation_options(env_id, OPTIONS).of(AtariOptions)
     assert (atari.episodic_life, atari.clip_reward, atari.frame_skip) == (True, False, 4)
 
 

@@ -213,9 +213,9 @@ def test_the_familys_recipe(lab):  # noqa: F811
     assert (config.model.encoder, config.model.core, config.model.core_size) == ("impala", "lstm", 256)
     assert (config.learner.rollout, config.learner.returns) == (32, "vtrace")
     assert config.actor_timeout_seconds > SILENCE_SECONDS  # a slow reset is no hang
-    assert config.env_options.dmlab.background_resets
+    assert config.env_options.of(DmlabOptions).background_resets
     serial, _ = parse_train(["--env", SHORT, "--mode", "serial"])
-    assert not serial.env_options.dmlab.background_resets
+    assert not serial.env_options.of(DmlabOptions).background_resets
 
 
 def test_an_unknown_recipe_is_one_clear_error():

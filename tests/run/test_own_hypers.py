@@ -1,6 +1,7 @@
 """Hypers that an algorithm of the user's own declares: options, values that PBT tunes, in every file of a run."""
 
 import json
+import pickle
 
 import pytest
 
@@ -88,3 +89,8 @@ def test_an_audit_needs_trust_and_decides_the_same(run):
     with pytest.raises(ConfigError, match="--trust"):
         audit([str(run.folder)])
     assert audit([str(run.folder), "--algo", TEMPERED]) == 0
+
+
+def test_they_travel_to_other_processes():
+    config, _ = parse_train([*TYPED, "--hypers.temperature", "0.5"])
+    assert pickle.loads(pickle.dumps(config)) == config

@@ -10,7 +10,9 @@ EXPLORE_RULES = {
     "pb2": ExploreRule(
         lambda _, tuned: Pb2(tuned), help="a Gaussian process chooses (needs the extra `search`)."
     ),
-    "pb2-mix": ExploreRule(lambda _, tuned: Pb2Mix(tuned), help="that, of choices too."),
+    "pb2-mix": ExploreRule(
+        lambda _, tuned: Pb2Mix(tuned), help="that, of choices too (needs the extra `search`)."
+    ),
 }
 NAMES = {"Pb2": "pbt_rl.pbt.pb2.pb2", "Pb2Mix": "pbt_rl.pbt.pb2.pb2_mix"}
 """Name in `pbt_rl.pbt` -> its module."""

@@ -134,11 +134,12 @@ def _full_hyperband(options: Groups, budget_frames: int) -> int:
 
 
 _OPTIONS = ("search", "pbt.min_episodes")
+_HELP = "searches over configurations that stop the bad ones (--search)."
 CONTROLLERS = {
     "hypertrick": ControllerEntry(
         _hypertrick,
         _OPTIONS,
-        "a search over configurations that stops the bad ones (--search).",
+        _HELP,
         searches=True,
         patience_frames=_patience_of_phases,
         full_frames=_full_hypertrick,
@@ -146,7 +147,7 @@ CONTROLLERS = {
     "successive-halving": ControllerEntry(
         _successive_halving,
         _OPTIONS,
-        "likewise.",
+        _HELP,
         searches=True,
         patience_frames=_patience_of_phases,
         full_frames=_full_phases,
@@ -154,7 +155,7 @@ CONTROLLERS = {
     "hyperband": ControllerEntry(
         _hyperband,
         _OPTIONS,
-        "likewise.",
+        _HELP,
         searches=True,
         patience_frames=_patience_of_resource,
         full_frames=_full_hyperband,
@@ -162,18 +163,13 @@ CONTROLLERS = {
     "asha": ControllerEntry(
         _asha,
         _OPTIONS,
-        "likewise.",
+        _HELP,
         searches=True,
         patience_frames=_patience_of_resource,
         full_frames=_full_resource,
     ),
     "random": ControllerEntry(
-        _random,
-        _OPTIONS,
-        "draws configurations and stops none (--search).",
-        searches=True,
-        patience_frames=_full_phases,
-        full_frames=_full_phases,
+        _random, _OPTIONS, _HELP, searches=True, patience_frames=_full_phases, full_frames=_full_phases
     ),
 }
 OPTIONS = {"search": SearchConfig}
