@@ -224,7 +224,9 @@ def test_changed_options_hold_from_the_resume_on():
     run = Run(config())
     for _ in range(6):
         run.report()
-    sooner = replace(run.config, pbt=replace(run.config.pbt, period_frames=100, explore="factors"))
+    sooner = replace(
+        run.config, pbt=replace(run.config.pbt, period_frames=100, min_episodes=1, explore="factors")
+    )
     again = run.resumed(config=sooner)
     assert finished(run)
     assert finished(again)
