@@ -46,7 +46,9 @@ def test_a_config_of_another_version_is_one_clear_error(tmp_path):
     data = json.loads(json.dumps(to_json(config(tmp_path))))
     assert config_from_json(data) == config(tmp_path)
     data["pbt"]["volatility"] = 1
-    with pytest.raises(ConfigError, match="unknown fields: pbt.volatility; was it written by another version"):
+    with pytest.raises(
+        ConfigError, match="unknown fields: pbt.volatility; was it written by another version"
+    ):
         config_from_json(data)
 
 
