@@ -47,7 +47,7 @@ def test_a_config_of_another_version_is_one_clear_error(tmp_path):
     assert config_from_json(data) == config(tmp_path)
     data["pbt"]["volatility"] = 1
     with pytest.raises(
-        ConfigError, match=r"unknown fields: pbt\.volatility; was it written by another version"
+        ConfigError, match=r"unknown fields: pbt.volatility; was it written by another version"
     ):
         config_from_json(data)
 
