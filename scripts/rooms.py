@@ -81,10 +81,6 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
             "run",
         }
     ),
-    "audit": frozenset({"cli", "record", "run"}),
-    "dmlab_cache": frozenset({"cli", "envs", "errors", "options", "plan"}),
-    "live": frozenset(),
-    "sweep": frozenset(),
     "__main__": frozenset({"cli"}),
     # `pbt_rl/__init__.py`, the names for users.
     "api": frozenset(
