@@ -53,3 +53,5 @@ ALGORITHMS = {
         ".fun.fun:FUN", "a manager sets goals for an a3c worker.", hypers=FunHypers, recipes=RECIPES
     )
 }
+ASKED = ("train --env toy/identity --algo fun --show",)
+"""Command lines that ask for it."""

@@ -53,3 +53,5 @@ ALGORITHMS = {
         recipes=RECIPES,
     ),
 }
+ASKED = ("train --env toy/identity --algo unreal --show",)
+"""Command lines that ask for it."""

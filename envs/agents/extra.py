@@ -50,3 +50,8 @@ FAMILIES = (
     ),
 )
 KINDS = (Kind("a PettingZoo ParallelEnv or AECEnv (possible_agents)", _fits, _describe, _make_unit),)
+ASKED = (
+    "train --env pettingzoo/classic/connect_four_v3 --show",
+    "train --env dmlab2d/clean_up --show",
+)
+"""Command lines that ask for it."""

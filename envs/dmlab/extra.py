@@ -60,3 +60,8 @@ FAMILIES = (
         recipes=RECIPES,
     ),
 )
+ASKED = (
+    "train --env dmlab/dmlab30 --show",
+    "train --env toy/identity --dmlab.actions extended --show",
+)
+"""Command lines that ask for it."""

@@ -15,3 +15,5 @@ FAMILIES = (
         several_agents=True,
     ),
 )
+ASKED = ("train --env vizdoom/basic --show",)
+"""Command lines that ask for it."""

@@ -17,3 +17,5 @@ FAMILIES = (
         options={"atari": AtariOptions},
     ),
 )
+ASKED = ("train --env envpool/Pong-v5 --show",)
+"""Command lines that ask for it."""

@@ -12,3 +12,5 @@ COMMANDS = (
         "decide a recorded run again and compare the decisions bit for bit",
     ),
 )
+ASKED = ("audit runs/x",)
+"""Command lines that ask for it."""

@@ -13,3 +13,5 @@ COMMANDS = (
         "build maps of DeepMind Lab beforehand",
     ),
 )
+ASKED = ("dmlab-cache --help",)
+"""Command lines that ask for it."""

@@ -13,3 +13,5 @@ COMMANDS = (
         "write a trained member (onnx, torchscript, safetensors) or the trials (optuna) for others",
     ),
 )
+ASKED = ("export runs/x",)
+"""Command lines that ask for it."""

@@ -19,3 +19,10 @@ AGAINST = "pbt_rl.matchups.against"
 def PLAYS_ALONE(config: Config) -> bool:
     """Whether a member plays all seats of an environment itself."""
     return config.group(MatchupConfig).scheme == "self"
+
+
+ASKED = (
+    "train --env toy/identity --matchup.scheme random --show",
+    "eval runs/x --against random",
+)
+"""Command lines that ask for it."""

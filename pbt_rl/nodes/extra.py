@@ -17,3 +17,7 @@ def CONNECT(config: Config) -> AbstractContextManager[Cluster] | None:
     from pbt_rl.nodes.train import connected  # noqa: PLC0415 - an extra is imported when it is used
 
     return connected(config)
+
+
+ASKED = ("train --env toy/identity --nodes ray",)
+"""Command lines that ask for it."""

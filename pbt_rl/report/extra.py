@@ -16,3 +16,5 @@ COMMANDS = (
         "compares them",
     ),
 )
+ASKED = ("report runs/x",)
+"""Command lines that ask for it."""

@@ -12,3 +12,5 @@ COMMANDS = (
         "train the same with several seeds and options, one after the other or side by side",
     ),
 )
+ASKED = ("sweep --name s --env toy/identity --show",)
+"""Command lines that ask for it."""

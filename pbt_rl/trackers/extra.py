@@ -10,3 +10,5 @@ SINKS = "pbt_rl.trackers.outlets"
 """See `display.sinks`."""
 OTHER_NAMES = (("track", "csv, wandb, mlflow or your own", "with-wandb wandb use-wandb"),)
 """See `given.names`."""
+ASKED = ("train --env toy/identity --track csv --show",)
+"""Command lines that ask for it."""

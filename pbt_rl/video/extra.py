@@ -4,3 +4,5 @@ from __future__ import annotations
 
 FILMS = "pbt_rl.video.film"
 """See `play.filming.FilmMaker`."""
+ASKED = ("eval runs/x --video x.mp4",)
+"""Command lines that ask for it."""

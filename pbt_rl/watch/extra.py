@@ -14,3 +14,5 @@ COMMANDS = (
         "show a run in the browser as it goes on (or when it is over)",
     ),
 )
+ASKED = ("watch runs/x",)
+"""Command lines that ask for it."""

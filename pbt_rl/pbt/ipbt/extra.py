@@ -44,3 +44,5 @@ CONTROLLERS = {
 }
 NAMES = {"Ipbt": "pbt_rl.pbt.ipbt.controller"}
 """Name in `pbt_rl.pbt` -> its module."""
+ASKED = ("train --env toy/identity --controller ipbt --show",)
+"""Command lines that ask for it."""

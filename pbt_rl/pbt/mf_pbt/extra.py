@@ -79,3 +79,8 @@ PBT_FIELDS = MfPbtOptions
 """Options beside those of PBT."""
 NAMES = {"MfPbt": "pbt_rl.pbt.mf_pbt.controller"}
 """Name in `pbt_rl.pbt` -> its module."""
+ASKED = (
+    "train --env toy/identity --controller mf-pbt --show",
+    "train --env toy/identity --pbt.frequencies 1 5 --show",
+)
+"""Command lines that ask for it."""

@@ -16,3 +16,5 @@ EXPLORE_RULES = {
 }
 NAMES = {"Pb2": "pbt_rl.pbt.pb2.pb2", "Pb2Mix": "pbt_rl.pbt.pb2.pb2_mix"}
 """Name in `pbt_rl.pbt` -> its module."""
+ASKED = ("train --env toy/identity --pbt.explore pb2 --show",)
+"""Command lines that ask for it."""

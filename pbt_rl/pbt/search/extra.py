@@ -183,3 +183,8 @@ NAMES = {
     "draw_random": "pbt_rl.pbt.search.draws",
 }
 """Name in `pbt_rl.pbt` -> its module."""
+ASKED = (
+    "train --env toy/identity --controller asha --show",
+    "train --env toy/identity --search.eta 2 --show",
+)
+"""Command lines that ask for it."""
