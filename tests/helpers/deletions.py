@@ -2,7 +2,7 @@
 
 An extra is a folder with an `extra.py`, which says in constants (literals, read without importing it):
 
-    ASKED = ["train --env lab/x --show"]     command lines that ask for it
+    ASKED = ["train --env lab/x --show"]     command lines that ask for it, and end at once where it is there
     NEEDS = ("pbt_rl.report",)               other extras that it imports: where they are removed, so is this one
     TESTS = ["tests/envs/test_lab.py"]       its tests, besides those in tests/ under its own path
 """
@@ -10,6 +10,7 @@ An extra is a folder with an `extra.py`, which says in constants (literals, read
 import ast
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ TRAIN = (
     "--train-for-frames 3000 --pbt.start-frames 500 --pbt.period-frames 500 --pbt.min-episodes 1 --devices cpu "
     "--pbt.replace-gap 0 --learner.batch 128 --final-episodes 0"
 )
+ANSWER_SECONDS = 60.0
 IMPORT_ALL = """
 import importlib, sys
 from pathlib import Path
@@ -132,18 +134,24 @@ def remove(tree, folders):
 
 
 def python(tree, *words, seconds=240):
-    """Run this interpreter in a copy, with the copy's code."""
+    """Run this interpreter in a copy, with the copy's code. Raises TimeoutExpired; what it started is then ended."""
     environment = {**os.environ, "PYTHONPATH": str(tree), "OMP_NUM_THREADS": "1", "COLUMNS": "100"}
-    return subprocess.run(
+    with subprocess.Popen(
         [sys.executable, *words],
         cwd=tree,
         env=environment,
-        capture_output=True,
-        text=True,
-        timeout=seconds,
-        check=False,
         stdin=subprocess.DEVNULL,
-    )
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as child:
+        try:
+            out, err = child.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            os.killpg(child.pid, signal.SIGKILL)
+            raise
+    return subprocess.CompletedProcess(child.args, child.returncode, out, err)
 
 
 def complaints_of_rooms(tree):
@@ -169,7 +177,7 @@ def untrained(tree):
 
 def answer(tree, command):
     """Return exit code and error lines of a command of `pbt-rl`."""
-    done = python(tree, "-m", "pbt_rl", *command.split(), seconds=60)
+    done = python(tree, "-m", "pbt_rl", *command.split(), seconds=ANSWER_SECONDS)
     return done.returncode, [line for line in done.stderr.splitlines() if line.strip()]
 
 
@@ -191,5 +199,5 @@ def badly_refused(whole, tree, command):
     try:
         same = answer(whole, command) == (code, lines)
     except subprocess.TimeoutExpired:
-        return []
+        return [f"`{command}`: with the extra there it does not end"]
     return [f"`{command}`: with the extra there the answer is the same: {lines[0]}"] if same else []
