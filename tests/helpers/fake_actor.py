@@ -24,7 +24,9 @@ from pbt_rl.learner.trainer import Trainer
 from pbt_rl.pbt.hypers import Hypers, hyper_table
 from pbt_rl.wire.mailbox import Mailbox
 from pbt_rl.wire.memory import anonymous_memory
-from pbt_rl.wire.snapshot import SnapshotMemory, layout_of
+from pbt_rl.wire.messages import Load, SetValues
+from pbt_rl.wire.snapshot import layout_of
+from pbt_rl.wire.store import StatePool
 from pbt_rl.wire.tables import ShapingTable
 
 VALUES = {name: spec.default for name, spec in hyper_table(Hypers(unroll=6)).items()}
@@ -179,21 +181,12 @@ class Stand:
         for actor in bench.actors:
             actor.version_of = lambda row: self.shaping.read(row // ENVS)[0]
         layout = layout_of({name: x.numpy() for name, x in bench.pack.export_member(0).items()})
-        self.exchange, self.staging = (
-            SnapshotMemory(anonymous_memory(SnapshotMemory.size(layout, n), "members"), layout, n)
-            for n in (1, 2)
-        )
-        values = [VALUES | {"shaping.bait": 0.5}] * len(bench.members)
-        members = PackMembers(
-            bench.pack,
-            bench.shared,
-            self.shaping,
-            values,
-            [0] * len(bench.members),
-            self.exchange,
-            self.staging,
-            0,
-        )
+        self.pool = StatePool(layout)
+        self.pool.grow(7)
+        members = PackMembers(bench.pack, bench.shared, self.shaping, self.pool, 0)
+        values = VALUES | {"shaping.bait": 0.5}
+        held = bench.members[:policies]
+        members.begin(Load(slot, m, 0, values, drawn=(m, 0)) for slot, m in enumerate(held))
         defaults = {
             "algorithm": load("appo"),
             "epochs": 1,
@@ -217,6 +210,16 @@ class Stand:
         self.bench.fill(2)
         self.trainer.learn()
         self.bench.sampler.resume_finished()
+
+    def copy(self, member: int, donor: int, generation: int = 1, **values: float):
+        """Give a member that holds a slot the weights of another one that does."""
+        slot_of, values = self.trainer.members.slot_of, VALUES | {"shaping.bait": 0.5} | values
+        load = Load(slot_of(member), member, generation, values, of_slot=slot_of(donor), donor=donor)
+        return self.trainer.load(load)
+
+    def set_values(self, member: int, generation: int = 1, **values: float):
+        """Give a member that holds a slot other values."""
+        return self.trainer.set_values(SetValues(member, generation, VALUES | {"shaping.bait": 0.5} | values))
 
     def state(self, slot: int) -> dict[str, torch.Tensor]:
         return self.bench.pack.export_member(slot)
