@@ -198,18 +198,23 @@ class Dispatch:
         for donor in sorted(self._donors_to_save(changes)):
             self._state_now(donor, now)
         before = {m.id: (m.origin, m.coming) for m in self.population.members}
+        origins = [origin.key for pair in before.values() for origin in pair if origin is not None]
+        for key in origins:
+            self.store.hold(key)
         sources = {c.member: self._source(c, now) for c in changes if c.weights == "copy"}
-        for key in sources.values():
-            if key is not None:
-                self.store.pin(key)
+        for source in sources.values():
+            if source is not None:
+                self.store.pin(source)
         evaluated = {m.id for m in self.population.members if m.evaluates}
         self.population.apply(changes, remembered)
         for change in changes:
             self._carry_out(change, sources.get(change.member), change.member in evaluated, before, decided)
         for past in sorted(self._kept.keys() - remembered):
             self.store.unpin(self._kept.pop(past))
-        for held in now.values():
-            self.store.unpin(held)
+        for key in now.values():
+            self.store.unpin(key)
+        for key in origins:
+            self.store.release(key)
         self.remembered = remembered
 
     def _donors_to_save(self, changes: Sequence[Change]) -> set[int]:
@@ -442,11 +447,10 @@ class Dispatch:
     def saved(self, message: Saved) -> None:
         """Go on with a state that is there now."""
         del self._saving[message.key]
-        self.store.saved(message.key)
-        for member in self.population.members:
-            if member.held == message.key:
-                header = self.store.header(message.key)
-                member.note_counts(header.frames, header.steps, header.updates)
+        header = self.store.saved(message.key)
+        member = self.population.members[header.member]
+        if member.held == message.key:  # it has left its slot, perhaps after its last report
+            member.note_counts(header.frames, header.steps, header.updates)
         self._act(message.key)
 
     def take_proofs(self) -> list[Applied]:

@@ -148,7 +148,7 @@ class Store:
             return replace(snapshot, arrays=mixed)
 
         self.hold(of)
-        return self._add(_State(self.header(of), elsewhere=Elsewhere(read, self.source(of)), of=of))
+        return self._add(_State(self.header(of), elsewhere=Elsewhere(read), of=of))
 
     def _add(self, state: _State) -> Key:
         self._next += 1
@@ -173,16 +173,17 @@ class Store:
         state.pins += 1
         return state.entry
 
-    def saved(self, key: Key) -> None:
-        """Note that the bytes of a state are in its entry."""
+    def saved(self, key: Key) -> SnapshotHeader:
+        """Note that the bytes of a state are in its entry; return what it is besides its arrays."""
         state = self._states[key]
         assert state.entry is not None
         counts = self.pool.counts(state.entry)
         state.whole, before, state.before = True, state.before, None
-        state.header = replace(state.header, **counts._asdict())
+        header = state.header = replace(state.header, **counts._asdict())
         if before is not None:
             self.release(before)
         self.unpin(key)
+        return header
 
     def lost(self, key: Key) -> None:
         """Note that the learner is lost that was writing a state: the one before stands for it.
@@ -266,8 +267,10 @@ class Store:
 
     def source(self, key: Key) -> dict[str, Any]:
         """Return what the journal says about where the bytes are."""
-        elsewhere = self._states[key].elsewhere
-        return {} if elsewhere is None else dict(elsewhere.source)
+        state = self._states[key]
+        if state.of is not None:
+            return self.source(state.of)
+        return {} if state.elsewhere is None else dict(state.elsewhere.source)
 
     def read(self, key: Key) -> MemberSnapshot:
         """Return a state. Its arrays are views: they hold as long as it is pinned. Raises as its source does."""
