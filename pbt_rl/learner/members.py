@@ -115,7 +115,7 @@ class PackMembers:
         self._begin_anew(slot)
         self._write_shaping(slot, load.generation, load.values)
         written = time.perf_counter()
-        unchanged = load.of_slot is None or donor == self._pack.bit_sums(load.of_slot)
+        unchanged = load.of_slot in (None, slot) or donor == self._pack.bit_sums(load.of_slot)
         return self._proof(slot, load.member, load.donor, began, written, unchanged)
 
     def _note_counts(self, load: Load) -> None:

@@ -24,6 +24,7 @@ from pbt_rl.pbt.changes import Change
 from pbt_rl.pbt.decisions import StateKey
 from pbt_rl.pbt.state import SHARED, TRANSIENT
 from pbt_rl.population.assigner import Handover
+from pbt_rl.population.origins import Origins
 from pbt_rl.population.population import Member, Population
 from pbt_rl.population.slots import Slots
 from pbt_rl.population.store import Elsewhere, Key, Origin, Store
@@ -75,6 +76,7 @@ class Dispatch:
     """Members without a slot with a change that is not in force anywhere yet."""
     store: Store = field(init=False, metadata=SHARED)
     """Known from `begin` on."""
+    _origins: Origins = field(init=False, metadata=SHARED)
     _kept: dict[StateKey, Key] = field(default_factory=dict, init=False, metadata=TRANSIENT)
     """The remembered states in the store."""
     _unsaved: dict[int, Key] = field(default_factory=dict, init=False, metadata=TRANSIENT)
@@ -113,7 +115,7 @@ class Dispatch:
 
         Raises as reading does.
         """
-        self.store = store
+        self.store, self._origins = store, Origins(self.population, store)
         resident = {member for _, member in self._residents()}
         for number, read in sources:
             snapshot = read()
@@ -286,7 +288,7 @@ class Dispatch:
         self.replacements += change.decision == "replace"
         self.mutations += change.decision == "mutate"
         if change.weights != "keep":
-            self._follow(member, change, source, before)
+            self._origins.follow(change, source, before)
         if member.held is not None:
             self._change_parked(member, change, source, decided)
             return
@@ -308,61 +310,6 @@ class Dispatch:
             self._post(member.id, pending, replace(load, of_slot=self.slots.slot_of(donor)))
         else:
             self._post_state(member.id, pending, load, source)
-
-    def _follow(
-        self,
-        member: Member,
-        change: Change,
-        source: Key | None,
-        before: dict[int, tuple[Origin, Origin | None]],
-    ) -> None:
-        """Let a member's origin be that of the weights that it is given."""
-        drawn = (member.id, change.generation)
-        if change.weights == "fresh":
-            header = SnapshotHeader(member.id, change.generation, {}, 0, 0, 0, member.frames)
-            key = self.store.add_drawn(header, drawn)
-            found = Origin(key, -member.frames)
-            self._set_origins(member, found, None if member.coming is None else found)
-            self.store.release(key)
-            return
-        assert change.weights_from is not None
-        if change.remembered:
-            assert source is not None
-            found = Origin(source, -member.frames, pinned=True)
-            origins: tuple[Origin, Origin | None] = (found, None if member.coming is None else found)
-        else:
-            donor = self.population.members[change.weights_from[0]]
-            moved = donor.frames - member.frames
-            origin, coming = before[donor.id]
-            origins = (
-                replace(origin, frames=origin.frames + moved),
-                None if coming is None else replace(coming, frames=coming.frames + moved),
-            )
-        if change.shrink_perturb is None:
-            self._set_origins(member, *origins)
-            return
-        shrunk = [
-            None if o is None else replace(o, key=self.store.add_shrunk(o.key, change.shrink_perturb, drawn))
-            for o in origins
-        ]
-        assert shrunk[0] is not None
-        self._set_origins(member, shrunk[0], shrunk[1])
-        for one in shrunk:
-            if one is not None:
-                self.store.release(one.key)
-
-    def _set_origins(self, member: Member, origin: Origin, coming: Origin | None) -> None:
-        former = (member.origin, member.coming)
-        member.origin, member.coming = origin, coming
-        for new in (origin, coming):
-            if new is not None:
-                (self.store.pin if new.pinned else self.store.hold)(new.key)
-        for old in former:
-            self._release_origin(old)
-
-    def _release_origin(self, origin: Origin | None) -> None:
-        if origin is not None:
-            (self.store.unpin if origin.pinned else self.store.release)(origin.key)
 
     def _change_parked(self, member: Member, change: Change, source: Key | None, decided: float) -> None:
         """Let a member without a slot be in another state."""
@@ -536,7 +483,7 @@ class Dispatch:
         for member in self.population.members:
             former, coming = (member.origin, member.coming) if whole else (member.coming, member.origin)
             if former is not None and coming is not None:
-                self._release_origin(former)
+                self._origins.release(former)
                 member.origin = coming
             member.coming = None
 

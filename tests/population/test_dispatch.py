@@ -191,7 +191,7 @@ def told(sent: list[tuple]) -> list[tuple]:
     short = []
     for pack, message in sent:
         match message:
-            case SetValues(member, generation):
+            case SetValues(member):
                 short.append((pack, "values", member))
             case Save(member):
                 short.append((pack, "save", member))
@@ -582,7 +582,7 @@ def test_whatever_happens_every_member_has_what_a_simple_book_says_and_nothing_i
                 decisions.append(replace(member, donor))
                 book[member] = before[donor]
             elif kind == "remembered" and kept.keys() & wanted:
-                key = sorted(kept.keys() & wanted)[0]
+                key = min(kept.keys() & wanted)
                 decisions.append(replace(member, key[0], of=key[1]))
                 book[member] = kept[key]
             elif kind == "restart":

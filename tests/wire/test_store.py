@@ -1,6 +1,7 @@
 """Members' states in shared memory: every entry its own, aligned, and copied on reading."""
 
 import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -65,11 +66,11 @@ def test_an_entry_that_is_cleared_gives_its_memory_back_and_the_others_stay(pool
 
 
 def test_a_large_pool_needs_few_descriptors(pool):
-    before = len(os.listdir("/proc/self/fd"))
+    before = len([*Path("/proc/self/fd").iterdir()])
     pool.grow(1000)
     for entry in range(1000):
         pool.counts(entry)
-    assert len(os.listdir("/proc/self/fd")) - before <= 11
+    assert len([*Path("/proc/self/fd").iterdir()]) - before <= 11
 
 
 @pytest.mark.parametrize(
