@@ -10,7 +10,7 @@ It needs the product and its dependencies, and leaves nothing behind. Stages, ea
     answers   what recorded turns wrote against the same computed anew by the weights that acted
     recording what the tests assume of CUDA graphs, of recordings that fail, and of locked memory
     races     weights that are published while acting are never mixed
-    members   replacements in a pack and over the exchange memory: bit for bit, and in milliseconds
+    members   replacements in a pack and by saved states: bit for bit, and in milliseconds
     serial    two serial runs of one seed: the same weights
     limit     steps/s of all cores by the environment alone
     turn      a sampler's turn by the number of units: time, launches, syncs

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from gpu_stand import CPU, Job, device_calls, stand, timed, timed_once
 
-from pbt_rl.wire.messages import Edit
+from pbt_rl.wire.messages import Load, Save
 
 RACE_SECONDS, RACE_TURNS = 15.0, 30
 
@@ -209,19 +209,21 @@ def races(job: Job) -> dict[str, Any]:
 
 
 def members(job: Job) -> dict[str, Any]:
-    """Replace members by others of the pack and over the exchange memory."""
-    taken: dict[str, list[float]] = {"copy": [], "import": []}
+    """Replace members by others of the pack and by saved states."""
+    taken: dict[str, list[float]] = {"copy": [], "saved": []}
     right = True
     with stand(job, 8) as at, at.pack.streams.learning():
-        at.trainer.members.write_exchange(0)
+        at.pool.grow(1)
+        at.trainer.members.save(Save(0, 0, 0))
         for number in range(1, 15):
-            slot, weights = 1 + number % 7, "copy" if number % 2 else "import"
-            edit = Edit(slot, number, weights, 0 if weights == "copy" else None, at.values)  # type: ignore[arg-type]
-            applied = at.trainer.apply(edit)
+            slot, weights = 1 + number % 7, "copy" if number % 2 else "saved"
+            source = {"of_slot": 0} if weights == "copy" else {"entry": 0}
+            applied = at.trainer.load(Load(slot, slot, number, at.values, donor=0, **source))
+            assert applied is not None
             taken[weights].append(applied.milliseconds)
             right &= applied.donor_unchanged
             right &= all(torch.equal(x[0], x[slot]) for x in at.pack.state.values())
-    in_pack, between = (statistics.median(taken[weights]) for weights in ("copy", "import"))
+    in_pack, between = (statistics.median(taken[weights]) for weights in ("copy", "saved"))
     return {"in a pack ms": in_pack, "between packs ms": between, "passed": right}
 
 

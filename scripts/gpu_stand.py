@@ -60,6 +60,7 @@ class Stand:
         resolved = replace(resolved, plan=replace(resolved.plan, packs=(self.plan,)))
         self.values = resolved.controller().initial(policies)[0]
         self._memory = Memory(resolved, Start.fresh(resolved.plan, resolved.controller().initial(policies)))
+        self.pool = self._memory.pool
         self._ours, theirs = Pipe()
         self.learner = Learner(self._memory.learners[0], theirs)
         self.sampler, self.trainer = self.learner.sampler, self.learner.trainer

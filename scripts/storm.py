@@ -59,6 +59,13 @@ COUNTING = ("--env=toy/counting", "--algo=storm_counting:EXACT")
 ENVIRONMENTS = (COUNTING, COUNTING, ("--env=toy/shaped",), ("--env=gym/CartPole-v1",))
 CONTROLLERS = (
     ("--controller=pbt", "--pbt.min-episodes=1", "--pbt.start-frames=500", "--pbt.period-frames=500"),
+    (
+        "--controller=pbt",
+        "--pbt.exploit=backtrack",
+        "--pbt.min-episodes=1",
+        "--pbt.start-frames=500",
+        "--pbt.period-frames=500",
+    ),
     ("--controller=hypertrick", "--search.phases=40", "--search.phase-frames=2000"),
     ("--controller=hyperband", "--num-policies=6", "--search.resource=9", "--search.phase-frames=4000"),
 )

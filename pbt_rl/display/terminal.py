@@ -29,7 +29,7 @@ from pbt_rl.display.output import Output
 from pbt_rl.display.ranking import known_objective, ranked, standing
 from pbt_rl.display.view import Evaluation, RunView
 from pbt_rl.display.words import counted
-from pbt_rl.wire.messages import Applied, SlotChange
+from pbt_rl.wire.messages import Applied
 
 PLAIN_GAP_SECONDS = 10.0
 _LINES_AROUND_MEMBERS = 7
@@ -206,14 +206,12 @@ def evaluation_text(evaluation: Evaluation) -> str:
     )
 
 
-def slot_text(pack: int, change: SlotChange) -> str:
+def slot_text(pack: int, slot: int, leaves: int | None, enters: int | None) -> str:
     """Return the event line of a slot that changes hands."""
-    slot = f"slot {change.slot} of learner {pack}"
-    if change.enters is None:
-        return f"member {change.leaves} leaves {slot}; no member waits for it"
-    return f"member {change.enters} takes {slot}" + (
-        "" if change.leaves is None else f" from member {change.leaves}"
-    )
+    where = f"slot {slot} of learner {pack}"
+    if enters is None:
+        return f"member {leaves} leaves {where}; no member waits for it"
+    return f"member {enters} takes {where}" + ("" if leaves is None else f" from member {leaves}")
 
 
 def _console() -> Console:

@@ -6,6 +6,7 @@ import copy
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cached_property
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -290,6 +291,25 @@ def shrunk_arrays(
     shrink, perturb = shrink_perturb
     anew = {name: drawn[name] for name in (*moments, "optimizer_steps")}
     return {**given, **anew, "param": shrink * given["param"] + perturb * drawn["param"]}
+
+
+class Drawing:
+    """Draws weights as the learners of a run do, on the CPU. plan: of any of its packs."""
+
+    def __init__(self, config: Config, spec: EnvSpec, plan: PackPlan, values: Values) -> None:
+        self._config, self._spec, self._plan, self._values = config, spec, plan, values
+
+    @cached_property
+    def _pack(self) -> Pack:
+        return lone_pack(self._config, self._spec, self._plan, self._values)
+
+    def drawn(self, member: int, generation: int) -> Arrays:
+        """Return the state that a member of this generation is given if its weights are drawn."""
+        return fresh_arrays(self._pack, self._config.seed, member, generation)
+
+    def shrunk(self, given: Arrays, drawn: Arrays, shrink_perturb: tuple[float, float]) -> Arrays:
+        """Mix weights with drawn ones (see `Replace`)."""
+        return shrunk_arrays(given, drawn, shrink_perturb, self._config.algorithm.optimizer.moments)
 
 
 def update_settings(config: Config, spec: EnvSpec) -> UpdateSettings:

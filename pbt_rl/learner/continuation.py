@@ -43,7 +43,6 @@ class Continuation:
         return {
             "generators": {name: _encoded(g.get_state().numpy()) for name, g in self._generators()},
             "slots": [self._slot(p) for p in range(self._pack.num_policies)],
-            "unproven": sorted(self._trainer.members.unproven),
             "units": [_unit(unit) for unit in self._sampler.units if units and unit.taken],
         }
 
@@ -57,7 +56,6 @@ class Continuation:
                 generator.set_state(torch.from_numpy(state))
         for p, slot in enumerate(saved["slots"]):
             self._restore_slot(p, slot)
-        self._trainer.members.unproven.update(saved["unproven"])
         # Else there are other units now, whose environments begin new episodes.
         rest = [*map(unit_rows, saved["units"])] == [unit.box.rows for unit in self._sampler.units]
         if rest:

@@ -39,48 +39,30 @@ from pbt_rl.procs.child import ChildFailed, begin_child, send_failure
 from pbt_rl.wire.heartbeat import Heartbeat
 from pbt_rl.wire.mailbox import Mailbox
 from pbt_rl.wire.messages import (
-    AdmitMember,
-    BeginSnapshot,
-    Edit,
+    Applied,
     EvaluateMember,
-    ExportMember,
-    ForgetMember,
     FromLearner,
     LearnerReady,
     LearnerReport,
-    MemberExported,
-    MemberReleased,
-    MemberStaged,
+    LearnerSaved,
+    Load,
     MemberStats,
     PauseTraining,
-    ReleaseMember,
-    RememberMember,
-    SlotChange,
-    SlotChanged,
-    SnapshotBegun,
-    StageMember,
+    Save,
+    Saved,
+    SaveLearner,
+    SetValues,
     StopLearner,
     ToLearner,
     TrainUntil,
 )
 from pbt_rl.wire.polling import AdaptivePoller, mail_check
-from pbt_rl.wire.snapshot import SnapshotMemory
+from pbt_rl.wire.store import StatePool
 from pbt_rl.wire.tables import ShapingTable
 
 REPORT_SECONDS = 0.5
 SWITCH_SECONDS = 1e-4
-Command = (
-    Edit
-    | EvaluateMember
-    | SlotChange
-    | ExportMember
-    | RememberMember
-    | ForgetMember
-    | ReleaseMember
-    | AdmitMember
-    | BeginSnapshot
-    | StageMember
-)
+Command = Load | Save | SaveLearner | SetValues | EvaluateMember
 
 
 class Learner:
@@ -97,12 +79,13 @@ class Learner:
         self._on_policy = config.mode != "async"
         torch.set_num_threads(plan.threads if self._on_policy else max(1, plan.threads // 3))
         prepare(torch.device(plan.device), reproducible=config.mode == "serial")
-        values = dict(zip(plan.members, setup.values, strict=True))
-        in_slots = [setup.unheld_values if member is None else values[member] for member in setup.holders]
+        loads = [load for load in setup.slots if load is not None]
+        in_slots = [setup.unheld_values if load is None else load.values for load in setup.slots]
+        holders = [None if load is None else load.member for load in setup.slots]
         packing, about_packing = fastest_packing(config, spec, plan, in_slots)
-        self.pack = build_pack(config, spec, plan, in_slots, config.seed, setup.holders, packing)
+        self.pack = build_pack(config, spec, plan, in_slots, config.seed, holders, packing)
         gc.collect()  # the networks whose weights the pack has taken are circles; of many policies they are large
-        self.pack.idle[:] = [member is None for member in setup.holders]
+        self.pack.idle[:] = [load is None for load in setup.slots]
         boxes = [
             (Mailbox(spec, plan.rows, fd), wake)
             for fd, wake in zip(setup.mailbox_fds, setup.wake_fds, strict=True)
@@ -110,8 +93,8 @@ class Learner:
         self._locks = PageLocks((box.memory for box, _ in boxes), self.pack.device)
         settings = update_settings(config, spec)
         shaping = ShapingTable.map(tuple(spec.shaping), plan.slots, setup.shaping_fd)
-        generations = dict(zip(plan.members, setup.generations, strict=True))
-        self.shared = SharedState.new((*plan.members, *setup.elsewhere), setup.holders, generations)
+        generations = {load.member: load.generation for load in loads if load.member is not None}
+        self.shared = SharedState.new(tuple(range(config.num_policies)), holders, generations)
         self.sampler = Sampler(
             self.pack,
             self.shared,
@@ -129,14 +112,11 @@ class Learner:
             self.pack,
             self.shared,
             shaping,
-            setup.values,
-            setup.generations,
-            SnapshotMemory(setup.exchange_fd, setup.layout, 1),
-            SnapshotMemory(setup.staging_fd, setup.layout, setup.staging_entries),
+            StatePool(setup.layout, setup.pool_fd),
             config.seed,
             spec.frame_skip,
         )
-        members.restore(setup.start())
+        members.begin(loads)
         self.trainer = Trainer(
             self.pack,
             self.shared,
@@ -288,7 +268,7 @@ class Learner:
             case command:
                 received = time.perf_counter()
                 self.trainer.commands.append(lambda: self._carry_out(command, received))
-                if self._edits_itself and isinstance(command, Edit | EvaluateMember | SlotChange):
+                if self._edits_itself and isinstance(command, Load | SetValues | EvaluateMember):
                     self.trainer.run_commands_meanwhile()
                 else:
                     with self.trainer.wake:
@@ -298,32 +278,24 @@ class Learner:
         """Called by the thread that learns, between two optimiser steps, or by the main thread (`_handle`)."""
         members = self.trainer.members
         match command:
-            case Edit():
-                proof = self.trainer.apply(command)
-                self._send(replace(proof, clock={"received": received} | proof.clock))
+            case Load():
+                self._prove(self.trainer.load(command), received)
+            case SetValues():
+                self._prove(self.trainer.set_values(command), received)
             case EvaluateMember(member, begins):
                 members.evaluate(member, begins=begins)
-            case SlotChange():
-                self._send(SlotChanged(command, self.trainer.change_slot(command)))
-            case ExportMember(member, generation):
-                self._send(MemberExported(members.write_exchange(member, generation)))
-            case RememberMember(member, generation):
-                members.remember(member, generation)
-            case ForgetMember(member, generation):
-                members.forget(member, generation)
-            case ReleaseMember(member):
-                self._send(MemberReleased(members.release(member)))
-            case AdmitMember():
-                members.admit(command)
-            case BeginSnapshot(number):
-                continued = self._continuation.save(
-                    units=self._setup.config.mode == "serial" and self.between_batches
-                )
-                self._send(SnapshotBegun(number, members.begin_snapshot(), continued))
-            case StageMember(entry):
-                self._send(MemberStaged(entry, members.stage(entry)))
+            case Save(_, key, entry):
+                members.save(command)
+                self._send(Saved(key, entry))
+            case SaveLearner(number):
+                units = self._setup.config.mode == "serial" and self.between_batches
+                self._send(LearnerSaved(number, self._continuation.save(units=units)))
             case _:
                 assert_never(command)
+
+    def _prove(self, proof: Applied | None, received: float) -> None:
+        if proof is not None:
+            self._send(replace(proof, clock={"received": received} | proof.clock))
 
     def _send(self, message: FromLearner | ChildFailed) -> None:
         with self._send_lock:
@@ -342,7 +314,7 @@ class Learner:
         plan, sampling, learning = self._setup.plan, self.shared.sampling, self.shared.learning
         episodes, games = sampling.take()
         with learning.lock:
-            generations = self.trainer.members.generations.copy()  # the trainer may admit a member meanwhile
+            generations = self.trainer.members.generations.copy()  # a member may enter meanwhile
             members = [
                 MemberStats(
                     member=member,

@@ -1,74 +1,59 @@
-"""The members of a pack: which slot each holds, the states of those that hold none, and every change to any.
+"""The members that hold the slots of a pack, and every change to any: loading, saving, values, evaluation.
 
-    resident     holds a slot of the pack: acts and learns
-    parked       its whole state lies in host memory
-    remembered   a past state of a member, kept for the controller until it is forgotten
-
-Whatever moves a member takes or gives one value, its `MemberSnapshot`: parking, remembering, the exchange between
-packs, saving and resuming. The caller holds `Updater.changing`, so nothing else writes a policy's state meanwhile.
-Snapshots are never written to: taking one is taking a reference.
+The caller holds `Updater.changing`, so nothing else writes a policy's state meanwhile.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable
 
 import numpy as np
 import torch
 
 from pbt_rl.algos.optim import ADAM, RMSPROP
-from pbt_rl.algos.pack import Pack, bit_sums
+from pbt_rl.algos.pack import Pack
 from pbt_rl.algos.update import CurrentSlots
 from pbt_rl.learner.build import Arrays, fresh_arrays, shrunk_arrays
 from pbt_rl.learner.shared import SharedState
 from pbt_rl.pbt.hypers import SHAPING, Values
-from pbt_rl.wire.messages import AdmitMember, Applied, Edit, SlotChange
-from pbt_rl.wire.snapshot import MemberSnapshot, SnapshotHeader, SnapshotMemory
+from pbt_rl.wire.messages import Applied, Load, Save, SetValues
+from pbt_rl.wire.store import Counts, StatePool
 from pbt_rl.wire.tables import ShapingTable
 
 OPTIMIZER_HYPERS = {"learning_rate", "max_grad_norm", *ADAM.hypers, *RMSPROP.hypers}
-StateOf = tuple[int, int | None]
-"""(member, generation of a remembered state; None for the member as it is)."""
 
 
 class PackMembers:
-    """Members of one pack.
-
-    values, generations: of the first of `shared.members`, which belong to the pack at the start; the others may be
-    admitted. exchange: memory for one member between packs.
-    staging: memory for members on their way to a checkpoint. frame_skip: emulator frames of a step.
-    """
+    """Members of one pack. states: memory of the states that cross to others. frame_skip: emulator frames of a step."""
 
     def __init__(
         self,
         pack: Pack,
         shared: SharedState,
         shaping: ShapingTable,
-        values: Sequence[Values],
-        generations: Sequence[int],
-        exchange: SnapshotMemory,
-        staging: SnapshotMemory,
+        states: StatePool,
         seed: int,
         frame_skip: int = 1,
     ) -> None:
         self._pack, self._shared = pack, shared
-        self._shaping, self._exchange, self._staging = shaping, exchange, staging
+        self._shaping, self._states = shaping, states
         self._seed, self._frame_skip = seed, frame_skip
         self.current = CurrentSlots(pack.num_policies, pack.device)
-        here = shared.members[: len(values)]
-        self.generations = dict(zip(here, generations, strict=True))
-        """Of every member that belongs to the pack now."""
-        self._values = dict(zip(here, values, strict=True))
-        self._parked: dict[int, Arrays] = {}
-        self._remembered: dict[tuple[int, int], MemberSnapshot] = {}
-        self.unproven: set[int] = set()
-        """Parked members with a change that is not in force anywhere yet."""
+        self.generations: dict[int, int] = {}
+        """Of every member that has held a slot here, when it did last."""
+        self._values: dict[int, Values] = {}
         self.fresh_steps = np.zeros(len(shared.members) + 1, np.int64)
-        """Steps of each member (by index among the pack's) when its weights were last drawn."""
-        self._to_stage: dict[StateOf, MemberSnapshot | None] = {}
-        """What the present checkpoint still needs; None for a resident that has not changed since: as it is then."""
+        """Steps of each member (by index) when its weights were last drawn."""
+
+    def begin(self, loads: Iterable[Load]) -> None:
+        """Begin with these members, which hold the slots already and have not acted yet."""
+        for load in loads:
+            assert load.member is not None
+            self.generations[load.member], self._values[load.member] = load.generation, load.values
+            self._note_counts(load)
+            if load.entry is not None:
+                self._import(load.slot, self._given(load))
 
     def slot_of(self, member: int) -> int | None:
         """Slot that a member holds."""
@@ -76,49 +61,27 @@ class PackMembers:
         holders = self._shared.pack.holders
         return next((p for p, h in enumerate(holders) if h is not None and h.member == index), None)
 
-    # -- snapshots ------------------------------------------------------------------------------------------
+    def _holder(self, slot: int) -> int | None:
+        holder = self._shared.pack.holders[slot]
+        return None if holder is None else self._shared.members[holder.member]
 
-    def snapshot(self, member: int, generation: int | None = None) -> MemberSnapshot:
-        """Return a member in host memory, as it is or as it was remembered."""
-        if generation is not None:
-            return self._remembered[member, generation]
-        slot = self.slot_of(member)
-        if slot is None and member not in self._parked:
-            self._parked[member] = self._fresh(member, 0)
-        arrays = self._parked[member] if slot is None else self._exported(slot)
-        return MemberSnapshot(self._header(member), arrays)
+    # -- states ---------------------------------------------------------------------------------------------
 
-    def restore(self, snapshots: Iterable[MemberSnapshot]) -> None:
-        """Continue from these: into the slots that members hold, else parked or remembered.
-
-        A member that holds a slot has not acted yet.
-        """
-        for snapshot in snapshots:
-            header = snapshot.header
-            if header.remembered:
-                self._remembered[header.member, header.generation] = snapshot
-                continue
-            slot, index = self.slot_of(header.member), self._shared.members.index(header.member)
-            if slot is None:
-                self._parked[header.member] = snapshot.arrays
-            else:
-                self._import(slot, snapshot.arrays)
-            self._shared.sampling.steps[index] = header.frames // self._frame_skip
-            self.fresh_steps[index] = header.fresh_frames // self._frame_skip
-            self._shared.learning.steps[index] = header.steps
-            self._shared.learning.updates[index] = header.updates
-
-    def _header(self, member: int) -> SnapshotHeader:
-        index, shared = self._shared.members.index(member), self._shared
-        return SnapshotHeader(
-            member=member,
-            generation=self.generations[member],
-            values=self._values[member],
-            frames=int(shared.sampling.steps[index]) * self._frame_skip,
-            steps=shared.learning.steps[index],
-            updates=shared.learning.updates[index],
-            fresh_frames=int(self.fresh_steps[index]) * self._frame_skip,
+    def save(self, save: Save) -> None:
+        """Write a member's state into an entry of the pool."""
+        slot, index = self._held_slot(save.member), self._shared.members.index(save.member)
+        counts = Counts(
+            int(self._shared.sampling.steps[index]) * self._frame_skip,
+            self._shared.learning.steps[index],
+            self._shared.learning.updates[index],
+            int(self.fresh_steps[index]) * self._frame_skip,
         )
+        self._states.write(save.entry, self._exported(slot), counts)
+
+    def _held_slot(self, member: int) -> int:
+        slot = self.slot_of(member)
+        assert slot is not None, f"member {member} holds no slot"
+        return slot
 
     def _exported(self, slot: int) -> Arrays:
         return {name: x.numpy() for name, x in self._pack.export_member(slot).items()}
@@ -126,106 +89,86 @@ class PackMembers:
     def _import(self, slot: int, arrays: Arrays) -> None:
         self._pack.import_member(slot, {name: torch.from_numpy(x) for name, x in arrays.items()})
 
-    def _fresh(self, member: int, generation: int) -> Arrays:
-        return fresh_arrays(self._pack, self._seed, member, generation)
+    def load(self, load: Load) -> Applied | None:
+        """Let a slot hold a member in another state; read back the values that are in force. None if nobody holds it.
 
-    def remember(self, member: int, generation: int) -> None:
-        """Keep a member's present state under its generation."""
-        now = self.snapshot(member)
-        header = replace(now.header, generation=generation, remembered=True)
-        self._remembered[member, generation] = replace(now, header=header)
-
-    def forget(self, member: int, generation: int) -> None:
-        """Drop a remembered state."""
-        del self._remembered[member, generation]
-
-    # -- a checkpoint ---------------------------------------------------------------------------------------
-
-    def begin_snapshot(self) -> int:
-        """Note every state as it is now, to be staged one by one; return their number.
-
-        Members that never held a slot have no state yet: their weights are drawn when they first do.
+        A member that held the slot is forgotten: who needs its state has had it saved.
         """
-        self._to_stage = {}
-        for member in self.generations:
-            resident = self.slot_of(member) is not None
-            if resident or member in self._parked:
-                self._to_stage[member, None] = None if resident else self.snapshot(member)
-        self._to_stage |= {(m, g): kept for (m, g), kept in self._remembered.items() if g >= 0}
-        return len(self._to_stage)
-
-    def stage(self, entry: int) -> SnapshotHeader:
-        """Write the next state into an entry of the staging memory."""
-        member, generation = next(iter(self._to_stage))
-        snapshot = self._to_stage.pop((member, generation)) or self.snapshot(member)
-        self._staging.write(entry, snapshot.arrays)
-        return snapshot.header
-
-    def _keep_for_checkpoint(self, member: int) -> None:
-        """Copy a resident that is about to change, if the present checkpoint still needs it as it was."""
-        if self._to_stage.get((member, None), False) is None:
-            self._to_stage[member, None] = self.snapshot(member)
-
-    # -- edits ----------------------------------------------------------------------------------------------
-
-    def apply(self, edit: Edit) -> Applied:
-        """Change a member, and read back the values that are in force."""
-        self._keep_for_checkpoint(edit.member)
-        began = time.perf_counter()
-        donor = edit.donor if edit.donor in self.generations else None
-        before = self._fingerprint(donor, edit.donor_generation)
-        slot = self.slot_of(edit.member)
-        self.generations[edit.member], self._values[edit.member] = edit.generation, edit.values
-        if edit.weights != "keep":
-            self._take_weights(edit, slot)
-        if edit.shrink_perturb is not None:
-            self._shrink_perturb(edit, edit.shrink_perturb, slot)
-        if slot is None:
-            self.unproven.add(edit.member)
-        else:
-            self._pack.set_hypers(slot, edit.values)
-            if edit.weights != "keep":
-                self._begin_anew(slot)
-            self._write_shaping(slot, edit.generation, edit.values)
+        began, slot = time.perf_counter(), load.slot
+        enters = self._holder(slot) != load.member
+        donor = None if load.of_slot is None else self._pack.bit_sums(load.of_slot)
+        if enters:
+            # From here on no episode and no step of this slot counts for any member.
+            self._shared.pack.hold(slot, None, len(self._shared.members))
+        self._pack.idle[slot] = load.member is None
+        if load.member is None:
+            self._begin_anew(slot)
+            return None
+        if enters:
+            self._note_counts(load)
+        self._take_weights(load, self._shared.members.index(load.member))
+        self._pack.set_hypers(slot, load.values)
+        self.generations[load.member], self._values[load.member] = load.generation, load.values
+        if enters:
+            index = self._shared.members.index(load.member)
+            self._shared.pack.hold(slot, index, len(self._shared.members))
+        self._begin_anew(slot)
+        self._write_shaping(slot, load.generation, load.values)
         written = time.perf_counter()
-        unchanged = before == self._fingerprint(donor, edit.donor_generation)
-        proof = self._proof(slot, edit.member, edit.donor, began, unchanged)
-        return replace(proof, clock={"begun": began, "written": written, "proved": time.perf_counter()})
+        unchanged = load.of_slot in (None, slot) or donor == self._pack.bit_sums(load.of_slot)
+        return self._proof(slot, load.member, load.donor, began, written, unchanged)
 
-    def _take_weights(self, edit: Edit, slot: int | None) -> None:
-        index = self._shared.members.index(edit.member)
-        if edit.weights == "copy" and edit.donor_generation is None and slot is not None:
-            assert edit.donor is not None
-            source = self.slot_of(edit.donor)
-            if source is not None:  # from slot to slot, on the device
-                self._pack.copy_member(source, slot)
-                self.fresh_steps[index] = self.fresh_steps[self._shared.members.index(edit.donor)]
-                return
-        if edit.weights == "copy":
-            assert edit.donor is not None
-            snapshot = self.snapshot(edit.donor, edit.donor_generation)
-            arrays = snapshot.arrays
-            self.fresh_steps[index] = snapshot.header.fresh_frames // self._frame_skip
-        elif edit.weights == "import":
-            arrays = self._exchange.read(0)
-            self.fresh_steps[index] = edit.fresh_frames // self._frame_skip
+    def _note_counts(self, load: Load) -> None:
+        """Count on from what a member has done elsewhere."""
+        assert load.member is not None
+        index, shared = self._shared.members.index(load.member), self._shared
+        frames, steps, updates, _ = load.counts
+        shared.sampling.steps[index] = max(shared.sampling.steps[index], frames // self._frame_skip)
+        shared.learning.steps[index] = max(shared.learning.steps[index], steps)
+        shared.learning.updates[index] = max(shared.learning.updates[index], updates)
+
+    def _take_weights(self, load: Load, index: int) -> None:
+        if load.of_slot is not None and load.shrink_perturb is None:
+            self._pack.copy_member(load.of_slot, load.slot)
+            self._note_fresh(load, index)
         else:
-            arrays = self._fresh(edit.member, edit.generation)
+            self._import(load.slot, self._given(load))
+
+    def _given(self, load: Load) -> Arrays:
+        """Return the state that a member is given, in host memory, and note when it was drawn."""
+        assert load.member is not None
+        self._note_fresh(load, self._shared.members.index(load.member))
+        if load.entry is not None:
+            arrays: Arrays = self._states.views(load.entry)
+        elif load.of_slot is not None:
+            arrays = self._exported(load.of_slot)
+        else:
+            assert load.drawn is not None
+            arrays = fresh_arrays(self._pack, self._seed, *load.drawn)
+        if load.shrink_perturb is None:
+            return arrays
+        drawn = fresh_arrays(self._pack, self._seed, load.member, load.generation)
+        return shrunk_arrays(arrays, drawn, load.shrink_perturb, self._pack.optimizer.moments)
+
+    def _note_fresh(self, load: Load, index: int) -> None:
+        if load.entry is not None:
+            self.fresh_steps[index] = self._states.counts(load.entry).fresh_frames // self._frame_skip
+        elif load.of_slot is not None:
+            donor = self._holder(load.of_slot)
+            assert donor is not None
+            self.fresh_steps[index] = self.fresh_steps[self._shared.members.index(donor)]
+        else:
             self.fresh_steps[index] = self._shared.sampling.steps[index]
-        if slot is None:
-            self._parked[edit.member] = arrays
-        else:
-            self._import(slot, arrays)
 
-    def _shrink_perturb(self, edit: Edit, shrink_perturb: tuple[float, float], slot: int | None) -> None:
-        """Mix the weights that a member was given with drawn ones."""
-        given = self._parked[edit.member] if slot is None else self._exported(slot)
-        drawn = self._fresh(edit.member, edit.generation)
-        arrays = shrunk_arrays(given, drawn, shrink_perturb, self._pack.optimizer.moments)
-        if slot is None:
-            self._parked[edit.member] = arrays
-        else:
-            self._import(slot, arrays)
+    # -- values ---------------------------------------------------------------------------------------------
+
+    def set_values(self, change: SetValues) -> Applied:
+        """Give a member other values, and read back those that are in force."""
+        began, slot = time.perf_counter(), self._held_slot(change.member)
+        self.generations[change.member], self._values[change.member] = change.generation, change.values
+        self._pack.set_hypers(slot, change.values)
+        self._write_shaping(slot, change.generation, change.values)
+        return self._proof(slot, change.member, change.donor, began, time.perf_counter(), unchanged=True)
 
     def _begin_anew(self, slot: int) -> None:
         """Discard what the slot's former weights sampled: it holds others now."""
@@ -246,8 +189,7 @@ class PackMembers:
 
     def evaluate(self, member: int, *, begins: bool) -> None:
         """Let a member act without learning, or learn again. Episodes that begin from now on are told apart."""
-        slot, evaluated = self.slot_of(member), self._shared.pack.evaluated
-        assert slot is not None, f"member {member} holds no slot"
+        slot, evaluated = self._held_slot(member), self._shared.pack.evaluated
         if evaluated[slot] == begins:  # a run that goes on has it from its checkpoint
             return
         evaluated[slot] = begins
@@ -256,84 +198,20 @@ class PackMembers:
         self._write_shaping(slot, self.generations[member], self._values[member])
 
     def _proof(
-        self, slot: int | None, member: int, donor: int | None, began: float, donor_unchanged: bool
+        self, slot: int, member: int, donor: int | None, began: float, written: float, unchanged: bool
     ) -> Applied:
-        milliseconds = (time.perf_counter() - began) * 1000
         of_optimizer = OPTIMIZER_HYPERS | set(self._pack.optimizer.hypers)
-        in_use = {} if slot is None else self._pack.hypers_in_force(slot)
+        in_use = self._pack.hypers_in_force(slot)
+        shaping = self._shaping.read(slot)[1]
+        proved = time.perf_counter()
         return Applied(
             member=member,
             donor=donor,
             generation=self.generations[member],
-            milliseconds=milliseconds,
+            milliseconds=(proved - began) * 1000,
             in_optimizer={k: v for k, v in in_use.items() if k in of_optimizer},
             in_loss={k: v for k, v in in_use.items() if k not in of_optimizer},
-            in_environment={} if slot is None else self._shaping.read(slot)[1],
-            donor_unchanged=donor_unchanged,
-            parked=slot is None,
+            in_environment=shaping,
+            donor_unchanged=unchanged,
+            clock={"begun": began, "written": written, "proved": proved},
         )
-
-    def _fingerprint(self, member: int | None, generation: int | None) -> list[int]:
-        """Sum the bits of every part of a state (empty for a donor in another pack)."""
-        if member is None:
-            return []
-        slot = self.slot_of(member) if generation is None else None
-        if slot is not None:
-            return self._pack.bit_sums(slot)
-        return bit_sums(torch.from_numpy(part) for part in self.snapshot(member, generation).arrays.values())
-
-    # -- slots ---------------------------------------------------------------------------------------------
-
-    def change_slot(self, change: SlotChange) -> Applied | None:
-        """Park the member that leaves a slot and let another enter; returns the proof of a change that waited."""
-        if change.leaves is not None:
-            self._keep_for_checkpoint(change.leaves)
-        began, slot = time.perf_counter(), change.slot
-        self._shared.pack.hold(
-            slot, None, len(self._shared.members)
-        )  # from here on no episode and no step of this slot counts for any member
-        if change.leaves is not None:
-            self._parked[change.leaves] = self._exported(slot)
-        self._pack.idle[slot] = change.enters is None
-        if change.enters is None:
-            self._begin_anew(slot)
-            return None
-        self._import(slot, self.snapshot(change.enters).arrays)
-        del self._parked[change.enters]
-        self._pack.set_hypers(slot, change.values)
-        self.generations[change.enters], self._values[change.enters] = change.generation, change.values
-        self._shared.pack.hold(slot, self._shared.members.index(change.enters), len(self._shared.members))
-        self._begin_anew(slot)
-        self._write_shaping(slot, change.generation, change.values)
-        if change.enters not in self.unproven:
-            return None
-        self.unproven.remove(change.enters)
-        return self._proof(slot, change.enters, None, began, donor_unchanged=True)
-
-    # -- between packs --------------------------------------------------------------------------------------
-
-    def release(self, member: int) -> AdmitMember:
-        """Let a parked member go; return what another pack admits it with."""
-        assert self.slot_of(member) is None, f"member {member} holds a slot"
-        snapshots = [self.snapshot(member)] if member in self._parked else []
-        snapshots += [self._remembered.pop(key) for key in [*self._remembered] if key[0] == member]
-        self._parked.pop(member, None)
-        unproven = member in self.unproven
-        self.unproven.discard(member)
-        return AdmitMember(
-            member, self.generations.pop(member), self._values.pop(member), tuple(snapshots), unproven
-        )
-
-    def admit(self, admission: AdmitMember) -> None:
-        """Take in a member, parked."""
-        member = admission.member
-        self.generations[member], self._values[member] = admission.generation, admission.values
-        self.restore(admission.snapshots)
-        if admission.unproven:
-            self.unproven.add(member)
-
-    def write_exchange(self, member: int, generation: int | None = None) -> SnapshotHeader:
-        """Put a member into the exchange memory."""
-        snapshot = self.snapshot(member, generation)
-        self._exchange.write(0, snapshot.arrays)
-        return snapshot.header

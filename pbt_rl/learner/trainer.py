@@ -33,7 +33,7 @@ from pbt_rl.algos.update import Updater
 from pbt_rl.learner.gpu import Stopwatch
 from pbt_rl.learner.members import PackMembers
 from pbt_rl.learner.shared import SharedState
-from pbt_rl.wire.messages import Applied, Edit, SlotChange
+from pbt_rl.wire.messages import Applied, Load, SetValues
 
 
 class Trainer:
@@ -202,17 +202,17 @@ class Trainer:
 
     # -- changes --------------------------------------------------------------------------------------------
 
-    def apply(self, edit: Edit) -> Applied:
-        """Change a member and forget its optimiser steps: they were of the state before."""
-        applied = self.members.apply(edit)
-        self._forget_steps(edit.member)
-        return applied
+    def load(self, load: Load) -> Applied | None:
+        """Load a state into a slot; the member's optimiser steps since the last report were of the one before."""
+        proof = self.members.load(load)
+        if load.member is not None:
+            self._forget_steps(load.member)
+        return proof
 
-    def change_slot(self, change: SlotChange) -> Applied | None:
-        """Let a slot change its holder."""
-        proof = self.members.change_slot(change)
-        if change.enters is not None:
-            self._forget_steps(change.enters)
+    def set_values(self, change: SetValues) -> Applied:
+        """Give a member other values and forget its optimiser steps: they were by those before."""
+        proof = self.members.set_values(change)
+        self._forget_steps(change.member)
         return proof
 
     def _forget_steps(self, member: int) -> None:

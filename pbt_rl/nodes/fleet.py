@@ -21,12 +21,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pbt_rl.learner.build import fresh_arrays, lone_pack
 from pbt_rl.nodes.engine import Engine, HostDied, HostFailed, HostUnavailable, Node
-from pbt_rl.nodes.messages import Arrays, Heard, HostSetup, RestartActor, Send, SetMatchup
+from pbt_rl.nodes.messages import Heard, HostSetup, RestartActor, Send, SetMatchup, State
 from pbt_rl.nodes.plan import free_places, places_of
-from pbt_rl.nodes.station import Staged, Station
-from pbt_rl.record.net_names import NetNames
+from pbt_rl.nodes.station import Station
 from pbt_rl.run.awake import AwakeClock
 from pbt_rl.run.fleet import (
     GRACE_SECONDS,
@@ -38,11 +36,11 @@ from pbt_rl.run.fleet import (
     Notice,
     Received,
 )
-from pbt_rl.run.memory import Matchups, member_layout, staging_entries
+from pbt_rl.run.memory import Matchups
 from pbt_rl.run.resolved import ResolvedRun
-from pbt_rl.run.start import Load, Start
-from pbt_rl.wire.messages import Edit, LearnerReady, LearnerReport, MemberExported, MemberStaged, ToLearner
-from pbt_rl.wire.snapshot import MemberSnapshot
+from pbt_rl.run.start import Start
+from pbt_rl.wire.messages import LearnerReady, LearnerReport, Load, Saved, ToLearner
+from pbt_rl.wire.store import StatePool
 
 UNREACHABLE_SECONDS = 30.0
 DEATH_SECONDS = 30.0
@@ -53,20 +51,19 @@ PATIENCE_SECONDS = 0.1
 """Of a turn at least: a decision waits for the end of the turn in flight."""
 TURNS_PER_SECOND = 500
 """Of all hosts together at most, while nothing happens."""
-MOST_ENTRIES = 2
-"""Members of a pack on their way to a checkpoint or a copy at the same time."""
 
 
 class NodeFleet:
-    """Packs on the nodes of a cluster. Use it from one thread."""
+    """Packs on the nodes of a cluster. Use it from one thread.
 
-    def __init__(self, engine: Engine, resolved: ResolvedRun, start: Start, matchups: Matchups = ()) -> None:
-        self._engine, self._resolved = engine, resolved
-        self._layout, self._names = member_layout(resolved, start.values[0])
-        self._draws_from = lone_pack(resolved.config, resolved.spec, resolved.plan.packs[0], start.values[0])
+    pool: of the states of the run, in the memory of this process; what a learner loads or saves goes there and back.
+    """
+
+    def __init__(
+        self, engine: Engine, resolved: ResolvedRun, start: Start, matchups: Matchups, pool: StatePool
+    ) -> None:
+        self._engine, self._resolved, self._pool = engine, resolved, pool
         self._awake = AwakeClock()
-        self._exchange: dict[int | None, Arrays] = {}
-        """Donor -> its state on the way to another pack; under None what `write_exchange` was given last."""
         self._next_look = 0.0
         self._nodes: Mapping[str, Node] = {}
         self._shunned = ""
@@ -79,17 +76,15 @@ class NodeFleet:
         self._stations = [
             Station(
                 number,
-                Staged(min(MOST_ENTRIES, staging_entries(pack.slots, self._layout))),
                 replace(
                     start,
-                    sources=[one for one in start.sources if one[0] in pack.members],
+                    slots=start.slots[number : number + 1],
                     learners=start.learners[number : number + 1],
                 ),
                 matchups[number] if matchups else None,
             )
             for number, pack in enumerate(packs)
         ]
-        self._members = [pack.members for pack in packs]
         self._notices: list[Notice] = []
         self._serial = resolved.config.mode == "serial"
         self._going = 0
@@ -120,16 +115,15 @@ class NodeFleet:
 
     def _setup(self, station: Station) -> HostSetup:
         number, start = station.number, station.start
-        packs, everyone = self._resolved.plan.packs, range(len(start.values))
-        members = self._members[number]
-        plan = replace(self._resolved.plan, packs=(replace(packs[number], members=members),))
+        packs = self._resolved.plan.packs
+        (slots,) = start.slots
+        entries = [load.entry for load in slots if load is not None and load.entry is not None]
         return HostSetup(
-            replace(self._resolved, plan=plan),
-            tuple(start.values),
-            tuple(start.generations),
-            tuple(start.holders[number]),
-            tuple(load(self._names) for _, load in start.sources),
-            tuple(member for member in everyone if member not in members),
+            replace(self._resolved, plan=replace(self._resolved.plan, packs=(packs[number],))),
+            slots,
+            start.unheld_values,
+            self._pool.layout,
+            {entry: self._state(entry) for entry in entries},
             start.learners[0] if start.learners else {},
             () if station.rows is None else (station.rows,),
             start.resumes,
@@ -137,6 +131,10 @@ class NodeFleet:
             sum(1 + pack.actors for pack in packs[:number]),
             Path.cwd(),
         )
+
+    def _state(self, entry: int) -> State:
+        """Return what lies in an entry: views, which hold until the learner has answered that it has read it."""
+        return State(self._pool.views(entry), self._pool.counts(entry))
 
     # -- events ---------------------------------------------------------------------------------------------
 
@@ -235,15 +233,13 @@ class NodeFleet:
                 return replace(event, actor=self._first_actor[number] + actor)
             case LearnerLost():
                 return replace(event, pack=number)
-        if isinstance(event.message, MemberExported):
-            self._exchange[event.message.header.member] = _own(heard.arrays)
-        elif isinstance(event.message, MemberStaged):
-            station.staged.put(event.message.entry, _own(heard.arrays))
+        if isinstance(event.message, Saved):
+            assert heard.state is not None
+            self._pool.write(event.message.entry, heard.state.arrays, heard.state.counts)
         elif isinstance(event.message, LearnerReport) and number == self._going:
             self._going = (number + 1) % len(self._stations)
         elif isinstance(event.message, LearnerReady):
             station.ready = True
-            station.start = replace(station.start, sources=())  # its members may take much memory
         return Received(number, event.message)
 
     def _overdue(self) -> Iterator[Event]:
@@ -269,10 +265,9 @@ class NodeFleet:
 
     def send(self, pack: int, message: ToLearner) -> None:
         """See Fleet."""
-        exchange = None
-        if isinstance(message, Edit) and message.weights == "import":
-            exchange = self._exchange.pop(None if None in self._exchange else message.donor)
-        self._stations[pack].orders.append(Send(message, exchange))
+        entry = message.entry if isinstance(message, Load) else None
+        state = None if entry is None else self._state(entry)
+        self._stations[pack].orders.append(Send(message, state))
 
     def restart_actor(self, actor: int) -> None:
         """See Fleet."""
@@ -306,15 +301,6 @@ class NodeFleet:
         station.matchup_version += 1
         return station.matchup_version
 
-    def staging(self, pack: int) -> Staged:
-        """See Fleet."""
-        return self._stations[pack].staged
-
-    @property
-    def names(self) -> NetNames:
-        """See Fleet."""
-        return self._names
-
     @property
     def settled(self) -> bool:
         """See Fleet."""
@@ -332,11 +318,10 @@ class NodeFleet:
         self._stations[pack].fence(self._engine)
 
     def replace_learner(self, pack: int, start: Start) -> None:
-        """See Fleet. The members of `start` are those of the pack."""
+        """See Fleet."""
         station = self._stations[pack]
         station.orders.clear()
-        self._members[pack] = tuple(sorted({member for member, _ in start.sources}))
-        station.start = replace(start, sources=[(m, _loaded(load(self._names))) for m, load in start.sources])
+        station.start = replace(start, slots=start.slots[pack : pack + 1])
         self._look()
         self._place(station)
         if station.host is None:
@@ -346,28 +331,7 @@ class NodeFleet:
         """See Fleet."""
         return self._stations[pack].host is None
 
-    def write_exchange(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """See Fleet."""
-        self._exchange[None] = arrays
-
-    def drawn(self, member: int, generation: int) -> Mapping[str, NDArray[Any]]:
-        """See Fleet."""
-        return fresh_arrays(self._draws_from, self._resolved.config.seed, member, generation)
-
     def close(self, *, at_once: bool = False) -> None:
         """See Fleet."""
         hosts = [station.host for station in self._stations if station.host is not None]
         self._engine.end(hosts, 0.0 if at_once else 2 * GRACE_SECONDS)
-
-
-def _own(arrays: Arrays | None) -> Arrays:
-    """Return copies in memory of this process: what the cluster has delivered may lie in its object store."""
-    assert arrays is not None
-    return {name: array.copy() for name, array in arrays.items()}
-
-
-def _loaded(snapshot: MemberSnapshot) -> Load:
-    def load(_names: NetNames) -> MemberSnapshot:
-        return snapshot
-
-    return load

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections import deque
 from dataclasses import replace
 
 from pbt_rl.nodes.messages import (
@@ -14,16 +15,16 @@ from pbt_rl.nodes.messages import (
     RestartActor,
     Send,
     SetMatchup,
+    State,
     Turn,
 )
-from pbt_rl.record.net_names import NetNames
 from pbt_rl.run.estimate import check_memory
 from pbt_rl.run.fleet import ActorFailed, Event, LearnerLost, ProcessFleet, Received
 from pbt_rl.run.inline import InlineFleet
 from pbt_rl.run.limits import allow_open_files, descriptors_needed
-from pbt_rl.run.start import Load, Start
-from pbt_rl.wire.messages import MemberExported, MemberStaged
-from pbt_rl.wire.snapshot import MemberSnapshot
+from pbt_rl.run.start import Start
+from pbt_rl.wire.messages import Applied, LearnerReady, Load, Save, Saved, SetValues, ToLearner
+from pbt_rl.wire.store import StatePool
 
 OwnFleet = ProcessFleet | InlineFleet
 
@@ -36,6 +37,11 @@ class PackHost:
 
     def __init__(self) -> None:
         self._fleet: OwnFleet | None = None
+        self._pool: StatePool | None = None
+        """The part of the run's pool that is here: what is on its way to the learner and from it."""
+        self._started_from: list[int] = []
+        self._loading: dict[int, deque[int | None]] = {}
+        """Member -> entries of what its learner was sent and has not answered, oldest first; None without one."""
         self._answered: tuple[int, Answer | None] = (-1, None)
         """Number of the last turn, and its answer."""
 
@@ -48,23 +54,82 @@ class PackHost:
 
     def _carry_out(self, turn: Turn) -> Answer | None:
         if turn.setup is not None:
-            self._fleet = start_fleet(turn.setup)
+            self._pool = _filled_pool(turn.setup)
+            self._started_from = [*turn.setup.states]
+            self._fleet = start_fleet(turn.setup, self._pool)
             return None
-        fleet = self._fleet
-        assert fleet is not None, "the first turn has no setup"
+        assert self._fleet is not None, "the first turn has no setup"
         for order in turn.orders:
-            _obey(fleet, order)
-        heard = tuple(_heard(fleet, event) for event in fleet.events(turn.patience_seconds))
-        return Answer(heard, fleet.environment_seconds(), fleet.silent_seconds(0))
+            self._obey(self._fleet, order)
+        heard = tuple(self._heard(self._fleet, event) for event in self._fleet.events(turn.patience_seconds))
+        return Answer(heard, self._fleet.environment_seconds(), self._fleet.silent_seconds(0))
+
+    def _obey(self, fleet: OwnFleet, order: Order) -> None:
+        match order:
+            case Send(message, state):
+                self._make_room(message, state)
+                fleet.send(0, message)
+            case RestartActor(actor):
+                fleet.restart_actor(actor)
+            case SetMatchup(rows):
+                fleet.set_matchup(0, rows)
+
+    def _make_room(self, message: ToLearner, state: State | None) -> None:
+        """Lay out what a message loads, and have room for what it saves. Entries have the supervisor's numbers."""
+        pool = self._pool
+        assert pool is not None
+        if isinstance(message, Load | Save) and message.entry is not None:
+            pool.grow(message.entry + 1)
+        if isinstance(message, Load) and message.member is not None:
+            self._loading.setdefault(message.member, deque()).append(message.entry)
+            if state is not None and message.entry is not None:
+                pool.write(message.entry, state.arrays, state.counts)
+        if isinstance(message, SetValues):
+            self._loading.setdefault(message.member, deque()).append(None)
+
+    def _heard(self, fleet: OwnFleet, event: Event) -> Heard:
+        pool = self._pool
+        assert pool is not None
+        match event:
+            case Received(_, Saved(_, entry)):
+                state = State(pool.read(entry), pool.counts(entry))
+                pool.clear(entry)
+                return Heard(event, state)
+            case Received(_, Applied(member)):
+                entry_read = self._loading[member].popleft()
+                if entry_read is not None:
+                    pool.clear(entry_read)
+                return Heard(event)
+            case Received(_, LearnerReady()):
+                for entry in self._started_from:
+                    pool.clear(entry)
+                self._started_from = []
+                return Heard(event)
+            case ActorFailed(actor):
+                return Heard(event, actions_given=fleet.actions_given(actor))
+            case Received() | LearnerLost():
+                return Heard(event)
+        raise AssertionError(event)
 
     def close(self) -> None:
         """End the pack's processes."""
         if self._fleet is not None:
             self._fleet.close()
             self._fleet = None
+        if self._pool is not None:
+            self._pool.close()
+            self._pool = None
 
 
-def start_fleet(setup: HostSetup) -> OwnFleet:
+def _filled_pool(setup: HostSetup) -> StatePool:
+    pool = StatePool(setup.layout)
+    for entry, state in setup.states.items():
+        pool.grow(entry + 1)
+        pool.write(entry, state.arrays, state.counts)
+    return pool
+
+
+def start_fleet(setup: HostSetup, pool: StatePool) -> OwnFleet:
     """Start a pack on this machine, in serial mode within this process. Raises ConfigError if it is too small."""
     with contextlib.suppress(OSError):  # on another file system it need not exist
         os.chdir(setup.folder)
@@ -76,49 +141,14 @@ def start_fleet(setup: HostSetup) -> OwnFleet:
     # The run's folder is the supervisor's: children print into memory, and their last words come with their end.
     resolved = replace(setup.resolved, config=replace(setup.resolved.config, name=None))
     check_memory(resolved)
-    allow_open_files(descriptors_needed(resolved.plan, len(setup.values), resolved.spec.seats))
+    allow_open_files(descriptors_needed(resolved.plan, resolved.config.num_policies, resolved.spec.seats))
     start = Start(
-        setup.values,
-        setup.generations,
-        [setup.holders],
-        [(snapshot.header.member, _loads(snapshot)) for snapshot in setup.snapshots],
+        [setup.slots],
+        setup.unheld_values,
         learners=[setup.learner],
         resumes=setup.resumes,
-        elsewhere=setup.elsewhere,
         renewals=setup.renewals,
         seeds_before=setup.seeds_before,
     )
     own = InlineFleet if resolved.config.mode == "serial" else ProcessFleet
-    return own(resolved, start, setup.matchups)
-
-
-def _loads(snapshot: MemberSnapshot) -> Load:
-    def load(_names: NetNames) -> MemberSnapshot:
-        return snapshot
-
-    return load
-
-
-def _obey(fleet: OwnFleet, order: Order) -> None:
-    match order:
-        case Send(message, exchange):
-            if exchange is not None:
-                fleet.write_exchange(exchange)
-            fleet.send(0, message)
-        case RestartActor(actor):
-            fleet.restart_actor(actor)
-        case SetMatchup(rows):
-            fleet.set_matchup(0, rows)
-
-
-def _heard(fleet: OwnFleet, event: Event) -> Heard:
-    match event:
-        case Received(_, MemberExported()):
-            return Heard(event, fleet.read_exchange())
-        case Received(_, MemberStaged(entry, _)):
-            return Heard(event, fleet.read_staged(entry))
-        case ActorFailed(actor):
-            return Heard(event, actions_given=fleet.actions_given(actor))
-        case Received() | LearnerLost():
-            return Heard(event)
-    raise AssertionError(event)
+    return own(resolved, start, setup.matchups, pool)

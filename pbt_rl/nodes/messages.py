@@ -13,10 +13,19 @@ from numpy.typing import NDArray
 from pbt_rl.pbt.hypers import Values
 from pbt_rl.run.fleet import ActorFailed, LearnerLost, Received
 from pbt_rl.run.resolved import ResolvedRun
-from pbt_rl.wire.messages import ToLearner
-from pbt_rl.wire.snapshot import MemberSnapshot
+from pbt_rl.wire.messages import Load, ToLearner
+from pbt_rl.wire.snapshot import ArrayLayout
+from pbt_rl.wire.store import Counts
 
 Arrays: TypeAlias = Mapping[str, NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class State:
+    """What lies in an entry of a pool, on its way to that of another node."""
+
+    arrays: Arrays
+    counts: Counts
 
 
 @dataclass(frozen=True)
@@ -24,14 +33,14 @@ class HostSetup:
     """What a host begins with. The plan in `resolved` has its one pack."""
 
     resolved: ResolvedRun
-    values: tuple[Values, ...]
-    """Of every member of the population, and..."""
-    generations: tuple[int, ...]
-    holders: tuple[int | None, ...]
-    snapshots: tuple[MemberSnapshot, ...]
-    """Members to start from, and remembered states; the weights of other members are drawn."""
-    elsewhere: tuple[int, ...]
-    """Members of other packs."""
+    slots: tuple[Load | None, ...]
+    """What each slot holds. Weights that do not lie in the pool are drawn."""
+    unheld_values: Values
+    """What a slot without a member is built with."""
+    layout: ArrayLayout
+    """Of the arrays of a state."""
+    states: Mapping[int, State]
+    """Entry of the pool -> what lies there."""
     learner: Mapping[str, Any]
     """What the learner continues from besides its members."""
     matchups: tuple[NDArray[np.int64], ...]
@@ -45,10 +54,10 @@ class HostSetup:
 
 @dataclass(frozen=True)
 class Send:
-    """Send a message to the learner. exchange: written into the exchange memory first."""
+    """Send a message to the learner. state: written into the entry of the pool first that the message names."""
 
     message: ToLearner
-    exchange: Arrays | None = None
+    state: State | None = None
 
 
 @dataclass(frozen=True)
@@ -86,11 +95,11 @@ class Turn:
 class Heard:
     """Something that has happened, with pack 0 and an actor's number on this host.
 
-    arrays: of a member that was exported or staged. actions_given: to the units of an actor that failed.
+    state: what was saved. actions_given: to the units of an actor that failed.
     """
 
     event: Received | LearnerLost | ActorFailed
-    arrays: Arrays | None = None
+    state: State | None = None
     actions_given: int = 0
 
 

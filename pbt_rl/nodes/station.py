@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pbt_rl.nodes.engine import Engine, Place
-from pbt_rl.nodes.messages import Answer, Arrays, HostSetup, Order, Turn
+from pbt_rl.nodes.messages import Answer, HostSetup, Order, Turn
 from pbt_rl.run.fleet import LearnerLost
 from pbt_rl.run.start import Start
 
@@ -27,28 +27,11 @@ HOLD_SECONDS = 3.0
 """Within this time the processes of a node that is taken away die, in any order."""
 
 
-@dataclass
-class Staged:
-    """Members that a host has sent for a checkpoint: see `run.fleet.Staging`."""
-
-    entries: int
-    _arrays: dict[int, Arrays] = field(default_factory=dict)
-
-    def views(self, entry: int) -> Arrays:
-        """Return the arrays of an entry."""
-        return self._arrays[entry]
-
-    def put(self, entry: int, arrays: Arrays) -> None:
-        """Put arrays into an entry."""
-        self._arrays[entry] = arrays
-
-
 @dataclass(eq=False)
 class Station:
     """A pack in a cluster."""
 
     number: int
-    staged: Staged
     start: Start
     """Where its processes begin when there is a place."""
     rows: NDArray[np.int64] | None

@@ -14,6 +14,7 @@ from pbt_rl.nodes.plan import cluster_run
 from pbt_rl.run.memory import Matchups
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.start import Start
+from pbt_rl.wire.store import StatePool
 
 if TYPE_CHECKING:
     from pbt_rl.nodes.engine import Engine
@@ -29,9 +30,9 @@ class OverNodes:
         """Plan a run. Raises ConfigError or EnvSetupError."""
         return cluster_run(config, self.engine.nodes())
 
-    def fleet(self, resolved: ResolvedRun, start: Start, matchups: Matchups) -> NodeFleet:
+    def fleet(self, resolved: ResolvedRun, start: Start, matchups: Matchups, pool: StatePool) -> NodeFleet:
         """Start its processes."""
-        return NodeFleet(self.engine, resolved, start, matchups)
+        return NodeFleet(self.engine, resolved, start, matchups, pool)
 
 
 @contextlib.contextmanager

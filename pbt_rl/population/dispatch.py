@@ -1,264 +1,562 @@
-"""The way of changes to the learners: each becomes an edit of a member, sent in order, one comparison at a time."""
+"""Carries changes out: which state each member is in from now on, as messages to the learners.
+
+    a decision             what its learner is told
+    values alone           SetValues
+    weights of a member    Load of another slot, on the device, if that is in the same pack and does not change itself
+                           Save of the donor, then Load of that state, else
+    a remembered state     Load of that state
+    fresh weights          Load of drawn ones
+    another holder         Save of the member that leaves, Load of the state of the member that enters
+
+Messages to one learner are carried out in order, so that it may load what it was told to save; another learner is told
+once the state is there. A member without a slot has a state in the store: what changes it tells no learner.
+"""
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from pbt_rl.pbt.changes import Change
 from pbt_rl.pbt.decisions import StateKey
 from pbt_rl.pbt.state import SHARED, TRANSIENT
-from pbt_rl.population.population import Population
+from pbt_rl.population.assigner import Handover
+from pbt_rl.population.origins import Origins
+from pbt_rl.population.population import Member, Population
+from pbt_rl.population.slots import Slots
+from pbt_rl.population.store import Elsewhere, Key, Origin, Store
 from pbt_rl.wire.messages import (
-    AdmitMember,
     Applied,
-    Edit,
     EvaluateMember,
-    ExportMember,
-    ForgetMember,
-    ReleaseMember,
-    RememberMember,
+    Load,
+    Save,
+    Saved,
+    SetValues,
     ToLearner,
     TrainUntil,
 )
+from pbt_rl.wire.snapshot import MemberSnapshot, SnapshotHeader
+from pbt_rl.wire.store import Counts
 
-Fill = Callable[[int], int]
-"""Writes the weights that a member is given into the exchange memory, shrunk if they are to be; returns the donor's
-frames when they were drawn."""
-BORROWED = -1
-"""Stands for the generation of a donor that is remembered because the same comparison changes it."""
+Read = Callable[[], MemberSnapshot]
 
 
 @dataclass
 class Pending:
-    """An edit on its way to a learner."""
+    """Something on its way to a learner that it answers with a proof."""
 
-    edit: Edit
-    decided: float
-    """time.perf_counter() when the controller had decided."""
-    crosses: bool
-    """The donor is on another pack: its state is exported first."""
+    decided: float | None
+    """time.perf_counter() when the controller had decided; None: a member takes a slot."""
+    key: Key | None = None
+    """The state that is loaded: pinned until the proof is there."""
     sent: float = 0.0
-    """time.perf_counter() when the edit was sent last."""
-    exported: bool = False
-    """The donor's state lies in the exchange memory, and the edit was sent."""
-    fill: Fill | None = None
-    """Set if the donor's learner is lost."""
+    """time.perf_counter() when it was sent."""
+    proves: bool = True
+    """The proof is recorded: of a decision, or of one that was made while the member had no slot."""
 
 
 @dataclass(eq=False)
 class Dispatch:
-    """Applies changes to the population at once, and to the learners in order.
+    """Applies changes to the population and its states at once, and to the learners in order.
 
-    A donor that the same comparison changes is remembered first, so that it gives the state from before. States that
-    the controller wants remembered are kept before any edit is sent, and forgotten after all of them were.
+    A donor gives the state that it had before any change of its comparison.
     """
 
     population: Population = field(metadata=SHARED)
-    pack_of: Mapping[int, int]
+    slots: Slots = field(metadata=SHARED)
     send: Callable[[int, ToLearner], None]
-    exchange_per_pack: bool = field(default=False, kw_only=True)
-    """Edits of different packs may cross at the same time; else one memory serves all packs, and one edit at a time."""
     remembered: frozenset[StateKey] = field(default=frozenset(), init=False)
-    """States of the past that the learners keep."""
+    """States of the past that are kept for the controller."""
     replacements: int = field(default=0, init=False)
     mutations: int = field(default=0, init=False)
-    _queue: deque[Pending | tuple[int, ToLearner]] = field(
-        default_factory=deque, init=False, metadata=TRANSIENT
+    unproven: set[int] = field(default_factory=set, init=False)
+    """Members without a slot with a change that is not in force anywhere yet."""
+    store: Store = field(init=False, metadata=SHARED)
+    """Known from `begin` on."""
+    _origins: Origins = field(init=False, metadata=SHARED)
+    _kept: dict[StateKey, Key] = field(default_factory=dict, init=False, metadata=TRANSIENT)
+    """The remembered states in the store."""
+    _unsaved: dict[int, Key] = field(default_factory=dict, init=False, metadata=TRANSIENT)
+    """Members that the checkpoint in progress still needs as they are -> their state."""
+    _saving: dict[Key, int] = field(default_factory=dict, init=False, metadata=TRANSIENT)
+    """State -> the pack whose learner writes it."""
+    _waiting: dict[Key, list[tuple[int, Pending | None, Callable[[], None]]]] = field(
+        default_factory=dict, init=False, metadata=TRANSIENT
     )
-    """Empty whenever a state is saved, as is `_sent`."""
-    _sent: dict[int, Pending] = field(default_factory=dict, init=False, metadata=TRANSIENT)
-    _void_exports: set[int] = field(default_factory=set, init=False, metadata=TRANSIENT)
-    """Donors that are being exported for nobody any more: until that is done, the exchange memory is taken."""
-    _journeys: dict[int, int] = field(default_factory=dict, init=False, metadata=TRANSIENT)
-    """Member that its pack was asked to release -> the pack that it moves to."""
+    """State -> (member, what is sent to its learner if anything, what is done) once it is there."""
+    _sent: dict[int, deque[Pending]] = field(default_factory=dict, init=False, metadata=TRANSIENT)
+    """Member -> what its learner has still to prove, oldest first. Decisions are proven whenever the run is saved."""
+    _parked: dict[int, Pending] = field(default_factory=dict, init=False, metadata=TRANSIENT)
+    """Member without a slot -> the decision that changed it, until its proof was taken."""
+    _starting: dict[int, list[Key]] = field(default_factory=dict, init=False, metadata=TRANSIENT)
+    """Pack -> the states that its learner starts from."""
+    _proofs: list[Applied] = field(default_factory=list, init=False, metadata=TRANSIENT)
+    _copied_at: float = field(default=0.0, init=False, metadata=TRANSIENT)
 
     @property
     def busy(self) -> bool:
-        """Some message waits, or some edit is not applied yet, or some member is on its way to another pack."""
-        return bool(self._queue or self._sent or self._journeys)
+        """Some decision is not applied yet, or some message waits for a state."""
+        decided = any(one.decided is not None for sent in self._sent.values() for one in sent)
+        return decided or bool(self._waiting or self._parked)
+
+    def restored(self) -> None:
+        """Check that the remembered states are of members that there are. Raises ValueError."""
+        strange = sorted(key for key in self.remembered if key[0] not in self.slots.pack_of)
+        if strange:
+            raise ValueError(f"the saved state remembers member {strange[0][0]}, and there is none")
+
+    # -- the start of a run -------------------------------------------------------------------------------------
+
+    def begin(self, store: Store, sources: Iterable[tuple[int, Read]]) -> None:
+        """Begin with a store. sources: (member, what reads its state or a remembered one); others are drawn.
+
+        Raises as reading does.
+        """
+        self.store, self._origins = store, Origins(self.population, store)
+        resident = {member for _, member in self._residents()}
+        for number, read in sources:
+            snapshot = read()
+            header = snapshot.header
+            source = {"checkpoint": None, "member": number}
+            if header.remembered:
+                source["generation"] = header.generation
+            key = store.add_read(snapshot, Elsewhere(read, source))
+            if header.remembered:
+                self._kept[number, header.generation] = key
+                store.release(key)
+                continue
+            member = self.population.members[number]
+            member.note_counts(header.frames, header.steps, header.updates)
+            self._begin_member(member, key)
+            if number in resident:
+                self._starting.setdefault(self.slots.pack_of[number], []).append(key)
+            else:
+                member.held = key
+        for member in self.population.members:
+            if member.origin.key < 0:
+                source = {"checkpoint": None, "member": member.id}
+                header = SnapshotHeader(member.id, 0, dict(member.values), 0, 0, 0, 0)
+                self._begin_member(member, store.add_drawn(header, (member.id, 0), source))
+                if member.id not in resident:
+                    member.held = store.pin(member.origin.key)
+
+    def _begin_member(self, member: Member, key: Key) -> None:
+        member.origin = Origin(key, -member.frames)
+
+    def _residents(self) -> list[tuple[int, int]]:
+        """Return (pack, member) of all members that hold slots."""
+        packs = range(len(self.slots.packs))
+        return [(pack, m) for pack in packs for m in self.slots.members_of(pack) if m is not None]
+
+    def first_loads(self, pack: int) -> tuple[Load | None, ...]:
+        """Return what each slot of a pack holds when its learner starts: the origins of its members."""
+        return tuple(
+            None if member is None else self._first_load(slot, self.population.members[member])
+            for slot, member in enumerate(self.slots.members_of(pack))
+        )
+
+    def _first_load(self, slot: int, member: Member) -> Load:
+        key, pack = self.store.readable(member.origin.key), self.slots.pack_of[member.id]
+        if self.store.drawn(key) == (member.id, 0):
+            return self._load(slot, member, drawn=(member.id, 0))
+        starting = self._starting.setdefault(pack, [])
+        if key not in starting:
+            starting.append(self.store.pin(key))
+        return self._load(slot, member, entry=self.store.entry(key))
+
+    def started(self, pack: int) -> None:
+        """Release what the learner of a pack has started from, since it has read it or will never do."""
+        for key in self._starting.pop(pack, ()):
+            self.store.unpin(key)
 
     def send_limits(self, pack: int | None = None) -> None:
         """Tell new learners, or that of one pack, how far the members may train."""
         for member in self.population.members:
-            if pack in (None, self.pack_of[member.id]):
-                self.send_limit(member.id)
+            if pack in (None, self.slots.pack_of[member.id]):
+                self._send_limit(member)
 
-    def restored(self) -> None:
-        """Check that the remembered states are of members that there are. Raises ValueError."""
-        strange = sorted(key for key in self.remembered if key[0] not in self.pack_of)
-        if strange:
-            raise ValueError(f"the saved state remembers member {strange[0][0]}, and there is none")
+    def _send_limit(self, member: Member) -> None:
+        if member.until_frames is not None:
+            self.send(self.slots.pack_of[member.id], TrainUntil(member.id, member.until_frames))
+        self._send_evaluation(member)
+
+    def _send_evaluation(self, member: Member) -> None:
+        """Tell the learner of a member that it is being evaluated, if it is. A parked one is so in its next turn."""
+        if member.evaluates and not member.parked:
+            self.send(self.slots.pack_of[member.id], EvaluateMember(member.id, begins=True))
+
+    # -- decisions ----------------------------------------------------------------------------------------------
 
     def enact(self, changes: Sequence[Change], remembered: frozenset[StateKey]) -> None:
         """Apply the changes of one comparison. remembered: the states that the controller wants kept from now on."""
         decided = time.perf_counter()
-        borrowed = _changing_donors(changes)
-        for key in [
-            *sorted(remembered - self.remembered),
-            *((donor, BORROWED) for donor in sorted(borrowed)),
-        ]:
-            self._queue.append((self.pack_of[key[0]], RememberMember(*key)))
+        now: dict[int, Key] = {}
+        """Members -> their states before any change, pinned."""
+        for past in sorted(remembered - self._kept.keys()):
+            self._kept[past] = self.store.pin(self._state_now(past[0], now))
+        for donor in sorted(self._donors_to_save(changes)):
+            self._state_now(donor, now)
+        before = {m.id: (m.origin, m.coming) for m in self.population.members}
+        origins = [origin.key for pair in before.values() for origin in pair if origin is not None]
+        for key in origins:
+            self.store.hold(key)
+        sources = {c.member: self._source(c, now) for c in changes if c.weights == "copy"}
+        for source in sources.values():
+            if source is not None:
+                self.store.pin(source)
+        evaluated = {m.id for m in self.population.members if m.evaluates}
+        self.population.apply(changes, remembered)
         for change in changes:
-            self._take(change, borrowed, decided)
-        for key in [
-            *sorted(self.remembered - remembered),
-            *((donor, BORROWED) for donor in sorted(borrowed)),
-        ]:
-            self._queue.append((self.pack_of[key[0]], ForgetMember(*key)))
+            self._carry_out(change, sources.get(change.member), change.member in evaluated, before, decided)
+        for past in sorted(self._kept.keys() - remembered):
+            self.store.unpin(self._kept.pop(past))
+        for key in now.values():
+            self.store.unpin(key)
+        for key in origins:
+            self.store.release(key)
         self.remembered = remembered
-        self._send_next()
 
-    def _take(self, change: Change, borrowed: set[int], decided: float) -> None:
-        """Apply a change to the population, whose windows start empty at once, and queue its edit."""
-        member = self.population.members[change.member]
-        evaluated = member.evaluates > 0
-        member.apply(change)
+    def _donors_to_save(self, changes: Sequence[Change]) -> set[int]:
+        """Return the donors whose present state must be in the store: no slot of the same pack has it then."""
+        changed = {c.member for c in changes if c.weights != "keep"}
+        found = set()
+        for change in changes:
+            if change.weights_from is None or change.remembered:
+                continue
+            donor, member = change.weights_from[0], change.member
+            if donor != member and (
+                donor in changed
+                or self.population.members[member].held is not None
+                or self.population.members[donor].held is not None
+                or self.slots.pack_of[donor] != self.slots.pack_of[member]
+            ):
+                found.add(donor)
+        return found
+
+    def _source(self, change: Change, now: dict[int, Key]) -> Key | None:
+        """Return the state whose weights are copied; None if another slot has it, or the member itself."""
+        assert change.weights_from is not None
+        if change.remembered:
+            return self._kept[change.weights_from]
+        donor = change.weights_from[0]
+        if donor == change.member:
+            return self.population.members[donor].held
+        return now.get(donor)
+
+    def _state_now(self, number: int, now: dict[int, Key]) -> Key:
+        """Return a member's present state; it is saved if it was not, and pinned in `now`."""
+        if number not in now:
+            member = self.population.members[number]
+            now[number] = self.store.pin(self._save(member) if member.held is None else member.held)
+            if member.held is None:
+                self.store.release(now[number])
+        return now[number]
+
+    def _save(self, member: Member) -> Key:
+        """Have a member that holds a slot saved as it is now; returns its state, held once."""
+        key = self._unsaved.pop(member.id, None)
+        if key is None:
+            key = self.store.begin_save(_header(member), member.origin.key)
+        else:
+            self.store.hold(key)
+        self._send_save(member.id, key)
+        return key
+
+    def _send_save(self, member: int, key: Key) -> None:
+        pack = self.slots.pack_of[member]
+        self._saving[key] = pack
+        self.send(pack, Save(member, key, self.store.entry_to_write(key)))
+
+    def _carry_out(
+        self,
+        change: Change,
+        source: Key | None,
+        evaluated: bool,
+        before: dict[int, tuple[Origin, Origin | None]],
+        decided: float,
+    ) -> None:
+        member, pack = self.population.members[change.member], self.slots.pack_of[change.member]
         if (evaluated or change.evaluates) and not member.parked:
-            self.send(self.pack_of[change.member], EvaluateMember(change.member, change.evaluates > 0))
+            self.send(pack, EvaluateMember(member.id, change.evaluates > 0))
         if change.until_frames is not None:
-            self.send(self.pack_of[change.member], TrainUntil(change.member, change.until_frames))
+            self.send(pack, TrainUntil(member.id, change.until_frames))
         if change.values is None:
             return
-        donor, generation = change.source or (None, None)
-        crosses = False
-        if change.weights_from is not None:
-            crosses = self.pack_of[change.weights_from[0]] != self.pack_of[change.member]
-        if not change.remembered:
-            generation = BORROWED if change.weights_from is not None and donor in borrowed else None
-        edit = Edit(
-            change.member,
-            change.generation,
-            "import" if crosses else change.weights,
-            donor,
-            change.values,
-            generation,
-            change.shrink_perturb,
-        )
-        self._queue.append(Pending(edit, decided, crosses))
         self.replacements += change.decision == "replace"
         self.mutations += change.decision == "mutate"
-
-    def _send_next(self) -> None:
-        """Send what waits, except while an edit that crosses packs holds the exchange memory."""
-        while self._queue and not self._must_wait(self._queue[0]):
-            item = self._queue.popleft()
-            if not isinstance(item, Pending):
-                self.send(*item)
-                continue
-            self._sent[item.edit.member] = item
-            if item.fill is not None:
-                self._send_filled(item, item.fill)
-            elif item.crosses:
-                donor = item.edit.donor
-                assert donor is not None
-                self.send(self.pack_of[donor], ExportMember(donor, item.edit.donor_generation))
-            else:
-                self._send_edit(item)
-
-    def _must_wait(self, item: Pending | tuple[int, ToLearner]) -> bool:
-        """Whether the exchange memory is taken that this message needs, or that one before it to the same pack does."""
-        taken = {self.pack_of[donor] for donor in self._void_exports}
-        for pending in self._sent.values():
-            if pending.crosses:
-                taken |= self._packs_of(pending)
-        return bool(taken & self._packs_of(item) if self.exchange_per_pack else taken)
-
-    def _packs_of(self, item: Pending | tuple[int, ToLearner]) -> set[int]:
-        """Return the packs that a message concerns."""
-        if not isinstance(item, Pending):
-            return {item[0]}
-        own = {self.pack_of[item.edit.member]}
-        return own | {self._donor_pack(item.edit)} if item.crosses else own
-
-    def _send_filled(self, pending: Pending, fill: Fill) -> None:
-        fresh_frames = fill(pending.edit.member)
-        pending.edit = replace(pending.edit, shrink_perturb=None, fresh_frames=fresh_frames)
-        pending.exported = True
-        self._send_edit(pending)
-
-    def _send_edit(self, pending: Pending) -> None:
-        pending.sent = time.perf_counter()
-        self.send(self.pack_of[pending.edit.member], pending.edit)
-
-    def exported(self, donor: int, fresh_frames: int = 0) -> None:
-        """Send the edit that waits for this donor's state, which is in the exchange memory now."""
-        if donor in self._void_exports:
-            self._void_exports.remove(donor)
-            self._send_next()
+        if change.weights != "keep":
+            self._origins.follow(change, source, before)
+        if member.held is not None:
+            self._change_parked(member, change, source, decided)
             return
-        for pending in self._sent.values():
-            if pending.crosses and not pending.exported and pending.edit.donor == donor:
-                pending.edit = replace(pending.edit, fresh_frames=fresh_frames)
-                pending.exported = True
-                self._send_edit(pending)
+        self._save_before_change(member)
+        donor = change.source[0] if change.source is not None else None
+        pending = Pending(decided, source)
+        slot = self.slots.slot_of(member.id)
+        assert slot is not None, f"member {member.id} has neither a slot nor a state"
+        if change.weights == "keep":
+            self._post(
+                member.id, pending, SetValues(member.id, change.generation, dict(member.values), donor)
+            )
+            return
+        load = replace(self._load(slot, member), donor=donor, shrink_perturb=change.shrink_perturb)
+        if change.weights == "fresh":
+            self._post(member.id, pending, replace(load, drawn=(member.id, change.generation)))
+        elif source is None:
+            assert donor is not None
+            self._post(member.id, pending, replace(load, of_slot=self.slots.slot_of(donor)))
+        else:
+            self._post_state(member.id, pending, load, source)
 
-    def lost(self, pack: int, fill: Fill) -> None:
-        """Settle what was on its way when a learner was lost, before anything is sent to the one that replaces it.
+    def _change_parked(self, member: Member, change: Change, source: Key | None, decided: float) -> None:
+        """Let a member without a slot be in another state."""
+        self.unproven.add(member.id)
+        self._parked[member.id] = Pending(decided, sent=time.perf_counter())
+        donor = change.source[0] if change.source is not None else None
+        proof = Applied(
+            member.id, donor, change.generation, 0.0, {}, {}, {}, donor_unchanged=True, parked=True
+        )
+        if change.weights == "fresh":
+            self._park(member, self.store.pin(member.origin.key))
+        elif source is not None and change.shrink_perturb is not None:
+            drawn = (member.id, change.generation)
+            shrunk = self.store.add_shrunk(source, change.shrink_perturb, drawn)
+            self._park(member, self.store.pin(shrunk))
+            self.store.release(shrunk)
+        elif source is not None:
+            self._park(member, self.store.pin(source))
+        if source is None:
+            self._proofs.append(proof)
+            return
 
-        That one begins with its members as all decisions have left them: nothing is sent to it again. Members of other
-        packs still get the weights of a donor that it held; fill: writes those for such a member into the exchange
-        memory.
-        """
-        self._void_exports = {donor for donor in self._void_exports if self.pack_of[donor] != pack}
-        # A member that was to leave the lost pack stays; it is restored with the others.
-        self._journeys = {member: to for member, to in self._journeys.items() if self.pack_of[member] != pack}
-        for member, pending in list(self._sent.items()):
-            donor = pending.edit.donor if pending.crosses and not pending.exported else None
-            if self.pack_of[member] == pack:
-                if donor is not None and self.pack_of[donor] != pack:
-                    self._void_exports.add(donor)
-                del self._sent[member]
-            elif donor is not None and self.pack_of[donor] == pack:
-                self._send_filled(pending, fill)
-        waiting, self._queue = self._queue, deque()
-        for item in waiting:
-            if (self.pack_of[item.edit.member] if isinstance(item, Pending) else item[0]) == pack:
-                continue
-            if isinstance(item, Pending) and item.crosses and self._donor_pack(item.edit) == pack:
-                item.fill = fill
-            self._queue.append(item)
-        self._send_next()
+        def prove() -> None:
+            if change.shrink_perturb is not None and member.held is not None:
+                self.store.entry(member.held)
+            self.store.unpin(source)
+            self._proofs.append(proof)
 
-    # -- members that move --------------------------------------------------------------------------------------
+        self._when_saved(source, member.id, None, prove)
 
-    def move(self, member: int, pack: int) -> None:
-        """Begin to move a parked member to another pack. Nothing else may be on its way."""
-        self._journeys[member] = pack
-        self.send(self.pack_of[member], ReleaseMember(member))
+    def _park(self, member: Member, key: Key) -> None:
+        former, member.held = member.held, key
+        if former is not None:
+            self.store.unpin(former)
 
-    def released(self, admission: AdmitMember) -> tuple[int, int]:
-        """Note that a member has left its pack; return (it, the pack that it was to move to)."""
-        return admission.member, self._journeys.pop(admission.member)
+    def _save_before_change(self, member: Member) -> None:
+        """Have a member saved that is about to change, if the checkpoint in progress needs it as it is."""
+        key = self._unsaved.pop(member.id, None)
+        if key is not None:
+            self._send_save(member.id, key)
 
-    def send_limit(self, member: int) -> None:
-        """Tell the learner of a member how far it may train, and whether it is being evaluated."""
-        until = self.population.members[member].until_frames
-        if until is not None:
-            self.send(self.pack_of[member], TrainUntil(member, until))
-        self.send_evaluation(member)
+    # -- messages -----------------------------------------------------------------------------------------------
 
-    def send_evaluation(self, member: int) -> None:
-        """Tell the learner of a member that it is being evaluated, if it is. A parked one is so in its next turn."""
-        record = self.population.members[member]
-        if record.evaluates and not record.parked:
-            self.send(self.pack_of[member], EvaluateMember(member, begins=True))
+    def _load(
+        self, slot: int, member: Member, entry: int | None = None, drawn: tuple[int, int] | None = None
+    ) -> Load:
+        counts = Counts(member.frames, member.steps, member.updates)
+        return Load(
+            slot, member.id, member.generation, dict(member.values), entry, drawn=drawn, counts=counts
+        )
 
-    def _donor_pack(self, edit: Edit) -> int:
-        assert edit.donor is not None
-        return self.pack_of[edit.donor]
+    def _post(self, member: int, pending: Pending, message: Load | SetValues) -> None:
+        pending.sent = time.perf_counter()
+        self._sent.setdefault(member, deque()).append(pending)
+        self.send(self.slots.pack_of[member], message)
 
-    def applied(self, applied: Applied) -> Pending:
-        """Return the edit that was applied, and sends the next ones."""
-        pending = self._sent.pop(applied.member)
-        self._send_next()
+    def _post_state(self, member: int, pending: Pending, load: Load, key: Key) -> None:
+        """Send a load of a pinned state, once it is there or the same learner writes it before."""
+
+        def post() -> None:
+            drawn = self.store.drawn(key)
+            entry = self.store.entry(key) if drawn is None else None
+            self._post(member, pending, replace(load, drawn=drawn, entry=entry))
+            if pending.decided is None:
+                self._send_limit(self.population.members[member])
+
+        if self._saving.get(key) == self.slots.pack_of[member]:
+            post()
+        else:
+            self._when_saved(key, member, pending, post)
+
+    def _when_saved(self, key: Key, member: int, pending: Pending | None, act: Callable[[], None]) -> None:
+        if self.store.is_saved(key):
+            act()
+        else:
+            self._waiting.setdefault(key, []).append((member, pending, act))
+
+    def _act(self, key: Key) -> None:
+        for _, _, act in self._waiting.pop(key, ()):
+            act()
+
+    def saved(self, message: Saved) -> None:
+        """Go on with a state that is there now."""
+        del self._saving[message.key]
+        header = self.store.saved(message.key)
+        member = self.population.members[header.member]
+        if member.held == message.key:  # it has left its slot, perhaps after its last report
+            member.note_counts(header.frames, header.steps, header.updates)
+        self._act(message.key)
+
+    def take_proofs(self) -> list[Applied]:
+        """Return the proofs of what no learner was asked for."""
+        proofs, self._proofs = self._proofs, []
+        return proofs
+
+    def applied(self, proof: Applied) -> Pending:
+        """Return what was applied."""
+        if proof.parked:
+            return self._parked.pop(proof.member)
+        sent = self._sent[proof.member]
+        pending = sent.popleft()
+        if not sent:
+            del self._sent[proof.member]
+        self._forget(pending)
         return pending
 
+    # -- slots --------------------------------------------------------------------------------------------------
 
-def _changing_donors(changes: Sequence[Change]) -> set[int]:
-    """Return the members whose present weights one change copies and another one changes."""
-    changed = {c.member for c in changes if c.weights != "keep"}
-    copied = [(c.member, c.weights_from) for c in changes if not c.remembered]
-    return {source[0] for member, source in copied if source is not None and source[0] != member} & changed
+    def hand_over(self, pack: int, handover: Handover) -> None:
+        """Let a slot of a pack change hands: the state of the member that leaves is saved."""
+        members = self.population.members
+        if handover.leaves is not None:
+            left = members[handover.leaves]
+            key = self._save(left)
+            left.held = self.store.pin(key)
+            self.store.release(key)
+        if handover.enters is None:
+            self.send(pack, Load(handover.slot, None, 0, {}))
+            return
+        member = members[handover.enters]
+        assert member.held is not None, f"member {member.id} has no state"
+        key, member.held = member.held, None
+        pending = Pending(None, key, proves=member.id in self.unproven)
+        self.unproven.discard(member.id)
+        self._post_state(member.id, pending, self._load(handover.slot, member), key)
+
+    # -- checkpoints --------------------------------------------------------------------------------------------
+
+    def begin_checkpoint(
+        self, packs: Iterable[int], *, to_disk: bool
+    ) -> list[tuple[Key, SnapshotHeader | None]]:
+        """Return every state as it is now, pinned once; no decision may be on its way.
+
+        packs: those that have a learner. to_disk: else the states stay in memory. With each state comes what a file of
+        it says besides, or None if its learner is still to save it (`save_next`). What was never drawn is left out.
+        """
+        here = set(packs)
+        self._copied_at = time.monotonic()
+        wanted: list[tuple[Key, SnapshotHeader | None]] = []
+        resident = {member for pack, member in self._residents() if pack in here}
+        for member in self.population.members:
+            if member.id in resident:
+                key = self.store.begin_save(_header(member), member.origin.key)
+                self._unsaved[member.id] = key
+                header = None
+            else:
+                key = self.store.hold(member.origin.key if member.held is None else member.held)
+                header = _header(member, self.store.header(key).fresh_frames)
+            member.coming = Origin(key, -member.frames, pinned=not to_disk)
+            if not to_disk:
+                self.store.pin(key)
+                self.store.release(key)
+            if self.store.drawn(key) != (member.id, 0):
+                wanted.append((self.store.pin(key), header))
+        for (number, generation), key in sorted(self._kept.items()):
+            header = replace(self.store.header(key), member=number, generation=generation, remembered=True)
+            wanted.append((self.store.pin(key), header))
+        return wanted
+
+    def save_next(self, pack: int) -> bool:
+        """Have the next member of a pack saved that the checkpoint needs; return whether there was one."""
+        number = next((m for m in self._unsaved if self.slots.pack_of[m] == pack), None)
+        if number is None:
+            return False
+        self._send_save(number, self._unsaved.pop(number))
+        return True
+
+    def end_checkpoint(self, *, whole: bool) -> None:
+        """Note that the checkpoint is whole, so that members go on from it, or that it was given up."""
+        self._unsaved.clear()
+        for member in self.population.members:
+            former, coming = (member.origin, member.coming) if whole else (member.coming, member.origin)
+            if former is not None and coming is not None:
+                self._origins.release(former)
+                member.origin = coming
+            member.coming = None
+
+    # -- lost learners ------------------------------------------------------------------------------------------
+
+    def lost(self, pack: int) -> list[dict[str, Any]]:
+        """Settle what was on its way to and from a learner that is lost. No checkpoint may be in progress.
+
+        Its members go on from their origins, as all decisions have left them; what it was saving is replaced by what
+        stands for it, for others too. Returns what the journal notes of each member that has lost anything. Raises as
+        reading a state does.
+        """
+        self.started(pack)
+        mine = sorted(key for key, writer in self._saving.items() if writer == pack)
+        members = self.population.members
+        hit = [m for m in members if m.held in mine]
+        resident = [members[number] for number in self.slots.members_of(pack) if number is not None]
+        accounts = [self._account(m) for m in sorted([*hit, *resident], key=lambda m: m.id)]
+        for key in mine:
+            del self._saving[key]
+            self.store.lost(key)
+        for number in [n for n in self._sent if self.slots.pack_of[n] == pack]:
+            for pending in self._sent.pop(number):
+                self._forget(pending)
+        for key, waiting in [*self._waiting.items()]:
+            left = []
+            for one in waiting:
+                number, message, _ = one
+                if message is None or self.slots.pack_of[number] != pack:
+                    left.append(one)
+                else:
+                    self._forget(message)
+            self._waiting[key] = left
+            if not left:
+                del self._waiting[key]
+        for member in resident:
+            member.origin = replace(member.origin, frames=-member.frames)
+        for key in mine:
+            self._act(key)
+        return accounts
+
+    def _forget(self, pending: Pending) -> None:
+        if pending.key is not None:
+            self.store.unpin(pending.key)
+
+    def _account(self, member: Member) -> dict[str, Any]:
+        """Return the frames of training that a member loses, and what it goes on from."""
+        key = member.origin.key
+        source = self.store.source(key)
+        if not source:
+            age = time.monotonic() - self._copied_at
+            source = {"copy_age_seconds": age, "member": self.store.header(key).member}
+        return {"member": member.id, "frames_lost": member.frames_lost, "from": source}
+
+    def scatter(self, pack: int) -> list[tuple[int, int]]:
+        """Let the members of a pack that has no machine wait in others for a slot; return (member, its pack now)."""
+        resident = [number for number in self.slots.members_of(pack) if number is not None]
+        moved = self.slots.scatter(pack)
+        if moved:
+            self.started(pack)
+            for number in resident:
+                member = self.population.members[number]
+                member.held = self.store.pin(member.origin.key)
+        return moved
+
+
+def _header(member: Member, fresh_frames: int = 0) -> SnapshotHeader:
+    return SnapshotHeader(
+        member.id,
+        member.generation,
+        dict(member.values),
+        member.frames,
+        member.steps,
+        member.updates,
+        fresh_frames,
+    )

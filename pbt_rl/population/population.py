@@ -16,6 +16,7 @@ from pbt_rl.pbt.member import MemberRecord
 from pbt_rl.pbt.objectives import Judged, ObjectiveWindow, mean
 from pbt_rl.pbt.state import TRANSIENT
 from pbt_rl.population.shares import EqualShares
+from pbt_rl.population.store import Key, Origin
 from pbt_rl.wire.messages import Episode, Game, LearnerReport, MemberStats
 
 RECENT_EPISODES = 100
@@ -44,6 +45,8 @@ class RatesGames(Protocol):
 
 
 """The objective that members are ranked by: see MatchupConfig."""
+NO_ORIGIN = Origin(-1, 0)
+"""Of a member before the run's store is there."""
 
 
 @dataclass(eq=False)
@@ -71,6 +74,16 @@ class Member(MemberRecord):
     """Environments that have ended an episode of the present generation -> steps of the first one."""
     scores: deque[float] = field(init=False)
     """Of the last games against other members in the present generation."""
+    steps: int = field(default=0, init=False, metadata=TRANSIENT)
+    """Steps that it has learned from, in total."""
+    updates: int = field(default=0, init=False, metadata=TRANSIENT)
+    """Batches that it has learned from, in total."""
+    held: Key | None = field(default=None, init=False, metadata=TRANSIENT)
+    """Its state in the store while it holds no slot."""
+    origin: Origin = field(default=NO_ORIGIN, init=False, metadata=TRANSIENT)
+    """What it goes on from if its learner is lost."""
+    coming: Origin | None = field(default=None, init=False, metadata=TRANSIENT)
+    """Its origin once the checkpoint in progress is whole."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -95,11 +108,21 @@ class Member(MemberRecord):
 
     def note_stats(self, stats: MemberStats) -> None:
         """Take in a report of the member's learner. A member is credited with the steps that it sampled."""
-        self.frames = stats.frames
+        self.note_counts(stats.frames, stats.steps, stats.updates)
         self._count(self.shares.note_frames(self.frames))
         self.stats |= stats.values
         if stats.broken is not None and stats.generation == self.generation:
             self.broken = stats.broken
+
+    def note_counts(self, frames: int, steps: int, updates: int) -> None:
+        """Note how far it is. A learner that it has left may report later than the one that it is with now."""
+        self.frames, self.steps = max(self.frames, frames), max(self.steps, steps)
+        self.updates = max(self.updates, updates)
+
+    @property
+    def frames_lost(self) -> int:
+        """Frames of training since its origin, which are lost with its learner."""
+        return self.origin.frames + self.frames
 
     def note_episode(self, episode: Episode) -> None:
         """Count an episode; it makes an objective only if it began in the present generation (see `EqualShares`).
@@ -218,6 +241,16 @@ class Population:
     def moved(self, member: int, environments: int) -> None:
         """Note that a member belongs to another pack, where it plays in so many environments."""
         self.members[member].move(environments, -(-self._episodes // environments))
+
+    def apply(self, changes: Sequence[Change], remembered: frozenset[StateKey]) -> None:
+        """Take over the changes of one comparison: members and ratings. All hold at once.
+
+        remembered: the states that the controller keeps from now on.
+        """
+        if self.ratings is not None:
+            self.ratings.follow(changes, remembered)
+        for change in changes:
+            self.members[change.member].apply(change)
 
     def learner_began(self, pack: str) -> None:
         """Note that another learner took over a pack, under the same name: it counts from 0."""

@@ -1,16 +1,26 @@
-"""Slots of all packs of a run: one `SlotAssigner` per pack, and its handovers as messages to the learners."""
+"""Which pack each member belongs to, and who holds the slots of each: one `SlotAssigner` per pack."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from pbt_rl.pbt.state import SHARED, TRANSIENT
-from pbt_rl.population.assigner import Candidate, SlotAssigner, first_holders
-from pbt_rl.population.membership import Membership, PackSlots
+from pbt_rl.population.assigner import Candidate, Handover, SlotAssigner, first_holders
 from pbt_rl.population.population import Member, Population
-from pbt_rl.wire.messages import SlotChange
+
+
+class PackSlots(Protocol):
+    """The members that belong to a pack at first, and how many of them hold its slots at a time."""
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        """In order of id."""
+
+    @property
+    def slots(self) -> int:
+        """P."""
 
 
 @dataclass(eq=False)
@@ -26,7 +36,8 @@ class Slots:
     slot_frames: int | None
     budget_frames: int | None
     travel: bool = False
-    membership: Membership = field(init=False, metadata=SHARED)
+    pack_of: dict[int, int] = field(init=False, metadata=SHARED)
+    """Member -> number of its pack. Members move if machines come and go during a run."""
     serving: set[int] = field(default_factory=set, init=False, metadata=TRANSIENT)
     """Packs whose learner has started."""
     held_back: bool = field(default=False, init=False)
@@ -36,7 +47,7 @@ class Slots:
     """Reports of each pack's learner since a member could train."""
 
     def __post_init__(self) -> None:
-        self.membership = Membership(self.packs)
+        self.pack_of = {member: number for number, pack in enumerate(self.packs) for member in pack.members}
         self.begin()
 
     def begin(self) -> None:
@@ -54,7 +65,7 @@ class Slots:
         """Check that every slot is held by a member of its pack or by none. Raises ValueError."""
         self._idle_reports = [0] * len(self.packs)
         for pack, assigner in enumerate(self._assigners):
-            if not {*assigner.holders} <= {None, *self.membership.of(pack)}:
+            if not {*assigner.holders} <= {None, *self.of(pack)}:
                 raise ValueError(f"the saved holders of slots, {assigner.holders}, are not all members")
         self._note_parked()
 
@@ -62,60 +73,61 @@ class Slots:
     def plan(self) -> list[dict[str, Any]]:
         """Members and slots of every pack: holders can be restored if they are the same."""
         return [
-            {"members": list(self.membership.of(number)), "slots": pack.slots}
-            for number, pack in enumerate(self.packs)
+            {"members": list(self.of(number)), "slots": pack.slots} for number, pack in enumerate(self.packs)
         ]
 
-    def start(self) -> list[tuple[int, SlotChange]]:
-        """Return (pack, slot change) for every slot that a member holds, as if each had been empty."""
+    def of(self, pack: int) -> tuple[int, ...]:
+        """Return the members of a pack, in order of id."""
+        return tuple(sorted(member for member, number in self.pack_of.items() if number == pack))
+
+    def slot_of(self, member: int) -> int | None:
+        """Return the slot that a member holds in its pack."""
+        holders = self._assigners[self.pack_of[member]].holders
+        return holders.index(member) if member in holders else None
+
+    def start(self) -> list[tuple[int, Handover]]:
+        """Return (pack, handover) for every slot that a member holds, as if each had been empty."""
         return [
-            (number, self._change(slot, None, member))
+            (number, Handover(slot, None, member))
             for number in range(len(self.packs))
             for slot, member in enumerate(self.members_of(number))
             if member is not None
         ]
 
-    def _change(self, slot: int, leaves: int | None, enters: int | None) -> SlotChange:
-        if enters is None:
-            return SlotChange(slot, leaves, None, 0, {})
-        member = self.population.members[enters]
-        return SlotChange(slot, leaves, enters, member.generation, dict(member.values))
-
     def members_of(self, pack: int) -> list[int | None]:
         """Return the member that holds each slot of a pack."""
         return [*self._assigners[pack].holders]
 
-    def assign(self) -> list[tuple[int, SlotChange]]:
-        """Hand slots over; returns (pack, what its learner must do)."""
-        moves = []
-        for number, assigner in enumerate(self._assigners):
-            moves += [
-                (number, self._change(handover.slot, handover.leaves, handover.enters))
-                for handover in assigner.assign(self._candidates(number))
-            ]
+    def assign(self) -> list[tuple[int, Handover]]:
+        """Hand slots over; returns (pack, handover)."""
+        moves = [
+            (number, handover)
+            for number, assigner in enumerate(self._assigners)
+            for handover in assigner.assign(self._candidates(number))
+        ]
         self._note_parked()
         return moves
 
     def _candidates(self, pack: int) -> list[Candidate]:
-        members = [self.population.members[member] for member in self.membership.of(pack)]
+        members = [self.population.members[member] for member in self.of(pack)]
         return [Candidate(m.id, m.frames, self._limit(pack, m)) for m in members if not m.stopped]
 
     def _limit(self, pack: int, member: Member) -> int | None:
         limits = [member.until_frames]
         # Else no member waits for a slot: it trains on while others catch up.
-        if self.packs[pack].slots < len(self.membership.of(pack)):
+        if self.packs[pack].slots < len(self.of(pack)):
             limits.append(self.budget_frames)
         return min((limit for limit in limits if limit is not None), default=None)
 
     def _note_parked(self) -> None:
         for number, assigner in enumerate(self._assigners):
-            for member in self.membership.of(number):
+            for member in self.of(number):
                 self.population.members[member].parked = member not in assigner.holders
 
     # -- between packs --------------------------------------------------------------------------------------
 
-    def journeys(self) -> list[tuple[int, int]]:
-        """Return (member, pack) of the members that should move to a free slot of another pack, after `assign`.
+    def travel_to_free_slots(self) -> list[tuple[int, int]]:
+        """Let members belong to another pack that has a free slot for them, after `assign`; return (member, pack).
 
         A slot that is free then has no member of its own pack that may train. The least trained move first, ties to the
         lower id, each to the pack with the most free slots.
@@ -129,13 +141,14 @@ class Slots:
             for candidate in self._candidates(number)
             if candidate.may_train and candidate.member not in self._assigners[number].holders
         ]
-        journeys = []
+        moved = []
         for candidate in sorted(waiting, key=lambda c: (c.frames, c.member)):
             pack = max(free, key=lambda number: (free[number], -number))
             if free[pack] > 0:
                 free[pack] -= 1
-                journeys.append((candidate.member, pack))
-        return journeys
+                self.pack_of[candidate.member] = pack
+                moved.append((candidate.member, pack))
+        return moved
 
     def scatter(self, pack: int) -> list[tuple[int, int]]:
         """Let the members of a pack that has no machine any more belong to packs that serve; return (member, pack).
@@ -144,9 +157,9 @@ class Slots:
         """
         others = sorted(self.serving - {pack})
         moved = []
-        for member in self.membership.of(pack) if others else ():
-            chosen = min(others, key=lambda n: ((len(self.membership.of(n)) + 1) / self.packs[n].slots, n))
-            self.membership.move(member, chosen)
+        for member in self.of(pack) if others else ():
+            chosen = min(others, key=lambda n: ((len(self.of(n)) + 1) / self.packs[n].slots, n))
+            self.pack_of[member] = chosen
             moved.append((member, chosen))
         if moved:
             self._assigners[pack].vacate()

@@ -1,14 +1,15 @@
 """Has the whole run saved: when it is due, when it is asked for, and at its end. Nothing waits for it.
 
     due -> state of the run        taken between two comparisons, while no decision is on its way
-        -> BeginSnapshot           every learner notes its members as they are
-        -> StageMember, again      members come one by one through the staging memory, between two optimiser steps
+        -> every state is pinned   those that learners hold are to be saved (`Dispatch.begin_checkpoint`)
+        -> Save, again             members come one by one into few entries of the pool, between two optimiser steps
         -> CheckpointWriter        a thread writes them; the manifest comes last
+        -> states are unpinned     from then on members go on from these if their learner is lost
 
-With --nodes there are rounds between checkpoints that bring all members into the memory of this process (`copies`)
-instead of onto the disk. Packs without a learner take no part: the caller gives the states of their members.
+With --nodes there are rounds between checkpoints that keep all members in memory instead of writing them. Packs without
+a learner save nothing: their members are what they will go on from.
 
-An edit that comes meanwhile is not delayed: the learner copies the member that it changes, if that is still to come.
+A decision that comes meanwhile is not delayed: a member that it changes is saved before, if that is still to come.
 """
 
 from __future__ import annotations
@@ -17,23 +18,26 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from pbt_rl.errors import CheckpointBroken
 from pbt_rl.population.population import Population
+from pbt_rl.population.store import Elsewhere, Key
 from pbt_rl.record.append import reason
 from pbt_rl.record.checkpoint_writer import CheckpointWriter, WriteFailed, Written
 from pbt_rl.record.checkpoints import Checkpoint
 from pbt_rl.record.folder import RunFolder
 from pbt_rl.record.manifest import FILE, read_manifest
+from pbt_rl.record.net_names import NetNames
 from pbt_rl.run.comparisons import Comparisons
-from pbt_rl.run.copies import CopyKeeper, CopySet
 from pbt_rl.run.evaluations import Evaluations
 from pbt_rl.run.fleet import Fleet, log_folder
 from pbt_rl.run.recorder import Recorder
 from pbt_rl.run.resolved import ResolvedRun
-from pbt_rl.wire.messages import BeginSnapshot, MemberStaged, SnapshotBegun, StageMember
-from pbt_rl.wire.snapshot import MemberSnapshot
+from pbt_rl.wire.messages import LearnerSaved, Saved, SaveLearner
+from pbt_rl.wire.snapshot import MemberSnapshot, SnapshotHeader
 
 CLOSE_SECONDS = 5.0
 POLL_SECONDS = 0.01
@@ -43,11 +47,45 @@ ROUND_SECONDS = 1.0
 """What a round of copies may wait for decisions on their way, or take longer than the one before."""
 
 
+STAGING_BYTES = 1 << 26
+"""Memory for members of a pack on their way to the disk, unless one is larger."""
+
+
+@dataclass(eq=False)
+class Round:
+    """One checkpoint, or one round of copies.
+
+    number: among those of the process. packs: those that take part. to_disk: else states are kept in memory.
+    """
+
+    number: int
+    packs: frozenset[int]
+    to_disk: bool
+    frames: int
+    kept: bool = False
+    """It is never deleted to make room for newer ones."""
+    evaluates: bool = False
+    """The best member plays from it."""
+    all_frames: int = 0
+    state: dict[str, Any] = field(default_factory=dict)
+    """What a checkpoint holds besides members and learners."""
+    began: float = field(default_factory=time.monotonic)
+    learners: dict[int, dict[str, Any]] = field(default_factory=dict)
+    """What the learner of each pack continues from."""
+    wanted: list[tuple[Key, SnapshotHeader | None]] = field(default_factory=list)
+    to_come: set[Key] = field(default_factory=set)
+    """States that their learner is still to save; pinned, as is all that is being written."""
+    written: list[tuple[Key, SnapshotHeader]] = field(default_factory=list)
+    """What the writer was given."""
+    began_members: bool = False
+    """All learners have said what they continue from."""
+
+
 class Checkpointing:
     """Orders checkpoints and brings the members from the learners to the writer. Use it from one thread.
 
     state: returns all that is saved besides the learners', as JSON types. Raises OSError if the record of the run
-    cannot be written. comparisons: their origins are told what members can be restored from.
+    cannot be written.
     """
 
     def __init__(
@@ -60,15 +98,14 @@ class Checkpointing:
         comparisons: Comparisons,
     ) -> None:
         config = resolved.config
-        self._packs: list[int] = []
-        """Those that take part in the present round, and..."""
-        self._absent: Collection[MemberSnapshot] = ()
-        """...the states of the members of all others."""
         self._every_seconds, self._every_frames = config.save_every_seconds, config.save_every_frames
         self._copy_seconds = config.copy_seconds if config.nodes else 0.0
+        self._at_once = config.mode == "serial"
+        """Nothing goes on until all members are saved, so that the checkpoint is of one moment."""
         self._keep, self._folder = config.keep_checkpoints, folder
         self._population, self._recorder, self._state = population, recorder, state
-        self._comparisons = comparisons
+        self._dispatch = comparisons.dispatch
+        self._packs = len(resolved.plan.packs)
         self._evaluations = Evaluations(
             config,
             log_folder(resolved),
@@ -76,37 +113,35 @@ class Checkpointing:
             recorder.evaluated,
             recorder.note,
         )
-        self._evaluates = False
-        """The checkpoint in progress is one that the best member plays from."""
-        self._all_frames = 0
+        self._names: NetNames
         self.newest: Checkpoint | None = None
         """The last one that is whole, of those that this process has written."""
-        self.latest: Checkpoint | CopySet | None = None
-        """The last states that are whole: `newest`, or copies that were made since."""
         self.begun = self.whole = 0
         """Rounds begun so far, and the number of the last one that is whole."""
+        self._round: Round | None = None
+        self._given_up = False
+        """The writer has still to end a checkpoint that was given up."""
         self._writer: CheckpointWriter | None = None
-        self._copies = CopyKeeper()
-        self._copying = self._copy_asked = False
+        self._copy_took = 0.0
+        """Seconds that the last round of copies took."""
+        self._copy_asked = False
         self._next_copy = math.inf
         self._next_seconds = math.inf
         self._next_frames = self._following(population.least_frames)
         self._not_before = 0.0
         """When one that is to be kept may be tried again."""
-        self._asked = self._in_progress = False
-        self._number = 0
-        self._saved: dict[str, Any] = {}
-        self._frames, self._kept = 0, False
-        self._begun: dict[int, SnapshotBegun] = {}
-        self._unasked: dict[int, int] = {}
-        """Pack -> members that no StageMember was sent for yet."""
-        self._free: deque[tuple[int, int]] = deque()
-        """(pack, entry of its staging memory) that the writer has done with; it appends from its thread."""
+        self._asked = False
+        self._done: deque[tuple[int, Key]] = deque()
+        """(pack or -1, state) that the writer has done with; it appends from its thread."""
         self._failed = False
         self.failure = ""
         """Why the last one was not written; empty if it was."""
         self.moved = 0
         """Rises with every member that was brought to the writer or written."""
+
+    def set_names(self, names: NetNames) -> None:
+        """Say where each parameter lies in a member's flat vector. Before the first checkpoint."""
+        self._names = names
 
     def _following(self, frames: int) -> int:
         """Return the next frames at which a checkpoint is kept; 0 for never."""
@@ -118,7 +153,7 @@ class Checkpointing:
         """Count the time from now on."""
         if self._every_seconds:
             self._next_seconds = time.monotonic() + self._every_seconds
-        if self._copy_seconds and self.latest is None:
+        if self._copy_seconds and not self.whole:
             self._next_copy = time.monotonic()
 
     def ask(self) -> None:
@@ -154,180 +189,214 @@ class Checkpointing:
         return 0 < self._next_frames <= self._population.least_frames
 
     @property
+    def _in_progress(self) -> bool:
+        return self._round is not None or self._given_up
+
+    @property
     def busy(self) -> bool:
         """A checkpoint is asked for or in progress."""
         return self._asked or self._in_progress
 
     # -- how ------------------------------------------------------------------------------------------------
 
-    def begin(self, fleet: Fleet, packs: Collection[int], absent: Collection[MemberSnapshot] = ()) -> None:
+    def begin(self, fleet: Fleet, packs: Collection[int]) -> None:
         """Begin to save the run, or to copy its members if no checkpoint is due.
 
-        packs: those that take part. absent: the states of the members of all others. No decision may be on its way, and
-        the fleet must be settled.
+        packs: those that have a learner. No decision may be on its way, and the fleet must be settled.
         """
-        self._copying, self._copy_asked = not self._due_on_disk, False
-        self._packs, self._absent = sorted(packs), absent
+        to_disk, self._copy_asked = self._due_on_disk, False
         if self._copy_seconds:
             self._next_copy = time.monotonic() + self._copy_period
-        self._in_progress = True
-        self._number += 1
-        self.begun = self._number
-        self._begun = {}
-        self._free.clear()  # entries of the round before, released last of all: the new one asks for every entry itself
-        self._comparisons.origins.begin()
-        if not self._copying and not self._begin_on_disk(fleet):
+        self.begun += 1
+        current = Round(self.begun, frozenset(packs), to_disk, self._population.least_frames)
+        self._round = current
+        if to_disk and not self._begin_on_disk(fleet, current):
             return
-        for pack in self._packs:
-            fleet.send(pack, BeginSnapshot(self._number))
-        if not self._packs:
-            self._all_begun(fleet)
+        current.wanted = self._dispatch.begin_checkpoint(packs, to_disk=to_disk)
+        current.to_come = {key for key, header in current.wanted if header is None}
+        for pack in sorted(packs):
+            fleet.send(pack, SaveLearner(current.number))
+        if not packs:
+            self._begin_members(current)
 
-    def _begin_on_disk(self, fleet: Fleet) -> bool:
+    def _begin_on_disk(self, fleet: Fleet, current: Round) -> bool:
         """Note what a checkpoint holds besides members; return whether that was possible."""
-        self._frames, self._kept = self._population.least_frames, self._reached
-        if self._kept:
-            self._frames = self._frames // self._every_frames * self._every_frames
-            self._next_frames = self._frames + self._every_frames
-        self._evaluates = self._evaluations.take(self._population.least_frames)
-        self._all_frames = self._population.frames
+        current.kept = self._reached
+        if current.kept:
+            current.frames = current.frames // self._every_frames * self._every_frames
+            self._next_frames = current.frames + self._every_frames
+        current.evaluates = self._evaluations.take(self._population.least_frames)
+        current.all_frames = self._population.frames
         self._asked = False
         self.start()
         try:
-            self._saved = self._state(fleet)
+            current.state = self._state(fleet)
         except OSError as error:
-            self._ended(WriteFailed(self._frames, reason(error)))
+            self._ended(WriteFailed(current.frames, reason(error)), current)
             return False
         return True
 
     @property
     def _copy_period(self) -> float:
         """Seconds from one round of copies to the next, so that no copy becomes older than --copy-seconds."""
-        took = 0.0 if not isinstance(self.latest, CopySet) else self.latest.ended - self.latest.begun
-        return max(self._copy_seconds / 2, self._copy_seconds - 2 * took - ROUND_SECONDS)
+        return max(self._copy_seconds / 2, self._copy_seconds - 2 * self._copy_took - ROUND_SECONDS)
 
-    def note_begun(self, fleet: Fleet, pack: int, message: SnapshotBegun) -> None:
-        """A learner has noted its members; when all have, they are staged."""
-        if message.number != self._number or not self._in_progress:
+    def note_learner_saved(self, pack: int, message: LearnerSaved) -> None:
+        """A learner has said what it continues from; when all have, their members are saved."""
+        current = self._round
+        if current is None or message.number != current.number:
             return  # of a checkpoint that was given up
-        self._begun[pack] = message
-        if len(self._begun) == len(self._packs):
-            self._all_begun(fleet)
+        current.learners[pack] = message.learner
+        if len(current.learners) == len(current.packs):
+            self._begin_members(current)
 
-    def _all_begun(self, fleet: Fleet) -> None:
-        self._unasked = {number: begun.members for number, begun in self._begun.items()}
-        expected = sum(self._unasked.values()) + len(self._absent)
-        if self._copying:
-            self._copies.begin(expected)
-        else:
+    def _begin_members(self, current: Round) -> None:
+        current.began_members = True
+        if current.to_disk:
             if self._writer is None:
                 self._writer = CheckpointWriter(
-                    self._folder.checkpoints, fleet.names, self._keep, self._recorder.note
+                    self._folder.checkpoints, self._names, self._keep, self._recorder.note
                 )
-            self._writer.begin(self._frames, self._saved | {"learners": self._learners}, expected, self._kept)
-        for snapshot in self._absent:
-            self._add(snapshot, lambda: None)
-        for number in self._packs:
-            for entry in range(fleet.staging(number).entries):
-                self._stage(fleet, number, entry)
+            learners = [current.learners.get(pack, {}) for pack in range(self._packs)]
+            state = current.state | {"learners": learners}
+            self._writer.begin(current.frames, state, len(current.wanted), current.kept)
+        for key, header in current.wanted:
+            if header is not None:
+                self._add(current, -1, key, header)
+            elif key not in current.to_come:  # saved already, since it has changed
+                self._add(current, -1, key, self._dispatch.store.header(key))
+        for pack in sorted(current.packs):
+            for _ in range(self._entries(current)):
+                self._dispatch.save_next(pack)
+        self._end_copies(current)
 
-    @property
-    def _learners(self) -> list[dict[str, Any]]:
-        """What the learner of each pack continues from; nothing for a pack that has none now."""
-        packs = range(len(self._comparisons.slots.packs))
-        return [self._begun[pack].learner if pack in self._begun else {} for pack in packs]
+    def _entries(self, current: Round) -> int:
+        """Return how many members of a pack may be on their way at the same time."""
+        if self._at_once or not current.to_disk:
+            return len(current.wanted)
+        return max(1, STAGING_BYTES // self._dispatch.store.pool.entry_bytes)
 
-    def _stage(self, fleet: Fleet, pack: int, entry: int) -> None:
-        if self._unasked.get(pack, 0):
-            self._unasked[pack] -= 1
-            fleet.send(pack, StageMember(entry))
-
-    def note_staged(self, fleet: Fleet, pack: int, message: MemberStaged) -> None:
-        """A member lies in the staging memory; its entry is used again once the member is written."""
-        if pack not in self._begun:
-            return  # of a checkpoint that was given up
+    def note_saved(self, pack: int, message: Saved) -> None:
+        """A state lies in the pool, perhaps of the checkpoint."""
+        current = self._round
+        if current is None or message.key not in current.to_come:
+            return
         self.moved += 1
-        arrays = fleet.staging(pack).views(message.entry)
-        self._add(MemberSnapshot(message.header, arrays), lambda: self._free.append((pack, message.entry)))
+        current.to_come.remove(message.key)
+        if current.began_members:
+            self._add(current, pack, message.key, self._dispatch.store.header(message.key))
+            self._end_copies(current)
 
-    def _add(self, snapshot: MemberSnapshot, done: Callable[[], None]) -> None:
-        if self._copying:
-            self._copies.add(snapshot, done)
-        else:
-            assert self._writer is not None
-            self._writer.add(snapshot, done)
+    def _add(self, current: Round, pack: int, key: Key, header: SnapshotHeader) -> None:
+        """Write a state, or keep it."""
+        if not current.to_disk:
+            self._dispatch.store.unpin(key)
+            return
+        assert self._writer is not None
+        current.written.append((key, header))
+        arrays = self._dispatch.store.read(key).arrays
+        self._writer.add(MemberSnapshot(header, arrays), lambda: self._done.append((pack, key)))
 
-    def step(self, fleet: Fleet) -> None:
+    def step(self) -> None:
         """Go on with a checkpoint in progress."""
-        while self._free:
-            self.moved += 1
-            self._stage(fleet, *self._free.popleft())
-        for copies in self._copies.poll():
-            self._in_progress = False
-            self._whole(copies)
+        self._let_go()
         if self._writer is not None:
             self._take_results(self._writer)
         self._evaluations.step()
 
+    def _let_go(self) -> None:
+        """Release the states that the writer has done with, and have the next ones saved."""
+        while self._done:
+            pack, key = self._done.popleft()
+            self.moved += 1
+            current = self._round
+            if current is not None and pack >= 0:
+                # Its bytes will be in the checkpoint; nobody reads it before that is whole.
+                self._dispatch.store.put_elsewhere(key, Elsewhere(_unread))
+                self._dispatch.save_next(pack)
+            self._dispatch.store.unpin(key)
+
     def _take_results(self, writer: CheckpointWriter) -> None:
         for result in writer.poll():
-            self._ended(result)
+            self._let_go()
+            if self._round is not None:
+                self._ended(result, self._round)
+            elif isinstance(result, WriteFailed):
+                self._note_failure(result)
+            self._given_up = False
 
-    def _ended(self, result: Written | WriteFailed) -> None:
-        self._in_progress = False
+    def _ended(self, result: Written | WriteFailed, current: Round) -> None:
         if isinstance(result, Written):
             try:
                 self.newest = Checkpoint(result.path, read_manifest(result.path / FILE))
             except CheckpointBroken as error:  # somebody has removed it at once
                 result = WriteFailed(result.frames, str(error))
-        if isinstance(result, Written):
-            self._whole(self.newest)
-            self._recorder.checkpoint(result)
-            self._failed, self.failure = False, ""
-            if self._evaluates and self.newest is not None:
-                self._evaluations.begin(self.newest, self._saved["best_member"], self._all_frames)
+        if isinstance(result, WriteFailed):
+            self._give_up(current)
+            self._note_failure(result)
             return
-        self._comparisons.origins.end(whole=False)
-        self._make_up()
+        assert self.newest is not None
+        for key, header in current.written:
+            self._dispatch.store.put_elsewhere(key, _in_checkpoint(self.newest, header, self._names))
+        self._whole(current)
+        self._recorder.checkpoint(result)
+        self._failed, self.failure = False, ""
+        if current.evaluates:
+            self._evaluations.begin(self.newest, current.state["best_member"], current.all_frames)
+
+    def _note_failure(self, result: WriteFailed) -> None:
         self.failure = result.reason
         if not self._failed:
             self._failed = True  # said once; the next one is tried when it is due
             self._recorder.note(f"the run could not be saved: {result.reason}; training goes on")
 
-    def _make_up(self) -> None:
-        """Have another one kept instead, if the one that came to nothing was to be, by the option as it is now."""
-        wanted = self._every_frames > 0 and self._next_frames == self._frames + self._every_frames
-        if self._kept and wanted:
-            self._next_frames, self._kept = self._frames, False
-            self._not_before = time.monotonic() + AGAIN_SECONDS
+    def _end_copies(self, current: Round) -> None:
+        if not current.to_disk and not current.to_come:
+            self._copy_took = time.monotonic() - current.began
+            self._whole(current)
 
-    def _whole(self, states: Checkpoint | CopySet | None) -> None:
-        """Note that members can be restored from these states from now on."""
-        self.latest, self.whole = states, self._number
-        self._comparisons.origins.end(whole=True)
+    def _whole(self, current: Round) -> None:
+        """Note that members go on from these states from now on."""
+        self._round, self.whole = None, current.number
+        self._dispatch.end_checkpoint(whole=True)
+
+    def _give_up(self, current: Round) -> None:
+        """Let go of the states of a round that comes to nothing, but for those that the writer has still."""
+        store = self._dispatch.store
+        self._round = None
+        written = {key for key, _ in current.written}
+        for key in written:
+            store.put_elsewhere(key, None)
+        self._dispatch.end_checkpoint(whole=False)
+        kept = current.began_members and not current.to_disk  # all that was saved was let go at once
+        for key, _ in current.wanted:
+            if key not in written and (key in current.to_come or not kept):
+                store.unpin(key)
+        # Have another one kept instead, if it was to be, by the option as it is now.
+        wanted = self._every_frames > 0 and self._next_frames == current.frames + self._every_frames
+        if current.kept and wanted:
+            self._next_frames = current.frames
+            self._not_before = time.monotonic() + AGAIN_SECONDS
 
     def abandon(self, reason: str) -> None:
         """Give up the checkpoint in progress, since a learner is lost, and ask for another one.
 
         Waits until nothing of it is written any more, CLOSE_SECONDS at most.
         """
-        self._copy_asked = self._copy_asked or (self._in_progress and self._copying)
-        self._asked = self._asked or (self._in_progress and not self._copying)
-        self._unasked, self._begun = {}, {}
-        self._free.clear()
-        self._copies.abandon()
-        if self._in_progress and not self._copying:
-            self._make_up()
-        self._number += 1
-        self._in_progress = self._writer is not None and self._writer.busy
-        if self._writer is None or not self._in_progress:
-            self._comparisons.origins.end(whole=False)
+        current = self._round
+        if current is None:
             return
-        self._writer.abandon(reason)
-        deadline = time.monotonic() + CLOSE_SECONDS
-        while self._in_progress and time.monotonic() < deadline:
-            time.sleep(POLL_SECONDS)
-            self._take_results(self._writer)
+        self._copy_asked = self._copy_asked or not current.to_disk
+        self._asked = self._asked or current.to_disk
+        if self._writer is not None and self._writer.busy:
+            self._writer.abandon(reason)
+            deadline = time.monotonic() + CLOSE_SECONDS
+            while self._round is current and time.monotonic() < deadline:
+                time.sleep(POLL_SECONDS)
+                self._take_results(self._writer)
+            self._given_up = self._round is current
+        if self._round is current:
+            self._give_up(current)
 
     def finish_evaluation(self, patient: Callable[[], bool]) -> None:
         """Wait for games beside training while `patient`, for seconds, and end them."""
@@ -338,3 +407,16 @@ class Checkpointing:
         if self._writer is not None:
             self._writer.close(0.0 if at_once else CLOSE_SECONDS)
             self._take_results(self._writer)
+
+
+def _in_checkpoint(checkpoint: Checkpoint, header: SnapshotHeader, names: NetNames) -> Elsewhere:
+    """Say that a state is in a checkpoint."""
+    source: dict[str, Any] = {"checkpoint": checkpoint.path.name, "member": header.member}
+    if not header.remembered:
+        return Elsewhere(partial(checkpoint.load, header.member, names), source)
+    source["generation"] = header.generation
+    return Elsewhere(partial(checkpoint.load_remembered, header.member, header.generation, names), source)
+
+
+def _unread() -> MemberSnapshot:
+    raise AssertionError("the checkpoint is not whole")

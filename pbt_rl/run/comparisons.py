@@ -22,15 +22,14 @@ from numpy.typing import NDArray
 from pbt_rl.display.words import in_words
 from pbt_rl.pbt.changes import Change, changes
 from pbt_rl.pbt.decisions import Controller, Decision
-from pbt_rl.population.dispatch import Dispatch, Fill
-from pbt_rl.population.origins import Origins
+from pbt_rl.population.dispatch import Dispatch
 from pbt_rl.population.population import Population
 from pbt_rl.population.slots import Slots
 from pbt_rl.run.fleet import Fleet
 from pbt_rl.run.opponents import opponents
 from pbt_rl.run.recorder import Recorder
 from pbt_rl.run.resolved import ResolvedRun
-from pbt_rl.wire.messages import AdmitMember, Applied, SlotChange, ToLearner
+from pbt_rl.wire.messages import Applied, Saved, ToLearner
 
 REPLACEMENT_TIMES = 1000
 """So many times are kept: a run of a month makes hundreds of thousands of replacements."""
@@ -80,8 +79,6 @@ class Comparisons:
         self._population, self._controller, self._recorder = population, controller, recorder
         self._over = over
         self._fleet: Fleet | None = None
-        self.origins: Origins
-        """Known from `begin` on."""
         searches = config.searches
         self.slots = Slots(
             resolved.plan.packs,
@@ -96,13 +93,7 @@ class Comparisons:
         """Of a member of each pack."""
         self._one_clock = not config.nodes
         """Learners read the same clock."""
-        self.dispatch = Dispatch(
-            population,
-            self.slots.membership.pack_of,
-            self._send,
-            # In serial mode the order is the same everywhere.
-            exchange_per_pack=bool(config.nodes) and not self._at_once,
-        )
+        self.dispatch = Dispatch(population, self.slots, self._send)
         self.matchups = opponents().matchups(
             config, resolved.plan.packs, resolved.spec.seats, self.slots, population.ratings
         )
@@ -121,12 +112,10 @@ class Comparisons:
         """No member may train any more."""
         return self.slots.stuck
 
-    def first_slots(self) -> list[tuple[int, SlotChange]]:
-        """Return (pack, slot change) for every slot that a member holds when the fleet starts, and record them."""
-        held = self.slots.start()
-        for pack, change in held:
-            self._recorder.slot_held(pack, change)
-        return held
+    def note_first_slots(self) -> None:
+        """Record who holds the slots when the fleet starts."""
+        for pack, handover in self.slots.start():
+            self._recorder.slot_held(pack, handover)
 
     def first_matchups(self) -> list[NDArray[np.int64]]:
         """Return the matchups that the fleet starts with, rows [U, E, S] of each pack, and record them."""
@@ -138,7 +127,6 @@ class Comparisons:
     def begin(self, fleet: Fleet) -> None:
         """Send decisions to this fleet from now on."""
         self._fleet = fleet
-        self.origins = Origins(self._population, self.dispatch.remembered)
 
     def go_on(self) -> None:
         """Tell the fleet of a resumed run what was decided before it: how far members may train.
@@ -176,11 +164,8 @@ class Comparisons:
         self._carry_out(made)
 
     def _carry_out(self, made: Sequence[Change]) -> None:
-        remembered = self._controller.remembers()
-        if self._population.ratings is not None:
-            self._population.ratings.follow(made, remembered)
-        self.origins.follow(made, remembered)
-        self.dispatch.enact(made, remembered)
+        self.dispatch.enact(made, self._controller.remembers())
+        self._note_proofs()
 
     def note_report(self, pack: int) -> None:
         """Compare after a learner's report, unless decisions are still on their way; `look` does if it has to wait."""
@@ -209,6 +194,10 @@ class Comparisons:
     def note_applied(self, proof: Applied) -> None:
         """Go on after a decision was applied."""
         pending = self.dispatch.applied(proof)
+        if pending.decided is None:  # it has taken a slot
+            if pending.proves:
+                self._recorder.applied_on_entry(proof)
+            return
         clock = {"sent": pending.sent} | (proof.clock if self._one_clock else {})
         clock["answered"] = time.perf_counter()
         self._recorder.applied(proof, {name: (at - pending.decided) * 1000 for name, at in clock.items()})
@@ -216,34 +205,36 @@ class Comparisons:
             self.replacement_times.note(proof.milliseconds)
         self.change_slots()
 
-    def note_lost(self, pack: int, fill: Fill) -> None:
-        """Go on after a learner was replaced, which knows its members and who holds its slots. fill: see Dispatch."""
-        self.dispatch.lost(pack, fill)
+    def note_saved(self, message: Saved) -> None:
+        """Go on with a state that is there now."""
+        waited = self.dispatch.busy
+        self.dispatch.saved(message)
+        self._note_proofs()
+        if waited:
+            self.change_slots()
+
+    def _note_proofs(self) -> None:
+        for proof in self.dispatch.take_proofs():
+            self.note_applied(proof)
+
+    def note_lost(self, pack: int) -> None:
+        """Go on after a learner was replaced, which knows its members and who holds its slots."""
+        self._note_proofs()
         self.dispatch.send_limits(pack)
-        for number, change in self.slots.start():
+        for number, handover in self.slots.start():
             if number == pack:
-                self._recorder.slot_held(number, change)
+                self._recorder.slot_held(number, handover)
         self.change_slots()
 
-    def note_released(self, admission: AdmitMember) -> None:
-        """Let a member that has left its pack enter another one; the pack that it left, if that one is gone."""
-        member, pack = self.dispatch.released(admission)
-        if pack in self.slots.serving:
-            self.slots.membership.move(member, pack)
-        self.admit_all([admission])
-
-    def admit_all(self, admissions: Sequence[AdmitMember]) -> None:
-        """Have members taken in by the packs that they belong to now, and let them enter free slots."""
-        for admission in admissions:
-            self._admit(admission)
+    def scatter(self, pack: int) -> None:
+        """Let the members of a pack that has no machine wait in others for a slot."""
+        for member, now in self.dispatch.scatter(pack):
+            self._note_moved(member, now)
         self.change_slots()
 
-    def _admit(self, admission: AdmitMember) -> None:
-        pack = self.dispatch.pack_of[admission.member]
-        self._population.moved(admission.member, self._environments[pack])
-        self._send(pack, admission)
-        self.dispatch.send_limit(admission.member)
-        self._recorder.moved(admission.member, pack)
+    def _note_moved(self, member: int, pack: int) -> None:
+        self._population.moved(member, self._environments[pack])
+        self._recorder.moved(member, pack)
 
     def change_slots(self) -> None:
         """Let slots change hands once all decisions are applied, so that members enter as they were decided to be."""
@@ -252,13 +243,15 @@ class Comparisons:
         self.slots.held_back = self._over()
         if self.slots.held_back:
             return
-        for pack, change in self.slots.assign():
-            self._send(pack, change)
-            if change.enters is not None:
-                self.dispatch.send_evaluation(change.enters)
-            self._recorder.slot_changed(pack, change)
-        for member, pack in self.slots.journeys():
-            self.dispatch.move(member, pack)
+        while True:
+            for pack, handover in self.slots.assign():
+                self.dispatch.hand_over(pack, handover)
+                self._recorder.slot_changed(pack, handover)
+            moved = self.slots.travel_to_free_slots()
+            for member, pack in moved:
+                self._note_moved(member, pack)
+            if not moved:
+                break
         if self.matchups.due and self._fleet is not None:
             for pack, row_UES in enumerate(self.matchups.make_again()):
                 self._record_matchup(pack, self._fleet.set_matchup(pack, row_UES), row_UES)

@@ -70,7 +70,7 @@ def save_at_end(
         silent = next((p for p in ready if fleet.silent_seconds(p) > ANSWER_SECONDS), None)
         if silent is not None:
             return f"learner {silent} does not answer"
-        checkpoints.step(fleet)
+        checkpoints.step()
         if checkpoints.due and not dispatch.busy:
             begin(fleet)
     return checkpoints.failure

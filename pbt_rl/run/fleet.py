@@ -7,7 +7,7 @@ mode the same setups run inline (`run.inline`), turn by turn in the supervisor's
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -19,13 +19,12 @@ from numpy.typing import NDArray
 from pbt_rl.procs.child import Child
 from pbt_rl.procs.stacks import StackDumps
 from pbt_rl.record.folder import RunFolder
-from pbt_rl.record.net_names import NetNames
 from pbt_rl.run.awake import AwakeClock
 from pbt_rl.run.memory import Matchups, Memory
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.start import Start
 from pbt_rl.wire.messages import FromLearner, LearnerReady, StopLearner, ToLearner
-from pbt_rl.wire.snapshot import SnapshotMemory
+from pbt_rl.wire.store import StatePool
 
 GRACE_SECONDS = 3.0
 """At the end learners stop and environments are closed within this time, all at once; then they are killed."""
@@ -96,17 +95,6 @@ class Notice:
 Event = Received | LearnerLost | ActorFailed | MachineLeaving | Notice
 
 
-class Staging(Protocol):
-    """Memory in which learners lay members for a checkpoint."""
-
-    @property
-    def entries(self) -> int:
-        """How many members it can hold."""
-
-    def views(self, entry: int) -> Mapping[str, NDArray[Any]]:
-        """Return the arrays of one entry, which stay as they are until it is used again."""
-
-
 class Fleet(Protocol):
     """The processes of a run, as the supervisor uses them."""
 
@@ -131,13 +119,6 @@ class Fleet(Protocol):
     def set_matchup(self, pack: int, row_UES: NDArray[np.int64]) -> int:
         """Seat these rows, [U, E, S], in a pack's environments; returns the version of the matchup."""
 
-    def staging(self, pack: int) -> Staging:
-        """Return the memory in which a learner lays members for a checkpoint."""
-
-    @property
-    def names(self) -> NetNames:
-        """Where each parameter lies in a member's flat vector."""
-
     @property
     def settled(self) -> bool:
         """Whether a run that stops now can be continued as if it had not: in serial mode between two batches only."""
@@ -156,7 +137,7 @@ class ReplacesLearners(Fleet, Protocol):
         """Kill a learner and its actors: nothing that they do or have sent reaches anybody from now on."""
 
     def replace_learner(self, pack: int, start: Start) -> None:
-        """Start a learner and its actors anew, once they are fenced. Raises ConfigError if members cannot be loaded.
+        """Start a learner and its actors anew, once they are fenced.
 
         If there is no machine for them, they start when there is one.
         """
@@ -164,21 +145,18 @@ class ReplacesLearners(Fleet, Protocol):
     def waits(self, pack: int, /) -> bool:
         """Return whether there is no machine for a pack now."""
 
-    def write_exchange(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Put a member's state into the exchange memory, which no learner may be using."""
 
-    def drawn(self, member: int, generation: int) -> Mapping[str, NDArray[Any]]:
-        """Return the state that a member of this generation is given if its weights are drawn."""
-
-
-StartsFleet = Callable[[ResolvedRun, Start, Matchups], Fleet]
+StartsFleet = Callable[[ResolvedRun, Start, Matchups, StatePool], Fleet]
+"""Starts the processes of a run; they load from the pool, and save into it."""
 
 
 class LocalFleet:
     """What the fleets of this machine answer from the memory that they share with their learners and actors."""
 
-    def __init__(self, resolved: ResolvedRun, start: Start, matchups: Matchups = ()) -> None:
-        self._memory = Memory(resolved, start, matchups)
+    def __init__(
+        self, resolved: ResolvedRun, start: Start, matchups: Matchups = (), pool: StatePool | None = None
+    ) -> None:
+        self._memory = Memory(resolved, start, matchups, pool)
 
     def environment_seconds(self) -> float:
         """See Fleet."""
@@ -192,33 +170,14 @@ class LocalFleet:
         """See Fleet."""
         return self._memory.set_matchup(pack, row_UES)
 
-    def staging(self, pack: int) -> SnapshotMemory:
-        """See Fleet."""
-        return self._memory.staging[pack]
-
-    @property
-    def names(self) -> NetNames:
-        """See Fleet."""
-        return self._memory.names
-
-    def write_exchange(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """See Fleet."""
-        self._memory.exchange.write(0, arrays)
-
-    def read_exchange(self) -> Mapping[str, NDArray[Any]]:
-        """Return the member's state that lies in the exchange memory."""
-        return self._memory.exchange.read(0)
-
-    def read_staged(self, entry: int) -> Mapping[str, NDArray[Any]]:
-        """Return the member's state that lies in an entry of the first learner's staging memory."""
-        return self._memory.staging[0].read(entry)
-
 
 class ProcessFleet(LocalFleet):
     """Actors and learners as processes."""
 
-    def __init__(self, resolved: ResolvedRun, start: Start, matchups: Matchups = ()) -> None:
-        super().__init__(resolved, start, matchups)
+    def __init__(
+        self, resolved: ResolvedRun, start: Start, matchups: Matchups = (), pool: StatePool | None = None
+    ) -> None:
+        super().__init__(resolved, start, matchups, pool)
         self._logs = log_folder(resolved)
         self._stacks = StackDumps(self._logs, lambda: [*self._learners, *self._actors])
         self._timeout = resolved.config.actor_timeout_seconds
@@ -288,11 +247,8 @@ class ProcessFleet(LocalFleet):
             yield from self._hung_actors()
 
     def _note_ready(self, pack: int, message: FromLearner) -> None:
-        """Release what the learners started from once all of them have it."""
         if isinstance(message, LearnerReady):
             self._ready.add(pack)
-            if len(self._ready) == len(self._learners):
-                self._memory.started()
 
     def silent_seconds(self, pack: int) -> float:
         """See Fleet. Time in which this process did not run does not count."""
@@ -351,10 +307,6 @@ class ProcessFleet(LocalFleet):
 
     def _actors_of(self, pack: int) -> list[int]:
         return [index for index, record in enumerate(self._memory.actors) if record.pack == pack]
-
-    def drawn(self, member: int, generation: int) -> Mapping[str, NDArray[Any]]:
-        """See Fleet."""
-        return self._memory.drawn(member, generation)
 
     settled = True
 

@@ -36,6 +36,7 @@ from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.start import Start
 from pbt_rl.wire.actor import Actor
 from pbt_rl.wire.messages import FromLearner, LearnerReport, PauseTraining, ToLearner
+from pbt_rl.wire.store import StatePool
 
 INSIST_SECONDS = 0.2
 
@@ -107,12 +108,13 @@ class Folder:
 class InlineFleet(LocalFleet):
     """Serial mode: actors and learners take turns in this process; the same seed gives the same bits."""
 
-    def __init__(self, resolved: ResolvedRun, start: Start, matchups: Matchups = ()) -> None:
-        super().__init__(resolved, start, matchups)
+    def __init__(
+        self, resolved: ResolvedRun, start: Start, matchups: Matchups = (), pool: StatePool | None = None
+    ) -> None:
+        super().__init__(resolved, start, matchups, pool)
         self._env_id = resolved.config.env
         self._folder = Folder()
         self._packs = [self._start_pack(number) for number in range(len(resolved.plan.packs))]
-        self._memory.started()
         self._going = 0
         """The pack that goes on."""
         self._paused = False

@@ -14,21 +14,22 @@ RESERVE = 64
 """For files that are opened for a moment, and what libraries open; in the learner of a GPU the driver's devices."""
 MAPPED = 2
 """Python's mmap holds a descriptor of its own."""
+SEGMENTS = 16
+"""Of the pool of states: each is twice as large as the one before."""
 PER_CHILD = 3
 """Socket, line to the keeper, pidfd."""
 
 
 def descriptors_needed(plan: Plan, members: int, seats: int) -> int:
     """Return how many files the supervisor holds open at most, besides those that are open now."""
-    shared = MAPPED + 1  # exchange, stacks
+    shared = 1 + SEGMENTS + 1  # the pool of states, stacks
     record = members + 6  # TensorBoard files; journal, locks, a checkpoint
-    per_pack = 2 + MAPPED * (2 + (seats > 1))  # shaping, eventfd; staging, heartbeat, table of matchups
-    continued = MAPPED * len(plan.packs)  # members to start from
+    per_pack = 2 + MAPPED * (1 + (seats > 1))  # shaping, eventfd; heartbeat, table of matchups
     units = sum(
         pack.actors * (1 + MAPPED * pack.units_per_actor) for pack in plan.packs
     )  # eventfds, mailboxes
     children = PER_CHILD * (sum(pack.actors for pack in plan.packs) + len(plan.packs))
-    return shared + record + per_pack * len(plan.packs) + continued + units + children + RESERVE
+    return shared + record + per_pack * len(plan.packs) + units + children + RESERVE
 
 
 def allow_open_files(needed: int) -> None:

@@ -5,32 +5,28 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pbt_rl.learner.build import fresh_arrays, lone_pack, net_names
+from pbt_rl.learner.build import Drawing, lone_pack, net_names
 from pbt_rl.learner.continuation import shaping_versions
 from pbt_rl.learner.setup import LearnerSetup
 from pbt_rl.pbt.hypers import SHAPING, Values
-from pbt_rl.plan import PackPlan
+from pbt_rl.population.store import Store
 from pbt_rl.record.net_names import NetNames
 from pbt_rl.run.resolved import ResolvedRun
-from pbt_rl.run.start import Load, Start
+from pbt_rl.run.start import Start
 from pbt_rl.wire.actor import ActorSetup
 from pbt_rl.wire.heartbeat import Heartbeat
 from pbt_rl.wire.mailbox import ACTIONS, BUSY_NS, Mailbox
 from pbt_rl.wire.memory import anonymous_memory
-from pbt_rl.wire.snapshot import ArrayLayout, SnapshotHeader, SnapshotMemory, layout_of
+from pbt_rl.wire.snapshot import ArrayLayout, layout_of
+from pbt_rl.wire.store import StatePool
 from pbt_rl.wire.tables import MatchupTable, ShapingTable
 
 Matchups = Sequence[NDArray[np.int64]]
 """[U, E, S] rows for each pack, as the run begins; empty if environments have one seat."""
-
-
-STAGING_BYTES = 1 << 26
-"""Memory for members on their way to a checkpoint, per pack, unless one is larger."""
 
 
 @dataclass
@@ -57,19 +53,23 @@ class PackMemory:
 
 
 class Memory:
-    """Mailboxes, tables of shaping and matchups, eventfds, memory for members, and the setups that name them."""
+    """Mailboxes, tables of shaping and matchups, eventfds, and the setups that name them.
 
-    def __init__(self, resolved: ResolvedRun, start: Start, matchups: Matchups = ()) -> None:
+    pool: of states; one of its own, if left out.
+    """
+
+    def __init__(
+        self, resolved: ResolvedRun, start: Start, matchups: Matchups = (), pool: StatePool | None = None
+    ) -> None:
         self._resolved, self._start = resolved, start
         self._fds: list[int] = []
-        self._start_fds: list[int] = []
+        self._own_pool = (
+            None if pool is not None else StatePool(member_layout(resolved, start.unheld_values)[0])
+        )
+        self.pool = pool or self._own_pool
         self.actors: list[ActorRecord] = []
         self.learners: list[LearnerSetup] = []
         packs = resolved.plan.packs
-        self.layout, self.names = member_layout(resolved, start.values[0])
-        exchange_fd = self._own(anonymous_memory(SnapshotMemory.size(self.layout, 1), "exchange"))
-        self.exchange = SnapshotMemory(exchange_fd, self.layout, 1)
-        self.staging: list[SnapshotMemory] = []
         self.heartbeats: list[Heartbeat] = []
         """Of the learner of each pack."""
         self._renewals = 0
@@ -98,9 +98,6 @@ class Memory:
     def _pack_memory(self, number: int, row_UES: NDArray[np.int64] | None) -> PackMemory:
         """Make the tables of a pack; `_learner` fills that of the shaping."""
         pack, names = self._resolved.plan.packs[number], tuple(self._resolved.spec.shaping)
-        entries = self._staging_entries(pack)
-        staging_fd = self._own(anonymous_memory(SnapshotMemory.size(self.layout, entries), "staging"))
-        self.staging.append(SnapshotMemory(staging_fd, self.layout, entries))
         shaping_fd = self._own(anonymous_memory(ShapingTable.size(names, pack.slots), "shaping"))
         heartbeat_fd = self._own(anonymous_memory(Heartbeat.SIZE, "heartbeat"))
         self.heartbeats.append(Heartbeat(heartbeat_fd))
@@ -114,33 +111,25 @@ class Memory:
             matchup.write(row_UES)
         return PackMemory(shaping_fd, heartbeat_fd, self._eventfd(), matchup)
 
-    def _fill_shaping(self, number: int, start: Start, headers: Sequence[SnapshotHeader]) -> None:
+    def _fill_shaping(self, number: int, start: Start) -> None:
         """Write the shaping and the frames of the members that hold a pack's slots at the start.
 
         Actors are there before their learner is: the episodes that begin meanwhile must be of a version that it knows.
         """
         shaping = self._shaping_table(number, self._packs[number].shaping_fd)
-        holders, frames = start.holders[number], {h.member: h.frames for h in headers if not h.remembered}
+        loads = start.slots[number]
+        holders = [None if load is None else load.member for load in loads]
         versions = shaping_versions(start.learners[number] if start.learners else {}, holders)
         shaping.guard[:] = 0  # a learner that was killed while it wrote has left an odd one
         shaping.budget_frames[:] = self._resolved.config.train_for_frames
-        for slot, member in enumerate(holders):
-            values = start.values[0 if member is None else member]
+        for slot, load in enumerate(loads):
+            values = start.unheld_values if load is None else load.values
             shaping.write(slot, versions[slot], {name: values[SHAPING + name] for name in shaping.names})
-            shaping.frames[slot] = 0 if member is None else frames.get(member, 0)
+            shaping.frames[slot] = 0 if load is None else load.counts.frames
 
     def _shaping_table(self, number: int, fd: int) -> ShapingTable:
         names = tuple(self._resolved.spec.shaping)
         return ShapingTable.map(names, self._resolved.plan.packs[number].slots, fd)
-
-    def _staging_entries(self, pack: PackPlan) -> int:
-        """Return how many members can be on their way to a checkpoint at the same time.
-
-        In serial mode all: nothing goes on until they are staged, so that the checkpoint is of one moment.
-        """
-        if self._resolved.config.mode == "serial":
-            return 2 * len(pack.members)  # remembered states, too
-        return staging_entries(max(len(pack.members), pack.slots), self.layout)
 
     def _actor(self, number: int, index: int, seed: np.random.SeedSequence) -> ActorRecord:
         """Make the mailboxes of an actor. number, index: of the pack, and of the actor among the pack's."""
@@ -175,10 +164,7 @@ class Memory:
         return ActorRecord(number, setup, boxes)
 
     def begin_anew(self, number: int, start: Start) -> None:
-        """Prepare a pack for a new learner and new actors, once those before are gone. Raises as loading members does.
-
-        start: as at the start of a run; of the members, only those of the pack are loaded.
-        """
+        """Prepare a pack for a new learner and new actors, once those before are gone."""
         self._renewals += 1
         actors = [record for record in self.actors if record.pack == number]
         for record in actors:
@@ -192,56 +178,24 @@ class Memory:
         self, number: int, actors: Sequence[ActorRecord], seed: np.random.SeedSequence, start: Start
     ) -> LearnerSetup:
         pack, shared = self._resolved.plan.packs[number], self._packs[number]
-        start_fd, headers = self._start_memory(start.of(pack.members))
-        self._fill_shaping(number, start, headers)
+        self._fill_shaping(number, start)
+        assert self.pool is not None
         return LearnerSetup(
             config=self._resolved.config,
             spec=self._resolved.spec,
             plan=pack,
             seed=int(seed.generate_state(1)[0]),
-            values=[start.values[member] for member in pack.members],
-            generations=[start.generations[member] for member in pack.members],
-            unheld_values=start.values[0],
-            holders=tuple(start.holders[number]),
+            slots=tuple(start.slots[number]),
+            unheld_values=start.unheld_values,
             mailbox_fds=tuple(fd for actor in actors for fd in actor.setup.mailbox_fds),
             wake_fds=tuple(actor.setup.wake_fd for actor in actors for _ in actor.boxes),
             ready_fd=shared.ready_fd,
             shaping_fd=shared.shaping_fd,
-            layout=self.layout,
-            exchange_fd=self.exchange.fd,
-            staging_fd=self.staging[number].fd,
-            staging_entries=self.staging[number].entries,
+            layout=self.pool.layout,
+            pool_fd=self.pool.fd,
             heartbeat_fd=shared.heartbeat_fd,
-            start_fd=start_fd,
-            start_headers=headers,
-            elsewhere=tuple(start.elsewhere),
             continued=(start.learners[number] or None) if start.learners else None,
         )
-
-    def _start_memory(self, load: Sequence[Load]) -> tuple[int, tuple[SnapshotHeader, ...]]:
-        """Lay members out for their learner; returns (descriptor or -1 without any, header of each entry)."""
-        if not load:
-            return -1, ()
-        fd = anonymous_memory(SnapshotMemory.size(self.layout, len(load)), "start")
-        self._start_fds.append(fd)
-        memory, headers = SnapshotMemory(fd, self.layout, len(load)), []
-        for entry, one in enumerate(load):
-            snapshot = one(self.names)
-            memory.write(entry, snapshot.arrays)
-            headers.append(snapshot.header)
-        return fd, tuple(headers)
-
-    def drawn(self, member: int, generation: int) -> dict[str, NDArray[Any]]:
-        """Return the weights that a member of this generation is given if they are drawn."""
-        resolved = self._resolved
-        pack = lone_pack(resolved.config, resolved.spec, resolved.plan.packs[0], self._start.values[0])
-        return fresh_arrays(pack, resolved.config.seed, member, generation)
-
-    def started(self) -> None:
-        """Release what learners have started from; they hold it themselves until they have read it."""
-        for fd in self._start_fds:
-            os.close(fd)
-        self._start_fds.clear()
 
     def environment_seconds(self) -> float:
         """Return the CPU-seconds spent in environments, in total."""
@@ -260,15 +214,11 @@ class Memory:
 
     def close(self) -> None:
         """Close every descriptor; memory goes with its last mapping. Safe to call twice."""
-        self.started()
+        if self._own_pool is not None:
+            self._own_pool.close()
         for fd in self._fds:
             os.close(fd)
         self._fds.clear()
-
-
-def staging_entries(members: int, layout: ArrayLayout) -> int:
-    """Return how many of a pack's members can be on their way to a checkpoint at the same time."""
-    return max(1, min(members, STAGING_BYTES // SnapshotMemory.size(layout, 1)))
 
 
 def member_layout(resolved: ResolvedRun, values: Values) -> tuple[ArrayLayout, NetNames]:
@@ -276,3 +226,11 @@ def member_layout(resolved: ResolvedRun, values: Values) -> tuple[ArrayLayout, N
     pack = lone_pack(resolved.config, resolved.spec, resolved.plan.packs[0], values)
     arrays = {name: x.numpy() for name, x in pack.export_member(0).items()}
     return layout_of(arrays), net_names(pack)
+
+
+def make_store(resolved: ResolvedRun, values: Values) -> tuple[Store, StatePool, NetNames]:
+    """Return a store for a run, its memory, and where each parameter lies in a member's flat vector."""
+    layout, names = member_layout(resolved, values)
+    pool = StatePool(layout)
+    draws = Drawing(resolved.config, resolved.spec, resolved.plan.packs[0], values)
+    return Store(pool, draws), pool, names

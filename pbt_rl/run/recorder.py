@@ -26,6 +26,7 @@ from pbt_rl.options import walk
 from pbt_rl.pbt.changes import changes
 from pbt_rl.pbt.decisions import Decision, PopulationReport
 from pbt_rl.pbt.records import converted
+from pbt_rl.population.assigner import Handover
 from pbt_rl.population.population import Population
 from pbt_rl.record.append import Outage, reason
 from pbt_rl.record.checkpoint_writer import Written
@@ -42,7 +43,7 @@ from pbt_rl.run.outlook import late_comparison_warning
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.resuming import Continued, fitting_state
 from pbt_rl.run.warm_start import WarmStart
-from pbt_rl.wire.messages import Applied, SlotChange
+from pbt_rl.wire.messages import Applied
 
 STEADY_SECONDS = 30.0
 """Before, the speed of a run says little about hours."""
@@ -178,14 +179,14 @@ class Recorder:
         """Record that an edit of a parked member came into force as it took its slot."""
         self._write("applied", **_fields(proof))
 
-    def slot_held(self, pack: int, change: SlotChange) -> None:
+    def slot_held(self, pack: int, handover: Handover) -> None:
         """Record who holds a slot from now on; shown on no display."""
-        self._write("slot", pack=pack, slot=change.slot, leaves=change.leaves, enters=change.enters)
+        self._write("slot", pack=pack, slot=handover.slot, leaves=handover.leaves, enters=handover.enters)
 
-    def slot_changed(self, pack: int, change: SlotChange) -> None:
+    def slot_changed(self, pack: int, handover: Handover) -> None:
         """Record that a slot changes hands."""
-        self.slot_held(pack, change)
-        self.note(slot_text(pack, change))
+        self.slot_held(pack, handover)
+        self.note(slot_text(pack, handover.slot, handover.leaves, handover.enters))
 
     def moved(self, member: int, pack: int) -> None:
         """Record that a member belongs to another pack from now on."""

@@ -13,16 +13,18 @@ from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
 from pbt_rl.learner.continuation import unit_rows
 from pbt_rl.options import walk
+from pbt_rl.pbt.hypers import Values
 from pbt_rl.pbt.records import Whole, converted
 from pbt_rl.plan import Plan
-from pbt_rl.population.population import Population
-from pbt_rl.population.slots import Slots
+from pbt_rl.population.dispatch import Read
 from pbt_rl.record.checkpoints import PARTIAL, Checkpoint, Checkpoints
 from pbt_rl.record.folder import RunFolder, config_from_json, to_json
 from pbt_rl.record.manifest import STATE
+from pbt_rl.record.net_names import NetNames
 from pbt_rl.record.reading import was_saved
 from pbt_rl.record.trust import read_config
-from pbt_rl.run.start import Load, Start
+from pbt_rl.run.start import Start
+from pbt_rl.wire.messages import Load
 
 Changed = dict[str, tuple[Any, Any]]
 """Option -> (value until now, value from now on)."""
@@ -49,18 +51,25 @@ class Continued:
         """How often the run has been resumed, this time included."""
         return int(self.state["resumes"]) + 1
 
-    def start(self, population: Population, slots: Slots, plan: Plan, *, same_plan: bool) -> Start:
-        """Return where the processes begin, once the state of the run was restored."""
+    def sources(self, names: NetNames) -> list[tuple[int, Read]]:
+        """Return (member, what reads its state or a remembered one) of all that were saved."""
         saved = self.checkpoint
-        sources: list[tuple[int, Load]] = [(m.member, partial(saved.load, m.member)) for m in saved.members()]
-        sources += [
-            (m.member, partial(saved.load_remembered, m.member, m.generation)) for m in saved.remembered()
+        found: list[tuple[int, Read]] = [
+            (m.member, partial(saved.load, m.member, names)) for m in saved.members()
         ]
+        found += [
+            (m.member, partial(saved.load_remembered, m.member, m.generation, names))
+            for m in saved.remembered()
+        ]
+        return found
+
+    def start(
+        self, slots: Sequence[tuple[Load | None, ...]], values: Values, plan: Plan, *, same_plan: bool
+    ) -> Start:
+        """Return where the processes begin. slots: what those of each pack hold. values: of a slot without a member."""
         return Start(
-            [member.values for member in population.members],
-            [member.generation for member in population.members],
-            [tuple(slots.members_of(pack)) for pack in range(len(plan.packs))],
-            sources,
+            slots,
+            values,
             learners=self.state["learners"] if same_plan else (),
             units=self._units(plan) if same_plan else (),
             resumes=self.resumes,

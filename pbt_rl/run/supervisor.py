@@ -4,7 +4,7 @@ r"""The supervisor: the parent of a run. It owns the processes, the controller, 
    |  events -> population -> controller -> dispatch, slots, matchups      |
    |                     \-> recorder: journal, TensorBoard, terminal      |
    +---^-----------------------------------------------|-------------------+
-       | reports, proofs, deaths                       | edits, slot changes, exports, saves, stop
+       | reports, proofs, deaths                       | loads, saves, values, stop
    +---|-----------------------------------------------v-------------------+
    |  learner per device: sampler (acting)  <-rollouts->  trainer          |
    +---^-----------------------------------------------|-------------------+
@@ -14,7 +14,7 @@ r"""The supervisor: the parent of a run. It owns the processes, the controller, 
    +-----------------------------------------------------------------------+
 
 loop      consumes   events of the fleet: messages, deaths, hangs; signals
-          produces   edits, one comparison at a time; slots that change hands; views, once per second or rarer
+          produces   loads and saves, one comparison at a time; slots that change hands; views, once per second or rarer
           waits for  the next event, at most a tenth of a second
 
 Of the work behind the arrows, `comparisons` has the decisions, `restarts` the actors, `lost` the learners,
@@ -33,6 +33,7 @@ from pbt_rl.display.ranking import best_member
 from pbt_rl.display.view import RunView
 from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.errors import ConfigError, RunFailed
+from pbt_rl.population.dispatch import Read
 from pbt_rl.procs.signals import Presses, handling
 from pbt_rl.record.append import reason
 from pbt_rl.record.claim import ClaimedRun
@@ -57,6 +58,7 @@ from pbt_rl.run.fleet import (
 )
 from pbt_rl.run.inline import InlineFleet
 from pbt_rl.run.lost import LostLearners
+from pbt_rl.run.memory import make_store
 from pbt_rl.run.recorder import Recorder
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.restarts import ActorRestarts
@@ -66,17 +68,8 @@ from pbt_rl.run.state import controller_state, restore_run_state, run_state
 from pbt_rl.run.throughput import Throughput
 from pbt_rl.run.views import PROGRESS_SECONDS, VIEW_SECONDS, progress_gap, run_view, view_gap
 from pbt_rl.run.warm_start import WarmStart
-from pbt_rl.wire.messages import (
-    Applied,
-    FromLearner,
-    LearnerReady,
-    LearnerReport,
-    MemberExported,
-    MemberReleased,
-    MemberStaged,
-    SlotChanged,
-    SnapshotBegun,
-)
+from pbt_rl.wire.messages import Applied, FromLearner, LearnerReady, LearnerReport, LearnerSaved, Saved
+from pbt_rl.wire.store import StatePool
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -159,11 +152,14 @@ class Supervisor:
         fleet: Fleet | None = None
         failure: Exception | None = None
         ended = "failed"
+        end_pool = contextlib.ExitStack()
         try:
-            self._comparisons.first_slots()
-            start = self._start()
+            self._comparisons.note_first_slots()
+            start, pool = self._start()
+            end_pool.callback(pool.close)
             self._lost.begin(start, continued=self._continued is not None)
-            fleet = self._starts_fleet(self._resolved, start, self._comparisons.first_matchups())
+            matchups = self._comparisons.first_matchups()
+            fleet = self._starts_fleet(self._resolved, start, matchups, pool)
             self._comparisons.begin(fleet)
             ended = self._loop(fleet)
             unsaved = self._save_at_end(fleet)
@@ -176,6 +172,7 @@ class Supervisor:
                 self._save_at_end(fleet)
         finally:
             with contextlib.ExitStack() as end:  # each whatever becomes of the others, the last one first
+                end.push(end_pool)
                 end.callback(self._finish, ended)
                 if fleet is not None:
                     end.callback(fleet.close, at_once=self._hurried)
@@ -191,7 +188,7 @@ class Supervisor:
             ended = self._why_end()
             if ended is not None and (fleet.settled or self._hurried):
                 return ended
-            self._checkpoints.step(fleet)
+            self._checkpoints.step()
             if self._config.nodes:
                 self._lost.step(cast("ReplacesLearners", fleet))
             idle = self._may_save and fleet.settled and not self._comparisons.dispatch.busy
@@ -226,14 +223,22 @@ class Supervisor:
 
     # -- where it begins, what is saved ---------------------------------------------------------------------------
 
-    def _start(self) -> Start:
-        """Return where the processes begin."""
+    def _start(self) -> tuple[Start, StatePool]:
+        """Return where the processes begin, and the memory of all states. Raises ConfigError if some cannot be read."""
+        values = [member.values for member in self._population.members]
+        store, pool, names = make_store(self._resolved, values[0])
+        self._checkpoints.set_names(names)
+        sources: list[tuple[int, Read]] = []
+        if self._continued is not None:
+            sources = self._continued.sources(names)
+        elif self._warm is not None:
+            sources = self._warm.sources(values, names)
+        dispatch, plan = self._comparisons.dispatch, self._resolved.plan
+        dispatch.begin(store, sources)
+        slots = [dispatch.first_loads(pack) for pack in range(len(plan.packs))]
         if self._continued is None:
-            start = Start.fresh(self._resolved.plan, [member.values for member in self._population.members])
-            return start if self._warm is None else self._warm.start(start)
-        return self._continued.start(
-            self._population, self._comparisons.slots, self._resolved.plan, same_plan=self._same_plan
-        )
+            return Start(slots, values[0]), pool
+        return self._continued.start(slots, values[0], plan, same_plan=self._same_plan), pool
 
     def _state(self, fleet: Fleet) -> dict[str, Any]:
         """Return what a checkpoint holds besides the learners', as JSON types."""
@@ -261,10 +266,7 @@ class Supervisor:
         return self._begun if self._config.nodes else self._all_serve
 
     def _begin_checkpoint(self, fleet: Fleet) -> None:
-        packs = {*range(len(self._resolved.plan.packs))}
-        absent = packs - self._ready if self._config.nodes else set()
-        states = self._lost.absent_states(cast("ReplacesLearners", fleet), absent) if absent else ()
-        self._checkpoints.begin(fleet, packs - absent, states)
+        self._checkpoints.begin(fleet, self._ready)
 
     # -- events -----------------------------------------------------------------------------------------------
 
@@ -294,19 +296,14 @@ class Supervisor:
                     self._comparisons.note_report(pack)
             case Applied():
                 self._comparisons.note_applied(message)
-            case SlotChanged(_, proof):
-                if proof is not None:
-                    self._recorder.applied_on_entry(proof)
-            case MemberExported(header):
-                self._comparisons.dispatch.exported(header.member, header.fresh_frames)
-            case MemberReleased(admission):
-                self._comparisons.note_released(admission)
-            case SnapshotBegun():
-                self._checkpoints.note_begun(fleet, pack, message)
-            case MemberStaged():
-                self._checkpoints.note_staged(fleet, pack, message)
+            case Saved():
+                self._comparisons.note_saved(message)
+                self._checkpoints.note_saved(pack, message)
+            case LearnerSaved():
+                self._checkpoints.note_learner_saved(pack, message)
             case LearnerReady(note):
                 self._ready.add(pack)
+                self._comparisons.dispatch.started(pack)
                 if note:
                     self._recorder.note(f"learner {pack}: {note}")
                 if self._all_serve and not self._begun:

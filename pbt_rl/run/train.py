@@ -23,6 +23,7 @@ from pbt_rl.run.resuming import find_continued, may_resume
 from pbt_rl.run.start import Start
 from pbt_rl.run.supervisor import Supervisor
 from pbt_rl.run.warm_start import WarmStart
+from pbt_rl.wire.store import StatePool
 
 
 class Cluster(Protocol):
@@ -31,7 +32,7 @@ class Cluster(Protocol):
     def resolve(self, config: Config) -> ResolvedRun:
         """Plan a run. Raises as `ResolvedRun.resolve`."""
 
-    def fleet(self, resolved: ResolvedRun, start: Start, matchups: Matchups) -> Fleet:
+    def fleet(self, resolved: ResolvedRun, start: Start, matchups: Matchups, pool: StatePool) -> Fleet:
         """Start its processes."""
 
 

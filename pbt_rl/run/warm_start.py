@@ -15,10 +15,10 @@ from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
 from pbt_rl.learner.build import build_pack, net_names
 from pbt_rl.pbt.hypers import Values
+from pbt_rl.population.dispatch import Read
 from pbt_rl.record.net_names import WEIGHTS, Arrays, Fitted, NetNames, Saved, fit, read_saved
 from pbt_rl.record.saved import Source, find_saved
 from pbt_rl.run.resolved import ResolvedRun
-from pbt_rl.run.start import Start
 from pbt_rl.wire.snapshot import MemberSnapshot, SnapshotHeader
 
 SUFFIX = ".safetensors"
@@ -60,12 +60,9 @@ class WarmStart:
         """Return where a member begins."""
         return self.origins[member % len(self.origins)]
 
-    def start(self, fresh: Start) -> Start:
-        """Return a start in which every member has its origin's state."""
-        return replace(
-            fresh,
-            sources=[(m, partial(self._snapshot, m, values)) for m, values in enumerate(fresh.values)],
-        )
+    def sources(self, values: Sequence[Values], names: NetNames) -> list[tuple[int, Read]]:
+        """Return (member, what reads the state that it begins with). values: of every member."""
+        return [(m, partial(self._snapshot, m, own, names)) for m, own in enumerate(values)]
 
     def _snapshot(self, member: int, values: Values, names: NetNames) -> MemberSnapshot:
         _, fresh = _fresh(self.resolved, member)

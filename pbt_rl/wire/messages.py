@@ -12,10 +12,10 @@ Steps and actions do not pass here but through mailboxes.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from pbt_rl.pbt.hypers import Values
-from pbt_rl.wire.snapshot import MemberSnapshot, SnapshotHeader
+from pbt_rl.wire.store import Counts
 
 # -- parts of reports -----------------------------------------------------------------------------------------
 
@@ -77,38 +77,64 @@ class MemberStats:
 # -- to a learner ---------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Edit:
-    """Change one member in place. `values` are final. Answered by Applied.
+NOTHING = Counts()
+"""Of a member that has done nothing."""
 
-    weights: `keep`; `copy` those of `donor` (on this pack); `import` from the exchange memory; `fresh`.
-    donor_generation: the donor's remembered state of that generation; None for the donor as it is.
-    shrink_perturb: what becomes of weights that were copied or imported (see `Replace`).
+
+@dataclass(frozen=True)
+class Load:
+    """Let a slot hold this member in this state with these values, whatever it held. Answered by Applied if it is one.
+
+    The state lies in an `entry` of the pool, which nobody else writes until it is answered; or it is what another slot
+    holds (`of_slot`), and is copied on the device; or it is `drawn`: (member, generation) of the weights.
+    """
+
+    slot: int
+    member: int | None
+    """None: nobody holds the slot from now on; its state is forgotten."""
+    generation: int
+    values: Values
+    entry: int | None = None
+    of_slot: int | None = None
+    drawn: tuple[int, int] | None = None
+    shrink_perturb: tuple[float, float] | None = None
+    """What becomes of the weights before they are used (see `Replace`)."""
+    counts: Counts = NOTHING
+    """What the member has done so far; for one that takes the slot."""
+    donor: int | None = None
+    """The member that the state is of, if a decision copied it."""
+
+
+@dataclass(frozen=True)
+class Save:
+    """Write the state of a member that holds a slot into an entry of the pool. Answered by Saved."""
+
+    member: int
+    key: int
+    entry: int
+
+
+@dataclass(frozen=True)
+class SaveLearner:
+    """Tell what the learner continues from besides its members. Answered by LearnerSaved.
+
+    number: of the checkpoint, among those of the process.
+    """
+
+    number: int
+
+
+@dataclass(frozen=True)
+class SetValues:
+    """Give a member that holds a slot these values; it keeps its weights. Answered by Applied.
+
+    donor: the member that the values are of, if a decision copied them.
     """
 
     member: int
     generation: int
-    weights: Literal["keep", "copy", "import", "fresh"]
-    donor: int | None
     values: Values
-    donor_generation: int | None = None
-    shrink_perturb: tuple[float, float] | None = None
-    fresh_frames: int = 0
-    """Of `import`: the donor's frames when its weights were drawn."""
-
-
-@dataclass(frozen=True)
-class SlotChange:
-    """Let one slot of a pack change hands; None stands for no member. Answered by SlotChanged.
-
-    generation, values: of the member that enters, which continues with them.
-    """
-
-    slot: int
-    leaves: int | None
-    enters: int | None
-    generation: int
-    values: Values
+    donor: int | None = None
 
 
 @dataclass(frozen=True)
@@ -117,74 +143,6 @@ class EvaluateMember:
 
     member: int
     begins: bool
-
-
-@dataclass(frozen=True)
-class ExportMember:
-    """Write a member's state into the exchange memory. Answered by MemberExported.
-
-    generation: of a remembered state; None for the member as it is.
-    """
-
-    member: int
-    generation: int | None
-
-
-@dataclass(frozen=True)
-class RememberMember:
-    """Keep a member's present state under a generation."""
-
-    member: int
-    generation: int
-
-
-@dataclass(frozen=True)
-class ForgetMember:
-    """Drop a remembered state."""
-
-    member: int
-    generation: int
-
-
-@dataclass(frozen=True)
-class ReleaseMember:
-    """Let a parked member go, with its remembered states. Answered by MemberReleased."""
-
-    member: int
-
-
-@dataclass(frozen=True)
-class AdmitMember:
-    """Take in a member of another pack, parked.
-
-    snapshots: its state, unless it never held a slot, and its remembered states. unproven: it has a change that is not
-    in force anywhere yet.
-    """
-
-    member: int
-    generation: int
-    values: Values
-    snapshots: tuple[MemberSnapshot, ...] = ()
-    unproven: bool = False
-
-
-@dataclass(frozen=True)
-class BeginSnapshot:
-    """Keep all members of the pack and all remembered states as they are now, to be staged. Answered by SnapshotBegun.
-
-    A member that learns on is staged as it is when its turn comes; one that an edit or a slot change is about to change
-    is copied before.
-    """
-
-    number: int
-    """Of the checkpoint, among those of the process."""
-
-
-@dataclass(frozen=True)
-class StageMember:
-    """Write the next member of the snapshot into this entry of the staging memory. Answered by MemberStaged."""
-
-    entry: int
 
 
 @dataclass(frozen=True)
@@ -205,21 +163,7 @@ class StopLearner:
     """End the process."""
 
 
-ToLearner = (
-    Edit
-    | EvaluateMember
-    | SlotChange
-    | ExportMember
-    | RememberMember
-    | ForgetMember
-    | ReleaseMember
-    | AdmitMember
-    | BeginSnapshot
-    | StageMember
-    | TrainUntil
-    | PauseTraining
-    | StopLearner
-)
+ToLearner = Load | Save | SaveLearner | SetValues | EvaluateMember | TrainUntil | PauseTraining | StopLearner
 
 
 # -- from a learner -------------------------------------------------------------------------------------------
@@ -254,8 +198,8 @@ class LearnerReport:
 class Applied:
     """The proof that a decision was applied, read back from where it acts.
 
-    parked: the member holds no slot. Its state was changed where it is kept, nothing acts on its values, and the
-    `in_...` are empty; another proof, without a donor, follows when it takes a slot.
+    parked: the member holds no slot, and no learner was asked. It has another state from now on, nothing acts on its
+    values, and the `in_...` are empty; another proof, without a donor, follows when it takes a slot.
     """
 
     member: int
@@ -275,54 +219,19 @@ class Applied:
 
 
 @dataclass(frozen=True)
-class SlotChanged:
-    """A slot has changed hands. proof: of an edit made while the entering member was parked."""
+class Saved:
+    """The bytes of a state lie in its entry of the pool."""
 
-    change: SlotChange
-    proof: Applied | None
-
-
-@dataclass(frozen=True)
-class MemberExported:
-    """The member's state lies in the exchange memory."""
-
-    header: SnapshotHeader
+    key: int
+    entry: int
 
 
 @dataclass(frozen=True)
-class MemberReleased:
-    """A member has left the pack. admission: what another pack takes it in with."""
-
-    admission: AdmitMember
-
-
-@dataclass(frozen=True)
-class SnapshotBegun:
-    """What BeginSnapshot kept.
-
-    members: number of states to be staged. learner: what the learner continues from besides its members (JSON types).
-    """
+class LearnerSaved:
+    """What the learner continues from besides its members (JSON types). number: of the checkpoint."""
 
     number: int
-    members: int
     learner: dict[str, Any]
 
 
-@dataclass(frozen=True)
-class MemberStaged:
-    """A state lies in this entry of the staging memory."""
-
-    entry: int
-    header: SnapshotHeader
-
-
-FromLearner = (
-    LearnerReady
-    | LearnerReport
-    | Applied
-    | SlotChanged
-    | MemberExported
-    | MemberReleased
-    | SnapshotBegun
-    | MemberStaged
-)
+FromLearner = LearnerReady | LearnerReport | Applied | Saved | LearnerSaved

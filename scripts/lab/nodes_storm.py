@@ -37,26 +37,28 @@ from pbt_rl.run.memory import Matchups
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.start import Start
 from pbt_rl.run.train import train_on
-from pbt_rl.wire.messages import ExportMember, LearnerReady, MemberExported
-from pbt_rl.wire.snapshot import MemberSnapshot, SnapshotHeader
+from pbt_rl.wire.messages import LearnerReady, Load, Save, Saved
+from pbt_rl.wire.store import StatePool
 
 STORE_BYTES = 100_000_000
 PATIENCE_SECONDS = 300.0
+FIRST_ENTRY = 10_000
+"""Of those that are for the comparison: the run's own have lower numbers."""
 SLACK_SECONDS = 2.0
 """A round of copies waits for decisions and for turns."""
 
 
 class CheckedFleet(NodeFleet):
-    """Has every learner that replaces another one export its members before it trains, and compares their bits.
+    """Has every learner that replaces another one save its members before it trains, and compares their bits.
 
-    Members are exported one after the other, as a pack's exchange memory holds one. What has trained by then says
-    nothing; the first batch is so large that this takes seconds.
+    Members are saved one after the other. What has trained by then says nothing; the first batch is so large that this
+    takes seconds.
     """
 
     checked = late = lost = ready = 0
     wrong: tuple[str, ...] = ()
-    _expected: Mapping[int, tuple[MemberSnapshot, ...]] = {}
-    """Pack -> members whose exports are awaited, in order."""
+    _expected: Mapping[int, tuple[tuple[Load, Mapping[str, Any]], ...]] = {}
+    """Pack -> members that are awaited, in order, with their arrays."""
 
     @property
     def nodes_in_use(self) -> set[str]:
@@ -66,41 +68,45 @@ class CheckedFleet(NodeFleet):
     def replace_learner(self, pack: int, start: Start) -> None:
         """See NodeFleet."""
         super().replace_learner(pack, start)
-        states = [load(self.names) for _, load in start.sources]
-        members = tuple(state for state in states if not state.header.remembered)
-        self._expected = {**self._expected, pack: members}
-        self._export_next(pack)
+        loads = [load for load in start.slots[pack] if load is not None and load.entry is not None]
+        arrays = [self._pool.read(load.entry) for load in loads if load.entry is not None]
+        self._expected = {**self._expected, pack: tuple(zip(loads, arrays, strict=True))}
+        self._save_next(pack)
 
-    def _export_next(self, pack: int) -> None:
+    def _save_next(self, pack: int) -> None:
         if self._expected[pack]:
-            order = Send(ExportMember(self._expected[pack][0].header.member, None))
-            self._stations[pack].orders.append(order)
+            member = self._expected[pack][0][0].member
+            assert member is not None
+            entry = FIRST_ENTRY + pack
+            self._pool.grow(entry + 1)
+            self._stations[pack].orders.append(Send(Save(member, -1, entry)))
 
     def events(self, patience_seconds: float) -> Iterator[Event]:
-        """See NodeFleet. What was exported for the comparison concerns nobody else."""
+        """See NodeFleet. What was saved for the comparison concerns nobody else."""
         for event in super().events(patience_seconds):
-            if isinstance(event, Received) and isinstance(event.message, MemberExported):
-                awaited = self._expected.get(event.pack, ())
-                if awaited and awaited[0].header.member == event.message.header.member:
-                    self._expected = {**self._expected, event.pack: awaited[1:]}
-                    self._compare(event.message.header, awaited[0])
-                    self._export_next(event.pack)
-                    continue
+            message = event.message if isinstance(event, Received) else None
+            if isinstance(message, Saved) and message.key < 0:
+                assert isinstance(event, Received)
+                (load, arrays), *rest = self._expected[event.pack]
+                self._expected = {**self._expected, event.pack: tuple(rest)}
+                self._compare(message.entry, load, arrays)
+                self._save_next(event.pack)
+                continue
             yield event
             self.lost += isinstance(event, LearnerLost)
-            self.ready += isinstance(event, Received) and isinstance(event.message, LearnerReady)
+            self.ready += isinstance(message, LearnerReady)
 
-    def _compare(self, found: SnapshotHeader, expected: MemberSnapshot) -> None:
-        if found.updates != expected.header.updates:
+    def _compare(self, entry: int, load: Load, expected: Mapping[str, Any]) -> None:
+        if self._pool.counts(entry).updates != load.counts.updates:
             self.late += 1
             return
         self.checked += 1
-        arrays = self._exchange.pop(found.member)
-        same = arrays.keys() == expected.arrays.keys() and all(
-            arrays[name].tobytes() == expected.arrays[name].tobytes() for name in arrays
+        arrays = self._pool.read(entry)
+        same = arrays.keys() == expected.keys() and all(
+            arrays[name].tobytes() == expected[name].tobytes() for name in arrays
         )
         if not same:
-            self.wrong += (f"member {found.member} is not as it was copied",)
+            self.wrong += (f"member {load.member} is not as it was copied",)
 
 
 class Checked(OverNodes):
@@ -108,9 +114,9 @@ class Checked(OverNodes):
 
     fleets: list[CheckedFleet]
 
-    def fleet(self, resolved: ResolvedRun, start: Start, matchups: Matchups) -> CheckedFleet:
+    def fleet(self, resolved: ResolvedRun, start: Start, matchups: Matchups, pool: StatePool) -> CheckedFleet:
         """See OverNodes."""
-        made = CheckedFleet(self.engine, resolved, start, matchups)
+        made = CheckedFleet(self.engine, resolved, start, matchups, pool)
         FLEETS.append(made)
         return made
 

@@ -1,7 +1,7 @@
 """Measures the supervisor of a population over many nodes whose hosts are simulated.
 
-Everything of a run is real but the engine: controller, dispatch, origins, copies, journal, displays. Hosts answer turns
-as those of Ray do: a report per REPORT_SECONDS with episodes of every member, proofs, exports, copies. The network is
+Everything of a run is real but the engine: controller, dispatch, store, copies, journal, displays. Hosts answer turns
+as those of Ray do: a report per REPORT_SECONDS with episodes of every member, proofs, saved states. The network is
 tiny; what copies of a real size need is arithmetic (docs/nodes.md). The time of the simulation itself is left out.
 """
 
@@ -17,36 +17,31 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 import numpy as np
 
 from pbt_rl.config import Config, ModelConfig
 from pbt_rl.nodes.engine import Node, Place
-from pbt_rl.nodes.messages import Answer, Arrays, Heard, Send, Turn
+from pbt_rl.nodes.messages import Answer, Arrays, Heard, Send, State, Turn
 from pbt_rl.nodes.train import OverNodes
 from pbt_rl.record.journal import read_journal
 from pbt_rl.run.fleet import Received
-from pbt_rl.run.memory import member_layout
 from pbt_rl.run.train import train_on
 from pbt_rl.wire.messages import (
     Applied,
-    BeginSnapshot,
-    Edit,
     Episode,
-    ExportMember,
     FromLearner,
     LearnerReady,
     LearnerReport,
-    MemberExported,
-    MemberStaged,
+    LearnerSaved,
+    Load,
     MemberStats,
-    SlotChange,
-    SlotChanged,
-    SnapshotBegun,
-    StageMember,
+    Save,
+    Saved,
+    SaveLearner,
+    SetValues,
 )
-from pbt_rl.wire.snapshot import SnapshotHeader
+from pbt_rl.wire.store import Counts
 
 REPORT_SECONDS = 0.5
 ENVIRONMENTS = 4
@@ -66,7 +61,6 @@ class SimulatedHost:
     """Of each member so far."""
     began: float = 0.0
     next_report: float = 0.0
-    to_stage: list[int] = field(default_factory=list)
     out: list[Heard] = field(default_factory=list)
 
     def turn(self, turn: Turn) -> Answer | None:
@@ -74,7 +68,7 @@ class SimulatedHost:
         now = time.monotonic()
         if turn.setup is not None:
             plan = turn.setup.resolved.plan.packs[0]
-            layout, _ = member_layout(turn.setup.resolved, turn.setup.values[0])
+            layout = turn.setup.layout
             self.arrays = {name: np.zeros(shape, dtype) for name, dtype, shape in layout}
             self.members = dict.fromkeys(plan.members, 0)
             self.began, self.next_report = now, now + self.rng.random() * REPORT_SECONDS
@@ -89,37 +83,20 @@ class SimulatedHost:
         out, self.out = self.out, []
         return Answer(tuple(out), 0.0, 0.0)
 
-    def _say(self, message: FromLearner, arrays: Mapping[str, Any] | None = None) -> None:
-        self.out.append(Heard(Received(0, message), arrays))
-
-    def _header(self, member: int) -> SnapshotHeader:
-        return SnapshotHeader(member, self.members[member], {}, 0, 0, 0, 0)
+    def _say(self, message: FromLearner, state: State | None = None) -> None:
+        self.out.append(Heard(Received(0, message), state))
 
     def _obey(self, message: object) -> None:
         match message:
-            case Edit():
-                self.members[message.member] = message.generation
+            case Load(member=int(member)) | SetValues(member=int(member)):
+                self.members[member] = message.generation
                 self._say(
-                    Applied(
-                        message.member,
-                        message.donor,
-                        message.generation,
-                        0.1,
-                        {},
-                        {},
-                        {},
-                        donor_unchanged=True,
-                    )
+                    Applied(member, message.donor, message.generation, 0.1, {}, {}, {}, donor_unchanged=True)
                 )
-            case SlotChange():
-                self._say(SlotChanged(message, None))
-            case ExportMember(member, _):
-                self._say(MemberExported(self._header(member)), self.arrays)
-            case BeginSnapshot(number):
-                self.to_stage = [*self.members]
-                self._say(SnapshotBegun(number, len(self.to_stage), {}))
-            case StageMember(entry):
-                self._say(MemberStaged(entry, self._header(self.to_stage.pop())), self.arrays)
+            case Save(_, key, entry):
+                self._say(Saved(key, entry), State(self.arrays, Counts()))
+            case SaveLearner(number):
+                self._say(LearnerSaved(number, {}))
 
     def _report(self, seconds: float) -> LearnerReport:
         frames = int(seconds * self.frames_per_second)

@@ -24,7 +24,7 @@ from pbt_rl.run.memory import Memory
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.start import Start
 from pbt_rl.wire.mailbox import Mailbox
-from pbt_rl.wire.messages import Applied, Edit, SlotChange
+from pbt_rl.wire.messages import Applied, Load, Save, SetValues
 
 VECTOR = {"obs": ArraySpec((5,), "float32")}
 FRAMES = {"obs": ArraySpec((36, 36), "uint8")}
@@ -109,6 +109,8 @@ class DrivenLearner:
         boxes = [box for record in self._memory.actors for box in record.boxes]
         self.actors = [MadeUpActor(box, number) for number, box in enumerate(boxes)]
         self._generation = 0
+        self._left: set[int] = set()
+        """Members whose state lies in an entry, one more than their number."""
 
     def __enter__(self) -> Self:
         return self
@@ -143,14 +145,41 @@ class DrivenLearner:
         """Change a member as the supervisor would."""
         self._generation += 1
         changed = self.values | values
-        return self.learner.trainer.apply(Edit(member, self._generation, weights, donor, changed))
+        return self.carry_out(self.message(member, self._generation, weights, donor, changed))
+
+    def message(
+        self, member: int, generation: int, weights: str, donor: int | None, values: dict[str, float]
+    ) -> Load | SetValues:
+        """What the supervisor would send to change a member that holds a slot."""
+        if weights == "keep":
+            return SetValues(member, generation, values, donor)
+        slot_of = self.learner.trainer.members.slot_of
+        of_slot = slot_of(donor) if weights == "copy" else None
+        drawn = (member, generation) if weights == "fresh" else None
+        load = Load(slot_of(member), member, generation, values, of_slot=of_slot, drawn=drawn, donor=donor)
+        if weights == "entry":
+            return dataclasses.replace(load, entry=0)
+        return load
+
+    def carry_out(self, message: Load | SetValues) -> Applied | None:
+        """Have a message carried out."""
+        trainer = self.learner.trainer
+        return trainer.load(message) if isinstance(message, Load) else trainer.set_values(message)
 
     def hand_over(self, slot: int, leaves: int | None, enters: int | None) -> Applied | None:
         """Let a slot change hands."""
         self._generation += 1
-        return self.learner.trainer.change_slot(
-            SlotChange(slot, leaves, enters, self._generation, self.values)
-        )
+        pool, trainer = self._memory.pool, self.learner.trainer
+        if leaves is not None:
+            pool.grow(1 + leaves + 1)
+            trainer.members.save(Save(leaves, 0, 1 + leaves))
+            self._left.add(leaves)
+        if enters is None:
+            return trainer.load(Load(slot, None, 0, {}))
+        entry = 1 + enters if enters in self._left else None
+        drawn = None if enters in self._left else (enters, 0)
+        self._left.discard(enters)
+        return trainer.load(Load(slot, enters, self._generation, self.values, entry, drawn=drawn))
 
     @property
     def actions(self) -> list[np.ndarray]:

@@ -24,7 +24,9 @@ from pbt_rl.learner.trainer import Trainer
 from pbt_rl.pbt.hypers import hyper_table
 from pbt_rl.wire.mailbox import Mailbox
 from pbt_rl.wire.memory import anonymous_memory
-from pbt_rl.wire.snapshot import SnapshotMemory, layout_of
+from pbt_rl.wire.messages import Load, Save, SetValues
+from pbt_rl.wire.snapshot import layout_of
+from pbt_rl.wire.store import StatePool
 from pbt_rl.wire.tables import ShapingTable
 
 VALUES = {name: spec.default for name, spec in hyper_table(Hypers(unroll=6)).items()}
@@ -179,21 +181,14 @@ class Stand:
         for actor in bench.actors:
             actor.version_of = lambda row: self.shaping.read(row // ENVS)[0]
         layout = layout_of({name: x.numpy() for name, x in bench.pack.export_member(0).items()})
-        self.exchange, self.staging = (
-            SnapshotMemory(anonymous_memory(SnapshotMemory.size(layout, n), "members"), layout, n)
-            for n in (1, 2)
-        )
-        values = [VALUES | {"shaping.bait": 0.5}] * len(bench.members)
-        members = PackMembers(
-            bench.pack,
-            bench.shared,
-            self.shaping,
-            values,
-            [0] * len(bench.members),
-            self.exchange,
-            self.staging,
-            0,
-        )
+        self.pool = StatePool(layout)
+        self.entries = 0
+        self.parked: dict[int, int] = {}
+        """Members that have left their slot -> the entry with their state."""
+        members = PackMembers(bench.pack, bench.shared, self.shaping, self.pool, 0)
+        values = VALUES | {"shaping.bait": 0.5}
+        held = bench.members[:policies]
+        members.begin(Load(slot, m, 0, values, drawn=(m, 0)) for slot, m in enumerate(held))
         defaults = {
             "algorithm": load("appo"),
             "epochs": 1,
@@ -217,6 +212,56 @@ class Stand:
         self.bench.fill(2)
         self.trainer.learn()
         self.bench.sampler.resume_finished()
+
+    def save(self, member: int) -> int:
+        """Save a member that holds a slot into an entry of its own; return that."""
+        self.entries += 1
+        self.pool.grow(self.entries)
+        self.trainer.members.save(Save(member, 0, self.entries - 1))
+        return self.entries - 1
+
+    def edit(
+        self, member: int, weights="keep", donor=None, generation=1, entry=None, shrink_perturb=None, **values
+    ):
+        """Change a member that holds a slot: its values, or its weights: of a donor in another slot, or of an entry."""
+        values = VALUES | {"shaping.bait": 0.25} | values
+        members = self.trainer.members
+        if weights == "keep":
+            return self.trainer.set_values(SetValues(member, generation, values, donor))
+        copied = weights == "copy" and entry is None
+        return self.trainer.load(
+            Load(
+                members.slot_of(member),
+                member,
+                generation,
+                values,
+                entry,
+                members.slot_of(donor) if copied else None,
+                (member, generation) if weights == "fresh" else None,
+                shrink_perturb,
+                donor=donor,
+            )
+        )
+
+    def hand_over(self, slot: int, enters: int | None, generation=0, **values):
+        """Let a slot change hands: who leaves it is saved, and who enters goes on from where it was."""
+        holder = self.bench.shared.pack.holders[slot]
+        if holder is not None:
+            leaves = self.bench.members[holder.member]
+            self.parked[leaves] = self.save(leaves)
+        if enters is None:
+            return self.trainer.load(Load(slot, None, 0, {}))
+        entry = self.parked.pop(enters, None)
+        values = VALUES | {"shaping.bait": 0.5} | values
+        drawn = (enters, 0) if entry is None else None
+        return self.trainer.load(Load(slot, enters, generation, values, entry, drawn=drawn))
+
+    def arrays(self, member: int) -> dict[str, np.ndarray]:
+        """State of a member, wherever it is."""
+        if member in self.parked:
+            return self.pool.read(self.parked[member])
+        slot = self.trainer.members.slot_of(member)
+        return {name: np.array(x.numpy()) for name, x in self.state(slot).items()}
 
     def state(self, slot: int) -> dict[str, torch.Tensor]:
         return self.bench.pack.export_member(slot)

@@ -6,9 +6,11 @@ supervisor's parts are.
 
 import json
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from types import SimpleNamespace
+
+import numpy as np
 
 from pbt_rl.config import Config, Hypers
 from pbt_rl.matchups.ratings import Ratings
@@ -16,6 +18,7 @@ from pbt_rl.pbt.decisions import decision_to_dict
 from pbt_rl.pbt.hypers import hyper_table
 from pbt_rl.plan import Machine, make_plan
 from pbt_rl.population.population import Population
+from pbt_rl.population.store import Store
 from pbt_rl.record.folder import to_json
 from pbt_rl.record.journal import as_json_types
 from pbt_rl.run.comparisons import Comparisons
@@ -24,16 +27,20 @@ from pbt_rl.run.state import restore_run_state, run_state
 from pbt_rl.run.throughput import Throughput
 from pbt_rl.wire.messages import (
     Applied,
-    Edit,
     Episode,
     EvaluateMember,
-    ExportMember,
     Game,
     LearnerReport,
+    Load,
     MemberStats,
-    SlotChange,
+    Save,
+    Saved,
+    SetValues,
     TrainUntil,
 )
+from pbt_rl.wire.snapshot import MemberSnapshot, SnapshotHeader
+from pbt_rl.wire.store import Counts
+from tests.helpers.states import FakeDraws, FakePool
 
 TABLE = hyper_table(Hypers())
 ENVIRONMENTS = 3
@@ -54,7 +61,7 @@ class Learner:
     """Of each member."""
     broken: float
     """Probability that a member breaks or has an objective that is not finite."""
-    holders: dict[int, SlotChange] = field(default_factory=dict)
+    holders: dict[int, Load] = field(default_factory=dict)
     frames: dict[int, int] = field(default_factory=dict)
     limits: dict[int, int] = field(default_factory=dict)
     discarded: int = 0
@@ -65,7 +72,7 @@ class Learner:
         stats, episodes, players = [], [], []
         self.discarded += 1
         for _, held in sorted(self.holders.items()):
-            m, before = held.enters, self.frames.get(held.enters, 0)
+            m, before = held.member, self.frames.get(held.member, 0)
             rng = drawn(m, before, held.values)
             now = min(before + rng.randrange(60, 140), self.limits.get(m, 10**12))
             self.frames[m] = max(now, before)
@@ -83,7 +90,7 @@ class Learner:
             score = rng.choice((math.nan, math.inf))
         return [
             Episode(
-                held.enters,
+                held.member,
                 held.generation,
                 score + task,
                 score,
@@ -92,7 +99,7 @@ class Learner:
                 {"won": 0.5},
                 task,
                 environment,
-                held.enters in self.evaluated,
+                held.member in self.evaluated,
             )
             for task in range(self.tasks)
             for environment in (rng.randrange(self.environments), rng.randrange(self.environments))
@@ -104,9 +111,9 @@ class Learner:
         pairs = zip(players, [*players[1:], players[0]], strict=True)
         return [
             Game(
-                (a.enters, b.enters),
+                (a.member, b.member),
                 (a.generation, b.generation),
-                tuple(drawn(a.enters, b.enters, self.frames[a.enters]).choices((0.0, 1.0), k=2)),
+                tuple(drawn(a.member, b.member, self.frames[a.member]).choices((0.0, 1.0), k=2)),
             )
             for a, b in pairs
         ]
@@ -115,32 +122,35 @@ class Learner:
 class Fleet:
     """Learners that answer at once, and what was sent to them and recorded about them."""
 
-    def __init__(self, learners):
-        self.learners, self.answers, self.log = learners, [], []
+    def __init__(self, learners, pool):
+        self.learners, self._pool, self.answers, self.log = learners, pool, [], []
         self.journal = []
 
     def send(self, pack, message):
-        self.log.append((pack, message))
+        self.log.append((pack, _whoever_has_the_bytes(message)))
         learner = self.learners[pack]
         match message:
-            case SlotChange(slot, _, None):
+            case Load(slot, None):
                 learner.holders.pop(slot, None)
-            case SlotChange(slot):
+            case Load(slot, member, generation):
                 learner.holders[slot] = message
+                self._prove(member, message.donor, generation)
+            case Save(member, key, entry):
+                self._pool.write(entry, {"param": np.zeros(2)}, Counts(learner.frames.get(member, 0)))
+                self.answers.append(lambda run: run.comparisons.note_saved(Saved(key, entry)))
             case TrainUntil(member, frames):
                 learner.limits[member] = frames
             case EvaluateMember(member, begins):
                 (learner.evaluated.add if begins else learner.evaluated.discard)(member)
-            case ExportMember(donor):
-                self.answers.append(lambda run: run.comparisons.dispatch.exported(donor))
-            case Edit(member, generation, donor=donor, values=values):
+            case SetValues(member, generation, values, donor):
                 for slot, held in learner.holders.items():
-                    if held.enters == member:
-                        learner.holders[slot] = SlotChange(slot, None, member, generation, values)
-                proof = Applied(
-                    member, donor, generation, float(generation), {}, {}, {}, donor_unchanged=True
-                )
-                self.answers.append(lambda run: run.comparisons.note_applied(proof))
+                    if held.member == member:
+                        learner.holders[slot] = replace(held, generation=generation, values=values)
+                self._prove(member, donor, generation)
+
+    def _prove(self, member, donor, generation):
+        proof = Applied(member, donor, generation, float(generation), {}, {}, {}, donor_unchanged=True)
+        self.answers.append(lambda run: run.comparisons.note_applied(proof))
 
     def set_matchup(self, pack, row_UES):
         self.log.append((pack, row_UES.tolist()))
@@ -166,7 +176,17 @@ class Fleet:
     def matchup(self, *_):
         pass
 
+    def applied_on_entry(self, proof):
+        self.log.append(proof)
+
     note = moved = matchup
+
+
+def _whoever_has_the_bytes(message):
+    """A message without what depends on where states are: that differs in a run that was resumed."""
+    if isinstance(message, Load):
+        return replace(message, entry=None, drawn=None, counts=Counts())
+    return replace(message, key=0, entry=0) if isinstance(message, Save) else message
 
 
 class Run:
@@ -191,13 +211,20 @@ class Run:
             environments=dict.fromkeys(range(config.num_policies), ENVIRONMENTS),
             patience_frames=500,
         )
-        self.fleet = Fleet([Learner(len(tasks) or 1, seats, ENVIRONMENTS, broken) for _ in plan.packs])
+        pool = FakePool()
+        learners = [Learner(len(tasks) or 1, seats, ENVIRONMENTS, broken) for _ in plan.packs]
+        self.fleet = Fleet(learners, pool)
         self.throughput = Throughput(lambda: self.now)
         self.comparisons = Comparisons(resolved, self.population, self.controller, self.fleet, lambda: False)
         self.same_plan = None if state is None else self._restore(state)
         self.initial = [dict(m.initial) for m in self.population.members]
-        for pack, change in self.comparisons.first_slots():
-            self.fleet.send(pack, change)
+        self.comparisons.note_first_slots()
+        dispatch = self.comparisons.dispatch
+        dispatch.begin(Store(pool, FakeDraws()), self._sources())
+        for pack, learner in enumerate(self.fleet.learners):
+            loads = [load for load in dispatch.first_loads(pack) if load is not None]
+            learner.holders = {load.slot: load for load in loads}
+            dispatch.started(pack)
         self.matchups = [rows.tolist() for rows in self.comparisons.first_matchups()]
         self.comparisons.begin(self.fleet)
         if state is None:
@@ -212,6 +239,21 @@ class Run:
         for pack, learner in enumerate(self.fleet.learners):
             learner.frames = {m: self.population.members[m].frames for m in self._members(pack)}
         return same_plan
+
+    def _sources(self):
+        """What reads the states that were saved; they hold nothing here."""
+
+        def source(member, generation, frames, *, remembered):
+            header = SnapshotHeader(member, generation, {}, frames, 0, 0, 0, remembered)
+            return member, lambda: MemberSnapshot(header, FakeDraws().drawn(member, 0))
+
+        if self.same_plan is None:
+            return []
+        members = [source(m.id, m.generation, m.frames, remembered=False) for m in self.population.members]
+        return members + [
+            source(member, generation, 0, remembered=True)
+            for member, generation in sorted(self.comparisons.dispatch.remembered)
+        ]
 
     def _members(self, pack):
         return self.comparisons.slots.packs[pack].members

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from pbt_rl.algos.weights import Group
-from pbt_rl.wire.messages import Applied, Edit, SlotChange
+from pbt_rl.wire.messages import Applied, Load
 from tests.helpers.driven import DrivenLearner
 
 BEFORE, AFTER = 0, 2
@@ -74,7 +74,7 @@ def test_rows_act_by_the_weights_of_before_or_of_after_and_the_answer_does_not_w
     driven, monkeypatch, edited
 ):
     states = [driven.state(slot) for slot in range(3)]
-    (proof,) = turn_with(driven, monkeypatch, Edit(edited, 1, "copy", 1, driven.values))
+    (proof,) = turn_with(driven, monkeypatch, driven.message(edited, 1, "copy", 1, driven.values))
     assert (proof.member, proof.donor, proof.donor_unchanged) == (edited, 1, True), (
         "before slot 2 is computed"
     )
@@ -93,7 +93,7 @@ def test_a_rollout_that_begins_in_the_turn_of_an_edit_is_of_the_weights_before(d
     units = driven.learner.sampler.units
     while units[0].t < 6:
         turn(driven)
-    turn_with(driven, monkeypatch, Edit(edited, 1, "copy", 1, driven.values))
+    turn_with(driven, monkeypatch, driven.message(edited, 1, "copy", 1, driven.values))
     assert [unit.t for unit in units] == [1, 1], "rollouts began in it"
     epoch = driven.learner.shared.pack.weights_epoch
     outdated = np.stack([unit.rollout.weights_epoch for unit in units]) < epoch
@@ -118,7 +118,7 @@ def test_a_rollout_that_begins_in_the_turn_of_an_edit_is_of_the_weights_before(d
 def test_recurrent_state_of_the_old_weights_is_not_gone_on_with(monkeypatch):
     with DrivenLearner(packing="loop", core="gru") as driven:
         turn(driven)
-        turn_with(driven, monkeypatch, Edit(AFTER, 1, "copy", 1, driven.values))
+        turn_with(driven, monkeypatch, driven.message(AFTER, 1, "copy", 1, driven.values))
         serve, begins = Group.serve, {}
 
         def noted(group, obs, state, first):
@@ -136,7 +136,7 @@ def test_a_slot_changes_hands_in_a_turn_and_its_step_counts_for_whoever_took_it(
         turn(driven)
         steps = driven.learner.shared.sampling.steps
         before = steps.copy()
-        turn_with(driven, monkeypatch, SlotChange(1, 1, 2, 0, driven.values), during=0)
+        turn_with(driven, monkeypatch, Load(1, 2, 0, driven.values, drawn=(2, 0)), during=0)
         assert steps[1] > before[1]
         assert steps[2] == 0
         assert driven.learner.shared.pack.member.tolist() == [0, 2]

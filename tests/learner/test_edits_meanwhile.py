@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from pbt_rl.algos import steps, update
-from pbt_rl.wire.messages import Edit
 from tests.helpers.driven import DrivenLearner
 
 CHANGED = {"gamma": 0.9, "entropy_coef": 0.2, "clip_ratio": 0.3, "learning_rate": 1e-3}
@@ -34,8 +33,8 @@ def edit_in_step(driven, monkeypatch, edited, donor, in_step_of, weights="copy")
 
     def interrupted(total):
         if present == [in_step_of] and not found:
-            command = Edit(edited, 1, weights, donor, driven.values | CHANGED)
-            learner.trainer.commands.append(lambda: found.append(learner.trainer.apply(command)))
+            command = driven.message(edited, 1, weights, donor, driven.values | CHANGED)
+            learner.trainer.commands.append(lambda: found.append(driven.carry_out(command)))
             thread = threading.Thread(target=learner.trainer.run_commands_meanwhile)
             thread.start()
             thread.join(20)
@@ -102,8 +101,8 @@ def test_a_step_that_ended_before_its_member_was_replaced_is_not_the_copys(monke
         def written_then_edited(self, step, span, stats):
             write(self, step, span, stats)
             if span.start == 1 and not found:
-                command = Edit(1, 1, "copy", 0, driven.values)
-                learner.trainer.commands.append(lambda: found.append(learner.trainer.apply(command)))
+                command = driven.message(1, 1, "copy", 0, driven.values)
+                learner.trainer.commands.append(lambda: found.append(driven.carry_out(command)))
                 thread = threading.Thread(target=learner.trainer.run_commands_meanwhile)
                 thread.start()
                 thread.join(20)

@@ -12,7 +12,7 @@ from pbt_rl.plan import Machine
 from pbt_rl.run.inline import InlineFleet
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.start import Start
-from pbt_rl.wire.messages import Edit, SnapshotBegun
+from pbt_rl.wire.messages import LearnerSaved, Load, Save
 
 
 def make_fleet(algo, **more):
@@ -81,20 +81,23 @@ def test_a_linear_rate_falls_with_the_frames_of_each_member():
         assert float(learner._learning_rate_factor()[0]) == 0.0
 
 
-@pytest.mark.parametrize("remembered", [False, True])
-def test_a_copy_goes_on_where_its_donors_linear_rate_is(remembered):
+@pytest.mark.parametrize("saved", [False, True])
+def test_a_copy_goes_on_where_its_donors_linear_rate_is(saved):
     """A member whose weights were drawn late has a high rate, which is not for the weights that it copies."""
     schedule = {"learner.lr-schedule": "linear", "train-for-frames": 1000}
     with contextlib.closing(make_fleet("appo", **schedule)) as fleet:
         learner = fleet._packs[0].learner
-        members, generation = learner.trainer.members, 0 if remembered else None
+        members, pool = learner.trainer.members, fleet._memory.pool
         values = dict(members._values[1])
         learner.shared.sampling.steps[:2] = 900
-        learner.trainer.apply(Edit(1, 1, "fresh", None, values))
+        learner.trainer.load(Load(1, 1, 1, values, drawn=(1, 1)))
         assert learner._learning_rate_factor().tolist() == pytest.approx([0.1, 1.0])
-        if remembered:
-            members.remember(0, 0)
-        learner.trainer.apply(Edit(1, 2, "copy", 0, values, generation))
+        if saved:
+            pool.grow(1)
+            members.save(Save(0, 0, 0))
+            learner.trainer.load(Load(1, 1, 2, values, entry=0))
+        else:
+            learner.trainer.load(Load(1, 1, 2, values, of_slot=0))
         assert learner._learning_rate_factor().tolist() == pytest.approx([0.1, 0.1])
 
 
@@ -115,7 +118,7 @@ def test_in_serial_mode_a_message_of_any_size_passes():
     observations = {"units": ["x" * 4_000_000]}  # of eight rows of Atari
     with contextlib.closing(make_fleet("appo", mode="serial")) as fleet:
         list(fleet.events(0.0))
-        fleet._packs[0].learner._send(SnapshotBegun(1, 2, observations))
+        fleet._packs[0].learner._send(LearnerSaved(1, observations))
         (event,) = fleet.events(0.0)
         assert event.message.learner == observations
         assert event.message.learner is not observations

@@ -1,10 +1,13 @@
 """Members that share the slots of a pack: what is kept, who gets credit for what, what reaches the parked."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
-from pbt_rl.wire.messages import Edit, SlotChange
+from pbt_rl.wire.messages import Load
+from pbt_rl.wire.store import Counts
 from tests.helpers.fake_actor import ENVS, VALUES, Bench, Stand
 
 MEMBERS = (4, 7, 9, 11)
@@ -20,21 +23,15 @@ def stand():
 
 
 def change_slot(stand: Stand, slot: int, enters: int | None, generation=0, **values):
-    held = stand.bench.shared.pack.holders[slot]
-    leaves = None if held is None else MEMBERS[held.member]
-    values = VALUES | {"shaping.bait": 0.5} | values
-    return stand.trainer.change_slot(SlotChange(slot, leaves, enters, generation, values))
+    return stand.hand_over(slot, enters, generation, **values)
 
 
-def edit(stand: Stand, member: int, weights="keep", donor=None, generation=1, of=None, **values):
-    return stand.trainer.apply(
-        Edit(member, generation, weights, donor, VALUES | {"shaping.bait": 0.25} | values, of)
-    )
+def edit(stand: Stand, member: int, weights="keep", donor=None, generation=1, entry=None, **values):
+    return stand.edit(member, weights, donor, generation, entry, **values)
 
 
-def state(stand: Stand, member: int, generation: int | None = None) -> dict[str, torch.Tensor]:
-    arrays = stand.trainer.members.snapshot(member, generation).arrays
-    return {k: torch.from_numpy(v.copy()) for k, v in arrays.items()}
+def state(stand: Stand, member: int) -> dict[str, torch.Tensor]:
+    return {name: torch.from_numpy(array) for name, array in stand.arrays(member).items()}
 
 
 def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
@@ -71,7 +68,6 @@ def test_fresh_weights_depend_on_who_not_on_when_or_where(stand):
             other.learn()
         change_slot(other, 1, 9)
         assert same(state(stand, 9), state(other, 9))
-    assert not same(state(stand, 9), state(stand, 11))
     first = state(stand, 9)
     edit(stand, 9, "fresh", generation=1)
     assert not same(state(stand, 9), first)
@@ -179,70 +175,41 @@ def test_an_episode_is_credited_to_the_member_that_played_all_of_it_or_to_none(s
         assert ended - credited > 20
 
 
-# -- edits of members that are not there --------------------------------------------------------------------
+# -- other states ---------------------------------------------------------------------------------------------
 
 
-def test_values_of_a_parked_member_act_when_it_enters_a_slot(stand):
-    before = state(stand, 9)
-    applied = edit(stand, 9, generation=3, gamma=0.9)
-    assert applied.parked
-    assert applied.in_optimizer == applied.in_loss == applied.in_environment == {}
-    assert same(state(stand, 9), before)
+def test_a_member_that_enters_acts_by_the_values_that_it_is_given(stand):
     proof = change_slot(stand, 0, 9, generation=3, gamma=0.9)
     assert (proof.member, proof.generation, proof.donor, proof.parked) == (9, 3, None, False)
     assert proof.in_loss["gamma"] == pytest.approx(0.9)
     assert proof.in_environment == {"bait": 0.5}
-    assert change_slot(stand, 0, 4) is None, "nothing was changed about it"
 
 
-@pytest.mark.parametrize(("member", "donor"), [(9, 4), (4, 9), (9, 11), (7, 4)])
-def test_a_copy_between_any_two_members(stand, member, donor):
+@pytest.mark.parametrize(("member", "donor"), [(4, 9), (7, 4)])
+def test_a_member_takes_a_state_that_was_saved(stand, member, donor):
     change_slot(stand, 0, 9)
     stand.learn()
-    change_slot(stand, 0, 4)  # 9 is parked with a state of its own, 11 never trained
-    source, others = state(stand, donor), {m: state(stand, m) for m in MEMBERS if m not in (member, donor)}
-    applied = edit(stand, member, "copy", donor)
-    assert applied.donor_unchanged
-    assert applied.parked == (member == 9)
+    change_slot(stand, 0, 4)  # 9 is parked with a state of its own
+    entry = stand.parked[9] if donor == 9 else stand.save(donor)
+    source, others = state(stand, donor), {m: state(stand, m) for m in (4, 7, 9) if m not in (member, donor)}
+    stand.learn()
+    others = {m: state(stand, m) for m in others}
+    edit(stand, member, "copy", donor, entry=entry)
     assert same(state(stand, member), source)
-    assert same(state(stand, donor), source)
     assert all(same(state(stand, m), then) for m, then in others.items())
-    stand.learn()
-    stand.learn()
-    assert same(state(stand, member), source) == (member == 9), "a parked copy does not move with its donor"
 
 
-def test_a_remembered_state_outlives_its_member(stand):
-    members = stand.trainer.members
-    members.remember(4, 0)
-    kept = state(stand, 4)
+def test_a_saved_state_does_not_move_with_its_member(stand):
+    entry, kept = stand.save(4), state(stand, 4)
     stand.learn()
+    assert not same(state(stand, 4), kept)
     change_slot(stand, 0, 9)
-    members.remember(11, 0)
-    for member in (7, 4):  # resident and parked
-        assert edit(stand, member, "copy", 4, of=0).donor_unchanged
+    for member in (7, 9):
+        edit(stand, member, "copy", 4, entry=entry)
         assert same(state(stand, member), kept)
-    members.forget(4, 0)
-    members.forget(11, 0)
-    with pytest.raises(KeyError):
-        edit(stand, 7, "copy", 4, of=0)
-
-
-def test_a_parked_member_crosses_packs_to_a_parked_one(stand):
-    with Bench(policies=2, members=MEMBERS, core="gru", seed=5) as far_bench:
-        far = Stand(far_bench)
-        far.learn()
-        far.trainer.members.remember(7, 0)
-        past = state(far, 7)
-        far.learn()
-        change_slot(far, 0, 9)
-        for member, generation, expected in ((7, 0, past), (4, None, state(far, 4))):
-            far.trainer.members.write_exchange(member, generation)
-            stand.exchange.write(0, far.exchange.read(0))
-            assert edit(stand, 11, "import", donor=20).parked
-            assert same(state(stand, 11), expected)
-        change_slot(stand, 1, 11)
-        assert same(state(stand, 11), state(far, 4))
+    counts, shared = stand.pool.counts(entry), stand.bench.shared
+    assert counts.updates == 1 < shared.learning.updates[MEMBERS.index(4)]
+    assert 0 < counts.steps <= counts.frames < shared.sampling.steps[MEMBERS.index(4)]
 
 
 def test_a_member_whose_gradients_are_not_finite_is_broken_until_it_gets_other_weights(stand):
@@ -268,37 +235,20 @@ def test_a_member_whose_gradients_are_not_finite_is_broken_until_it_gets_other_w
 # -- members of other packs -----------------------------------------------------------------------------------
 
 
-def test_a_member_that_leaves_and_comes_back_has_lost_nothing(stand):
-    members, shared = stand.trainer.members, stand.bench.shared
-    change_slot(stand, 0, 9)
-    edit(stand, 4, generation=3, gamma=0.8)
-    members.remember(4, 2)
-    before, past, header = state(stand, 4), state(stand, 4, 2), members.snapshot(4).header
-    admission = members.release(4)
-    assert (admission.member, admission.generation, admission.values["gamma"]) == (4, 3, 0.8)
-    assert admission.unproven
-    assert 4 not in members.generations
-    assert 4 not in members.unproven
-    index = shared.members.index(4)
-    shared.sampling.steps[index] = shared.learning.steps[index] = 0
-    members.admit(admission)
-    assert same(state(stand, 4), before)
-    assert same(state(stand, 4, 2), past)
-    assert members.snapshot(4).header == header
-    assert change_slot(stand, 0, 4, generation=3).generation == 3, "its values are proven as it takes a slot"
-    assert same(state(stand, 4), before)
-
-
-def test_a_member_that_never_held_a_slot_moves_without_a_state(stand):
-    admission = stand.trainer.members.release(11)
-    assert admission.snapshots == ()
-    stand.trainer.members.admit(admission)
-    assert 11 in stand.trainer.members.generations
-
-
-def test_a_released_member_is_not_saved_with_the_pack(stand):
-    members = stand.trainer.members
-    change_slot(stand, 0, 9)
-    assert members.begin_snapshot() == 3
-    members.release(4)
-    assert members.begin_snapshot() == 2
+def test_a_member_that_comes_from_another_pack_counts_on(stand):
+    """A learner that it was with before may know more than the report that the counts are of."""
+    index, shared = MEMBERS.index(9), stand.bench.shared
+    with Bench(policies=2, members=MEMBERS, core="gru", seed=5) as far_bench:
+        far = Stand(far_bench)
+        far.learn()
+        entry = far.save(7)
+        stand.pool.grow(1)
+        stand.pool.write(0, far.pool.read(entry), far.pool.counts(entry))
+        load = Load(0, 9, 2, VALUES | {"shaping.bait": 0.5}, entry=0, counts=Counts(700, 600, 5))
+        stand.trainer.load(load)
+        assert same(state(stand, 9), state(far, 7))
+    assert shared.sampling.steps[index] == 700
+    assert (shared.learning.steps[index], shared.learning.updates[index]) == (600, 5)
+    stand.trainer.load(replace(load, counts=Counts(3, 2, 1)))
+    assert shared.sampling.steps[index] == 700
+    assert stand.trainer.members.generations[9] == 2

@@ -1,4 +1,4 @@
-"""What a checkpoint gets of a pack's members: each as it was when the checkpoint began, or as it learned on since."""
+"""What a learner goes on from: saved states of its members, and what is not a member's."""
 
 import json
 
@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from pbt_rl.learner.continuation import Continuation, _decoded
-from pbt_rl.wire.messages import Edit, SlotChange
+from pbt_rl.wire.messages import Load
 from tests.helpers.fake_actor import ENVS, VALUES, Bench, Stand
 
 MEMBERS = (4, 7, 9, 11)
@@ -22,106 +22,39 @@ def stand():
         yield stand
 
 
-def arrays(stand, member):
-    return {k: v.copy() for k, v in stand.trainer.members.snapshot(member).arrays.items()}
-
-
-def staged(stand):
-    """Stage everything that is left; returns header and arrays by (member, generation if remembered)."""
-    found = {}
-    for _ in range(len(stand.trainer.members._to_stage)):
-        header = stand.trainer.members.stage(1)
-        key = (header.member, header.generation if header.remembered else None)
-        assert key not in found, "everything comes once"
-        found[key] = header, stand.staging.read(1)
-    return found
-
-
-def same(a, b):
-    assert a.keys() == b.keys()
-    return all(np.array_equal(a[name], b[name]) for name in a)
-
-
-def test_everything_comes_once_and_members_that_never_began_do_not(stand):
-    members = stand.trainer.members
-    stand.trainer.change_slot(SlotChange(0, 4, 9, 0, VALUES | {"shaping.bait": 0.5}))
-    members.remember(7, 3)
-    assert members.begin_snapshot() == 4
-    found = staged(stand)
-    assert set(found) == {(4, None), (7, None), (9, None), (7, 3)}
-    assert same(found[7, 3][1], found[7, None][1])
-    header = found[4, None][0]
-    index = MEMBERS.index(4)
-    assert header.frames == stand.bench.shared.sampling.steps[index] > 0
-    assert (header.steps, header.updates) == (stand.bench.shared.learning.steps[index], 1)
-
-
-def test_who_is_changed_meanwhile_comes_as_before_and_who_learns_on_comes_as_now(stand):
-    members = stand.trainer.members
-    before = {member: arrays(stand, member) for member in (4, 7)}
-    members.begin_snapshot()
-    values = VALUES | {"shaping.bait": 0.25, "gamma": 0.9}
-    stand.trainer.apply(Edit(4, 1, "copy", 7, values))
+def test_a_pack_goes_on_from_saved_states_in_other_slots(stand):
+    stand.hand_over(0, 9)
     stand.learn()
-    now = arrays(stand, 7)
-    found = staged(stand)
-    assert same(found[4, None][1], before[4])
-    assert (found[4, None][0].generation, found[4, None][0].values["gamma"]) == (0, VALUES["gamma"])
-    assert same(found[7, None][1], now)
-    assert not same(now, before[7])
-
-
-def test_a_new_value_alone_is_of_the_next_checkpoint_too(stand):
-    stand.trainer.members.begin_snapshot()
-    stand.trainer.apply(Edit(4, 1, "keep", None, VALUES | {"shaping.bait": 0.25, "gamma": 0.9}))
-    assert staged(stand)[4, None][0].values["gamma"] == VALUES["gamma"]
-    stand.trainer.members.begin_snapshot()
-    header = staged(stand)[4, None][0]
-    assert (header.generation, header.values["gamma"]) == (1, 0.9)
-
-
-def test_who_leaves_its_slot_meanwhile_comes_as_it_left_and_the_forgotten_still_come(stand):
-    members = stand.trainer.members
-    before = arrays(stand, 4)
-    members.remember(7, 2)
-    members.begin_snapshot()
-    stand.trainer.change_slot(SlotChange(0, 4, 9, 0, VALUES | {"shaping.bait": 0.5}))
-    members.forget(7, 2)
-    stand.learn()
-    found = staged(stand)
-    assert set(found) == {(4, None), (7, None), (7, 2)}
-    assert same(found[4, None][1], before)
-
-
-def test_a_pack_goes_on_from_its_snapshots_in_other_slots(stand):
-    members = stand.trainer.members
-    stand.trainer.change_slot(SlotChange(0, 4, 9, 0, VALUES | {"shaping.bait": 0.5}))
-    stand.learn()
-    members.remember(9, 1)
-    stand.trainer.apply(Edit(9, 2, "keep", None, VALUES | {"shaping.bait": 0.25, "gamma": 0.9}))
-    kept = [members.snapshot(m) for m in (4, 7, 9)] + [members.snapshot(9, 1)]
-    kept = [type(s)(s.header, {k: v.copy() for k, v in s.arrays.items()}) for s in kept]
+    stand.edit(9, generation=2, gamma=0.9)
+    kept = {member: stand.arrays(member) for member in (4, 7, 9)}
+    entries = {member: stand.save(member) for member in (7, 9)} | {4: stand.parked[4]}
+    theirs = stand.bench.shared
     with Bench(policies=2, members=MEMBERS, core="gru", spare=2, seed=8) as bench:
         bench.shared.pack.hold(0, 0, 4)
         bench.shared.pack.hold(1, 2, 4)
         again = Stand(bench)
-        again.trainer.members.restore(kept)
-        for snapshot in kept:
-            header = snapshot.header
-            generation = header.generation if header.remembered else None
-            assert same(again.trainer.members.snapshot(header.member, generation).arrays, snapshot.arrays)
+        again.pool.grow(2)
+        loads = []
+        for slot, member in enumerate((4, 9)):
+            counts = stand.pool.counts(entries[member])
+            again.pool.write(slot, stand.pool.read(entries[member]), counts)
+            values = VALUES | {"shaping.bait": 0.5}
+            loads.append(Load(slot, member, 2 if member == 9 else 0, values, slot, counts=counts))
+        again.trainer.members.begin(loads)
+        for member in (4, 9):
+            assert all(
+                np.array_equal(again.arrays(member)[name], kept[member][name]) for name in kept[member]
+            )
         assert torch.equal(
             bench.pack.weights.serving[1], bench.pack.state["param"][1, : bench.pack.weights.layout.body_size]
         )
-        steps, learned = bench.shared.sampling.steps, bench.shared.learning
-        theirs = stand.bench.shared
-        assert steps.tolist()[:3] == theirs.sampling.steps.tolist()[:3]
-        assert (learned.steps[:3], learned.updates[:3]) == (
-            theirs.learning.steps[:3],
-            theirs.learning.updates[:3],
-        )
+        for index in (0, 2):
+            assert bench.shared.sampling.steps[index] == theirs.sampling.steps[index] > 0
+            assert bench.shared.learning.steps[index] == theirs.learning.steps[index]
+            assert bench.shared.learning.updates[index] == theirs.learning.updates[index]
+        assert again.trainer.members.generations[9] == 2
         again.learn()
-        assert not same(arrays(again, 9), kept[2].arrays), "it learns on"
+        assert not np.array_equal(again.arrays(9)["param"], kept[9]["param"]), "it learns on"
 
 
 def test_an_evaluation_goes_on_with_the_run(stand):
@@ -151,7 +84,7 @@ def test_units_are_saved_as_they_will_act_on_if_weights_were_exchanged_since_the
             stand.learn()
         bench.fill(2)
         stand.trainer.learn()
-        stand.trainer.apply(Edit(1, 1, "copy", 0, VALUES | {"shaping.bait": 0.5}))
+        stand.edit(1, "copy", 0)
         saved = Continuation(bench.pack, bench.shared, bench.sampler, stand.trainer, stand.shaping).save(
             units=True
         )

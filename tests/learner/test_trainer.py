@@ -1,12 +1,10 @@
 """Edits and batches of one pack: what is applied, what is discarded, what stays."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
+from pbt_rl.learner.build import fresh_arrays
 from pbt_rl.learner.members import OPTIMIZER_HYPERS
-from pbt_rl.wire.messages import Edit
 from tests.helpers.fake_actor import ENVS, VALUES, Bench, Stand
 
 MEMBERS = (4, 7, 9)
@@ -21,13 +19,13 @@ def stand():
         yield stand
 
 
-def edit(member=7, weights="copy", donor=4, generation=1, **values) -> Edit:
-    return Edit(member, generation, weights, donor, CHANGED | {"shaping.bait": 0.25} | values)
+def edit(stand, member=7, weights="copy", donor=4, generation=1, **more):
+    return stand.edit(member, weights, donor, generation, **(CHANGED | more))
 
 
 def test_a_copy_takes_all_of_the_donor_and_proves_it(stand):
     donor, other = stand.state(0), stand.state(2)
-    applied = stand.trainer.apply(edit())
+    applied = edit(stand)
     assert not stand.changed(0, donor)
     assert not stand.changed(1, donor)
     assert not stand.changed(2, other)
@@ -47,12 +45,12 @@ def test_a_donor_that_changed_would_be_noticed(stand, monkeypatch):
         stand.bench.pack.state["square"][0, 3] += 1e-6
 
     monkeypatch.setattr(stand.bench.pack, "copy_member", careless)
-    assert not stand.trainer.apply(edit()).donor_unchanged
+    assert not edit(stand).donor_unchanged
 
 
 def test_values_alone_change_nothing_else(stand):
     before, epoch = stand.state(1), stand.bench.shared.pack.weights_epoch.tolist()
-    applied = stand.trainer.apply(edit(weights="keep", donor=None))
+    applied = edit(stand, weights="keep", donor=None)
     assert not stand.changed(1, before)
     assert applied.donor is None
     assert stand.bench.shared.pack.weights_epoch.tolist() == epoch, "its rollouts stay good"
@@ -61,7 +59,7 @@ def test_values_alone_change_nothing_else(stand):
 
 def test_fresh_weights(stand):
     before = stand.state(1)
-    stand.trainer.apply(edit(weights="fresh", donor=None))
+    edit(stand, weights="fresh", donor=None)
     assert stand.changed(1, before)
     assert stand.state(1)["optimizer_steps"] == 0
     assert stand.bench.shared.pack.weights_epoch.tolist() == [0, 1, 0]
@@ -69,8 +67,8 @@ def test_fresh_weights(stand):
 
 @pytest.mark.parametrize("donor", [4, 7])
 def test_shrunk_weights_are_mixed_with_those_drawn_for_the_member(stand, donor):
-    before, drawn = stand.state(stand.trainer.members.slot_of(donor)), stand.trainer.members._fresh(7, 3)
-    stand.trainer.apply(replace(edit(donor=donor, generation=3), shrink_perturb=(0.2, 0.1)))
+    before, drawn = stand.state(stand.trainer.members.slot_of(donor)), fresh_arrays(stand.bench.pack, 0, 7, 3)
+    edit(stand, donor=donor, generation=3, shrink_perturb=(0.2, 0.1))
     after = stand.state(1)
     expected = 0.2 * np.asarray(before["param"]) + 0.1 * drawn["param"]
     assert np.allclose(np.asarray(after["param"]), expected, atol=1e-7)
@@ -83,19 +81,20 @@ def test_shrunk_weights_are_mixed_with_those_drawn_for_the_member(stand, donor):
     assert stand.bench.shared.pack.weights_epoch.tolist() == [0, 1, 0]
 
 
-def test_a_member_crosses_packs_through_the_exchange(stand):
+def test_a_state_of_another_pack_is_loaded_bit_for_bit(stand):
     with Bench(policies=3, members=MEMBERS, core="gru", seed=5) as far_bench:
         far = Stand(far_bench)
         far.learn()
-        far.trainer.members.write_exchange(9)
-        stand.exchange.write(0, far.exchange.read(0))
-        stand.trainer.apply(edit(member=4, weights="import", donor=None))
+        entry = far.save(9)
+        stand.pool.grow(1)
+        stand.pool.write(0, far.pool.read(entry), far.pool.counts(entry))
+        edit(stand, member=4, donor=9, entry=0)
         assert not stand.changed(0, far.state(2))
 
 
 def test_outdated_rollouts_of_a_replaced_policy_are_discarded_and_the_others_learn(stand):
     stand.bench.fill(2)
-    stand.trainer.apply(edit())
+    edit(stand)
     donor_before, target, counts = stand.state(0), stand.state(1), stand.bench.shared.learning
     updates = list(counts.updates)
     stand.trainer.learn()
@@ -121,9 +120,7 @@ def test_an_edit_between_two_steps_ends_the_batch_for_its_member():
             publish(slots)
             if not done:  # after the first step of policy 0
                 done.append(1)
-                stand.trainer.commands.append(
-                    lambda: done.append(stand.trainer.apply(edit(member=9, donor=7)))
-                )
+                stand.trainer.commands.append(lambda: done.append(edit(stand, member=9, donor=7)))
 
         bench.pack.publish = then_edit
         stand.trainer.learn()
@@ -202,7 +199,7 @@ def test_versions_under_which_no_episode_runs_are_forgotten_and_no_answer_differ
     monkeypatch.setattr(sampler, "_note_episodes", note_and_expect)
     bench.shared.sampling.take()
     for generation in range(1, 101):
-        stand.trainer.apply(edit(generation=generation, weights="keep", donor=None))
+        edit(stand, generation=generation, weights="keep", donor=None)
         for begins in (True, False):
             generation_of |= holder.generation_of
             evaluations |= holder.evaluations
@@ -229,10 +226,10 @@ def test_the_version_of_an_episode_that_never_ended_is_kept(stand):
         ended_R[:] = 5
     versions[1][ENVS] = -1
     for generation in range(1, 9):
-        stand.trainer.apply(edit(generation=generation, weights="keep", donor=None))
+        edit(stand, generation=generation, weights="keep", donor=None)
     assert sorted(holder.generation_of) == list(range(9))
     versions[1][ENVS] = 4
-    stand.trainer.apply(edit(generation=9, weights="keep", donor=None))
+    edit(stand, generation=9, weights="keep", donor=None)
     assert sorted(holder.generation_of) == list(range(4, 10)), "5 on the other rows"
 
 
@@ -301,7 +298,7 @@ def test_the_end_of_a_batch_is_waited_for_by_a_sleep_before_anything_is_fetched(
 def test_the_schedule_multiplies_the_mutated_base_rate():
     with Bench(policies=3, members=MEMBERS) as bench:
         stand = Stand(bench, schedule=lambda: 0.25)
-        stand.trainer.apply(edit(weights="keep", donor=None, learning_rate=1e-3))
+        edit(stand, weights="keep", donor=None, learning_rate=1e-3)
         stand.learn()
         rates = [stand.bench.shared.learning.take_means(p)["learning_rate_in_use"] for p in range(3)]
         own = VALUES["learning_rate"]

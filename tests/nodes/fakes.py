@@ -12,6 +12,9 @@ from pbt_rl.nodes.host import PackHost
 from pbt_rl.nodes.messages import Answer
 from pbt_rl.nodes.plan import cluster_run
 from pbt_rl.run.start import Start
+from pbt_rl.wire.store import StatePool
+
+LAYOUT = (("param", "<f4", (3,)),)
 
 
 @dataclass(eq=False)
@@ -111,4 +114,4 @@ def make_fleet(engine: FakeEngine, *options: str) -> NodeFleet:
     )
     resolved = cluster_run(config, engine.nodes())
     start = Start.fresh(resolved.plan, resolved.controller().initial(4))
-    return NodeFleet(engine, resolved, start)
+    return NodeFleet(engine, resolved, start, (), StatePool(LAYOUT))

@@ -7,14 +7,21 @@ import pytest
 
 from pbt_rl.nodes import fleet as module
 from pbt_rl.nodes.engine import HostDied, HostFailed, HostUnavailable, Node
-from pbt_rl.nodes.messages import Heard, RestartActor, Send
+from pbt_rl.nodes.messages import Heard, RestartActor, Send, State
 from pbt_rl.run.fleet import ActorFailed, LearnerLost, MachineLeaving, Notice, Received
 from pbt_rl.run.start import Start
-from pbt_rl.wire.messages import Edit, ExportMember, LearnerReady, MemberExported, MemberStaged, PauseTraining
-from pbt_rl.wire.snapshot import SnapshotHeader
+from pbt_rl.wire.messages import (
+    LearnerReady,
+    LearnerSaved,
+    Load,
+    PauseTraining,
+    Save,
+    Saved,
+    SaveLearner,
+    SetValues,
+)
+from pbt_rl.wire.store import Counts
 from tests.nodes.fakes import FakeEngine, make_fleet
-
-HEADER = SnapshotHeader(1, 0, {}, 0, 0, 0, 0)
 
 
 @pytest.fixture
@@ -37,7 +44,7 @@ def test_each_pack_runs_on_a_node_with_its_own_members(engine):
     assert [host.place.node for host in engine.hosts] == ["a", "b"]
     setups = [host.turns[0].setup for host in engine.hosts]
     assert [setup.resolved.plan.packs[0].members for setup in setups] == [(0, 2), (1, 3)]
-    assert [setup.elsewhere for setup in setups] == [(1, 3), (0, 2)]
+    assert [[load.member for load in setup.slots] for setup in setups] == [[0, 2], [1, 3]]
     actors = setups[0].resolved.plan.packs[0].actors
     assert [setup.seeds_before for setup in setups] == [0, 1 + actors], "as on one machine"
 
@@ -54,46 +61,42 @@ def test_events_carry_the_numbers_of_the_run(engine):
     assert orders(engine.on("a")) == []
 
 
-def test_an_exported_member_goes_with_the_edit_that_imports_it(engine):
+def state(number):
+    return State({"param": np.full(3, number, np.float32)}, Counts(number))
+
+
+def test_a_state_that_is_saved_goes_with_the_message_that_loads_it(engine):
     fleet = make_fleet(engine)
-    arrays = {"param": np.arange(3.0)}
-    fleet.send(0, ExportMember(1, None))
-    engine.on("a").answers = [[Heard(Received(0, MemberExported(HEADER)), arrays)]]
+    fleet._pool.grow(2)
+    save = Save(1, 7, 1)
+    fleet.send(1, save)
+    engine.on("b").answers = [[Heard(Received(0, Saved(7, 1)), state(5))]]
     happened(fleet, 2)
-    arrays["param"][:] = 0  # the memory of the cluster goes away
-    edit = Edit(0, 1, "import", 1, {})
-    fleet.send(1, edit)
-    fleet.send(1, Edit(1, 2, "keep", None, {}))
+    assert fleet._pool.read(1)["param"].tolist() == [5.0] * 3
+    load = Load(0, 0, 1, {}, entry=1)
+    fleet.send(0, load)
+    fleet.send(0, SetValues(0, 2, {}))
     happened(fleet)
-    sent, other = orders(engine.on("b"))
-    assert sent.message == edit
-    assert sent.exchange["param"].tolist() == [0.0, 1.0, 2.0]
-    assert other.exchange is None
+    sent, other = orders(engine.on("a"))
+    assert sent.message == load
+    assert sent.state.arrays["param"].tolist() == [5.0] * 3
+    assert sent.state.counts == Counts(5)
+    assert other.state is None
+    assert orders(engine.on("b")) == [Send(save)]
 
 
-def test_members_that_cross_at_the_same_time_are_not_mixed_up(engine):
+def test_a_host_begins_with_the_states_that_its_slots_hold(engine):
     fleet = make_fleet(engine)
-    other = SnapshotHeader(0, 0, {}, 0, 0, 0, 0)
-    engine.on("a").answers = [[Heard(Received(0, MemberExported(HEADER)), {"param": np.array([1.0])})]]
-    engine.on("b").answers = [[Heard(Received(0, MemberExported(other)), {"param": np.array([0.0])})]]
-    happened(fleet, 2)
-    fleet.write_exchange({"param": np.array([7.0])})
-    fleet.send(0, Edit(2, 1, "import", 3, {}))
-    fleet.send(1, Edit(3, 1, "import", 1, {}))
-    fleet.send(0, Edit(0, 1, "import", 0, {}))
     happened(fleet)
-    assert [order.exchange["param"] for order in orders(engine.on("a"))] == [[7.0], [0.0]]
-    assert [order.exchange["param"] for order in orders(engine.on("b"))] == [[1.0]]
-
-
-def test_a_staged_member_is_kept_until_its_entry_is_used_again(engine):
-    fleet = make_fleet(engine)
-    heard = [Heard(Received(0, MemberStaged(0, HEADER)), {"param": np.array([float(i)])}) for i in range(2)]
-    engine.on("b").answers = [[heard[0]], [heard[1]]]
-    happened(fleet, 2)
-    kept = fleet.staging(1).views(0)
-    happened(fleet)
-    assert (kept["param"], fleet.staging(1).views(0)["param"]) == ([0.0], [1.0])
+    fleet._pool.grow(4)
+    fleet._pool.write(3, state(9).arrays, Counts(9))
+    slots = [(Load(0, 0, 4, {}, entry=3), None), ()]
+    fleet.fence(0)
+    fleet.replace_learner(0, Start(slots, {}))
+    setup = engine.on("a").turns[0].setup
+    assert setup.slots == slots[0]
+    assert setup.states[3].arrays["param"].tolist() == [9.0] * 3
+    assert setup.states.keys() == {3}
 
 
 def test_a_turn_that_did_not_arrive_is_sent_again_under_its_number(engine, monkeypatch):
@@ -104,7 +107,7 @@ def test_a_turn_that_did_not_arrive_is_sent_again_under_its_number(engine, monke
     happened(fleet)
     fleet.send(0, PauseTraining())
     assert happened(fleet) == [], "not lost"
-    fleet.send(0, ExportMember(0, None))
+    fleet.send(0, SaveLearner(1))
     assert happened(fleet) == [Received(0, LearnerReady())]
     happened(fleet)
     numbers = [(turn.number, [order.message for order in turn.orders]) for turn in host.turns]
@@ -112,7 +115,7 @@ def test_a_turn_that_did_not_arrive_is_sent_again_under_its_number(engine, monke
         (0, []),
         (1, [PauseTraining()]),
         (1, [PauseTraining()]),
-        (2, [ExportMember(0, None)]),
+        (2, [SaveLearner(1)]),
     ]
 
 
@@ -209,7 +212,7 @@ def test_a_learner_that_hangs_or_cannot_begin_is_lost_at_once(engine):
 
 
 def restart(fleet, pack, *members):
-    start = Start([{"learning_rate": 0.1}] * 4, [0] * 4, [(None, None)] * 2)
+    start = Start([(None, None)] * 2, {"learning_rate": 0.1})
     fleet.replace_learner(pack, start)
 
 
@@ -217,7 +220,7 @@ def test_nothing_is_heard_of_a_fenced_host(engine):
     fleet = make_fleet(engine)
     happened(fleet)
     old = engine.on("a")
-    old.answers = [[Heard(Received(0, LearnerReady())), Heard(Received(0, MemberExported(HEADER)), {})]]
+    old.answers = [[Heard(Received(0, LearnerReady())), Heard(Received(0, LearnerSaved(1, {})))]]
     seen = []
     for event in fleet.events(0.0):
         if isinstance(event, Received):

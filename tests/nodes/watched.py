@@ -1,23 +1,25 @@
 """A fleet that looks at the weights of members from outside. Imports no Ray."""
 
-from collections import defaultdict, deque
 from dataclasses import dataclass, field
 
 from pbt_rl.nodes.fleet import NodeFleet
 from pbt_rl.nodes.train import OverNodes
 from pbt_rl.run.fleet import Received
-from pbt_rl.wire.messages import Applied, Edit, ExportMember, MemberExported
+from pbt_rl.wire.messages import Applied, Load, Save, Saved
+
+FIRST_ENTRY = 1000
+"""Of those that are for what is looked at: the run's own have lower numbers."""
 
 
 @dataclass
 class Replacement:
     """A member that was given the weights of a member of another pack, and what both are then."""
 
-    edit: Edit
+    edit: Load
     given: dict
     """The state that crossed the nodes."""
     found: dict = field(default_factory=dict)
-    """Member -> its state once the edit is applied, before anybody trains (in serial mode)."""
+    """Member -> its state once the load is applied, before anybody trains (in serial mode)."""
 
     def holds(self) -> bool:
         """Whether the donor is as it was and the member is like it, bit for bit."""
@@ -31,35 +33,28 @@ def same_bits(one, other) -> bool:
 
 
 class WatchedFleet(NodeFleet):
-    """Exports donor and member after every replacement across packs. For serial mode: nobody trains meanwhile."""
+    """Saves donor and member after every replacement across packs. For serial mode: nobody trains meanwhile."""
 
     def __init__(self, *arguments):
         super().__init__(*arguments)
         self.replacements: list[Replacement] = []
-        self._exports = defaultdict(deque)
-        """Pack -> what its next exports are for: a replacement, or None if the run asked for it."""
-        self._pack_of = {}
+        self._looks: list[tuple[Replacement, int]] = []
+        """What was looked at, by the number of its entry: (replacement, member)."""
 
     def send(self, pack, message):
         """See Fleet."""
-        if isinstance(message, ExportMember):
-            self._exports[pack].append(None)
-        if isinstance(message, ExportMember | Edit):
-            self._pack_of[message.member] = pack
-        if isinstance(message, Edit) and message.weights == "import" and message.donor_generation is None:
-            self.replacements.append(Replacement(message, dict(self._exchange[message.donor])))
+        if isinstance(message, Load) and message.entry is not None and message.donor is not None:
+            self.replacements.append(Replacement(message, self._pool.read(message.entry)))
         super().send(pack, message)
 
     def events(self, patience_seconds):
-        """See Fleet. What was exported here concerns nobody else."""
+        """See Fleet. What was saved here concerns nobody else."""
         for event in super().events(patience_seconds):
             message = event.message if isinstance(event, Received) else None
-            if isinstance(message, MemberExported):
-                replacement = self._exports[event.pack].popleft()
-                if replacement is not None:
-                    member = message.header.member
-                    replacement.found[member] = self._exchange.pop(member)
-                    continue
+            if isinstance(message, Saved) and message.key < 0:
+                replacement, member = self._looks[-message.key - 1]
+                replacement.found[member] = self._pool.read(message.entry)
+                continue
             if isinstance(message, Applied):
                 for one in self.replacements:
                     if (message.member, message.generation) == (one.edit.member, one.edit.generation):
@@ -68,17 +63,20 @@ class WatchedFleet(NodeFleet):
 
     def _look_at(self, replacement):
         for member in (replacement.edit.donor, replacement.edit.member):
-            pack = self._pack_of[member]
-            super().send(pack, ExportMember(member, None))
-            self._exports[pack].append(replacement)
+            self._looks.append((replacement, member))
+            number = len(self._looks)
+            self._pool.grow(FIRST_ENTRY + number + 1)
+            packs = self._resolved.plan.packs
+            pack = next(n for n, one in enumerate(packs) if member in one.members)
+            super().send(pack, Save(member, -number, FIRST_ENTRY + number))
 
 
 class Watched(OverNodes):
     """A cluster whose fleets are watched."""
 
-    def fleet(self, resolved, start, matchups):
+    def fleet(self, resolved, start, matchups, pool):
         """See OverNodes."""
-        FLEETS.append(WatchedFleet(self.engine, resolved, start, matchups))
+        FLEETS.append(WatchedFleet(self.engine, resolved, start, matchups, pool))
         return FLEETS[-1]
 
 

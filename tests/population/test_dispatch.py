@@ -1,39 +1,97 @@
-"""Tests for the order in which changes reach the learners."""
+"""Tests for what learners are told of decisions, which states are kept meanwhile, and that all of them are let go."""
 
+from dataclasses import dataclass
+from dataclasses import replace as altered
+
+import numpy as np
 import pytest
 
 from pbt_rl.pbt.changes import changes
 from pbt_rl.pbt.decisions import Continue, Decision, Evaluate, Mutate, Replace, Restart, Stop
 from pbt_rl.pbt.state import restore_state, save_state
-from pbt_rl.population.dispatch import BORROWED, Dispatch
+from pbt_rl.population.assigner import Handover
+from pbt_rl.population.dispatch import Dispatch
 from pbt_rl.population.population import Population
-from pbt_rl.wire.messages import (
-    AdmitMember,
-    Applied,
-    Edit,
-    EvaluateMember,
-    ExportMember,
-    ForgetMember,
-    ReleaseMember,
-    RememberMember,
-    TrainUntil,
-)
+from pbt_rl.population.slots import Slots
+from pbt_rl.population.store import Elsewhere, Store
+from pbt_rl.wire.messages import Applied, EvaluateMember, Load, Save, Saved, SetValues, TrainUntil
+from pbt_rl.wire.store import Counts
+from tests.helpers.states import FakeDraws, FakePool
 
 VALUES = {"learning_rate": 0.5}
 
 
-class Desk:
-    """A dispatch for four members on two packs, member % packs, and what it sent."""
+@dataclass(frozen=True)
+class Pack:
+    """See `population.slots.PackSlots`."""
 
-    def __init__(self, members: int = 4, packs: int = 2, *, exchange_per_pack: bool = False) -> None:
+    members: tuple[int, ...]
+    slots: int
+
+
+class Desk:
+    """A dispatch for members on packs, member % packs, what it sent, and learners that do what they are told.
+
+    What a learner holds in a slot is a number: that of the first to have had the weights.
+    """
+
+    def __init__(self, members: int = 4, packs: int = 2, slots: int | None = None) -> None:
         self.sent: list[tuple] = []
         self.population = Population([{"learning_rate": 0.1}] * members, 10, 1)
-        self.dispatch = Dispatch(
-            self.population,
-            {m: m % packs for m in range(members)},
-            lambda pack, message: self.sent.append((pack, message)),
-            exchange_per_pack=exchange_per_pack,
-        )
+        plan = [
+            Pack(tuple(range(p, members, packs)), slots or len(range(p, members, packs)))
+            for p in range(packs)
+        ]
+        self.slots = Slots(plan, self.population, 100, None)
+        self.slots.serving.update(range(packs))
+        self.dispatch = Dispatch(self.population, self.slots, self._send)
+        self.pool = FakePool()
+        self.store = Store(self.pool, FakeDraws())
+        self.dispatch.begin(self.store, [])
+        self.holds: dict[tuple[int, int], tuple[int, float]] = {}
+        """(pack, slot) -> (member, its weights)."""
+        self.unanswered: list = []
+        self.frames: dict[int, int] = {}
+        """Member -> its frames as its learner knows them."""
+        for pack in range(packs):
+            for load in self.dispatch.first_loads(pack):
+                if load is not None:
+                    self._carry_out(pack, load)
+            self.dispatch.started(pack)
+        self.unanswered.clear()
+
+    def _send(self, pack, message) -> None:
+        self.sent.append((pack, message))
+        self._carry_out(pack, message)
+
+    def _carry_out(self, pack, message) -> None:
+        match message:
+            case Load(slot, None):
+                self.holds.pop((pack, slot))
+            case Load(slot, member, generation):
+                if message.entry is not None:
+                    weights = float(self.pool.read(message.entry)["param"][0])
+                elif message.of_slot is not None:
+                    weights = self.holds[pack, message.of_slot][1]
+                else:
+                    weights = FakeDraws.number(*message.drawn)
+                if message.shrink_perturb is not None:
+                    shrink, perturb = message.shrink_perturb
+                    weights = shrink * weights + perturb * FakeDraws.number(member, generation)
+                self.holds[pack, slot] = (member, weights)
+                self.unanswered.append((pack, proof(member, generation)))
+            case SetValues(member, generation):
+                self.unanswered.append((pack, proof(member, generation)))
+            case Save(member, key, entry):
+                (weights,) = [w for m, w in self.holds.values() if m == member]
+                arrays = {"param": np.full(2, weights)}
+                counts = Counts(self.frames.get(member, 0))
+                self.unanswered.append((pack, (Saved(key, entry), arrays, counts)))
+                if pack not in self.late:
+                    self.pool.write(entry, arrays, counts)
+
+    late: frozenset[int] = frozenset()
+    """Packs whose learner has written nothing yet of what it was told to save."""
 
     def enact(self, *decisions: Decision, remembered=()) -> list[tuple]:
         made = changes(decisions, self.population.generations)
@@ -45,17 +103,72 @@ class Desk:
         sent, self.sent[:] = [*self.sent], []
         return sent
 
-    def lost(self, pack: int, fresh_frames: int = 0) -> list[tuple]:
-        def fill(member: int) -> int:
-            self.sent.append(("filled", member))
-            return fresh_frames
+    def answer(self) -> None:
+        """Have everything answered."""
+        while self.unanswered or (proofs := self.dispatch.take_proofs()):
+            for one in [] if self.unanswered else proofs:
+                self.dispatch.applied(one)
+            if not self.unanswered:
+                continue
+            _, answer = self.unanswered.pop(0)
+            if isinstance(answer, Applied):
+                self.dispatch.applied(answer)
+            else:
+                saved, arrays, counts = answer
+                self.pool.write(saved.entry, arrays, counts)
+                self.dispatch.saved(saved)
+        assert not self.dispatch.busy
 
-        self.dispatch.lost(pack, fill)
-        return self.take()
+    def lose(self, pack: int) -> list[dict]:
+        """Lose a learner with all that it has not answered; another one begins."""
+        self.unanswered = [one for one in self.unanswered if one[0] != pack]
+        self.holds = {place: held for place, held in self.holds.items() if place[0] != pack}
+        lost = self.dispatch.lost(pack)
+        before = len(self.unanswered)
+        for load in self.dispatch.first_loads(pack):
+            if load is not None:
+                self._carry_out(pack, load)
+        del self.unanswered[before:]
+        self.dispatch.started(pack)
+        return lost
 
-    def applied(self, member: int) -> list[tuple]:
-        self.dispatch.applied(Applied(member, None, 1, 0.0, {}, {}, {}, donor_unchanged=True))
-        return self.take()
+    def hand_over(self, pack: int, slot: int, leaves: int | None, enters: int | None) -> None:
+        self.slots._assigners[pack]._holders[slot] = enters
+        self.slots._note_parked()
+        self.dispatch.hand_over(pack, Handover(slot, leaves, enters))
+
+    def weights(self, member: int) -> float:
+        """What a member acts with, or has in the store."""
+        held = [w for m, w in self.holds.values() if m == member]
+        if held:
+            return held[0]
+        return float(self.store.read(self.population.members[member].held).arrays["param"][0])
+
+    def train(self, member: int, frames: int = 100) -> None:
+        """Let a member learn: it has other weights then."""
+        for place, (number, weights) in self.holds.items():
+            if number == member:
+                self.holds[place] = (number, weights + 0.25)
+        self.population.members[member].frames += frames
+
+    def checkpoint(self, *, to_disk=True, whole=True) -> None:
+        """Save everything, at once."""
+        wanted = self.dispatch.begin_checkpoint(self.slots.serving, to_disk=to_disk)
+        for pack in range(len(self.slots.packs)):
+            while self.dispatch.save_next(pack):
+                pass
+        self.answer()
+        for key, _ in wanted:
+            if to_disk:
+                found = self.store.read(key)
+                found = altered(found, arrays={name: array.copy() for name, array in found.arrays.items()})
+                self.store.put_elsewhere(key, Elsewhere(lambda found=found: found, {"checkpoint": "at_1"}))
+            self.store.unpin(key)
+        self.dispatch.end_checkpoint(whole=whole)
+
+
+def proof(member: int, generation: int) -> Applied:
+    return Applied(member, None, generation, 0.0, {}, {}, {}, donor_unchanged=True)
 
 
 @pytest.fixture
@@ -63,35 +176,65 @@ def desk() -> Desk:
     return Desk()
 
 
+@pytest.fixture
+def crowd() -> Desk:
+    """Six members on one pack of two slots: 0 and 1 hold them."""
+    return Desk(6, 1, slots=2)
+
+
 def replace(member: int, donor: int, copy="both", of=None) -> Replace:
     return Replace(member, donor, copy, VALUES, "", of)
 
 
-def edit(member: int, weights: str, donor=None, donor_generation=None) -> Edit:
-    return Edit(member, 1, weights, donor, VALUES, donor_generation)
+def told(sent: list[tuple]) -> list[tuple]:
+    """The messages in short."""
+    short = []
+    for pack, message in sent:
+        match message:
+            case SetValues(member):
+                short.append((pack, "values", member))
+            case Save(member):
+                short.append((pack, "save", member))
+            case Load(_, member):
+                how = (
+                    "entry"
+                    if message.entry is not None
+                    else "slot"
+                    if message.of_slot is not None
+                    else "drawn"
+                )
+                short.append((pack, "load", member, how if member is not None else None))
+            case _:
+                short.append((pack, message))
+    return short
 
 
-def test_each_decision_becomes_its_edit(desk):
+# -- what learners are told -----------------------------------------------------------------------------------
+
+
+def test_each_decision_becomes_its_message(desk):
     sent = desk.enact(
         Continue(0, ""), Mutate(1, VALUES, ""), Restart(2, VALUES, "", until_frames=70), replace(3, 1)
     )
-    assert sent == [
+    assert told(sent) == [
+        (1, "values", 1),
         (0, TrainUntil(2, 70)),
-        (1, edit(1, "keep", None, None)),
-        (0, edit(2, "fresh", None, None)),
-        (1, edit(3, "copy", 1, None)),
+        (0, "load", 2, "drawn"),
+        (1, "load", 3, "slot"),
     ]
+    assert sent[2][1].drawn == (2, 1)
+    assert (sent[3][1].of_slot, sent[3][1].donor, sent[3][1].values) == (0, 1, VALUES)
     assert desk.dispatch.busy
     assert [m.generation for m in desk.population.members] == [0, 1, 1, 1]
     assert (desk.dispatch.replacements, desk.dispatch.mutations) == (1, 1)
-    for member in (3, 1, 2):
-        assert desk.applied(member) == []
+    desk.answer()
     assert not desk.dispatch.busy
 
 
 def test_weights_that_are_to_be_shrunk_are_shrunk_by_the_learner(desk):
-    (sent,) = desk.enact(Replace(3, 1, "both", VALUES, "", shrink_perturb=(0.2, 0.1)))
-    assert sent == (1, Edit(3, 1, "copy", 1, VALUES, None, (0.2, 0.1)))
+    ((pack, sent),) = desk.enact(Replace(3, 1, "both", VALUES, "", shrink_perturb=(0.2, 0.1)))
+    assert (pack, sent.shrink_perturb, sent.of_slot) == (1, (0.2, 0.1), 0)
+    assert desk.weights(3) == pytest.approx(0.2 * 1 + 0.1 * FakeDraws.number(3, 1))
 
 
 def test_limits_and_stops_change_nothing_on_a_learner(desk):
@@ -109,183 +252,357 @@ def test_new_learners_are_told_the_limits(desk):
     )
     desk.dispatch.send_limits()
     assert desk.take() == [(0, TrainUntil(0, 50)), (1, TrainUntil(3, 70))]
+    desk.dispatch.send_limits(1)
+    assert desk.take() == [(1, TrainUntil(3, 70))]
 
 
-def test_a_parked_member_is_evaluated_once_it_holds_a_slot(desk):
-    desk.population.members[1].parked = True
-    assert desk.enact(Evaluate(0, 2, ""), Evaluate(1, 2, "")) == [(0, EvaluateMember(0, begins=True))]
-    desk.dispatch.send_limits()
-    assert desk.take() == [(0, EvaluateMember(0, begins=True))]
-    desk.population.members[1].parked = False
-    desk.dispatch.send_evaluation(1)
-    assert desk.take() == [(1, EvaluateMember(1, begins=True))]
-    desk.population.members[1].parked = True
-    assert desk.enact(Continue(0, ""), Continue(1, "")) == [(0, EvaluateMember(0, begins=False))]
-    desk.dispatch.send_evaluation(0)
-    assert desk.take() == []
+def test_a_parked_member_is_evaluated_once_it_holds_a_slot(crowd):
+    assert crowd.enact(Evaluate(0, 2, ""), Evaluate(2, 2, "")) == [(0, EvaluateMember(0, begins=True))]
+    crowd.hand_over(0, 1, 1, 2)
+    assert crowd.take()[-1] == (0, EvaluateMember(2, begins=True))
+    crowd.answer()
+    crowd.hand_over(0, 1, 2, 1)
+    crowd.take()
+    assert crowd.enact(Continue(0, ""), Continue(2, "")) == [(0, EvaluateMember(0, begins=False))]
 
 
-def test_a_restored_dispatch_forgets_and_keeps_what_the_controller_wants(desk):
+def test_hypers_alone_need_no_state_of_the_donor(desk):
+    ((pack, sent),) = desk.enact(replace(0, 1, "hypers"))
+    assert (pack, sent) == (0, SetValues(0, 1, VALUES, 1))
+
+
+def test_a_restored_dispatch_knows_what_the_controller_wants(desk):
     desk.enact(Continue(0, ""), remembered=[(1, 0), (2, 0)])
+    desk.dispatch.unproven.add(3)
     other = Desk()
     restore_state(other.dispatch, save_state(desk.dispatch))
     assert other.dispatch.remembered == {(1, 0), (2, 0)}
-    assert other.enact(Continue(0, ""), remembered=[(1, 0)]) == [(0, ForgetMember(2, 0))]
+    assert other.dispatch.unproven == {3}
     state = save_state(desk.dispatch)
     state["remembered"] = [[9, 0]]
     with pytest.raises(ValueError, match="remembers member 9, and there is none"):
         restore_state(other.dispatch, state)
 
 
-def test_hypers_alone_need_no_state_of_the_donor(desk):
-    assert desk.enact(replace(0, 1, "hypers")) == [(0, edit(0, "keep", 1, None))]
+# -- a donor is as it was before any decision -----------------------------------------------------------------
 
 
-def test_crossing_edits_have_the_exchange_to_themselves_one_after_the_other(desk):
-    assert desk.enact(replace(0, 1), replace(3, 2), Mutate(2, VALUES, "")) == [(1, ExportMember(1, None))]
-    desk.dispatch.exported(1)
-    assert desk.take() == [(0, edit(0, "import", 1, None))]
-    assert desk.applied(0) == [(0, ExportMember(2, None))]
-    desk.dispatch.exported(2)
-    assert desk.take() == [(1, edit(3, "import", 2, None))]
-    assert desk.applied(3) == [(0, edit(2, "keep", None, None))]
-
-
-def test_edits_of_other_packs_cross_meanwhile_if_each_pack_has_an_exchange_of_its_own():
-    desk = Desk(5, 5, exchange_per_pack=True)
-    sent = desk.enact(replace(0, 1), replace(2, 3), replace(4, 1))
-    assert sent == [(1, ExportMember(1, None)), (3, ExportMember(3, None))], "pack 1 exports one at a time"
-    desk.dispatch.exported(3)
-    assert desk.take() == [(2, edit(2, "import", 3, None))]
-    desk.dispatch.exported(1)
-    assert desk.take() == [(0, edit(0, "import", 1, None))]
-    assert desk.applied(2) == []
-    assert desk.applied(0) == [(1, ExportMember(1, None))], "once nobody uses the exchange of pack 0"
-
-
-def test_a_lost_pack_leaves_the_exports_of_others_to_themselves():
-    desk = Desk(6, 6, exchange_per_pack=True)
-    desk.enact(replace(0, 1), replace(2, 3), replace(4, 1))
-    assert desk.lost(0) == [], "member 1 is still being exported, for nobody"
-    desk.dispatch.exported(3)
-    assert desk.take() == [(2, edit(2, "import", 3, None))]
-    desk.dispatch.exported(1)
-    assert desk.take() == [(1, ExportMember(1, None))]
-    assert desk.lost(1) == [("filled", 4), (4, edit(4, "import", 1, None))]
-    desk.applied(2)
-    desk.applied(4)
-    assert not desk.dispatch.busy
-
-
-def test_a_donor_that_changes_itself_is_remembered_first(desk):
+def test_a_donor_that_changes_itself_is_saved_before_it_is_loaded_over(desk):
     """0 copies 2, 2 copies 0, and 1 copies 3, which restarts: each donor as it was."""
     sent = desk.enact(replace(0, 2), replace(1, 3), replace(2, 0), Restart(3, VALUES, ""))
-    assert sent == [
-        *((m % 2, RememberMember(m, BORROWED)) for m in (0, 2, 3)),
-        (0, edit(0, "copy", 2, BORROWED)),
-        (1, edit(1, "copy", 3, BORROWED)),
-        (0, edit(2, "copy", 0, BORROWED)),
-        (1, edit(3, "fresh", None, None)),
-        *((m % 2, ForgetMember(m, BORROWED)) for m in (0, 2, 3)),
+    assert told(sent) == [
+        *((m % 2, "save", m) for m in (0, 2, 3)),
+        (0, "load", 0, "entry"),
+        (1, "load", 1, "entry"),
+        (0, "load", 2, "entry"),
+        (1, "load", 3, "drawn"),
     ]
+    assert [desk.weights(m) for m in range(4)] == [2, 3, 0, FakeDraws.number(3, 1)]
+    desk.answer()
+    assert desk.store.entries == 0
 
 
-def test_a_member_that_copies_itself_needs_no_remembered_state(desk):
-    assert desk.enact(replace(0, 0)) == [(0, edit(0, "copy", 0, None))]
+def test_a_member_that_copies_itself_needs_no_saved_state(desk):
+    assert told(desk.enact(replace(0, 0))) == [(0, "load", 0, "slot")]
+
+
+def test_a_state_crosses_to_another_pack_once_it_is_saved(desk):
+    desk.late = frozenset({1})
+    sent = desk.enact(replace(0, 1), replace(2, 1), Mutate(3, VALUES, ""))
+    assert told(sent) == [(1, "save", 1), (1, "values", 3)], "one state for both"
+    desk.answer()
+    assert told(desk.take()) == [(0, "load", 0, "entry"), (0, "load", 2, "entry")]
+    assert (desk.weights(0), desk.weights(2)) == (1, 1)
+    assert desk.store.entries == 0
+
+
+def test_a_member_that_copies_another_keeps_its_own_frames(crowd):
+    crowd.train(0, 300)
+    crowd.frames = {0: 300}
+    crowd.enact(replace(3, 0))
+    crowd.answer()
+    assert crowd.population.members[3].frames == 0
+    crowd.frames = {0: 340}
+    crowd.hand_over(0, 0, 0, 4)
+    crowd.answer()
+    assert crowd.population.members[0].frames == 340, "what it trained since its last report"
+
+
+@pytest.mark.parametrize(("member", "donor"), [(2, 0), (0, 2), (2, 3), (0, 1), (2, 2)])
+def test_a_copy_between_any_two_members(crowd, member, donor):
+    """0 and 1 hold the slots, 2 has left one, 3 never held any."""
+    crowd.hand_over(0, 1, 1, 2)
+    crowd.answer()
+    crowd.train(2)
+    crowd.hand_over(0, 1, 2, 1)
+    crowd.answer()
+    before = [crowd.weights(m) for m in range(4)]
+    crowd.enact(replace(member, donor), Mutate(donor, VALUES, "") if donor != member else Continue(5, ""))
+    crowd.answer()
+    expected = [before[donor] if m == member else before[m] for m in range(4)]
+    assert [crowd.weights(m) for m in range(4)] == expected
+    assert crowd.population.members[member].generation == 1
+    crowd.train(donor)
+    assert crowd.weights(member) == expected[member], "a copy does not move with its donor"
+
+
+def test_a_change_of_a_parked_member_is_proven_when_it_enters(crowd):
+    assert crowd.enact(Mutate(3, VALUES, "")) == []
+    (parked,) = crowd.dispatch.take_proofs()
+    assert (parked.member, parked.parked, parked.generation) == (3, True, 1)
+    assert crowd.dispatch.busy
+    crowd.dispatch.applied(parked)
+    assert not crowd.dispatch.busy
+    crowd.hand_over(0, 0, 0, 3)
+    (_, load) = crowd.take()[-1]
+    assert (load.member, load.generation, load.values) == (3, 1, VALUES)
+    pending = crowd.dispatch.applied(proof(3, 1))
+    assert (pending.decided, pending.proves) == (None, True)
+    crowd.unanswered = [one for one in crowd.unanswered if not isinstance(one[1], Applied)]
+    crowd.hand_over(0, 1, 1, 4)
+    assert not crowd.dispatch.applied(proof(4, 0)).proves, "nothing was changed about it"
+
+
+def test_shrunk_weights_of_a_parked_member(crowd):
+    crowd.enact(Replace(3, 0, "both", VALUES, "", shrink_perturb=(0.5, 0.1)))
+    crowd.answer()
+    expected = pytest.approx(0.5 * 0 + 0.1 * FakeDraws.number(3, 1))
+    assert crowd.weights(3) == expected
+    crowd.train(0)
+    crowd.hand_over(0, 0, 0, 3)
+    crowd.answer()
+    assert crowd.weights(3) == expected
+
+
+# -- remembered states ------------------------------------------------------------------------------------------
 
 
 def test_what_the_controller_remembers_is_kept_before_and_dropped_after(desk):
-    assert desk.enact(Mutate(1, VALUES, ""), remembered=[(1, 0), (2, 0)]) == [
-        (1, RememberMember(1, 0)),
-        (0, RememberMember(2, 0)),
-        (1, edit(1, "keep", None, None)),
-    ]
-    desk.applied(1)
-    sent = desk.enact(replace(3, 2, of=0), remembered=[(1, 0)])
-    assert sent == [(0, ExportMember(2, 0))], "forgotten only when the last user has it"
-    desk.dispatch.exported(2)
-    assert desk.take() == [(1, edit(3, "import", 2, 0))]
-    assert desk.applied(3) == [(0, ForgetMember(2, 0))]
-    assert not desk.dispatch.busy
+    desk.train(2)
+    sent = desk.enact(Restart(2, VALUES, ""), remembered=[(1, 0), (2, 0)])
+    assert told(sent) == [(1, "save", 1), (0, "save", 2), (0, "load", 2, "drawn")]
+    desk.answer()
+    assert desk.store.entries == 2
+    assert told(desk.enact(replace(3, 2, of=0), remembered=[(1, 0)])) == [(1, "load", 3, "entry")]
+    assert desk.weights(3) == 2.25
+    desk.answer()
+    assert desk.store.entries == 2, "the one that was forgotten is what 3 would go on from"
+    desk.checkpoint()
+    assert desk.store.entries == 1
+    desk.enact(Continue(0, ""))
+    assert desk.store.entries == 0
 
 
-def test_edits_of_a_lost_pack_are_settled_without_a_proof(desk):
-    desk.enact(Mutate(0, VALUES, ""), replace(2, 0), Mutate(1, VALUES, ""), remembered=[(0, 0), (1, 0)])
-    assert desk.lost(0) == []
-    assert desk.dispatch.busy, "member 1 of the other pack"
-    assert desk.applied(1) == []
-    assert not desk.dispatch.busy
-    assert [m.generation for m in desk.population.members] == [1, 1, 1, 0]
+# -- checkpoints --------------------------------------------------------------------------------------------------
 
 
-def test_a_donor_that_is_lost_is_put_into_the_exchange_for_the_others(desk):
-    """1 and 3 wait for the weights of 0 and 2, of pack 0; 2 for those of 1."""
-    assert desk.enact(replace(1, 0), replace(2, 1), replace(3, 2)) == [
-        *((m % 2, RememberMember(m, BORROWED)) for m in (1, 2)),
-        (0, ExportMember(0, None)),
-    ]
-    assert desk.lost(0) == [("filled", 1), (1, edit(1, "import", 0, None))]
-    assert desk.applied(1) == [("filled", 3), (1, edit(3, "import", 2, BORROWED))]
-    assert desk.applied(3) == [(1, ForgetMember(1, BORROWED))], "none to the new learner of pack 0"
-    assert not desk.dispatch.busy
+def test_a_member_that_changes_during_a_checkpoint_is_saved_before(desk):
+    wanted = desk.dispatch.begin_checkpoint({0, 1}, to_disk=True)
+    sent = desk.enact(replace(0, 2), Mutate(1, VALUES, ""))
+    assert told(sent) == [(0, "save", 0), (0, "load", 0, "slot"), (1, "save", 1), (1, "values", 1)]
+    desk.train(3)
+    assert [desk.dispatch.save_next(pack) for pack in (0, 0, 1, 1)] == [True, False, True, False]
+    desk.answer()
+    found = {h.member: float(desk.store.read(k).arrays["param"][0]) for k, h in wanted_headers(desk, wanted)}
+    assert found == {0: 0, 1: 1, 2: 2, 3: 3.25}, "who learns on comes as now"
+    headers = {h.member: (h.generation, h.values) for _, h in wanted_headers(desk, wanted)}
+    assert headers[0] == headers[1] == (0, {"learning_rate": 0.1})
+    for key, _ in wanted:
+        desk.store.unpin(key)
+    desk.dispatch.end_checkpoint(whole=False)
+    assert desk.store.entries == 0
 
 
-def test_weights_of_a_lost_donor_come_shrunk_already(desk):
-    desk.enact(Replace(1, 0, "both", VALUES, "", shrink_perturb=(0.2, 0.1)))
-    assert desk.lost(0) == [("filled", 1), (1, edit(1, "import", 0, None))]
+def wanted_headers(desk, wanted):
+    return [(key, header or desk.store.header(key)) for key, header in wanted]
 
 
-def test_weights_of_a_lost_donor_are_as_old_for_the_schedule_as_they_were(desk):
-    desk.enact(replace(1, 0))
-    (_, (_, sent)) = desk.lost(0, fresh_frames=70)
-    assert sent.fresh_frames == 70
+def test_who_leaves_its_slot_during_a_checkpoint_is_saved_once_for_both(crowd):
+    wanted = crowd.dispatch.begin_checkpoint({0}, to_disk=True)
+    crowd.hand_over(0, 0, 0, 3)
+    assert [one[1:3] for one in told(crowd.take())] == [("save", 0), ("load", 3)]
+    crowd.answer()
+    assert crowd.store.entries == 1
+    assert crowd.population.members[0].held in {key for key, _ in wanted}
+    for key, _ in wanted:
+        crowd.store.unpin(key)
+    crowd.dispatch.end_checkpoint(whole=False)
+    assert crowd.weights(0) == 0
+    assert crowd.store.entries == 1
 
 
-def test_what_was_exported_before_its_learner_was_lost_goes_on(desk):
-    desk.enact(replace(1, 0))
-    desk.dispatch.exported(0)
-    desk.take()
-    assert desk.lost(0) == []
-    assert desk.applied(1) == []
+def test_members_that_never_held_a_slot_are_no_part_of_a_checkpoint(crowd):
+    wanted = crowd.dispatch.begin_checkpoint({0}, to_disk=True)
+    assert [h.member for _, h in wanted_headers(crowd, wanted)] == [0, 1]
+    for key, _ in wanted:
+        crowd.store.unpin(key)
+    crowd.dispatch.end_checkpoint(whole=False)
+    crowd.enact(Restart(3, VALUES, ""))
+    crowd.answer()
+    wanted = crowd.dispatch.begin_checkpoint({0}, to_disk=True)
+    assert [h.member for _, h in wanted_headers(crowd, wanted)] == [0, 1, 3], (
+        "its weights are not the first ones"
+    )
 
 
-def test_the_exchange_stays_taken_while_a_donor_is_exported_for_a_lost_member(desk):
-    desk.enact(replace(0, 1), replace(3, 2))
-    assert desk.lost(0) == [], "member 1 is still being written there"
-    desk.dispatch.exported(1)
-    assert desk.take() == [("filled", 3), (1, edit(3, "import", 2, None))]
+# -- lost learners ------------------------------------------------------------------------------------------------
 
 
-def test_an_export_ends_with_its_own_learner(desk):
-    desk.enact(replace(0, 1), replace(3, 2))
-    desk.lost(0)
-    assert desk.lost(1) == []
-    assert not desk.dispatch.busy
-    assert desk.enact(replace(0, 1)) == [(1, ExportMember(1, None))]
+def test_members_go_on_from_the_last_checkpoint_and_never_from_their_own_older_weights(desk):
+    for member in range(4):
+        desk.train(member)
+    desk.checkpoint()
+    desk.train(0, 50)
+    desk.train(2, 30)
+    desk.enact(replace(0, 2), Mutate(1, VALUES, ""))
+    desk.answer()
+    desk.train(0, 5)
+    lost = desk.lose(0)
+    assert [(one["member"], one["frames_lost"]) for one in lost] == [(0, 35), (2, 30)]
+    assert all(one["from"] == {"checkpoint": "at_1"} for one in lost)
+    assert [desk.weights(m) for m in range(4)] == [2.25, 1.25, 2.25, 3.25]
+    assert [one["frames_lost"] for one in desk.lose(0)] == [0, 0]
 
 
-def test_a_new_learner_is_told_the_limits_of_its_members(desk):
-    desk.enact(Continue(0, "", until_frames=50), Continue(1, "", until_frames=70))
-    desk.dispatch.send_limits(1)
-    assert desk.take() == [(1, TrainUntil(1, 70))]
+def test_fresh_weights_are_drawn_again_and_shrunk_ones_mixed_again(desk):
+    desk.enact(Restart(0, VALUES, ""), Replace(1, 3, "both", VALUES, "", shrink_perturb=(0.5, 0.1)))
+    desk.answer()
+    before = [desk.weights(m) for m in range(4)]
+    desk.train(0, 40)
+    desk.train(1, 60)
+    lost = [*desk.lose(0), *desk.lose(1)]
+    assert [desk.weights(m) for m in range(4)] == pytest.approx(before)
+    assert [one["frames_lost"] for one in lost if one["member"] < 2] == [40, 60]
+    assert lost[0]["from"] == {"drawn": [0, 1]}
 
 
-# -- members that move ---------------------------------------------------------------------------------------
+def test_parked_and_remembered_members_survive_a_lost_learner(crowd):
+    crowd.hand_over(0, 1, 1, 2)
+    crowd.answer()
+    crowd.train(2)
+    crowd.train(0)
+    crowd.enact(Continue(0, ""), remembered=[(2, 0), (0, 0)])
+    crowd.hand_over(0, 1, 2, 1)
+    crowd.answer()
+    crowd.train(0)
+    lost = crowd.lose(0)
+    assert [(one["member"], one["frames_lost"]) for one in lost] == [(0, 200), (1, 0)]
+    assert [crowd.weights(m) for m in range(3)] == [0, 1, 2.25], "only who held a slot has lost anything"
+    crowd.enact(replace(0, 0, of=0), replace(1, 2, of=0), remembered=[(2, 0), (0, 0)])
+    crowd.answer()
+    assert (crowd.weights(0), crowd.weights(1)) == (0.25, 2.25)
 
 
-def test_a_member_on_its_way_to_another_pack_keeps_decisions_waiting(desk):
-    desk.dispatch.move(2, 1)
-    assert desk.take() == [(0, ReleaseMember(2))]
+def test_what_a_lost_learner_was_still_saving_is_replaced_by_what_was_saved_before(desk):
+    desk.train(0)
+    desk.checkpoint()
+    desk.train(0)
+    desk.late = frozenset({0})
+    desk.enact(replace(1, 0), replace(0, 2), remembered=[(0, 0)])
     assert desk.dispatch.busy
-    assert desk.dispatch.released(AdmitMember(2, 0, VALUES)) == (2, 1)
-    assert not desk.dispatch.busy
+    desk.lose(0)
+    desk.answer()
+    assert (desk.weights(1), desk.weights(0)) == (0.25, 2)
+    desk.enact(replace(3, 0, of=0), remembered=[(0, 0)])
+    desk.answer()
+    assert desk.weights(3) == 0.25
 
 
-def test_a_member_whose_pack_is_lost_before_it_left_stays(desk):
-    desk.dispatch.move(2, 1)
-    desk.dispatch.move(1, 0)
-    desk.take()
-    desk.lost(0)
-    assert desk.dispatch.busy, "the other one is still on its way"
-    assert desk.dispatch.released(AdmitMember(1, 0, VALUES)) == (1, 0)
-    assert not desk.dispatch.busy
+def test_decisions_about_members_of_a_lost_pack_are_settled_without_a_proof(desk):
+    desk.enact(Mutate(0, VALUES, ""), replace(2, 1), Mutate(1, VALUES, ""))
+    assert desk.dispatch.busy
+    desk.lose(0)
+    desk.answer()
+    assert [m.generation for m in desk.population.members] == [1, 1, 1, 0]
+    assert desk.weights(2) == 1
+    assert desk.store.entries == 0
+
+
+def test_a_member_that_was_leaving_its_slot_when_its_learner_was_lost_has_lost_what_was_not_saved(crowd):
+    crowd.train(0)
+    crowd.late = frozenset({0})
+    crowd.hand_over(0, 0, 0, 2)
+    lost = crowd.lose(0)
+    assert [(one["member"], one["frames_lost"]) for one in lost] == [(0, 100), (1, 0), (2, 0)]
+    assert crowd.weights(0) == 0
+    assert crowd.weights(2) == 2
+
+
+def test_copies_are_what_members_go_on_from_until_there_are_newer_ones(desk):
+    for _ in range(2):
+        desk.train(0)
+        desk.checkpoint(to_disk=False)
+        assert desk.store.entries == 4
+    desk.train(0)
+    (lost, _) = desk.lose(0)
+    assert lost["from"].keys() == {"copy_age_seconds", "member"}
+    assert desk.weights(0) == 0.5
+    desk.checkpoint()
+    assert desk.store.entries == 0
+
+
+def test_members_of_a_pack_without_a_machine_wait_in_others(desk):
+    desk.train(2)
+    desk.checkpoint()
+    desk.slots.serving.discard(0)
+    desk.dispatch.lost(0)
+    assert desk.dispatch.scatter(0) == [(0, 1), (2, 1)]
+    assert (desk.weights(0), desk.weights(2)) == (0, 2.25)
+    desk.holds = {place: held for place, held in desk.holds.items() if place[0] == 1}
+    desk.hand_over(1, 1, 3, 2)
+    desk.answer()
+    assert desk.weights(2) == 2.25
+
+
+# -- laws ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_whatever_happens_every_member_has_what_a_simple_book_says_and_nothing_is_left(seed):
+    rng = np.random.default_rng(seed)
+    desk = Desk(6, 2, slots=2)
+    book = {m: desk.weights(m) for m in range(6)}
+    past: dict[tuple[int, int], float] = {}
+    for _ in range(25):
+        resident = [m for m, _ in desk.holds.values()]
+        for member in resident:
+            if rng.random() < 0.5:
+                desk.train(member)
+                book[member] = desk.weights(member)
+        before, kept = dict(book), dict(past)
+        members = desk.population.members
+        wanted = {key for key in past if rng.random() < 0.6}
+        wanted |= {(m, members[m].generation) for m in range(6) if rng.random() < 0.2}
+        past = {key: kept.get(key, before[key[0]]) for key in wanted}
+        decisions = []
+        for member in range(6):
+            kind = rng.choice(["continue", "copy", "remembered", "restart", "mutate"])
+            donor = int(rng.integers(6))
+            if kind == "copy":
+                decisions.append(replace(member, donor))
+                book[member] = before[donor]
+            elif kind == "remembered" and kept.keys() & wanted:
+                key = min(kept.keys() & wanted)
+                decisions.append(replace(member, key[0], of=key[1]))
+                book[member] = kept[key]
+            elif kind == "restart":
+                decisions.append(Restart(member, VALUES, ""))
+                book[member] = FakeDraws.number(member, members[member].generation + 1)
+            elif kind == "mutate":
+                decisions.append(Mutate(member, VALUES, ""))
+        desk.enact(*decisions, remembered=wanted)
+        desk.answer()
+        for pack in range(2):
+            out = [m for m in range(pack, 6, 2) if m not in [h for h, _ in desk.holds.values()]]
+            if rng.random() < 0.6:
+                slot = int(rng.integers(2))
+                desk.hand_over(pack, slot, desk.holds[pack, slot][0], int(rng.choice(out)))
+        desk.answer()
+        assert {m: desk.weights(m) for m in range(6)} == book
+        if rng.random() < 0.3:
+            desk.checkpoint(to_disk=bool(rng.random() < 0.7), whole=bool(rng.random() < 0.8))
+    desk.checkpoint()
+    desk.enact()
+    desk.answer()
+    parked = sum(m.held is not None and desk.store.drawn(m.held) is None for m in desk.population.members)
+    assert desk.store.entries <= parked

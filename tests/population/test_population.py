@@ -7,9 +7,8 @@ import pytest
 from pbt_rl.pbt.changes import Change, changes
 from pbt_rl.pbt.decisions import Continue, Decision, Evaluate, Mutate
 from pbt_rl.pbt.state import restore_state, save_state
-from pbt_rl.population.dispatch import Dispatch
 from pbt_rl.population.population import RECENT_EPISODES, Member, Population
-from pbt_rl.wire.messages import Episode, EvaluateMember, LearnerReport, MemberStats
+from pbt_rl.wire.messages import Episode, LearnerReport, MemberStats
 
 WINDOW = 4
 
@@ -35,8 +34,7 @@ def mutate(member: Member, values: dict[str, float]) -> None:
 
 
 def compare(p: Population, decision: Decision) -> None:
-    dispatch = Dispatch(p, dict.fromkeys(range(3), 0), lambda *_: None)
-    dispatch.enact(changes([decision], p.generations), frozenset())
+    p.apply(changes([decision], p.generations), frozenset())
 
 
 def test_the_window_holds_the_newest_objectives():
@@ -51,26 +49,14 @@ def test_the_window_holds_the_newest_objectives():
 
 
 def test_while_a_member_is_evaluated_only_episodes_that_began_since_count():
-    sent = []
     p = population()
-    dispatch = Dispatch(p, dict.fromkeys(range(3), 0), lambda _, message: sent.append(message))
-
-    def decide(decision):
-        dispatch.enact(changes([decision], p.generations), frozenset())
-
     p.take("a", report(episodes=[episode(1, 5.0)]))
-    decide(Evaluate(1, 2, "due"))
-    assert sent == [EvaluateMember(1, begins=True)]
+    compare(p, Evaluate(1, 2, "due"))
     p.take("a", report(episodes=[episode(1, 9.0), replace(episode(1, 3.0), evaluation=True)]))
     assert p.report().members[1].objectives == (3.0,)
-    dispatch.send_limits()
-    assert sent.pop() == EvaluateMember(1, begins=True), "a learner that begins anew is told, too"
-    decide(Continue(1, "over"))
-    assert sent[1:] == [EvaluateMember(1, begins=False)]
+    compare(p, Continue(1, "over"))
     p.take("a", report(episodes=[episode(1, 9.0)]))
     assert p.report().members[1].objectives == (3.0, 9.0)
-    decide(Continue(1, "over"))
-    assert len(sent) == 2, "nothing ends that has not begun"
 
 
 def test_a_change_empties_what_was_measured_before():

@@ -50,12 +50,12 @@ def test_holders_are_chosen_anew_from_the_members_as_they_are():
     table.population.members[1].stopped = True
     assert table.assign(m0=10, m2=20, m3=30) == [(1, 0, 1, 5)]
     table.slots.begin()
-    held = {(p, s.slot): (s.leaves, s.enters, s.generation, s.values) for p, s in table.slots.start()}
+    held = {(p, s.slot): (s.leaves, s.enters) for p, s in table.slots.start()}
     assert held == {
-        (0, 0): (None, 4, 1, {"gamma": 0.5}),
-        (0, 1): (None, 0, 0, {}),
-        (1, 0): (None, 5, 0, {}),
-        (1, 1): (None, 3, 0, {}),
+        (0, 0): (None, 4),
+        (0, 1): (None, 0),
+        (1, 0): (None, 5),
+        (1, 1): (None, 3),
     }
     assert table.parked == [1, 2]
     assert table.assign(m0=109, m4=50) == [], "a turn begins with the frames that its member has"
@@ -71,13 +71,12 @@ def test_holders_that_are_no_members_are_refused(holders):
         restore_state(table.slots, state)
 
 
-def test_the_slot_of_a_stopped_member_goes_to_a_parked_one_with_its_values():
+def test_the_slot_of_a_stopped_member_goes_to_a_parked_one():
     table = Table(slot_frames=None)
-    table.population.members[4].apply(Change(4, "mutate", 1, values={"gamma": 0.5}))
     table.population.members[0].stopped = True
-    ((pack, change),) = table.slots.assign()
-    assert (pack, change.slot, change.leaves, change.enters, change.generation) == (0, 0, 0, 4, 1)
-    assert change.values == {"gamma": 0.5}
+    assert table.assign() == [(0, 0, 0, 4)]
+    assert table.slots.slot_of(4) == 0
+    assert table.slots.slot_of(0) is None
     assert table.assign(m1=10**9) == [(1, 0, 1, 5)]
 
 
@@ -127,9 +126,9 @@ def travellers():
 def test_members_of_a_lost_pack_go_to_those_that_serve(travellers):
     slots = travellers.slots
     assert slots.scatter(1) == [(1, 0), (3, 0), (5, 0)]
-    assert slots.membership.of(0) == (0, 1, 2, 3, 4, 5)
-    assert (slots.membership.of(1), slots.members_of(1)) == ((), [None, None])
-    assert {slots.membership.pack_of[member] for member in range(6)} == {0}
+    assert slots.of(0) == (0, 1, 2, 3, 4, 5)
+    assert (slots.of(1), slots.members_of(1)) == ((), [None, None])
+    assert {slots.pack_of[member] for member in range(6)} == {0}
     assert travellers.parked == [1, 3, 4, 5]
     assert travellers.assign(m0=150, m2=80, m4=20) == [(0, 0, 0, 1)], "they share the slots by turns"
 
@@ -144,7 +143,7 @@ def test_they_spread_over_the_packs_with_the_fewest_members_per_slot():
 def test_without_a_pack_that_serves_they_stay(travellers):
     travellers.slots.serving.clear()
     assert travellers.slots.scatter(1) == []
-    assert travellers.slots.membership.of(1) == (1, 3, 5)
+    assert travellers.slots.of(1) == (1, 3, 5)
     travellers.slots.serving.add(1)
     assert travellers.slots.scatter(1) == [], "a pack is no other one"
 
@@ -152,15 +151,13 @@ def test_without_a_pack_that_serves_they_stay(travellers):
 def test_a_pack_that_serves_again_takes_those_that_wait_the_least_trained_first(travellers):
     slots = travellers.slots
     slots.scatter(1)
-    assert slots.journeys() == [], "no other pack serves"
+    assert slots.travel_to_free_slots() == [], "no other pack serves"
     slots.serving.add(1)
     for member, frames in ((1, 50), (3, 10), (5, 10), (4, 70)):
         travellers.population.members[member].frames = frames
-    assert slots.journeys() == [(3, 1), (5, 1)]
-    slots.membership.move(3, 1)
-    slots.membership.move(5, 1)
+    assert slots.travel_to_free_slots() == [(3, 1), (5, 1)]
     assert travellers.assign() == [(1, 0, None, 3), (1, 1, None, 5)]
-    assert slots.journeys() == []
+    assert slots.travel_to_free_slots() == []
 
 
 def test_those_that_may_not_train_do_not_move(travellers):
@@ -171,7 +168,7 @@ def test_those_that_may_not_train_do_not_move(travellers):
         member.stopped = member.id != 4
         member.until_frames = 10 if member.id == 4 else None
         member.frames = 10
-    assert slots.journeys() == []
+    assert slots.travel_to_free_slots() == []
 
 
 def test_members_of_one_machine_never_move():
@@ -180,9 +177,9 @@ def test_members_of_one_machine_never_move():
     for member in (1, 3, 5):
         table.population.members[member].stopped = True
     table.assign()
-    assert table.slots.journeys() == []
+    assert table.slots.travel_to_free_slots() == []
     table.slots.travel = True
-    assert table.slots.journeys() == [(4, 1)]
+    assert table.slots.travel_to_free_slots() == [(4, 1)]
 
 
 def test_only_learners_that_are_there_are_waited_for(travellers):

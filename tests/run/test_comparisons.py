@@ -2,7 +2,7 @@
 
 from pbt_rl.pbt.decisions import Evaluate
 from pbt_rl.plan import Machine, make_plan
-from pbt_rl.wire.messages import AdmitMember, EvaluateMember, SlotChange
+from pbt_rl.wire.messages import EvaluateMember, Load
 from tests.helpers.resumable import ENVIRONMENTS, Run
 from tests.run.test_state import config
 
@@ -17,7 +17,7 @@ def test_only_members_that_hold_slots_are_evaluated_and_those_that_enter_are():
     for _ in range(4):
         run.report()
     sent = [entry[1] for entry in run.fleet.log if len(entry) == 2]
-    entered = [change.enters for change in sent if isinstance(change, SlotChange)]
+    entered = [load.member for load in sent if isinstance(load, Load)]
     assert {6, 7} <= {*entered}
     evaluated = [message for message in sent[len(held) :] if isinstance(message, EvaluateMember)]
     assert evaluated == [EvaluateMember(member, begins=True) for member in entered]
@@ -25,7 +25,6 @@ def test_only_members_that_hold_slots_are_evaluated_and_those_that_enter_are():
 
 def test_a_member_that_moves_to_another_pack_plays_in_as_many_environments_as_others_there():
     run = Run(config(run={"num_policies": 5, "devices": "cpu,cpu"}))
-    run.comparisons.slots.membership.move(0, 1)
-    run.comparisons.admit_all([AdmitMember(0, 0, {})])
+    run.comparisons._note_moved(0, 1)
     pack = make_plan(run.config, Machine(4, 0)).packs[1]
     assert run.population.members[0].shares.environments == pack.units * pack.envs_per_policy != ENVIRONMENTS

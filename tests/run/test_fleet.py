@@ -18,20 +18,20 @@ from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.start import Start
 from pbt_rl.wire.heartbeat import MAIN_NS, TRAINER_NS
 from pbt_rl.wire.mailbox import ACTIONS, HEARTBEAT_NS, OBSERVATIONS
-from pbt_rl.wire.messages import ExportMember, LearnerReady, MemberExported
+from pbt_rl.wire.messages import LearnerReady, Save, Saved
 
 LEARNER = """
-from pbt_rl.wire.messages import ExportMember, LearnerReady, MemberExported, StopLearner
 from pbt_rl.procs.child import begin_child, send_failure
+from pbt_rl.wire.messages import LearnerReady, Save, Saved, StopLearner
 
 connection, setup = begin_child()
 connection.send(LearnerReady())
 while True:
     match connection.recv():
-        case ExportMember(member, None):
-            connection.send(MemberExported(member))
-        case ExportMember(member, _):
-            connection.send(MemberExported(member))
+        case Save(_, key, 0):
+            connection.send(Saved(key, 0))
+        case Save(_, key, entry):
+            connection.send(Saved(key, entry))
             send_failure(connection, "the learner of the test gives up", user_error=False)
             raise SystemExit(1)
         case StopLearner():
@@ -93,14 +93,14 @@ def until(fleet, kind, seconds=60):
 def test_messages_go_both_ways(start):
     fleet = start()
     assert until(fleet, Received) == [Received(0, LearnerReady())]
-    fleet.send(0, ExportMember(1, None))
-    assert until(fleet, Received) == [Received(0, MemberExported(1))]
+    fleet.send(0, Save(1, 1, 0))
+    assert until(fleet, Received) == [Received(0, Saved(1, 0))]
 
 
 def test_a_learner_that_reads_nothing_for_a_while_keeps_nobody_and_misses_nothing(start):
     fleet = start()
     until(fleet, Received)
-    messages = [ExportMember(member, None) for member in range(1000)]
+    messages = [Save(1, member, 0) for member in range(1000)]
     os.kill(fleet._learners[0].pid, signal.SIGSTOP)
     sending = threading.Thread(target=lambda: [fleet.send(0, one) for one in messages], daemon=True)
     sending.start()
@@ -111,15 +111,15 @@ def test_a_learner_that_reads_nothing_for_a_while_keeps_nobody_and_misses_nothin
     found, deadline = [], time.monotonic() + 60
     while len(found) < len(messages) and time.monotonic() < deadline:
         found += fleet.events(0.1)
-    assert found == [Received(0, MemberExported(one.member)) for one in messages]
+    assert found == [Received(0, Saved(one.key, 0)) for one in messages]
 
 
 def test_a_death_comes_after_all_messages_and_with_the_error_that_was_sent(start):
     fleet = start()
-    fleet.send(0, ExportMember(1, 5))
+    fleet.send(0, Save(1, 1, 5))
     assert until(fleet, LearnerLost) == [
         Received(0, LearnerReady()),
-        Received(0, MemberExported(1)),
+        Received(0, Saved(1, 5)),
         LearnerLost(0, "the learner of the test gives up"),
     ]
 
@@ -151,8 +151,8 @@ def test_the_others_are_heard_if_an_actor_could_not_be_started_again(start, monk
         patched.setattr(module, "Child", refuse)
         with pytest.raises(BlockingIOError):
             fleet.restart_actor(0)
-    fleet.send(0, ExportMember(1, None))
-    assert until(fleet, Received) == [Received(0, MemberExported(1))]
+    fleet.send(0, Save(1, 1, 0))
+    assert until(fleet, Received) == [Received(0, Saved(1, 0))]
 
 
 def test_an_error_of_the_user_is_marked(start):
@@ -260,11 +260,11 @@ def test_a_lost_learner_is_replaced_with_its_actors(start):
     until(fleet, Received)
     old = [*fleet._learners, *fleet._actors]
     seeds = [record.setup.seeds for record in fleet._memory.actors]
-    fleet.send(0, ExportMember(1, None))
+    fleet.send(0, Save(1, 1, 0))
     os.kill(old[0].pid, signal.SIGSTOP)
     fleet.fence(0)
     assert all(child.exit_code() is not None for child in old)
-    fleet.replace_learner(0, Start.fresh(fleet._memory._resolved.plan, fleet._memory._start.values))
+    fleet.replace_learner(0, fleet._memory._start)
     assert until(fleet, Received) == [Received(0, LearnerReady())], "nothing of the old one"
     assert not set(old) & {*fleet._learners, *fleet._actors}
     assert all(child.exit_code() is None for child in [*fleet._learners, *fleet._actors])
@@ -290,6 +290,6 @@ def test_a_learner_that_has_just_died_can_be_sent_to(start):
     until(fleet, Received)
     os.kill(fleet._learners[0].pid, signal.SIGKILL)
     fleet._learners[0].wait(time.monotonic() + 30)
-    fleet.send(0, ExportMember(1, None))
+    fleet.send(0, Save(1, 1, 0))
     (lost,) = until(fleet, LearnerLost)
     assert (lost.pack, lost.hung) == (0, False)

@@ -10,7 +10,7 @@ from pbt_rl.errors import ConfigError
 from pbt_rl.plan import Machine
 from pbt_rl.run import fleet
 from pbt_rl.run import limits as module
-from pbt_rl.run.limits import COMFORTABLE, MAPPED, RESERVE, allow_open_files, descriptors_needed
+from pbt_rl.run.limits import COMFORTABLE, RESERVE, SEGMENTS, allow_open_files, descriptors_needed
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.start import Start
 from pbt_rl.run.train import train
@@ -73,8 +73,8 @@ def test_a_fleet_opens_as_many_files_as_were_estimated(monkeypatch):
     started.close()
     del started  # and with it the maps
     assert open_files() == before
-    record, continued = 4 + 6, 2 * MAPPED
-    assert opened == descriptors_needed(resolved.plan, 4, 1) - RESERVE - record - continued
+    record = 4 + 6
+    assert opened == descriptors_needed(resolved.plan, 4, 1) - RESERVE - record - SEGMENTS
 
 
 def test_a_run_that_needs_too_many_starts_nothing(limit, tmp_path):

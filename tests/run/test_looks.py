@@ -30,7 +30,7 @@ def looks(monkeypatch):
         run.comparisons.observe = observe
         for at in times:
             now[0] = max(now[0], at)
-            run.comparisons.dispatch._journeys = {0: 1} if at in busy else {}
+            run.comparisons.dispatch._waiting = {0: []} if at in busy else {}
             run.comparisons.note_report(0)
         now[0] += 1
         run.comparisons.look()

@@ -2,7 +2,6 @@
 
 import os
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pytest
@@ -17,7 +16,7 @@ from pbt_rl.run.start import Start
 from pbt_rl.wire import actor as actor_module
 from pbt_rl.wire.actor import Actor
 from pbt_rl.wire.mailbox import ACTIONS, BUSY_NS, OBSERVATIONS
-from pbt_rl.wire.snapshot import MemberSnapshot, SnapshotHeader
+from pbt_rl.wire.store import Counts
 from pbt_rl.wire.tables import MatchupTable, ShapingTable
 
 OPTIONS = ("--num-policies=4", "--actors=4", "--envs-per-unit=2", "--devices=cpu,cpu", "--units-per-actor=3")
@@ -44,10 +43,10 @@ def memory(resolved):
     memory.close()
 
 
-def test_packs_share_nothing_but_the_exchange(memory, resolved):
+def test_packs_share_nothing_but_the_states(memory, resolved):
     first, second = memory.learners
-    assert first.exchange_fd == second.exchange_fd
-    assert not (set(first.fds) - {first.exchange_fd}) & set(second.fds)
+    assert first.pool_fd == second.pool_fd == memory.pool.fd
+    assert not (set(first.fds) - {first.pool_fd}) & set(second.fds)
     assert first.seed != second.seed
     for number, learner in enumerate(memory.learners):
         actors = [record for record in memory.actors if record.pack == number]
@@ -98,16 +97,14 @@ def test_slots_start_with_the_shaping_of_their_members(memory, resolved):
 def test_before_its_learner_is_there_a_resumed_slot_is_as_the_learner_will_know_it(memory, resolved):
     """Or the first episodes after a resume would count for no generation, and a curriculum begin anew in them."""
 
-    def load(member, frames, generation, remembered, _names):
-        header = SnapshotHeader(member, generation, {}, frames, 0, 0, 0, remembered=remembered)
-        return MemberSnapshot(header, memory.drawn(member, 0))
-
-    sources = [(m, partial(load, m, 1000 + m, 3, False)) for m in range(4)]
-    sources += [(m, partial(load, m, 10, 1, True)) for m in range(4)]
     holders = [pack.members for pack in resolved.plan.packs]
+    slots = [
+        tuple(replace(load, counts=Counts(1000 + load.member)) for load in loads)
+        for loads in fresh(resolved).slots
+    ]
     same = {"slots": [{"holder": m, "shaping_version": 5 + m} for m in holders[0]]}
     other = {"slots": [{"holder": 3 - m, "shaping_version": 5 + m} for m in holders[1]]}
-    again = Memory(resolved, replace(fresh(resolved), sources=sources, learners=[same, other]))
+    again = Memory(resolved, replace(fresh(resolved), slots=slots, learners=[same, other]))
     versions = [[5 + m for m in holders[0]], [0 for _ in holders[1]]]
     for learner, expected in zip(again.learners, versions, strict=True):
         table = ShapingTable.map(tuple(resolved.spec.shaping), learner.plan.slots, learner.shaping_fd)
@@ -174,8 +171,8 @@ def test_a_pack_begins_anew_and_the_others_notice_nothing(memory, resolved):
     assert memory.learners[0] is before[0]
     assert memory.learners[1].seed != before[1].seed
     assert memory.learners[1].fds == before[1].fds
-    first_member = before[1].plan.members[0]
-    assert tables[1].read(0) == (0, {name: start.values[first_member][SHAPING + name] for name in names})
+    values = start.slots[1][0].values
+    assert tables[1].read(0) == (0, {name: values[SHAPING + name] for name in names})
     assert tables[0].guard[0] % 2 == 1
     for record in memory.actors:
         counters = [box.header[[OBSERVATIONS, ACTIONS, BUSY_NS]].tolist() for box in record.boxes]

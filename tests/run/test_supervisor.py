@@ -14,29 +14,30 @@ from pbt_rl.algos.optim import ADAM
 from pbt_rl.cli.train import parse_train
 from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.errors import ConfigError, RunFailed
+from pbt_rl.learner.build import shrunk_arrays
 from pbt_rl.plan import Machine
+from pbt_rl.population.store import Store
 from pbt_rl.record.claim import claim_run_folder
 from pbt_rl.record.net_names import NetNames
 from pbt_rl.run import supervisor as module
-from pbt_rl.run.checkpointing import Checkpointing
 from pbt_rl.run.fleet import ActorFailed, LearnerLost, MachineLeaving, Received
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.supervisor import Supervisor
-from pbt_rl.wire.memory import anonymous_memory
 from pbt_rl.wire.messages import (
     Applied,
-    BeginSnapshot,
-    Edit,
     Episode,
     LearnerReady,
     LearnerReport,
-    MemberStaged,
+    LearnerSaved,
+    Load,
     MemberStats,
     PauseTraining,
-    SnapshotBegun,
-    StageMember,
+    Save,
+    Saved,
+    SaveLearner,
+    SetValues,
 )
-from pbt_rl.wire.snapshot import SnapshotHeader, SnapshotMemory
+from pbt_rl.wire.store import Counts, StatePool
 
 OPTIONS = (
     "--env=toy/identity",
@@ -51,11 +52,26 @@ OPTIONS = (
 )
 
 
+NAMES = NetNames((("body.w", 0, (3,)),), 3)
+LAYOUT = (("param", "<f4", (3,)), ("optimizer_steps", "<f8", ()), ("lr_factor", "<f4", ()))
+
+
+class FakeDraws:
+    """See `population.store.Draws`."""
+
+    def drawn(self, member, generation):
+        drawn = {name: np.zeros(np.shape(0), dtype) for name, dtype, _ in LAYOUT}
+        return drawn | {"param": np.full(3, 100.0 * member + generation, np.float32)}
+
+    def shrunk(self, given, drawn, shrink_perturb):
+        moments = [name for name in ADAM.moments if name in given]
+        return shrunk_arrays(given, drawn, shrink_perturb, moments)
+
+
 class FakeFleet:
     """Yields a script's events, one list per call, and answers edits and snapshots at once."""
 
     settled = True
-    names = NetNames((("body.w", 0, (3,)),), 3)
 
     def __init__(self, script):
         self.script = iter(script)
@@ -63,11 +79,8 @@ class FakeFleet:
         self.answered = 1
         self.closed = self.at_once = False
         self.silent = 0.0
-        self.fenced, self.began, self.exchanged = [], [], []
-        layout = (("param", "<f4", (3,)), ("optimizer_steps", "<f8", ()), ("lr_factor", "<f4", ()))
-        fd = anonymous_memory(SnapshotMemory.size(layout, 2), "staging")
-        self._staging = SnapshotMemory(fd, layout, 2)
-        self._staged = iter(range(100))
+        self.fenced, self.began = [], []
+        self.pool = StatePool(LAYOUT)
 
     def events(self, _patience_seconds):
         answers, self.answers = self.answers, []
@@ -83,20 +96,16 @@ class FakeFleet:
     def send(self, pack, message):
         self.sent.append((pack, message))
         match message:
-            case Edit():
+            case Load(member=None):
+                pass
+            case Load() | SetValues():
                 self.answers.append(Received(pack, proof(message)))
-            case BeginSnapshot(number):
-                self.answers.append(Received(pack, SnapshotBegun(number, 4, {"slots": []})))
-                self._staged = iter(range(4))
-            case StageMember(entry):
-                member = next(self._staged)
-                for view in self._staging.views(entry).values():
-                    view[...] = member
-                header = SnapshotHeader(member, 0, {"gamma": 0.9}, 10, 10, 1, 0)
-                self.answers.append(Received(pack, MemberStaged(entry, header)))
-
-    def staging(self, _pack):
-        return self._staging
+            case SaveLearner(number):
+                self.answers.append(Received(pack, LearnerSaved(number, {"slots": []})))
+            case Save(member, key, entry):
+                arrays = {name: np.full(shape, member, dtype) for name, dtype, shape in LAYOUT}
+                self.pool.write(entry, arrays, Counts(10, 10, 1, 0))
+                self.answers.append(Received(pack, Saved(key, entry)))
 
     def save_units(self):
         return []
@@ -117,19 +126,20 @@ class FakeFleet:
         self.fenced.append(pack)
 
     def replace_learner(self, pack, start):
-        self.began.append((pack, [load(self.names) for load in start.of(range(4))]))
+        loads = [load for load in start.slots[pack] if load is not None]
+        arrays = [
+            self.pool.read(load.entry) if load.entry is not None else DRAWS.drawn(*load.drawn)
+            for load in loads
+        ]
+        self.began.append((pack, [*zip(loads, arrays, strict=True)]))
         self.answers.append(READY)
-
-    def write_exchange(self, arrays):
-        self.exchanged.append(arrays)
-
-    def drawn(self, member, generation):
-        drawn = {name: np.zeros(3, np.float32) for name in (*ADAM.moments, "optimizer_steps")}
-        return drawn | {"param": np.full(3, 100.0 * member + generation, np.float32)}
 
     def close(self, *, at_once=False):
         self.closed = True
         self.at_once = at_once
+
+
+DRAWS = FakeDraws()
 
 
 def proof(edit):
@@ -164,6 +174,9 @@ def start(tmp_path, monkeypatch):
         claim = claim_run_folder(config)
         fleet = FakeFleet(script)
         monkeypatch.setattr(module, "ProcessFleet", lambda *_: fleet)
+        store = Store(fleet.pool, DRAWS)
+        monkeypatch.setattr(module, "make_store", lambda *_: (store, fleet.pool, NAMES))
+        fleet.store = store
         supervisor = Supervisor(dataclasses.replace(resolved, config=claim.config), claim)
 
         def run():
@@ -198,13 +211,13 @@ def test_a_run_compares_applies_saves_and_ends_with_its_frames(start, tmp_path):
     fleet, run = start([[READY], [report(1000)], [], [report(3000)]])
     assert run() == 0
     assert fleet.closed
-    edits = [message for _, message in fleet.sent if isinstance(message, Edit)]
+    edits = [message for _, message in fleet.sent if isinstance(message, Load | SetValues)]
     assert edits
-    assert edits[0].weights == "copy"
+    assert edits[0].of_slot == edits[0].donor
     assert edits[0].donor in (2, 3), "a better one"
     assert saved(tmp_path) == ["at_3000"]
     assert [type(m) for _, m in fleet.sent].index(PauseTraining) > max(
-        n for n, (_, m) in enumerate(fleet.sent) if isinstance(m, Edit)
+        n for n, (_, m) in enumerate(fleet.sent) if isinstance(m, Load | SetValues)
     )
     applied = events(tmp_path, "applied")
     assert [(e["member"], e["donor"]) for e in applied] == [(e.member, e.donor) for e in edits]
@@ -241,7 +254,7 @@ def test_a_lost_learner_is_replaced_and_its_members_go_on_from_the_checkpoint(st
         until(tmp_path, "at_800"),
         [[report(1000)], [], [report(1500)], [LOST], [], [report(1600)], [report(3000)]],
     )
-    fleet, run = start(script, "--save-every-frames=400")
+    fleet, run = start(script, "--save-every-frames=800")
     assert run() == 0
     assert fleet.fenced == [0]
     ((pack, members),) = fleet.began
@@ -250,19 +263,16 @@ def test_a_lost_learner_is_replaced_and_its_members_go_on_from_the_checkpoint(st
     assert (lost["kind"], lost["cause"], lost["frames"]) == ("died", LOST.text, 1500)
     copied = {e["member"]: e["donor"] for e in events(tmp_path, "applied") if e["frames"] == 1000}
     assert copied
-    present, remembered = members[:4], members[4:]
-    for entry, snapshot in zip(lost["members"], present, strict=True):
-        member = snapshot.header.member
+    for entry, (load, arrays) in zip(lost["members"], members, strict=True):
+        member = load.member
         donor = copied.get(member, member)
         assert entry == {
             "member": member,
             "frames_lost": 600,
             "from": {"checkpoint": "at_800", "member": donor},
         }
-        assert snapshot.arrays["param"].tolist() == [donor] * 3, "never its own weights of before"
-        assert (snapshot.header.frames, snapshot.header.generation) == (1500, int(member in copied))
-    assert all(kept.header.remembered for kept in remembered)
-    assert [k.arrays["param"].tolist() for k in remembered] == [[k.header.member] * 3 for k in remembered]
+        assert arrays["param"].tolist() == [donor] * 3, "never its own weights of before"
+        assert (load.counts.frames, load.generation) == (1500, int(member in copied))
     kinds = [event["event"] for event in events(tmp_path)]
     assert kinds[kinds.index("pack_lost") + 1 :][:4] == ["slot"] * 4
     assert json.loads((tmp_path / "x" / "summary.json").read_text())["learners_replaced"] == 1
@@ -281,7 +291,7 @@ def test_a_pack_whose_machine_was_left_is_saved_from_its_copies_until_it_has_ano
     assert run() == 128 + signal.SIGTERM
     assert fleet.fenced == [0]
     assert saved(tmp_path) == ["at_500"]
-    assert not [message for _, message in fleet.sent if isinstance(message, BeginSnapshot)]
+    assert not [message for _, message in fleet.sent if isinstance(message, SaveLearner)]
 
 
 def test_what_only_the_user_can_mend_of_a_learner_ends_the_run_with_its_words(start):
@@ -310,11 +320,10 @@ def test_edits_on_their_way_to_a_lost_learner_are_part_of_what_its_successor_beg
     assert decided
     ((_, members),) = fleet.began
     for member, decision in decided.items():
-        assert members[member].arrays["param"].tolist() == [100.0 * decision["donor"]] * 3, (
-            "drawn, as never saved"
-        )
-        assert members[member].header.generation == 1
-        assert members[member].header.values == decision["values"]
+        load, arrays = members[member]
+        assert arrays["param"].tolist() == [100.0 * decision["donor"]] * 3, "drawn, as never saved"
+        assert load.generation == 1
+        assert load.values == decision["values"]
     assert not [e for e in events(tmp_path, "applied") if e["frames"] == 1000]
     assert [e["frames"] for e in events(tmp_path, "round")] == [1000, 3000], "the run goes on to compare"
 
@@ -326,22 +335,21 @@ def test_members_of_a_learner_that_is_lost_after_a_restart_of_ipbt_begin_with_sh
     monkeypatch.setattr("pbt_rl.pbt.ipbt.controller.PATIENCE", 1)
     monkeypatch.setattr("pbt_rl.pbt.ipbt.controller.improves", lambda _: False)
     script = chain(
-        [[READY], [report(400)], [report(500)]],
-        until(tmp_path, "at_400"),
+        [[READY], [report(400)], [report(900)]],
+        until(tmp_path, "at_800"),
         [[report(1000)], [], [report(1500)], [LOST], [], [report(9000)]],
     )
-    options = ("--controller=ipbt", "--save-every-frames=400", "--train-for-frames=9000")
+    options = ("--controller=ipbt", "--save-every-frames=800", "--train-for-frames=9000")
     fleet, run = start(script, *options)
     assert run() == 0
     ((_, members),) = fleet.began
     (lost,) = events(tmp_path, "pack_lost")
-    assert [entry["from"] for entry in lost["members"]] == [{"checkpoint": "at_400", "member": 3}] * 4
-    present = [one for one in members if not one.header.remembered]
-    for member, one in enumerate(present):
-        assert one.arrays["param"] == pytest.approx(0.2 * 3 + 0.1 * (100 * member + 1)), "3 is the best"
-        assert one.arrays["lr_factor"] == 3, "the rest of its state is the donor's"
-        assert (one.arrays["optimizer_steps"] == 0).all()
-    assert len(present) == 4
+    assert [entry["from"] for entry in lost["members"]] == [{"checkpoint": "at_800", "member": 3}] * 4
+    for member, (_, arrays) in enumerate(members):
+        assert arrays["param"] == pytest.approx(0.2 * 3 + 0.1 * (100 * member + 1)), "3 is the best"
+        assert arrays["lr_factor"] == 3, "the rest of its state is the donor's"
+        assert (arrays["optimizer_steps"] == 0).all()
+    assert len(members) == 4
 
 
 @pytest.mark.parametrize(
@@ -473,7 +481,7 @@ def loses_the_first_snapshot(fleet):
     unheard, send = [], fleet.send
 
     def lose_the_first(pack, message):
-        if isinstance(message, BeginSnapshot) and not unheard:
+        if isinstance(message, SaveLearner) and not unheard:
             unheard.append(message)
         else:
             send(pack, message)
@@ -533,40 +541,6 @@ def test_a_disk_that_is_full_for_a_while_costs_no_event(
     shown = capsys.readouterr().out
     assert shown.count(f"journal.jsonl cannot be written ({said}") == bool(said)
     assert shown.count("journal.jsonl are written again") == bool(said)
-
-
-def test_memory_that_is_released_last_of_all_is_not_taken_twice_in_the_next_round(start, monkeypatch):
-    """The writer releases its last entries, and ends, between two looks of one turn of the loop."""
-    taken, twice = set(), []
-    take_results = Checkpointing._take_results
-
-    def late(self, writer):
-        if self._in_progress and not taken and not any(self._unasked.values()):
-            deadline = time.monotonic() + 5
-            while writer._worker.ended.empty() and time.monotonic() < deadline:
-                time.sleep(0.001)
-        take_results(self, writer)
-        if self._number < 3:
-            self.ask()
-
-    def send(pack, message):
-        if isinstance(message, StageMember):
-            twice.extend({message.entry} & taken)
-            taken.add(message.entry)
-        sending(pack, message)
-
-    def answered():
-        taken.difference_update(m.message.entry for m in fleet.answers if isinstance(m.message, MemberStaged))
-
-    monkeypatch.setattr(Checkpointing, "_take_results", late)
-    asks = [lambda: os.kill(os.getpid(), signal.SIGUSR1)]
-    fleet, run = start([[READY], [report(400)], asks, *[[]] * 10, [report(3000)]])
-    sending, events = fleet.send, fleet.events
-    fleet.send = send
-    fleet.events = lambda patience: (answered(), events(patience))[1]
-    assert run() == 0
-    assert twice == []
-    assert len([m for _, m in fleet.sent if isinstance(m, BeginSnapshot)]) > 2
 
 
 def test_a_run_whose_end_cannot_be_written_ends_all_the_same(start, tmp_path, monkeypatch, capsys):

@@ -19,7 +19,6 @@ from pbt_rl.pbt.hypers import hyper_table
 from pbt_rl.plan import Machine, PackPlan
 from pbt_rl.record.journal import read_journal
 from pbt_rl.run.resolved import ResolvedRun
-from pbt_rl.run.start import Start
 from pbt_rl.run.train import train
 from pbt_rl.run.warm_start import WarmStart
 from tests.helpers.saved import save, write_run
@@ -63,9 +62,8 @@ def resolved(*init_from, **changes):
 def begun(run):
     """Snapshots that the members of a run begin with, and the values that they are given."""
     values = [{"gamma": 0.9 + 0.01 * member} for member in range(run.config.num_policies)]
-    start = WarmStart.find(run, print).start(Start.fresh(run.plan, values))
     names = net_names(trained_pack(run.config))
-    return [load(names) for member in range(run.config.num_policies) for load in start.of([member])], values
+    return [read() for _, read in WarmStart.find(run, print).sources(values, names)], values
 
 
 def test_a_member_takes_arrays_and_nothing_else(source):

@@ -22,7 +22,7 @@ from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.start import Start
 from pbt_rl.wire.actor import Actor
 from pbt_rl.wire.mailbox import ACTIONS, OBSERVATIONS
-from pbt_rl.wire.messages import SlotChange
+from pbt_rl.wire.messages import Load
 
 
 class Actors:
@@ -98,8 +98,8 @@ def test_every_step_arrives_once_in_order_with_its_actions(kills, turns):
         for number in range(turns):  # members 2, 3, 4, 0, ... take the two slots
             receive(learner, 5, received)
             record, enters = number % 2, (number + 2) % 5
-            leaves = learner.shared.pack.holders[record].member
-            learner.trainer.change_slot(SlotChange(record, leaves, enters, 0, learner._setup.values[0]))
+            values = learner._setup.unheld_values
+            learner.trainer.load(Load(record, enters, 0, values, drawn=(enters, 0)))
         receive(learner, 20, received)
         for unit, rollouts in zip(units, received, strict=True):
             assert len(rollouts) > 10
