@@ -225,11 +225,6 @@ def _names_module_or_path(env: str) -> bool:
     return ":" in env or ".." in env or "//" in env or env.startswith("/")
 
 
-def _names_cluster(nodes: str) -> bool:
-    """Whether --nodes names a cluster by its address: what its processes answer is unpickled."""
-    return ":" in nodes and nodes != "ray:auto"
-
-
 @dataclass(frozen=True)
 @with_fields(*offered("pbt_rl", "FIELDS"))
 @with_groups(_groups())
@@ -249,22 +244,10 @@ class Config:
     )
     """{each} Or your own `module:OBJECT`, an Algorithm."""
     mode: Literal["async", "sync", "serial"] = option("async", common=True)
-    """async: acting never waits for learning. sync: sample, then learn. serial: sync in one process (with --nodes one
-    per pack), bit-reproducible under --seed."""
+    """async: acting never waits for learning. sync: sample, then learn. serial: sync in one process, bit-reproducible
+    under --seed."""
     devices: str = option("auto", common=True, may_change=True)
     """Devices, one learner process each: auto, or a comma-separated list such as `cpu,cpu` or `cuda:0,cuda:1`."""
-    nodes: str = option(
-        "",
-        test=lambda text: re.fullmatch(r"(ray(:\S+)?)?", text) is not None,
-        remedy="`ray` for a cluster of this machine alone, or `ray:ADDRESS`",
-        may_change=True,
-        leads_out=_names_cluster,
-    )
-    """Train over the nodes of a Ray cluster, one pack per GPU or per node without one: `ray:auto`, `ray:HOST:PORT`, or
-    `ray`, which starts a cluster of this machine alone. Needs pip install 'pbt-rl[ray]'. docs/nodes.md."""
-    copy_seconds: float = option(30.0, above=0, may_change=True)
-    """With --nodes: this process has copies of all members that are at most this old; if a node is lost, its members go
-    on from there."""
     seed: int = option(0, at_least=0, common=True)
     """Seed of weights, actions, environments and controller."""
     name: str | None = option(
@@ -408,12 +391,6 @@ class Config:
             f"give one source for all, or one for each of the {self.num_policies} members",
         )
         require(
-            not self.pbt.evaluate_episodes or not self.nodes,
-            "pbt.evaluate-episodes",
-            self.pbt.evaluate_episodes,
-            "members are evaluated on one machine, by their return: leave out --nodes and --matchup.objective",
-        )
-        require(
             bool(self.evaluate_every_frames) or not self.evaluate_video,
             "evaluate-video",
             "true",
@@ -422,6 +399,9 @@ class Config:
         for group in self.groups():
             if isinstance(group, ChecksWhole):
                 group.check_whole(self)
+        for added in offered("pbt_rl", "FIELDS"):
+            if issubclass(added, ChecksWhole):
+                added.check_whole(self, self)
         if ":" not in self.algo:  # a config may come from anybody: making it imports nothing that it names
             check_schedule_of_learning_rate(self)
 

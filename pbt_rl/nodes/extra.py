@@ -5,14 +5,20 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
+from pbt_rl.nodes.options import NodesOptions
+
 if TYPE_CHECKING:
     from pbt_rl.config import Config
     from pbt_rl.run.train import Cluster
 
 
+FIELDS = NodesOptions
+"""Options of a run."""
+
+
 def CONNECT(config: Config) -> AbstractContextManager[Cluster] | None:
     """Connect to the cluster that --nodes names; None without that. Raises ConfigError."""
-    if not config.nodes:
+    if not config.group(NodesOptions).nodes:
         return None
     from pbt_rl.nodes.train import connected  # noqa: PLC0415 - an extra is imported when it is used
 

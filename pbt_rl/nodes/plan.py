@@ -11,6 +11,7 @@ from dataclasses import replace
 from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
 from pbt_rl.nodes.engine import Node, Place
+from pbt_rl.nodes.options import NodesOptions
 from pbt_rl.plan import Machine
 from pbt_rl.run.resolved import ResolvedRun
 
@@ -40,9 +41,10 @@ def cluster_run(config: Config, nodes: Mapping[str, Node]) -> ResolvedRun:
     slots = min(config.slots or config.num_policies, config.num_policies)
     wanted = min(len(places), slots) if config.devices == "auto" else len(config.devices.split(","))
     if not places or wanted > len(places):
+        nodes = config.group(NodesOptions).nodes
         kind = "GPU" if "cuda" in config.devices else "node with a core"
         raise ConfigError(
-            f"--nodes {config.nodes}: the cluster has {len(places)} places for packs (one per {kind}), and "
+            f"--nodes {nodes}: the cluster has {len(places)} places for packs (one per {kind}), and "
             f"--devices {config.devices} asks for {max(1, wanted)}: add nodes, or ask for fewer"
         )
     gpu = places[0].gpu
@@ -51,7 +53,9 @@ def cluster_run(config: Config, nodes: Mapping[str, Node]) -> ResolvedRun:
     resolved = ResolvedRun.resolve(replace(config, devices=",".join(names)), machine)
     device = "cuda:0" if gpu else "cpu"  # a host sees its own GPU alone
     packs = tuple(replace(pack, device=device) for pack in resolved.plan.packs)
-    return replace(resolved, config=config, plan=replace(resolved.plan, packs=packs))
+    copies = config.group(NodesOptions).copy_seconds
+    plan = replace(resolved.plan, packs=packs)
+    return replace(resolved, config=config, plan=plan, spread=True, copy_seconds=copies)
 
 
 def free_places(places: Sequence[Place], taken: Sequence[Place], shunned: str) -> list[Place]:

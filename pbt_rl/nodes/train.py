@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
 from pbt_rl.nodes.fleet import NodeFleet
+from pbt_rl.nodes.options import NodesOptions
 from pbt_rl.nodes.plan import cluster_run
 from pbt_rl.run.memory import Matchups
 from pbt_rl.run.resolved import ResolvedRun
@@ -38,13 +39,14 @@ class OverNodes:
 @contextlib.contextmanager
 def connected(config: Config) -> Iterator[OverNodes]:
     """Connect to the cluster that --nodes names, or start one. Raises ConfigError."""
+    nodes = config.group(NodesOptions).nodes
     try:
         from pbt_rl.nodes.ray_engine import RayEngine  # noqa: PLC0415 - an extra, of 300 MB
     except ImportError as error:
         raise ConfigError(
-            f"--nodes {config.nodes} needs Ray, which is not installed: pip install 'pbt-rl[ray]'"
+            f"--nodes {nodes} needs Ray, which is not installed: pip install 'pbt-rl[ray]'"
         ) from error
-    engine = RayEngine(config.nodes.removeprefix("ray").removeprefix(":") or None)
+    engine = RayEngine(nodes.removeprefix("ray").removeprefix(":") or None)
     try:
         yield OverNodes(engine)
     finally:

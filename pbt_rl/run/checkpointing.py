@@ -99,7 +99,7 @@ class Checkpointing:
     ) -> None:
         config = resolved.config
         self._every_seconds, self._every_frames = config.save_every_seconds, config.save_every_frames
-        self._copy_seconds = config.copy_seconds if config.nodes else 0.0
+        self._copy_seconds = resolved.copy_seconds
         self._at_once = config.mode == "serial"
         """Nothing goes on until all members are saved, so that the checkpoint is of one moment."""
         self._keep, self._folder = config.keep_checkpoints, folder

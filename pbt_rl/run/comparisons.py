@@ -85,13 +85,13 @@ class Comparisons:
             population,
             None if searches else config.slot_frames,
             None if searches else config.train_for_frames,
-            travel=bool(config.nodes),
+            travel=resolved.spread,
         )
         self._at_once = config.mode == "serial"
         """Nobody goes on before a report is answered."""
         self._environments = [pack.units * pack.envs_per_policy for pack in resolved.plan.packs]
         """Of a member of each pack."""
-        self._one_clock = not config.nodes
+        self._one_clock = not resolved.spread
         """Learners read the same clock."""
         self.dispatch = Dispatch(population, self.slots, self._send)
         self.matchups = opponents().matchups(

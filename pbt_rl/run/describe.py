@@ -86,7 +86,7 @@ def _notes(resolved: ResolvedRun) -> list[str]:
         resolved.config,
         [*_lag_notes(resolved), *_idle_core_notes(resolved), *_crowd_notes(resolved)],
     )
-    if not config.nodes:  # else the memory is that of other machines
+    if not resolved.spread:  # else the memory is that of other machines
         notes += memory_notes(resolved)
     if resolved.spec.seats > 1:
         notes.append(opponents().note(config, resolved.plan.packs))

@@ -189,7 +189,7 @@ class Supervisor:
             if ended is not None and (fleet.settled or self._hurried):
                 return ended
             self._checkpoints.step()
-            if self._config.nodes:
+            if self._resolved.spread:
                 self._lost.step(cast("ReplacesLearners", fleet))
             idle = self._may_save and fleet.settled and not self._comparisons.dispatch.busy
             if self._checkpoints.due and idle:
@@ -263,7 +263,7 @@ class Supervisor:
     @property
     def _may_save(self) -> bool:
         """No learner is missed: over several machines the states of its members are here."""
-        return self._begun if self._config.nodes else self._all_serve
+        return self._begun if self._resolved.spread else self._all_serve
 
     def _begin_checkpoint(self, fleet: Fleet) -> None:
         self._checkpoints.begin(fleet, self._ready)
@@ -308,7 +308,7 @@ class Supervisor:
                     self._recorder.note(f"learner {pack}: {note}")
                 if self._all_serve and not self._begun:
                     self._begin_to_train()
-                elif self._begun and self._config.nodes:
+                elif self._begun and self._resolved.spread:
                     self._lost.found(cast("ReplacesLearners", fleet))
             case _:
                 assert_never(message)
