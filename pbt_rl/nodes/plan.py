@@ -41,10 +41,10 @@ def cluster_run(config: Config, nodes: Mapping[str, Node]) -> ResolvedRun:
     slots = min(config.slots or config.num_policies, config.num_policies)
     wanted = min(len(places), slots) if config.devices == "auto" else len(config.devices.split(","))
     if not places or wanted > len(places):
-        nodes = config.group(NodesOptions).nodes
+        address = config.group(NodesOptions).nodes
         kind = "GPU" if "cuda" in config.devices else "node with a core"
         raise ConfigError(
-            f"--nodes {nodes}: the cluster has {len(places)} places for packs (one per {kind}), and "
+            f"--nodes {address}: the cluster has {len(places)} places for packs (one per {kind}), and "
             f"--devices {config.devices} asks for {max(1, wanted)}: add nodes, or ask for fewer"
         )
     gpu = places[0].gpu
