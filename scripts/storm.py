@@ -62,6 +62,7 @@ CONTROLLERS = (
     (
         "--controller=pbt",
         "--pbt.exploit=backtrack",
+        "--num-policies=5",
         "--pbt.min-episodes=1",
         "--pbt.start-frames=500",
         "--pbt.period-frames=500",
