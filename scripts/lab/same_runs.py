@@ -147,6 +147,23 @@ def same(a: object, b: object) -> bool:
     return isinstance(a, bool) == isinstance(b, bool) and a == b
 
 
+def sorted_proofs(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Order proofs that follow each other by member: between two other events their order means nothing."""
+    found: list[dict[str, Any]] = []
+    proofs: list[dict[str, Any]] = []
+    for event in events:
+        if event["event"] == "applied":
+            proofs.append(event)
+            continue
+        found += [*sorted(proofs, key=_member_of), event]
+        proofs = []
+    return found + sorted(proofs, key=_member_of)
+
+
+def _member_of(proof: dict[str, Any]) -> tuple[int, int, bool]:
+    return proof["member"], proof.get("generation", 0), not proof.get("parked", False)
+
+
 def compare_events(a: list[dict[str, Any]], b: list[dict[str, Any]], told: Told) -> None:
     """Compare two journals, event by event. Kinds of events that only one of them has are notes."""
     kinds = {e["event"] for e in a}, {e["event"] for e in b}
@@ -156,7 +173,7 @@ def compare_events(a: list[dict[str, Any]], b: list[dict[str, Any]], told: Told)
     for needed in ("round", "applied", "initial", "end"):
         if needed in kinds[0] ^ kinds[1]:
             told.differ(f"events {needed}", needed in kinds[0], needed in kinds[1])
-    a, b = ([e for e in events if e["event"] in both] for events in (a, b))
+    a, b = (sorted_proofs([e for e in events if e["event"] in both]) for events in (a, b))
     orders = [e["event"] for e in a], [e["event"] for e in b]
     if orders[0] != orders[1]:
         at = next((i for i, (x, y) in enumerate(zip(*orders, strict=False)) if x != y), min(len(a), len(b)))
