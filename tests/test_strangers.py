@@ -34,8 +34,7 @@ from pbt_rl.report.page import page
 from pbt_rl.report.pictures import PICTURES
 from pbt_rl.report.read import read_run
 from pbt_rl.run.audit import audit
-from pbt_rl.run.controllers import build_controller
-from pbt_rl.run.resolved import value_table
+from pbt_rl.run.resolved import build_controller, value_table
 from tests.helpers.journals import read_events, simulated, write
 from tests.helpers.mangle import mangled, replaced_by_no_file
 from tests.helpers.saved import save

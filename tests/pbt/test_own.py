@@ -15,7 +15,7 @@ from pbt_rl.pbt.options import PbtConfig
 from pbt_rl.pbt.registry import controller_entry
 from pbt_rl.pbt.rules import build_exploit
 from pbt_rl.pbt.state import restore_state, save_state
-from pbt_rl.run.controllers import build_controller
+from pbt_rl.run.resolved import build_controller
 from tests.helpers.populations import member, report
 
 TABLE = {"rate": HyperSpec("rate", 1.0, 0.1, 100.0, "log", tuned=True, legal=(0.0, 1000.0))}

@@ -18,7 +18,7 @@ from pbt_rl.pbt.ready import Synchronous
 from pbt_rl.pbt.schedule import Schedule, recorded_steps
 from pbt_rl.pbt.state import restore_state, save_state
 from pbt_rl.record.journal import Journal, read_journal
-from pbt_rl.run.controllers import build_controller
+from pbt_rl.run.resolved import build_controller
 from pbt_rl.tune.simulation import simulate
 from tests.helpers.journals import read_events
 from tests.helpers.populations import member, report
