@@ -42,8 +42,8 @@ import storm_checks as checks
 from storm_blows import NEVER, SAVE_SECONDS, TERM, Blow, Tally, draw_blows
 from storm_counting import INEXACT
 
+from pbt_rl.record.claim import is_held
 from pbt_rl.record.journal import read_journal
-from pbt_rl.record.lock import is_held
 
 ROOT = Path(__file__).resolve().parent.parent
 SLACK_SECONDS = 6.0

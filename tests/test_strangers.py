@@ -27,8 +27,7 @@ from pbt_rl.play.evaluate import evaluate
 from pbt_rl.play.policy import load_policy
 from pbt_rl.record.folder import config_from_json, to_json
 from pbt_rl.record.journal import read_journal
-from pbt_rl.record.saved import Source
-from pbt_rl.record.trust import PLAY, Trust, again
+from pbt_rl.record.saved import PLAY, Source, Trust, again
 from pbt_rl.report.exports import files
 from pbt_rl.report.page import page
 from pbt_rl.report.pictures import PICTURES

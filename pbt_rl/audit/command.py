@@ -9,7 +9,7 @@ from typing import Annotated
 import tyro
 
 from pbt_rl.cli.parse import parse
-from pbt_rl.record.trust import Trust
+from pbt_rl.record.saved import Trust
 
 
 @dataclass(frozen=True)

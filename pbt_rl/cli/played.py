@@ -8,8 +8,7 @@ from typing import Annotated
 
 import tyro
 
-from pbt_rl.record.saved import Source
-from pbt_rl.record.trust import Trust
+from pbt_rl.record.saved import Source, Trust
 
 
 @dataclass(frozen=True)

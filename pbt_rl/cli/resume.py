@@ -11,7 +11,7 @@ from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
 from pbt_rl.given.names import spelt
 from pbt_rl.options import as_base, changed, table
-from pbt_rl.record.trust import Trust, read_config
+from pbt_rl.record.saved import Trust, read_config
 
 PROG = "pbt-rl resume RUN"
 USAGE = f"""usage: {PROG} [OPTIONS]

@@ -2,24 +2,28 @@
 
 The event files are written here, at once and in the caller's thread. tensorboardX's own writer keeps two
 threads and a bounded queue per file; on a full disk its thread dies, and then `add_scalar` blocks forever.
-Only its messages and its checksum are used.
+Only its messages and its checksum are used. The population's figures are drawn in a process of their own, so that the
+run never waits for them.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import math
+import os
+import pickle
 import re
 import struct
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, Never
 
 from tensorboardX import summary as _summary
 from tensorboardX.proto.summary_pb2 import Summary as _Summary
 
-from pbt_rl.display import hparams
-from pbt_rl.display.drawing import Drawing
+from pbt_rl.display import scalars
 from pbt_rl.display.events import EventFile
 from pbt_rl.display.scalars import (
     CPU_SHARE,
@@ -30,9 +34,146 @@ from pbt_rl.display.scalars import (
     value_tag,
 )
 from pbt_rl.display.view import EPISODE_STATS, MATCHUP_STATS, Evaluation, MemberView, RunView, run_statistics
+from pbt_rl.extras import offered
 from pbt_rl.pbt.hypers import SHAPING
-from pbt_rl.record.append import Outage
+from pbt_rl.procs.child import Child
+from pbt_rl.record.append import Outage, reason
 from pbt_rl.record.folder import RunFolder
+
+MIN_GAP_SECONDS = 60.0
+GAP_FACTOR = 10.0
+"""The pause before the next drawing is at least this multiple of the last one's duration."""
+MAX_GAP_SECONDS = 3600.0
+"""The pause doubles with every failure, up to this."""
+LIMIT_SECONDS = 300.0
+PATIENCE_SECONDS = 20.0
+"""The end of a run waits at most this long for the last drawing."""
+HURRY_SECONDS = 5.0
+"""And this long for one of the lowest priority, which may get no core where others work; then it begins anew."""
+LOWEST = 19
+"""Priority of a drawing beside training (`nice`)."""
+INSTALL = 'pip install "pbt-rl[report]"'
+
+
+@dataclass(frozen=True)
+class DrawingSetup:
+    """The only message to the process that draws.
+
+    descriptor: of the file for the images. priority: raises the niceness.
+    """
+
+    run: Path
+    descriptor: int
+    priority: int
+
+
+class Drawing:
+    """Draws the figures of one run as PNG files, by name.
+
+    loop      consumes   the run's journal, as it is when a drawing begins
+              produces   images, returned by `poll`
+              waits for  nothing; `finish` waits for the last drawing
+
+    A drawing that fails, for want of memory or disk perhaps, is reported to `warn`; others are tried later, ever more
+    rarely, until one succeeds. Training goes on. An extra declares the module that draws, as `FIGURES`; without it, or
+    without matplotlib, nothing is drawn.
+    """
+
+    def __init__(self, run: Path, warn: Callable[[str], None]) -> None:
+        self._run, self._warn = run, warn
+        self._module: str | None = next(iter(offered("pbt_rl", "FIGURES")), None)
+        self._child: Child[Never, Never] | None = None
+        self._file: IO[bytes] | None = None
+        self._requested = self._given_up = False
+        self._failures = 0
+        """Since the last drawing that succeeded."""
+        self._began = 0.0
+        self._next = 0.0
+
+    def request(self) -> None:
+        """Ask for a drawing of the present journal, as soon as the pause allows it."""
+        if not self._given_up and (self._module is None or importlib.util.find_spec("matplotlib") is None):
+            self._given_up = True
+            need = "an extra that draws them" if self._module is None else f"matplotlib ({INSTALL})"
+            self._warn(f"no figures reach TensorBoard: they need {need}")
+        self._requested = not self._given_up
+
+    def poll(self) -> dict[str, bytes]:
+        """Return images that have become ready; begin the next drawing if one is due."""
+        ready = self._collect()
+        if self._requested and self._child is None and time.monotonic() >= self._next:
+            self._begin(priority=LOWEST)
+        return ready
+
+    def finish(self, patient: Callable[[], bool] = lambda: True) -> dict[str, bytes]:
+        """Wait for the last drawing while `patient`, end its process, and return the images."""
+        began, slow = time.monotonic(), self._child
+        ready: dict[str, bytes] = {}
+        while (self._child is not None or self._requested) and patient():
+            waited = time.monotonic() - began
+            if waited > PATIENCE_SECONDS:
+                break
+            ready = self._collect() or ready
+            if slow is not None and self._child is slow and waited > HURRY_SECONDS:
+                slow.end(0.0)
+                self._release()
+                self._requested = True
+            if self._requested and self._child is None:
+                self._begin(priority=0)  # nothing trains any more
+            time.sleep(0.02)
+        if self._child is not None:
+            self._child.end(0.0)
+            self._release()
+            if patient():
+                self._warn(f"the last figures for TensorBoard were not drawn within {PATIENCE_SECONDS:.0f} s")
+        return ready
+
+    def _begin(self, priority: int) -> None:
+        self._requested = False
+        self._began = time.monotonic()
+        try:
+            self._file = os.fdopen(os.memfd_create("pbt_rl-figures"), "w+b")
+            number = self._file.fileno()
+            setup = DrawingSetup(self._run, number, priority)
+            assert self._module is not None
+            self._child = Child(self._module, "the drawing", setup, [number])
+        except OSError as error:
+            self._release()
+            self._failed(reason(error))
+
+    def _collect(self) -> dict[str, bytes]:
+        if self._child is None or self._file is None:
+            return {}
+        seconds = time.monotonic() - self._began
+        code = self._child.exit_code()
+        if code is None and seconds < LIMIT_SECONDS:
+            return {}
+        images: dict[str, bytes] = {}
+        if code == 0:
+            self._file.seek(0, os.SEEK_SET)
+            images = pickle.load(self._file)
+            self._failures = 0
+            self._next = self._began + max(MIN_GAP_SECONDS, GAP_FACTOR * seconds)
+        else:
+            self._failed(
+                f"it took over {LIMIT_SECONDS:.0f} s" if code is None else self._child.how_it_ended()
+            )
+        self._child.end(0.0)
+        self._release()
+        return images
+
+    def _release(self) -> None:
+        self._child = None
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _failed(self, why: str) -> None:
+        self._failures += 1
+        pause = MIN_GAP_SECONDS * 2.0 ** min(self._failures, 10)
+        self._next = time.monotonic() + min(pause, MAX_GAP_SECONDS)
+        if self._failures == 1:
+            self._warn(f"figures could not be drawn for TensorBoard ({why}); training goes on")
 
 
 class TensorBoard:
@@ -174,7 +315,7 @@ class TensorBoard:
         if last and self._last is not None:
             self._write_layout(self._last)
             for member, file in zip(self._last.members, self._members, strict=True):
-                file.message(hparams.end(member))
+                file.message(scalars.end(member))
         values = [
             _image(f"population/{name}", image, *struct.unpack(">II", image[16:24]))  # of the PNG header
             for name, image in self._images.items()
@@ -185,10 +326,10 @@ class TensorBoard:
 
     def _write_start_values(self, members: Sequence[MemberView]) -> None:
         if -1 in self._unnamed:
-            self._population.message(hparams.experiment(members[0]))
+            self._population.message(scalars.experiment(members[0]))
             self._unnamed.remove(-1)
         for number in sorted(self._unnamed):
-            self._members[number].message(hparams.begin(members[number]))
+            self._members[number].message(scalars.begin(members[number]))
             self._unnamed.remove(number)
 
     def _write(self, view: RunView) -> None:

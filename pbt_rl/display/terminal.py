@@ -1,14 +1,21 @@
-"""The terminal: a live leaderboard, or plain lines if the output is not a terminal."""
+"""The terminal: a live leaderboard, or plain lines if the output is not a terminal.
+
+With it, the standard output as all displays use it (that it is lost ends no training), and what a decision says about
+a member in whole sentences.
+"""
 
 from __future__ import annotations
 
+import errno
 import math
+import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO, cast
+from typing import Any, TextIO, cast
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.control import Control
@@ -25,11 +32,67 @@ from pbt_rl.display.leaderboard import (
     time_left,
     title_lines,
 )
-from pbt_rl.display.output import Output
 from pbt_rl.display.ranking import known_objective, ranked, standing
 from pbt_rl.display.view import Evaluation, RunView
-from pbt_rl.display.words import counted
+from pbt_rl.pbt.changes import Change
 from pbt_rl.wire.messages import Applied
+
+
+def counted(number: int, thing: str, plural: str = "") -> str:
+    """Return a number with its noun, such as `1 actor`, `2 actors`. plural: if it is not the noun with an s."""
+    return f"{number} {thing if number == 1 else plural or thing + 's'}"
+
+
+def in_words(reason: str, change: Change) -> str:
+    """Return the reason of a decision as it is shown. change: what the decision does."""
+    if change.score is not None and change.completed:
+        return f"trained to its end, with a score of {change.score:.4g}"
+    if change.score is not None and change.place is not None:
+        place, members = change.place
+        return f"given up with a score of {change.score:.4g}, number {place} of {members}"
+    return reason
+
+
+LOST = (errno.EIO, errno.EPIPE)
+"""What writing to a terminal or a pipe raises once its other end is closed: it stays so."""
+
+
+class Output:
+    """A stream in which what cannot be written, such as to a file on a full disk, is not shown.
+
+    A terminal that was closed (a command that was disowned gets no SIGHUP), or a pipe whose reader has died, becomes
+    /dev/null for the whole process: an environment of a serial run prints there too.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write as far as that is possible."""
+        self._attempt(lambda: self._stream.write(text))
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush as far as that is possible."""
+        self._attempt(self._stream.flush)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def _attempt(self, act: Callable[[], object]) -> None:
+        try:
+            act()
+        except OSError as error:
+            if error.errno in LOST:
+                self._replace()
+
+    def _replace(self) -> None:
+        with suppress(OSError):  # a stream of the user's own may have no descriptor
+            number = self._stream.fileno()
+            nowhere = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+            os.dup2(nowhere, number)
+            os.close(nowhere)
+
 
 PLAIN_GAP_SECONDS = 10.0
 _LINES_AROUND_MEMBERS = 7

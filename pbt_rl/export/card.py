@@ -14,7 +14,7 @@ from pbt_rl.pbt.hypers import SHAPING
 from pbt_rl.pbt.lineage import Lineage, Node
 from pbt_rl.pbt.objectives import mean, spread
 from pbt_rl.record.saved import SavedPolicy
-from pbt_rl.wire.snapshot import SnapshotHeader
+from pbt_rl.wire.store import SnapshotHeader
 
 USES = {
     "onnx": """import numpy as np

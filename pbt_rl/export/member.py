@@ -16,8 +16,7 @@ from pbt_rl.play.policy import Policy
 from pbt_rl.play.saved import load_pack, say
 from pbt_rl.record.folder import RunFolder
 from pbt_rl.record.journal import each_event
-from pbt_rl.record.saved import SavedPolicy, Source, find_saved
-from pbt_rl.record.trust import NO_TRUST, PLAY, Trust, read_config
+from pbt_rl.record.saved import NO_TRUST, PLAY, SavedPolicy, Source, Trust, find_saved, read_config
 
 CARD = "README.md"
 

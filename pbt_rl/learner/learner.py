@@ -36,7 +36,6 @@ from pbt_rl.learner.shared import SharedState
 from pbt_rl.learner.trainer import Trainer
 from pbt_rl.learner.trial import fastest_packing
 from pbt_rl.procs.child import ChildFailed, begin_child, send_failure
-from pbt_rl.wire.heartbeat import Heartbeat
 from pbt_rl.wire.mailbox import Mailbox
 from pbt_rl.wire.messages import (
     Applied,
@@ -56,7 +55,7 @@ from pbt_rl.wire.messages import (
     ToLearner,
     TrainUntil,
 )
-from pbt_rl.wire.polling import AdaptivePoller, mail_check
+from pbt_rl.wire.polling import AdaptivePoller, Heartbeat, mail_check
 from pbt_rl.wire.store import StatePool
 from pbt_rl.wire.tables import ShapingTable
 

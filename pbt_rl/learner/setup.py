@@ -11,7 +11,7 @@ from pbt_rl.envs.base import EnvSpec
 from pbt_rl.pbt.hypers import Values
 from pbt_rl.plan import PackPlan
 from pbt_rl.wire.messages import Load
-from pbt_rl.wire.snapshot import ArrayLayout
+from pbt_rl.wire.store import ArrayLayout
 
 
 @dataclass(frozen=True)

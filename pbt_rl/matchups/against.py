@@ -37,8 +37,7 @@ from pbt_rl.play.evaluate import shares
 from pbt_rl.play.policy import Player, Policy
 from pbt_rl.play.progress import one_thread
 from pbt_rl.play.saved import load_pack, say
-from pbt_rl.record.saved import Source, find_saved
-from pbt_rl.record.trust import NO_TRUST, PLAY, Trust, read_config
+from pbt_rl.record.saved import NO_TRUST, PLAY, Source, Trust, find_saved, read_config
 
 MAX_GAMES = 16
 """Games that are played at once."""

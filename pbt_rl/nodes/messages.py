@@ -14,8 +14,7 @@ from pbt_rl.pbt.hypers import Values
 from pbt_rl.run.fleet import ActorFailed, LearnerLost, Received
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.wire.messages import Load, ToLearner
-from pbt_rl.wire.snapshot import ArrayLayout
-from pbt_rl.wire.store import Counts
+from pbt_rl.wire.store import ArrayLayout, Counts
 
 Arrays: TypeAlias = Mapping[str, NDArray[Any]]
 

@@ -26,7 +26,7 @@ class MemberReport:
     frames: emulator frames that this member has trained on, over all its generations.
     objectives: true objectives of the episodes that began after the member's last change, oldest first, at
     most the window of `--pbt.objective-episodes`. May hold NaN or infinities if an environment gives them. None before
-    each of its environments has ended one, then one of each, and so on (`population/shares.py`).
+    each of its environments has ended one, then one of each, and so on (`population/population.py`).
     episodes: number of such episodes that count (may exceed the window).
     generation: number of changes of the member's weights or values.
     best: the highest mean of `objectives` since the last comparison or change, over at least --pbt.min-episodes (None

@@ -32,8 +32,7 @@ from pbt_rl.play.filming import BeginsFilm, TakesPictures, film_maker, filmed_un
 from pbt_rl.play.policy import Player, Policy
 from pbt_rl.play.progress import Progress, one_thread
 from pbt_rl.play.saved import load_pack, say
-from pbt_rl.record.saved import Source, find_saved
-from pbt_rl.record.trust import NO_TRUST, PLAY, Trust, read_config
+from pbt_rl.record.saved import NO_TRUST, PLAY, Source, Trust, find_saved, read_config
 
 MAX_ROWS = 8
 """Most episodes that are played at the same time."""

@@ -30,8 +30,7 @@ from pbt_rl.envs.spaces import Leaf, leaves_of, read_rows
 from pbt_rl.errors import ConfigError, environment_code
 from pbt_rl.learner.build import build_distribution, network_errors, obs_layouts
 from pbt_rl.play.saved import load_pack, say
-from pbt_rl.record.saved import BEST, Source, find_saved
-from pbt_rl.record.trust import PLAY, Trust, read_config
+from pbt_rl.record.saved import BEST, PLAY, Source, Trust, find_saved, read_config
 
 
 @dataclass(frozen=True)

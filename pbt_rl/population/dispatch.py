@@ -23,10 +23,9 @@ from typing import Any
 from pbt_rl.pbt.changes import Change
 from pbt_rl.pbt.decisions import StateKey
 from pbt_rl.pbt.state import SHARED, TRANSIENT
-from pbt_rl.population.assigner import Handover
 from pbt_rl.population.origins import Origins
 from pbt_rl.population.population import Member, Population
-from pbt_rl.population.slots import Slots
+from pbt_rl.population.slots import Handover, Slots
 from pbt_rl.population.store import Elsewhere, Key, Origin, Store
 from pbt_rl.wire.messages import (
     Applied,
@@ -38,8 +37,7 @@ from pbt_rl.wire.messages import (
     ToLearner,
     TrainUntil,
 )
-from pbt_rl.wire.snapshot import MemberSnapshot, SnapshotHeader
-from pbt_rl.wire.store import Counts
+from pbt_rl.wire.store import Counts, MemberSnapshot, SnapshotHeader
 
 Read = Callable[[], MemberSnapshot]
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pbt_rl.pbt.changes import Change
 from pbt_rl.population.population import Member, Population
 from pbt_rl.population.store import Key, Origin, Store
-from pbt_rl.wire.snapshot import SnapshotHeader
+from pbt_rl.wire.store import SnapshotHeader
 
 
 class Origins:

@@ -21,8 +21,7 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
-from pbt_rl.wire.snapshot import MemberSnapshot, SnapshotHeader
-from pbt_rl.wire.store import Counts
+from pbt_rl.wire.store import Counts, MemberSnapshot, SnapshotHeader
 
 Key = int
 Arrays = Mapping[str, NDArray[Any]]

@@ -1,7 +1,7 @@
 """Checkpoints of a run: finding the newest whole one, and reading it. Reading executes nothing.
 
 checkpoints/at_FRAMES/             FRAMES: the population's clock; the second one at the same frames is at_FRAMES_2
-  manifest.json                    written last, see record/manifest.py
+  manifest.json                    written last, see record/headers.py
   state.json                       everything but the members: what `CheckpointWriter.begin` was given
   policy_00.safetensors            each member, by the names of record/net_names.py
   remembered_00_3.safetensors      a state that is remembered: member 0 of generation 3
@@ -22,11 +22,19 @@ from numpy.typing import NDArray
 
 from pbt_rl.errors import CheckpointBroken, ConfigError
 from pbt_rl.pbt.records import NOT_JSON
-from pbt_rl.record.headers import header_from_metadata
-from pbt_rl.record.manifest import FILE, STATE, Manifest, SavedFile, SavedMember, member_file, read_manifest
+from pbt_rl.record.headers import (
+    FILE,
+    STATE,
+    Manifest,
+    SavedFile,
+    SavedMember,
+    header_from_metadata,
+    member_file,
+    read_manifest,
+)
 from pbt_rl.record.net_names import NetNames, from_tensors
 from pbt_rl.record.tensors import unpack
-from pbt_rl.wire.snapshot import MemberSnapshot, SnapshotHeader
+from pbt_rl.wire.store import MemberSnapshot, SnapshotHeader
 
 FOLDER = re.compile(r"at_(\d+)(_\d+)?")
 PARTIAL = re.compile(r"at_\d+(_\d+)?\.partial")

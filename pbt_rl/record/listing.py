@@ -14,8 +14,8 @@ from msgspec import Struct, ValidationError, convert, json
 
 from pbt_rl.pbt.events import End, Event, Progress, Start, decode_event
 from pbt_rl.pbt.records import NOT_JSON, Whole, finite
+from pbt_rl.record.claim import is_held
 from pbt_rl.record.folder import RunFolder
-from pbt_rl.record.lock import is_held
 
 PLANNED_ENDS = ("frames", "seconds", "objective", "all members are done")
 """Ends of a run that has nothing left to do."""

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from pbt_rl.errors import CheckpointBroken, ConfigError
 from pbt_rl.record.headers import header_from_metadata
 from pbt_rl.record.tensors import unpack
-from pbt_rl.wire.snapshot import SnapshotHeader
+from pbt_rl.wire.store import SnapshotHeader
 
 Arrays = Mapping[str, NDArray[Any]]
 

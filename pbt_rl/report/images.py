@@ -6,7 +6,7 @@ import os
 import pickle
 from pathlib import Path
 
-from pbt_rl.display.drawing import DrawingSetup
+from pbt_rl.display.tensorboard import DrawingSetup
 from pbt_rl.procs.child import begin_child
 
 NAMES = ("objective", "evaluations", "forest", "schedules")

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from html import escape
 from statistics import fmean
 
-from pbt_rl.display.words import counted, in_words
+from pbt_rl.display.terminal import counted, in_words
 from pbt_rl.pbt.changes import DecisionName
 from pbt_rl.report.exports import members, value_column
 from pbt_rl.report.pictures import NOT_MEANT, Picture

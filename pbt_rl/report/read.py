@@ -29,7 +29,7 @@ from pbt_rl.pbt.events import (
 from pbt_rl.pbt.lineage import Lineage, Node, mean
 from pbt_rl.pbt.records import Whole, converted, finite
 from pbt_rl.record.folder import RunFolder
-from pbt_rl.record.reading import journal_events
+from pbt_rl.record.journal import journal_events
 from pbt_rl.report.light import light
 from pbt_rl.report.resumes import uninterrupted
 

@@ -16,9 +16,8 @@ from pbt_rl.pbt.audit import Mismatch, audit_decisions
 from pbt_rl.pbt.decisions import Controller
 from pbt_rl.pbt.events import Event, Initial, Lost, Round, Start
 from pbt_rl.record.folder import config_from_json
-from pbt_rl.record.journal import git_version
-from pbt_rl.record.reading import journal_events
-from pbt_rl.record.trust import AUDIT, NO_TRUST, Trust
+from pbt_rl.record.journal import git_version, journal_events
+from pbt_rl.record.saved import AUDIT, NO_TRUST, Trust
 from pbt_rl.run.resolved import build_controller, resumed_controller, value_table
 
 EXIT_OK, EXIT_DIFFERENT = 0, 1

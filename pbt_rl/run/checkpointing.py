@@ -29,7 +29,7 @@ from pbt_rl.record.append import reason
 from pbt_rl.record.checkpoint_writer import CheckpointWriter, WriteFailed, Written
 from pbt_rl.record.checkpoints import Checkpoint
 from pbt_rl.record.folder import RunFolder
-from pbt_rl.record.manifest import FILE, read_manifest
+from pbt_rl.record.headers import FILE, read_manifest
 from pbt_rl.record.net_names import NetNames
 from pbt_rl.run.comparisons import Comparisons
 from pbt_rl.run.evaluations import Evaluations
@@ -37,7 +37,7 @@ from pbt_rl.run.fleet import Fleet, log_folder
 from pbt_rl.run.recorder import Recorder
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.wire.messages import LearnerSaved, Saved, SaveLearner
-from pbt_rl.wire.snapshot import MemberSnapshot, SnapshotHeader
+from pbt_rl.wire.store import MemberSnapshot, SnapshotHeader
 
 CLOSE_SECONDS = 5.0
 POLL_SECONDS = 0.01
@@ -82,11 +82,7 @@ class Round:
 
 
 class Checkpointing:
-    """Orders checkpoints and brings the members from the learners to the writer. Use it from one thread.
-
-    state: returns all that is saved besides the learners', as JSON types. Raises OSError if the record of the run
-    cannot be written.
-    """
+    """Orders checkpoints and brings the members from the learners to the writer. Use it from one thread."""
 
     def __init__(
         self,
@@ -94,7 +90,6 @@ class Checkpointing:
         folder: RunFolder,
         population: Population,
         recorder: Recorder,
-        state: Callable[[Fleet], dict[str, Any]],
         comparisons: Comparisons,
     ) -> None:
         config = resolved.config
@@ -103,7 +98,7 @@ class Checkpointing:
         self._at_once = config.mode == "serial"
         """Nothing goes on until all members are saved, so that the checkpoint is of one moment."""
         self._keep, self._folder = config.keep_checkpoints, folder
-        self._population, self._recorder, self._state = population, recorder, state
+        self._population, self._recorder = population, recorder
         self._dispatch = comparisons.dispatch
         self._packs = len(resolved.plan.packs)
         self._evaluations = Evaluations(
@@ -199,10 +194,12 @@ class Checkpointing:
 
     # -- how ------------------------------------------------------------------------------------------------
 
-    def begin(self, fleet: Fleet, packs: Collection[int]) -> None:
+    def begin(self, fleet: Fleet, packs: Collection[int], make_state: Callable[[], dict[str, Any]]) -> None:
         """Begin to save the run, or to copy its members if no checkpoint is due.
 
-        packs: those that have a learner. No decision may be on its way, and the fleet must be settled.
+        packs: those that have a learner. make_state: returns all that a checkpoint holds besides the learners', as JSON
+        types; called at once, and only for a checkpoint. It raises OSError if the record of the run cannot be written.
+        No decision may be on its way, and the fleet must be settled.
         """
         to_disk, self._copy_asked = self._due_on_disk, False
         if self._copy_seconds:
@@ -210,7 +207,7 @@ class Checkpointing:
         self.begun += 1
         current = Round(self.begun, frozenset(packs), to_disk, self._population.least_frames)
         self._round = current
-        if to_disk and not self._begin_on_disk(fleet, current):
+        if to_disk and not self._begin_on_disk(current, make_state):
             return
         current.wanted = self._dispatch.begin_checkpoint(packs, to_disk=to_disk)
         current.to_come = {key for key, header in current.wanted if header is None}
@@ -219,7 +216,7 @@ class Checkpointing:
         if not packs:
             self._begin_members(current)
 
-    def _begin_on_disk(self, fleet: Fleet, current: Round) -> bool:
+    def _begin_on_disk(self, current: Round, make_state: Callable[[], dict[str, Any]]) -> bool:
         """Note what a checkpoint holds besides members; return whether that was possible."""
         current.kept = self._reached
         if current.kept:
@@ -230,7 +227,7 @@ class Checkpointing:
         self._asked = False
         self.start()
         try:
-            current.state = self._state(fleet)
+            current.state = make_state()
         except OSError as error:
             self._ended(WriteFailed(current.frames, reason(error)), current)
             return False

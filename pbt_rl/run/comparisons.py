@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pbt_rl.display.words import in_words
+from pbt_rl.display.terminal import in_words
 from pbt_rl.pbt.changes import Change, changes
 from pbt_rl.pbt.decisions import Controller, Decision
 from pbt_rl.population.dispatch import Dispatch
@@ -61,32 +62,46 @@ class ReplacementTimes:
         return [*self._newest, *([self._slowest] if older else [])]
 
 
+class Ends(Protocol):
+    """What `RunEnd` is for the slots."""
+
+    @property
+    def why(self) -> str | None:
+        """Why the run ends; None if it goes on."""
+
+
+def make_slots(resolved: ResolvedRun, population: Population) -> Slots:
+    """Return the slots of all packs. In a search nobody's time in one is limited."""
+    config = resolved.config
+    return Slots(
+        resolved.plan.packs,
+        population,
+        None if config.searches else config.slot_frames,
+        None if config.searches else config.train_for_frames,
+        travel=resolved.spread,
+    )
+
+
 class Comparisons:
     """Compares the members whenever the controller wants it, and carries out its decisions.
 
-    over: the run is about to end, so slots keep their holders.
+    slots: of `make_slots`. end: says whether the run is about to end, so that slots keep their holders.
     """
 
     def __init__(
         self,
         resolved: ResolvedRun,
         population: Population,
+        slots: Slots,
         controller: Controller,
         recorder: Recorder,
-        over: Callable[[], bool],
+        end: Ends,
     ) -> None:
         config = resolved.config
         self._population, self._controller, self._recorder = population, controller, recorder
-        self._over = over
+        self._end = end
         self._fleet: Fleet | None = None
-        searches = config.searches
-        self.slots = Slots(
-            resolved.plan.packs,
-            population,
-            None if searches else config.slot_frames,
-            None if searches else config.train_for_frames,
-            travel=resolved.spread,
-        )
+        self.slots = slots
         self._at_once = config.mode == "serial"
         """Nobody goes on before a report is answered."""
         self._environments = [pack.units * pack.envs_per_policy for pack in resolved.plan.packs]
@@ -106,11 +121,6 @@ class Comparisons:
     def replacement_milliseconds(self) -> Sequence[float]:
         """Times of replacements: of the newest ones, and of the slowest."""
         return self.replacement_times.milliseconds
-
-    @property
-    def stuck(self) -> bool:
-        """No member may train any more."""
-        return self.slots.stuck
 
     def note_first_slots(self) -> None:
         """Record who holds the slots when the fleet starts."""
@@ -240,7 +250,7 @@ class Comparisons:
         """Let slots change hands once all decisions are applied, so that members enter as they were decided to be."""
         if self.dispatch.busy:
             return
-        self.slots.held_back = self._over()
+        self.slots.held_back = self._end.why is not None
         if self.slots.held_back:
             return
         while True:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from pbt_rl.config import Config
-from pbt_rl.display.words import counted
+from pbt_rl.display.terminal import counted
 from pbt_rl.pbt.hypers import OFF, HyperSpec, Values
 from pbt_rl.pbt.registry import controller_entry
 from pbt_rl.plan import PackPlan

@@ -18,7 +18,6 @@ from __future__ import annotations
 import re
 import time
 from collections import Counter, deque
-from collections.abc import Callable
 from dataclasses import replace
 
 from pbt_rl.config import Config
@@ -31,6 +30,7 @@ from pbt_rl.run.fleet import ActorFailed, Fleet, LearnerLost, ReplacesLearners
 from pbt_rl.run.memory import Start
 from pbt_rl.run.recorder import Recorder
 from pbt_rl.run.resolved import ResolvedRun
+from pbt_rl.run.throughput import Throughput
 from pbt_rl.wire.messages import LearnerReport
 
 MOST_REPLACED = 2
@@ -38,10 +38,7 @@ WITHIN_SECONDS = 3600.0
 
 
 class LostLearners:
-    """Counts the learners that were replaced in a run, and ends it with the cause when that cannot help.
-
-    run_seconds: returns for how long the run has trained.
-    """
+    """Counts the learners that were replaced in a run, and ends it with the cause when that cannot help."""
 
     def __init__(
         self,
@@ -50,11 +47,11 @@ class LostLearners:
         comparisons: Comparisons,
         checkpoints: Checkpointing,
         recorder: Recorder,
-        run_seconds: Callable[[], float],
+        throughput: Throughput,
     ) -> None:
         self._every_seconds = resolved.config.save_every_seconds
         self._population, self._comparisons, self._checkpoints = population, comparisons, checkpoints
-        self._recorder, self._run_seconds = recorder, run_seconds
+        self._recorder, self._throughput = recorder, throughput
         self._continued = False
         self.count = 0
         self._replaced: deque[float] = deque(maxlen=MOST_REPLACED)
@@ -156,7 +153,7 @@ class LostLearners:
         if sum(now - then < WITHIN_SECONDS for then in self._replaced) >= MOST_REPLACED:
             return f"{MOST_REPLACED} learners were replaced within an hour before"
         saved = self._checkpoints.newest is not None or self._continued
-        if not saved and self._run_seconds() >= self._every_seconds:
+        if not saved and self._throughput.training_seconds >= self._every_seconds:
             return "its members were never saved, and would have to begin with their initial weights"
         return ""
 

@@ -19,12 +19,10 @@ from pbt_rl.population.store import Store
 from pbt_rl.record.net_names import NetNames
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.wire.actor import ActorSetup
-from pbt_rl.wire.heartbeat import Heartbeat
 from pbt_rl.wire.mailbox import ACTIONS, BUSY_NS, Mailbox
-from pbt_rl.wire.memory import anonymous_memory
 from pbt_rl.wire.messages import Load
-from pbt_rl.wire.snapshot import ArrayLayout, layout_of
-from pbt_rl.wire.store import Counts, StatePool
+from pbt_rl.wire.polling import Heartbeat
+from pbt_rl.wire.store import ArrayLayout, Counts, StatePool, anonymous_memory, layout_of
 from pbt_rl.wire.tables import MatchupTable, ShapingTable
 
 

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pbt_rl.display.sinks import Sink, start_sinks
 from pbt_rl.display.summary import summary
 from pbt_rl.display.tensorboard import TensorBoard
 from pbt_rl.display.terminal import (
@@ -21,18 +20,18 @@ from pbt_rl.display.terminal import (
     print_leaderboard,
     slot_text,
 )
-from pbt_rl.display.view import Evaluation, RunView
+from pbt_rl.display.view import Evaluation, RunView, Sink, start_sinks
 from pbt_rl.options import walk
 from pbt_rl.pbt.changes import changes
 from pbt_rl.pbt.decisions import Decision, PopulationReport
 from pbt_rl.pbt.records import converted
-from pbt_rl.population.assigner import Handover
 from pbt_rl.population.population import Population
+from pbt_rl.population.slots import Handover
 from pbt_rl.record.append import Outage, reason
 from pbt_rl.record.checkpoint_writer import Written
 from pbt_rl.record.folder import RunFolder, to_json
 from pbt_rl.record.journal import Journal, cut_journal
-from pbt_rl.record.trust import PLAY, again
+from pbt_rl.record.saved import PLAY, again
 from pbt_rl.run.callbacks import Callbacks
 from pbt_rl.run.describe import describe_plan
 from pbt_rl.run.evaluations import recorded_late

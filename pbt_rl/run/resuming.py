@@ -27,15 +27,14 @@ from pbt_rl.plan import Plan
 from pbt_rl.population.dispatch import Read
 from pbt_rl.record.checkpoints import PARTIAL, Checkpoint, Checkpoints
 from pbt_rl.record.folder import RunFolder, config_from_json, to_json
-from pbt_rl.record.manifest import STATE
+from pbt_rl.record.headers import STATE
+from pbt_rl.record.journal import was_saved
 from pbt_rl.record.net_names import WEIGHTS, Arrays, Fitted, NetNames, Saved, fit, read_saved
-from pbt_rl.record.reading import was_saved
-from pbt_rl.record.saved import Source, find_saved
-from pbt_rl.record.trust import read_config
+from pbt_rl.record.saved import Source, find_saved, read_config
 from pbt_rl.run.memory import Start
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.wire.messages import Load
-from pbt_rl.wire.snapshot import MemberSnapshot, SnapshotHeader
+from pbt_rl.wire.store import MemberSnapshot, SnapshotHeader
 
 Changed = dict[str, tuple[Any, Any]]
 """Option -> (value until now, value from now on)."""

@@ -17,15 +17,15 @@ loop      consumes   events of the fleet: messages, deaths, hangs; signals
           produces   loads and saves, one comparison at a time; slots that change hands; views, once per second or rarer
           waits for  the next event, at most a tenth of a second
 
-Of the work behind the arrows, `comparisons` has the decisions, `restarts` the actors, `lost` the learners,
-`checkpointing` what is saved, `ending` the end, `resuming` what a run is continued from, and `recorder` all that is
-written and shown.
+Of the work behind the arrows, `comparisons` has the decisions, `lost` the processes that die, `checkpointing` what is
+saved, `ending` why the run ends, `resuming` what it is continued from, and `recorder` all that is written and shown.
 """
 
 from __future__ import annotations
 
 import contextlib
 import signal
+from functools import partial
 from types import FrameType
 from typing import Any, assert_never, cast
 
@@ -37,11 +37,11 @@ from pbt_rl.population.dispatch import Read
 from pbt_rl.procs.signals import Presses, handling
 from pbt_rl.record.append import reason
 from pbt_rl.record.claim import ClaimedRun
-from pbt_rl.run.awake import Every
+from pbt_rl.run.awake import Every, Patience
 from pbt_rl.run.callbacks import Callbacks
 from pbt_rl.run.checkpointing import Checkpointing
-from pbt_rl.run.comparisons import Comparisons
-from pbt_rl.run.ending import PATIENCE_SECONDS, save_at_end, spent
+from pbt_rl.run.comparisons import Comparisons, make_slots
+from pbt_rl.run.ending import RunEnd
 from pbt_rl.run.evaluations import judged
 from pbt_rl.run.fleet import (
     ActorFailed,
@@ -64,10 +64,23 @@ from pbt_rl.run.resuming import Continued, WarmStart, fitting_state
 from pbt_rl.run.state import controller_state, restore_run_state, run_state
 from pbt_rl.run.throughput import Throughput
 from pbt_rl.run.views import PROGRESS_SECONDS, VIEW_SECONDS, progress_gap, run_view, view_gap
-from pbt_rl.wire.messages import Applied, FromLearner, LearnerReady, LearnerReport, LearnerSaved, Saved
+from pbt_rl.wire.messages import (
+    Applied,
+    FromLearner,
+    LearnerReady,
+    LearnerReport,
+    LearnerSaved,
+    PauseTraining,
+    Saved,
+)
 from pbt_rl.wire.store import StatePool
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+PATIENCE_SECONDS = 0.1
+SAVE_SECONDS = 30.0
+"""Without any progress for this long the run is not saved at its end. (40 members on a slow disk take minutes.)"""
+ANSWER_SECONDS = 8.0
+"""A learner that has started and gives no sign of life for this long is not waited for."""
 
 
 class Supervisor:
@@ -98,17 +111,19 @@ class Supervisor:
                 controller = resumed_controller(
                     self._config, resolved.table, self._config.seed, controller_state(state)
                 )
-        self._recorder = Recorder(resolved, folder, self._population, self._callbacks)
-        self._comparisons = Comparisons(
-            resolved, self._population, controller, self._recorder, lambda: self._why_end() is not None
-        )
         self._throughput = Throughput()
+        self._recorder = Recorder(resolved, folder, self._population, self._callbacks)
+        slots = make_slots(resolved, self._population)
+        self._end = RunEnd(self._config, self._population, slots, self._throughput, self._callbacks)
+        self._comparisons = Comparisons(
+            resolved, self._population, slots, controller, self._recorder, self._end
+        )
         with fitting_state(folder):
             self._same_plan = state is None or restore_run_state(
                 state, controller, self._population, self._comparisons, self._throughput
             )
         self._checkpoints = Checkpointing(
-            resolved, folder, self._population, self._recorder, self._state, self._comparisons
+            resolved, folder, self._population, self._recorder, self._comparisons
         )
         self._restarts = ActorRestarts(self._config, self._recorder)
         self._lost = LostLearners(
@@ -117,11 +132,10 @@ class Supervisor:
             self._comparisons,
             self._checkpoints,
             self._recorder,
-            lambda: self._throughput.training_seconds,
+            self._throughput,
         )
         self._controller = controller
         self._begun = self._closing = self._saved_at_end = False
-        self._signal: int | None = None
         self._presses = Presses()
         self._environment_seconds = 0.0
         self._views, self._progress = Every(VIEW_SECONDS, at_once=True), Every(PROGRESS_SECONDS)
@@ -131,7 +145,7 @@ class Supervisor:
     @property
     def over(self) -> str | None:
         """Why there is nothing left to do, if there is not: a continued run may have spent its budget."""
-        return self._why_end()
+        return self._end.why
 
     def run(self) -> int:
         """Train until a budget is spent, a signal comes or something fails; leave nothing behind."""
@@ -142,7 +156,7 @@ class Supervisor:
             except OSError as error:
                 raise ConfigError(f"{self._claim.folder.path} cannot be written: {reason(error)}") from error
             self._run()
-        return 0 if self._signal is None else 128 + self._signal
+        return 0 if self._end.signal is None else 128 + self._end.signal
 
     def _run(self) -> None:
         fleet: Fleet | None = None
@@ -159,7 +173,7 @@ class Supervisor:
             self._comparisons.begin(fleet)
             ended = self._loop(fleet)
             unsaved = self._save_at_end(fleet)
-            if unsaved and self._signal is None:
+            if unsaved and self._end.signal is None:
                 failure = RunFailed(f"the run has ended ({ended}), and {unsaved}")
         except (RunFailed, EnvSetupError) as error:
             ended, failure = "failed", error
@@ -181,7 +195,7 @@ class Supervisor:
             for event in fleet.events(PATIENCE_SECONDS):
                 self._handle(fleet, event)
             self._comparisons.look()
-            ended = self._why_end()
+            ended = self._end.why
             if ended is not None and (fleet.settled or self._hurried):
                 return ended
             self._checkpoints.step()
@@ -197,18 +211,11 @@ class Supervisor:
                 self._recorder.progress()
                 self._progress.done(lambda _: progress_gap(self._throughput.seconds))
 
-    def _why_end(self) -> str | None:
-        if self._signal is not None:
-            return f"interrupted by {signal.Signals(self._signal).name}"
-        if self._callbacks.ended is not None:
-            return self._callbacks.ended
-        return spent(self._config, self._population, self._comparisons, self._throughput.training_seconds)
-
     def _note_signal(self, number: int, _frame: FrameType | None) -> None:
         if number == signal.SIGUSR1:  # what schedulers send before they end a job
             self._checkpoints.ask()
             return
-        self._signal = self._signal or number
+        self._end.signal = self._end.signal or number
         if number == signal.SIGINT:
             self._presses.note()
 
@@ -262,7 +269,7 @@ class Supervisor:
         return self._begun if self._resolved.spread else self._all_serve
 
     def _begin_checkpoint(self, fleet: Fleet) -> None:
-        self._checkpoints.begin(fleet, self._ready)
+        self._checkpoints.begin(fleet, self._ready, partial(self._state, fleet))
 
     # -- events -----------------------------------------------------------------------------------------------
 
@@ -343,16 +350,7 @@ class Supervisor:
         self._closing = True
         if not self._begun:
             return ""
-        reason = save_at_end(
-            fleet,
-            len(self._resolved.plan.packs),
-            self._ready,
-            self._checkpoints,
-            self._comparisons.dispatch,
-            self._handle,
-            self._begin_checkpoint,
-            lambda: self._hurried,
-        )
+        reason = self._save_last(fleet)
         if not reason:
             self._saved_at_end = True
             return ""
@@ -360,20 +358,53 @@ class Supervisor:
         self._recorder.note(f"the run {unsaved}")
         return unsaved
 
+    def _save_last(self, fleet: Fleet) -> str:
+        """Pause all learners and save the run; return why it was not saved, or nothing."""
+        checkpoints, dispatch = self._checkpoints, self._comparisons.dispatch
+        for pack in range(len(self._resolved.plan.packs)):
+            fleet.send(pack, PauseTraining())
+        checkpoints.ask_last()
+        moved, patience = checkpoints.moved, Patience(SAVE_SECONDS)
+        while checkpoints.busy or dispatch.busy:
+            if self._hurried:
+                return "it was interrupted again"
+            if moved != checkpoints.moved:
+                moved = checkpoints.moved
+                patience.renew()
+            if patience.over():
+                return f"nothing could be written for {SAVE_SECONDS:.0f} s"
+            for event in fleet.events(PATIENCE_SECONDS):
+                if isinstance(event, LearnerLost):
+                    return event.text
+                if not isinstance(event, ActorFailed):  # no actor is needed any more
+                    self._handle(fleet, event)
+            silent = next((p for p in self._ready if fleet.silent_seconds(p) > ANSWER_SECONDS), None)
+            if silent is not None:
+                return f"learner {silent} does not answer"
+            checkpoints.step()
+            if checkpoints.due and not dispatch.busy:
+                self._begin_checkpoint(fleet)
+        return checkpoints.failure
+
     def _finish(self, ended: str) -> None:
-        self._checkpoints.finish_evaluation(lambda: self._signal is None and ended != "failed")
+        self._checkpoints.finish_evaluation(lambda: self._end.signal is None and ended != "failed")
         view = self._view(None)
         saved = self._checkpoints.newest if self._saved_at_end else None
-        if saved is not None and self._signal is None and ended != "failed":
+        if saved is not None and self._end.signal is None and ended != "failed":
             trained = self._throughput.training_seconds
             view = judged(
-                view, self._resolved, saved, trained, lambda: self._signal is not None, self._recorder.note
+                view,
+                self._resolved,
+                saved,
+                trained,
+                lambda: self._end.signal is not None,
+                self._recorder.note,
             )
         self._recorder.finish(
             view,
             ended=ended,
             frames_per_second_steady=self._throughput.steady_rate(),
             replacement_milliseconds=self._comparisons.replacement_milliseconds,
-            patient=lambda: self._signal is None and ended != "failed",
+            patient=lambda: self._end.signal is None and ended != "failed",
             saved_at_frames=None if saved is None else saved.frames,
         )

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from pbt_rl.config import Config
-from pbt_rl.display.sinks import check_sinks
+from pbt_rl.display.view import check_sinks
 from pbt_rl.errors import ConfigError, RunFailed
 from pbt_rl.extras import offered
 from pbt_rl.plan import Machine, Plan

@@ -19,7 +19,7 @@ from pbt_rl.given.names import spelt
 from pbt_rl.given.values import whole
 from pbt_rl.record.folder import RunFolder
 from pbt_rl.record.listing import RunRow, list_runs
-from pbt_rl.record.trust import read_config
+from pbt_rl.record.saved import read_config
 from pbt_rl.run.resuming import changes_of
 from pbt_rl.sweep.jobs import Ended, Point, Share, Sweep, last_line, points, shares
 

@@ -25,7 +25,7 @@ from pbt_rl.pbt.member import MemberRecord
 from pbt_rl.pbt.objectives import ObjectiveWindow
 from pbt_rl.pbt.records import Whole, converted
 from pbt_rl.pbt.state import save_state
-from pbt_rl.population.assigner import SlotAssigner
+from pbt_rl.population.slots import SlotAssigner
 from pbt_rl.population.stopping import Stop
 from pbt_rl.tune.progress import Progress, Screen
 from pbt_rl.tune.result import Result
@@ -178,7 +178,7 @@ def audit(folder: Path | str, controller: Controller | Space) -> list[Mismatch]:
 
     folder: of `run(folder=...)`. controller: the space of the run, or its controller, made anew. Raises ConfigError.
     """
-    from pbt_rl.record.reading import journal_events  # noqa: PLC0415
+    from pbt_rl.record.journal import journal_events  # noqa: PLC0415
 
     events = list(journal_events(Path(folder)))
     start = events[0] if events else None
@@ -230,8 +230,7 @@ def _clear(journal: Path) -> None:
 
     Raises ConfigError for the record of anything else.
     """
-    from pbt_rl.record.journal import cut_journal  # noqa: PLC0415
-    from pbt_rl.record.reading import journal_events  # noqa: PLC0415
+    from pbt_rl.record.journal import cut_journal, journal_events  # noqa: PLC0415
 
     if not journal.exists():
         return

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from pbt_rl.errors import ConfigError
-from pbt_rl.record.lock import FolderLock, Held
+from pbt_rl.record.claim import FolderLock, Held
 
 JOURNAL, STATE = "journal.jsonl", "state.pickle"
 SAVE_SECONDS = 60.0

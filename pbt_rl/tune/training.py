@@ -14,7 +14,7 @@ from pbt_rl.pbt.hypers import HyperSpec, decode
 from pbt_rl.pbt.lineage import Lineage
 from pbt_rl.pbt.member import MemberRecord
 from pbt_rl.pbt.state import restore_state, save_state
-from pbt_rl.population.assigner import Candidate, SlotAssigner
+from pbt_rl.population.slots import Candidate, SlotAssigner
 from pbt_rl.tune.progress import MemberProgress, Progress
 from pbt_rl.tune.result import Evaluation, Outcome, Result
 from pbt_rl.tune.saving import RunState

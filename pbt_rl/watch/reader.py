@@ -11,8 +11,8 @@ from typing import IO
 
 from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.events import Event, Start, decode_event
+from pbt_rl.record.claim import is_held
 from pbt_rl.record.folder import RunFolder
-from pbt_rl.record.lock import is_held
 from pbt_rl.report.light import light
 from pbt_rl.report.read import history_of
 from pbt_rl.watch.state import State, state

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from pbt_rl.display.ranking import busy_shares
-from pbt_rl.display.words import in_words
+from pbt_rl.display.terminal import in_words
 from pbt_rl.pbt.changes import DecisionName
 from pbt_rl.pbt.events import Event, Progress
 from pbt_rl.pbt.lineage import Node

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from pbt_rl.envs.base import ArraySpec, EnvSpec, StepArrays, step_array_specs, step_arrays
 from pbt_rl.envs.pulse import AT_ONCE, ROW, SECONDS_PER_ROW
-from pbt_rl.wire.memory import anonymous_memory, poison
+from pbt_rl.wire.store import anonymous_memory, poison
 
 ALIGN = 64
 

@@ -1,7 +1,10 @@
 """The memory of members' states: one pool of anonymous memory, shared by the supervisor and the learners of a machine.
 
-A pool has entries of one layout. An entry holds one state: its arrays, and the counts that belong to them. Nothing here
-says who may use an entry: `population.store` does. Memory is passed by descriptor.
+N parameters of a policy.
+
+A pool has entries of one layout. An entry holds one member's whole state: its arrays, and the counts that belong to
+them. Nothing here says who may use an entry: `population.store` does. Memory is passed by descriptor, and poisoned when
+fresh.
 """
 
 from __future__ import annotations
@@ -9,13 +12,71 @@ from __future__ import annotations
 import mmap
 import os
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pbt_rl.wire.memory import anonymous_memory
-from pbt_rl.wire.snapshot import ArrayLayout
+from pbt_rl.pbt.hypers import Values
+
+POISON_BYTE = 0xA5
+"""Fresh integer and boolean memory; fresh floats are NaN."""
+
+
+def anonymous_memory(size: int, name: str) -> int:
+    """Return the descriptor of `size` bytes of zeroed anonymous shared memory."""
+    fd = os.memfd_create(f"pbt_rl-{name}", os.MFD_CLOEXEC)
+    os.ftruncate(fd, size)
+    return fd
+
+
+def poison(array: NDArray[Any]) -> None:
+    """Fill with values that show if they are read before they are written."""
+    if array.dtype.kind == "f":
+        array.fill(np.nan)
+    else:
+        array.view(np.uint8).fill(POISON_BYTE)
+
+
+ArrayLayout: TypeAlias = tuple[tuple[str, str, tuple[int, ...]], ...]
+"""(name, dtype, shape) of each array of a member's state, in a fixed order."""
+
+
+@dataclass(frozen=True)
+class SnapshotHeader:
+    """What a member is besides its arrays; small enough for a message."""
+
+    member: int
+    generation: int
+    values: Values
+    """Hypers and shaping."""
+    frames: int
+    """Emulator frames that were sampled for it, in total."""
+    steps: int
+    """Steps that it has learned from, in total."""
+    updates: int
+    """Batches that it has learned from, in total."""
+    fresh_frames: int
+    """Its frames when its weights were last drawn: where the learning rate's schedule begins."""
+    remembered: bool = False
+    """A past state that the controller wants kept."""
+
+
+@dataclass(frozen=True)
+class MemberSnapshot:
+    """Everything that makes a member what it is."""
+
+    header: SnapshotHeader
+    arrays: Mapping[str, NDArray[Any]]
+    """In host memory, never written to. "param" [N] float32 and each moment [N], flat by the network's layout;
+    "optimizer_steps" [] float64; "lr_factor" [] float32; normalisers."""
+
+
+def layout_of(arrays: Mapping[str, NDArray[Any]]) -> ArrayLayout:
+    """Return the layout of a member's arrays."""
+    return tuple((name, array.dtype.str, array.shape) for name, array in arrays.items())
+
 
 ALIGN = 64
 

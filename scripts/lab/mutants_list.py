@@ -256,7 +256,7 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=(SELECTION,),
     ),
     *_of(
-        "pbt_rl/population/shares.py",
+        "pbt_rl/population/population.py",
         (
             "shares: nobody is waited for",
             "sum(map(bool, self._held.values())) == self.environments",

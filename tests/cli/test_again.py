@@ -10,7 +10,7 @@ from pbt_rl.cli.train import parse_train
 from pbt_rl.config import Config, ModelConfig
 from pbt_rl.errors import ConfigError
 from pbt_rl.record.folder import to_json
-from pbt_rl.record.trust import PLAY, again
+from pbt_rl.record.saved import PLAY, again
 
 
 def recorded(folder, **options):

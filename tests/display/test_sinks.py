@@ -4,8 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from pbt_rl import extras
 from pbt_rl.config import Config
-from pbt_rl.display import sinks
+from pbt_rl.display import view
 from pbt_rl.errors import ConfigError
 
 
@@ -13,17 +14,17 @@ def test_what_an_extra_declares_is_checked_and_started(monkeypatch):
     asked = []
     module = SimpleNamespace(check=asked.append, start=lambda *words: words)
     monkeypatch.setattr(
-        sinks, "discover", lambda _package: [SimpleNamespace(SINKS="place"), SimpleNamespace()]
+        extras, "discover", lambda _package: [SimpleNamespace(SINKS="place"), SimpleNamespace()]
     )
-    monkeypatch.setattr(sinks, "import_module", {"place": module}.__getitem__)
+    monkeypatch.setattr(view, "import_module", {"place": module}.__getitem__)
     config = Config(env="toy/identity", track=("csv",))
-    sinks.check_sinks(config)
+    view.check_sinks(config)
     assert asked == [config]
-    assert sinks.start_sinks(config, "folder", 3.0, print) == [(config, "folder", 3.0, print)]
+    assert view.start_sinks(config, "folder", 3.0, print) == [(config, "folder", 3.0, print)]
 
 
 def test_trackers_that_are_not_there_are_one_error(monkeypatch):
-    monkeypatch.setattr(sinks, "discover", lambda _package: [])
-    sinks.check_sinks(Config(env="toy/identity"))
+    monkeypatch.setattr(extras, "discover", lambda _package: [])
+    view.check_sinks(Config(env="toy/identity"))
     with pytest.raises(ConfigError, match=r"^--track csv cannot be used: no trackers are installed here$"):
-        sinks.check_sinks(Config(env="toy/identity", track=("csv",)))
+        view.check_sinks(Config(env="toy/identity", track=("csv",)))

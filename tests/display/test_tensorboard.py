@@ -16,10 +16,9 @@ from tensorboard.backend.event_processing.event_file_loader import EventFileLoad
 from tensorboardX.proto.summary_pb2 import Summary
 
 from pbt_rl.config import Config
-from pbt_rl.display.drawing import LOWEST, Drawing
 from pbt_rl.display.events import EventFile
 from pbt_rl.display.scalars import member_scalars, population_scalars
-from pbt_rl.display.tensorboard import TensorBoard, layout
+from pbt_rl.display.tensorboard import LOWEST, Drawing, TensorBoard, layout
 from pbt_rl.pbt.hypers import hyper_table
 from pbt_rl.pbt.options import PbtConfig
 from pbt_rl.record.folder import RunFolder
@@ -338,7 +337,7 @@ def images(run_dir):
 
 
 def test_figures_of_the_population_are_drawn_beside_the_run_and_at_its_end(tmp_path, monkeypatch):
-    monkeypatch.setattr("pbt_rl.display.drawing.PATIENCE_SECONDS", 300.0)
+    monkeypatch.setattr("pbt_rl.display.tensorboard.PATIENCE_SECONDS", 300.0)
     controller = build_controller(SMALL, TABLE, 0)
     journals.write(
         tmp_path,
@@ -403,7 +402,7 @@ class FakeChild:
 @pytest.mark.parametrize("broken", [True, None], ids=["it fails", "it cannot be started"])
 def test_a_drawing_that_failed_is_tried_again_ever_more_rarely(tmp_path, monkeypatch, broken):
     now, warnings = [1e6], []
-    monkeypatch.setattr("pbt_rl.display.drawing.Child", FakeChild)
+    monkeypatch.setattr("pbt_rl.display.tensorboard.Child", FakeChild)
     monkeypatch.setattr("time.monotonic", lambda: now[0])
     monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
     FakeChild.broken, FakeChild.begun = broken, 0
@@ -465,8 +464,8 @@ def test_the_last_drawing_begins_anew_if_it_had_no_core(tmp_path, monkeypatch):
         def exit_code(self):
             return None if self._priority else super().exit_code()
 
-    monkeypatch.setattr("pbt_rl.display.drawing.Child", Starved)
-    monkeypatch.setattr("pbt_rl.display.drawing.HURRY_SECONDS", 0.1)
+    monkeypatch.setattr("pbt_rl.display.tensorboard.Child", Starved)
+    monkeypatch.setattr("pbt_rl.display.tensorboard.HURRY_SECONDS", 0.1)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
     FakeChild.broken, warnings = False, []
     drawing = Drawing(tmp_path, warnings.append)

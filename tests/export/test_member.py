@@ -21,8 +21,7 @@ from pbt_rl.export.formats import KEY, check_same
 from pbt_rl.export.member import export_member
 from pbt_rl.export.net import Port
 from pbt_rl.play.policy import load_policy
-from pbt_rl.record.saved import Source
-from pbt_rl.record.trust import Trust
+from pbt_rl.record.saved import Source, Trust
 from tests.helpers.saved import saved_run
 
 MLP = ModelConfig(encoder="mlp", hidden=8, layers=1)

@@ -23,10 +23,8 @@ from pbt_rl.learner.shared import SharedState
 from pbt_rl.learner.trainer import Trainer
 from pbt_rl.pbt.hypers import hyper_table
 from pbt_rl.wire.mailbox import Mailbox
-from pbt_rl.wire.memory import anonymous_memory
 from pbt_rl.wire.messages import Load, Save, SetValues
-from pbt_rl.wire.snapshot import layout_of
-from pbt_rl.wire.store import StatePool
+from pbt_rl.wire.store import StatePool, anonymous_memory, layout_of
 from pbt_rl.wire.tables import ShapingTable
 
 VALUES = {name: spec.default for name, spec in hyper_table(Hypers(unroll=6)).items()}

@@ -21,7 +21,7 @@ from pbt_rl.population.population import Population
 from pbt_rl.population.store import Store
 from pbt_rl.record.folder import to_json
 from pbt_rl.record.journal import as_json_types
-from pbt_rl.run.comparisons import Comparisons
+from pbt_rl.run.comparisons import Comparisons, make_slots
 from pbt_rl.run.resolved import build_controller
 from pbt_rl.run.state import restore_run_state, run_state
 from pbt_rl.run.throughput import Throughput
@@ -38,8 +38,7 @@ from pbt_rl.wire.messages import (
     SetValues,
     TrainUntil,
 )
-from pbt_rl.wire.snapshot import MemberSnapshot, SnapshotHeader
-from pbt_rl.wire.store import Counts
+from pbt_rl.wire.store import Counts, MemberSnapshot, SnapshotHeader
 from tests.helpers.states import FakeDraws, FakePool
 
 TABLE = hyper_table(Hypers())
@@ -197,7 +196,7 @@ class Run:
         self.config, self.now = config, 0.0
         self._again = {"seats": seats, "tasks": tasks, "broken": broken}
         plan = make_plan(config, Machine(4, 0), seats)
-        resolved = SimpleNamespace(config=config, plan=plan, spec=SimpleNamespace(seats=seats))
+        resolved = SimpleNamespace(config=config, plan=plan, spec=SimpleNamespace(seats=seats), spread=False)
         self.controller = build_controller(config, TABLE, config.seed)
         self.population = Population(
             self.controller.initial(config.num_policies),
@@ -215,7 +214,9 @@ class Run:
         learners = [Learner(len(tasks) or 1, seats, ENVIRONMENTS, broken) for _ in plan.packs]
         self.fleet = Fleet(learners, pool)
         self.throughput = Throughput(lambda: self.now)
-        self.comparisons = Comparisons(resolved, self.population, self.controller, self.fleet, lambda: False)
+        slots = make_slots(resolved, self.population)
+        end = SimpleNamespace(why=None)
+        self.comparisons = Comparisons(resolved, self.population, slots, self.controller, self.fleet, end)
         self.same_plan = None if state is None else self._restore(state)
         self.initial = [dict(m.initial) for m in self.population.members]
         self.comparisons.note_first_slots()
@@ -275,7 +276,7 @@ class Run:
     @property
     def over(self):
         least = self.population.least_frames >= self.config.train_for_frames and not self.config.searches
-        return least or self.population.all_stopped or self.comparisons.stuck
+        return least or self.population.all_stopped or self.comparisons.slots.stuck
 
     def state(self):
         """The state as it lies in a file."""

@@ -10,7 +10,7 @@ from pbt_rl.pbt.hypers import hyper_table
 from pbt_rl.plan import PackPlan
 from pbt_rl.record.checkpoint_writer import CheckpointWriter
 from pbt_rl.record.folder import RunFolder, to_json
-from pbt_rl.wire.snapshot import MemberSnapshot, SnapshotHeader
+from pbt_rl.wire.store import MemberSnapshot, SnapshotHeader
 from tests.helpers.checkpoints import PATIENCE_SECONDS, ended
 
 KEEP = 9

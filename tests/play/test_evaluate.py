@@ -30,8 +30,7 @@ from pbt_rl.play.progress import Progress
 from pbt_rl.play.saved import load_pack
 from pbt_rl.record.checkpoints import Checkpoints
 from pbt_rl.record.folder import RunFolder
-from pbt_rl.record.saved import SavedPolicy, Source, find_saved
-from pbt_rl.record.trust import read_config
+from pbt_rl.record.saved import SavedPolicy, Source, find_saved, read_config
 from pbt_rl.video.film import Film, check_film
 from tests.helpers.runs import ROOT
 from tests.helpers.saved import save, write_run

@@ -9,10 +9,9 @@ import pytest
 from pbt_rl.pbt.changes import changes
 from pbt_rl.pbt.decisions import Continue, Decision, Evaluate, Mutate, Replace, Restart, Stop
 from pbt_rl.pbt.state import restore_state, save_state
-from pbt_rl.population.assigner import Handover
 from pbt_rl.population.dispatch import Dispatch
 from pbt_rl.population.population import Population
-from pbt_rl.population.slots import Slots
+from pbt_rl.population.slots import Handover, Slots
 from pbt_rl.population.store import Elsewhere, Store
 from pbt_rl.wire.messages import Applied, EvaluateMember, Load, Save, Saved, SetValues, TrainUntil
 from pbt_rl.wire.store import Counts

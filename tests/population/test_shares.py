@@ -4,8 +4,7 @@ from statistics import fmean
 import pytest
 
 from pbt_rl.pbt.state import restore_state, save_state
-from pbt_rl.population.population import Population
-from pbt_rl.population.shares import EqualShares
+from pbt_rl.population.population import EqualShares, Population
 from pbt_rl.wire.messages import Episode, LearnerReport, MemberStats
 
 

@@ -13,9 +13,8 @@ import pytest
 
 from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
-from pbt_rl.record.claim import claim_run_folder, left_aside
+from pbt_rl.record.claim import FolderLock, Held, claim_run_folder, is_held, left_aside
 from pbt_rl.record.folder import config_from_json
-from pbt_rl.record.lock import FolderLock, Held, is_held
 from tests.helpers.disks import fill, small_disk
 
 CONFIG = Config("toy/identity", num_policies=3, name="demo")

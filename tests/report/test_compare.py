@@ -8,7 +8,7 @@ import pytest
 
 from pbt_rl import cli
 from pbt_rl.config import Config
-from pbt_rl.display.words import counted, in_words
+from pbt_rl.display.terminal import counted, in_words
 from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.changes import changes
 from pbt_rl.pbt.decisions import Continue, Stop

@@ -12,7 +12,7 @@ from pbt_rl.envs.toy import Identity
 from pbt_rl.envs.vector import VectorUnit
 from pbt_rl.run.train import train
 from pbt_rl.wire.actor import EpisodeSource
-from pbt_rl.wire.memory import anonymous_memory
+from pbt_rl.wire.store import anonymous_memory
 from pbt_rl.wire.tables import ShapingTable
 
 BUDGET = 3000

@@ -30,7 +30,7 @@ from pbt_rl.play.evaluation import (
     evaluation_seed,
 )
 from pbt_rl.record.checkpoints import Checkpoints
-from pbt_rl.record.trust import read_config
+from pbt_rl.record.saved import read_config
 from pbt_rl.report.page import page
 from pbt_rl.report.pictures import PICTURES, draw
 from pbt_rl.report.read import read_run

@@ -19,9 +19,10 @@ from pbt_rl.envs.toy import Identity
 from pbt_rl.errors import ConfigError
 from pbt_rl.record.checkpoints import Checkpoints
 from pbt_rl.record.folder import RunFolder
+from pbt_rl.record.headers import SavedFile, read_manifest
 from pbt_rl.record.journal import read_journal
-from pbt_rl.record.manifest import SavedFile, read_manifest
 from pbt_rl.run.audit import audit
+from pbt_rl.run.ending import RunEnd
 from pbt_rl.run.supervisor import Supervisor
 from pbt_rl.run.train import train
 from tests.helpers import runs as helper
@@ -71,18 +72,18 @@ def run(out, name, frames, **more):
 
 def stop_at(config, frames):
     """Train, and end by a signal once every member has these frames."""
-    whole = Supervisor._why_end
+    whole = RunEnd.why
 
-    def why_end(self):
+    def why(self):
         if self._population.least_frames >= frames:
-            self._signal = signal.SIGTERM
-        return whole(self)
+            self.signal = signal.SIGTERM
+        return whole.fget(self)
 
-    Supervisor._why_end = why_end
+    RunEnd.why = property(why)
     try:
         assert train(config) == 128 + signal.SIGTERM
     finally:
-        Supervisor._why_end = whole
+        RunEnd.why = whole
 
 
 def weights(folder):

@@ -15,8 +15,7 @@ from pbt_rl.pbt.controllers import defaults
 from pbt_rl.pbt.decisions import Stop
 from pbt_rl.record.checkpoints import Checkpoints
 from pbt_rl.record.journal import read_journal
-from pbt_rl.record.saved import Source
-from pbt_rl.record.trust import Trust
+from pbt_rl.record.saved import Source, Trust
 from pbt_rl.run.train import train
 from tests.helpers.serial import record, weights
 

@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from pbt_rl.wire.heartbeat import MAIN_NS, Heartbeat
-from pbt_rl.wire.memory import anonymous_memory
+from pbt_rl.wire.polling import MAIN_NS, Heartbeat
+from pbt_rl.wire.store import anonymous_memory
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec
 from pbt_rl.envs.pulse import AT_ONCE, ROW, all_at_once
 from pbt_rl.wire.mailbox import ACTIONS, ALIGN, HEARTBEAT_NS, OBSERVATIONS, Mailbox
-from pbt_rl.wire.memory import POISON_BYTE, anonymous_memory
+from pbt_rl.wire.store import POISON_BYTE, anonymous_memory
 from pbt_rl.wire.tables import MatchupTable, ShapingTable
 
 SMALL = EnvSpec("toy/x", {"obs": ArraySpec((3,), "float32")}, ActionSpec(nvec=(4,)))

@@ -6,8 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pbt_rl.wire.snapshot import layout_of
-from pbt_rl.wire.store import ALIGN, Counts, StatePool
+from pbt_rl.wire.store import ALIGN, Counts, StatePool, layout_of
 from tests.helpers.snapshots import snapshot
 
 
