@@ -150,6 +150,9 @@ _BROKEN: list[torch.cuda.CUDAGraph] = []
 ONE_RANDOM_STATE = torch.__version__ < "2.13"
 """A generator knows one recording, and draws nothing else meanwhile, whichever thread wants to (pytorch#172390)."""
 
+REGISTERED = torch.__version__ < "2.14"
+"""A recording is told of its generators; from 2.14 on it finds them out itself (pytorch#176753)."""
+
 
 class CudaRecorder:
     """CUDA graphs, recorded on the present stream and replayed there. They share memory: one runs at a time."""
@@ -183,7 +186,7 @@ class CudaRecorder:
             if self._refusal or _BROKEN:
                 raise RuntimeError(self._refusal or "a recording before this one could not be ended")
             graph = torch.cuda.CUDAGraph()
-            for generator in generators:
+            for generator in generators if REGISTERED else ():
                 graph.register_generator_state(generator)
             stream = self._stream()
             try:

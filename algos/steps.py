@@ -25,6 +25,7 @@ from torch import Tensor
 from .batch import Samples
 from .losses import Stats
 from .recording import NotRecordedError, Recorder, Recording
+from .streams import for_upload
 
 Program = Callable[[Samples], Stats]
 """One optimiser step on these samples; returns its statistics, [G] each."""
@@ -141,7 +142,7 @@ class RecordedSteps:
             for row, order in zip(packed, orders, strict=True):
                 assert order is not None
                 row[: len(order)] = order
-            self._order_SN.copy_(packed, non_blocking=True)
+            self._order_SN.copy_(for_upload(packed, device), non_blocking=True)
 
     def run(self, step: int) -> None:
         """See `Steps`."""

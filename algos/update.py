@@ -25,6 +25,7 @@ from .observations import ObsLayout
 from .pack import Pack
 from .recording import Recorder
 from .steps import PlainSteps, RecordedSteps, Staging, StepLog, Steps
+from .streams import for_upload
 from .weights import Group
 
 LR_FACTOR_RANGE = (0.01, 100.0)
@@ -47,12 +48,13 @@ class CurrentSlots:
         """Take up a batch."""
         self.host[:] = usable_P
         if self.tensor.device.type != "cpu":
-            self.tensor.copy_(torch.from_numpy(self.host), non_blocking=True)
+            here = for_upload(torch.from_numpy(self.host), self.tensor.device)
+            self.tensor.copy_(here, non_blocking=True)
 
     def drop(self, slot: int) -> None:
-        """Let a slot learn no more from it."""
+        """Let a slot learn no more from it; nobody waits, see `Pack.set_hypers`."""
         self.host[slot] = False
-        self.tensor[slot] = False
+        self.tensor[slot : slot + 1].fill_(False)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import mmap
 import os
+import warnings
 from collections.abc import Iterable
 
 import torch
@@ -23,6 +24,11 @@ def prepare(device: torch.device, *, reproducible: bool) -> None:
     """
     if device.type != "cuda":
         return
+    with warnings.catch_warnings():  # newer versions of torch would rather be told by another name
+        warnings.simplefilter("ignore")
+        # float32 is float32: else convolutions are computed in TF32 and matrix products are not, and packings that
+        # use the one or the other are compared by speed alone.
+        torch.backends.cudnn.allow_tf32 = False
     if reproducible:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS reads it when it starts
         torch.backends.cudnn.deterministic = True

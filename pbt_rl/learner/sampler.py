@@ -25,6 +25,7 @@ from pbt_rl.algos.fields import OUTCOMES
 from pbt_rl.algos.pack import Pack
 from pbt_rl.algos.recording import recorder_of
 from pbt_rl.algos.rollout import Rollout, native
+from pbt_rl.algos.streams import for_upload
 from pbt_rl.envs.base import EnvSpec, read_stats
 from pbt_rl.learner.build import obs_layouts
 from pbt_rl.learner.shared import SharedState
@@ -296,7 +297,8 @@ class Sampler:
             for name, layout in self._layouts.items()
         }
         first = [u.rollout.first[u.t].reshape(-1, envs) for u in units]
-        first_PB = torch.from_numpy(np.concatenate(first, 1)).to(pack.device, non_blocking=True)
+        first_here = for_upload(torch.from_numpy(np.concatenate(first, 1)), pack.device)
+        first_PB = first_here.to(pack.device, non_blocking=True)
         state_PBS = torch.empty((*shape, 0), device=pack.device)
         if pack.state_size:
             state_PBS = packed([u.state.view(-1, envs, pack.state_size) for u in units])

@@ -73,6 +73,15 @@ class PretendTensor(Tensor):
     def __repr__(self) -> str:
         return f"PretendTensor({self.host!r})"
 
+    def __setitem__(self, key: Any, value: Any) -> None:
+        """As of a CUDA tensor: torch makes a number a tensor of the host. A single element has its shape, so it is
+        copied, and the host waits; a slice is filled by a kernel.
+        """
+        if isinstance(value, bool | int | float) and (part := self[key]).dim() == 0:
+            part.copy_(torch.as_tensor(value, dtype=self.dtype))
+        else:
+            super().__setitem__(key, value)
+
     @classmethod
     def __torch_dispatch__(cls, func, _types, args=(), kwargs=None):
         assert _entered, "a tensor of the pretend device is used after the device is gone"
