@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pbt_rl.algos.pack import Packing
 from pbt_rl.config import Config
 from pbt_rl.envs.base import EnvSpec
 from pbt_rl.pbt.hypers import Values
@@ -47,6 +48,8 @@ class LearnerSetup:
     """Members of other packs, which may be admitted later."""
     continued: Mapping[str, Any] | None = None
     """What SnapshotBegun said of this learner, to continue from."""
+    without: tuple[Packing, ...] = ()
+    """Packings whose recordings broke when this learner tried them."""
 
     @property
     def fds(self) -> list[int]:
