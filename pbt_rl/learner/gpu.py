@@ -69,6 +69,15 @@ def out_of_memory(device: torch.device, error: BaseException) -> str:
     )
 
 
+def free_unused(device: torch.device) -> None:
+    """Give memory back that the allocator keeps for calls like those before; nothing on a CPU.
+
+    After everything is recorded: calls one by one need memory that recordings, which have their own, cannot use.
+    """
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+
+
 class Stopwatch:
     """Seconds that pass on a GPU between two points of the present stream. On a CPU it does nothing."""
 

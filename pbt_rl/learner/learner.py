@@ -29,7 +29,7 @@ from pbt_rl.learner.again import BeginAgain, begin_again
 from pbt_rl.learner.build import build_pack, build_replay, network_errors, update_settings
 from pbt_rl.learner.contention import Contention
 from pbt_rl.learner.continuation import Continuation
-from pbt_rl.learner.gpu import PageLocks, out_of_memory, prepare, ran_out
+from pbt_rl.learner.gpu import PageLocks, free_unused, out_of_memory, prepare, ran_out
 from pbt_rl.learner.members import PackMembers
 from pbt_rl.learner.sampler import Sampler
 from pbt_rl.learner.setup import LearnerSetup
@@ -181,6 +181,7 @@ class Learner:
         self.sampler.record_turns()
         rollouts = [unit.rollout for unit in self.sampler.units]
         self.trainer.record_steps(rollouts[: self.trainer.units_per_batch])
+        free_unused(self.pack.device)
 
     def _about_recordings(self) -> str:
         """Say which recordings failed."""
