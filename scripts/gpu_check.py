@@ -8,11 +8,11 @@ telling ones first; --quick takes four minutes and leaves out those marked with 
 
       facts      card, cores, cost of a launch and of a replayed graph, whether mailboxes can be page-locked
       answers    what recorded turns wrote against the same computed anew by the weights that acted, after edits, too
-      replays    optimiser steps replayed and call by call: the same weights, by every packing and core, float32 and bf16
+      replays    optimiser steps replayed and call by call: the same weights, by packing, core and dtype
       math       actions and learned weights of the device against the CPU's
       races      weights that are published while replayed turns and steps go on are never mixed
       limit      steps/s of all cores by the environment alone
-      train8     a whole run: share of the limit, what is replayed, discarded rollouts, lag, cores of the learner, memory
+      train8     a whole run: share of the limit, what is replayed, discards, lag, cores of the learner, memory
       recording  what the tests assume of CUDA graphs, of recordings that fail, and of locked memory
     - members    replacements in a pack and over the exchange memory: bit for bit, and in milliseconds
     - step       an optimiser step: time, launches, syncs; from nothing to the first batch learned from
@@ -282,7 +282,8 @@ def last_line(results: dict[str, dict[str, Any]], asked: Sequence[str], *, compa
         for name, one in found["figures"].items()
         if compare and not one["ok"]
     ]
-    return f"gpu_check: {machine}: {'; '.join(bad) if bad else 'all is right' + (' and fast enough' if compare else '')}"
+    fine = "all is right and fast enough" if compare else "all is right"
+    return f"gpu_check: {machine}: {'; '.join(bad) or fine}"
 
 
 def _short(value: object) -> str:
