@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from gpu_stand import CPU, Job, Stand, device_calls, stand, timed, timed_once
 
-from pbt_rl.algos import recording
+from pbt_rl.algos import recording as product
 from pbt_rl.wire.messages import Edit
 
 RACE_SECONDS, RACE_TURNS = 15.0, 30
@@ -133,9 +133,9 @@ def replays(job: Job) -> dict[str, Any]:
         words = (f"--learner.packing={packing}", f"--learner.precision={precision}", *SMALL, *more)
         own = replace(job, env="toy/treasure") if "--algo=unreal" in more else job
         states = []
-        for recorders in (recording.RECORDERS, {}):
+        for recorders in (product.RECORDERS, {}):
             with (
-                mock.patch.object(recording, "RECORDERS", recorders),
+                mock.patch.object(product, "RECORDERS", recorders),
                 one_source_of_chance(),
                 stand(own, 2, *words) as at,
             ):

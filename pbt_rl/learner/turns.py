@@ -2,8 +2,8 @@
 
 What every turn does lies in a few pieces of memory, made once: all rollouts in one, all stacks, all recurrent states. A
 turn uploads the steps of its units and, in one piece, where they belong; it replays the recorded calls, and brings the
-actions back, which is the only wait. The calls are recorded once for 1, 2, 4, 8 and 16 units. A turn of 3 is one of 4,
-whose last unit is none: it has rows of its own in all memory, which nobody reads.
+actions back, which is the only wait. The calls are recorded once for 1, 2, 4, 8, 16, 32 and 64 units. A turn of 3 is
+one of 4, whose last unit is none: it has rows of its own in all memory, which nobody reads.
 
 Axes: M units of a turn, P policies, b rows of each in a unit, R = P * b rows of a unit, B = M * b rows of a policy,
 A action components.
@@ -28,7 +28,7 @@ from pbt_rl.algos.recording import RUNS, NotRecordedError, Recorder, Recording, 
 from pbt_rl.algos.rollout import OBS, Rollout, make_stacks, shapes_on_device
 from pbt_rl.learner.gpu import host_buffer
 
-SIZES = (1, 2, 4, 8, 16)
+SIZES = (1, 2, 4, 8, 16, 32, 64)
 """Units of a turn."""
 MOST_UNITS = SIZES[-1]
 INDICES = 5
