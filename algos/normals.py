@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -182,9 +182,12 @@ def _constant(values: tuple[float, ...], like: Tensor) -> Tensor:
     return _constant_on(values, like.dtype, like.device)
 
 
-@lru_cache(maxsize=64)
+@cache
 def _constant_on(values: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Make them once: to bring them to a device waits for it, and no recorded call may (recording.py)."""
+    """Make them once: to bring them to a device waits for it, and no recorded call may (recording.py).
+
+    None is let go: recordings read them where they lie.
+    """
     return torch.tensor(values, dtype=dtype, device=device)
 
 

@@ -35,28 +35,24 @@ def serial(job: Job) -> dict[str, Any]:
 
 
 def train(job: Job) -> dict[str, Any]:
-    """Train whole populations for a while each."""
-    found: dict[str, Any] = {}
-    rates = {}
-    for policies in job.policies:
-        with tempfile.TemporaryDirectory() as out:
-            words = (
-                f"--devices={job.device}",
-                f"--train-for-seconds={job.seconds}",
-                "--train-for-frames=1000000000",
-            )
-            usage = train_run(job, policies, out, "run", *words)
-            summary = json.loads((Path(out) / "run" / "summary.json").read_text())
-        rates[policies] = summary["frames_per_second"] / usage.pop("frames a step")
-        found[f"P{policies} steps/s"] = rates[policies]
-        if job.limit:
-            found[f"P{policies} share"] = rates[policies] / job.limit
-        found[f"P{policies} discarded"] = summary["discarded_rollouts"]
-        found[f"P{policies} lag mean"], found[f"P{policies} lag max"] = _lag(summary)
-        found |= {f"P{policies} {name}": value for name, value in usage.items()}
-    if {1, 16} <= rates.keys():
-        found["P16 over P1"] = rates[16] / rates[1]
-    return found
+    """Train a whole population for a while."""
+    (policies,) = job.policies
+    with tempfile.TemporaryDirectory() as out:
+        words = (
+            f"--devices={job.device}",
+            f"--train-for-seconds={job.seconds}",
+            "--train-for-frames=1000000000",
+        )
+        usage = train_run(job, policies, out, "run", *words)
+        summary = json.loads((Path(out) / "run" / "summary.json").read_text())
+    rate = summary["frames_per_second"] / usage.pop("frames a step")
+    found: dict[str, Any] = {"steps/s": rate} | ({"share": rate / job.limit} if job.limit else {})
+    for name, one in summary.get("replayed", {}).items():
+        found[f"{name} replayed"] = one["replayed"] / max(1, one["of"])
+        found |= {f"{name} not replayed": one["why_not"]} if one["why_not"] else {}
+    found["discarded"] = summary["discarded_rollouts"]
+    found["lag mean"], found["lag max"] = _lag(summary)
+    return found | usage
 
 
 def two(job: Job) -> dict[str, Any]:
@@ -100,6 +96,7 @@ def train_run(job: Job, policies: int, out: str, name: str, *words: str) -> dict
     command = [sys.executable, "-m", "pbt_rl.cli", "train", *options, *words]
     log = Path(out) / f"{name}.txt"
     cores, memory, gpus = 0.0, 0.0, 0
+    before = _used(job)  # this process's own context
     with log.open("w") as output:
         running = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
         seen: dict[int, tuple[float, float]] = {}
@@ -107,14 +104,21 @@ def train_run(job: Job, policies: int, out: str, name: str, *words: str) -> dict
             time.sleep(1.0)
             cores = max(cores, _learner_cores(running.pid, seen))
             if job.on_gpu:
-                free, total = torch.cuda.mem_get_info(job.torch_device)
-                memory = max(memory, (total - free) / 2**30)
+                memory = max(memory, _used(job) - before)
                 gpus = max(gpus, _gpus_of_one_process())
     if running.returncode:
         raise RuntimeError(f"{' '.join(command)} ended with {running.returncode}:\n{log.read_text()[-1500:]}")
     frame_skip = ResolvedRun.resolve(parse_train([f"--env={job.env}"])[0], Machine.here()).spec.frame_skip
     used = {"frames a step": float(frame_skip), "learner cores": cores}
     return used | ({"gpu GiB": memory, "GPUs of one process": float(gpus)} if job.on_gpu else {})
+
+
+def _used(job: Job) -> float:
+    """Return the memory in use on the device, GiB."""
+    if not job.on_gpu:
+        return 0.0
+    free, total = torch.cuda.mem_get_info(job.torch_device)
+    return float(total - free) / 2**30
 
 
 def _gpus_of_one_process() -> int:

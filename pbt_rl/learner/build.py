@@ -220,17 +220,21 @@ def build_pack(
     seed: int,
     holders: Sequence[int | None] | None = None,
     packing: Packing | None = None,
+    net: PolicyNet | None = None,
 ) -> Pack:
     """Make the pack of a plan; the weights are drawn by `seed` and the members' ids.
 
     holders: member of each slot; default: the first members. values: of each slot, which nothing reads in a slot
-    without a holder. packing: default: the first that comes into question.
+    without a holder. packing: default: the first that comes into question. net: every policy begins with these weights
+    instead, which is faster than drawing them.
     """
     device = torch.device(plan.device)
     held = plan.members[: plan.slots] if holders is None else holders
     seeds = iter([None if member is None else weights_seed(seed, member, 0) for member in held])
 
     def next_net() -> PolicyNet:  # the pack makes one per policy, in order
+        if net is not None:
+            return copy.deepcopy(net)
         own = next(seeds, None)
         if own is not None:
             torch.manual_seed(own)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 from pbt_rl.display.view import RunView
 from pbt_rl.pbt.decisions import Controller
 from pbt_rl.population.dispatch import Dispatch
@@ -10,6 +12,7 @@ from pbt_rl.run.discards import discarded_share
 from pbt_rl.run.outlook import seconds_to_comparison, seconds_to_end
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.throughput import Throughput
+from pbt_rl.wire.messages import Replayed
 
 VIEW_SECONDS, MOST_VIEW_SECONDS = 1.0, 10.0
 """Between two views."""
@@ -64,4 +67,17 @@ def run_view(
         busy_threads=throughput.busy_threads(environment_seconds),
         seats=resolved.spec.seats,
         discarded_share=discarded_share(resolved, population.discarded, population.steps),
+        replayed=_of_all(population.replayed.values()),
     )
+
+
+def _of_all(learners: Iterable[Mapping[str, Replayed]]) -> dict[str, Replayed]:
+    """Add up what is replayed, over the learners."""
+    found: dict[str, Replayed] = {}
+    for learner in learners:
+        for name, one in learner.items():
+            so_far = found.get(name, Replayed(0, 0))
+            found[name] = Replayed(
+                so_far.replayed + one.replayed, so_far.of + one.of, so_far.why_not or one.why_not
+            )
+    return found
