@@ -258,7 +258,8 @@ def races(job: Job) -> dict[str, Any]:
             at.give_back()
             unit = at.sampler.units[0]
             with pack.streams.acting():
-                return unit.rollout.value[unit.t - 1].unflatten(0, (3, -1)).to(CPU, copy=True)
+                values: torch.Tensor = unit.rollout.value[unit.t - 1].unflatten(0, (3, -1)).to(CPU, copy=True)
+                return values
 
         def bring(number: int) -> None:
             with pack.streams.learning():
