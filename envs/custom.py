@@ -27,6 +27,7 @@ from .family import EnvOptions, keywords_backend
 from .gym import GymUnit, RenderCamera, describe
 from .gym_recipes import recipe
 from .multi_agent import MultiAgentUnit
+from .old_gym import looks_old
 from .pettingzoo.agents import MultiAgentEnv, is_multi_agent
 from .pettingzoo.tables import table_of
 from .pulse import all_at_once, pulse_of
@@ -200,9 +201,16 @@ def _check_keywords(env_id: str, factory: Callable[..., object], keywords: Mappi
 
 
 def _not_usable(env_id: str, env: object) -> str:
+    kind = f"{type(env).__module__}.{type(env).__qualname__}"
+    if looks_old(env):
+        return (
+            f"{env_id} returned {kind}, an environment of the interface before Gymnasium: return "
+            "pbt_rl.envs.old_gym.OldGym(env) of it, or one of Shimmy's wrappers: GymV21CompatibilityV0(env=env) if its "
+            "step returns four values, GymV26CompatibilityV0(env=env) if five"
+        )
     return (
-        f"{env_id} returned {type(env).__module__}.{type(env).__qualname__}, not an environment: return a "
-        "gymnasium.Env, a gymnasium.vector.VectorEnv, or a PettingZoo ParallelEnv or AECEnv (possible_agents)"
+        f"{env_id} returned {kind}, not an environment: return a gymnasium.Env, a gymnasium.vector.VectorEnv, or a "
+        "PettingZoo ParallelEnv or AECEnv (possible_agents)"
     )
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PRODUCT = ("algos", "envs", "pbt_rl")
-MAX_LINES = 400
+MAX_LINES = 600
 MAX_TOP_MODULES = 8
 PACKAGE = "pbt_rl"
 

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import textwrap
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import tyro
 
 from pbt_rl.cli import EXIT_FAILED
 from pbt_rl.cli.parse import parse
 from pbt_rl.envs.dmlab.options import DmlabOptions
-from pbt_rl.envs.registry import families, plugins
+from pbt_rl.envs.registry import EnvOptions, families, plugins
 from pbt_rl.errors import ConfigError, environment_code
 from pbt_rl.options import option, validate
+
+if TYPE_CHECKING:
+    from pbt_rl.envs.check import Report
 
 USAGE = """usage: pbt-rl envs                  list the environments, what is missing and how to install it
        pbt-rl envs check ENV        step an environment and report its mistakes (envs check --help)
@@ -69,22 +73,39 @@ def run(arguments: list[str]) -> int:
 
 def _check(arguments: list[str]) -> int:
     command = parse(CheckCommand, "pbt-rl envs check", arguments)
-    from pbt_rl.envs.check import check
     from pbt_rl.envs.first_trial import tried
-    from pbt_rl.envs.registry import EnvOptions, keywords
+    from pbt_rl.envs.registry import keywords
 
     dmlab = replace(command.dmlab, background_resets=False)  # else equal seeds give other steps
     options = EnvOptions(dmlab=dmlab, keywords=keywords(command.env_option))
     with environment_code(command.env):
         report = tried(
             command.env,
-            lambda: check(command.env, options, command.steps, command.seed, command.timeout_seconds),
+            lambda: _checked(command, options),
             None,
             captured=False,
             when="while it was checked",
         )
     print("\n".join(report.lines()))
     return EXIT_FAILED if report.mistakes else 0
+
+
+def _checked(command: CheckCommand, options: EnvOptions) -> Report:
+    """Check the environment, and that a run on it can make its network."""
+    from pbt_rl.config import Config
+    from pbt_rl.envs.check import check
+    from pbt_rl.recipes import apply_recipe, environment_recipe
+    from pbt_rl.run.resolved import tried_network
+
+    config = apply_recipe(Config(env=command.env), environment_recipe(command.env, command.env_option))
+    return check(
+        command.env,
+        options,
+        command.steps,
+        command.seed,
+        command.timeout_seconds,
+        network=lambda spec: tried_network(config, spec),
+    )
 
 
 def _wrapped(names: tuple[str, ...]) -> str:

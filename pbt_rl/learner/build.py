@@ -17,7 +17,7 @@ from torch import Tensor
 
 from pbt_rl.algos.algorithm import Algorithm, UpdateSettings
 from pbt_rl.algos.distributions import Distribution, make_distribution
-from pbt_rl.algos.encoders import CNNS, LAST, is_image
+from pbt_rl.algos.encoders import CNNS, LAST, is_grid, is_image
 from pbt_rl.algos.models import NetInputs, PolicyNet, make_model
 from pbt_rl.algos.observations import ObsLayout
 from pbt_rl.algos.own import NetworkError
@@ -47,7 +47,9 @@ def network_errors() -> Iterator[None]:
 def build_distribution(spec: EnvSpec, model: ModelConfig) -> Distribution:
     """Return the distribution of an environment's actions."""
     action, tanh = spec.action, model.action_bounds == "tanh"
-    return make_distribution(action.nvec, len(action.low), low=action.low, high=action.high, tanh=tanh)
+    return make_distribution(
+        action.nvec, len(action.low), low=action.low, high=action.high, units=action.units, tanh=tanh
+    )
 
 
 def build_net(spec: EnvSpec, model: ModelConfig, algorithm: Algorithm | None = None) -> PolicyNet:
@@ -165,7 +167,9 @@ def _is_intels() -> bool:
 
 
 def _sees_images(spec: EnvSpec) -> bool:
-    return any(a.dtype == "uint8" and len(a.shape) >= 2 for a in spec.obs.values())
+    return any(
+        a.dtype == "uint8" and len(a.shape) >= 2 and not is_grid(a.shape, a.dtype) for a in spec.obs.values()
+    )
 
 
 VMAP_ON_CPU = 4
@@ -195,8 +199,9 @@ def packings(config: Config, device: torch.device, spec: EnvSpec, slots: int) ->
 def normalized_obs(config: Config, spec: EnvSpec) -> dict[str, int]:
     """Return the observations that a run normalises -> numbers in a row.
 
-    Vectors, but not LAST: a rare action would become a large number. Images that a convolution of ours reads, unless
-    the algorithm has an auxiliary loss, which may be of the pixels themselves (UNREAL's).
+    Vectors, but not LAST: a rare action would become a large number; and grids that an MLP reads. Images that a
+    convolution of ours reads. No picture if the algorithm has an auxiliary loss, which may be of the pixels themselves
+    (UNREAL's).
     """
     learner = config.learner
     convolved = config.model.encoder in ("auto", *CNNS) and config.algorithm.auxiliary is None
@@ -204,8 +209,10 @@ def normalized_obs(config: Config, spec: EnvSpec) -> dict[str, int]:
     for name, layout in obs_layouts(spec).items():
         shape, dtype = layout.seen
         vector = dtype == "float32" and name != LAST
-        image = convolved and is_image(name, shape, dtype)
-        if (vector and learner.normalize_observations) or (image and learner.normalize_images):
+        image = convolved and is_image(shape, dtype)
+        grid = config.model.encoder == "mlp" and config.algorithm.auxiliary is None and is_grid(shape, dtype)
+        numbers = vector or grid
+        if (numbers and learner.normalize_observations) or (image and learner.normalize_images):
             sizes[name] = prod(shape)
     return sizes
 

@@ -157,7 +157,9 @@ class Supervisor:
     def run(self) -> int:
         """Train until a budget is spent, a signal comes or something fails; leave nothing behind."""
         watchdog = Watchdog() if in_main_thread() else contextlib.nullcontext()
-        with handling((*SIGNALS, signal.SIGUSR1), self._note_signal), watchdog:  # before there is a file
+        # What was ignored stays ignored: `nohup` has SIGHUP ignored, a script SIGINT for its background jobs.
+        heard = [one for one in (*SIGNALS, signal.SIGUSR1) if signal.getsignal(one) is not signal.SIG_IGN]
+        with handling(heard, self._note_signal), watchdog:  # before there is a file
             try:
                 self._recorder.start(self._continued, self._warm, self._throughput.spent.seconds)
             except OSError as error:

@@ -95,9 +95,16 @@ class EpisodeSource:
     """Gives a unit, for every episode that begins on a row, the shaping and how far the training has come."""
 
     def __init__(
-        self, table: ShapingTable, envs_per_policy: int, pulse: memoryview, *, lets_grow: bool
+        self,
+        table: ShapingTable,
+        envs_per_policy: int,
+        pulse: memoryview,
+        *,
+        lets_grow: bool,
+        prints: bool = False,
     ) -> None:
         self._table, self.envs_per_policy, self.lets_grow = table, envs_per_policy, lets_grow
+        self._prints = prints
         self.pulse = pulse
         """See `envs/pulse.py`."""
         self.uncounted = False
@@ -107,6 +114,11 @@ class EpisodeSource:
         """See `ShapingSource`."""
         shaping_version, values = self._table.read(row // self.envs_per_policy)
         return (UNCOUNTED_VERSION if self.uncounted else shaping_version), values
+
+    def remark(self, text: str) -> None:
+        """See `Remarks`. One unit speaks for all of its run, whose environments are alike."""
+        if self._prints:
+            print(f"warning: {text}", file=sys.stderr, flush=True)
 
     def training_info(self, row: int) -> dict[str, Any]:
         """See `TrainingInfoInterface`."""
@@ -191,7 +203,14 @@ class Actor:
         table = ShapingTable.map(tuple(setup.spec.shaping), setup.policies, setup.shaping_fd)
         boxes = [Mailbox(setup.spec, setup.rows, fd) for fd in setup.mailbox_fds]
         sources = [
-            EpisodeSource(table, setup.envs_per_policy, box.pulse, lets_grow=setup.grows) for box in boxes
+            EpisodeSource(
+                table,
+                setup.envs_per_policy,
+                box.pulse,
+                lets_grow=setup.grows,
+                prints=setup.first_row == 0 and number == 0,
+            )
+            for number, box in enumerate(boxes)
         ]
         units = [
             make_unit(
