@@ -57,7 +57,7 @@ def what_is(space: spaces.Box | spaces.MultiBinary) -> Picture | Numbers:
     """Decide what an array of numbers is."""
     shape, bounds = tuple(int(size) for size in space.shape), _bounds(space)
     whole = space.dtype is not None and space.dtype.kind in "biu"
-    if len(shape) >= 2 and math.prod(shape):
+    if len(shape) >= 2 and 0 not in shape:
         axes = _axes(shape)
         height, width = (shape[axis] for axis in axes[-2:])
         if _is_picture(space, bounds, min(height, width), len(shape)):

@@ -11,7 +11,6 @@ import difflib
 import inspect
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
-from numbers import Real
 from types import MappingProxyType
 from typing import Any
 
@@ -383,7 +382,9 @@ class RenderCamera:
     def __init__(self, env: Any, row: int | None = None, remedy: str = "") -> None:
         self._env, self._row, self._remedy = env, row, remedy
         fps = metadata_of(env).get("render_fps")
-        self.frames_per_second = float(fps) if isinstance(fps, Real) and 0 < fps < MOST_FPS else USUAL_FPS
+        self.frames_per_second = (
+            float(fps) if isinstance(fps, int | float | np.number) and 0 < fps < MOST_FPS else USUAL_FPS
+        )
 
     def shoot(self, step: StepArrays, action_A: NDArray[Any] | None) -> Picture:  # noqa: ARG002 - a Camera
         """See Camera. Raises EnvSetupError if the environment cannot be drawn."""

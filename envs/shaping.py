@@ -102,7 +102,7 @@ def _check_names(env_id: str, env: Any, names: tuple[str, ...]) -> None:
 
 
 @lru_cache(maxsize=256)
-def _misspelt(kind: type, name: str) -> str:
+def _misspelt(kind: Any, name: str) -> str:
     """Return a method of a class whose name is nearly this one, if there is one."""
     ours = {*SHAPING_METHODS, *INFO_METHODS}
     others = [other for other in dir(kind) if other not in ours and callable(getattr(kind, other, None))]

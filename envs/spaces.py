@@ -166,7 +166,7 @@ def _choices_leaf(
             f"{MOST_CHOICES:,} at most: give it as a Box of numbers"
         )
     start = int(space.start) if alone else tuple(map(int, np.ravel(space.start)))
-    shape = () if alone else tuple(map(int, space.shape))
+    shape = () if alone else tuple(map(int, space.shape or ()))
     return Leaf(
         name, path, "one_hot", shape, start, ArraySpec((sum(sizes),), "float32", "one-hot"), sizes=sizes
     )
@@ -253,7 +253,8 @@ def _stretched(
     if array.dtype.kind not in "fiub":
         raise EnvSetupError(_breach(leaf, env_id, "numbers", f"dtype {array.dtype}"))
     if array.dtype == np.uint8:
-        return _table(levels)[array]
+        stretched: NDArray[np.uint8] = _table(levels)[array]
+        return stretched
     if not np.isfinite(array).all():
         raise EnvSetupError(_breach(leaf, env_id, "finite numbers", "NaN or infinity"))
     return _shades(array, levels)
@@ -308,15 +309,15 @@ def _one_hot(leaf: Leaf, array: NDArray[Any], env_id: str) -> NDArray[np.float32
     if array.dtype.kind not in "iu":
         got = f"{array.flat[0]} ({array.dtype})" if array.size else f"nothing ({array.dtype})"
         raise EnvSetupError(_breach(leaf, env_id, _choices_of(leaf), got))
-    sizes, starts = (leaf.sizes[0], leaf.start) if leaf.shape == () else (np.array(leaf.sizes), leaf.start)
+    sizes = leaf.sizes[0] if leaf.shape == () else np.array(leaf.sizes)
     chosen = array if leaf.shape == () else array.reshape(*array.shape[: array.ndim - len(leaf.shape)], -1)
-    index = chosen.astype(np.int64) - starts
+    index = chosen.astype(np.int64) - leaf.start
     wrong = (index < 0) | (index >= sizes)
     if wrong.any():
         got = f"{chosen[wrong].flat[0]} ({array.dtype})"
         raise EnvSetupError(_breach(leaf, env_id, _choices_of(leaf), got))
     if leaf.shape == ():
-        hot: NDArray[np.float32] = (np.arange(sizes) == index[..., None]).astype(np.float32)
+        hot: NDArray[np.float32] = (np.arange(leaf.sizes[0]) == index[..., None]).astype(np.float32)
         return hot
     several = np.zeros((*chosen.shape[:-1], leaf.spec.shape[0]), np.float32)
     np.put_along_axis(several, index + (np.cumsum(sizes) - sizes), 1, -1)

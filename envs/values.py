@@ -73,6 +73,8 @@ def flag_of(value: Any) -> bool:
 
     Raises ValueError for a text and for several.
     """
+    if type(value) is bool:
+        return value
     if value is None:
         return False
     array = np.asarray(value)
