@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from functools import lru_cache
 from numbers import Real
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -90,7 +90,7 @@ def _check_names(env_id: str, env: Any, names: tuple[str, ...]) -> None:
         for name in names:
             if has_methods(one, (name,)):
                 continue
-            meant = _misspelt(type(one), name)
+            meant = _misspelt(cast("Hashable", type(one)), name)
             if not meant and (not there or name not in SHAPING_METHODS):
                 continue
             why = f"it has {meant}: did you mean {name}?" if meant else f"it has {there[0]}, but no {name}"

@@ -30,7 +30,8 @@ _ONE = slice(0, 1)
 class Port:
     """One input: its name, the shape of one row, its dtype, and the number of frames stacked in it (1: none).
 
-    obs: the observation that it is. It is its name, unless that is one of an output or of the state.
+    obs: the observation that it is. It is its name, unless that is one of an output or of the state. given: what the
+    environment gives instead, if it is another array.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Port:
     dtype: str
     frames: int = 1
     obs: str = ""
+    given: str = ""
 
     def zeros(self, rows: int) -> Tensor:
         """[rows, *shape]"""
@@ -134,7 +136,7 @@ def _ports(spec: EnvSpec) -> list[Port]:
         while name in RESERVED and shown in taken:
             shown = f"obs.{shown}"
         taken.add(shown)
-        ports.append(Port(shown, *layout.seen, layout.stack, obs=name))
+        ports.append(Port(shown, *layout.seen, layout.stack, obs=name, given=spec.obs[name].given))
     return ports
 
 

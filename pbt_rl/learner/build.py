@@ -167,9 +167,7 @@ def _is_intels() -> bool:
 
 
 def _sees_images(spec: EnvSpec) -> bool:
-    return any(
-        a.dtype == "uint8" and len(a.shape) >= 2 and not is_grid(a.shape, a.dtype) for a in spec.obs.values()
-    )
+    return any(a.dtype == "uint8" and len(a.shape) >= 2 for a in spec.obs.values())
 
 
 VMAP_ON_CPU = 4
