@@ -44,7 +44,10 @@ class ObsEncoder(Encoder):
             )
         if kind == "auto":
             _refuse_unbounded_pictures(obs_shapes)
-        self.last = LAST in obs_shapes and len(obs_shapes) > 1
+        numbers = (
+            LAST in obs_shapes and obs_shapes[LAST][1] == "float32"
+        )  # else an environment's own of that name
+        self.last = numbers and len(obs_shapes) > 1
         self.size = hidden + (prod(obs_shapes[LAST][0]) if self.last else 0)
         self.names = tuple(name for name in obs_shapes if name != LAST or not self.last)
         parts: list[nn.Module] = []

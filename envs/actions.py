@@ -35,6 +35,7 @@ def action_spec(space: spaces.Space[Any], env_id: str) -> ActionSpec:
     Raises EnvSetupError for anything but Discrete, MultiDiscrete, MultiBinary, Box of floats, and Tuples and Dicts of
     those.
     """
+    check_space(space, "the action space", env_id)
     parts = dict(_parts(space))
     for path, part in parts.items():
         if not (isinstance(part, _DISCRETE) or _is_continuous(part)):
@@ -54,6 +55,17 @@ def action_spec(space: spaces.Space[Any], env_id: str) -> ActionSpec:
         low=tuple(number for low, _ in bounds for number in low.tolist()),
         high=tuple(number for _, high in bounds for number in high.tolist()),
         unbounded=unbounded if any(unbounded) else (),
+    )
+
+
+def check_space(space: object, what: str, env_id: str) -> None:
+    """Raise EnvSetupError for a space that is none of Gymnasium's."""
+    if isinstance(space, spaces.Space):
+        return
+    kind = "None" if space is None else f"a {type(space).__module__}.{type(space).__qualname__}"
+    raise EnvSetupError(
+        f"{env_id}: {what} is {kind}, no space of Gymnasium: use gymnasium.spaces (pbt_rl.envs.old_gym.OldGym converts "
+        "those of an environment from before Gymnasium)"
     )
 
 

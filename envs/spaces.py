@@ -11,7 +11,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from .actions import action_spec
+from .actions import action_spec, check_space
 from .arrays import MOST_CHOICES, MOST_WORDS, Numbers, what_is
 from .base import ACTION_MASK, ActionSpec, ArraySpec, EnvSetupError
 from .text_hash import hash_words
@@ -107,6 +107,7 @@ def leaves_of(
 
 def _leaves(space: spaces.Space[Any], path: tuple[str, ...], env_id: str) -> tuple[Leaf, ...]:
     name = ".".join(path) or "obs"
+    check_space(space, f"observation {name!r}", env_id)
     if path == (ACTION_MASK,):
         return (_mask_leaf(space, env_id),)
     if isinstance(space, spaces.Dict | spaces.Tuple):

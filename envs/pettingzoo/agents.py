@@ -13,7 +13,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from ..actions import action_decoder, action_spec
-from ..attributes import metadata_of
+from ..attributes import attribute, metadata_of
 from ..base import ACTION_MASK as MASK
 from ..base import ArraySpec, EnvSetupError, EnvSpec, RewardShapingInterface
 from ..multi_agent import number
@@ -42,7 +42,7 @@ class MultiAgentEnv(Protocol):
 
 def is_multi_agent(env: object) -> bool:
     """Whether an object is a PettingZoo environment of either kind."""
-    return hasattr(env, "possible_agents") and (hasattr(env, "step") and hasattr(env, "observation_space"))
+    return all(attribute(env, name) is not None for name in ("possible_agents", "step", "observation_space"))
 
 
 class Agents:
@@ -50,7 +50,8 @@ class Agents:
 
     def __init__(self, env_id: str, env: Any, *, turns: bool) -> None:
         self.env_id = env_id
-        self.names: list[Any] = list(env.possible_agents)
+        given = attribute(env, "possible_agents")
+        self.names: list[Any] = [] if given is None else list(given)
         if not self.names:
             raise EnvSetupError(f"{env_id} has no agents: give it possible_agents")
         self.space, action = self._alike(env)

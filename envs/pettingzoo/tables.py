@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..attributes import attribute
 from ..base import MASK_UNREAD, EnvSpec
 from ..multi_agent import Scene
 from ..values import flag_of
@@ -105,7 +106,8 @@ class ParallelTable:
 
     def close(self) -> None:
         """See Table."""
-        self._env.close()
+        if callable(closing := attribute(self._env, "close")):
+            closing()
 
 
 class TurnTable:
@@ -188,4 +190,5 @@ class TurnTable:
 
     def close(self) -> None:
         """See Table."""
-        self._env.close()
+        if callable(closing := attribute(self._env, "close")):
+            closing()

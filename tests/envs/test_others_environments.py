@@ -111,6 +111,13 @@ def test_a_film_has_the_usual_pace_if_the_environment_names_none(fps):
     assert RenderCamera(env_of(metadata={"render_fps": fps})()).frames_per_second == 30
 
 
+@pytest.mark.parametrize("which", ["observation_space", "action_space"])
+@pytest.mark.parametrize("space", [None, type("Box", (), {"__module__": "gym.spaces"})()])
+def test_a_space_that_is_none_of_gymnasiums_is_named(which, space):
+    with pytest.raises(EnvSetupError, match=r"m:f: .*(None|gym\.spaces\.Box), no space of Gymnasium"):
+        describe("m:f", env_of(**{which: space})())
+
+
 def test_frames_may_be_a_number_of_numpy():
     assert frames_per_step("m:f", env_of(frames_per_step=np.int64(4))()) == 4
 
