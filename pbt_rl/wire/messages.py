@@ -4,6 +4,7 @@
                              TrainUntil, PauseTraining and StopLearner, which take effect at once; edits do, too, where
                              policies are computed one by one on a CPU
     learner -> supervisor    `FromLearner`
+    actor -> supervisor      Remarked
     any child -> its parent  `procs.child.ChildFailed`, before it ends with an error
 
 Steps and actions do not pass here but through mailboxes.
@@ -247,3 +248,13 @@ class LearnerSaved:
 
 
 FromLearner = LearnerReady | LearnerReport | Applied | Saved | LearnerSaved
+
+
+# -- from an actor ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Remarked:
+    """An environment does something wrong though nothing breaks (see `Remarks` in envs/base.py)."""
+
+    text: str
