@@ -87,7 +87,7 @@ def main() -> int:
         subprocess.run(["tar", "-x", "-C", str(folder / "tree")], input=tree, check=True)
         (folder / "check.sh").write_text(CHECK)
         (folder / "check.sh").chmod(0o755)
-        with tarfile.open(bundle, "w:xz") as archive:
+        with tarfile.open(bundle, "w:xz", preset=4) as archive:
             archive.add(folder, folder.name)
     size = bundle.stat().st_size / 2**20
     print(f"{bundle}: {len(packages)} packages, {size:.0f} MiB")
