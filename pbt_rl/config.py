@@ -23,11 +23,9 @@ from pbt_rl.errors import ConfigError, require
 from pbt_rl.extras import discover, offered
 from pbt_rl.options import option, table, validate, with_fields, with_groups
 from pbt_rl.pbt import registry as controllers
-from pbt_rl.pbt.exploit.registry import EXPLOIT_RULES
-from pbt_rl.pbt.explore.registry import EXPLORE_RULES
 from pbt_rl.pbt.options import PbtConfig
-from pbt_rl.pbt.ready.registry import READY_RULES
 from pbt_rl.pbt.registry import CONTROLLERS, controller_entry
+from pbt_rl.pbt.rules import EXPLOIT_RULES, EXPLORE_RULES, READY_RULES
 
 if TYPE_CHECKING:
     from pbt_rl.algos.algorithm import Algorithm

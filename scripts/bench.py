@@ -151,8 +151,7 @@ def _idle_learner(resolved: Any) -> Any:
     from multiprocessing.connection import Pipe  # noqa: PLC0415
 
     from pbt_rl.learner.learner import Learner  # noqa: PLC0415
-    from pbt_rl.run.memory import Memory  # noqa: PLC0415
-    from pbt_rl.run.start import Start  # noqa: PLC0415
+    from pbt_rl.run.memory import Memory, Start  # noqa: PLC0415
 
     values = resolved.controller().initial(resolved.config.num_policies)
     memory = Memory(resolved, Start.fresh(resolved.plan, values))

@@ -16,9 +16,8 @@ import torch
 from pbt_rl.cli.train import parse_train
 from pbt_rl.learner.learner import Learner
 from pbt_rl.plan import Machine
-from pbt_rl.run.memory import Memory
+from pbt_rl.run.memory import Memory, Start
 from pbt_rl.run.resolved import ResolvedRun
-from pbt_rl.run.start import Start
 from pbt_rl.wire.mailbox import OBSERVATIONS, Mailbox
 
 CPU = torch.device("cpu")

@@ -18,10 +18,10 @@ from pbt_rl.errors import ConfigError
 from pbt_rl.learner.build import build_pack
 from pbt_rl.matchups.against import evaluate_against, find_opponent
 from pbt_rl.pbt.audit import audit_decisions
-from pbt_rl.pbt.exploit.tournaments import TTest
 from pbt_rl.pbt.hypers import hyper_table
 from pbt_rl.pbt.options import PbtConfig, ScheduleConfig
 from pbt_rl.pbt.settings import with_settings
+from pbt_rl.pbt.tournaments import TTest
 from pbt_rl.plan import PackPlan
 from pbt_rl.play.evaluate import evaluate
 from pbt_rl.play.policy import load_policy
@@ -34,8 +34,7 @@ from pbt_rl.report.page import page
 from pbt_rl.report.pictures import PICTURES
 from pbt_rl.report.read import read_run
 from pbt_rl.run.audit import audit
-from pbt_rl.run.controllers import build_controller
-from pbt_rl.run.resolved import value_table
+from pbt_rl.run.resolved import build_controller, value_table
 from tests.helpers.journals import read_events, simulated, write
 from tests.helpers.mangle import mangled, replaced_by_no_file
 from tests.helpers.saved import save

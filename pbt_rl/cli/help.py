@@ -16,10 +16,8 @@ from pbt_rl.cli.parse import value_of
 from pbt_rl.config import own_hypers
 from pbt_rl.envs.registry import FAMILIES, SHORT_NAMES
 from pbt_rl.options import Option, allowed, table
-from pbt_rl.pbt.exploit.registry import EXPLOIT_RULES
-from pbt_rl.pbt.explore.registry import EXPLORE_RULES
-from pbt_rl.pbt.ready.registry import READY_RULES
 from pbt_rl.pbt.registry import CONTROLLERS
+from pbt_rl.pbt.rules import EXPLOIT_RULES, EXPLORE_RULES, READY_RULES
 
 MORE = """\
 These are the usual options. For more of them:

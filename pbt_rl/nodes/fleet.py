@@ -36,9 +36,8 @@ from pbt_rl.run.fleet import (
     Notice,
     Received,
 )
-from pbt_rl.run.memory import Matchups
+from pbt_rl.run.memory import Matchups, Start
 from pbt_rl.run.resolved import ResolvedRun
-from pbt_rl.run.start import Start
 from pbt_rl.wire.messages import LearnerReady, LearnerReport, Load, Saved, ToLearner
 from pbt_rl.wire.store import StatePool
 

@@ -21,8 +21,8 @@ from pbt_rl.nodes.messages import (
 from pbt_rl.run.estimate import check_memory
 from pbt_rl.run.fleet import ActorFailed, Event, LearnerLost, ProcessFleet, Received
 from pbt_rl.run.inline import InlineFleet
-from pbt_rl.run.limits import allow_open_files, descriptors_needed
-from pbt_rl.run.start import Start
+from pbt_rl.run.memory import Start
+from pbt_rl.run.train import allow_open_files, descriptors_needed
 from pbt_rl.wire.messages import Applied, LearnerReady, Load, Save, Saved, SetValues, ToLearner
 from pbt_rl.wire.store import StatePool
 

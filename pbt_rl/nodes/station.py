@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from pbt_rl.nodes.engine import Engine, Place
 from pbt_rl.nodes.messages import Answer, HostSetup, Order, Turn
 from pbt_rl.run.fleet import LearnerLost
-from pbt_rl.run.start import Start
+from pbt_rl.run.memory import Start
 
 RETRY_SECONDS = 0.5
 """Between two tries of a turn that a host could not be reached for."""

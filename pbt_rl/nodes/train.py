@@ -12,9 +12,8 @@ from pbt_rl.errors import ConfigError
 from pbt_rl.nodes.fleet import NodeFleet
 from pbt_rl.nodes.options import NodesOptions
 from pbt_rl.nodes.plan import cluster_run
-from pbt_rl.run.memory import Matchups
+from pbt_rl.run.memory import Matchups, Start
 from pbt_rl.run.resolved import ResolvedRun
-from pbt_rl.run.start import Start
 from pbt_rl.wire.store import StatePool
 
 if TYPE_CHECKING:

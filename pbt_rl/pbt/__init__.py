@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pbt_rl.extras import offered
 
 if TYPE_CHECKING:
-    from pbt_rl.pbt.controllers import PbtController, StaticController
+    from pbt_rl.pbt.controllers import Evaluation, PbtController, StaticController
     from pbt_rl.pbt.decisions import (
         Continue,
         Controller,
@@ -26,21 +26,27 @@ if TYPE_CHECKING:
         Restart,
         Stop,
     )
-    from pbt_rl.pbt.evaluation import Evaluation
-    from pbt_rl.pbt.exploit.backtrack import Backtrack
-    from pbt_rl.pbt.exploit.base import Exploit, Gap, Selection
-    from pbt_rl.pbt.exploit.pipeline import ExploitPipeline
-    from pbt_rl.pbt.exploit.quantile import QuantileTruncation
-    from pbt_rl.pbt.exploit.sigma_gap import SigmaGap
-    from pbt_rl.pbt.exploit.tournaments import BinaryTournament, Impala, TTest
-    from pbt_rl.pbt.exploit.truncation import Truncation
-    from pbt_rl.pbt.explore.base import Explore
-    from pbt_rl.pbt.explore.custom import CustomExplore
-    from pbt_rl.pbt.explore.factors import MultiplyOrDivide, PerturbFactors
-    from pbt_rl.pbt.explore.pairwise import PairwiseLearning
-    from pbt_rl.pbt.explore.perturb import Perturb
-    from pbt_rl.pbt.explore.pipeline import ExplorePipeline
-    from pbt_rl.pbt.explore.resample import Resample, ResampleAll
+    from pbt_rl.pbt.exploit import (
+        Backtrack,
+        Exploit,
+        ExploitPipeline,
+        Gap,
+        QuantileTruncation,
+        Selection,
+        SigmaGap,
+        Truncation,
+    )
+    from pbt_rl.pbt.explore import (
+        CustomExplore,
+        Explore,
+        ExplorePipeline,
+        MultiplyOrDivide,
+        PairwiseLearning,
+        Perturb,
+        PerturbFactors,
+        Resample,
+        ResampleAll,
+    )
     from pbt_rl.pbt.hypers import (
         HyperSpec,
         Values,
@@ -51,12 +57,10 @@ if TYPE_CHECKING:
         sample_prior,
     )
     from pbt_rl.pbt.lineage import Lineage
-    from pbt_rl.pbt.ready.asynchronous import Asynchronous
-    from pbt_rl.pbt.ready.base import Ready
-    from pbt_rl.pbt.ready.partially import PartiallySynchronous
-    from pbt_rl.pbt.ready.synchronous import Synchronous
+    from pbt_rl.pbt.ready import Asynchronous, PartiallySynchronous, Ready, Synchronous
     from pbt_rl.pbt.schedule import Schedule
     from pbt_rl.pbt.state import restore_state, save_state
+    from pbt_rl.pbt.tournaments import BinaryTournament, Impala, TTest
 
 __all__ = [
     "Asynchronous",
@@ -110,31 +114,19 @@ __all__ = [
 ]
 
 _MODULES = {
-    "controllers": "PbtController StaticController",
+    "controllers": "Evaluation PbtController StaticController",
     "decisions": "Continue Controller Decision Evaluate MemberReport Mutate PopulationReport Replace Restart Stop",
-    "evaluation": "Evaluation",
-    "exploit.backtrack": "Backtrack",
-    "exploit.base": "Exploit Gap Selection",
-    "exploit.pipeline": "ExploitPipeline",
-    "exploit.quantile": "QuantileTruncation",
-    "exploit.sigma_gap": "SigmaGap",
-    "exploit.tournaments": "BinaryTournament Impala TTest",
-    "exploit.truncation": "Truncation",
-    "explore.base": "Explore",
-    "explore.custom": "CustomExplore",
-    "explore.factors": "MultiplyOrDivide PerturbFactors",
-    "explore.pairwise": "PairwiseLearning",
-    "explore.perturb": "Perturb",
-    "explore.pipeline": "ExplorePipeline",
-    "explore.resample": "Resample ResampleAll",
+    "exploit": "Backtrack Exploit ExploitPipeline Gap QuantileTruncation Selection SigmaGap Truncation",
+    "explore": (
+        "CustomExplore Explore ExplorePipeline MultiplyOrDivide PairwiseLearning Perturb PerturbFactors Resample "
+        "ResampleAll"
+    ),
     "hypers": "HyperSpec Values boolean_spec choice_spec decode flat_table sample_prior",
     "lineage": "Lineage",
-    "ready.asynchronous": "Asynchronous",
-    "ready.base": "Ready",
-    "ready.partially": "PartiallySynchronous",
-    "ready.synchronous": "Synchronous",
+    "ready": "Asynchronous PartiallySynchronous Ready Synchronous",
     "schedule": "Schedule",
     "state": "restore_state save_state",
+    "tournaments": "BinaryTournament Impala TTest",
 }
 _MODULE = {name: module for module, names in _MODULES.items() for name in names.split()}
 

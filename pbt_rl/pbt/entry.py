@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from pbt_rl.pbt.decisions import Controller
 from pbt_rl.pbt.events import Event
-from pbt_rl.pbt.exploit.base import Exploit
-from pbt_rl.pbt.explore.base import Explore
+from pbt_rl.pbt.exploit import Exploit
+from pbt_rl.pbt.explore import Explore
 from pbt_rl.pbt.hypers import HyperSpec
-from pbt_rl.pbt.ready.base import Ready
+from pbt_rl.pbt.ready import Ready
 
 if TYPE_CHECKING:
     from pbt_rl.pbt.options import PbtConfig

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from pbt_rl.pbt.changes import Change
 from pbt_rl.pbt.decisions import MemberReport
-from pbt_rl.pbt.exploit.base import mean_objective
+from pbt_rl.pbt.exploit import mean_objective
 from pbt_rl.pbt.hypers import Values
 from pbt_rl.pbt.objectives import Judged, ObjectiveWindow
 from pbt_rl.pbt.state import STATE

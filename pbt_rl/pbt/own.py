@@ -31,7 +31,7 @@ from pbt_rl.pbt.decisions import (
     donor_of,
     values_of,
 )
-from pbt_rl.pbt.exploit.base import Exploit, Selection, decides
+from pbt_rl.pbt.exploit import Exploit, Selection, decides
 from pbt_rl.pbt.hypers import HyperSpec, Values
 from pbt_rl.pbt.settings import load, load_rule
 

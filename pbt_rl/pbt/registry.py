@@ -9,15 +9,12 @@ from typing import Any
 
 from pbt_rl.errors import require
 from pbt_rl.extras import discover
-from pbt_rl.pbt.controllers import PbtController, StaticController
+from pbt_rl.pbt.controllers import Evaluation, PbtController, StaticController
 from pbt_rl.pbt.decisions import Controller
 from pbt_rl.pbt.entry import PATIENCE_PERIODS, ControllerEntry, Groups, Ingredients, ten_periods
-from pbt_rl.pbt.evaluation import Evaluation
-from pbt_rl.pbt.exploit.registry import build_exploit, least_members
-from pbt_rl.pbt.explore.registry import build_explore
 from pbt_rl.pbt.options import ScheduleConfig
 from pbt_rl.pbt.own import build_own_controller, is_search
-from pbt_rl.pbt.ready.registry import build_ready
+from pbt_rl.pbt.rules import build_exploit, build_explore, build_ready, least_members
 from pbt_rl.pbt.schedule import build_schedule
 
 OWN_PHASES = 10

@@ -19,8 +19,7 @@ from pbt_rl.record.folder import config_from_json
 from pbt_rl.record.journal import git_version
 from pbt_rl.record.reading import journal_events
 from pbt_rl.record.trust import AUDIT, NO_TRUST, Trust
-from pbt_rl.run.controllers import build_controller, resumed_controller
-from pbt_rl.run.resolved import value_table
+from pbt_rl.run.resolved import build_controller, resumed_controller, value_table
 
 EXIT_OK, EXIT_DIFFERENT = 0, 1
 

@@ -20,9 +20,8 @@ from pbt_rl.procs.child import Child
 from pbt_rl.procs.stacks import StackDumps
 from pbt_rl.record.folder import RunFolder
 from pbt_rl.run.awake import AwakeClock
-from pbt_rl.run.memory import Matchups, Memory
+from pbt_rl.run.memory import Matchups, Memory, Start
 from pbt_rl.run.resolved import ResolvedRun
-from pbt_rl.run.start import Start
 from pbt_rl.wire.messages import FromLearner, LearnerReady, Remarked, StopLearner, ToLearner
 from pbt_rl.wire.store import StatePool
 

@@ -31,9 +31,8 @@ from pbt_rl.procs.signals import in_main_thread
 from pbt_rl.procs.stacks import StackDumps
 from pbt_rl.record.journal import as_json_types
 from pbt_rl.run.fleet import GRACE_SECONDS, Event, LocalFleet, Notice, Received, log_folder
-from pbt_rl.run.memory import Matchups
+from pbt_rl.run.memory import Matchups, Start
 from pbt_rl.run.resolved import ResolvedRun
-from pbt_rl.run.start import Start
 from pbt_rl.wire.actor import Actor
 from pbt_rl.wire.messages import FromLearner, LearnerReport, PauseTraining, ToLearner
 from pbt_rl.wire.store import StatePool

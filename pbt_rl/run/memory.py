@@ -1,10 +1,11 @@
-"""All shared memory of a run, and the setups of the processes that use it."""
+"""All shared memory of a run, the setups of the processes that use it, and where they begin: fresh, or saved."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,17 +14,53 @@ from pbt_rl.learner.build import Drawing, lone_pack, net_names
 from pbt_rl.learner.continuation import shaping_versions
 from pbt_rl.learner.setup import LearnerSetup
 from pbt_rl.pbt.hypers import SHAPING, Values
+from pbt_rl.plan import Plan
 from pbt_rl.population.store import Store
 from pbt_rl.record.net_names import NetNames
 from pbt_rl.run.resolved import ResolvedRun
-from pbt_rl.run.start import Start
 from pbt_rl.wire.actor import ActorSetup
 from pbt_rl.wire.heartbeat import Heartbeat
 from pbt_rl.wire.mailbox import ACTIONS, BUSY_NS, Mailbox
 from pbt_rl.wire.memory import anonymous_memory
+from pbt_rl.wire.messages import Load
 from pbt_rl.wire.snapshot import ArrayLayout, layout_of
-from pbt_rl.wire.store import StatePool
+from pbt_rl.wire.store import Counts, StatePool
 from pbt_rl.wire.tables import MatchupTable, ShapingTable
+
+
+@dataclass(frozen=True)
+class Start:
+    """What the slots hold, and what each process continues from."""
+
+    slots: Sequence[tuple[Load | None, ...]]
+    """Of each pack: what its learner loads, from the pool."""
+    unheld_values: Values
+    """What a slot without a member is built with."""
+    learners: Sequence[Mapping[str, Any]] = ()
+    """Of each pack, what its learner continues from; none if the plan is another one."""
+    units: Sequence[Any] = ()
+    """State of the environments of every unit, actor by actor; none if they cannot be saved."""
+    resumes: int = 0
+    """How often the run was resumed: the seeds of processes differ each time."""
+    renewals: int = 0
+    """How often the processes were started anew on another machine: their seeds differ each time."""
+    seeds_before: int = 0
+    """Seeds that the processes of packs on other machines take before those of this one."""
+
+    @classmethod
+    def fresh(cls, plan: Plan, values: Sequence[Values]) -> Start:
+        """Begin anew: the first members of each pack hold its slots, with drawn weights. values: of every member."""
+        return cls(
+            [
+                tuple(
+                    Load(slot, member, 0, dict(values[member]), drawn=(member, 0), counts=Counts())
+                    for slot, member in enumerate(pack.members[: pack.slots])
+                )
+                for pack in plan.packs
+            ],
+            values[0],
+        )
+
 
 Matchups = Sequence[NDArray[np.int64]]
 """[U, E, S] rows for each pack, as the run begins; empty if environments have one seat."""

@@ -35,14 +35,12 @@ from pbt_rl.record.journal import Journal, cut_journal
 from pbt_rl.record.trust import PLAY, again
 from pbt_rl.run.callbacks import Callbacks
 from pbt_rl.run.describe import describe_plan
-from pbt_rl.run.discards import discard_warning
 from pbt_rl.run.evaluations import recorded_late
 from pbt_rl.run.fleet import ActorFailed, LearnerLost
 from pbt_rl.run.opponents import opponents
-from pbt_rl.run.outlook import late_comparison_warning
 from pbt_rl.run.resolved import ResolvedRun
-from pbt_rl.run.resuming import Continued, fitting_state
-from pbt_rl.run.warm_start import WarmStart
+from pbt_rl.run.resuming import Continued, WarmStart, fitting_state
+from pbt_rl.run.views import discard_warning, late_comparison_warning
 from pbt_rl.wire.messages import Applied
 
 STEADY_SECONDS = 30.0

@@ -1,26 +1,96 @@
-"""A run before any process starts: its config, environment, plan and table of values."""
+"""A run before any process starts: its config, environment, plan, table of values and controller."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from pbt_rl.config import Config, check_schedule_of_learning_rate
 from pbt_rl.envs.base import EnvSpec
 from pbt_rl.envs.registry import EnvOptions, has_pictures, probe
-from pbt_rl.errors import environment_code, require
+from pbt_rl.errors import ConfigError, environment_code, require
 from pbt_rl.learner.build import check_network
 from pbt_rl.learner.sees import network_sees
 from pbt_rl.pbt.decisions import Controller
+from pbt_rl.pbt.entry import Ingredients
+from pbt_rl.pbt.events import Event
 from pbt_rl.pbt.hypers import HyperSpec, Values, hyper_table, shaping_table
+from pbt_rl.pbt.options import ScheduleConfig
 from pbt_rl.pbt.registry import controller_entry
+from pbt_rl.pbt.start import Started, read_rows
+from pbt_rl.pbt.state import restore_state
 from pbt_rl.pbt.tuning import chosen
 from pbt_rl.plan import Machine, Plan, make_plan
 from pbt_rl.play.filming import film_maker
 from pbt_rl.population.population import Population
-from pbt_rl.run.controllers import build_controller
+from pbt_rl.record.reading import journal_events
 from pbt_rl.run.opponents import opponents
+
+
+def build_controller(config: Config, table: Mapping[str, HyperSpec], seed: int) -> Controller:
+    """Return the controller that `--controller` names.
+
+    table: `hyper_table(...) | shaping_table(...)`, with ranges as tight as the run needs them; `--pbt.tune` and
+    `--pbt.prior` choose. Raises ConfigError, for example if `pbt.tune` holds a name that is not in the table.
+    """
+    entry, pbt = controller_entry(config.controller), config.pbt
+    tuned = chosen(table, pbt.tune, pbt.prior)
+    require(
+        config.learner.lr_schedule != "kl-adaptive" or not tuned["learning_rate"].tuned,
+        "learner.lr-schedule",
+        "kl-adaptive",
+        "it undoes the learning rates that --pbt.tune learning_rate draws: use constant or linear, or tune others",
+    )
+    require(
+        not config.controller_option or ":" in config.controller,
+        "controller-option",
+        " ".join(config.controller_option),
+        f"it is for a controller of your own (module:Class); {config.controller} has options under --pbt or --search",
+    )
+    controller = entry.build(
+        Ingredients(
+            table=tuned,
+            seed=seed,
+            members=config.num_policies,
+            slots=min(config.slots or config.num_policies, config.num_policies),
+            budget_frames=config.train_for_frames,
+            options=config,
+            settings=config.controller_option,
+            events=_recorded(config.group(ScheduleConfig).run) if entry.follows_a_run else (),
+        )
+    )
+    if not pbt.start_values:
+        return controller
+    require(
+        not entry.follows_a_run, "pbt.start-values", pbt.start_values[0], "a schedule gives the first values"
+    )
+    return Started(controller, read_rows(pbt.start_values, tuned, config.num_policies))
+
+
+def resumed_controller(config: Config, table: Mapping[str, HyperSpec], seed: int, state: Any) -> Controller:
+    """Return the controller of a run that goes on under this config. The audit of the run builds it with this, too.
+
+    state: of the controller until then (`save_state`). Raises ConfigError as `build_controller` does, and ValueError if
+    the state does not fit: the text says why, for example that a rule was exchanged for one of another class.
+    """
+    controller = build_controller(config, table, seed)
+    controller.initial(
+        config.num_policies
+    )  # prepares it for so many members; their values are those of the run
+    restore_state(controller, state, "controller")
+    return controller
+
+
+def _recorded(run: str) -> Sequence[Event]:
+    require(run != "", "schedule.run", repr(run), "give the folder of a recorded run")
+    try:
+        return list(journal_events(Path(run)))
+    except ConfigError as error:
+        raise ConfigError(f"--schedule.run {run} cannot be used: {error}") from error
+
 
 OF_ALL_OPTIMIZERS = ("learning_rate", "max_grad_norm")
 

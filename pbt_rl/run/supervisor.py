@@ -41,9 +41,8 @@ from pbt_rl.run.awake import Every
 from pbt_rl.run.callbacks import Callbacks
 from pbt_rl.run.checkpointing import Checkpointing
 from pbt_rl.run.comparisons import Comparisons
-from pbt_rl.run.controllers import resumed_controller
 from pbt_rl.run.ending import PATIENCE_SECONDS, save_at_end, spent
-from pbt_rl.run.final import judged
+from pbt_rl.run.evaluations import judged
 from pbt_rl.run.fleet import (
     ActorFailed,
     Event,
@@ -57,17 +56,14 @@ from pbt_rl.run.fleet import (
     StartsFleet,
 )
 from pbt_rl.run.inline import InlineFleet
-from pbt_rl.run.lost import LostLearners
-from pbt_rl.run.memory import make_store
+from pbt_rl.run.lost import ActorRestarts, LostLearners
+from pbt_rl.run.memory import Start, make_store
 from pbt_rl.run.recorder import Recorder
-from pbt_rl.run.resolved import ResolvedRun
-from pbt_rl.run.restarts import ActorRestarts
-from pbt_rl.run.resuming import Continued, fitting_state
-from pbt_rl.run.start import Start
+from pbt_rl.run.resolved import ResolvedRun, resumed_controller
+from pbt_rl.run.resuming import Continued, WarmStart, fitting_state
 from pbt_rl.run.state import controller_state, restore_run_state, run_state
 from pbt_rl.run.throughput import Throughput
 from pbt_rl.run.views import PROGRESS_SECONDS, VIEW_SECONDS, progress_gap, run_view, view_gap
-from pbt_rl.run.warm_start import WarmStart
 from pbt_rl.wire.messages import Applied, FromLearner, LearnerReady, LearnerReport, LearnerSaved, Saved
 from pbt_rl.wire.store import StatePool
 

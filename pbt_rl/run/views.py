@@ -1,18 +1,108 @@
-"""The run as its displays see it."""
+"""The run as its displays see it, what lies ahead of it, and the share of rollouts that it throws away.
+
+The end and the next comparison are estimates for people: nothing is decided by them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from pbt_rl.display.view import RunView
+from pbt_rl.config import Config
+from pbt_rl.display.view import MANY_DISCARDED, RunView
+from pbt_rl.pbt.controllers import PbtController
 from pbt_rl.pbt.decisions import Controller
+from pbt_rl.pbt.registry import controller_entry
+from pbt_rl.pbt.start import Started
 from pbt_rl.population.dispatch import Dispatch
 from pbt_rl.population.population import Population
-from pbt_rl.run.discards import discarded_share
-from pbt_rl.run.outlook import seconds_to_comparison, seconds_to_end
+from pbt_rl.run.describe import lag_remedies
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.throughput import Throughput
 from pbt_rl.wire.messages import Replayed
+
+ENOUGH_ROLLOUTS = 100
+"""Before this many were sampled nothing is said: the first ones are few, and their share means nothing."""
+NEAR_LIMIT = 0.75
+"""If rollouts that were learned from came as near to the limit on the lag as this, others passed it."""
+
+
+def discarded_share(resolved: ResolvedRun, discarded: int, steps: int) -> float:
+    """Return the share of discarded rollouts among all. discarded: rollouts of one policy; steps: of all members."""
+    sampled = _rollouts(resolved, steps)
+    return min(1.0, discarded / sampled) if sampled >= 1 else 0.0
+
+
+def discard_warning(resolved: ResolvedRun, view: RunView) -> str | None:
+    """Return what to change if a run throws many rollouts away; None if it does not, or if it is too early to tell."""
+    if view.discarded_share < MANY_DISCARDED or _rollouts(resolved, view.steps) < ENOUGH_ROLLOUTS:
+        return None
+    config, limit = resolved.config, resolved.config.learner.max_policy_lag
+    if view.lag_max >= NEAR_LIMIT * limit:
+        others = f"a larger --learner.batch, fewer --actors (now {resolved.plan.actors}), or a limit of {2 * limit}"
+        remedies = ", ".join(lag_remedies(resolved)) or others
+        why = f"they were older than --learner.max-policy-lag {limit}. Use {remedies}"
+    elif config.searches:
+        why = (
+            "a configuration that stops or starts again leaves those under way. Train each for longer: "
+            "a larger --train-for-frames, --search.phase-frames or --search.phase-episodes"
+        )
+    elif resolved.plan.packs[0].slots < len(resolved.plan.packs[0].members):
+        why = f"their members left their slots. Use longer turns: --slot-frames above {config.slot_frames:,}"
+    else:
+        why = (
+            "their weights were replaced meanwhile. Compare members less often: a longer --pbt.period-frames"
+        )
+    share, number = view.discarded_share, view.discarded_rollouts
+    return f"WARNING: {share:.0%} of all rollouts ({number:,}) were sampled in vain: {why}"
+
+
+def _rollouts(resolved: ResolvedRun, steps: int) -> float:
+    """Return how many rollouts of one policy these steps make."""
+    packs = resolved.plan.packs
+    envs = sum(pack.envs_per_policy for pack in packs) / len(packs)
+    return steps / (envs * resolved.config.learner.rollout)
+
+
+LONG_SECONDS = 3600.0
+"""A first comparison that is further away than this is pointed out."""
+
+
+def seconds_to_end(
+    config: Config, population: Population, rate: float, training_seconds: float
+) -> float | None:
+    """Return the time until a budget is spent; None if it is unknown. rate: frames/s of all members.
+
+    Of a search it is an upper bound: that of a search which gives up no further member.
+    """
+    left = []
+    full = controller_entry(config.controller).full_frames(config, config.train_for_frames)
+    if rate > 0:
+        left.append(population.missing_frames(full) / rate)
+    if config.train_for_seconds > 0:
+        left.append(max(0.0, config.train_for_seconds - training_seconds))
+    return min(left, default=None)
+
+
+def seconds_to_comparison(controller: Controller, population: Population, rate: float) -> float | None:
+    """Return the time until the next comparison is due, 0 if it waits for episodes; None if it is unknown."""
+    training = sum(not member.stopped for member in population.members)
+    if isinstance(controller, Started):
+        controller = controller.controller
+    if not isinstance(controller, PbtController) or rate <= 0 or training < 2:
+        return None
+    return controller.frames_left(population.report()) * training / rate
+
+
+def late_comparison_warning(config: Config, seconds: float | None, least_frames: int) -> str | None:
+    """Return a line if the first comparison lies hours away. seconds: until the next. least_frames: of any member."""
+    first = max(config.pbt.start_frames, config.pbt.period_frames)
+    if seconds is None or seconds < LONG_SECONDS or least_frames >= first:
+        return None
+    return (
+        f"note: the first comparison of members is about {seconds / 3600:.0f} h away (at {first:,} frames of each, "
+        "--pbt.start-frames and --pbt.period-frames)"
+    )
+
 
 VIEW_SECONDS, MOST_VIEW_SECONDS = 1.0, 10.0
 """Between two views."""

@@ -11,11 +11,10 @@ from typing import Any
 
 from pbt_rl.errors import require
 from pbt_rl.pbt.controllers import PbtController
-from pbt_rl.pbt.exploit.base import Gap
-from pbt_rl.pbt.exploit.truncation import Truncation
-from pbt_rl.pbt.explore.factors import PerturbFactors
+from pbt_rl.pbt.exploit import Gap, Truncation
+from pbt_rl.pbt.explore import PerturbFactors
 from pbt_rl.pbt.hypers import HyperSpec, Scale, choice_spec
-from pbt_rl.pbt.ready.synchronous import Synchronous
+from pbt_rl.pbt.ready import Synchronous
 
 LOG_RATIO = 100.0
 """Of the ends of a range: from here on it is tuned on a logarithmic scale."""

@@ -50,7 +50,7 @@ TWICE = 2
 PATIENCE_SECONDS = 300.0
 ENV_STEP = re.compile(r"envs/.*\.step$")
 OPTIMIZER = "algos/optim.py:"
-EXPLOIT = "pbt_rl/pbt/exploit/"
+EXPLOIT = ("pbt_rl/pbt/exploit", "pbt_rl/pbt/rules.py")
 DISPLAY = "pbt_rl/display/"
 DATA_ROOMS = ("algos/", "envs/", "pbt_rl/learner/", "pbt_rl/wire/")
 

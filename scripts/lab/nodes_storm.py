@@ -34,9 +34,8 @@ from pbt_rl.nodes.train import OverNodes, connected
 from pbt_rl.options import changed
 from pbt_rl.record.journal import read_journal
 from pbt_rl.run.fleet import Event, LearnerLost, Received
-from pbt_rl.run.memory import Matchups
+from pbt_rl.run.memory import Matchups, Start
 from pbt_rl.run.resolved import ResolvedRun
-from pbt_rl.run.start import Start
 from pbt_rl.run.train import train_on
 from pbt_rl.wire.messages import LearnerReady, Load, Save, Saved
 from pbt_rl.wire.store import StatePool

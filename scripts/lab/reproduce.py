@@ -51,7 +51,7 @@ from pbt_rl.pbt import (
     sample_prior,
 )
 from pbt_rl.pbt.events import Initial, Round
-from pbt_rl.pbt.explore.moves import move_choice
+from pbt_rl.pbt.explore import move_choice
 from pbt_rl.pbt.hypers import choice_spec
 from pbt_rl.pbt.search.draws import draw_grid
 from pbt_rl.pbt.search.hypertrick import expected_completion, matching_eviction_rate

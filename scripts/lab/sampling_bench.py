@@ -48,9 +48,8 @@ from pbt_rl.learner.shared import SharedState
 from pbt_rl.options import changed
 from pbt_rl.plan import Machine
 from pbt_rl.procs.child import CHILD_ENVIRONMENT, Child
-from pbt_rl.run.memory import Memory
+from pbt_rl.run.memory import Memory, Start
 from pbt_rl.run.resolved import ResolvedRun
-from pbt_rl.run.start import Start
 from pbt_rl.wire.mailbox import STEPS, Mailbox
 from pbt_rl.wire.polling import AdaptivePoller
 

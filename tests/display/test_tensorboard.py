@@ -23,7 +23,7 @@ from pbt_rl.display.tensorboard import TensorBoard, layout
 from pbt_rl.pbt.hypers import hyper_table
 from pbt_rl.pbt.options import PbtConfig
 from pbt_rl.record.folder import RunFolder
-from pbt_rl.run.controllers import build_controller
+from pbt_rl.run.resolved import build_controller
 from tests.helpers import journals
 from tests.helpers.views import STATS, member, view
 

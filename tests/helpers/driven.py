@@ -20,9 +20,8 @@ from pbt_rl.cli.train import parse_train
 from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec
 from pbt_rl.learner.learner import Learner
 from pbt_rl.plan import Machine
-from pbt_rl.run.memory import Memory
+from pbt_rl.run.memory import Memory, Start
 from pbt_rl.run.resolved import ResolvedRun
-from pbt_rl.run.start import Start
 from pbt_rl.wire.mailbox import Mailbox
 from pbt_rl.wire.messages import Applied, Load, Save, SetValues
 

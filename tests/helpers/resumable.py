@@ -22,7 +22,7 @@ from pbt_rl.population.store import Store
 from pbt_rl.record.folder import to_json
 from pbt_rl.record.journal import as_json_types
 from pbt_rl.run.comparisons import Comparisons
-from pbt_rl.run.controllers import build_controller
+from pbt_rl.run.resolved import build_controller
 from pbt_rl.run.state import restore_run_state, run_state
 from pbt_rl.run.throughput import Throughput
 from pbt_rl.wire.messages import (

@@ -10,8 +10,8 @@ from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec
 from pbt_rl.learner.build import packings
 from pbt_rl.plan import Machine
 from pbt_rl.run.inline import InlineFleet
+from pbt_rl.run.memory import Start
 from pbt_rl.run.resolved import ResolvedRun
-from pbt_rl.run.start import Start
 from pbt_rl.wire.messages import LearnerSaved, Load, Save
 
 

@@ -11,7 +11,7 @@ from pbt_rl.nodes.fleet import NodeFleet
 from pbt_rl.nodes.host import PackHost
 from pbt_rl.nodes.messages import Answer
 from pbt_rl.nodes.plan import cluster_run
-from pbt_rl.run.start import Start
+from pbt_rl.run.memory import Start
 from pbt_rl.wire.store import StatePool
 
 LAYOUT = (("param", "<f4", (3,)),)

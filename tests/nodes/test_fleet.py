@@ -9,7 +9,7 @@ from pbt_rl.nodes import fleet as module
 from pbt_rl.nodes.engine import HostDied, HostFailed, HostUnavailable, Node
 from pbt_rl.nodes.messages import Heard, RestartActor, Send, State
 from pbt_rl.run.fleet import ActorFailed, LearnerLost, MachineLeaving, Notice, Received
-from pbt_rl.run.start import Start
+from pbt_rl.run.memory import Start
 from pbt_rl.wire.messages import (
     LearnerReady,
     LearnerSaved,

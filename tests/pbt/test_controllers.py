@@ -22,16 +22,15 @@ from pbt_rl.pbt.decisions import (
     Replace,
     decision_to_dict,
 )
-from pbt_rl.pbt.exploit.base import Gap
-from pbt_rl.pbt.exploit.tournaments import BinaryTournament
-from pbt_rl.pbt.exploit.truncation import Truncation
-from pbt_rl.pbt.explore.custom import CustomExplore
+from pbt_rl.pbt.exploit import Gap, Truncation
+from pbt_rl.pbt.explore import CustomExplore
 from pbt_rl.pbt.hypers import HyperSpec, hyper_table, shaping_table
 from pbt_rl.pbt.lineage import Lineage
 from pbt_rl.pbt.options import PbtConfig
-from pbt_rl.pbt.ready.synchronous import Synchronous
+from pbt_rl.pbt.ready import Synchronous
 from pbt_rl.pbt.records import converted
 from pbt_rl.pbt.state import restore_state, save_state
+from pbt_rl.pbt.tournaments import BinaryTournament
 from tests.helpers.populations import build, member, report, scored
 
 TABLE = hyper_table(Hypers()) | shaping_table({"life_lost": -1.0, "bonus": 0.0})

@@ -9,8 +9,8 @@ from pbt_rl.config import Hypers
 from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.audit import audit_decisions
 from pbt_rl.pbt.changes import changes
+from pbt_rl.pbt.controllers import Evaluation
 from pbt_rl.pbt.decisions import Continue, Decision, Evaluate, Replace, Restart, decision_to_dict
-from pbt_rl.pbt.evaluation import Evaluation
 from pbt_rl.pbt.hypers import hyper_table
 from pbt_rl.pbt.member import MemberRecord
 from pbt_rl.pbt.objectives import ObjectiveWindow

@@ -8,12 +8,17 @@ from hypothesis import strategies as st
 
 from pbt_rl.config import Hypers
 from pbt_rl.errors import ConfigError
-from pbt_rl.pbt.explore.custom import CustomExplore
-from pbt_rl.pbt.explore.factors import MultiplyOrDivide, PerturbFactors
-from pbt_rl.pbt.explore.moves import ZERO_STEP, perturb
-from pbt_rl.pbt.explore.perturb import Perturb
-from pbt_rl.pbt.explore.pipeline import ExplorePipeline
-from pbt_rl.pbt.explore.resample import Resample, ResampleAll
+from pbt_rl.pbt.explore import (
+    ZERO_STEP,
+    CustomExplore,
+    ExplorePipeline,
+    MultiplyOrDivide,
+    Perturb,
+    PerturbFactors,
+    Resample,
+    ResampleAll,
+    perturb,
+)
 from pbt_rl.pbt.hypers import HyperSpec, boolean_spec, choice_spec, flat_table, hyper_table, shaping_table
 from tests.helpers import populations  # noqa: F401 - its hypothesis profile
 

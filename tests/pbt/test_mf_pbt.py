@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from pbt_rl.config import Hypers
 from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.decisions import Continue, Replace
-from pbt_rl.pbt.exploit.base import Gap
-from pbt_rl.pbt.exploit.truncation import Truncation
+from pbt_rl.pbt.exploit import Gap, Truncation
 from pbt_rl.pbt.hypers import hyper_table
 from pbt_rl.pbt.mf_pbt.controller import MfPbt
 from pbt_rl.pbt.mf_pbt.groups import Groups

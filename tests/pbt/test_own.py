@@ -9,13 +9,13 @@ import pytest
 from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.decisions import Continue, Mutate, Replace, Stop
-from pbt_rl.pbt.exploit.base import Selection
-from pbt_rl.pbt.exploit.registry import build_exploit
+from pbt_rl.pbt.exploit import Selection
 from pbt_rl.pbt.hypers import HyperSpec
 from pbt_rl.pbt.options import PbtConfig
 from pbt_rl.pbt.registry import controller_entry
+from pbt_rl.pbt.rules import build_exploit
 from pbt_rl.pbt.state import restore_state, save_state
-from pbt_rl.run.controllers import build_controller
+from pbt_rl.run.resolved import build_controller
 from tests.helpers.populations import member, report
 
 TABLE = {"rate": HyperSpec("rate", 1.0, 0.1, 100.0, "log", tuned=True, legal=(0.0, 1000.0))}

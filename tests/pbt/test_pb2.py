@@ -13,8 +13,7 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.changes import changes
 from pbt_rl.pbt.decisions import Mutate, Replace, Restart
-from pbt_rl.pbt.explore.base import Learning
-from pbt_rl.pbt.explore.pipeline import ExplorePipeline
+from pbt_rl.pbt.explore import ExplorePipeline, Learning
 from pbt_rl.pbt.hypers import HyperSpec, choice_spec, shaping_table
 from pbt_rl.pbt.options import PbtConfig
 from pbt_rl.pbt.pb2.gaussian_process import AT_A_TIME, FadingKernel, Surrogate

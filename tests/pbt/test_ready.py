@@ -6,10 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pbt_rl.pbt.ready.asynchronous import Asynchronous
-from pbt_rl.pbt.ready.base import grown
-from pbt_rl.pbt.ready.partially import PartiallySynchronous
-from pbt_rl.pbt.ready.synchronous import Synchronous
+from pbt_rl.pbt.ready import Asynchronous, PartiallySynchronous, Synchronous, grown
 from pbt_rl.pbt.state import restore_state, save_state
 from tests.helpers.populations import member, report
 

@@ -8,7 +8,7 @@ import pytest
 
 from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.decisions import Continue, Replace
-from pbt_rl.pbt.exploit.base import Selection, rank, score
+from pbt_rl.pbt.exploit import Selection, rank, score
 from pbt_rl.pbt.hypers import HyperSpec
 from pbt_rl.pbt.options import PbtConfig
 from pbt_rl.pbt.state import restore_state, save_state

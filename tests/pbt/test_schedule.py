@@ -9,17 +9,16 @@ from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.controllers import PbtController
 from pbt_rl.pbt.decisions import Mutate, Replace, Restart, Stop
-from pbt_rl.pbt.exploit.base import Gap
-from pbt_rl.pbt.exploit.truncation import Truncation
-from pbt_rl.pbt.explore.perturb import Perturb
+from pbt_rl.pbt.exploit import Gap, Truncation
+from pbt_rl.pbt.explore import Perturb
 from pbt_rl.pbt.hypers import HyperSpec
 from pbt_rl.pbt.lineage import Lineage
 from pbt_rl.pbt.options import ScheduleConfig
-from pbt_rl.pbt.ready.synchronous import Synchronous
+from pbt_rl.pbt.ready import Synchronous
 from pbt_rl.pbt.schedule import Schedule, recorded_steps
 from pbt_rl.pbt.state import restore_state, save_state
 from pbt_rl.record.journal import Journal, read_journal
-from pbt_rl.run.controllers import build_controller
+from pbt_rl.run.resolved import build_controller
 from pbt_rl.tune.simulation import simulate
 from tests.helpers.journals import read_events
 from tests.helpers.populations import member, report

@@ -25,7 +25,7 @@ from pbt_rl.pbt.search.hypertrick import (
 from pbt_rl.pbt.search.options import SearchConfig
 from pbt_rl.pbt.search.random_search import RandomSearch
 from pbt_rl.pbt.state import restore_state, save_state
-from pbt_rl.run.controllers import build_controller
+from pbt_rl.run.resolved import build_controller
 from pbt_rl.tune.simulation import mean_and_error, simulate
 from tests.helpers.populations import member, report
 from tests.helpers.searches import TABLE, any_score, any_speed, at, begun, going_on, stopped

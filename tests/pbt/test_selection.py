@@ -11,15 +11,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import special, stats
 
-from pbt_rl.pbt.exploit.backtrack import Backtrack
-from pbt_rl.pbt.exploit.base import Gap, Selection, mean_objective, score
-from pbt_rl.pbt.exploit.pipeline import ExploitPipeline
-from pbt_rl.pbt.exploit.quantile import QuantileTruncation
-from pbt_rl.pbt.exploit.sigma_gap import SigmaGap
-from pbt_rl.pbt.exploit.tournaments import BinaryTournament, Impala, TTest
-from pbt_rl.pbt.exploit.truncation import Truncation
-from pbt_rl.pbt.exploit.welch import incomplete_beta, welch_p
+from pbt_rl.pbt.exploit import (
+    Backtrack,
+    ExploitPipeline,
+    Gap,
+    QuantileTruncation,
+    Selection,
+    SigmaGap,
+    Truncation,
+    mean_objective,
+    score,
+)
 from pbt_rl.pbt.state import restore_state, save_state
+from pbt_rl.pbt.tournaments import BinaryTournament, Impala, TTest, incomplete_beta, welch_p
 from tests.helpers.populations import member, scored
 
 RULES = {

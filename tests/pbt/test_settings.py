@@ -8,15 +8,18 @@ import pytest
 
 from pbt_rl.config import Config, Hypers
 from pbt_rl.errors import ConfigError
-from pbt_rl.pbt.exploit.base import Gap
-from pbt_rl.pbt.exploit.registry import EXPLOIT_RULES, build_exploit, least_members
-from pbt_rl.pbt.exploit.sigma_gap import SigmaGap
-from pbt_rl.pbt.exploit.truncation import Truncation
-from pbt_rl.pbt.explore.registry import EXPLORE_RULES, build_explore
+from pbt_rl.pbt.exploit import Gap, SigmaGap, Truncation
 from pbt_rl.pbt.hypers import hyper_table
 from pbt_rl.pbt.options import PbtConfig
-from pbt_rl.pbt.ready.registry import READY_RULES
 from pbt_rl.pbt.registry import CONTROLLERS
+from pbt_rl.pbt.rules import (
+    EXPLOIT_RULES,
+    EXPLORE_RULES,
+    READY_RULES,
+    build_exploit,
+    build_explore,
+    least_members,
+)
 
 TABLE = hyper_table(Hypers())
 

@@ -6,7 +6,7 @@ import pytest
 from pbt_rl.config import Hypers
 from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.controllers import PbtController
-from pbt_rl.pbt.explore.perturb import Perturb
+from pbt_rl.pbt.explore import Perturb
 from pbt_rl.pbt.hypers import hyper_table
 from pbt_rl.pbt.start import Started, read_rows
 from pbt_rl.pbt.state import restore_state, save_state

@@ -14,13 +14,11 @@ from hypothesis import strategies as st
 from pbt_rl.config import Hypers
 from pbt_rl.pbt.changes import changes
 from pbt_rl.pbt.entry import Ingredients
-from pbt_rl.pbt.exploit.backtrack import Elite
-from pbt_rl.pbt.exploit.registry import EXPLOIT_RULES
-from pbt_rl.pbt.explore.registry import EXPLORE_RULES
+from pbt_rl.pbt.exploit import Elite
 from pbt_rl.pbt.hypers import HyperSpec, choice_spec, hyper_table
 from pbt_rl.pbt.options import PbtConfig
-from pbt_rl.pbt.ready.registry import READY_RULES
 from pbt_rl.pbt.registry import CONTROLLERS
+from pbt_rl.pbt.rules import EXPLOIT_RULES, EXPLORE_RULES, READY_RULES
 from pbt_rl.pbt.search.options import SearchConfig
 from pbt_rl.pbt.state import SHARED, STATE, TRANSIENT, restore_state, save_state
 from tests.helpers.populations import member, report

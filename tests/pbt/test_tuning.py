@@ -6,9 +6,7 @@ from pbt_rl.config import Config, Hypers
 from pbt_rl.errors import ConfigError
 from pbt_rl.options import changed
 from pbt_rl.pbt.controllers import PbtController
-from pbt_rl.pbt.explore.custom import CustomExplore
-from pbt_rl.pbt.explore.factors import PerturbFactors
-from pbt_rl.pbt.explore.perturb import Perturb
+from pbt_rl.pbt.explore import CustomExplore, Perturb, PerturbFactors
 from pbt_rl.pbt.hypers import OFF, Prior, hyper_table, sample_prior, shaping_table
 from pbt_rl.pbt.pb2.pb2 import from_unit, to_unit
 from pbt_rl.pbt.search.draws import draw_grid

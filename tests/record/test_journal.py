@@ -19,7 +19,7 @@ from pbt_rl.pbt.hypers import hyper_table, shaping_table
 from pbt_rl.pbt.lineage import Lineage
 from pbt_rl.pbt.options import PbtConfig
 from pbt_rl.record.journal import Journal, cut_journal, each_event, git_version, read_journal, versions
-from pbt_rl.run.controllers import build_controller
+from pbt_rl.run.resolved import build_controller
 from tests.helpers.disks import fill, free, small_disk
 from tests.helpers.journals import read_events
 

@@ -17,8 +17,7 @@ from pbt_rl.report import compare
 from pbt_rl.report.compare import write_comparison
 from pbt_rl.report.groups import Group, best_objective, groups, mean_and_deviation
 from pbt_rl.report.read import read_run
-from pbt_rl.run.controllers import build_controller
-from pbt_rl.run.resolved import value_table
+from pbt_rl.run.resolved import build_controller, value_table
 from tests.helpers.journals import simulated, write
 
 

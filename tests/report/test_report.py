@@ -22,8 +22,7 @@ from pbt_rl.report.pictures import PICTURES, draw
 from pbt_rl.report.read import history_of, read_run
 from pbt_rl.report.style import log_ticks
 from pbt_rl.report.write import write_report
-from pbt_rl.run.controllers import build_controller
-from pbt_rl.run.resolved import value_table
+from pbt_rl.run.resolved import build_controller, value_table
 from tests.helpers.journals import read_events, simulated, slot_event, write
 
 PNG = b"\x89PNG\r\n\x1a\n"

@@ -9,7 +9,7 @@ from pbt_rl.pbt.events import Event
 from pbt_rl.pbt.options import PbtConfig
 from pbt_rl.record.reading import journal_events
 from pbt_rl.run.audit import audit
-from pbt_rl.run.controllers import build_controller
+from pbt_rl.run.resolved import build_controller
 from tests.helpers import journals
 
 CONFIG = journals.Config("toy/simulated", pbt=PbtConfig(period_frames=1000, start_frames=0, min_episodes=1))

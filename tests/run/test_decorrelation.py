@@ -6,9 +6,8 @@ import numpy as np
 
 from pbt_rl.cli.train import parse_train
 from pbt_rl.plan import Machine
-from pbt_rl.run.memory import Memory
+from pbt_rl.run.memory import Memory, Start
 from pbt_rl.run.resolved import ResolvedRun
-from pbt_rl.run.start import Start
 from pbt_rl.run.train import train
 from pbt_rl.wire.actor import UNCOUNTED_VERSION, Actor
 

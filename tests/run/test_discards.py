@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import pytest
 
 from pbt_rl.plan import Machine
-from pbt_rl.run.discards import discard_warning, discarded_share
 from pbt_rl.run.recorder import Recorder
+from pbt_rl.run.views import discard_warning, discarded_share
 from tests.helpers.plans import resolved
 from tests.helpers.views import member, view
 

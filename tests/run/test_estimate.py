@@ -9,8 +9,7 @@ from pbt_rl.learner.learner import Learner
 from pbt_rl.plan import HostMemory, Machine
 from pbt_rl.run.describe import describe_plan
 from pbt_rl.run.estimate import GIB, MIB, SUPERVISOR_BYTES, check_memory, estimate, memory_notes
-from pbt_rl.run.memory import Memory
-from pbt_rl.run.start import Start
+from pbt_rl.run.memory import Memory, Start
 from tests.helpers.plans import resolved
 
 MACHINE = Machine(2, 0)

@@ -14,8 +14,8 @@ from pbt_rl.plan import Machine
 from pbt_rl.procs.child import Child
 from pbt_rl.run import fleet as module
 from pbt_rl.run.fleet import ActorFailed, LearnerLost, ProcessFleet, Received
+from pbt_rl.run.memory import Start
 from pbt_rl.run.resolved import ResolvedRun
-from pbt_rl.run.start import Start
 from pbt_rl.wire.heartbeat import MAIN_NS, TRAINER_NS
 from pbt_rl.wire.mailbox import ACTIONS, HEARTBEAT_NS, OBSERVATIONS
 from pbt_rl.wire.messages import LearnerReady, Save, Saved

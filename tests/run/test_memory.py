@@ -10,9 +10,8 @@ from pbt_rl.cli.train import parse_train
 from pbt_rl.envs.registry import make_unit
 from pbt_rl.pbt.hypers import SHAPING
 from pbt_rl.plan import Machine
-from pbt_rl.run.memory import Memory
+from pbt_rl.run.memory import Memory, Start
 from pbt_rl.run.resolved import ResolvedRun
-from pbt_rl.run.start import Start
 from pbt_rl.wire import actor as actor_module
 from pbt_rl.wire.actor import Actor
 from pbt_rl.wire.mailbox import ACTIONS, BUSY_NS, OBSERVATIONS

@@ -9,9 +9,8 @@ from pbt_rl.display.leaderboard import footer_lines, title_lines
 from pbt_rl.pbt.options import PbtConfig
 from pbt_rl.pbt.search.options import SearchConfig
 from pbt_rl.population.population import Population
-from pbt_rl.run.controllers import build_controller
-from pbt_rl.run.outlook import late_comparison_warning, seconds_to_comparison, seconds_to_end
-from pbt_rl.run.resolved import value_table
+from pbt_rl.run.resolved import build_controller, value_table
+from pbt_rl.run.views import late_comparison_warning, seconds_to_comparison, seconds_to_end
 from tests.helpers.views import member, view
 
 

@@ -7,9 +7,9 @@ import pytest
 from pbt_rl.config import Config
 from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.errors import RunFailed
-from pbt_rl.run import restarts as module
+from pbt_rl.run import lost as module
 from pbt_rl.run.fleet import ActorFailed
-from pbt_rl.run.restarts import FEW_STEPS, KNOWN_ERRORS, MAX_ERROR_CHARACTERS, WORKED_STEPS, ActorRestarts
+from pbt_rl.run.lost import FEW_STEPS, KNOWN_ERRORS, MAX_ERROR_CHARACTERS, WORKED_STEPS, ActorRestarts
 
 LIMIT = 3
 CRASH = ActorFailed(0, "Traceback\nValueError: lost")

@@ -19,8 +19,8 @@ from pbt_rl.pbt.hypers import hyper_table
 from pbt_rl.plan import Machine, PackPlan
 from pbt_rl.record.journal import read_journal
 from pbt_rl.run.resolved import ResolvedRun
+from pbt_rl.run.resuming import WarmStart
 from pbt_rl.run.train import train
-from pbt_rl.run.warm_start import WarmStart
 from tests.helpers.saved import save, write_run
 
 MLP = ModelConfig(encoder="mlp", hidden=8, layers=1)

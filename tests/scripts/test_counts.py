@@ -121,7 +121,7 @@ def test_an_option_ends_at_its_rule():
     calls = (
         "pbt_rl/cli.py:parse",
         "pbt_rl/run.py:train",
-        "pbt_rl/pbt/exploit/registry.py:make",
+        "pbt_rl/pbt/rules.py:make",
         "pbt_rl/j.py:write",
     )
     trace = traced(*calls, value=[calls[0], calls[3]], holder=[calls[1]])

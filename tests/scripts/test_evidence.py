@@ -29,7 +29,7 @@ from statistics_of_seeds import bootstrap, half_by_t, iqm  # noqa: E402
 from pbt_rl.cli.train import parse_train  # noqa: E402
 from pbt_rl.config import Hypers  # noqa: E402
 from pbt_rl.pbt.hypers import hyper_table  # noqa: E402
-from pbt_rl.run.controllers import build_controller  # noqa: E402
+from pbt_rl.run.resolved import build_controller  # noqa: E402
 
 ARMS = [(name, arm) for name, make in EXPERIMENTS.items() for arm in make().arms]
 TUNED = ("learning_rate", "unroll=2:36")

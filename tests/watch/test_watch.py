@@ -16,8 +16,7 @@ from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.options import PbtConfig
 from pbt_rl.report.read import read_run
-from pbt_rl.run.controllers import build_controller
-from pbt_rl.run.resolved import value_table
+from pbt_rl.run.resolved import build_controller, value_table
 from pbt_rl.watch import state as watch_state
 from pbt_rl.watch.reader import Reader
 from pbt_rl.watch.server import Server

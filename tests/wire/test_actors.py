@@ -17,9 +17,8 @@ from pbt_rl.envs.toy import counting_errors
 from pbt_rl.learner.learner import Learner
 from pbt_rl.plan import Machine
 from pbt_rl.procs.child import Child
-from pbt_rl.run.memory import Memory
+from pbt_rl.run.memory import Memory, Start
 from pbt_rl.run.resolved import ResolvedRun
-from pbt_rl.run.start import Start
 from pbt_rl.wire.actor import Actor
 from pbt_rl.wire.mailbox import ACTIONS, OBSERVATIONS
 from pbt_rl.wire.messages import Load

@@ -12,13 +12,11 @@ from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.changes import changes
 from pbt_rl.pbt.controllers import PbtController
 from pbt_rl.pbt.decisions import Decision, MemberReport, PopulationReport, Replace, StateKey
-from pbt_rl.pbt.exploit.base import rank, score
-from pbt_rl.pbt.explore.base import Learning
-from pbt_rl.pbt.explore.moves import from_priors
+from pbt_rl.pbt.exploit import rank, score
+from pbt_rl.pbt.explore import Learning, from_priors
 from pbt_rl.pbt.hypers import Values
 from pbt_rl.pbt.ipbt.stagnation import improves, is_slow
-from pbt_rl.pbt.ready.base import Round
-from pbt_rl.pbt.ready.synchronous import Synchronous
+from pbt_rl.pbt.ready import Round, Synchronous
 from pbt_rl.pbt.state import restore_state, save_state
 
 PATIENCE = 3

@@ -11,8 +11,8 @@ from pbt_rl.pbt.ipbt.controller import Ipbt
 
 def _ipbt(given: Ingredients) -> Controller:
     # The registries read this module.
-    from pbt_rl.pbt.exploit.registry import least_members  # noqa: PLC0415
     from pbt_rl.pbt.registry import pbt_rules  # noqa: PLC0415
+    from pbt_rl.pbt.rules import least_members  # noqa: PLC0415
 
     pbt = given.pbt
     if not pbt.enabled:

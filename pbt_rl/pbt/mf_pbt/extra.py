@@ -8,13 +8,13 @@ from pbt_rl.pbt.decisions import Controller
 from pbt_rl.pbt.entry import ControllerEntry, Groups, Ingredients
 from pbt_rl.pbt.mf_pbt.controller import MfPbt, usual_frequencies
 from pbt_rl.pbt.mf_pbt.options import MfPbtOptions
-from pbt_rl.pbt.ready.base import grown
+from pbt_rl.pbt.ready import grown
 
 
 def _mf_pbt(given: Ingredients) -> Controller:
     # The registries read this module.
-    from pbt_rl.pbt.exploit.registry import least_members  # noqa: PLC0415
     from pbt_rl.pbt.registry import pbt_rules  # noqa: PLC0415
+    from pbt_rl.pbt.rules import least_members  # noqa: PLC0415
 
     pbt = given.pbt
     if not pbt.enabled:

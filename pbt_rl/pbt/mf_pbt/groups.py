@@ -9,7 +9,7 @@ from random import Random
 from typing import Literal
 
 from pbt_rl.pbt.decisions import MemberReport, StateKey
-from pbt_rl.pbt.exploit.base import (
+from pbt_rl.pbt.exploit import (
     Exploit,
     Remembering,
     Selection,

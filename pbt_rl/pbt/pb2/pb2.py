@@ -12,8 +12,8 @@ from typing import Any
 from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.changes import Change
 from pbt_rl.pbt.decisions import MemberReport
-from pbt_rl.pbt.exploit.base import score
-from pbt_rl.pbt.explore.moves import from_priors
+from pbt_rl.pbt.exploit import score
+from pbt_rl.pbt.explore import from_priors
 from pbt_rl.pbt.hypers import HyperSpec, Values, sample_prior, scale_within
 from pbt_rl.pbt.settings import within
 from pbt_rl.pbt.state import TRANSIENT

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from pbt_rl.pbt.decisions import Continue, Decision, MemberReport, PopulationReport, StateKey, Stop
-from pbt_rl.pbt.exploit.base import score
+from pbt_rl.pbt.exploit import score
 from pbt_rl.pbt.hypers import HyperSpec, Values
 from pbt_rl.pbt.search.draws import Sampling, draw_random
 from pbt_rl.pbt.state import STATE

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pbt_rl.pbt.decisions import Continue, Decision, MemberReport, PopulationReport, Restart
-from pbt_rl.pbt.exploit.base import rank
+from pbt_rl.pbt.exploit import rank
 from pbt_rl.pbt.search.base import Ended, Search
 
 

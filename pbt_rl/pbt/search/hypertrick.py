@@ -7,7 +7,7 @@ from bisect import bisect_left, bisect_right, insort
 from dataclasses import dataclass, field
 
 from pbt_rl.pbt.decisions import Continue, Decision, MemberReport, PopulationReport
-from pbt_rl.pbt.ready.base import FOREVER
+from pbt_rl.pbt.ready import FOREVER
 from pbt_rl.pbt.search.base import Ended, Progress, Search
 from pbt_rl.pbt.search.brackets import Bracket, Brackets, Rung
 from pbt_rl.pbt.state import STATE

@@ -17,7 +17,7 @@ from statistics import median
 
 from pbt_rl.pbt import HyperSpec, MemberReport, PbtController, Selection, Synchronous, Values
 from pbt_rl.pbt.decisions import CopyWhat
-from pbt_rl.pbt.exploit.base import rank, score
+from pbt_rl.pbt.exploit import rank, score
 from pbt_rl.tune import Result, run
 
 STEPS, EXCHANGE_STEPS, SIGMA = 200, 4, 0.1

@@ -1,0 +1,483 @@
+"""Rules of exploration: how the values of a member that changes are moved.
+
+The protocol, a rule made of one function per hyperparameter, these functions (to a neighbour on a ladder, by a factor,
+drawn anew, by a table of pairs), and rules of a user's own. Pure: seeded Python, no process, no file, no torch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Literal, Protocol, runtime_checkable
+
+from pbt_rl.errors import ConfigError, require
+from pbt_rl.pbt.changes import Change
+from pbt_rl.pbt.decisions import MemberReport
+from pbt_rl.pbt.hypers import HyperSpec, Values, sample_prior
+from pbt_rl.pbt.own import check_signature, named
+from pbt_rl.pbt.settings import load_rule, within
+
+
+class Explore(Protocol):
+    """Makes new values from old ones: returns a new dictionary and leaves the old one alone.
+
+    A dataclass; fields with `init=False` are its state (`pbt.state`). One that learns from the comparisons is also
+    `Learning`.
+    """
+
+    def initial(self, values: Values, rng: Random) -> Values:
+        """Return the values of a member at the start of the run, other than member 0, which keeps the defaults."""
+
+    def mutate(self, values: Values, rng: Random) -> Values:
+        """Return the values to go on with; equal to `values` if nothing was drawn to change."""
+
+
+@runtime_checkable
+class Pairing(Protocol):
+    """A rule that makes the values of a copy from its own and its donor's. `mutate` is called for the other members."""
+
+    def learn(self, member: int, own: Values, better: Values, rng: Random) -> Values:
+        """Return the values that a member goes on with from the weights of a better one."""
+
+
+@runtime_checkable
+class Learning(Protocol):
+    """A rule that is passed every comparison before it mutates, and what came of it afterwards."""
+
+    def before(self, members: Sequence[MemberReport]) -> None:
+        """Observe the members that are about to be decided on."""
+
+    def after(self, members: Sequence[MemberReport], changes: Sequence[Change]) -> None:
+        """Observe how they changed. members: of the whole report."""
+
+
+@dataclass(frozen=True)
+class ExplorePipeline:
+    """Rules in turn. until_change: stop at the first that changes anything (Orion); else all of them (Ray).
+
+    Orion's default is `(ResampleAll(tuned, 0.2), MultiplyOrDivide(tuned, 1.2, volatility=1e-4))` until a change.
+    Members begin as the first rule has it.
+    """
+
+    rules: tuple[Explore, ...]
+    until_change: bool
+
+    def initial(self, values: Values, rng: Random) -> Values:
+        """Return what the first rule returns."""
+        return self.rules[0].initial(values, rng)
+
+    def mutate(self, values: Values, rng: Random) -> Values:
+        """Apply one rule after the other."""
+        now = dict(values)
+        for rule in self.rules:
+            now = rule.mutate(now, rng)
+            if self.until_change and now != values:
+                break
+        return now
+
+    def before(self, members: Sequence[MemberReport]) -> None:
+        """Pass it to the rules that learn."""
+        for rule in self._learning():
+            rule.before(members)
+
+    def after(self, members: Sequence[MemberReport], changes: Sequence[Change]) -> None:
+        """Pass it to the rules that learn."""
+        for rule in self._learning():
+            rule.after(members, changes)
+
+    def _learning(self) -> list[Learning]:
+        return [rule for rule in self.rules if isinstance(rule, Learning)]
+
+
+ZERO_STEP = 0.1
+"""A value of 0 moves by this share of (factor - 1) of the bound that it moves towards."""
+
+Categories = Literal["adjacent", "uniform"]
+"""Where a choice goes: to a neighbour (Ray; at the edge it may stay), or to any, itself included (Orion).
+A choice of two, and so a boolean, always flips (Sample Factory)."""
+
+
+def from_priors(tuned: Mapping[str, HyperSpec], values: Values, rng: Random) -> Values:
+    """Draw every tuned value from its prior; the others stay."""
+    return move_each(tuned, values, lambda spec, _: sample_prior(spec, rng))
+
+
+def move_each(
+    tuned: Mapping[str, HyperSpec], values: Values, move: Callable[[HyperSpec, float], float]
+) -> Values:
+    """Move every tuned value, in the order of `values`; the others stay."""
+    return {name: move(tuned[name], value) if name in tuned else value for name, value in values.items()}
+
+
+def move_choice(spec: HyperSpec, value: float, categories: Categories, rng: Random) -> float:
+    """Move an index into choices: see `Categories`."""
+    at, last = int(spec.clamp(value)), len(spec.choices) - 1
+    if last == 1:
+        return float(1 - at)
+    if categories == "uniform":
+        return float(rng.randint(0, last))
+    return float(min(max(at + rng.choice((-1, 1)), 0), last))
+
+
+def perturb(spec: HyperSpec, value: float, factor: float, *, multiply: bool) -> float:
+    """Move a value by a factor > 1 on its scale; the result is within the bounds.
+
+    A value that stands at the bound it is pushed against moves the other way instead, so that it always moves
+    unless the bounds are equal. Raises ValueError if `value` is NaN.
+    """
+    value = spec.clamp(value)
+    moved = spec.clamp(moved_by(spec, value, factor, multiply=multiply))
+    return moved if moved != value else spec.clamp(moved_by(spec, value, factor, multiply=not multiply))
+
+
+def moved_by(spec: HyperSpec, value: float, factor: float, *, multiply: bool) -> float:
+    """Move a value by a factor >= 1 on its scale; the result may be out of bounds.
+
+    - `linear`, `log`: the factor acts on the value and keeps its sign. `one_minus`: on 1 - value.
+    - `integer`: on the value, rounded; it moves by at least 1.
+    - 0 gives a factor nothing to act on. It moves to ZERO_STEP * (factor - 1) of the upper bound if the
+      factor would multiply, of the lower one if it would divide (for `one_minus`: 1 - value does).
+    """
+    value = spec.clamp(value)
+    if spec.scale == "one_minus":
+        return 1 - _scaled(1 - value, factor, 1 - spec.low if multiply else 1 - spec.high, multiply=multiply)
+    moved = _scaled(value, factor, spec.high if multiply else spec.low, multiply=multiply)
+    if spec.scale == "integer":
+        moved = float(round(moved))
+        if moved == value:
+            moved = value + (1 if multiply == (value >= 0) else -1)
+    return moved
+
+
+def bounded(spec: HyperSpec, value: float, volatility: float, rng: Random) -> float:
+    """Return the nearest allowed value, but |N(0, volatility)| inside of a limit that was exceeded (Orion)."""
+    if volatility and not spec.low <= value <= spec.high:
+        inwards = abs(rng.gauss(0, volatility))
+        value = spec.high - inwards if value > spec.high else spec.low + inwards
+    return spec.clamp(value)
+
+
+def _scaled(x: float, factor: float, bound: float, *, multiply: bool) -> float:
+    if x == 0:
+        return ZERO_STEP * (factor - 1) * bound
+    return x * factor if multiply else x / factor
+
+
+@dataclass(frozen=True)
+class Perturb:
+    """Multiply or divide (evenly likely) by a uniform factor, each value on its own (Sample Factory's rule).
+
+    tuned: name -> spec of the values that may change; all others stay as they are.
+    mutation_rate: probability that one value changes in `mutate`.
+    factor_min, factor_max: bounds of the factor, at least 1. At exactly 1 nothing but an integer moves.
+    reset_probability: probability that a value that changes returns to its default (Sample Factory: 0.01).
+    """
+
+    tuned: Mapping[str, HyperSpec]
+    mutation_rate: float = field(metadata=within(0, 1))
+    factor_min: float = field(metadata=within(1))
+    factor_max: float = field(metadata=within(1))
+    reset_probability: float = field(default=0.0, metadata=within(0, 1))
+    categories: Categories = "uniform"
+
+    def __post_init__(self) -> None:
+        require(
+            self.factor_max >= self.factor_min,
+            "pbt.explore-option",
+            f"factor_min={self.factor_min:g}",
+            f"give at most factor_max, {self.factor_max:g}",
+        )
+
+    def initial(self, values: Values, rng: Random) -> Values:
+        """Change every tuned value once, by a squared factor: members start apart, around the defaults.
+
+        A value with a range of the user's own (`HyperSpec.drawn`) is drawn from its prior.
+        """
+
+        def move(spec: HyperSpec, value: float) -> float:
+            return sample_prior(spec, rng) if spec.drawn else self._perturbed(spec, value, rng, power=2)
+
+        return move_each(self.tuned, values, move)
+
+    def mutate(self, values: Values, rng: Random) -> Values:
+        """Change each tuned value with probability `mutation_rate`."""
+
+        def move(spec: HyperSpec, value: float) -> float:
+            if rng.random() >= self.mutation_rate:
+                return value
+            if self.reset_probability and rng.random() < self.reset_probability:
+                return spec.clamp(spec.default)
+            return self._perturbed(spec, value, rng)
+
+        return move_each(self.tuned, values, move)
+
+    def _perturbed(self, spec: HyperSpec, value: float, rng: Random, power: int = 1) -> float:
+        if spec.scale == "choice":
+            return move_choice(spec, value, self.categories, rng)
+        factor = rng.uniform(self.factor_min, self.factor_max) ** power
+        return perturb(spec, value, factor, multiply=rng.random() < 0.5)
+
+
+@dataclass(frozen=True)
+class PerturbFactors:
+    """Multiply by one of a set of factors, each value on its own: x1.2 or x0.8 (Jaderberg et al. 2017, 4.1.1; Ray).
+
+    The paper's GANs use (2.0, 0.5). Beyond the bounds the limit holds; an integer moves by at least 1 unless that
+    limit stops it. probability: of one value to change (1 in the paper).
+    """
+
+    tuned: Mapping[str, HyperSpec]
+    factors: tuple[float, ...] = field(default=(1.2, 0.8), metadata=within(1e-6))
+    probability: float = field(default=1.0, metadata=within(0, 1))
+    categories: Categories = "adjacent"
+
+    def initial(self, values: Values, rng: Random) -> Values:
+        """Draw every tuned value from its prior."""
+        return from_priors(self.tuned, values, rng)
+
+    def mutate(self, values: Values, rng: Random) -> Values:
+        """Change each tuned value with `probability`."""
+
+        def move(spec: HyperSpec, value: float) -> float:
+            if rng.random() >= self.probability:
+                return value
+            if spec.scale == "choice":
+                return move_choice(spec, value, self.categories, rng)
+            factor = rng.choice(self.factors)
+            up = factor >= 1
+            return spec.clamp(moved_by(spec, value, factor if up else 1 / factor, multiply=up))
+
+        return move_each(self.tuned, values, move)
+
+
+@dataclass(frozen=True)
+class MultiplyOrDivide:
+    """Multiply or divide by one factor, evenly likely, each value on its own (Orion's `PerturbExplore`; IMPALA).
+
+    volatility: a value that leaves its bounds is set to the limit less or plus |N(0, volatility)|, in the value's
+    own unit (Orion: 1e-4); 0 gives the limit itself. Integers move by at least 1 unless a limit stops them.
+    probability: of one value to change (Orion: 1; IMPALA: 1/3).
+    """
+
+    tuned: Mapping[str, HyperSpec]
+    factor: float = field(default=1.2, metadata=within(1))
+    volatility: float = field(default=0.0, metadata=within(0))
+    probability: float = field(default=1.0, metadata=within(0, 1))
+    categories: Categories = "uniform"
+
+    def initial(self, values: Values, rng: Random) -> Values:
+        """Draw every tuned value from its prior."""
+        return from_priors(self.tuned, values, rng)
+
+    def mutate(self, values: Values, rng: Random) -> Values:
+        """Change each tuned value with `probability`."""
+
+        def move(spec: HyperSpec, value: float) -> float:
+            if rng.random() >= self.probability:
+                return value
+            if spec.scale == "choice":
+                return move_choice(spec, value, self.categories, rng)
+            moved = moved_by(spec, value, self.factor, multiply=rng.random() < 0.5)
+            return bounded(spec, moved, self.volatility, rng)
+
+        return move_each(self.tuned, values, move)
+
+
+@dataclass(frozen=True)
+class Resample:
+    """Draw each value anew from its prior with `probability`, on its own (Ray: 0.25 *per hyperparameter*).
+
+    otherwise: the rule for the values that are not drawn anew (Ray: `PerturbFactors`); None leaves them.
+    """
+
+    tuned: Mapping[str, HyperSpec]
+    probability: float = field(default=0.25, metadata=within(0, 1))
+    otherwise: Explore | None = None
+
+    def initial(self, values: Values, rng: Random) -> Values:
+        """Draw every tuned value from its prior."""
+        return from_priors(self.tuned, values, rng)
+
+    def mutate(self, values: Values, rng: Random) -> Values:
+        """Draw some values anew, and let `otherwise` change the others."""
+        others = self.otherwise.mutate(values, rng) if self.otherwise else values
+        return move_each(
+            self.tuned,
+            others,
+            lambda spec, value: sample_prior(spec, rng) if rng.random() < self.probability else value,
+        )
+
+
+@dataclass(frozen=True)
+class ResampleAll:
+    """Draw the *whole configuration* anew with `probability` (Orion's `ResampleExplore`: 0.2)."""
+
+    tuned: Mapping[str, HyperSpec]
+    probability: float = field(default=0.2, metadata=within(0, 1))
+
+    def initial(self, values: Values, rng: Random) -> Values:
+        """Draw every tuned value from its prior."""
+        return from_priors(self.tuned, values, rng)
+
+    def mutate(self, values: Values, rng: Random) -> Values:
+        """Draw all tuned values anew, or none."""
+        return self.initial(values, rng) if rng.random() < self.probability else dict(values)
+
+
+@dataclass
+class PairwiseLearning:
+    """Pairwise learning of GPBT-PL (Bai and Cheng 2024, arXiv 2404.08233, section IV, with the details of its source).
+
+    A member l that copies the weights of a better one w draws each value anew with `probability`. Every other value
+    moves from what it was in l, by a velocity that remembers its last ones:
+
+        v <- inertia r1 v + pull r2 (h_w - h_l)          r1, r2 uniform on 0..1, of each value
+        h <- h_l + v, within the bounds
+
+    in the value's own unit. Velocities begin at 0; a value that is drawn anew keeps its own. A choice goes to a
+    neighbour of the better member's. The paper pairs the worst quarter with members of the best quarter:
+    --pbt.exploit truncation --pbt.replace-fraction 0.25 --pbt.replace-gap 0. A member without a pair keeps its values.
+    """
+
+    tuned: Mapping[str, HyperSpec]
+    probability: float = field(default=0.25, metadata=within(0, 1))
+    inertia: float = field(default=1.0, metadata=within(0))
+    pull: float = field(default=1.0, metadata=within(0))
+    _velocity: dict[int, dict[str, float]] = field(default_factory=dict, init=False)
+
+    def initial(self, values: Values, rng: Random) -> Values:
+        """Draw every tuned value from its prior."""
+        return from_priors(self.tuned, values, rng)
+
+    def mutate(self, values: Values, rng: Random) -> Values:  # noqa: ARG002 - the protocol's signature
+        """Change nothing: there is nobody to learn from."""
+        return dict(values)
+
+    def learn(self, member: int, own: Values, better: Values, rng: Random) -> Values:
+        """Return the values of a member that goes on from the weights of a better one."""
+        velocity = self._velocity.setdefault(member, {})
+        learned = dict(better)
+        for name, spec in self.tuned.items():
+            if rng.random() < self.probability:
+                learned[name] = sample_prior(spec, rng)
+            elif spec.scale == "choice":
+                learned[name] = move_choice(spec, better[name], "adjacent", rng)
+            else:
+                pulled = self.pull * rng.random() * (better[name] - own[name])
+                velocity[name] = self.inertia * rng.random() * velocity.get(name, 0.0) + pulled
+                learned[name] = spec.clamp(own[name] + velocity[name])
+        return learned
+
+
+@dataclass(frozen=True)
+class CustomExplore:
+    """A user's function: `function(values, rng)` returns new values. It usually stands last in a pipeline (Ray).
+
+    table: what the new values are held to (`HyperSpec.hold`); values outside of the table are taken as they are. All
+    randomness must come from `rng`, or a run cannot be audited. Raises ConfigError for a result with other names or
+    with NaN.
+    """
+
+    function: Callable[[Values, Random], Values]
+    table: Mapping[str, HyperSpec] = field(default_factory=dict)
+
+    def initial(self, values: Values, rng: Random) -> Values:  # noqa: ARG002 - the protocol's signature
+        """Leave the values alone."""
+        return dict(values)
+
+    def mutate(self, values: Values, rng: Random) -> Values:
+        """Call the function."""
+        with named(f"--pbt.custom-explore {getattr(self.function, '__name__', self.function)}", ""):
+            result = self.function(dict(values), rng)
+        if not isinstance(result, Mapping) or result.keys() != values.keys():
+            raise ConfigError(
+                f"the custom explore function returned {result!r}: it must return a value for each of {list(values)}"
+            )
+        try:
+            numbers = {name: float(result[name]) for name in values}
+        except (TypeError, ValueError) as error:
+            raise ConfigError(
+                f"the custom explore function returned a value that is no number: {error}"
+            ) from None
+        broken = [name for name, value in numbers.items() if math.isnan(value)]
+        if broken:
+            raise ConfigError(f"the custom explore function returned NaN for {', '.join(broken)}")
+        return {
+            name: self.table[name].hold(value) if name in self.table else value
+            for name, value in numbers.items()
+        }
+
+
+def build_own_explore(path: str, table: Mapping[str, HyperSpec], settings: Sequence[str]) -> OwnExplore:
+    """Return the rule `module:Class`, checked. settings: NAME=VALUE each. Raises ConfigError."""
+    who, tuned = f"--pbt.explore {path}", {name: spec for name, spec in table.items() if spec.tuned}
+    with named(who, "made"):
+        made: Explore = load_rule(
+            path, (tuned,), ("initial", "mutate"), settings, ("pbt.explore", "pbt.explore-option")
+        )
+    for method in ("initial", "mutate"):
+        check_signature(who, made, method, 2)
+    if not isinstance(made, Pairing):
+        return OwnExplore(path, made, table)
+    check_signature(who, made, "learn", 4)
+    return OwnPairing(path, made, table)
+
+
+@dataclass
+class OwnExplore:
+    """A rule of the user's own. What it changes is held to what the table allows (`HyperSpec.hold`)."""
+
+    path: str
+    rule: Explore
+    table: Mapping[str, HyperSpec]
+
+    def initial(self, values: Values, rng: Random) -> Values:
+        """See `Explore`. Raises ConfigError."""
+        with named(f"--pbt.explore {self.path}", "initial"):
+            result = self.rule.initial(dict(values), rng)
+        return self._held(result, values, "initial")
+
+    def mutate(self, values: Values, rng: Random) -> Values:
+        """See `Explore`. Raises ConfigError."""
+        with named(f"--pbt.explore {self.path}", "mutate"):
+            result = self.rule.mutate(dict(values), rng)
+        return self._held(result, values, "mutate")
+
+    def before(self, members: Sequence[MemberReport]) -> None:
+        """See `Learning`; nothing if the rule does not learn. Raises ConfigError."""
+        if isinstance(self.rule, Learning):
+            with named(f"--pbt.explore {self.path}", "before"):
+                self.rule.before(members)
+
+    def after(self, members: Sequence[MemberReport], changes: Sequence[Change]) -> None:
+        """See `Learning`; nothing if the rule does not learn. Raises ConfigError."""
+        if isinstance(self.rule, Learning):
+            with named(f"--pbt.explore {self.path}", "after"):
+                self.rule.after(members, changes)
+
+    def _held(self, result: object, values: Values, method: str) -> Values:
+        who = f"--pbt.explore {self.path}: {method} returned"
+        if not isinstance(result, Mapping) or result.keys() != values.keys():
+            shown = list(result) if isinstance(result, Mapping) else f"{result!r:.100}"
+            raise ConfigError(f"{who} values for {shown}: give one for each of {list(values)}")
+        try:
+            return {
+                name: value if result[name] == value else self.table[name].hold(float(result[name]))
+                for name, value in values.items()
+            }
+        except (TypeError, ValueError) as error:
+            raise ConfigError(f"{who} a value that is no number: {error}") from None
+
+
+@dataclass
+class OwnPairing(OwnExplore):
+    """One that makes the values of a copy from its own and its donor's."""
+
+    def learn(self, member: int, own: Values, better: Values, rng: Random) -> Values:
+        """See `Pairing`. Raises ConfigError."""
+        assert isinstance(self.rule, Pairing)
+        with named(f"--pbt.explore {self.path}", "learn"):
+            result = self.rule.learn(member, dict(own), dict(better), rng)
+        return self._held(result, better, "learn")

@@ -1,4 +1,0 @@
-"""Rules of exploration: how values change.
-
-Pure: seeded Python, no process, no file, no torch.
-"""

@@ -1,0 +1,240 @@
+"""Rules of readiness: when members are compared, and which of them take part.
+
+The protocol, the comparison that it starts, the clocks of members, and three rules: all members together, each by its
+own clock, and those that have arrived once they are enough. Pure: seeded Python, no process, no file, no torch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from pbt_rl.pbt.decisions import MemberReport, PopulationReport
+
+FOREVER = 10**18
+"""Frames that no run reaches."""
+
+
+@dataclass(frozen=True)
+class Round:
+    """One comparison: its number (from 1), who takes part, and what is unusual about it (may be empty).
+
+    deciding: members that may change; None for all. The others are only there to be compared with.
+    """
+
+    number: int
+    members: tuple[MemberReport, ...]
+    note: str
+    deciding: frozenset[int] | None = None
+
+
+class Ready(Protocol):
+    """Decides when members are compared. A dataclass; fields with `init=False` are its state (`pbt.state`)."""
+
+    def next_round(self, report: PopulationReport) -> Round | None:
+        """Start a comparison if one is due and can be held; it then counts as held. Else nothing changes."""
+
+    def frames_left(self, report: PopulationReport) -> int:
+        """Return the frames of each member until the next comparison is due; 0 if it waits for episodes."""
+
+
+def comparable(member: MemberReport, min_episodes: int) -> bool:
+    """Return whether there is anything to judge a member by: enough episodes, or that it is broken."""
+    return member.broken or member.episodes >= min_episodes
+
+
+def grown(period_frames: int, growth: float, rounds: int) -> int:
+    """Return the period after this many comparisons, within what any clock can reach."""
+    if rounds * math.log(growth) > math.log(FOREVER / period_frames):
+        return FOREVER
+    return round(period_frames * growth**rounds)
+
+
+@dataclass
+class Clocks:
+    """When each member is due, in its own frames: first at `start_frames`, but not before one whole period."""
+
+    period_frames: int
+    start_frames: int
+    growth: float
+    held: int = field(default=0, init=False)
+    """Comparisons."""
+    _due: dict[int, int] = field(default_factory=dict, init=False)
+    _rounds: dict[int, int] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        assert self.period_frames > 0
+        assert self.growth >= 1
+
+    def arrived(self, member: MemberReport) -> bool:
+        """Return whether the member is due."""
+        return self.frames_left(member) == 0
+
+    def frames_left(self, member: MemberReport) -> int:
+        """Return the frames until the member is due."""
+        due = self._due.get(member.member, max(self.start_frames, self.period_frames))
+        return max(0, due - member.frames)
+
+    def restart(self, members: Iterable[MemberReport]) -> None:
+        """Count a comparison of these members."""
+        self.held += 1
+        for m in members:
+            rounds = self._rounds[m.member] = self._rounds.get(m.member, 0) + 1
+            self._due[m.member] = m.frames + grown(self.period_frames, self.growth, rounds)
+
+
+LATE_SHARE = 0.1
+"""A comparison that is later than this share of a period has a note."""
+
+
+@dataclass
+class Synchronous:
+    """All members together, every `period_frames` of each member's frames, after a burn-in.
+
+    Sample Factory's, Ray's `synch=True`, and appendix A.1 of Jaderberg et al. (2017). The clock is
+    `PopulationReport.frames`. The first comparison is due at `start_frames`, but not before one whole period; each
+    later one a period after the last was *held*, so that they do not pile up after a pause and every meta-epoch is
+    a whole one. growth: each period is the last one times this.
+
+    A member with fewer than `min_episodes` episodes since its last change waits: it is neither ranked nor
+    changed nor a donor, and takes part in the next comparison. One of less than half of the members stays due until
+    half are ready, for one period at most: whoever is judged first, as bad ones are whose episodes are short, would
+    replace each other. With fewer than two ready members nothing can be compared: the comparison stays due until there
+    are two (a population of one is never compared).
+    """
+
+    period_frames: int
+    start_frames: int
+    min_episodes: int
+    growth: float = 1.0
+    _held: int = field(default=0, init=False)
+    _due_frames: int = field(init=False)
+    _factor: float = field(default=1.0, init=False)
+    """On all periods from now on."""
+
+    def __post_init__(self) -> None:
+        assert self.period_frames > 0
+        assert self.min_episodes > 0
+        assert self.growth >= 1
+        self._due_frames = max(self.start_frames, self.period_frames)
+
+    def restored(self) -> None:
+        """Let another start or period hold for the first comparison at once."""
+        if not self._held:
+            self._due_frames = max(self.start_frames, self.period_frames)
+
+    def next_round(self, report: PopulationReport) -> Round | None:
+        """Compare the members that are ready, once a comparison is due and two of them are."""
+        if report.frames < self._due_frames:
+            return None
+        ready = tuple(m for m in report.members if comparable(m, self.min_episodes))
+        late = report.frames - self._due_frames >= self.period
+        if len(ready) < 2 or (2 * len(ready) < len(report.members) and not late):
+            return None
+        note = self._note(report)
+        self._held += 1
+        self._due_frames = report.frames + self.period
+        return Round(self._held, ready, note)
+
+    def frames_left(self, report: PopulationReport) -> int:
+        """Return the frames of the slowest member until then."""
+        return max(0, self._due_frames - report.frames)
+
+    def lengthen(self, factor: float) -> None:
+        """Multiply the periods from now on, the present one included. Called when a comparison was just held."""
+        self._due_frames -= self.period
+        self._factor *= factor
+        self._due_frames += self.period
+
+    @property
+    def period(self) -> int:
+        """Frames of the present period."""
+        return round(self._factor * grown(self.period_frames, self.growth, self._held))
+
+    def _note(self, report: PopulationReport) -> str:
+        # Made from the due time and this report alone: the reports that postponed a comparison must leave no
+        # state, or decisions could not be repeated from the comparisons that were held.
+        notes = []
+        if report.frames - self._due_frames > LATE_SHARE * self.period:
+            notes.append(f"compared at {report.frames:,} frames, due at {self._due_frames:,}")
+        waiting = [str(m.member) for m in report.members if not comparable(m, self.min_episodes)]
+        if waiting:
+            notes.append(f"without {', '.join(waiting)}: fewer than {self.min_episodes} episodes that count")
+        return "; ".join(notes)
+
+
+@dataclass
+class Asynchronous:
+    """Each member on its own clock, compared with the others as they are (Jaderberg et al. 2017, algorithm 1).
+
+    A member decides once it has trained `period_frames` since it last did (the first time: `start_frames`, but not
+    less than a period) and has `min_episodes` episodes since its last change; until then its comparison stays due.
+    The others are those that have enough episodes, whatever their clocks show; without any it waits, too.
+    growth: a member's next period is its last one times this.
+    """
+
+    period_frames: int
+    start_frames: int
+    min_episodes: int
+    growth: float = 1.0
+    _clocks: Clocks = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._clocks = Clocks(self.period_frames, self.start_frames, self.growth)
+
+    def frames_left(self, report: PopulationReport) -> int:
+        """Return those of the member that is due first."""
+        return min((self._clocks.frames_left(m) for m in report.members), default=0)
+
+    def next_round(self, report: PopulationReport) -> Round | None:
+        """Let the members that have arrived decide, among all that can be compared."""
+        judged = tuple(m for m in report.members if comparable(m, self.min_episodes))
+        arrived = [m for m in judged if self._clocks.arrived(m)]
+        if len(judged) < 2 or not arrived:
+            return None
+        self._clocks.restart(arrived)
+        return Round(self._clocks.held, judged, "", frozenset(m.member for m in arrived))
+
+
+@dataclass
+class PartiallySynchronous:
+    """Those that have arrived, as soon as they are this fraction of the members (Jaderberg et al. 2017, A.1).
+
+    A member arrives when it has trained `period_frames` since its last comparison (the first time: `start_frames`,
+    but not less than a period) and has `min_episodes` episodes since its last change. Members that come too late
+    have arrived for the next comparison. At least two must have arrived. growth: a member's next period is its last
+    one times this.
+    """
+
+    period_frames: int
+    start_frames: int
+    min_episodes: int
+    growth: float = 1.0
+    fraction: float = field(default=0.8, kw_only=True)
+    _clocks: Clocks = field(init=False)
+
+    def __post_init__(self) -> None:
+        assert 0 < self.fraction <= 1
+        self._clocks = Clocks(self.period_frames, self.start_frames, self.growth)
+
+    def frames_left(self, report: PopulationReport) -> int:
+        """Return those of the member that makes them enough."""
+        left = sorted(self._clocks.frames_left(m) for m in report.members)
+        needed = self._needed(report)
+        return left[needed - 1] if len(left) >= needed else 0
+
+    def _needed(self, report: PopulationReport) -> int:
+        return max(2, math.ceil(self.fraction * len(report.members) - 1e-9))
+
+    def next_round(self, report: PopulationReport) -> Round | None:
+        """Compare the members that have arrived, if they are enough."""
+        arrived = [m for m in report.members if comparable(m, self.min_episodes) and self._clocks.arrived(m)]
+        if len(arrived) < self._needed(report):
+            return None
+        self._clocks.restart(arrived)
+        there = {m.member for m in arrived}
+        missing = [str(m.member) for m in report.members if m.member not in there]
+        note = f"without {', '.join(missing)}: on their way" if missing else ""
+        return Round(self._clocks.held, tuple(arrived), note)
