@@ -1,4 +1,4 @@
-# make demo | test | test-long | test-nodes | test-all | check | docs | package | bench | storm | clean
+# make demo | test | test-long | test-nodes | test-all | check | docs | package | gpu-bundle | bench | storm | clean
 #
 # Everything runs in .venv, made on first use and made again when pyproject.toml or constraints.txt change.
 # Another interpreter:        make test PYTHON=python3.12
@@ -15,7 +15,7 @@ READY := $(VENV)/.ready
 NODES := .venv-nodes
 DOCS := .venv-docs
 
-.PHONY: demo test test-long test-nodes test-all check docs package bench storm clean
+.PHONY: demo test test-long test-nodes test-all check docs package gpu-bundle bench storm clean
 .DEFAULT_GOAL := help
 
 .PHONY: help
@@ -59,6 +59,10 @@ docs: $(READY) $(DOCS)/.ready
 # Wheel and sdist in dist/, tried out in a new venv.
 package: $(READY)
 	TORCH_INDEX=$(TORCH_INDEX) $(BIN)/python scripts/package_check.py $(ARGS)
+
+# For a machine with a GPU and no registry: dist/gpu-bundle.tar.xz, whose check.sh runs scripts/gpu_check.py.
+gpu-bundle: $(READY)
+	$(BIN)/python scripts/gpu_bundle.py $(ARGS)
 
 bench: $(READY)
 	$(BIN)/python scripts/bench.py --env atari/pong $(ARGS)

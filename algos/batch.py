@@ -18,6 +18,7 @@ from torch import Tensor
 from .fields import FIELDS, Span, Transitions
 from .observations import ObsLayout, restack, restack_torch
 from .rollout import Rollout
+from .streams import for_upload
 
 
 class Segments(NamedTuple):
@@ -144,7 +145,7 @@ def make_batch(
         return np.concatenate(split, axis=2)
 
     def upload(array: NDArray[Any]) -> Tensor:
-        return torch.from_numpy(np.ascontiguousarray(array)).to(device, non_blocking=True)
+        return for_upload(torch.from_numpy(np.ascontiguousarray(array)), device).to(device, non_blocking=True)
 
     host, tensors = {}, {}
     for name, spec in FIELDS.items():

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from .layers import RELU_GAIN, A3cCnn, ImpalaCnn, Mlp, NatureCnn, WordEncoder, channels_last, orthogonal
+from .normalizers import SMALLEST_PICTURE
 from .own import call_own, constant_buffers, described, make_own, weights_dtype
 
 ObsShapes = Mapping[str, tuple[tuple[int, ...], str]]
@@ -36,12 +37,17 @@ class ObsEncoder(Encoder):
     def __init__(self, obs_shapes: ObsShapes, kind: str, hidden: int, layers: int) -> None:
         super().__init__()
         assert kind in ("auto", "mlp", *CNNS), kind
-        images = [name for name, spec in obs_shapes.items() if is_image(name, *spec)]
+        images = [name for name, spec in obs_shapes.items() if is_image(*spec)]
         if kind in CNNS and not images:
             raise ValueError(
                 f"encoder {kind!r} needs an image (uint8, 3-D), and none is in {dict(obs_shapes)}: use 'mlp'"
             )
-        self.last = LAST in obs_shapes and len(obs_shapes) > 1
+        if kind == "auto":
+            _refuse_unbounded_pictures(obs_shapes)
+        numbers = (
+            LAST in obs_shapes and obs_shapes[LAST][1] == "float32"
+        )  # else an environment's own of that name
+        self.last = numbers and len(obs_shapes) > 1
         self.size = hidden + (prod(obs_shapes[LAST][0]) if self.last else 0)
         self.names = tuple(name for name in obs_shapes if name != LAST or not self.last)
         parts: list[nn.Module] = []
@@ -52,8 +58,7 @@ class ObsEncoder(Encoder):
             if is_text(shape, dtype):
                 parts.append(WordEncoder(*shape))
             elif name not in images or kind == "mlp":
-                scale = 1 / 255 if name in images else 1.0
-                parts.append(Mlp(prod(shape), hidden, layers, scale))
+                parts.append(Mlp(prod(shape), hidden, layers))
             else:
                 parts.append(CNNS["nature" if kind == "auto" else kind](shape, hidden))
         self.parts = nn.ModuleList(parts)
@@ -82,7 +87,7 @@ class UserEncoder(Encoder):
         super().__init__()
         self._name = f"encoder {path!r}"
         self.names = tuple(obs_shapes)
-        self.images = frozenset(name for name, spec in obs_shapes.items() if is_image(name, *spec))
+        self.images = frozenset(name for name, spec in obs_shapes.items() if is_image(*spec))
         self.texts = frozenset(name for name, spec in obs_shapes.items() if is_text(*spec))
         self.module = make_own("encoder", path, dict(obs_shapes))
         self.raw_pixels = bool(getattr(self.module, "raw_pixels", False))
@@ -118,13 +123,24 @@ class UserEncoder(Encoder):
         return call_own(self._name, self.module, ready)
 
 
-def is_image(name: str, shape: tuple[int, ...], dtype: str) -> bool:
-    """Whether an observation is an image (C, H, W). Raises ValueError for one without channels."""
-    if dtype == "uint8" and len(shape) == 2:
-        raise ValueError(
-            f"observation {name!r} is a uint8 image without channels {shape}: give it as (C, H, W)"
-        )
+def is_image(shape: tuple[int, ...], dtype: str) -> bool:
+    """Whether an observation is an image (C, H, W)."""
     return dtype == "uint8" and len(shape) == 3
+
+
+def is_grid(shape: tuple[int, ...], dtype: str) -> bool:
+    """Whether an observation is an image too small for most convolutions: a grid of codes, mostly."""
+    return is_image(shape, dtype) and min(shape[1:]) < SMALLEST_PICTURE
+
+
+def _refuse_unbounded_pictures(obs_shapes: ObsShapes) -> None:
+    for name, (shape, dtype) in obs_shapes.items():
+        if dtype == "float32" and len(shape) > 2 and sorted(shape)[-2] >= SMALLEST_PICTURE:
+            raise ValueError(
+                f"observation {name!r} has the axes of a picture, {shape}, but no bounds of pixels: give its space "
+                "some (such as Box(0, 1, ...)), or read it as numbers (mlp), or by an encoder of your own "
+                "(module:factory)"
+            )
 
 
 def is_text(shape: tuple[int, ...], dtype: str) -> bool:

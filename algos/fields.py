@@ -93,6 +93,11 @@ OUTCOMES = tuple(
 
 def poisoned(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
     """Make memory on a device that shows if it is read before it is written."""
+    return torch.full(shape, poison(dtype), dtype=dtype, device=device)
+
+
+def poison(dtype: torch.dtype) -> float:
+    """Return what memory holds that was never written."""
     if dtype.is_floating_point:
-        return torch.full(shape, torch.nan, dtype=dtype, device=device)
-    return torch.full(shape, 0xA5 if dtype == torch.uint8 else -0x5A5A5A5B, dtype=dtype, device=device)
+        return torch.nan
+    return 0xA5 if dtype == torch.uint8 else -0x5A5A5A5B

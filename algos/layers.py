@@ -25,19 +25,22 @@ def orthogonal(layer: Layer, gain: float) -> Layer:
 
 
 class Mlp(nn.Module):
-    """Tanh layers with orthogonal weights, as in PPO's reference implementation for vectors."""
+    """Tanh layers with orthogonal weights, as in PPO's reference implementation for vectors.
 
-    def __init__(self, size: int, hidden: int, layers: int, scale: float) -> None:
+    Pixels (uint8) are divided by 255; those that are not uint8 any more were normalised before (normalizers.py).
+    """
+
+    def __init__(self, size: int, hidden: int, layers: int) -> None:
         super().__init__()
         sizes = [size] + [hidden] * layers
         self.layers = nn.ModuleList(orthogonal(nn.Linear(*pair), RELU_GAIN) for pair in pairwise(sizes))
-        self.scale = scale
 
     def forward(self, x: Tensor) -> Tensor:
         """Map [N, ...] to [N, hidden]."""
         first = self.layers[0]
         assert isinstance(first, nn.Linear)
-        x = x.reshape(x.shape[0], -1).to(first.weight.dtype) * self.scale
+        scale = 1 / 255 if x.dtype == torch.uint8 else 1.0
+        x = x.reshape(x.shape[0], -1).to(first.weight.dtype) * scale
         for layer in self.layers:
             x = torch.tanh(layer(x))
         return x

@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 
 OBS_CLIP = 5.0
+SMALLEST_PICTURE = 36
+"""Images of fewer pixels a side are normalised as numbers: mostly they are grids of codes, of which a few appear."""
 PIXEL_VARIANCE_MIN = 1e-3
 """Added to the variance of a pixel (of 0 to 1), so that one that hardly ever changes is not noise made large."""
 PIXEL_SHARE = 61
@@ -26,7 +28,7 @@ RETURN_SCALE_MIN = 0.01
 class Normalizers:
     """Which statistics a run keeps.
 
-    obs_sizes: name of a normalised observation -> numbers in a row (float) or pixels of an image (uint8).
+    obs_sizes: name of a normalised observation -> numbers in a row (float, or a grid) or pixels of an image (uint8).
     pixels: dtype of normalised images.
     """
 
@@ -67,12 +69,12 @@ class Normalizers:
     ) -> None:
         """Update the running mean and variance of observations (Chan et al. 1979, parallel form).
 
-        Images count as numbers from 0 to 1, and only some of them (PIXEL_SHARE).
+        Images count as numbers from 0 to 1, and only some of them (PIXEL_SHARE); grids as the numbers that they hold.
         """
         for name in self.obs_sizes:
             mean, var, count = (stats[f"obs_{part}.{name}"][span] for part in ("mean", "var", "count"))
             x, valid = obs_GTB[name], valid_GTB.unsqueeze(-1)
-            if x.dtype == torch.uint8:
+            if _is_picture(x):
                 some = torch.arange(0, valid.shape[1] * valid.shape[2], PIXEL_SHARE, device=x.device)
                 t, b = some // valid.shape[2], some % valid.shape[2]
                 x, valid = x[:, t, b].flatten(2).unsqueeze(1) / 255, valid[:, t, b].unsqueeze(1)
@@ -96,7 +98,7 @@ class Normalizers:
         out = dict(obs_GTB)
         for name in self.obs_sizes:
             mean, var = stats[f"obs_mean.{name}"][span], stats[f"obs_var.{name}"][span]
-            if obs_GTB[name].dtype == torch.uint8:
+            if _is_picture(obs_GTB[name]):
                 out[name] = self._normalize_images(obs_GTB[name], mean, var)
                 continue
             x = obs_GTB[name]
@@ -117,6 +119,10 @@ class Normalizers:
             for x_GN in (-mean_GN * scale_GN, scale_GN / 255)
         )
         return torch.addcmul(shift, laid_out(image_GTBCHW), scale).clamp_(-OBS_CLIP, OBS_CLIP)
+
+
+def _is_picture(x: Tensor) -> bool:
+    return x.dtype == torch.uint8 and min(x.shape[-2:]) >= SMALLEST_PICTURE
 
 
 def of_normalizers(state: Mapping[str, Tensor]) -> dict[str, Tensor]:

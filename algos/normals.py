@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -39,13 +39,15 @@ def _draw_normals(
 class DiagonalGaussian:
     """Independent normals; params are means, then log deviations.
 
-    low, high: bounds at which draws are cut off on their way to the environment; empty: none. The policy learns from
-    the draw itself.
+    low, high: bounds at which draws are cut off on their way to the environment; empty: none. centre, half: what
+    becomes of a draw u before that, centre + half * u; empty: nothing. The policy learns from the draw itself.
     """
 
     components: int
     low: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
+    centre: tuple[float, ...] = ()
+    half: tuple[float, ...] = ()
 
     @property
     def param_size(self) -> int:
@@ -96,15 +98,19 @@ class DiagonalGaussian:
         return (log_std_new - log_std + 0.5 * squares - 0.5).sum(-1)
 
     def delivered(self, action: NDArray[Any]) -> NDArray[Any]:
-        """Cut off at the bounds."""
+        """Scale to the environment's unit and cut off at the bounds."""
+        if self.centre:
+            action = np.array(self.centre, np.float32) + np.array(self.half, np.float32) * action
         if not self.low:
             return action
         cut: NDArray[Any] = np.clip(action, np.array(self.low, np.float32), np.array(self.high, np.float32))
         return cut
 
     def greedy(self, params: Tensor) -> Tensor:
-        """Return the means, cut off at the bounds."""
+        """Return the means, scaled and cut off at the bounds."""
         mean = params.chunk(2, -1)[0]
+        if self.centre:
+            mean = mean.new_tensor(self.centre) + mean.new_tensor(self.half) * mean
         return mean.clamp(*(mean.new_tensor(bound) for bound in (self.low, self.high))) if self.low else mean
 
 
@@ -182,9 +188,12 @@ def _constant(values: tuple[float, ...], like: Tensor) -> Tensor:
     return _constant_on(values, like.dtype, like.device)
 
 
-@lru_cache(maxsize=64)
+@cache
 def _constant_on(values: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Make them once: to bring them to a device waits for it, and no recorded call may (recording.py)."""
+    """Make them once: to bring them to a device waits for it, and no recorded call may (recording.py).
+
+    None is let go: recordings read them where they lie.
+    """
     return torch.tensor(values, dtype=dtype, device=device)
 
 

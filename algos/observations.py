@@ -49,13 +49,17 @@ class ObsLayout:
 
     @property
     def seen(self) -> tuple[tuple[int, ...], str]:
-        """Shape and dtype name of the network's input: stacked frames are channels in front."""
-        return ((self.stack, *self.shape) if self.stack > 1 else self.shape), self.dtype
+        """Shape and dtype name of the network's input: stacked frames, or a single one, are channels in front."""
+        return ((self.stack, *self.shape) if self._grey else self.shape), self.dtype
+
+    @property
+    def _grey(self) -> bool:
+        return self.dtype == "uint8" and len(self.shape) == 2
 
     def as_seen(self, stored: Tensor) -> Tensor:
         """View [..., *stored shape] as [..., *seen shape], without a copy."""
         if self.stack == 1:
-            return stored
+            return stored.unsqueeze(-3) if self._grey else stored
         return (
             stored.view(torch.uint8)
             .view(*stored.shape, MAX_STACK)[..., MAX_STACK - self.stack :]

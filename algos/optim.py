@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from .fused import adam_kernel
 from .jit import finite_kernel
 
 ADAM_EPS = 1e-5
@@ -133,7 +134,8 @@ def adam(
                     np.float32(ADAM_EPS),
                 )
         return
-    adam_torch(param_GN, grad_GN, mean_GN, square_GN, scale_G, step_G, beta1_G, beta2_G, root_G)
+    step = adam_kernel(param_GN.device, adam_torch, ADAM_EPS) or adam_torch
+    step(param_GN, grad_GN, mean_GN, square_GN, scale_G, step_G, beta1_G, beta2_G, root_G)
 
 
 def adam_torch(

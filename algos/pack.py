@@ -22,7 +22,7 @@ from .models import PolicyNet
 from .normalizers import Normalizers, of_normalizers, return_scale
 from .optim import Gradients, Optimizer, grad_scale
 from .serving import Serving, StagedServing
-from .streams import Streams
+from .streams import Streams, for_upload
 from .weights import Group, Weights
 
 Packing = Literal["loop", "vmap", "bmm"]
@@ -249,7 +249,7 @@ class Pack:
         """Load a state that `export_member` returned, here or in another pack."""
         assert state.keys() == self.state.keys()
         for name, stacked in self.state.items():
-            stacked[slot].copy_(state[name], non_blocking=True)
+            stacked[slot].copy_(for_upload(state[name], self.device), non_blocking=True)
         self._refresh(slot)
 
     def set_fresh(self, slot: int, net: PolicyNet | None = None) -> None:
@@ -264,9 +264,12 @@ class Pack:
         return {name: stacked[0] for name, stacked in fresh.items()}
 
     def set_hypers(self, slot: int, values: Mapping[str, float]) -> None:
-        """Write one member's hypers; nothing is rebuilt."""
+        """Write one member's hypers; nothing is rebuilt, and nobody waits.
+
+        By a slice: to bring a number to a single element waits for all that a GPU was asked for before.
+        """
         for name, column in self.hypers.items():
-            column[slot] = values[name]
+            column[slot : slot + 1].fill_(values[name])
 
     def hypers_in_force(self, slot: int) -> dict[str, float]:
         """Read one member's hypers back from where loss and optimiser read them."""

@@ -15,7 +15,9 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -43,6 +45,34 @@ class Recorder(Protocol):
         """
 
 
+RUNS = 3
+"""After so many a program is replayed."""
+
+
+@dataclass
+class Replays:
+    """How often programs were carried out, and how often by a replay."""
+
+    runs: int = 0
+    replayed: int = 0
+    why_not: str = ""
+    """Why some are not replayed, if recording them failed."""
+
+    def count(self, *, replayed: bool) -> None:
+        """Note one that was carried out."""
+        self.runs += 1
+        self.replayed += replayed
+
+    def begin(self) -> None:
+        """Count from 0."""
+        self.runs = self.replayed = 0
+
+    def fail(self, what: str, error: Exception) -> None:
+        """Note that a recording failed, and say so where nothing else does."""
+        self.why_not = str(error).splitlines()[0] if str(error) else type(error).__name__
+        warnings.warn(f"{what} are not recorded, which costs speed: {error}", stacklevel=2)
+
+
 class NotRecordedError(RuntimeError):
     """A program cannot be recorded; nothing of it was carried out."""
 
@@ -55,15 +85,20 @@ class Recording:
         self._runs = 0
         self._replay: Replay | None = None
 
+    @property
+    def replays(self) -> bool:
+        """Whether the program was recorded."""
+        return self._replay is not None
+
     def run(self, recorder: Recorder | None) -> None:
         """Carry the program out; without a recorder call by call, if it is not recorded. Raises NotRecordedError."""
         if self._replay is not None:
             self._replay()
         elif recorder is None:
             self._program()
-        elif self._runs < 2:
+        elif self._runs < RUNS - 1:
             self._runs += 1
-            recorder.carry_out(self._program, watched=self._runs == 2)
+            recorder.carry_out(self._program, watched=self._runs == RUNS - 1)
         else:
             try:
                 self._replay = recorder.record(self._program, self._generators)
@@ -147,8 +182,18 @@ _ONE_AT_A_TIME = threading.Lock()
 """Recording begins with a wait for the whole device, which must not meet another thread's recording."""
 _BROKEN: list[torch.cuda.CUDAGraph] = []
 """Recordings that CUDA refused in the midst. torch's allocators go on asking them, so they have to stay."""
+
+
+def broken() -> bool:
+    """Whether CUDA refused a recording in the midst. A process in which that was can record nothing any more."""
+    return bool(_BROKEN)
+
+
 ONE_RANDOM_STATE = torch.__version__ < "2.13"
 """A generator knows one recording, and draws nothing else meanwhile, whichever thread wants to (pytorch#172390)."""
+
+REGISTERED = torch.__version__ < "2.14"
+"""A recording is told of its generators; from 2.14 on it finds them out itself (pytorch#176753)."""
 
 
 class CudaRecorder:
@@ -183,7 +228,7 @@ class CudaRecorder:
             if self._refusal or _BROKEN:
                 raise RuntimeError(self._refusal or "a recording before this one could not be ended")
             graph = torch.cuda.CUDAGraph()
-            for generator in generators:
+            for generator in generators if REGISTERED else ():
                 graph.register_generator_state(generator)
             stream = self._stream()
             try:
@@ -209,8 +254,10 @@ class CudaRecorder:
     def _mend(self, graph: torch.cuda.CUDAGraph, generators: Sequence[torch.Generator]) -> None:
         """Let memory and random numbers be had as if there had been no recording."""
         _BROKEN.append(graph)
-        with contextlib.suppress(AttributeError, RuntimeError):  # torch's own; it may not have come that far
-            torch._C._cuda_endAllocateToPool(self._device.index, self._pool)  # noqa: SLF001 - nothing else does it
+        # torch has no public call for this: it does it itself where a recording was ended, or in `use_mem_pool`, which
+        # begins anew first.
+        with contextlib.suppress(AttributeError, RuntimeError):  # it may not have come that far
+            torch._C._cuda_endAllocateToPool(self._device.index, self._pool)  # noqa: SLF001 - see above
         if ONE_RANDOM_STATE:
             defaults: Sequence[Any] = torch.cuda.default_generators
             for generator in (*generators, defaults[self._device.index]):

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .fields import FIELDS, OUTCOMES, Span, Transitions, poisoned
+from .fields import FIELDS, OUTCOMES, Span, Transitions, poison, poisoned
 from .observations import MAX_STACK, ObsLayout, bytes_of, push_frames
 from .streams import Mark
 
@@ -122,8 +122,26 @@ class Rollout(Transitions[NDArray[Any]]):
         self.outcomes = [arrays[name] for name in OUTCOMES]
         unstacked = {name: split(obs) for name, obs in self.obs.items() if layouts[name].stack == 1}
         self.unstacked = [{name: obs[t] for name, obs in unstacked.items()} for t in range(steps + 1)]
+        self._of_device = list(of_device.values())
         self._on_host = device.type == "cpu"
         self._obs = {name: native(obs) for name, obs in self.obs.items()}
+
+    def clear(self) -> None:
+        """Write zeros over everything, as if nothing had ever happened."""
+        for name, spec in FIELDS.items():
+            if spec.source == "environment":
+                getattr(self, name)[:] = 0
+        for memory in self._of_device:
+            memory.zero_()
+
+    def poison(self) -> None:
+        """Make it as it was made."""
+        for name, spec in FIELDS.items():
+            if spec.source == "environment":
+                array = getattr(self, name)
+                array[:] = spec.on_host(array.shape)
+        for memory in self._of_device:
+            memory.fill_(poison(memory.dtype))
 
     def write_obs(
         self, t: int, obs: Mapping[str, NDArray[Any]], first: NDArray[np.bool_], stacks: Stacks

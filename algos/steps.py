@@ -13,7 +13,6 @@ Axes: G policies of one group, P policies, S steps of a batch, V statistics.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
@@ -24,7 +23,8 @@ from torch import Tensor
 
 from .batch import Samples
 from .losses import Stats
-from .recording import NotRecordedError, Recorder, Recording
+from .recording import NotRecordedError, Recorder, Recording, Replays
+from .streams import for_upload
 
 Program = Callable[[Samples], Stats]
 """One optimiser step on these samples; returns its statistics, [G] each."""
@@ -118,8 +118,16 @@ class RecordedSteps:
     """Steps that are recorded, those of each number of rows apart from the others."""
 
     def __init__(
-        self, span: slice, program: Program, log: StepLog, recorder: Recorder, staging: Staging, steps: int
+        self,
+        span: slice,
+        program: Program,
+        log: StepLog,
+        recorder: Recorder,
+        staging: Staging,
+        steps: int,
+        replays: Replays,
     ) -> None:
+        self._replays = replays
         self._span, self._program, self._log = span, program, log
         self._recorder: Recorder | None = recorder
         self._staging, self._steps = staging, steps
@@ -138,10 +146,10 @@ class RecordedSteps:
         self._step_1.zero_()
         if columns not in self._sizes:
             packed = torch.zeros(self._order_SN.shape, dtype=torch.int64)
-            for row, order in zip(packed, orders, strict=True):
+            for row, order in zip(packed, orders, strict=False):
                 assert order is not None
                 row[: len(order)] = order
-            self._order_SN.copy_(packed, non_blocking=True)
+            self._order_SN.copy_(for_upload(packed, device), non_blocking=True)
 
     def run(self, step: int) -> None:
         """See `Steps`."""
@@ -150,9 +158,10 @@ class RecordedSteps:
         try:
             recording.run(self._recorder)
         except NotRecordedError as error:
-            warnings.warn(f"optimiser steps are not recorded, which costs speed: {error}", stacklevel=1)
+            self._replays.fail("optimiser steps", error)
             self._recorder = None
             self._one(size)
+        self._replays.count(replayed=recording.replays)
 
     def end(self) -> None:
         """See `Steps`. The staged samples stay: replays read them where they lie."""

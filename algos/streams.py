@@ -96,6 +96,19 @@ class CudaStreams(Streams):
         torch.cuda.synchronize(self._device)
 
 
+LOCKED: dict[str, Callable[[Tensor], Tensor]] = {"cuda": Tensor.pin_memory}
+"""Type of a device -> what copies a tensor of the host to memory that the device may read at any time."""
+
+
+def for_upload(host: Tensor, device: torch.device) -> Tensor:
+    """Return a tensor of the host that may be let go or changed before a device has read it.
+
+    A copy that nobody waits for is read later. torch keeps page-locked memory until then, but no other.
+    """
+    lock = LOCKED.get(device.type)
+    return host if lock is None else lock(host)
+
+
 SEPARATE: dict[str, Callable[[torch.device], Streams]] = {"cuda": CudaStreams}
 """Type of a device -> its streams, where one thread acts and another learns."""
 

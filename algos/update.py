@@ -23,8 +23,9 @@ from .losses import Stats
 from .models import PolicyNet
 from .observations import ObsLayout
 from .pack import Pack
-from .recording import Recorder
+from .recording import RUNS, Recorder, Replays
 from .steps import PlainSteps, RecordedSteps, Staging, StepLog, Steps
+from .streams import for_upload
 from .weights import Group
 
 LR_FACTOR_RANGE = (0.01, 100.0)
@@ -47,12 +48,13 @@ class CurrentSlots:
         """Take up a batch."""
         self.host[:] = usable_P
         if self.tensor.device.type != "cpu":
-            self.tensor.copy_(torch.from_numpy(self.host), non_blocking=True)
+            here = for_upload(torch.from_numpy(self.host), self.tensor.device)
+            self.tensor.copy_(here, non_blocking=True)
 
     def drop(self, slot: int) -> None:
-        """Let a slot learn no more from it."""
+        """Let a slot learn no more from it; nobody waits, see `Pack.set_hypers`."""
         self.host[slot] = False
-        self.tensor[slot] = False
+        self.tensor[slot : slot + 1].fill_(False)
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,8 @@ class Updater:
         self._factor_P = torch.ones(pack.num_policies, device=pack.device)
         self._log = StepLog(steps, pack.num_policies, pack.device)
         self._staging = None if recorder is None else Staging()
+        self.replays = None if recorder is None else Replays()
+        """Of optimiser steps; None where nothing is recorded."""
         self._layouts: Mapping[str, ObsLayout] = {}
         self._taken: list[tuple[int, tuple[int, ...]]] = []
         self._steps = [self._steps_of(group, recorder, steps) for group in pack.groups()]
@@ -92,7 +96,31 @@ class Updater:
         if recorder is None:
             return PlainSteps(group.span, program, self._log)
         assert self._staging is not None
-        return RecordedSteps(group.span, program, self._log, recorder, self._staging, steps)
+        assert self.replays is not None
+        return RecordedSteps(group.span, program, self._log, recorder, self._staging, steps, self.replays)
+
+    def record(self, batch: Batch, generator: torch.Generator) -> None:
+        """Take optimiser steps of every size until they are recorded, and change not one bit of any state.
+
+        batch: as those to come, with nothing in it to learn from; `current` has no slot. A recording breaks if another
+        thread calls a library for the first time meanwhile, so it is made before there is one. Nothing is done where
+        nothing is recorded.
+        """
+        if self.replays is None:
+            return
+        assert not self.current.host.any(), "a slot may learn from what is made up"
+        self._factor_P.fill_(1.0)
+        self._layouts = batch.layouts
+        for group, steps in zip(self._pack.groups(), self._steps, strict=True):
+            samples = _samples(self._pack, batch, group.span, self._settings, self._staging)
+            parts = _minibatches(samples.valid.shape[2], self._settings.minibatches, generator)
+            orders = [*{None if order is None else len(order): order for order in parts}.values()]
+            for _ in range(RUNS):
+                steps.begin(samples, orders)
+                for number in range(len(orders)):
+                    steps.run(number)
+            steps.end()
+        self.replays.begin()
 
     def update(
         self, batch: Batch, *, generator: torch.Generator, learning_rate_factor: float | Tensor

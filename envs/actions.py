@@ -19,6 +19,9 @@ from .base import ActionSpec, EnvSetupError
 UNBOUNDED = 10.0
 """Bound used for a component of a Box action space that has none."""
 
+LARGEST_BOUND = 1e9
+"""Larger bounds stand for none."""
+
 _DISCRETE = spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary
 Path = tuple[str | int, ...]
 """Keys and indices that lead to a part of a space; () for a space without parts."""
@@ -32,6 +35,7 @@ def action_spec(space: spaces.Space[Any], env_id: str) -> ActionSpec:
     Raises EnvSetupError for anything but Discrete, MultiDiscrete, MultiBinary, Box of floats, and Tuples and Dicts of
     those.
     """
+    check_space(space, "the action space", env_id)
     parts = dict(_parts(space))
     for path, part in parts.items():
         if not (isinstance(part, _DISCRETE) or _is_continuous(part)):
@@ -43,11 +47,25 @@ def action_spec(space: spaces.Space[Any], env_id: str) -> ActionSpec:
             )
     if not parts:
         raise EnvSetupError(f"{env_id}: the action space {space} is empty: give it at least one part")
-    boxes = [_bounds(part) for part in parts.values() if isinstance(part, spaces.Box)]
+    boxes = [part for part in parts.values() if isinstance(part, spaces.Box)]
+    bounds = [_bounds(box) for box in boxes]
+    unbounded = tuple(free for box in boxes for free in _unbounded(box).tolist())
     return ActionSpec(
         nvec=tuple(n for part in parts.values() for n in _choices(part)),
-        low=tuple(number for low, _ in boxes for number in low.tolist()),
-        high=tuple(number for _, high in boxes for number in high.tolist()),
+        low=tuple(number for low, _ in bounds for number in low.tolist()),
+        high=tuple(number for _, high in bounds for number in high.tolist()),
+        unbounded=unbounded if any(unbounded) else (),
+    )
+
+
+def check_space(space: object, what: str, env_id: str) -> None:
+    """Raise EnvSetupError for a space that is none of Gymnasium's."""
+    if isinstance(space, spaces.Space):
+        return
+    kind = "None" if space is None else f"a {type(space).__module__}.{type(space).__qualname__}"
+    raise EnvSetupError(
+        f"{env_id}: {what} is {kind}, no space of Gymnasium: use gymnasium.spaces (pbt_rl.envs.old_gym.OldGym converts "
+        "those of an environment from before Gymnasium)"
     )
 
 
@@ -59,8 +77,8 @@ def action_decoder(space: spaces.Space[Any]) -> Decode:
 def actions_decoder(space: spaces.Space[Any]) -> Callable[[NDArray[Any]], list[Any]]:
     """Build the function that turns all rows of actions ([R, A]) into one action per environment."""
     if isinstance(space, spaces.Discrete):
-        first = int(space.start)
-        return lambda action_RA: (action_RA[:, 0] + first).tolist()
+        first, kind = int(space.start), space.dtype
+        return lambda action_RA: list((action_RA[:, 0] + first).astype(kind))
     decode = action_decoder(space)
     return lambda action_RA: [decode(action_A) for action_A in action_RA]
 
@@ -129,8 +147,8 @@ def _joined(space: spaces.Space[Any], of_part: Callable[[spaces.Space[Any]], Dec
 
 def _one_decoder(space: spaces.Space[Any]) -> Decode:
     if isinstance(space, spaces.Discrete):
-        first = int(space.start)
-        return lambda action_A: int(action_A[0]) + first
+        first, number = int(space.start), space.dtype.type
+        return lambda action_A: number(int(action_A[0]) + first)
     if isinstance(space, spaces.MultiDiscrete):
         start, shape, dtype = space.start, space.shape, space.dtype
         return lambda action_A: (action_A.reshape(shape) + start).astype(dtype)
@@ -157,6 +175,13 @@ def _rows_decoder(space: spaces.Space[Any]) -> Decode:
     box = space
     low, high = _bounds(box)
     return lambda action_RA: np.clip(action_RA, low, high).reshape(-1, *box.shape).astype(box.dtype)
+
+
+def _unbounded(space: spaces.Box) -> NDArray[np.bool_]:
+    """Whether components lack a bound, or have one that is only the end of their dtype or near it."""
+    low, high = np.abs(space.low.ravel()), np.abs(space.high.ravel())
+    free: NDArray[np.bool_] = ~(np.maximum(low, high) < LARGEST_BOUND)
+    return free
 
 
 def _bounds(space: spaces.Box) -> tuple[NDArray[Any], NDArray[Any]]:

@@ -5,6 +5,7 @@ Axes: R rows of a unit (R = P * b, row r belongs to slot r // b of its pack), A 
 
 from __future__ import annotations
 
+import difflib
 import math
 import time
 from collections.abc import Callable, Mapping
@@ -13,6 +14,8 @@ from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
+
+from .values import number_of
 
 
 class EnvSetupError(ValueError):
@@ -57,28 +60,49 @@ STAT_NAME_BYTES = 32
 
 @dataclass(frozen=True)
 class ArraySpec:
-    """Shape (of one row, without leading axes) and numpy dtype name of one array of an observation."""
+    """Shape (of one row, without leading axes) and numpy dtype name of one array of an observation.
+
+    given: what the environment gives instead, in words; empty: the same.
+    """
 
     shape: tuple[int, ...]
     dtype: str
+    given: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True)
 class ActionSpec:
-    """Discrete components (`nvec`: a size each), then continuous ones (`low`, `high`: a bound each), or one of both."""
+    """Discrete components (`nvec`: a size each), then continuous ones (`low`, `high`: a bound each), or one of both.
+
+    unbounded: for each continuous one whether its space has no bounds, so that these are only where it is cut off;
+    default: none.
+    """
 
     nvec: tuple[int, ...] = ()
     low: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
+    unbounded: tuple[bool, ...] = ()
 
     def __post_init__(self) -> None:
         assert self.nvec or self.low, "an action has at least one component"
         assert len(self.low) == len(self.high)
+        assert len(self.unbounded) in (0, len(self.low))
 
     @property
     def components(self) -> int:
         """Number of columns A of an action array."""
         return len(self.nvec) + len(self.low)
+
+    @property
+    def units(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Centre and half width of each continuous component: what -1..1 of a policy is scaled to.
+
+        0 and 1 if it has no bounds: the policy's unit is then the environment's.
+        """
+        free = self.unbounded or (False,) * len(self.low)
+        ends = tuple(zip(self.low, self.high, free, strict=True))
+        centres = tuple(0.0 if unbounded else (low + high) / 2 for low, high, unbounded in ends)
+        return centres, tuple(1.0 if unbounded else (high - low) / 2 for low, high, unbounded in ends)
 
     @property
     def dtype(self) -> str:
@@ -98,6 +122,7 @@ class EnvSpec:
     seats: agents that play in one environment (S), each of them a row; 1 without opponents.
     tasks: names of the kinds of episodes (levels), if there are several. A member's objective is then the mean over
     all tasks of the task's mean objective, capped at `task_cap`.
+    notes: what its user may not have meant, a sentence each: the checker and every start of a run show them.
 
     An observation is an image (uint8, 3-D), a text (int32, 1-D: hashed words at the end, 0 before them), or numbers.
     """
@@ -111,6 +136,7 @@ class EnvSpec:
     seats: int = 1
     tasks: tuple[str, ...] = ()
     task_cap: float | None = None
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -161,30 +187,48 @@ class StepArrays:
     """[R] task of the episode, an index in `EnvSpec.tasks`; None without tasks."""
 
 
-def write_stats(out: StepArrays, row: int, stats: Any) -> None:
-    """Write a row's `info["episode_extra_stats"]` at its episode's end: name -> finite number, or None for none.
+def write_stats(out: StepArrays, row: int, stats: Any) -> str:
+    """Write a row's `info["episode_extra_stats"]` at its episode's end: name -> finite number.
 
-    Raises ValueError (with text that follows "must") for anything else, for more than MOST_STATS of them and for a
-    name longer than STAT_NAME_BYTES in UTF-8.
+    Returns what is wrong with some of them, which are left out; empty if nothing is. They inform, and nothing more:
+    no more than MOST_STATS are kept, and STAT_NAME_BYTES of a name in UTF-8.
     """
     out.stat_values[row] = np.nan
     if stats is None:
-        return
+        return ""
     if not isinstance(stats, Mapping):
-        raise ValueError(f"be a dict of numbers, got {stats!r:.200}")  # noqa: TRY004 - the user's value is wrong
-    if len(stats) > MOST_STATS:
-        raise ValueError(f"have {MOST_STATS} names at most, got {len(stats)}")
-    for slot, (name, value) in enumerate(stats.items()):
-        encoded = name.encode() if isinstance(name, str) else b""
-        if not encoded or len(encoded) > STAT_NAME_BYTES:
-            raise ValueError(f"have names of 1 to {STAT_NAME_BYTES} bytes, got {name!r:.200}")
-        try:
-            number = float(value)
-        except (TypeError, ValueError):
-            number = math.nan
-        if not math.isfinite(number):
-            raise ValueError(f"hold finite numbers, got {name!r}: {value!r:.200}")
+        return f"it is no dict of numbers but {_shown(stats)}"
+    wrong, slot = "", 0
+    for name, value in stats.items():
+        encoded = name.encode(errors="replace")[:STAT_NAME_BYTES] if isinstance(name, str) else b""
+        number = _finite(value)
+        if slot == MOST_STATS:
+            wrong = f"it has {len(stats)} names, {MOST_STATS} at most"
+            break
+        if not encoded or number is None:
+            wrong = f"{_shown(name)} is {_shown(value)}, no finite number"
+            continue
+        if len(encoded) == STAT_NAME_BYTES and encoded != name.encode(errors="replace"):
+            wrong = f"the name {_shown(name)} is longer than {STAT_NAME_BYTES} bytes"
+        encoded = encoded.decode(errors="ignore").encode()
         out.stat_names[row, slot], out.stat_values[row, slot] = encoded, number
+        slot += 1
+    return wrong
+
+
+def _finite(value: Any) -> float | None:
+    try:
+        number = number_of(value)
+    except Exception:  # noqa: BLE001 - the conversion is theirs
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _shown(value: Any) -> str:
+    try:
+        return f"{value!r:.100}"
+    except Exception:  # noqa: BLE001 - the text is theirs
+        return type(value).__name__
 
 
 def read_stats(step: StepArrays, row: int) -> dict[str, float]:
@@ -192,6 +236,59 @@ def read_stats(step: StepArrays, row: int) -> dict[str, float]:
     known = np.flatnonzero(~np.isnan(step.stat_values[row])).tolist()
     names = step.stat_names[row]
     return {names[i].decode(): float(step.stat_values[row, i]) for i in known if names[i]}
+
+
+MASK_UNREAD = (
+    'info["action_mask"] is given but not used: set metadata = {"action_mask": True} on the environment, or give the '
+    "mask as the key action_mask of a Dict observation"
+)
+NO_OBJECTIVE = (
+    'there is reward shaping but no info["true_objective"]: members are compared by the shaped return, which a member '
+    "raises by its shaping alone; give the true objective at every episode's end"
+)
+OBJECTIVE_AT_SOME = (
+    'info["true_objective"] is missing at some episode ends: give it with the last step of every episode, terminated '
+    "or truncated"
+)
+
+
+class Remarks:
+    """Tells whoever steps a unit what its environment does wrong though nothing breaks, each sentence once.
+
+    The checker calls them mistakes, and a run prints them. source: of the unit's shaping, whose attribute `remark`, if
+    it has one, is told.
+    """
+
+    def __init__(self, source: ShapingSource) -> None:
+        self._tell: Callable[[str], None] | None = getattr(source, "remark", None)
+        self._told = set[str]()
+        self._given = set[bool]()
+
+    def __call__(self, text: str) -> None:
+        """Tell it. Texts that differ only behind a colon are one."""
+        kind = text.partition(":")[0]
+        if kind not in self._told:
+            self._told.add(kind)
+            if self._tell is not None:
+                self._tell(text)
+
+    def of_stats(self, wrong: str) -> None:
+        """Tell what `write_stats` returned, if it is something."""
+        if wrong:
+            self(f'info["episode_extra_stats"] is not recorded as it is: {wrong}')
+
+    def of_objective(self, info: Any, *, given: bool, shaping: bool) -> None:
+        """Tell if the true objective of an episode is missing, and what may be meant to be it.
+
+        given: whether it is there. shaping: whether the environment has reward shaping.
+        """
+        self._given.add(given)
+        if len(self._given) > 1:
+            self(OBJECTIVE_AT_SOME)
+        elif shaping and not given:
+            names = [key for key in info if isinstance(key, str)] if isinstance(info, Mapping) else []
+            meant = difflib.get_close_matches("true_objective", names, 1, 0.8)
+            self(NO_OBJECTIVE + (f" (did you mean true_objective by {meant[0]}?)" if meant else ""))
 
 
 ShapingSource = Callable[[int], tuple[int, Mapping[str, float]]]
@@ -327,6 +424,26 @@ class RewardShapingInterface(Protocol):
 
 def random_actions(spec: EnvSpec, out: StepArrays, rng: np.random.Generator) -> NDArray[Any]:
     """Draw random actions [R, A] for a step: uniform among those that the action mask (if any) allows."""
+    return _drawn(spec, out, rng, random_within)
+
+
+def untrained_actions(spec: EnvSpec, out: StepArrays, rng: np.random.Generator) -> NDArray[Any]:
+    """Draw actions [R, A] as a policy does that has learned nothing: numbers are normal, and cut off at bounds."""
+
+    def normal(action: ActionSpec, rows: int, rng: np.random.Generator) -> NDArray[np.float32]:
+        centre, half = (np.array(part) for part in action.units)
+        drawn = centre + half * rng.standard_normal((rows, len(centre)))
+        return np.clip(drawn, action.low, action.high).astype(np.float32)
+
+    return _drawn(spec, out, rng, normal)
+
+
+def _drawn(
+    spec: EnvSpec,
+    out: StepArrays,
+    rng: np.random.Generator,
+    numbers: Callable[[ActionSpec, int, np.random.Generator], NDArray[np.float32]],
+) -> NDArray[Any]:
     action, rows = spec.action, len(out.reward)
     parts: list[NDArray[Any]] = []
     if action.nvec and ACTION_MASK in out.obs:
@@ -334,7 +451,7 @@ def random_actions(spec: EnvSpec, out: StepArrays, rng: np.random.Generator) -> 
     elif action.nvec:
         parts.append(rng.integers(action.nvec, size=(rows, len(action.nvec))).astype(np.int32))
     if action.low:
-        parts.append(random_within(action, rows, rng))
+        parts.append(numbers(action, rows, rng))
     return np.concatenate(parts, 1, dtype=action.dtype)
 
 

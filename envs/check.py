@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 
@@ -43,10 +43,12 @@ def check(
     steps: int = 4000,
     seed: int = 0,
     timeout_seconds: float = 30.0,
+    network: Callable[[EnvSpec], list[str]] | None = None,
 ) -> Report:
     """Check an environment. Raises what training would raise if it cannot be made or reset.
 
-    steps: of all rows together. timeout_seconds: for one step or reset of the unit.
+    steps: of all rows together. timeout_seconds: for one step or reset of the unit. network: makes that of a run, and
+    returns what it sees; raises ValueError if it cannot be made.
     """
     report = Report()
     limit = f"{timeout_seconds:g} s (--timeout-seconds)"
@@ -56,11 +58,17 @@ def check(
         dry_run = DryRun(env_id, options, spec, timeout_seconds)
         dry_run.reset_only(seed)
     report.facts += _describe(spec)
+    if network is not None:
+        try:
+            report.facts += [("network", line.removeprefix("the network ")) for line in network(spec)]
+        except ValueError as error:
+            report.mistakes.append(str(error))
+    report.notes += spec.notes
     main = dry_run.play(-(-steps // dry_run.rows), seed)
     _report_speed(report, main)
     _report_episodes(report, main)
     _report_final_observations(report, main)
-    _report_objective(report, main, spec)
+    _report_objective(report, main)
     _report_mask(report, main, spec)
     _report_witnessed(report, main)
     if main.broke:
@@ -149,7 +157,7 @@ def _report_final_observations(report: Report, played: Played) -> None:
         )
 
 
-def _report_objective(report: Report, played: Played, spec: EnvSpec) -> None:
+def _report_objective(report: Report, played: Played) -> None:
     ledger = played.ledger
     if not played.objectives:
         return
@@ -164,25 +172,15 @@ def _report_objective(report: Report, played: Played, spec: EnvSpec) -> None:
             "give it with the last step of every episode, terminated or truncated"
         )
     else:
-        report.facts.append(("objective", f"the episode's return, {_range(played.objectives)}"))
-        if spec.shaping:
-            report.mistakes.append(
-                'there is reward shaping but no info["true_objective"]: members are compared by the shaped return, '
-                "which a member raises by its shaping alone; give the true objective at every episode's end"
-            )
+        recorded = played.objectives != played.returns
+        what = 'info["episode"]["r"], as the rewards are changed,' if recorded else "the episode's return,"
+        report.facts.append(("objective", f"{what} {_range(played.objectives)}"))
     if not np.isfinite(played.objectives).all():
         report.notes.append("the true objective is not always finite")
 
 
 def _report_mask(report: Report, played: Played, spec: EnvSpec) -> None:
-    if ACTION_MASK not in spec.obs:
-        if played.ledger is not None and played.ledger.masks_in_info:
-            report.mistakes.append(
-                'info["action_mask"] is given but not used: set metadata = {"action_mask": True} on the environment, '
-                "or give the mask as the key action_mask of a Dict observation"
-            )
-        return
-    if not played.masked_share:
+    if ACTION_MASK not in spec.obs or not played.masked_share:
         return
     idle = played.idle_rows / (len(played.rewards_TR[0]) * len(played.masked_share))
     text = f"forbids {fmean(played.masked_share):.0%} of the choices"
@@ -194,6 +192,9 @@ def _report_mask(report: Report, played: Played, spec: EnvSpec) -> None:
 
 
 def _report_witnessed(report: Report, played: Played) -> None:
+    counted = played.ledger is not None and played.ledger.objectives > 0  # and so reported by numbers
+    about = ("there is reward shaping but", 'info["true_objective"] is missing')
+    report.mistakes += [text for text in played.remarks if not (counted and text.startswith(about))]
     if played.ledger is not None:
         report.mistakes += [_often(what, count) for what, count in played.ledger.faults.items()]
         report.notes += [_often(what, count) for what, count in played.ledger.oddities.items()]
@@ -249,8 +250,6 @@ def _report_shaping(report: Report, dry_run: DryRun, main: Played, seed: int) ->
         rewards = main.rewards_TR[: len(changed.rewards_TR)]
         same = np.array_equal(np.array(changed.rewards_TR), np.array(rewards))
         (unmoved if same else moved).append(name)
-        if defaults[name] == 0:
-            report.notes.append(f"shaping {name} is 0: PBT multiplies values, so it will stay 0")
     if moved:
         report.facts.append(("round trip", f"other rewards when changed: {', '.join(moved)}"))
     if unmoved:

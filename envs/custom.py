@@ -27,6 +27,7 @@ from .family import EnvOptions, keywords_backend
 from .gym import GymUnit, RenderCamera, describe
 from .gym_recipes import recipe
 from .kinds import Kind, kinds
+from .old_gym import looks_old
 from .pulse import all_at_once, pulse_of
 from .time_limit import making, time_limit
 from .vector import AnyVectorEnv, VectorUnit, describe_vector
@@ -208,10 +209,17 @@ def _check_keywords(env_id: str, factory: Callable[..., object], keywords: Mappi
 
 
 def _not_usable(env_id: str, env: object) -> str:
+    given = f"{type(env).__module__}.{type(env).__qualname__}"
+    if looks_old(env):
+        return (
+            f"{env_id} returned {given}, an environment of the interface before Gymnasium: return "
+            "pbt_rl.envs.old_gym.OldGym(env) of it, or one of Shimmy's wrappers: GymV21CompatibilityV0(env=env) if its "
+            "step returns four values, GymV26CompatibilityV0(env=env) if five"
+        )
     usable = ["a gymnasium.Env", "a gymnasium.vector.VectorEnv", *(kind.title for kind in kinds())]
     return (
-        f"{env_id} returned {type(env).__module__}.{type(env).__qualname__}, not an environment: return "
-        f"{', '.join(usable[:-1])}{',' if len(usable) > 2 else ''} or {usable[-1]}"
+        f"{env_id} returned {given}, not an environment: return {', '.join(usable[:-1])}"
+        f"{',' if len(usable) > 2 else ''} or {usable[-1]}"
     )
 
 

@@ -27,7 +27,7 @@ from .base import (
     StepArrays,
     Unit,
     private_step_arrays,
-    random_actions,
+    untrained_actions,
 )
 from .gym import GymUnit
 from .time_limit import time_limit
@@ -47,7 +47,6 @@ class Ledger:
     ends: int = 0
     objectives: int = 0
     objectives_elsewhere: int = 0
-    masks_in_info: int = 0
     faults: dict[str, int] = field(default_factory=dict)
     """Fault -> number of times."""
     oddities: dict[str, int] = field(default_factory=dict)
@@ -79,7 +78,6 @@ class _Witness(gymnasium.Wrapper[Any, Any, Any, Any]):
         obs, _, terminated, truncated, info = answer
         self._look(obs)
         known = isinstance(info, Mapping) and "true_objective" in info
-        ledger.masks_in_info += isinstance(info, Mapping) and ACTION_MASK in info
         if terminated or truncated:
             ledger.ends += 1
             ledger.objectives += known
@@ -158,8 +156,24 @@ class Played:
     """Per step: the share of choices that the action mask forbids."""
     idle_rows: int = 0
     """Observations whose mask allows nothing."""
+    remarks: list[str] = field(default_factory=list)
+    """What the unit told (see `Remarks`)."""
     broke: str = ""
     """Reason of an early end."""
+
+
+@dataclass
+class _Source:
+    """Gives the same shaping always, and keeps what a unit tells."""
+
+    values: Mapping[str, float]
+    remarks: list[str] = field(default_factory=list)
+
+    def __call__(self, _row: int) -> tuple[int, Mapping[str, float]]:
+        return 0, self.values
+
+    def remark(self, text: str) -> None:
+        self.remarks.append(text)
 
 
 class DryRun:
@@ -187,15 +201,16 @@ class DryRun:
 
     def reset_only(self, seed: int) -> None:
         """Make and reset it; its exceptions pass through."""
-        unit, _ = self.unit(seed, lambda _row: (0, self.spec.shaping), Ledger())
+        unit, _ = self.unit(seed, _Source(self.spec.shaping), Ledger())
         with closing(unit):
             unit.reset(private_step_arrays(self.spec, self.rows))
 
     def play(self, steps: int, seed: int, shaping: Mapping[str, float] | None = None) -> Played:
         """Play this many steps of each row, always with the same actions."""
         values = self.spec.shaping if shaping is None else shaping
-        unit, ledger = self.unit(seed, lambda _row: (0, values), Ledger())
-        played, out = Played(ledger), private_step_arrays(self.spec, self.rows)
+        source = _Source(values)
+        unit, ledger = self.unit(seed, source, Ledger())
+        played, out = Played(ledger, remarks=source.remarks), private_step_arrays(self.spec, self.rows)
         rng = np.random.default_rng(0)
         with closing(unit):
             try:
@@ -203,7 +218,7 @@ class DryRun:
                     unit.reset(out)
                 ends: dict[int, bytes] = {}
                 for _ in range(steps):
-                    action = random_actions(self.spec, out, rng)
+                    action = untrained_actions(self.spec, out, rng)
                     with self._step_limit():
                         before = time.perf_counter()
                         unit.step(action, out)

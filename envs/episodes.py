@@ -8,6 +8,7 @@ Axes: R rows.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,7 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .base import ShapingSource, StepArrays
+from .values import number_of
 
+ROUNDING = 1e-3
 _ACCOUNTS = ("raw_R", "shaped_R", "length_R", "shaping_version_R")
 
 
@@ -78,3 +81,20 @@ def write_reset(out: StepArrays) -> None:
     out.first[:] = True
     for array_R in (out.reward, out.terminated, out.truncated, out.episode_done):
         array_R[:] = 0
+
+
+def recorded_return(info: Any) -> float | None:
+    """Return `info["episode"]["r"]`, the return that Gymnasium's RecordEpisodeStatistics and its like report."""
+    episode = info.get("episode")
+    if not isinstance(episode, Mapping) or "r" not in episode:
+        return None
+    try:
+        recorded = number_of(episode["r"])
+    except (TypeError, ValueError):
+        return None
+    return recorded if math.isfinite(recorded) else None
+
+
+def differs(recorded: float, summed: float) -> bool:
+    """Whether a recorded return is another than the sum of rewards, not only by what rounding does."""
+    return abs(recorded - summed) > ROUNDING * max(1.0, abs(recorded), abs(summed))

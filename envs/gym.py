@@ -18,13 +18,17 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
+from . import packages
 from . import time_limit as time_limits
 from .actions import action_spec, actions_decoder
+from .attributes import attribute, metadata_of
 from .base import (
     ACTION_MASK,
     LARGEST_REWARD,
+    MASK_UNREAD,
     EnvSetupError,
     EnvSpec,
+    Remarks,
     SavesState,
     ShapingSource,
     StepArrays,
@@ -32,12 +36,20 @@ from .base import (
     training_info,
     write_stats,
 )
-from .episodes import EpisodeBook
+from .episodes import EpisodeBook, differs, recorded_return
 from .family import EnvOptions, keywords_backend
 from .film import Picture
 from .gym_recipes import recipe
 from .pulse import ROW, beating, pulse_of
-from .shaping import default_shaping, find_interface, find_training_info, frames_per_step, unflatten
+from .shaping import (
+    default_shaping,
+    find_interface,
+    find_training_info,
+    frames_per_step,
+    reward_notes,
+    shaping_notes,
+    unflatten,
+)
 from .spaces import (
     Leaf,
     check_finite,
@@ -47,9 +59,12 @@ from .spaces import (
 )
 from .suggest import atari_game
 from .time_limit import making, time_limit
+from .values import flag_of, number_of
 
 MakeEnv = Callable[[], gymnasium.Env[Any, Any]]
 """Makes one environment; called once per row."""
+
+_FLAGS = {bool, np.bool_}
 
 EXTRAS = {
     "gymnasium.envs.box2d": "Box2D",
@@ -64,21 +79,24 @@ EXTRAS = {
 def describe(env_id: str, env: gymnasium.Env[Any, Any]) -> EnvSpec:
     """Return the spec of an environment. Raises EnvSetupError for spaces or shaping that cannot be used."""
     _check_reset(env_id, env)
+    shaping = default_shaping(env_id, env)
     return EnvSpec(
         env_id=env_id,
         obs={leaf.name: leaf.spec for leaf in _leaves_of(env_id, env)},
         action=action_spec(env.action_space, env_id),
         frame_skip=frames_per_step(env_id, env),
-        shaping=default_shaping(env),
+        shaping=shaping,
+        notes=(*shaping_notes(shaping), *reward_notes(env)),
     )
 
 
 def _check_reset(env_id: str, env: gymnasium.Env[Any, Any]) -> None:
     """Raise EnvSetupError if `reset` cannot be called as it is later: by the interface of before Gymnasium."""
-    arguments = {"seed": None} | ({} if env is env.unwrapped else {"options": None})  # wrappers pass both
+    bare = attribute(env, "unwrapped") or env
+    arguments = {"seed": None} | ({} if env is bare else {"options": None})  # wrappers pass both
     try:
-        inspect.signature(env.unwrapped.reset).bind(**arguments)
-    except ValueError:  # written in C
+        inspect.signature(bare.reset).bind(**arguments)
+    except (ValueError, AttributeError):  # written in C, or not there
         return
     except TypeError:
         raise EnvSetupError(
@@ -89,7 +107,7 @@ def _check_reset(env_id: str, env: gymnasium.Env[Any, Any]) -> None:
 
 
 def _leaves_of(env_id: str, env: gymnasium.Env[Any, Any]) -> tuple[Leaf, ...]:
-    return leaves_of(env_id, env.observation_space, env.action_space, env.metadata)
+    return leaves_of(env_id, env.observation_space, env.action_space, metadata_of(env))
 
 
 def probe_with(env_id: str, make: MakeEnv) -> EnvSpec:
@@ -125,6 +143,8 @@ class GymUnit:
         self._all_allowed = np.ones(sum(self.spec.action.nvec), np.uint8)
         self._seeds: list[int] | None = seeds_of(seed, rows)
         self._book = EpisodeBook(rows, shaping)
+        self._remark = Remarks(shaping)
+        self._masked = ACTION_MASK in self.spec.obs
         # The step of each row. Lists: writing one number into an array costs as much as a small environment.
         self._first = [True] * rows
         self._terminated = [False] * rows
@@ -133,6 +153,8 @@ class GymUnit:
         self._reward = [0.0] * rows
         self._objective: dict[int, float] = {}
         """Row -> true objective of the episode that ended with this step, if the environment gave one."""
+        self._recorded: dict[int, float] = {}
+        """Row -> its return before wrappers changed the rewards, if one of them recorded it."""
 
     def reset(self, out: StepArrays) -> None:
         """See `Unit.reset`."""
@@ -190,6 +212,8 @@ class GymUnit:
         answer = self._envs[row].reset(seed=seed)
         if not isinstance(answer, tuple) or len(answer) != 2:
             raise self._breach("reset() must return (observation, info)", answer)
+        if not self._masked and isinstance(answer[1], Mapping) and ACTION_MASK in answer[1]:
+            self._remark(MASK_UNREAD)
         self._write_obs(row, answer[0], answer[1], out)
         self._first[row] = True
         self._terminated[row] = self._truncated[row] = self._ended[row] = False
@@ -207,6 +231,8 @@ class GymUnit:
         number = self._number("reward", reward)
         if not -LARGEST_REWARD < number < LARGEST_REWARD:
             raise self._breach("the reward must be finite", reward)
+        if type(terminated) not in _FLAGS or type(truncated) not in _FLAGS:
+            terminated, truncated = self._flag("terminated", terminated), self._flag("truncated", truncated)
         self._first[row] = False
         self._reward[row] = number
         if terminated or truncated:
@@ -224,12 +250,14 @@ class GymUnit:
             if np.isnan(objective):
                 raise self._breach('info["true_objective"] must not be NaN', info["true_objective"])
             self._objective[row] = objective
-        try:
-            write_stats(out, row, info.get("episode_extra_stats"))
-        except ValueError as error:
-            raise EnvSetupError(
-                f'{self.spec.env_id}: info["episode_extra_stats"] must {error}. Correct the environment'
-            ) from None
+        else:
+            recorded = recorded_return(info)
+            if recorded is not None:
+                self._recorded[row] = recorded
+        self._remark.of_objective(info, given="true_objective" in info, shaping=bool(self.spec.shaping))
+        if not self._masked and ACTION_MASK in info:
+            self._remark(MASK_UNREAD)
+        self._remark.of_stats(write_stats(out, row, info.get("episode_extra_stats")))
 
     def _write_obs(self, row: int, obs: Any, info: Any, out: StepArrays) -> None:
         for leaf in self._leaves:
@@ -252,15 +280,25 @@ class GymUnit:
             while self._objective:
                 row, objective = self._objective.popitem()
                 out.objective[row] = objective
+            while self._recorded:
+                row, recorded = self._recorded.popitem()
+                if differs(recorded, out.raw_return[row]):
+                    out.objective[row] = recorded
         out.first[:] = first_R
         out.reward[:] = reward_R
         out.terminated[:] = self._terminated
         out.truncated[:] = self._truncated
         out.episode_done[:] = self._ended
 
+    def _flag(self, what: str, value: Any) -> bool:
+        try:
+            return flag_of(value)
+        except ValueError:
+            raise self._breach(f"{what} must be True or False", value) from None
+
     def _number(self, what: str, value: Any) -> float:
         try:
-            return float(value)
+            return number_of(value)
         except (TypeError, ValueError):
             raise self._breach(f"the {what} must be a number", value) from None
 
@@ -292,7 +330,7 @@ def maker(gym_id: str, keywords: Mapping[str, Any] = MappingProxyType({})) -> Ma
     def make() -> gymnasium.Env[Any, Any]:
         try:
             # Our own checks cost less than the checker's, and they raise where it warns.
-            return gymnasium.make(gym_id, disable_env_checker=True, **keywords)
+            return packages.make(gym_id, disable_env_checker=True, **keywords)
         except (gymnasium.error.Error, ImportError) as error:
             raise EnvSetupError(_cannot_make(gym_id, error)) from error
         except TypeError as error:
@@ -332,6 +370,9 @@ def make_unit(
 # -- films ---------------------------------------------------------------------------------------------------
 
 
+USUAL_FPS, MOST_FPS = 30.0, 1000
+
+
 class RenderCamera:
     """Shows what an environment renders, made with `render_mode="rgb_array"`. row: of a vector, which renders all.
 
@@ -340,7 +381,10 @@ class RenderCamera:
 
     def __init__(self, env: Any, row: int | None = None, remedy: str = "") -> None:
         self._env, self._row, self._remedy = env, row, remedy
-        self.frames_per_second = float((getattr(env, "metadata", None) or {}).get("render_fps", 30))
+        fps = metadata_of(env).get("render_fps")
+        self.frames_per_second = (
+            float(fps) if isinstance(fps, int | float | np.number) and 0 < fps < MOST_FPS else USUAL_FPS
+        )
 
     def shoot(self, step: StepArrays, action_A: NDArray[Any] | None) -> Picture:  # noqa: ARG002 - a Camera
         """See Camera. Raises EnvSetupError if the environment cannot be drawn."""
@@ -374,7 +418,7 @@ def film(
         return made[-1]
 
     plain = others()
-    modes = plain.metadata.get("render_modes") or []
+    modes = [mode for mode in metadata_of(plain).get("render_modes") or [] if isinstance(mode, str)]
     plain.close()
     if "rgb_array" not in modes:
         raise EnvSetupError(

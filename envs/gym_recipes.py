@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
+from .arrays import is_grid, looks_like_a_picture
 from .base import EnvSpec
-
-SMALL = 36
-"""The Nature CNN needs images of so many pixels a side. Smaller ones are seen by an MLP, beside larger ones by
-IMPALA's network.
-"""
 
 
 def recipe(spec: EnvSpec) -> dict[str, object]:
-    """Defaults of a run, by what is acted and seen: images, continuous control, or short vectors."""
-    if any(array.dtype == "uint8" and len(array.shape) >= 2 for array in spec.obs.values()):
-        return {"model.encoder": _encoder(spec), **_IMAGES}
-    return _CONTINUOUS if spec.action.low else _DISCRETE
-
-
-def _encoder(spec: EnvSpec) -> str:
-    """Return an encoder that can see the images of an environment, if it has any."""
-    arrays = spec.obs.values()
-    sides = [min(a.shape[1:]) for a in arrays if a.dtype == "uint8" and len(a.shape) == 3]
-    if min(sides, default=SMALL) >= SMALL:
-        return "auto"
-    return "mlp" if max(sides) < SMALL else "impala"
+    """Defaults of a run, by what is acted and seen: images, continuous control, grids, or short vectors."""
+    images = [array for array in spec.obs.values() if array.dtype == "uint8" and len(array.shape) > 1]
+    grids = [array for array in images if is_grid(array)]
+    if len(images) > len(grids):
+        return {"model.encoder": "impala" if grids else "auto", **_IMAGES}
+    found = dict(_CONTINUOUS if spec.action.low else _DISCRETE)
+    if grids:
+        found |= _GRIDS
+    if any(map(looks_like_a_picture, spec.obs.values())):
+        del found["model.encoder"]  # that it be read as numbers has to be asked for
+    return found
 
 
 _IMAGES: dict[str, object] = {"learner.rollout": 32, "learner.batch": 1024, "hypers.unroll": 32}
@@ -68,3 +62,12 @@ _CONTINUOUS: dict[str, object] = {
     "pbt.period_frames": 200_000,
     "pbt.start_frames": 400_000,
 }
+
+_GRIDS: dict[str, object] = {
+    "model.hidden": 128,
+    "learner.normalize_observations": True,
+    "train_for_frames": 2_000_000,
+    "pbt.period_frames": 100_000,
+    "pbt.start_frames": 200_000,
+}
+"""What is different with grids of codes: they are read by an MLP, whatever their codes are."""

@@ -29,6 +29,7 @@ from .base import (
     EnvSetupError,
     EnvSpec,
     MatchupSource,
+    Remarks,
     ShapingSource,
     StepArrays,
     seeds_of,
@@ -37,6 +38,7 @@ from .base import (
 from .episodes import EpisodeBook
 from .pulse import ROW, beating, pulse_of
 from .shaping import unflatten
+from .values import number_of
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,7 @@ class Scene:
     reward, terminated, truncated: [S] of the transition just made; 0 and False for seats that were not active.
     objective: seat -> `true_objective`, if the environment gave one (NaN counts as none).
     stats: seat -> `episode_extra_stats`, likewise.
+    remark: what it showed to be wrong though nothing breaks (see `Remarks`).
     """
 
     obs: Mapping[int, Mapping[str, NDArray[Any]]]
@@ -57,6 +60,7 @@ class Scene:
     truncated: NDArray[np.bool_]
     objective: Mapping[int, float] = field(default_factory=dict)
     stats: Mapping[int, Any] = field(default_factory=dict)
+    remark: str = ""
 
 
 class Table(Protocol):
@@ -118,6 +122,7 @@ class MultiAgentUnit:
         self._active_ES = np.zeros(shape, np.bool_)
         self._objective_R = np.full(rows, np.nan)
         self._stats_R: dict[int, Any] = {}
+        self._remark = Remarks(shaping)
 
     def _make(self, make: MakeTable, rows: int) -> EnvSpec:
         """Make the environments; returns the spec of all of them."""
@@ -187,6 +192,8 @@ class MultiAgentUnit:
             if self.spec.shaping:
                 self._tables[e].shape(seat, unflatten(values))
         scene = self._tables[e].begin(seed)
+        if scene.remark:
+            self._remark(scene.remark)
         if not scene.active.any():
             raise EnvSetupError(f"{self.spec.env_id} breaks its contract: no agent is active after reset()")
         self._over_E[e] = False
@@ -223,17 +230,10 @@ class MultiAgentUnit:
         self._over_E[e] = not scene.active.any()
         out.episode_done[rows] = self._over_E[e] & (self._book.length_R[rows] > 0)
         if self._over_E[e]:
-            self._write_stats(e, out)
-
-    def _write_stats(self, e: int, out: StepArrays) -> None:
-        for row in self._row_ES[e].tolist():
-            try:
-                write_stats(out, row, self._stats_R.pop(row, None))
-            except ValueError as error:
-                raise EnvSetupError(
-                    f'{self.spec.env_id} breaks its contract: info["episode_extra_stats"] must {error}. Correct the '
-                    "environment"
-                ) from None
+            for row in rows.tolist():
+                self._remark.of_stats(write_stats(out, row, self._stats_R.pop(row, None)))
+                given = not np.isnan(self._objective_R[row])
+                self._remark.of_objective(None, given=bool(given), shaping=bool(self.spec.shaping))
 
     def _write_episodes(self, out: StepArrays) -> None:
         given_R = self._objective_R
@@ -243,7 +243,7 @@ class MultiAgentUnit:
 def number(env_id: str, what: str, value: Any) -> float:
     """Convert a number that an environment gave. Raises EnvSetupError for anything else."""
     try:
-        return float(value)
+        return number_of(value)
     except (TypeError, ValueError):
         raise EnvSetupError(
             f"{env_id} breaks its contract: the {what} must be a number, got {value!r:.200}. Correct the environment"

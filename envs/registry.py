@@ -6,10 +6,10 @@ A family is imported when it is used.
 from __future__ import annotations
 
 import difflib
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.metadata import entry_points
+from importlib.util import find_spec
 from typing import Any
 
 from pbt_rl.extras import discover
@@ -19,7 +19,9 @@ from .base import LAST, EnvSetupError, EnvSpec, FamilyOptions, ShapingSource, Un
 from .family import Backend, EnvOptions, Family, RawEnv, load_backend
 from .film import Camera
 from .last import LastUnit, with_last
+from .packages import named_by
 from .suggest import meant
+from .values import typed
 
 __all__ = [
     "DEFAULTS",
@@ -46,17 +48,14 @@ CUSTOM = ".custom"
 
 
 def keywords(env_option: Iterable[str]) -> dict[str, Any]:
-    """Read `key=value` pairs; a value is JSON if it can be, else a string."""
+    """Read `key=value` pairs; see `typed` for what a value may be."""
     found: dict[str, Any] = {}
     for pair in env_option:
         key, equals, text = pair.partition("=")
         if not equals or not key.isidentifier() or key in found:
             remedy = "it is given twice" if key in found else "write key=value, key as in Python"
             raise EnvSetupError(f"--env-option {pair:.200} cannot be used: {remedy}")
-        try:
-            found[key] = json.loads(text)
-        except (ValueError, RecursionError):
-            found[key] = text
+        found[key] = typed(text)
     return found
 
 
@@ -172,7 +171,7 @@ def plugins() -> tuple[str, ...]:
 
 def family_of(env_id: str) -> Family | None:
     """Look up the family of an id; None for the user's own environments. Raises EnvSetupError if it has none."""
-    key, slash, name = SHORT_NAMES.get(env_id, env_id).partition("/")
+    key, slash, name = _full(env_id).partition("/")
     if key not in FAMILIES and (":" in key or key in plugins()):
         return None
     if slash and name and key in FAMILIES:
@@ -199,7 +198,17 @@ def _find(env_id: str, options: EnvOptions) -> tuple[Backend, str]:
             f"--env-option {next(iter(options.keywords))}=... cannot be used: it is for {_takers()} and "
             f"environments of your own, not for {family.name}/"
         )
-    return family.load(), SHORT_NAMES.get(env_id, env_id).partition("/")[2]
+    return family.load(), _full(env_id).partition("/")[2]
+
+
+def _full(env_id: str) -> str:
+    """Return `family/name` for an id that may be short, or begin with the package that registers it."""
+    full = SHORT_NAMES.get(env_id, env_id)
+    head = full.partition("/")[0]
+    if head in FAMILIES or ":" in full or head in plugins() or find_spec("gymnasium") is None:
+        return full
+    found = named_by(full)
+    return f"gym/{found}" if found else full
 
 
 def _takers() -> str:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from .actions import action_spec
+from .actions import action_spec, check_space
+from .arrays import MOST_CHOICES, MOST_WORDS, Numbers, what_is
 from .base import ACTION_MASK, ActionSpec, ArraySpec, EnvSetupError
+from .text_hash import hash_words
 
 
 @dataclass(frozen=True)
@@ -19,18 +22,24 @@ class Leaf:
     """One array of an observation.
 
     path: keys (of a tuple: places, as text) that lead to it. shape: as the environment gives it.
-    kind: `float` (any number, delivered float32), `bytes` (uint8, as it is), `image` (uint8, height x width x
-    channels, delivered channels first), `one_hot` (an integer from `start`, delivered as float32), `mask` (the
-    action mask: bool or integers 0 and 1, delivered as uint8). in_info: it comes in the info dict instead.
+    kind: `float` (any number, delivered float32), `bytes` (uint8, as it is), `image` (a picture, see arrays.py,
+    delivered channels first), `one_hot` (integers from `start`, delivered as float32), `text` (delivered as hashed
+    words, int32), `mask` (the action mask: bool or integers 0 and 1, delivered as uint8). in_info: it comes in the info
+    dict instead.
+    axes, levels: of an image, see `Picture`. scale: of numbers. sizes: of one_hot, of each integer.
     """
 
     name: str
     path: tuple[str, ...]
-    kind: Literal["float", "bytes", "image", "one_hot", "mask"]
+    kind: Literal["float", "bytes", "image", "one_hot", "text", "mask"]
     shape: tuple[int, ...]
-    start: int
+    start: int | tuple[int, ...]
     spec: ArraySpec
     in_info: bool = False
+    axes: tuple[int, ...] = ()
+    levels: tuple[float, float] | None = None
+    scale: float = 1.0
+    sizes: tuple[int, ...] = ()
 
 
 def obs_leaves(space: spaces.Space[Any], env_id: str) -> tuple[Leaf, ...]:
@@ -38,7 +47,7 @@ def obs_leaves(space: spaces.Space[Any], env_id: str) -> tuple[Leaf, ...]:
 
     The parts of a Tuple are named by their place: "0", or "camera.0" within a Dict. A key `action_mask` of the
     outermost Dict is the action mask: see ACTION_MASK and `with_mask`.
-    Raises EnvSetupError for anything but Box, Discrete, MultiBinary, and Dicts and Tuples of those.
+    Raises EnvSetupError for anything but Box, Discrete, MultiDiscrete, MultiBinary, Text, and Dicts and Tuples of them.
     """
     leaves = _leaves(space, (), env_id)
     found = [leaf.name for leaf in leaves]
@@ -98,28 +107,69 @@ def leaves_of(
 
 def _leaves(space: spaces.Space[Any], path: tuple[str, ...], env_id: str) -> tuple[Leaf, ...]:
     name = ".".join(path) or "obs"
+    check_space(space, f"observation {name!r}", env_id)
     if path == (ACTION_MASK,):
         return (_mask_leaf(space, env_id),)
     if isinstance(space, spaces.Dict | spaces.Tuple):
         inner = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
         parts = (_leaves(part, (*path, str(key)), env_id) for key, part in inner)
         return tuple(leaf for part in parts for leaf in part)
-    if isinstance(space, spaces.Discrete):
-        return (Leaf(name, path, "one_hot", (), int(space.start), ArraySpec((int(space.n),), "float32")),)
-    if isinstance(space, spaces.Box):
-        shape = tuple(int(size) for size in space.shape)
-        if space.dtype != np.uint8 or len(shape) < 2:  # bytes that are no picture are numbers
-            return (Leaf(name, path, "float", shape, 0, ArraySpec(shape or (1,), "float32")),)
-        # The channels are the short axis of an image: last in most environments, first after some wrappers.
-        if len(shape) == 3 and shape[2] < shape[0]:
-            return (Leaf(name, path, "image", shape, 0, ArraySpec((shape[2], *shape[:2]), "uint8")),)
-        return (Leaf(name, path, "bytes", shape, 0, ArraySpec(shape or (1,), "uint8")),)
-    if isinstance(space, spaces.MultiBinary):
-        shape = tuple(int(size) for size in space.shape)
-        return (Leaf(name, path, "float", shape, 0, ArraySpec(shape, "float32")),)
+    if isinstance(space, spaces.Box | spaces.MultiBinary):
+        return (_array_leaf(space, name, path),)
+    if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
+        return (_choices_leaf(space, name, path, env_id),)
+    if isinstance(space, spaces.Text) or space.dtype == np.str_:
+        longest = getattr(space, "max_length", 2 * MOST_WORDS)
+        words = max(1, min(MOST_WORDS, (longest + 1) // 2))
+        return (Leaf(name, path, "text", (), 0, ArraySpec((words,), "int32", "a text, its words hashed")),)
+    remedy = "give it as a Box of a fixed shape"
+    if path:
+        remedy = (
+            f"leave it out (gymnasium.wrappers.FilterObservation keeps the parts that you name), or {remedy}"
+        )
     raise EnvSetupError(
-        f"{env_id}: observation {name!r} is a {type(space).__name__} space; Box, Discrete, MultiBinary, Dict and "
-        "Tuple are supported. Wrap the environment (for example gymnasium.wrappers.FlattenObservation)"
+        f"{env_id}: observation {name!r} is a {type(space).__name__} space; Box, Discrete, MultiDiscrete, MultiBinary, "
+        f"Text, Dict and Tuple are supported: {remedy}"
+    )
+
+
+def _array_leaf(space: spaces.Box | spaces.MultiBinary, name: str, path: tuple[str, ...]) -> Leaf:
+    shape, what = tuple(int(size) for size in space.shape), what_is(space)
+    if isinstance(what, Numbers):
+        given = f"divided by {1 / what.scale:g}" if what.scale != 1 else ""
+        return Leaf(
+            name, path, "float", shape, 0, ArraySpec(shape or (1,), "float32", given), scale=what.scale
+        )
+    given = f"{space.dtype} {'x'.join(map(str, shape))}"
+    if what.levels is not None:
+        given += f" from {what.levels[0]:g} to {what.levels[1]:g}, stretched to 0..255"
+    as_it_is = space.dtype == np.uint8 and what.levels is None and what.shape == shape
+    return Leaf(
+        name,
+        path,
+        "bytes" if as_it_is else "image",
+        shape,
+        0,
+        ArraySpec(what.shape, "uint8", "" if as_it_is else given),
+        axes=what.axes,
+        levels=what.levels if space.dtype == np.uint8 else what.levels or (0.0, 255.0),
+    )
+
+
+def _choices_leaf(
+    space: spaces.Discrete | spaces.MultiDiscrete, name: str, path: tuple[str, ...], env_id: str
+) -> Leaf:
+    alone = isinstance(space, spaces.Discrete)
+    sizes = (int(space.n),) if isinstance(space, spaces.Discrete) else tuple(map(int, space.nvec.ravel()))
+    if sum(sizes) > MOST_CHOICES:
+        raise EnvSetupError(
+            f"{env_id}: observation {name!r} has {sum(sizes):,} choices, each of which is a number for the network, "
+            f"{MOST_CHOICES:,} at most: give it as a Box of numbers"
+        )
+    start = int(space.start) if alone else tuple(map(int, np.ravel(space.start)))
+    shape = () if alone else tuple(map(int, space.shape or ()))
+    return Leaf(
+        name, path, "one_hot", shape, start, ArraySpec((sum(sizes),), "float32", "one-hot"), sizes=sizes
     )
 
 
@@ -151,7 +201,7 @@ def fits_as_it_is(leaf: Leaf, obs: Any) -> bool:
     """
     if leaf.path or leaf.in_info or type(obs) is not np.ndarray or obs.shape != leaf.shape:
         return False
-    if leaf.shape != leaf.spec.shape:
+    if leaf.shape != leaf.spec.shape or leaf.scale != 1:
         return False
     if leaf.kind == "float":
         return obs.dtype.kind in "fiub"
@@ -179,10 +229,64 @@ def _delivered(leaf: Leaf, array: NDArray[Any], rows: tuple[int, ...], env_id: s
             numbers = array.astype(np.float32, copy=False)
         if not np.isfinite(numbers).all():
             raise EnvSetupError(_breach(leaf, env_id, "finite numbers", "NaN or infinity"))
+        if leaf.scale != 1:
+            numbers = numbers * np.float32(leaf.scale)
         return numbers.reshape(*rows, *leaf.spec.shape)
-    if array.dtype != np.uint8:
+    if leaf.kind == "text":
+        return _words(leaf, array, env_id)
+    return _picture(leaf, array, len(rows), env_id)
+
+
+def _picture(leaf: Leaf, array: NDArray[Any], batch_axes: int, env_id: str) -> NDArray[np.uint8]:
+    if leaf.levels is None and array.dtype != np.uint8:
         raise EnvSetupError(_breach(leaf, env_id, "dtype uint8", f"dtype {array.dtype}"))
-    return np.moveaxis(array, -1, -3) if leaf.kind == "image" else array.reshape(*rows, *leaf.spec.shape)
+    pixels = array if leaf.levels is None else _stretched(leaf, array, leaf.levels, env_id)
+    if leaf.axes:
+        places = (*range(batch_axes), *(batch_axes + axis for axis in leaf.axes))
+        pixels = pixels.transpose(places)
+    return pixels.reshape(*array.shape[:batch_axes], *leaf.spec.shape)
+
+
+def _stretched(
+    leaf: Leaf, array: NDArray[Any], levels: tuple[float, float], env_id: str
+) -> NDArray[np.uint8]:
+    """Return uint8 numbers: 0 and 255 for the two levels, rounded in between; what lies outside is cut off."""
+    if array.dtype.kind not in "fiub":
+        raise EnvSetupError(_breach(leaf, env_id, "numbers", f"dtype {array.dtype}"))
+    if array.dtype == np.uint8:
+        stretched: NDArray[np.uint8] = _table(levels)[array]
+        return stretched
+    if not np.isfinite(array).all():
+        raise EnvSetupError(_breach(leaf, env_id, "finite numbers", "NaN or infinity"))
+    return _shades(array, levels)
+
+
+def _shades(array: NDArray[Any], levels: tuple[float, float]) -> NDArray[np.uint8]:
+    low, high = levels
+    shades: NDArray[np.uint8] = np.rint((array - low) * (255 / (high - low))).clip(0, 255).astype(np.uint8)
+    return shades
+
+
+@lru_cache(maxsize=64)
+def _table(levels: tuple[float, float]) -> NDArray[np.uint8]:
+    return _shades(np.arange(256), levels)
+
+
+def _words(leaf: Leaf, array: NDArray[Any], env_id: str) -> NDArray[np.int32]:
+    sentences = [array.item()] if array.ndim == 0 else array.tolist()
+    if not all(isinstance(sentence, str) for sentence in sentences):
+        raise EnvSetupError(_breach(leaf, env_id, "a text", f"dtype {array.dtype}"))
+    return np.array([_hashed(sentence, leaf.spec.shape[0]) for sentence in sentences]).reshape(
+        *array.shape, *leaf.spec.shape
+    )
+
+
+@lru_cache(maxsize=4096)
+def _hashed(sentence: str, words: int) -> NDArray[np.int32]:
+    """Cached: a sentence mostly stays for an episode."""
+    hashed = np.zeros(words, np.int32)
+    hash_words(sentence, hashed)
+    return hashed
 
 
 def _follow(leaf: Leaf, obs: Any, env_id: str) -> Any:
@@ -203,16 +307,29 @@ def _follow(leaf: Leaf, obs: Any, env_id: str) -> Any:
 
 
 def _one_hot(leaf: Leaf, array: NDArray[Any], env_id: str) -> NDArray[np.float32]:
-    size = leaf.spec.shape[0]
-    expected = f"an integer within {leaf.start}..{leaf.start + size - 1}"
     if array.dtype.kind not in "iu":
-        raise EnvSetupError(_breach(leaf, env_id, expected, f"{array.flat[0]} ({array.dtype})"))
-    index = array.astype(np.int64) - leaf.start
-    wrong = (index < 0) | (index >= size)
+        got = f"{array.flat[0]} ({array.dtype})" if array.size else f"nothing ({array.dtype})"
+        raise EnvSetupError(_breach(leaf, env_id, _choices_of(leaf), got))
+    sizes = leaf.sizes[0] if leaf.shape == () else np.array(leaf.sizes)
+    chosen = array if leaf.shape == () else array.reshape(*array.shape[: array.ndim - len(leaf.shape)], -1)
+    index = chosen.astype(np.int64) - leaf.start
+    wrong = (index < 0) | (index >= sizes)
     if wrong.any():
-        raise EnvSetupError(_breach(leaf, env_id, expected, f"{array[wrong].flat[0]} ({array.dtype})"))
-    hot: NDArray[np.float32] = (np.arange(size) == index[..., None]).astype(np.float32)
-    return hot
+        got = f"{chosen[wrong].flat[0]} ({array.dtype})"
+        raise EnvSetupError(_breach(leaf, env_id, _choices_of(leaf), got))
+    if leaf.shape == ():
+        hot: NDArray[np.float32] = (np.arange(leaf.sizes[0]) == index[..., None]).astype(np.float32)
+        return hot
+    several = np.zeros((*chosen.shape[:-1], leaf.spec.shape[0]), np.float32)
+    np.put_along_axis(several, index + (np.cumsum(sizes) - sizes), 1, -1)
+    return several
+
+
+def _choices_of(leaf: Leaf) -> str:
+    """Describe what an integer, or each of several, may be."""
+    ends = [f"{first}..{first + size - 1}" for first, size in np.broadcast(leaf.start, leaf.sizes)]
+    shown = ", ".join(ends[:8]) + (", ..." if len(ends) > 8 else "")
+    return f"{'an integer' if len(ends) == 1 else 'integers'} within {shown}"
 
 
 def _mask(leaf: Leaf, array: NDArray[Any], env_id: str) -> NDArray[np.uint8]:

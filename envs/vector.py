@@ -18,17 +18,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 
 from .actions import action_spec, rows_decoder
+from .attributes import attribute, metadata_of, wrapped
 from .base import (
+    ACTION_MASK,
     LARGEST_REWARD,
+    MASK_UNREAD,
     EnvSetupError,
     EnvSpec,
+    Remarks,
     RewardShapingInterface,
     ShapingSource,
     StepArrays,
@@ -36,10 +40,19 @@ from .base import (
     training_info,
     write_stats,
 )
-from .episodes import EpisodeBook, write_reset
+from .episodes import EpisodeBook, differs, recorded_return, write_reset
 from .pulse import all_at_once, pulse_of
-from .shaping import find_interface, find_training_info, flatten, frames_per_step, unflatten
+from .shaping import (
+    default_shaping,
+    find_interface,
+    find_training_info,
+    frames_per_step,
+    reward_notes,
+    shaping_notes,
+    unflatten,
+)
 from .spaces import Leaf, leaves_of, read_leaf, read_rows
+from .values import number_of
 
 AnyVectorEnv = VectorEnv[Any, Any, Any]
 
@@ -49,12 +62,18 @@ def describe_vector(env_id: str, env: AnyVectorEnv) -> EnvSpec:
     _autoreset_mode(env_id, env)
     _check_reach(env_id, env)
     shapers = _shapers(env_id, env)
+    shaping = default_shaping(env_id, shapers[0][0]) if shapers else {}
     return EnvSpec(
         env_id=env_id,
         obs={leaf.name: leaf.spec for leaf in _leaves_of(env_id, env)},
         action=action_spec(env.single_action_space, env_id),
         frame_skip=frames_per_step(env_id, _declares_frames(env)),
-        shaping=flatten(shapers[0][0].get_default_reward_shaping()) if shapers else {},
+        shaping=shaping,
+        notes=(
+            *shaping_notes(shaping),
+            *reward_notes(env),
+            *(reward_notes(_one_row(env)) if _rows_of(env) else ()),
+        ),
     )
 
 
@@ -75,6 +94,8 @@ class VectorUnit:
         self._seed: int | None = seeds_of(seed, 1)[0]
         self._ended_R = np.zeros(rows, np.bool_)
         self._book = EpisodeBook(rows, shaping)
+        self._remark = Remarks(shaping)
+        self._masked = ACTION_MASK in self.spec.obs
 
     def reset(self, out: StepArrays) -> None:
         """See `Unit.reset`."""
@@ -85,6 +106,8 @@ class VectorUnit:
         if not isinstance(answer, tuple) or len(answer) != 2:
             raise self._breach("reset() must return (observations, infos)", answer)
         self._seed = None
+        if not self._masked and isinstance(answer[1], Mapping) and ACTION_MASK in answer[1]:
+            self._remark(MASK_UNREAD)
         self._ended_R[:] = False
         self._write_obs(answer[0], answer[1], out)
         write_reset(out)
@@ -186,6 +209,7 @@ class VectorUnit:
             return objective_R
         if not isinstance(info, Mapping):
             raise self._breach("infos must be a dict", info)
+        outer = info  # a wrapper of the vector writes what it recorded here
         if self._mode is AutoresetMode.SAME_STEP and "final_info" in info:
             info = info["final_info"]
         objective_R = objective_R.copy()
@@ -194,17 +218,21 @@ class VectorUnit:
             if of_row is not None and "true_objective" in of_row:
                 value = of_row["true_objective"]
                 try:
-                    objective_R[row] = float(value)
+                    objective_R[row] = number_of(value)
                 except (TypeError, ValueError):
                     raise self._breach('info["true_objective"] must be a number', value) from None
                 if np.isnan(objective_R[row]):
                     raise self._breach('info["true_objective"] must not be NaN', value)
-            try:
-                write_stats(out, row, None if of_row is None else of_row.get("episode_extra_stats"))
-            except ValueError as error:
-                raise EnvSetupError(
-                    f'{self.spec.env_id}: info["episode_extra_stats"] must {error}. Correct the environment'
-                ) from None
+            else:
+                recorded = recorded_return(of_row or {})
+                if recorded is None and outer is not info:
+                    recorded = recorded_return(_filled(outer, row))
+                if recorded is not None and differs(recorded, objective_R[row]):
+                    objective_R[row] = recorded
+            given = of_row is not None and "true_objective" in of_row
+            seen = info if isinstance(info, Mapping) else of_row
+            self._remark.of_objective(seen, given=given, shaping=bool(self.spec.shaping))
+            self._remark.of_stats(write_stats(out, row, (of_row or {}).get("episode_extra_stats")))
         return objective_R
 
     def _rewards(self, reward: Any) -> NDArray[np.float64]:
@@ -231,11 +259,11 @@ class VectorUnit:
 
 
 def _leaves_of(env_id: str, env: AnyVectorEnv) -> tuple[Leaf, ...]:
-    return leaves_of(env_id, env.single_observation_space, env.single_action_space, env.metadata)
+    return leaves_of(env_id, env.single_observation_space, env.single_action_space, metadata_of(env))
 
 
 def _autoreset_mode(env_id: str, env: AnyVectorEnv) -> AutoresetMode:
-    mode = env.metadata.get("autoreset_mode")
+    mode = metadata_of(env).get("autoreset_mode")
     try:
         return AutoresetMode(mode)
     except ValueError:
@@ -250,11 +278,12 @@ def _shapers(env_id: str, env: AnyVectorEnv) -> list[tuple[RewardShapingInterfac
 
     Raises EnvSetupError for rows that differ in theirs.
     """
+    default_shaping(env_id, env)
     shared = find_interface(env)
     if shared is not None:
         return [(shared, row) for row in range(env.num_envs)]
     single = [find_interface(one) for one in _rows_of(env)]
-    defaults = [None if one is None else flatten(one.get_default_reward_shaping()) for one in single]
+    defaults = [default_shaping(env_id, one) for one in _rows_of(env)]
     if any(one != defaults[0] for one in defaults):
         raise EnvSetupError(f"{env_id}: two rows differ in their reward shaping; make them all alike")
     return [(one, 0) for one in single if one is not None]
@@ -276,18 +305,19 @@ def _check_reach(env_id: str, env: AnyVectorEnv) -> None:
 
 def _hides(env: Any, names: Sequence[str]) -> bool:
     """Whether rows in processes of their own have all of these attributes."""
-    while env is not None:
-        if isinstance(env, AsyncVectorEnv):
-            return any(map(all, zip(*(env.call("has_wrapper_attr", name) for name in names), strict=True)))
-        env = getattr(env, "env", None)
-    return False
+    inner = _in_processes(env)
+    if inner is None:
+        return False
+    return any(map(all, zip(*(inner.call("has_wrapper_attr", name) for name in names), strict=True)))
+
+
+def _in_processes(env: Any) -> AsyncVectorEnv | None:
+    return next((one for one in wrapped(env) if isinstance(one, AsyncVectorEnv)), None)
 
 
 def _declares_frames(env: AnyVectorEnv) -> Any:
     """Return what has `frames_per_step`: a row, or what the rows in processes of their own say."""
-    inner: Any = env
-    while inner is not None and not isinstance(inner, AsyncVectorEnv):
-        inner = getattr(inner, "env", None)
+    inner = _in_processes(env)
     if inner is None or not all(inner.call("has_wrapper_attr", "frames_per_step")):
         return _one_row(env)
     return SimpleNamespace(frames_per_step=inner.get_attr("frames_per_step")[0])
@@ -300,11 +330,8 @@ def _one_row(env: AnyVectorEnv) -> Any:
 
 
 def _rows_of(env: Any) -> list[Any]:
-    while env is not None:
-        if isinstance(getattr(env, "envs", None), list):
-            return cast("list[Any]", env.envs)
-        env = getattr(env, "env", None)
-    return []
+    found = (attribute(one, "envs") for one in wrapped(env))
+    return next((rows for rows in found if isinstance(rows, list)), [])
 
 
 def _of_row(tree: Any, row: int) -> Any:
@@ -319,7 +346,7 @@ def _of_row(tree: Any, row: int) -> Any:
 def _filled(info: Mapping[str, Any], row: int) -> dict[str, Any]:
     """Return the entries of one row in Gymnasium's batched info: those whose mask `_NAME` is set."""
     found = {}
-    for key in ("true_objective", "episode_extra_stats"):
+    for key in ("true_objective", "episode", "episode_extra_stats"):
         mask = info.get(f"_{key}")
         if key in info and (mask is None or mask[row]):
             value = info[key]

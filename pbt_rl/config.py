@@ -76,8 +76,8 @@ class ModelConfig:
     deviation: Literal["free", "state"] = "free"
     """Deviations of continuous actions. free: parameters, the same in every state. state: an output of the network."""
     action_bounds: Literal["clip", "tanh"] = "clip"
-    """How continuous actions keep to their bounds. clip: draws beyond are cut off. tanh: draws are bent into them, and
-    learned from with the density of the bent ones."""
+    """How continuous actions keep to their bounds. clip: -1..1 of the policy is scaled to them (if they are finite),
+    and draws beyond are cut off. tanh: draws are bent into them, and learned from with the density of the bent ones."""
     policy_head: str = option("linear", choices=lambda: HEADS, custom="module:factory")
     """What turns features into the parameters of the actions: `linear`, or your own."""
     value_head: str = option("linear", choices=lambda: HEADS, custom="module:factory")
@@ -120,7 +120,7 @@ class LearnerConfig:
     normalize_returns: bool = True
     """Divide returns by their running root mean square before values are learned, per policy."""
     normalize_observations: bool = False
-    """Normalise float observations by running statistics, per policy."""
+    """Normalise numbers by running statistics, per policy: float observations, and grids that an MLP reads."""
     normalize_images: bool = False
     """Normalise images pixel by pixel, likewise: those that an encoder of ours convolves, unless the algorithm has
     losses of pixels."""

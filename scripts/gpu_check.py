@@ -1,25 +1,30 @@
-"""On a machine with a GPU: is the CUDA path right, and then how fast against its limits. In less than ten minutes.
+"""On a machine with a GPU: is the CUDA path right, and then how fast against its limits. In nine minutes.
 
-    python scripts/gpu_check.py [--json FILE] [--only facts,math,...] [--seconds 40] [--policies 1,8,16,40]
-    python scripts/gpu_check.py --device cpu --seconds 8 --policies 2      # every stage, no GPU: 5 minutes on 2 cores
+    python scripts/gpu_check.py [--minutes 9] [--quick] [--json FILE] [--only facts,math,...]
+    python scripts/gpu_check.py --device cpu --policies 2      # every stage, no GPU
 
-It needs the product and its dependencies, and leaves nothing behind. Stages, each in a process of its own:
+It needs the product and its dependencies, and leaves nothing behind. Stages, each in a process of its own, the most
+telling ones first; --quick takes four minutes and leaves out those marked with a dash:
 
-    facts     card, cores, cost of a launch and of a replayed graph, whether mailboxes can be page-locked
-    math      actions and learned weights of the device against the CPU's, float32
-    answers   what recorded turns wrote against the same computed anew by the weights that acted
-    recording what the tests assume of CUDA graphs, of recordings that fail, and of locked memory
-    races     weights that are published while acting are never mixed
-    members   replacements in a pack and by saved states: bit for bit, and in milliseconds
-    serial    two serial runs of one seed: the same weights
-    limit     steps/s of all cores by the environment alone
-    turn      a sampler's turn by the number of units: time, launches, syncs
-    step      an optimiser step: time, launches, syncs; from nothing to the first batch learned from
-    train     whole runs: share of the limit, discarded rollouts, lag, cores of the learner, GPU memory
-    two       a run on two devices: all members train evenly; left out on a machine with one GPU
+      facts      card, cores, cost of a launch and of a replayed graph, whether mailboxes can be page-locked
+      answers    what recorded turns wrote against the same computed anew by the weights that acted, after edits, too
+      replays    optimiser steps replayed and call by call: the same weights, by packing, core and dtype
+      math       actions and learned weights of the device against the CPU's
+      races      weights that are published while replayed turns and steps go on are never mixed
+      limit      steps/s of all cores by the environment alone
+      train8     a whole run: share of the limit, what is replayed, discards, lag, cores of the learner, memory
+      recording  what the tests assume of CUDA graphs, of recordings that fail, and of locked memory
+    - members    replacements in a pack and by saved states: bit for bit, and in milliseconds
+    - step       an optimiser step: time, launches, syncs; from nothing to the first batch learned from
+    - turn       a sampler's turn by the number of units: time, launches, syncs
+    - train1, train40, ...   whole runs of the other populations
+    - leak       acting, learning and edits for a while: the memory that is reserved does not rise
+    - serial     two serial runs of one seed: the same weights
+    - two        a run on two devices: all members train evenly; left out on a machine with one GPU
 
-Correctness comes first: speed means nothing where a stage before `limit` fails. The exit code is 1 if one did, or if an
-accepted figure is missed; --device cpu compares no speed, for the figures are those of 16 cores and an H200.
+A stage that takes too long costs itself alone. What was not measured is missed, unless the machine cannot have it. The
+exit code is 1 if a stage is wrong or an accepted figure is missed; --device cpu compares no speed, for the figures are
+those of 16 cores and an H200. The last line is for a report of an error.
 """
 
 from __future__ import annotations
@@ -33,27 +38,24 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-STAGES = (
-    "facts",
-    "math",
-    "answers",
-    "recording",
-    "races",
-    "members",
-    "serial",
-    "limit",
-    "turn",
-    "step",
-    "train",
-    "two",
-)
-RIGHT = ("math", "answers", "recording", "races", "members", "serial", "two")
-STAGE_SECONDS = 280.0
+TRAIN = "train"
+"""Begins the names of stages that train; the number of policies follows."""
+WORTH = ("facts", "answers", "replays", "math", "races", "limit", f"{TRAIN}8", "recording")
+"""Stages of --quick."""
+MORE = ("members", "step", "turn", f"{TRAIN}1", f"{TRAIN}40", "leak", "serial", f"{TRAIN}16", "two")
+RIGHT = ("answers", "replays", "math", "races", "recording", "members", "leak", "serial", "two")
+LEAST_SECONDS = 10.0
+"""A stage for which less is left is not begun."""
+MOST_SECONDS = {"facts": 40.0, "limit": 60.0, "replays": 120.0, "math": 90.0, "serial": 80.0, "two": 120.0}
+STAGE_SECONDS = 75.0
+"""Most of any other stage, and of one that trains beside the training itself."""
+SLOW = "GPU_CHECK_SLOW"
+"""Environment variable with a stage that never ends, for tests."""
 
 
 @dataclass(frozen=True)
@@ -67,18 +69,24 @@ class Figure:
     stretch: float
     most: bool = False
 
+    def accepts(self, value: float | None) -> bool:
+        """Whether a value is good enough; one that was not measured is not."""
+        return value is not None and (value <= self.accept if self.most else value >= self.accept)
+
 
 FIGURES = (
-    Figure("1 policy: share of the limit", "train", "P1 share", 0.85, 0.95),
-    Figure("8 policies: share of the limit", "train", "P8 share", 0.90, 0.95),
-    Figure("40 policies: share of the limit", "train", "P40 share", 0.80, 0.90),
-    Figure("16 policies over 1", "train", "P16 over P1", 0.9, 1.0),
-    Figure("8 policies: discarded rollouts", "train", "P8 discarded", 0, 0, most=True),
-    Figure("8 policies: mean lag, batches", "train", "P8 lag mean", 6, 4, most=True),
-    Figure("8 policies: largest lag, batches", "train", "P8 lag max", 12, 8, most=True),
-    Figure("8 policies: cores of the learner", "train", "P8 learner cores", 0.8, 0.3, most=True),
-    Figure("8 policies: GPU memory, GiB", "train", "P8 gpu GiB", 4, 3, most=True),
-    Figure("40 policies: GPU memory, GiB", "train", "P40 gpu GiB", 16, 8, most=True),
+    Figure("8 policies: share of the limit", "train8", "share", 0.90, 0.95),
+    Figure("8 policies: turns replayed", "train8", "turns replayed", 0.98, 1),
+    Figure("8 policies: optimiser steps replayed", "train8", "steps replayed", 1, 1),
+    Figure("8 policies: discarded rollouts", "train8", "discarded", 0, 0, most=True),
+    Figure("8 policies: mean lag, batches", "train8", "lag mean", 6, 4, most=True),
+    Figure("8 policies: largest lag, batches", "train8", "lag max", 12, 8, most=True),
+    Figure("8 policies: cores of the learner", "train8", "learner cores", 0.8, 0.3, most=True),
+    Figure("8 policies: GPU memory, GiB", "train8", "gpu GiB", 4, 3, most=True),
+    Figure("1 policy: share of the limit", "train1", "share", 0.85, 0.95),
+    Figure("40 policies: share of the limit", "train40", "share", 0.80, 0.90),
+    Figure("40 policies: GPU memory, GiB", "train40", "gpu GiB", 16, 8, most=True),
+    Figure("16 policies: share of the limit", "train16", "share", 0.85, 0.95),
     Figure("turn of 8 units, 8 policies: ms", "turn", "8 units ms", 0.8, 0.4, most=True),
     Figure("turn of 8 units, 8 policies: CPU ms", "turn", "8 units cpu ms", 0.4, 0.2, most=True),
     Figure("turn of 8 units, 8 policies: syncs", "turn", "8 units syncs", 1, 1, most=True),
@@ -99,32 +107,59 @@ def main() -> int:
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--env", default="atari/pong")
     parser.add_argument("--only", default="", help="these stages alone, separated by commas")
-    parser.add_argument("--seconds", type=float, default=40.0, help="length of one run of `train`")
-    parser.add_argument("--policies", default="1,8,16,40", help="populations of `train`")
+    parser.add_argument("--minutes", type=float, default=9.0, help="for everything")
+    parser.add_argument("--quick", action="store_true", help="four minutes: the most telling stages alone")
+    parser.add_argument("--seconds", type=float, default=30.0, help="length of one run of `train`")
+    parser.add_argument("--policies", default="8,1,40,16", help="populations of `train`")
     parser.add_argument("--json", type=Path, help="write all figures to this file")
-    parser.add_argument("--stage", choices=STAGES, help=argparse.SUPPRESS)
+    parser.add_argument("--stage", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    unknown = set(filter(None, arguments.only.split(","))) - set(STAGES)
+    stages = planned(arguments.policies, quick=arguments.quick)
+    unknown = set(filter(None, arguments.only.split(","))) - set(stages)
     if unknown:
-        parser.error(f"--only {', '.join(sorted(unknown))}: there is {', '.join(STAGES)}")
+        parser.error(f"--only {', '.join(sorted(unknown))}: there is {', '.join(stages)}")
     if arguments.stage:
         print(json.dumps(one_stage(arguments)))
         return 0
     results: dict[str, dict[str, Any]] = {}
-    for stage in arguments.only.split(",") if arguments.only else STAGES:
+    compare = not arguments.device.startswith("cpu")
+    asked = tuple(arguments.only.split(",")) if arguments.only else stages
+    end = time.monotonic() + 60 * (min(4.0, arguments.minutes) if arguments.quick else arguments.minutes)
+    for stage in asked:
         began = time.monotonic()
-        results[stage] = in_process(stage, results)
+        seconds = min(_most_seconds(stage, arguments.seconds), end - began)
+        if seconds < LEAST_SECONDS:
+            results[stage] = {"no time": True}
+        else:
+            results[stage] = in_process(stage, results, seconds)
         shown = "  ".join(f"{name}={_short(value)}" for name, value in results[stage].items())
         print(f"[{stage}, {time.monotonic() - began:.0f} s] {shown}", flush=True)
         if arguments.json:
-            arguments.json.write_text(json.dumps(results, indent=2) + "\n")
-    lines, good = table(results, compare=not arguments.device.startswith("cpu"))
-    print("\n".join(lines))
+            found = report(results, asked, compare=compare)
+            arguments.json.write_text(json.dumps(found, indent=2) + "\n")
+    lines, good = table(results, asked, compare=compare)
+    print("\n".join([*lines, "", last_line(results, asked, compare=compare)]))
     return 0 if good else 1
 
 
-def in_process(stage: str, results: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """Run a stage in a process of its own, so that a fault on the device ends nothing else."""
+def planned(policies: str, *, quick: bool) -> tuple[str, ...]:
+    """Return the stages in order. policies: populations of `train`."""
+    populations = [f"{TRAIN}{number}" for number in policies.split(",")]
+    usual = WORTH if quick else (*WORTH, *MORE)
+    stages = [s for s in usual if not s.startswith(TRAIN) or s in populations]
+    others = [s for s in populations if s not in (*WORTH, *MORE)]
+    first = stages.index("limit") + 1
+    return (*stages[:first], *others, *stages[first:])
+
+
+def _most_seconds(stage: str, training: float) -> float:
+    return training + STAGE_SECONDS if stage.startswith(TRAIN) else MOST_SECONDS.get(stage, STAGE_SECONDS)
+
+
+def in_process(
+    stage: str, results: dict[str, dict[str, Any]], seconds: float = STAGE_SECONDS
+) -> dict[str, Any]:
+    """Run a stage in a process of its own, so that a fault on the device ends nothing else, nor what takes too long."""
     from pbt_rl.procs.child import CHILD_ENVIRONMENT  # noqa: PLC0415 - stages load their own
 
     limit = results.get("limit", {}).get("steps/s", 0.0)
@@ -135,9 +170,9 @@ def in_process(stage: str, results: dict[str, dict[str, Any]]) -> dict[str, Any]
         command, stdout=pipe, stderr=pipe, text=True, env=environment, start_new_session=True
     ) as process:
         try:
-            out, errors = process.communicate(timeout=STAGE_SECONDS)
+            out, errors = process.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:
-            return {"passed": False, "error": f"took longer than {STAGE_SECONDS:.0f} s"}
+            return {"passed": False, "error": f"took longer than {seconds:.0f} s"}
         finally:  # a run that it has started ends with it, too
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -162,38 +197,93 @@ def one_stage(arguments: argparse.Namespace) -> dict[str, Any]:
         policies=tuple(int(number) for number in arguments.policies.split(",")),
         limit=float(os.environ.get("GPU_CHECK_LIMIT", "0")),
     )
-    room = next(room for room in (gpu_stages, gpu_runs, gpu_recording) if hasattr(room, arguments.stage))
-    stage: Callable[[Job], dict[str, Any]] = getattr(room, arguments.stage)
+    if os.environ.get(SLOW) == arguments.stage:
+        time.sleep(3600)
+    name, populations = arguments.stage, arguments.stage.removeprefix(TRAIN)
+    if populations.isdecimal():
+        name, job = TRAIN, replace(job, policies=(int(populations),))
+    room = next(room for room in (gpu_stages, gpu_runs, gpu_recording) if hasattr(room, name))
+    stage: Callable[[Job], dict[str, Any]] = getattr(room, name)
     try:
         return stage(job)
     except Exception:  # noqa: BLE001 - whatever it is, the other stages go on
         return {"passed": False, "error": traceback.format_exc()[-2500:]}
 
 
-def table(results: dict[str, dict[str, Any]], *, compare: bool) -> tuple[list[str], bool]:
+def verdict(stage: str, results: dict[str, dict[str, Any]]) -> str:
+    """Return right, WRONG, MISSED (not run to its end) or `left out` (the machine cannot have it)."""
+    found = results.get(stage, {"no time": True})
+    if "no time" in found:
+        return "MISSED"
+    if "left out" in found:
+        return "left out"
+    return "right" if found.get("passed", "error" not in found) else "WRONG"
+
+
+def report(results: dict[str, dict[str, Any]], asked: Sequence[str], *, compare: bool) -> dict[str, Any]:
+    """Return everything as JSON: stages with their verdicts, and figures with their limits."""
+    figures = {
+        figure.name: {
+            "here": results.get(figure.stage, {}).get(figure.key),
+            "accept": figure.accept,
+            "stretch": figure.stretch,
+            "ok": figure.accepts(results.get(figure.stage, {}).get(figure.key)) if compare else None,
+        }
+        for figure in FIGURES
+        if figure.stage in asked
+    }
+    return {
+        "verdicts": {stage: verdict(stage, results) for stage in asked},
+        "figures": figures,
+        "stages": results,
+    }
+
+
+def table(
+    results: dict[str, dict[str, Any]], asked: Sequence[str], *, compare: bool
+) -> tuple[list[str], bool]:
     """Return the lines of the report, and whether all is right and, if `compare`, fast enough."""
     lines = ["", f"{'correctness':44}{'':>12}"]
     good = True
-    for stage, found in results.items():
-        passed = found.get("passed", "error" not in found)
-        good &= bool(passed)
-        if stage in RIGHT or not passed:
-            lines.append(f"  {stage:42}{'right' if passed else 'WRONG':>12}")
+    for stage in asked:
+        found, said = results.get(stage, {}), verdict(stage, results)
+        good &= said in ("right", "left out")
+        if stage in RIGHT or said != "right":
+            why = f"  ({found['left out']})" if "left out" in found else ""
+            lines.append(f"  {stage:42}{said:>12}{why}")
             lines += [f"    {line}" for line in str(found.get("error", "")).splitlines()]
     lines += ["", f"{'speed':44}{'here':>12}{'accept':>12}{'stretch':>12}"]
     for figure in FIGURES:
-        value = results.get(figure.stage, {}).get(figure.key)
-        if value is None:
+        if figure.stage not in asked:
             continue
+        value = results.get(figure.stage, {}).get(figure.key)
         sign = "<=" if figure.most else ">="
-        accepted = value <= figure.accept if figure.most else value >= figure.accept
-        verdict = "" if not compare else "  ok" if accepted else "  MISSED"
-        good &= accepted or not compare
+        accepted = figure.accepts(value) or not compare
+        said = "" if not compare else "  ok" if accepted else "  MISSED"
+        good &= accepted
         limits = f"{f'{sign} {figure.accept:g}':>12}{f'{sign} {figure.stretch:g}':>12}"
-        lines.append(f"  {figure.name:42}{_short(value):>12}{limits}{verdict}")
+        lines.append(f"  {figure.name:42}{'-' if value is None else _short(value):>12}{limits}{said}")
     if not compare:
         lines.append("  (limits are those of 16 cores and a GPU: nothing is compared on a CPU)")
     return lines, good
+
+
+def last_line(results: dict[str, dict[str, Any]], asked: Sequence[str], *, compare: bool) -> str:
+    """Return one line that says all that matters, for a report of an error."""
+    facts, found = results.get("facts", {}), report(results, asked, compare=compare)
+    machine = (
+        f"torch {facts.get('torch', '?')}, {facts.get('card', 'no GPU')}, {facts.get('cores', '?')} cores"
+    )
+    bad = [
+        f"{stage} {said}" for stage, said in found["verdicts"].items() if said not in ("right", "left out")
+    ]
+    bad += [
+        f"{name} {'-' if one['here'] is None else _short(one['here'])} (accept {one['accept']:g})"
+        for name, one in found["figures"].items()
+        if compare and not one["ok"]
+    ]
+    fine = "all is right and fast enough" if compare else "all is right"
+    return f"gpu_check: {machine}: {'; '.join(bad) or fine}"
 
 
 def _short(value: object) -> str:

@@ -11,12 +11,10 @@ import threading
 import time
 from collections.abc import Callable
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import torch
-from gpu_stages import one_source_of_chance
-from gpu_stand import Job, stand
+from gpu_stand import Job
 
 from pbt_rl.algos import recording as product
 from pbt_rl.algos.normals import TanhGaussian
@@ -30,9 +28,7 @@ def recording(job: Job) -> dict[str, Any]:
     if not job.on_gpu:
         return {"left out": "no GPU"}
     checks = (replays_as_it_goes, refuses, beside_another_thread, locks_again, mends)
-    found = {"steps_as_call_by_call": steps_as_call_by_call(job)}
-    for check in checks:
-        found[check.__name__] = check(job.torch_device)
+    found = {check.__name__: check(job.torch_device) for check in checks}
     return {**{name: said or "right" for name, said in found.items()}, "passed": not any(found.values())}
 
 
@@ -42,27 +38,6 @@ def recorded(program: Callable[[], Any], recorder: product.Recorder, *generators
     for _ in range(3):
         one.run(recorder)
     return lambda: one.run(recorder)
-
-
-def steps_as_call_by_call(job: Job) -> str:
-    """Learn from the same batches with recorded steps and without."""
-    states = []
-    for recorders in (product.RECORDERS, {}):
-        words = ("--learner.packing=bmm", "--learner.precision=float32", "--learner.rollout=8")
-        more = ("--learner.batch=128", "--learner.minibatches=2", "--learner.epochs=4", "--hypers.unroll=8")
-        with (
-            mock.patch.object(product, "RECORDERS", recorders),
-            one_source_of_chance(),
-            stand(job, 2, *words, *more) as at,
-        ):
-            at.fill()
-            at.learn()
-            states.append(at.state()["param"].double())
-            steps = at.trainer._updater._steps  # noqa: SLF001 - nothing else needs to know
-            if recorders and any(getattr(one, "_recorder", None) is None for one in steps):
-                return "optimiser steps are not recorded"
-    far = float((states[0] - states[1]).norm() / states[1].norm())
-    return "" if far < 1e-5 else f"weights differ by {far:.2g}"
 
 
 def replays_as_it_goes(device: torch.device) -> str:

@@ -6,6 +6,7 @@ Each gets a Job and returns figures by name; `passed` is False if it found an er
 from __future__ import annotations
 
 import ctypes
+import itertools
 import mmap
 import os
 import statistics
@@ -15,17 +16,23 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import numpy as np
 import torch
-from gpu_stand import CPU, Job, device_calls, stand, timed, timed_once
+from gpu_stand import CPU, Job, Stand, device_calls, stand, timed, timed_once
 
-from pbt_rl.wire.messages import Load, Save
+from pbt_rl.algos import recording as product
+from pbt_rl.wire.messages import Load, Save, SetValues
 
 RACE_SECONDS, RACE_TURNS = 15.0, 30
+STILL_TURNS = 6
+"""After so many turns of one observation all stacked frames are the same."""
+NEAR_ENOUGH = 1e-3
+LEAK_SECONDS = 40.0
 
 
 # -- correctness ----------------------------------------------------------------------------------------------
@@ -67,24 +74,85 @@ def facts(job: Job) -> dict[str, Any]:
     }
 
 
+SMALL = ("--learner.rollout=8", "--learner.batch=128", "--learner.epochs=2", "--hypers.unroll=8")
+NEAR = {"float32": 1e-4, "bf16": 2e-2}
+"""Largest relative distance of weights from the CPU's, and of answers from those computed anew."""
+SAME = {"float32": 1e-5, "bf16": 1e-3}
+"""Of weights learned by replays from those learned call by call."""
+
+
 def math(job: Job) -> dict[str, Any]:
     """Act and learn from the same steps with the same random numbers, on the CPU and on the device."""
     _full_float32()
     found: dict[str, Any] = {"passed": True}
     cases = (("loop", ()), ("vmap", ("--model.core=gru",)), ("bmm", ()))
-    for packing, more in cases:
-        words = (f"--learner.packing={packing}", "--learner.precision=float32", "--learner.rollout=8", *more)
-        batch = ("--learner.batch=128", "--learner.minibatches=2", "--learner.epochs=1", "--hypers.unroll=8")
+    for precision, (packing, more) in itertools.product(NEAR, cases):
+        words = (f"--learner.packing={packing}", f"--learner.precision={precision}", *more)
         actions, states = [], []
         for device in (CPU, job.torch_device):
-            with one_source_of_chance(), stand(job, 2, *words, *batch, device=device) as at:
+            with (
+                one_source_of_chance(),
+                stand(job, 2, *words, *SMALL, "--learner.minibatches=2", device=device) as at,
+            ):
                 actions.append(np.concatenate(at.fill()))
                 at.learn()
                 states.append(at.state())
+                found["passed"] &= steps_are_replayed(at)
         same = float(np.mean(actions[0] == actions[1])) if len(actions[0]) == len(actions[1]) else 0.0
-        error = max(_distance(states[1][name], x) for name, x in states[0].items())
-        found[f"{packing} error"], found[f"{packing} same actions"] = error, same
-        found["passed"] &= error < 1e-4 and same > 0.999
+        compared = states[0] if precision == "float32" else {"param"}
+        error = max(_distance(states[1][name], states[0][name]) for name in compared)
+        name = f"{packing} {precision}"
+        found[f"{name} error"], found[f"{name} same actions"] = error, same
+        found["passed"] &= error < NEAR[precision] and same > (0.999 if precision == "float32" else 0.9)
+    return found
+
+
+def steps_are_replayed(at: Stand) -> bool:
+    """Whether all optimiser steps are, where anything is recorded."""
+    replays = at.trainer.replays
+    return replays is None or (not replays.why_not and 0 < replays.replayed == replays.runs)
+
+
+LEARNERS = (
+    ("loop", "float32", ()),
+    ("vmap", "float32", ("--model.core=gru",)),
+    ("bmm", "float32", ()),
+    ("bmm", "bf16", ()),
+    ("vmap", "bf16", ("--model.core=lstm", "--learner.returns=vtrace")),
+    ("loop", "bf16", ("--model.core=gru",)),
+    ("loop", "bf16", ("--algo=unreal",)),
+    ("vmap", "float32", ("--algo=fun",)),
+)
+
+
+def replays(job: Job) -> dict[str, Any]:
+    """Learn from the same batches with recorded steps and without, before and after members were changed."""
+    _full_float32()
+    found: dict[str, Any] = {"passed": True}
+    for packing, precision, more in LEARNERS:
+        words = (f"--learner.packing={packing}", f"--learner.precision={precision}", *SMALL, *more)
+        own = replace(job, env="toy/treasure") if "--algo=unreal" in more else job
+        states = []
+        for recorders in (product.RECORDERS, {}):
+            with (
+                mock.patch.object(product, "RECORDERS", recorders),
+                one_source_of_chance(),
+                stand(own, 2, *words) as at,
+            ):
+                at.fill()
+                at.learn()
+                with at.pack.streams.learning():
+                    at.trainer.load(Load(1, 1, 1, at.values | {"entropy_coef": 0.02}, of_slot=0, donor=0))
+                at.fill()
+                at.learn()
+                states.append(at.state()["param"])
+                replayed = steps_are_replayed(at)
+            if not replayed:
+                found["passed"] = False
+                found[" ".join((packing, precision, *more))] = f"not replayed: {at.trainer.replays}"
+        far = _distance(*states)
+        found["passed"] &= far < SAME[precision]
+        found.setdefault(" ".join((packing, precision, *more)), far)
     return found
 
 
@@ -120,45 +188,54 @@ def _distance(a: torch.Tensor, b: torch.Tensor) -> float:
 
 def answers(job: Job) -> dict[str, Any]:
     """Serve units in turns of changing size, and compute anew what was written for each of their last steps."""
-    error, turns, impossible = 0.0, 0, 0
     _full_float32()
-    with stand(job, 3, "--learner.precision=float32", "--model.core=none", actors=5) as at:
-        pack, boxes = at.pack, at.boxes
-        for served in [5, *(1, 2, 3, 4, 5) * 5]:
-            at.boxes = boxes[:served]
-            at.advance()
-            at.sampler.serve()
-            at.finish()  # what is looked at below was asked of another stream
-            while at.shared.full:
-                at.shared.free.give(at.shared.full.popleft())
-            for unit in at.sampler.units[:served]:
-                t, rollout = unit.t - 1, unit.rollout
-                kept = {name: unit.stacks.get(name, obs[t]) for name, obs in rollout.obs.items()}
-                obs = {
-                    name: rollout.layouts[name].as_seen(x.unflatten(0, (3, -1))) for name, x in kept.items()
-                }
-                first = torch.from_numpy(rollout.first[t].reshape(3, -1)).to(pack.device)
-                params, value, _ = pack.serve(obs, unit.state.unflatten(0, (3, -1)), first)
-                action = rollout.action[t].unflatten(0, (3, -1))
-                log_prob = at.sampler.distribution.log_prob(params, action)
-                error = max(error, _distance(value.flatten(), rollout.value[t]))
-                error = max(error, _distance(log_prob.flatten(), rollout.log_prob[t]))
-                given = at.sampler.distribution.delivered(action.flatten(0, 1).cpu().numpy())
-                impossible += int((given != unit.box.action).sum())
-            turns += 1
-        recorded = at.sampler.recorded_turns
-    return {
-        "turns": turns,
-        "recorded": recorded,
-        "error": error,
-        "actions that differ": impossible,
-        "passed": error < 1e-4 and impossible == 0 and (recorded or not job.on_gpu),
-    }
+    found: dict[str, Any] = {"passed": True}
+    for precision, packing in itertools.product(NEAR, ("auto", "loop")):
+        words = (f"--learner.precision={precision}", f"--learner.packing={packing}", "--model.core=none")
+        with stand(job, 3, *words, actors=5) as at:
+            error, impossible = _answers(at)
+            replayed = at.sampler.replays
+            good = replayed is None or (not replayed.why_not and replayed.replayed > 20)
+        found[f"{packing} {precision} error"] = error
+        found[f"{packing} {precision} actions that differ"] = impossible
+        found[f"{packing} {precision} turns"] = "not recorded" if replayed is None else vars(replayed)
+        found["passed"] &= error < NEAR[precision] and impossible == 0 and good
+    return found
+
+
+def _answers(at: Stand) -> tuple[float, int]:
+    error, impossible = 0.0, 0
+    pack, boxes = at.pack, at.boxes
+    for number, served in enumerate([5, *(1, 2, 3, 4, 5) * 5]):
+        at.boxes = boxes[:served]
+        at.advance()
+        if number == 10:
+            with pack.streams.learning():
+                at.trainer.load(Load(1, 1, 1, at.values, of_slot=0, donor=0))
+        at.sampler.serve()
+        at.finish()  # what is looked at below was asked of another stream
+        at.give_back()
+        for unit in at.sampler.units[:served]:
+            t, rollout = unit.t - 1, unit.rollout
+            kept = {name: unit.stacks.get(name, obs[t]) for name, obs in rollout.obs.items()}
+            obs = {name: rollout.layouts[name].as_seen(x.unflatten(0, (3, -1))) for name, x in kept.items()}
+            first = torch.from_numpy(rollout.first[t].reshape(3, -1)).to(pack.device)
+            params, value, _ = pack.serve(obs, unit.state.unflatten(0, (3, -1)), first)
+            action = rollout.action[t].unflatten(0, (3, -1))
+            log_prob = at.sampler.distribution.log_prob(params, action)
+            error = max(error, _distance(value.flatten(), rollout.value[t]))
+            error = max(error, _distance(log_prob.flatten(), rollout.log_prob[t]))
+            given = at.sampler.distribution.delivered(action.flatten(0, 1).cpu().numpy())
+            impossible += int((given != unit.box.action).sum())
+    return error, impossible
 
 
 def races(job: Job) -> dict[str, Any]:
-    """Publish two sets of weights in turns while acting: each answer is that of one set, policy by policy."""
-    with stand(job, 3) as at:
+    """Publish two sets of weights, and repeat optimiser steps, while acting: each answer is that of one set.
+
+    Acting is by turns as they are, of observations that stay the same, and by forwards call by call.
+    """
+    with stand(job, 3, "--model.core=none") as at:
         pack, layouts = at.pack, at.sampler._layouts  # noqa: SLF001 - the shapes that the sampler stores
         obs = {
             name: layout.as_seen(
@@ -175,15 +252,29 @@ def races(job: Job) -> dict[str, Any]:
             with pack.streams.acting():
                 return pack.act(obs, state, first)[0].cpu()
 
+        def take_turn() -> torch.Tensor:
+            at.advance(still=True)
+            at.sampler.serve()
+            at.give_back()
+            unit = at.sampler.units[0]
+            with pack.streams.acting():
+                values: torch.Tensor = unit.rollout.value[unit.t - 1].unflatten(0, (3, -1)).to(CPU, copy=True)
+                return values
+
         def bring(number: int) -> None:
             with pack.streams.learning():
                 for slot, one in enumerate(sets[number]):
                     pack.import_member(slot, one)
 
-        wanted = []
+        ways = (act, take_turn)
+        wanted: list[list[torch.Tensor]] = [[], []]
         for number in range(2):
             bring(number)
-            wanted.append(act())
+            at.finish()
+            for _ in range(STILL_TURNS):
+                take_turn()
+            for way, answers_of in zip(ways, wanted, strict=True):
+                answers_of.append(way())
         ended = threading.Event()
 
         def publish() -> None:
@@ -191,16 +282,17 @@ def races(job: Job) -> dict[str, Any]:
             while not ended.is_set():
                 number ^= 1
                 bring(number)
+                at.repeat_steps()
 
         writer = threading.Thread(target=publish)
         writer.start()
         turns, mixed, seen = 0, 0, [0, 0]
         end = time.monotonic() + min(RACE_SECONDS, job.seconds / 3)
         while time.monotonic() < end or turns < RACE_TURNS:
-            answer = act()
+            answer, known = ways[turns % 2](), wanted[turns % 2]
             turns += 1
             for p in range(3):
-                matches = [_distance(answer[p], one[p]) < 1e-3 for one in wanted]
+                matches = [_distance(answer[p], one[p]) < NEAR_ENOUGH for one in known]
                 mixed += not any(matches)
                 seen = [n + match for n, match in zip(seen, matches, strict=True)]
         ended.set()
@@ -208,17 +300,49 @@ def races(job: Job) -> dict[str, Any]:
     return {"turns": turns, "mixed": mixed, "passed": mixed == 0 and min(seen) > 0}
 
 
+def leak(job: Job) -> dict[str, Any]:
+    """Act, learn and change members for a while: the memory that is reserved does not rise after the first third."""
+    if not job.on_gpu:
+        return {"left out": "no GPU"}
+    reserved: list[int] = []
+    with stand(job, 8) as at:
+        began, edits = time.monotonic(), 0
+        while (gone := time.monotonic() - began) < LEAK_SECONDS:
+            at.fill()
+            at.learn()
+            with at.pack.streams.learning():
+                edits += 1
+                slot = 1 + edits % 7
+                if edits % 3 == 0:
+                    at.trainer.load(Load(slot, slot, edits, at.values, of_slot=0, donor=0))
+                elif edits % 3 == 1:
+                    at.trainer.load(Load(slot, slot, edits, at.values, drawn=(slot, edits)))
+                else:
+                    at.trainer.set_values(SetValues(slot, edits, at.values))
+            if gone > LEAK_SECONDS / 3:
+                reserved.append(torch.cuda.memory_reserved(job.torch_device))
+    more = reserved[-1] - reserved[0]
+    return {
+        "edits": edits,
+        "reserved GiB": reserved[-1] / 2**30,
+        "rise MiB": more / 2**20,
+        "passed": more <= 0,
+    }
+
+
 def members(job: Job) -> dict[str, Any]:
     """Replace members by others of the pack and by saved states."""
     taken: dict[str, list[float]] = {"copy": [], "saved": []}
     right = True
     with stand(job, 8) as at, at.pack.streams.learning():
+        assert at.pool is not None
         at.pool.grow(1)
         at.trainer.members.save(Save(0, 0, 0))
         for number in range(1, 15):
             slot, weights = 1 + number % 7, "copy" if number % 2 else "saved"
-            source = {"of_slot": 0} if weights == "copy" else {"entry": 0}
-            applied = at.trainer.load(Load(slot, slot, number, at.values, donor=0, **source))
+            load = Load(slot, slot, number, at.values, donor=0)
+            source = replace(load, of_slot=0) if weights == "copy" else replace(load, entry=0)
+            applied = at.trainer.load(source)
             assert applied is not None
             taken[weights].append(applied.milliseconds)
             right &= applied.donor_unchanged
@@ -253,8 +377,7 @@ def turn(job: Job) -> dict[str, Any]:
 
         def serve() -> None:
             at.sampler.serve()
-            while at.shared.full:
-                at.shared.free.give(at.shared.full.popleft())
+            at.give_back()
 
         for number in (1, 2, 4, 8, 16):
             at.sampler.units = units[:number]

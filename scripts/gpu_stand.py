@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Pipe
@@ -67,11 +67,31 @@ class Stand:
         self.boxes = [box for record in self._memory.actors for box in record.boxes]
         self._rng = np.random.default_rng(0)
 
-    def advance(self) -> None:
-        """Write a made-up step into every mailbox that waits for one."""
+    def advance(self, *, still: bool = False) -> None:
+        """Write a made-up step into every mailbox that waits for one. still: always the same, in one episode."""
         for box in self.boxes:
             if not box.learner_has_turn:
                 self._step(box)
+                if still:
+                    for array in box.step.obs.values():
+                        array[:] = 1
+                    box.step.first[:] = box.step.terminated[:] = False
+
+    def give_back(self) -> None:
+        """Let full rollouts be filled again, instead of learning from them."""
+        while self.shared.full:
+            self.shared.free.give(self.shared.full.popleft())
+
+    def repeat_steps(self) -> None:
+        """Replay each group's optimiser step once more, in which no slot learns; nothing where nothing is recorded."""
+        if self.trainer.replays is None:
+            return
+        updater = self.trainer._updater  # noqa: SLF001 - a run has no use for this
+        updater.current.begin(np.zeros(self.pack.num_policies, np.bool_))
+        with self.pack.streams.learning():
+            for steps in updater._steps:  # noqa: SLF001
+                steps._step_1.zero_()  # type: ignore[attr-defined] # noqa: SLF001
+                steps.run(0)
 
     def _step(self, box: Mailbox) -> None:
         step, rng = box.step, self._rng
@@ -145,15 +165,28 @@ def timed_once(work: Callable[[], object], finish: Callable[[], None]) -> tuple[
 
 
 def device_calls(job: Job, work: Callable[[], object]) -> dict[str, float]:
-    """Return kernels, copies and syncs of a call, and how long the device was busy; nothing without a GPU."""
+    """Return kernels, copies and syncs of a call, and how long the device was busy; nothing without a GPU.
+
+    The profiler itself waits for the device at its end: what it counts of nothing is taken off.
+    """
     if not job.on_gpu:
         return {}
+    nothing, found = _profiled(lambda: None), _profiled(work)
+    return {name: max(0.0, value - nothing[name]) for name, value in found.items()}
+
+
+def _profiled(work: Callable[[], object]) -> dict[str, float]:
     from torch.profiler import ProfilerActivity, profile  # noqa: PLC0415
 
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiled:
         work()
-    events = profiled.events()
-    on_device = [e for e in events if e.device_type.name == "CUDA"]
+    return counted(profiled.events())
+
+
+def counted(events: Iterable[Any]) -> dict[str, float]:
+    """Count what a profile says. A wait, such as `Context Sync`, is on the device's line, too: it is no kernel."""
+    events = list(events)
+    on_device = [e for e in events if e.device_type.name == "CUDA" and not e.name.endswith(" Sync")]
     copies = [e for e in on_device if "Memcpy" in e.name or "Memset" in e.name]
     waits = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize")
     return {

@@ -280,14 +280,16 @@ def arrows(modules: Mapping[str, Module], extras: Extras) -> list[str]:
 
 def named_extras(modules: Mapping[str, Module], extras: Extras) -> list[str]:
     """Strings of the core that hold the dotted name of an extra, docstrings among them."""
+    if not extras:
+        return []
+    name = re.compile(rf"\b({'|'.join(re.escape(package) for package in extras)})\b")
     return [
-        f"{module.path}:{node.lineno} names {package}: let its extra.py declare what is needed"
+        f"{module.path}:{node.lineno} names {found[1]}: let its extra.py declare what is needed"
         for module in modules.values()
         if extra_of(module.name, extras) is None
         for node in ast.walk(module.tree)
-        if isinstance(node, ast.Constant) and isinstance(node.value, str)
-        for package in extras
-        if re.search(rf"\b{re.escape(package)}\b", node.value)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and PACKAGE in node.value
+        for found in name.finditer(node.value)
     ]
 
 

@@ -25,6 +25,7 @@ from torch import Tensor
 from ..batch import Batch, Segments
 from ..observations import ObsLayout
 from ..rollout import Rollout
+from ..streams import for_upload
 
 
 @dataclass(frozen=True)
@@ -256,7 +257,8 @@ class Replay:
         return flat[self._uploaded(places_PLS)]
 
     def _uploaded(self, array: NDArray[Any]) -> Tensor:
-        return torch.from_numpy(np.ascontiguousarray(array)).to(self._device, non_blocking=True)
+        here = for_upload(torch.from_numpy(np.ascontiguousarray(array)), self._device)
+        return here.to(self._device, non_blocking=True)
 
 
 def _restacked(frames: Tensor, begins: Tensor, stack: int) -> Tensor:

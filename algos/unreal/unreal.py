@@ -58,7 +58,7 @@ class UnrealHeads(nn.Module):
 
 def unreal_network(net: PolicyNet, inputs: NetInputs) -> PolicyNet:
     """Add the heads. Raises ValueError without an image or without discrete actions."""
-    images = [name for name, spec in inputs.obs.items() if name != ACTION_MASK and is_image(name, *spec)]
+    images = [name for name, spec in inputs.obs.items() if name != ACTION_MASK and is_image(*spec)]
     if not images:
         raise ValueError("unreal controls the pixels of an image (uint8, 3-D), and it shows none: use a3c")
     if not inputs.nvec or inputs.continuous:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ..attributes import attribute
 from ..base import EnvSpec, ShapingSource, Unit
 from ..family import Family
 from ..kinds import Kind
 
 
 def _fits(env: object) -> bool:
-    return hasattr(env, "possible_agents") and hasattr(env, "step") and hasattr(env, "observation_space")
+    return all(attribute(env, name) is not None for name in ("possible_agents", "step", "observation_space"))
 
 
 def _describe(env_id: str, env: Any) -> EnvSpec:

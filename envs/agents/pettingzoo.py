@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Any
 
+from ..arrays import is_grid
 from ..base import EnvSetupError, EnvSpec, ShapingSource
 from ..family import keywords_backend
 from ..multi_agent import MakeTable, MultiAgentUnit, probe_with
@@ -101,10 +102,11 @@ def _missing(name: str) -> tuple[str, ...]:
 
 def recipe(spec: EnvSpec) -> dict[str, object]:
     """Defaults of a run: a small network that sees the whole board, large batches, members ranked by Elo."""
-    images = any(array.dtype == "uint8" and len(array.shape) == 3 for array in spec.obs.values())
-    if images or spec.action.low:
+    images = [array for array in spec.obs.values() if array.dtype == "uint8" and len(array.shape) == 3]
+    grids = any(map(is_grid, images))
+    if spec.action.low or not all(map(is_grid, images)):
         return {}
-    return dict(_BOARDS)
+    return _BOARDS | ({"learner.normalize_observations": True} if grids else {})
 
 
 _BOARDS: dict[str, object] = {

@@ -13,10 +13,11 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from ..actions import action_decoder, action_spec
+from ..attributes import attribute, metadata_of
 from ..base import ACTION_MASK as MASK
 from ..base import ArraySpec, EnvSetupError, EnvSpec, RewardShapingInterface
 from ..multi_agent import number
-from ..shaping import default_shaping, find_interface, frames_per_step
+from ..shaping import default_shaping, find_interface, frames_per_step, shaping_notes
 from ..spaces import Leaf, obs_leaves, read_leaf
 
 TURN = "turn"
@@ -29,7 +30,8 @@ class Agents:
 
     def __init__(self, env_id: str, env: Any, *, turns: bool) -> None:
         self.env_id = env_id
-        self.names: list[Any] = list(env.possible_agents)
+        given = attribute(env, "possible_agents")
+        self.names: list[Any] = [] if given is None else list(given)
         if not self.names:
             raise EnvSetupError(f"{env_id} has no agents: give it possible_agents")
         self.space, action = self._alike(env)
@@ -42,13 +44,17 @@ class Agents:
         self.action = action_spec(action, env_id)
         self.decode = action_decoder(action)
         self._mask_in_obs, self._turns = in_obs, turns
-        self.masked = in_obs or turns
+        declared = bool(metadata_of(env).get(MASK))
+        self.masked = in_obs or turns or declared
         if self.masked and self.action.low:
             raise EnvSetupError(
                 f"{env_id} is played in turns (or has an action mask) with continuous actions: whose turn it is is "
                 "said by a mask, which only discrete actions have; use its parallel API, or discrete actions"
             )
         self._choices = sum(self.action.nvec)
+        self._turn = TURN
+        while self._turn in {leaf.name for leaf in self._leaves}:  # an observation of theirs
+            self._turn += "_"
         self.shaper: RewardShapingInterface | None = find_interface(env)
 
     def _alike(self, env: Any) -> tuple[spaces.Space[Any], spaces.Space[Any]]:
@@ -69,14 +75,16 @@ class Agents:
         if self.masked:
             obs[MASK] = ArraySpec((self._choices,), "uint8")
         if self._turns:
-            obs[TURN] = ArraySpec((1,), "float32")
+            obs[self._turn] = ArraySpec((1,), "float32")
+        shaping = default_shaping(self.env_id, env)
         return EnvSpec(
             env_id=self.env_id,
             obs=obs,
             action=self.action,
             frame_skip=frames_per_step(self.env_id, env),
-            shaping=default_shaping(env),
+            shaping=shaping,
             seats=len(self.names),
+            notes=shaping_notes(shaping),
         )
 
     def read(self, obs: Any, info: Any, *, moves: bool) -> dict[str, NDArray[Any]]:
@@ -85,7 +93,7 @@ class Agents:
         if self.masked:
             arrays[MASK] = self._mask(obs, info) if moves else np.zeros(self._choices, np.uint8)
         if self._turns:
-            arrays[TURN] = np.array([moves], np.float32)
+            arrays[self._turn] = np.array([moves], np.float32)
         return arrays
 
     def _mask(self, obs: Any, info: Any) -> NDArray[np.uint8]:
@@ -102,6 +110,12 @@ class Agents:
                 f"each of the {self._choices} choices"
             )
         return mask
+
+    def gives_unread_mask(self, infos: Any) -> bool:
+        """Whether agents' infos hold masks that nothing reads."""
+        if self.masked or not isinstance(infos, Mapping):
+            return False
+        return any(isinstance(info, Mapping) and MASK in info for info in infos.values())
 
     def objective(self, info: Any) -> float | None:
         """Return `true_objective` of an agent's info, if it is there."""

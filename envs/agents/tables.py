@@ -13,13 +13,16 @@ Axes: S seats (the agents, in the order of `possible_agents`), A action componen
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..base import EnvSpec
+from ..attributes import attribute
+from ..base import MASK_UNREAD, EnvSpec
 from ..multi_agent import Scene
+from ..values import flag_of
 from .players import Agents
 
 
@@ -46,7 +49,8 @@ class ParallelTable:
         answer = self._env.reset(seed=seed)
         if not isinstance(answer, tuple) or len(answer) != 2 or not isinstance(answer[0], Mapping):
             raise self._agents.breach("reset() must return (observations, infos), dicts by agent", answer)
-        return self._scene(answer[0], {}, {}, {}, answer[1], np.zeros(len(self._agents.names), np.bool_))
+        scene = self._scene(answer[0], {}, {}, {}, answer[1], np.zeros(len(self._agents.names), np.bool_))
+        return replace(scene, remark=MASK_UNREAD) if self._agents.gives_unread_mask(answer[1]) else scene
 
     def advance(self, action: NDArray[Any]) -> Scene:
         """See Table."""
@@ -70,7 +74,7 @@ class ParallelTable:
         unknown = here - set(agents.names)
         if unknown:
             raise agents.breach("agents must be among possible_agents", sorted(map(str, unknown)))
-        left = [bool(terminations.get(n, False)) or bool(truncations.get(n, False)) for n in agents.names]
+        left = [flag_of(terminations.get(n)) or flag_of(truncations.get(n)) for n in agents.names]
         active = np.array([n in here and not gone for n, gone in zip(agents.names, left, strict=True)])
         seen = {}
         for seat in np.flatnonzero(was | active).tolist():
@@ -81,7 +85,7 @@ class ParallelTable:
                 continue  # its last observation stays: no value is needed after a termination
             seen[seat] = agents.read(obs[name], infos.get(name), moves=True)
         reward = np.array([agents.reward(rewards.get(n, 0.0)) for n in agents.names])
-        terminated = np.array([bool(terminations.get(n, False)) for n in agents.names]) & was
+        terminated = np.array([flag_of(terminations.get(n)) for n in agents.names]) & was
         # An agent that left without a flag was cut off: its value is still needed.
         truncated = was & ~active & ~terminated
         self._active = active
@@ -102,7 +106,8 @@ class ParallelTable:
 
     def close(self) -> None:
         """See Table."""
-        self._env.close()
+        if callable(closing := attribute(self._env, "close")):
+            closing()
 
 
 class TurnTable:
@@ -185,4 +190,5 @@ class TurnTable:
 
     def close(self) -> None:
         """See Table."""
-        self._env.close()
+        if callable(closing := attribute(self._env, "close")):
+            closing()

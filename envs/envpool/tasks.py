@@ -232,7 +232,7 @@ def _as_delivered(leaf: Leaf) -> Leaf:
         return leaf
     if leaf.kind == "one_hot":
         return leaf
-    return replace(leaf, kind="float", spec=ArraySpec((math.prod(shape),), "float32"))
+    return replace(leaf, kind="float", scale=1.0, spec=ArraySpec((math.prod(shape),), "float32"))
 
 
 def _grey(leaf: Leaf) -> tuple[int, ...]:

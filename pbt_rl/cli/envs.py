@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import textwrap
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
 
 import tyro
 
 from pbt_rl.cli import EXIT_FAILED
 from pbt_rl.cli.parse import parse
-from pbt_rl.envs.registry import FAMILIES, families, plugins
+from pbt_rl.envs.registry import FAMILIES, EnvOptions, families, plugins
 from pbt_rl.errors import ConfigError, environment_code
 from pbt_rl.options import option, validate, with_groups
+
+if TYPE_CHECKING:
+    from pbt_rl.envs.check import Report
 
 USAGE = """usage: pbt-rl envs                  list the environments, what is missing and how to install it
        pbt-rl envs check ENV        step an environment and report its mistakes (envs check --help)
@@ -68,9 +72,8 @@ def run(arguments: list[str]) -> int:
 
 def _check(arguments: list[str]) -> int:
     command = parse(CheckCommand, "pbt-rl envs check", arguments)
-    from pbt_rl.envs.check import check
     from pbt_rl.envs.first_trial import tried
-    from pbt_rl.envs.registry import EnvOptions, keywords
+    from pbt_rl.envs.registry import keywords
 
     groups = [getattr(command, name) for family in FAMILIES.values() for name in family.options]
     families = tuple(group.reproducible() for group in groups)  # else equal seeds give other steps
@@ -78,13 +81,33 @@ def _check(arguments: list[str]) -> int:
     with environment_code(command.env):
         report = tried(
             command.env,
-            lambda: check(command.env, options, command.steps, command.seed, command.timeout_seconds),
+            lambda: _checked(command, options),
             None,
             captured=False,
             when="while it was checked",
         )
     print("\n".join(report.lines()))
     return EXIT_FAILED if report.mistakes else 0
+
+
+def _checked(command: CheckCommand, options: EnvOptions) -> Report:
+    """Check the environment, and that a run on it can make its network."""
+    from pbt_rl.config import Config
+    from pbt_rl.envs.check import check
+    from pbt_rl.options import build
+    from pbt_rl.recipes import composed
+    from pbt_rl.run.resolved import tried_network
+
+    given = {"env": command.env, "env_option": command.env_option}
+    config = build(Config, composed(given, algo=Config.algo, fields=[f.name for f in fields(Config)]))
+    return check(
+        command.env,
+        options,
+        command.steps,
+        command.seed,
+        command.timeout_seconds,
+        network=lambda spec: tried_network(config, spec),
+    )
 
 
 def _wrapped(names: tuple[str, ...]) -> str:

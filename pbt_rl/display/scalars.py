@@ -61,6 +61,9 @@ def population_scalars(view: RunView) -> Scalars:
     """Return tag -> value of the population."""
     scalars: Scalars = {shown.tag: value for shown, value in run_statistics(view).values() if shown.tag}
     scalars |= view.own
+    scalars |= {
+        f"throughput/replayed_{name}": one.replayed / one.of for name, one in view.replayed.items() if one.of
+    }
     if WAITING in view.busy_threads:
         scalars["throughput/waiting_threads"] = view.busy_threads[WAITING]
     if GPU_LEARNING in view.busy_threads:

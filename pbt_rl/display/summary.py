@@ -35,6 +35,7 @@ def summary(
             "max": max(times, default=None),
         },
         "best_member": best_member(view.members),
+        **({"replayed": {name: asdict(one) for name, one in view.replayed.items()}} if view.replayed else {}),
         "members": [_member(member) for member in view.members],
         "saved_at_frames": saved_at_frames,
         "ended": ended,

@@ -437,6 +437,11 @@ def layout(view: RunView) -> dict[str, dict[str, list[Any]]]:
             **{chart: ["Multiline", [f"^({'|'.join(tags)})$"]] for chart, tags in charts.items()},
             "generation of every member": members("pbt/generation"),
             "CPU share by stage": ["Multiline", [f"^{CPU_SHARE}"]],
+            **(
+                {"replayed on GPUs": ["Multiline", ["^throughput/replayed_(turns|steps)$"]]}
+                if view.replayed
+                else {}
+            ),
         },
     }
 

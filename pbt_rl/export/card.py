@@ -114,6 +114,13 @@ class Card:
         pieces = ["logits of all components"] * bool(action.nvec)
         pieces += ["means", "log deviations"] * bool(action.low)
         wide = ", then ".join(pieces)
+        centre, half = action.units
+        if (
+            action.low
+            and self.config.model.action_bounds == "clip"
+            and (any(centre) or any(x != 1 for x in half))
+        ):
+            wide += f" (of numbers u; an action is {list(centre)} + {list(half)} * u, cut off at its bounds)"
         state = (
             f"\n- `state_out` float32 {_shape(self.policy.inputs[-1])}: `{STATE_IN}` of the next step"
             * self.policy.recurrent
@@ -149,12 +156,20 @@ def _shape(port: Port) -> str:
 
 
 def _meaning(port: Port) -> str:
+    of = f"observation `{port.obs}`: " if port.obs not in ("", port.name) else ""
+    return of + _content(port)
+
+
+def _content(port: Port) -> str:
     if port.name == STATE_IN:
         return "recurrent state; zeros when an episode begins, then `state_out`"
     if port.frames > 1:
         return f"the last {port.frames} frames, oldest first; an episode begins with copies of its first"
     if port.dtype == "uint8" and len(port.shape) == 3:
-        return "pixels, channels first, whatever the environment has"
+        shown = f" (it gives {port.given})" if port.given else ""
+        return f"pixels, channels first, whatever the environment has{shown}"
+    if port.dtype == "int32":
+        return "the words of a text, hashed as training does, the last ones at the end, 0 before them"
     return "numbers as the environment gives them; of a `Discrete` space one-hot, 1 at value - `start`"
 
 

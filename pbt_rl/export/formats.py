@@ -61,7 +61,11 @@ def write_onnx(policy: ExportedPolicy, path: Path) -> None:
     model = program.model_proto
     onnx.helper.set_model_props(model, {KEY: json.dumps(interface(policy))})
     onnx.save(model, path)
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    try:
+        session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    except Exception as error:  # its errors have no common class
+        path.unlink()
+        raise _no_form(path, error) from error
 
     def run(arrays: Sequence[Tensor]) -> Sequence[np.ndarray[Any, Any]]:
         given = {port.name: x.numpy() for port, x in zip(policy.inputs, arrays, strict=True)}
@@ -80,7 +84,11 @@ def write_torchscript(policy: ExportedPolicy, path: Path) -> None:
         except RuntimeError as error:
             raise _no_form(path, error) from error
         torch.jit.save(traced, path, _extra_files={KEY: json.dumps(interface(policy))})
-        loaded = torch.jit.load(path)
+        try:
+            loaded = torch.jit.load(path)
+        except RuntimeError as error:
+            path.unlink()
+            raise _no_form(path, error) from error
     check_same(policy, lambda arrays: [x.numpy() for x in loaded(*arrays)], path)
 
 

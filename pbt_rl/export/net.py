@@ -21,17 +21,25 @@ from pbt_rl.envs.base import ActionSpec, EnvSpec
 from pbt_rl.learner.build import build_distribution, build_net, normalized_obs, obs_layouts
 
 STATE_IN, STATE_OUT = "state_in", "state_out"
+RESERVED = ("action", "params", "value", STATE_IN, STATE_OUT)
+"""Names of outputs and of the state's input."""
 _ONE = slice(0, 1)
 
 
 @dataclass(frozen=True)
 class Port:
-    """One input: its name, the shape of one row, its dtype, and the number of frames stacked in it (1: none)."""
+    """One input: its name, the shape of one row, its dtype, and the number of frames stacked in it (1: none).
+
+    obs: the observation that it is. It is its name, unless that is one of an output or of the state. given: what the
+    environment gives instead, if it is another array.
+    """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
     frames: int = 1
+    obs: str = ""
+    given: str = ""
 
     def zeros(self, rows: int) -> Tensor:
         """[rows, *shape]"""
@@ -84,7 +92,7 @@ class ExportedPolicy(nn.Module):
     @property
     def outputs(self) -> tuple[str, ...]:
         """Names of what `forward` returns."""
-        return ("action", "params", "value", *((STATE_OUT,) if self.recurrent else ()))
+        return (*RESERVED[:3], *((STATE_OUT,) if self.recurrent else ()))
 
     def statistics(self) -> dict[str, Tensor]:
         """The normalisers, name -> [1, ...]."""
@@ -93,8 +101,8 @@ class ExportedPolicy(nn.Module):
     def forward(self, *arrays: Tensor) -> tuple[Tensor, ...]:
         """arrays: in the order of `inputs`."""
         rows = arrays[0].shape[0]
-        named = {port.name: x for port, x in zip(self.inputs, arrays, strict=True)}
-        state = named.pop(STATE_IN) if self.recurrent else arrays[0].new_zeros((rows, 0), dtype=torch.float32)
+        named = {port.obs: x for port, x in zip(self.inputs, arrays, strict=True)}
+        state = named.pop("") if self.recurrent else arrays[0].new_zeros((rows, 0), dtype=torch.float32)
         first = arrays[0].new_zeros((1, rows), dtype=torch.bool)
         statistics = self.statistics()
         obs = self._normalizers.normalize_obs(statistics, _ONE, {k: x[None, None] for k, x in named.items()})
@@ -110,13 +118,26 @@ def exported_policy(config: Config, spec: EnvSpec, pack: Pack) -> ExportedPolicy
     weights = pack.named_weights(0)
     for name, parameter in net.named_parameters():  # its `state_dict` has buffers, and tied weights twice
         parameter.data.copy_(weights[name])
-    inputs = [Port(name, *layout.seen, layout.stack) for name, layout in obs_layouts(spec).items()]
+    inputs = _ports(spec)
     if net.state_size:
         inputs.append(Port(STATE_IN, (net.state_size,), "float32"))
     normalized = normalized_obs(config, spec)
     distribution, statistics = build_distribution(spec, config.model), pack.named_statistics(0)
     policy = ExportedPolicy(net, tuple(inputs), spec.action, distribution, normalized, statistics)
     return policy.eval().requires_grad_(False)
+
+
+def _ports(spec: EnvSpec) -> list[Port]:
+    """Return an input for each observation, all names different from each other and from RESERVED."""
+    layouts, ports = obs_layouts(spec), list[Port]()
+    taken = {*RESERVED, *(name for name in layouts if name not in RESERVED)}
+    for name, layout in layouts.items():
+        shown = name
+        while name in RESERVED and shown in taken:
+            shown = f"obs.{shown}"
+        taken.add(shown)
+        ports.append(Port(shown, *layout.seen, layout.stack, obs=name, given=spec.obs[name].given))
+    return ports
 
 
 def interface(policy: ExportedPolicy) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from pbt_rl.algos.algorithm import Algorithm, Replay, UpdateSettings
 from pbt_rl.algos.distributions import Distribution, make_distribution
-from pbt_rl.algos.encoders import CNNS, LAST, is_image
+from pbt_rl.algos.encoders import CNNS, LAST, is_grid, is_image
 from pbt_rl.algos.models import NetInputs, PolicyNet, make_model
 from pbt_rl.algos.observations import ObsLayout
 from pbt_rl.algos.own import NetworkError
@@ -47,7 +47,9 @@ def network_errors() -> Iterator[None]:
 def build_distribution(spec: EnvSpec, model: ModelConfig) -> Distribution:
     """Return the distribution of an environment's actions."""
     action, tanh = spec.action, model.action_bounds == "tanh"
-    return make_distribution(action.nvec, len(action.low), low=action.low, high=action.high, tanh=tanh)
+    return make_distribution(
+        action.nvec, len(action.low), low=action.low, high=action.high, units=action.units, tanh=tanh
+    )
 
 
 def build_net(spec: EnvSpec, model: ModelConfig, algorithm: Algorithm | None = None) -> PolicyNet:
@@ -195,8 +197,9 @@ def packings(config: Config, device: torch.device, spec: EnvSpec, slots: int) ->
 def normalized_obs(config: Config, spec: EnvSpec) -> dict[str, int]:
     """Return the observations that a run normalises -> numbers in a row.
 
-    Vectors, but not LAST: a rare action would become a large number. Images that a convolution of ours reads, unless
-    the algorithm has an auxiliary loss of the pixels themselves.
+    Vectors, but not LAST: a rare action would become a large number; and grids that an MLP reads. Images that a
+    convolution of ours reads. No picture if the algorithm has an auxiliary loss, which may be of the pixels themselves
+    (UNREAL's).
     """
     learner = config.learner
     auxiliary = config.algorithm.auxiliary
@@ -206,8 +209,10 @@ def normalized_obs(config: Config, spec: EnvSpec) -> dict[str, int]:
     for name, layout in obs_layouts(spec).items():
         shape, dtype = layout.seen
         vector = dtype == "float32" and name != LAST
-        image = convolved and is_image(name, shape, dtype)
-        if (vector and learner.normalize_observations) or (image and learner.normalize_images):
+        image = convolved and is_image(shape, dtype)
+        grid = config.model.encoder == "mlp" and config.algorithm.auxiliary is None and is_grid(shape, dtype)
+        numbers = vector or grid
+        if (numbers and learner.normalize_observations) or (image and learner.normalize_images):
             sizes[name] = prod(shape)
     return sizes
 
@@ -220,17 +225,21 @@ def build_pack(
     seed: int,
     holders: Sequence[int | None] | None = None,
     packing: Packing | None = None,
+    net: PolicyNet | None = None,
 ) -> Pack:
     """Make the pack of a plan; the weights are drawn by `seed` and the members' ids.
 
     holders: member of each slot; default: the first members. values: of each slot, which nothing reads in a slot
-    without a holder. packing: default: the first that comes into question.
+    without a holder. packing: default: the first that comes into question. net: every policy begins with these weights
+    instead, which is faster than drawing them.
     """
     device = torch.device(plan.device)
     held = plan.members[: plan.slots] if holders is None else holders
     seeds = iter([None if member is None else weights_seed(seed, member, 0) for member in held])
 
     def next_net() -> PolicyNet:  # the pack makes one per policy, in order
+        if net is not None:
+            return copy.deepcopy(net)
         own = next(seeds, None)
         if own is not None:
             torch.manual_seed(own)

@@ -25,6 +25,9 @@ ACTOR_BYTES = 45 * 2**20
 """An actor without environments."""
 ENVIRONMENT_BYTES: Mapping[str, int] = {"atari": 840 * 1024}
 """Of one environment of a family, where it was measured to be large."""
+OPTIMIZER_VECTORS = 3
+"""Vectors as long as the parameters that a step of the optimiser has at the same time on a device, where it is not one
+kernel (algos/optim.py); counted on the tests' device."""
 SMALL_ENVIRONMENT_BYTES = 4096
 """Of one environment of any other: CartPole's. A large one of a user's own is not foreseen."""
 
@@ -76,6 +79,7 @@ def pack_bytes(config: Config, spec: EnvSpec, plan: PackPlan) -> PackBytes:
     ):  # publications on their way to acting (algos/serving.py)
         copies += 2 * dtype.itemsize * numbers
     together = 1 if packings(config, torch.device(plan.device), spec, plan.slots) == ("loop",) else plan.slots
+    on_device = plan.device != "cpu"
     environments = plan.units * plan.rows // spec.seats
     family = config.env.partition("/")[0]
     return PackBytes(
@@ -84,7 +88,8 @@ def pack_bytes(config: Config, spec: EnvSpec, plan: PackPlan) -> PackBytes:
         + plan.units * plan.rows * _stack_bytes(spec),
         replay=_replay_bytes(config, spec, plan),
         weights=plan.slots * (state + copies) + together * (4 * numbers + smaller),
-        update=_update_bytes(config, spec, plan, net, dtype),
+        update=_update_bytes(config, spec, plan, net, dtype)
+        + on_device * OPTIMIZER_VECTORS * together * 4 * numbers,
         state=state,
         parked=(len(plan.members) - plan.slots) * state,
         mailboxes=plan.units * plan.rows * _step_bytes(spec),

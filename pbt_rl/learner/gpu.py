@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import mmap
 import os
+import warnings
 from collections.abc import Iterable
 
 import torch
@@ -23,6 +24,11 @@ def prepare(device: torch.device, *, reproducible: bool) -> None:
     """
     if device.type != "cuda":
         return
+    with warnings.catch_warnings():  # newer versions of torch would rather be told by another name
+        warnings.simplefilter("ignore")
+        # float32 is float32: else convolutions are computed in TF32 and matrix products are not, and packings that
+        # use the one or the other are compared by speed alone.
+        torch.backends.cudnn.allow_tf32 = False
     if reproducible:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS reads it when it starts
         torch.backends.cudnn.deterministic = True
@@ -61,6 +67,15 @@ def out_of_memory(device: torch.device, error: BaseException) -> str:
         f"--learner.batch, more --learner.minibatches, fewer --actors or --envs-per-unit, or end what else uses the "
         f"GPU. {str(error).splitlines()[0]}"
     )
+
+
+def free_unused(device: torch.device) -> None:
+    """Give memory back that the allocator keeps for calls like those before; nothing on a CPU.
+
+    After everything is recorded: calls one by one need memory that recordings, which have their own, cannot use.
+    """
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
 
 
 class Stopwatch:

@@ -23,8 +23,9 @@ from torch import Tensor
 from pbt_rl.algos.distributions import Distribution
 from pbt_rl.algos.fields import OUTCOMES
 from pbt_rl.algos.pack import Pack
-from pbt_rl.algos.recording import recorder_of
+from pbt_rl.algos.recording import Replays, recorder_of
 from pbt_rl.algos.rollout import Rollout, native
+from pbt_rl.algos.streams import for_upload
 from pbt_rl.envs.base import EnvSpec, read_stats
 from pbt_rl.learner.build import obs_layouts
 from pbt_rl.learner.shared import SharedState
@@ -173,6 +174,17 @@ class Sampler:
         """Whether turns are recorded now."""
         return self._recorded is not None and self._recorded.possible
 
+    @property
+    def replays(self) -> Replays | None:
+        """Count of turns; None where nothing is recorded."""
+        return None if self._recorded is None else self._recorded.replays
+
+    def record_turns(self) -> None:
+        """Record turns of every size, where anything is recorded; what a run reads stays as it is."""
+        if self._recorded is not None:
+            with self._pack.streams.acting():
+                self._recorded.record(len(self.units))
+
     def _take_turns(self, ready: list[ServedUnit]) -> None:
         """Take the steps of these units in and answer them: all at once, or as many as a recorded turn has."""
         if not ready:
@@ -183,6 +195,8 @@ class Sampler:
                 self._arrive(unit)
                 unit.rollout.write_obs(unit.t, unit.box.step.obs, unit.box.step.first, unit.stacks)
             self._act(ready)
+            if recorded is not None:
+                recorded.replays.count(replayed=False)
             return
         for begin in range(0, len(ready), MOST_UNITS):
             units = ready[begin : begin + MOST_UNITS]
@@ -296,7 +310,8 @@ class Sampler:
             for name, layout in self._layouts.items()
         }
         first = [u.rollout.first[u.t].reshape(-1, envs) for u in units]
-        first_PB = torch.from_numpy(np.concatenate(first, 1)).to(pack.device, non_blocking=True)
+        first_here = for_upload(torch.from_numpy(np.concatenate(first, 1)), pack.device)
+        first_PB = first_here.to(pack.device, non_blocking=True)
         state_PBS = torch.empty((*shape, 0), device=pack.device)
         if pack.state_size:
             state_PBS = packed([u.state.view(-1, envs, pack.state_size) for u in units])

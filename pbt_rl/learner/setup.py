@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pbt_rl.algos.pack import Packing
 from pbt_rl.config import Config
 from pbt_rl.envs.base import EnvSpec
 from pbt_rl.pbt.hypers import Values
@@ -38,6 +39,8 @@ class LearnerSetup:
     heartbeat_fd: int
     continued: Mapping[str, Any] | None = None
     """What LearnerSaved said of this learner, to continue from."""
+    without: tuple[Packing, ...] = ()
+    """Packings whose recordings broke when this learner tried them."""
 
     @property
     def fds(self) -> list[int]:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -27,7 +27,7 @@ from torch import Tensor
 from pbt_rl.algos.algorithm import Replay, UpdateSettings
 from pbt_rl.algos.batch import make_batch
 from pbt_rl.algos.pack import Pack
-from pbt_rl.algos.recording import recorder_of
+from pbt_rl.algos.recording import Replays, recorder_of
 from pbt_rl.algos.rollout import Rollout
 from pbt_rl.algos.update import Updater
 from pbt_rl.learner.gpu import Stopwatch
@@ -58,8 +58,9 @@ class Trainer:
         replay: Replay | None = None,
     ) -> None:
         self._pack, self._shared, self._settings = pack, shared, settings
-        self._units_per_batch, self._max_lag, self._schedule = units_per_batch, max_policy_lag, schedule
+        self._max_lag, self._schedule = max_policy_lag, schedule
         self.members, self._beat, self._replay = members, beat, replay
+        self.units_per_batch = units_per_batch
         self._updater = Updater(pack, settings, members.current, recorder_of(pack.device))
         self._stopwatch = Stopwatch(pack.device)
         self.generator = torch.Generator().manual_seed(seed)
@@ -69,6 +70,31 @@ class Trainer:
         """`stopping` ends the thread; while `paused` only commands are carried out."""
         self.learning = False
         """An update is in progress, perhaps in another thread."""
+
+    @property
+    def replays(self) -> Replays | None:
+        """Count of optimiser steps; None where nothing is recorded."""
+        return self._updater.replays
+
+    def record_steps(self, rollouts: Sequence[Rollout]) -> None:
+        """Record optimiser steps of every size, where anything is recorded; changes nothing. rollouts: of one batch."""
+        updater, current = self._updater, self._updater.current
+        if updater.replays is None:
+            return
+        chance, before = self.generator.get_state(), current.host.copy()
+        none_PK = np.zeros((self._pack.num_policies, len(rollouts)), np.bool_)
+        with self._pack.streams.learning():
+            for rollout in rollouts:
+                rollout.clear()
+            current.begin(np.zeros_like(before))
+            batch = make_batch(rollouts, self._pack.num_policies, none_PK, self._pack.device)
+            if self._replay is not None:
+                batch = replace(batch, replayed=self._replay.draw(batch, self.generator))
+            updater.record(batch, self.generator)
+            current.begin(before)
+            for rollout in rollouts:
+                rollout.poison()
+        self.generator.set_state(chance)
 
     # -- the loop -------------------------------------------------------------------------------------------
 
@@ -91,7 +117,7 @@ class Trainer:
     @property
     def has_batch(self) -> bool:
         """Whether there are enough full rollouts for an update."""
-        return len(self._shared.full) >= self._units_per_batch
+        return len(self._shared.full) >= self.units_per_batch
 
     def run_commands(self) -> None:
         """Carry out the supervisor's commands, between two optimiser steps."""
@@ -129,7 +155,7 @@ class Trainer:
         self.learning = True
         self._beat(True)
         shared, updater = self._shared, self._updater
-        rollouts = [shared.full.popleft() for _ in range(self._units_per_batch)]
+        rollouts = [shared.full.popleft() for _ in range(self.units_per_batch)]
         began = time.thread_time()
         self._stopwatch.begin()
         with updater.changing:

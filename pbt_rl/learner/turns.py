@@ -2,8 +2,8 @@
 
 What every turn does lies in a few pieces of memory, made once: all rollouts in one, all stacks, all recurrent states. A
 turn uploads the steps of its units and, in one piece, where they belong; it replays the recorded calls, and brings the
-actions back, which is the only wait. The calls are recorded once for 1, 2, 4, 8 and 16 units. A turn of 3 is one of 4,
-whose last unit is none: it has rows of its own in all memory, which nobody reads.
+actions back, which is the only wait. The calls are recorded once for 1, 2, 4, 8, 16, 32 and 64 units. A turn of 3 is
+one of 4, whose last unit is none: it has rows of its own in all memory, which nobody reads.
 
 Axes: M units of a turn, P policies, b rows of each in a unit, R = P * b rows of a unit, B = M * b rows of a policy,
 A action components.
@@ -11,7 +11,6 @@ A action components.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -25,11 +24,13 @@ from pbt_rl.algos.distributions import Distribution
 from pbt_rl.algos.fields import poisoned
 from pbt_rl.algos.observations import ObsLayout, push_frames_torch
 from pbt_rl.algos.pack import Pack
-from pbt_rl.algos.recording import NotRecordedError, Recorder, Recording
+from pbt_rl.algos.recording import RUNS, NotRecordedError, Recorder, Recording, Replays
 from pbt_rl.algos.rollout import OBS, Rollout, make_stacks, shapes_on_device
 from pbt_rl.learner.gpu import host_buffer
 
-MOST_UNITS = 16
+SIZES = (1, 2, 4, 8, 16, 32, 64)
+"""Units of a turn."""
+MOST_UNITS = SIZES[-1]
 INDICES = 5
 """Numbers that say where a unit's step belongs: see `Place`."""
 
@@ -146,6 +147,7 @@ class RecordedTurns:
         self._layouts, self._memory = layouts, memory
         self._recorder: Recorder | None = recorder
         self._buckets: dict[int, tuple[_Bucket, Recording]] = {}
+        self.replays = Replays()
 
     @property
     def possible(self) -> bool:
@@ -154,7 +156,30 @@ class RecordedTurns:
 
     def serve(self, places: Sequence[Place]) -> NDArray[np.generic]:
         """Take steps in and answer them; returns the actions, [M, R, A]. Waits for them, and for nothing else."""
-        units = next(n for n in (1, 2, 4, 8, MOST_UNITS) if n >= len(places))
+        bucket = self._turn(places, next(n for n in SIZES if n >= len(places)))
+        self._pack.streams.fetch(bucket.action, bucket.action_on_host)
+        actions: NDArray[np.generic] = bucket.action_on_host[: len(places)].numpy()
+        return actions
+
+    def record(self, most_units: int) -> None:
+        """Take turns of none until those of all sizes are recorded, up to so many units.
+
+        That is done before another thread uses the device: its first calls would break a recording. The generator goes
+        on as if nothing had been drawn, and none's rows alone are written.
+        """
+        chance, idle = self._generator.get_state(), self._pack.idle[:]
+        self._pack.idle[:] = [False] * len(idle)
+        for units in SIZES[: 1 + next(i for i, n in enumerate(SIZES) if n >= min(most_units, MOST_UNITS))]:
+            for _ in range(RUNS):
+                bucket = self._turn([], units)
+                self._pack.streams.fetch(
+                    bucket.action, bucket.action_on_host
+                )  # what is uploaded next is the same
+        self._pack.idle[:] = idle
+        self._generator.set_state(chance)
+        self.replays.begin()
+
+    def _turn(self, places: Sequence[Place], units: int) -> _Bucket:
         if units not in self._buckets:
             last = self._memory.states.shape[0] - 1, self._memory.rollouts["action"].shape[0] - 1
             made = _Bucket(units, self._memory, self._layouts, (last[0], last[1], 0, last[1], 0))
@@ -163,17 +188,16 @@ class RecordedTurns:
         bucket.fill(places)
         self._pack.take_published()
         self._run(bucket, recording)
-        self._pack.streams.fetch(bucket.action, bucket.action_on_host)
-        actions: NDArray[np.generic] = bucket.action_on_host[: len(places)].numpy()
-        return actions
+        return bucket
 
     def _run(self, bucket: _Bucket, recording: Recording) -> None:
         try:
             recording.run(self._recorder)
         except NotRecordedError as error:
-            warnings.warn(f"turns are not recorded, which costs speed: {error}", stacklevel=1)
+            self.replays.fail("turns", error)
             self._recorder = None
             self._program(bucket)
+        self.replays.count(replayed=recording.replays)
 
     @torch.no_grad()
     def _program(self, bucket: _Bucket) -> None:

@@ -242,13 +242,15 @@ def hyper_table(hypers: Any) -> dict[str, HyperSpec]:
 UNTUNED = frozenset({"score_scale"})
 """Shaping that is tuned only if --pbt.tune names it. A factor on every reward changes nothing of a policy whose
 advantages are normalised, and multiplies the value loss by its square: members would differ by their units alone."""
+EITHER_SIGN = frozenset({"life_loss_penalty"})
+"""Shaping that is tuned although it begins at 0: a value of either sign may help."""
 
 
 def shaping_table(defaults: Mapping[str, float]) -> dict[str, HyperSpec]:
     """Return `shaping.NAME` -> spec of an environment's shaping. It may move a hundredfold; all but UNTUNED is tuned.
 
-    A factor never turns a sign, so the bounds keep the sign of the default; a default of 0 may leave it in
-    either direction, up to 1.
+    A factor never turns a sign, so the bounds keep the sign of the default. One of 0 has none, and is not tuned unless
+    it is given a range or is of EITHER_SIGN, which may leave it in both directions, up to 1.
     """
     table = {}
     for name, value in defaults.items():
@@ -256,6 +258,12 @@ def shaping_table(defaults: Mapping[str, float]) -> dict[str, HyperSpec]:
         key = SHAPING + name
         scale: Scale = "log" if value else "linear"
         table[key] = HyperSpec(
-            key, float(value), min(ends), max(ends), scale, tuned=name not in UNTUNED, legal=ANYTHING
+            key,
+            float(value),
+            min(ends),
+            max(ends),
+            scale,
+            tuned=name not in UNTUNED and (value != 0 or name in EITHER_SIGN),
+            legal=ANYTHING,
         )
     return table

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from pbt_rl.errors import ConfigError
-from pbt_rl.pbt.hypers import OFF, HyperSpec, Prior, Range, Scale, scale_within
+from pbt_rl.pbt.hypers import OFF, SHAPING, HyperSpec, Prior, Range, Scale, scale_within
 
 SCALES: Mapping[str, Scale] = {
     "log": "log",
@@ -62,6 +62,11 @@ def _off(spec: HyperSpec) -> bool:
 
 def _tuned(spec: HyperSpec, bounds: Prior | None, prior: Prior | None) -> HyperSpec:
     given = prior or bounds or spec.prior
+    if not given and spec.default == 0 and spec.name.startswith(SHAPING) and not spec.tuned:
+        raise ConfigError(
+            f"--pbt.tune {spec.name} cannot be used: it begins at 0, which has no sign and no size: give it a range, "
+            f"such as {spec.name}=0:1"
+        )
     if bounds:
         if prior and not bounds.low <= prior.low <= prior.high <= bounds.high:
             raise ConfigError(

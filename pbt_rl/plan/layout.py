@@ -117,8 +117,8 @@ def make_plan(config: Config, machine: Machine, seats: int = 1) -> Plan:
         )
     members = [tuple(range(i, config.num_policies, len(devices))) for i in range(len(devices))]
     slots_of = [len(range(i, slots, len(devices))) for i in range(len(devices))]
-    sizing = _sizing(config, max(slots_of), seats)
-    wanted = config.actors or _wanted_actors(config, machine, devices)
+    sizing = _sizing(config, max(slots_of), seats, on_gpu="cpu" not in devices)
+    wanted = config.actors or _wanted_actors(config, machine, devices, max(slots_of))
     actors = _actors(config, sizing, wanted, [len(m) for m in members], slots_of)
     if config.envs_per_unit:
         for own in slots_of:
@@ -143,7 +143,7 @@ def make_plan(config: Config, machine: Machine, seats: int = 1) -> Plan:
     return Plan(tuple(packs), machine.cpus, sizing, wanted)
 
 
-def _sizing(config: Config, slots: int, seats: int) -> Sizing:
+def _sizing(config: Config, slots: int, seats: int, *, on_gpu: bool) -> Sizing:
     return Sizing(
         batch_rows=config.learner.batch / config.learner.rollout,
         max_policy_lag=config.learner.max_policy_lag,
@@ -153,18 +153,22 @@ def _sizing(config: Config, slots: int, seats: int) -> Sizing:
         envs=config.envs_per_unit,
         on_policy=config.mode != "async",
         per_unit=config.algorithm.learns_per_unit,
+        on_gpu=on_gpu,
+        corrected=config.uses_vtrace,
     )
 
 
-def _wanted_actors(config: Config, machine: Machine, devices: Sequence[str]) -> int:
+def _wanted_actors(config: Config, machine: Machine, devices: Sequence[str], slots: int) -> int:
     """Return one actor per core that the learners do not keep busy; two per device at least.
 
-    A learner with a GPU takes a part of one core. On a CPU, learning and inference cost more than the environments (on
+    A learner with a GPU takes a part of one core, which of several policies is small. With one policy (`slots`) it has
+    the core, as it takes as many turns and steps. On a CPU, learning and inference cost more than the environments (on
     Atari about 57 % of all), but an actor sleeps while it waits; so actors are half as many as cores.
     """
     if config.mode == "serial":
         return len(devices)
-    wanted = machine.cpus // 2 if "cpu" in devices else machine.cpus
+    alone = len(devices) if slots == 1 else 0
+    wanted = machine.cpus // 2 if "cpu" in devices else machine.cpus - alone
     return max(wanted, 2 * len(devices))
 
 

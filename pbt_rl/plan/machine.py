@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 import os
 from dataclasses import dataclass
@@ -43,7 +44,7 @@ class Machine:
         """Count cores by affinity and cgroup quota, GPUs by torch."""
         import torch  # noqa: PLC0415 - only the parent and the learners may pay for it
 
-        gpus = torch.cuda.device_count()
+        gpus = usable_gpus(torch.cuda.device_count())
         return cls(available_cpus(), gpus, _nodes_here(gpus))
 
     def beside(self, device: str) -> Node | None:
@@ -52,6 +53,22 @@ class Machine:
         if kind != "cuda":
             return None
         return next((node for node in self.nodes if int(index or 0) in node.gpus), None)
+
+
+def usable_gpus(counted: int, library: str = "libcuda.so.1") -> int:
+    """Return how many of the counted GPUs CUDA shows. Of GPUs that are cut into slices (MIG) it shows one slice only.
+
+    counted: by torch, which asks the driver's management library; that starts nothing, but counts whole cards.
+    """
+    if counted < 2:
+        return counted
+    try:
+        cuda, shown = ctypes.CDLL(library), ctypes.c_int(-1)
+        if cuda.cuInit(0) or cuda.cuDeviceGetCount(ctypes.byref(shown)):
+            return counted  # a learner says why they cannot be used (learner/gpu.py)
+    except (OSError, AttributeError):
+        return counted
+    return min(counted, shown.value)
 
 
 def available_cpus(own: Path = OWN_CGROUPS, cgroups: Path = CGROUPS) -> int:

@@ -6,8 +6,9 @@ one in work. Half the limit on the policy lag is left for what no plan foresees 
 
     U / k + 2 <= --learner.max-policy-lag / 2
 
-So every batch bounds the rows in flight, and on a machine with many cores units are small or some cores have no
-actor. In the sync modes all units rest while a batch is learned from: k = U.
+Beside a GPU a quarter of the limit is enough to leave where V-trace corrects what is old. So every batch bounds the
+rows in flight, and on a machine with many cores units are small or some cores have no actor. In the sync modes all
+units rest while a batch is learned from: k = U.
 
 Rows here are those of one policy: U units, b of its rows in each, k rollouts in its batch.
 """
@@ -17,7 +18,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 MIN_UNIT_ROWS = 32
 """With fewer rows the calls of a vector environment cost too much (on Atari 32 rows were 9 % faster than 16)."""
@@ -26,6 +27,13 @@ MIN_POLICY_ROWS = 8
 LEAST_UNIT_ROWS = 4
 """What is left of MIN_UNIT_ROWS if rollouts would be too old otherwise; below, calls cost more than rows (CartPole took
 9 us per row with 32, 14 with 4, 20 with 2; Atari hardly differs). In sync modes half of it, as cores are idle there."""
+LEAST_GPU_ROWS = 12
+"""The same beside a GPU, if it leaves few cores idle: an actor's other unit has to bridge a turn and two wake-ups."""
+ENOUGH_ACTORS = 0.9
+"""Few are idle if so many of the wanted actors are there. Units of 4 rows on all cores are faster than of 12 on half of
+them (scripts/simulate_turns.py)."""
+LAG_PLANNED, LAG_CORRECTED = 0.5, 0.75
+"""Share of the limit on the policy lag that is planned with; the second where V-trace corrects it, beside a GPU."""
 LAG_OF_QUEUE = 2
 """Updates between a full rollout and the end of the update that learns from it."""
 EVEN = 1.1
@@ -65,11 +73,18 @@ class Sizing:
     """Every unit rests until the batch is learned from."""
     per_unit: bool = False
     """The algorithm learns from each rollout alone, or from as few as are young enough."""
+    on_gpu: bool = False
+    """All learners have one."""
+    corrected: bool = False
+    """V-trace corrects for the lag."""
+    least_rows: int = LEAST_UNIT_ROWS
+    """Of a unit, if cores may be idle for that."""
 
     @property
     def units_per_rollout(self) -> float:
         """Most units in flight for each rollout of a batch."""
-        return max(1.0, self.max_policy_lag / 2 - LAG_OF_QUEUE)
+        share = LAG_CORRECTED if self.on_gpu and self.corrected else LAG_PLANNED
+        return max(1.0, self.max_policy_lag * share - LAG_OF_QUEUE)
 
     @property
     def wanted_envs(self) -> int:
@@ -147,7 +162,7 @@ class Sizing:
         sizes = self.sizes(units)
         rows = [size.envs * n for size, n in zip(sizes, units, strict=True)]
         batches = [size.batch_rows for size in sizes]
-        least = LEAST_UNIT_ROWS // 2 if self.on_policy else LEAST_UNIT_ROWS
+        least = LEAST_UNIT_ROWS // 2 if self.on_policy else self.least_rows
         thin = min(size.envs * n for size, n in zip(sizes, slots, strict=True)) < least
         error = max(map(self.batch_error, sizes))
         return (
@@ -179,6 +194,12 @@ def plan_actors(
     Fewer, if rollouts would be too old or units too small; more only for packs that would be uneven otherwise.
     members, slots: of each pack.
     """
+    if sizing.on_gpu and sizing.least_rows < LEAST_GPU_ROWS:
+        larger = plan_actors(
+            replace(sizing, least_rows=LEAST_GPU_ROWS), wanted, units_per_actor, members, slots
+        )
+        if sum(larger) >= ENOUGH_ACTORS * wanted:
+            return larger
 
     def flaws(actors: Sequence[int]) -> tuple[float, ...]:
         speeds = [n / m for n, m in zip(actors, members, strict=True)]

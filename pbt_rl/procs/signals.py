@@ -35,11 +35,15 @@ def in_main_thread() -> bool:
 def handling(
     numbers: Sequence[signal.Signals], handler: Callable[[int, FrameType | None], None]
 ) -> Iterator[None]:
-    """Let `handler` take these signals inside, if that can be done from this thread."""
+    """Let `handler` take these signals inside, if that can be done from this thread.
+
+    What was ignored stays ignored: `nohup` has SIGHUP ignored, a script SIGINT for its background jobs.
+    """
     if not in_main_thread():
         yield
         return
-    previous = {number: signal.signal(number, handler) for number in numbers}
+    heard = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
+    previous = {number: signal.signal(number, handler) for number in heard}
     try:
         yield
     finally:

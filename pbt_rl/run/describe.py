@@ -6,6 +6,7 @@ import math
 
 from pbt_rl.config import Config
 from pbt_rl.display.terminal import counted
+from pbt_rl.learner.sees import network_sees
 from pbt_rl.pbt.hypers import OFF, HyperSpec, Values
 from pbt_rl.pbt.registry import controller_entry
 from pbt_rl.plan import PackPlan
@@ -44,7 +45,7 @@ def describe_plan(resolved: ResolvedRun) -> list[str]:
             f"({pack.envs_per_policy} per policy); batch {steps} steps per policy{wanted}; "
             f"{counted(pack.threads, 'thread')}"
         )
-    return [*lines, *_notes(resolved)]
+    return [*lines, *network_sees(config, spec), *_notes(resolved)]
 
 
 def describe_values(resolved: ResolvedRun, first: Values) -> list[str]:
@@ -84,7 +85,12 @@ def _notes(resolved: ResolvedRun) -> list[str]:
     """Return hints at settings that defeat their purpose."""
     config, notes = (
         resolved.config,
-        [*_lag_notes(resolved), *_idle_core_notes(resolved), *_crowd_notes(resolved)],
+        [
+            *(f"note: {note}" for note in resolved.spec.notes),
+            *_lag_notes(resolved),
+            *_idle_core_notes(resolved),
+            *_crowd_notes(resolved),
+        ],
     )
     if not resolved.spread:  # else the memory is that of other machines
         notes += memory_notes(resolved)

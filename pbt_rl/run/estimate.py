@@ -19,8 +19,8 @@ LEARNER_BYTES = 330 * MIB
 SUPERVISOR_BYTES = 240 * MIB
 EVALUATION_BYTES = 360 * MIB
 """The process that plays beside training, with a few small environments."""
-CUDA_BYTES = 600 * MIB
-"""Of a device's memory: the context and the libraries' work space."""
+CUDA_BYTES = 700 * MIB
+"""Of a device's memory: the context, and the libraries' work space, of which each of three threads has its own."""
 MANY_ENVS = 32
 """Of a policy in one unit: fewer are as fast."""
 NEARLY_ALL = 0.9
@@ -36,6 +36,8 @@ class Estimate:
     packs: tuple[PackBytes, ...]
     certain: int
     """Part of the host's memory that is no estimate: it is allocated in any case."""
+    certain_of_devices: Mapping[str, int]
+    """Likewise of each GPU's."""
 
 
 def memory_notes(resolved: ResolvedRun, host: HostMemory | None = None) -> list[str]:
@@ -61,13 +63,20 @@ def memory_notes(resolved: ResolvedRun, host: HostMemory | None = None) -> list[
 
 
 def check_memory(resolved: ResolvedRun, host: HostMemory | None = None) -> None:
-    """Raise ConfigError if what a run allocates in any case is more than the machine has. host: for tests."""
+    """Raise ConfigError if what a run allocates in any case is more than the machine or a GPU has. host: for tests."""
     needed, host = estimate(resolved), host or host_memory()
     if needed.certain > host.total:
         raise ConfigError(
             f"this run cannot fit into memory: it needs {_gib(needed.certain)} of {_gib(host.total)} "
             f"({_parts(needed)}): {_remedy(resolved, needed, 'cpu', host.available)}"
         )
+    for device, size in needed.certain_of_devices.items():
+        there = _device_bytes(device)
+        if size > there:
+            raise ConfigError(
+                f"this run cannot fit on {device}: it needs {_gib(size)} at least, and {_gib(there)} are there "
+                f"({_parts(needed)}): {_remedy(resolved, needed, device, there)}"
+            )
 
 
 def _device_bytes(device: str) -> float:
@@ -130,6 +139,7 @@ def estimate(resolved: ResolvedRun) -> Estimate:
     if resolved.config.evaluate_every_frames:
         host += EVALUATION_BYTES
     devices: dict[str, int] = {}
+    certain_of: dict[str, int] = {}
     for plan, pack in zip(plans, packs, strict=True):
         host += LEARNER_BYTES + pack.parked + pack.mailboxes + pack.actors + pack.environments
         certain += pack.parked + pack.mailboxes
@@ -139,4 +149,5 @@ def estimate(resolved: ResolvedRun) -> Estimate:
         else:
             on_device = pack.sampled + pack.weights + pack.update + CUDA_BYTES
             devices[plan.device] = devices.get(plan.device, 0) + on_device
-    return Estimate(host, devices, packs, certain)
+            certain_of[plan.device] = certain_of.get(plan.device, 0) + pack.sampled + pack.weights
+    return Estimate(host, devices, packs, certain, certain_of)

@@ -22,7 +22,7 @@ from pbt_rl.record.folder import RunFolder
 from pbt_rl.run.awake import AwakeClock
 from pbt_rl.run.memory import Matchups, Memory, Start
 from pbt_rl.run.resolved import ResolvedRun
-from pbt_rl.wire.messages import FromLearner, LearnerReady, StopLearner, ToLearner
+from pbt_rl.wire.messages import FromLearner, LearnerReady, Remarked, StopLearner, ToLearner
 from pbt_rl.wire.store import StatePool
 
 GRACE_SECONDS = 3.0
@@ -34,8 +34,8 @@ STARTS = 5
 """So many times its timeout a learner may take to start: imports, compilation, a large pack."""
 
 LearnerChild = Child[ToLearner, FromLearner]
-ActorChild = Child[Never, Never]
-"""Steps and actions go through mailboxes: an actor receives its setup, and sends an error if it fails."""
+ActorChild = Child[Never, Remarked]
+"""Steps and actions go through mailboxes: an actor receives its setup, and sends remarks, and an error if it fails."""
 
 
 @dataclass(frozen=True)
@@ -235,7 +235,7 @@ class ProcessFleet(LocalFleet):
                     yield LearnerLost(pack, ending.text, user_error=ending.user_error)
         for index, actor in enumerate(actors):
             if actor in heard and actor is self._actors[index]:  # else it went with its learner
-                yield from actor.messages()
+                yield from (Notice(f"warning: {one.text}") for one in actor.messages())
                 if actor in ended:
                     ending = actor.ending()
                     yield ActorFailed(index, ending.text, user_error=ending.user_error, killed=ending.killed)

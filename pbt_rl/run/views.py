@@ -5,6 +5,8 @@ The end and the next comparison are estimates for people: nothing is decided by 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 from pbt_rl.config import Config
 from pbt_rl.display.view import MANY_DISCARDED, RunView
 from pbt_rl.pbt.controllers import PbtController
@@ -16,6 +18,7 @@ from pbt_rl.population.population import Population
 from pbt_rl.run.describe import lag_remedies
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.throughput import Throughput
+from pbt_rl.wire.messages import Replayed
 
 ENOUGH_ROLLOUTS = 100
 """Before this many were sampled nothing is said: the first ones are few, and their share means nothing."""
@@ -154,4 +157,17 @@ def run_view(
         busy_threads=throughput.busy_threads(environment_seconds),
         seats=resolved.spec.seats,
         discarded_share=discarded_share(resolved, population.discarded, population.steps),
+        replayed=_of_all(population.replayed.values()),
     )
+
+
+def _of_all(learners: Iterable[Mapping[str, Replayed]]) -> dict[str, Replayed]:
+    """Add up what is replayed, over the learners."""
+    found: dict[str, Replayed] = {}
+    for learner in learners:
+        for name, one in learner.items():
+            so_far = found.get(name, Replayed(0, 0))
+            found[name] = Replayed(
+                so_far.replayed + one.replayed, so_far.of + one.of, so_far.why_not or one.why_not
+            )
+    return found

@@ -15,6 +15,7 @@ import os
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from typing import Any
@@ -34,6 +35,7 @@ from pbt_rl.envs.base import (
 from pbt_rl.envs.registry import EnvOptions, make_unit
 from pbt_rl.procs.child import begin_child, send_failure
 from pbt_rl.wire.mailbox import BUSY_NS, HEARTBEAT_NS, STEPS, Mailbox
+from pbt_rl.wire.messages import Remarked
 from pbt_rl.wire.polling import AdaptivePoller
 from pbt_rl.wire.tables import MatchupTable, ShapingTable
 
@@ -95,9 +97,16 @@ class EpisodeSource:
     """Gives a unit, for every episode that begins on a row, the shaping and how far the training has come."""
 
     def __init__(
-        self, table: ShapingTable, envs_per_policy: int, pulse: memoryview, *, lets_grow: bool
+        self,
+        table: ShapingTable,
+        envs_per_policy: int,
+        pulse: memoryview,
+        *,
+        lets_grow: bool,
+        tell: Callable[[str], None] | None = None,
     ) -> None:
         self._table, self.envs_per_policy, self.lets_grow = table, envs_per_policy, lets_grow
+        self._tell = tell
         self.pulse = pulse
         """See `envs/pulse.py`."""
         self.uncounted = False
@@ -107,6 +116,11 @@ class EpisodeSource:
         """See `ShapingSource`."""
         shaping_version, values = self._table.read(row // self.envs_per_policy)
         return (UNCOUNTED_VERSION if self.uncounted else shaping_version), values
+
+    def remark(self, text: str) -> None:
+        """See `Remarks`. One unit speaks for all of its run, whose environments are alike."""
+        if self._tell is not None:
+            self._tell(text)
 
     def training_info(self, row: int) -> dict[str, Any]:
         """See `TrainingInfoInterface`."""
@@ -183,15 +197,27 @@ class UnitRunner:
         self._unit.close()
 
 
+def _print_warning(text: str) -> None:
+    print(f"warning: {text}", file=sys.stderr, flush=True)
+
+
 class Actor:
     """The units of one actor process. In serial mode it lives in the supervisor's process instead."""
 
-    def __init__(self, setup: ActorSetup) -> None:
+    def __init__(self, setup: ActorSetup, tell: Callable[[str], None] = _print_warning) -> None:
+        """tell: is told what an environment does wrong though nothing breaks."""
         self._setup = setup
         table = ShapingTable.map(tuple(setup.spec.shaping), setup.policies, setup.shaping_fd)
         boxes = [Mailbox(setup.spec, setup.rows, fd) for fd in setup.mailbox_fds]
         sources = [
-            EpisodeSource(table, setup.envs_per_policy, box.pulse, lets_grow=setup.grows) for box in boxes
+            EpisodeSource(
+                table,
+                setup.envs_per_policy,
+                box.pulse,
+                lets_grow=setup.grows,
+                tell=tell if setup.first_row == 0 and number == 0 else None,
+            )
+            for number, box in enumerate(boxes)
         ]
         units = [
             make_unit(
@@ -275,7 +301,7 @@ def main() -> None:
     if setup.cores:
         os.sched_setaffinity(0, setup.cores)
     try:
-        actor = Actor(setup)
+        actor = Actor(setup, lambda text: connection.send(Remarked(text)))
         actor.run(connection)
         actor.close()
         sys.exit(0)

@@ -4,6 +4,7 @@
                              TrainUntil, PauseTraining and StopLearner, which take effect at once; edits do, too, where
                              policies are computed one by one on a CPU
     learner -> supervisor    `FromLearner`
+    actor -> supervisor      Remarked
     any child -> its parent  `procs.child.ChildFailed`, before it ends with an error
 
 Steps and actions do not pass here but through mailboxes.
@@ -178,6 +179,16 @@ class LearnerReady:
 
 
 @dataclass(frozen=True)
+class Replayed:
+    """How many calls of one kind there were on a GPU, and how many of them repeated recorded ones."""
+
+    replayed: int
+    of: int
+    why_not: str = ""
+    """Why recording failed, if it did."""
+
+
+@dataclass(frozen=True)
 class LearnerReport:
     """Progress of one learner since its last report (sums and means over that time unless noted otherwise)."""
 
@@ -192,6 +203,8 @@ class LearnerReport:
     """Rollouts of older generations or over the lag limit that were thrown away, in total."""
     games: list[Game] = field(default_factory=list)
     """Finished games, if environments have several seats."""
+    replayed: dict[str, Replayed] = field(default_factory=dict)
+    """`turns` of the sampler and optimiser `steps`, in total; empty where a device records nothing."""
 
 
 @dataclass(frozen=True)
@@ -235,3 +248,13 @@ class LearnerSaved:
 
 
 FromLearner = LearnerReady | LearnerReport | Applied | Saved | LearnerSaved
+
+
+# -- from an actor ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Remarked:
+    """An environment does something wrong though nothing breaks (see `Remarks` in envs/base.py)."""
+
+    text: str

@@ -31,6 +31,7 @@ from pbt_rl.config import Config, LearnerConfig
 from pbt_rl.nodes.fleet import NodeFleet
 from pbt_rl.nodes.messages import Send
 from pbt_rl.nodes.train import OverNodes, connected
+from pbt_rl.options import changed
 from pbt_rl.record.journal import read_journal
 from pbt_rl.run.fleet import Event, LearnerLost, Received
 from pbt_rl.run.memory import Matchups, Start
@@ -241,7 +242,10 @@ def main() -> int:
     cluster = Cluster()
     storm = Storm(cluster, given.losses, given.seconds, given.seed)
     with tempfile.TemporaryDirectory() as out:
-        base = Config(env="toy/shaped", num_policies=4, devices="cpu,cpu", nodes=f"ray:{cluster.address}")
+        base = changed(
+            Config(env="toy/shaped", num_policies=4, devices="cpu,cpu"),
+            {"nodes": f"ray:{cluster.address}", "copy_seconds": given.copy_seconds},
+        )
         config = replace(
             base,
             name="storm",
@@ -250,7 +254,6 @@ def main() -> int:
             units_per_actor=1,
             envs_per_unit=4,
             learner=LearnerConfig(rollout=512, batch=2048),
-            copy_seconds=given.copy_seconds,
             learner_timeout_seconds=120.0,
             figures=False,
             pbt=replace(base.pbt, start_frames=2000, period_frames=2000, min_episodes=2),

@@ -24,6 +24,7 @@ from pbt_rl.config import Config, ModelConfig
 from pbt_rl.nodes.engine import Node, Place
 from pbt_rl.nodes.messages import Answer, Arrays, Heard, Send, State, Turn
 from pbt_rl.nodes.train import OverNodes
+from pbt_rl.options import changed
 from pbt_rl.record.journal import read_journal
 from pbt_rl.run.fleet import Received
 from pbt_rl.run.train import train_on
@@ -183,10 +184,9 @@ def main() -> None:
     given = parser.parse_args()
     engine = SimulatedEngine(given.nodes, given.frames_per_second)
     with tempfile.TemporaryDirectory() as out:
+        base = Config(env="toy/shaped", num_policies=given.members, name="simulated", out=Path(out))
         config = replace(
-            Config(
-                env="toy/shaped", num_policies=given.members, nodes="ray", name="simulated", out=Path(out)
-            ),
+            changed(base, {"nodes": "ray"}),
             train_for_seconds=given.seconds,
             actors=given.nodes,
             units_per_actor=1,

@@ -3,6 +3,7 @@ import pytest
 import torch
 from torch import distributions as reference
 
+from pbt_rl.algos import normals
 from pbt_rl.algos.distributions import Categorical, Distribution, Hybrid, make_distribution
 from pbt_rl.algos.normals import DiagonalGaussian, TanhGaussian
 
@@ -214,3 +215,9 @@ def test_make_distribution_and_sizes():
     assert make_distribution((), 2, low=TANH.low, high=TANH.high, tanh=True) == TANH
     assert make_distribution((3, 2), 2) == HYBRIDS[0]
     assert [d.param_size for d in (*CASES, *HYBRIDS)] == [5, 9, 6, 4, 9, 8]
+
+
+def test_constants_that_a_recording_may_read_are_never_let_go():
+    like = torch.zeros(1)
+    kept = [normals._constant((float(n), 0.5), like) for n in range(100)]
+    assert all(normals._constant((float(n), 0.5), like) is one for n, one in enumerate(kept))

@@ -499,7 +499,7 @@ def test_a_wrong_encoder_of_the_user_is_one_clear_error(encoder, message):
     [
         (VECTOR, "nature", "needs an image"),
         ({"obs": ((3, 30, 84), "uint8")}, "nature", "36x36 or more, not 30x84"),
-        ({"obs": ((84, 84), "uint8")}, "auto", "without channels"),
+        ({"obs": ((64, 64, 3), "float32")}, "auto", "no bounds of pixels"),
     ],
 )
 def test_observations_that_do_not_fit_the_encoder(shapes, encoder, message):

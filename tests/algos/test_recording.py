@@ -162,6 +162,7 @@ def cuda(monkeypatch):
     monkeypatch.setattr(torch._C, "_cuda_endAllocateToPool", cuda.end_allocation, raising=False)
     monkeypatch.setattr(recording, "_BROKEN", [])
     monkeypatch.setattr(recording, "ONE_RANDOM_STATE", True)
+    monkeypatch.setattr(recording, "REGISTERED", True)
     return cuda
 
 
@@ -174,6 +175,16 @@ def test_a_program_is_warmed_up_where_it_will_be_recorded_then_watched_then_repl
     between = ["side after default", "default after side"]
     assert cuda.did == [*between * 2, "registered", "replayed", "replayed"]
     assert cuda.current is cuda.default
+
+
+def test_a_torch_that_finds_generators_out_itself_is_told_of_none(cuda, monkeypatch):
+    """From 2.14 on the call does nothing, and is on its way out."""
+    monkeypatch.setattr(recording, "REGISTERED", False)
+    monkeypatch.delattr(torch.cuda.CUDAGraph, "register_generator_state")
+    program = recording.Recording(lambda: None, [cuda.generator("mine")])
+    for _ in range(3):
+        program.run(recording.CudaRecorder(GPU))
+    assert cuda.did[-1] == "replayed"
 
 
 def test_a_recording_that_is_refused_in_the_midst_is_mended_and_is_the_last(cuda):

@@ -262,7 +262,7 @@ def test_a_mistake_is_found_alone(found, kind, said):
         (Unseeded, "not seeded: another seed changes nothing"),
         (OutOfBounds, "'obs' lies outside the bounds of its space"),
         (Endless, "no episode ended in 100 steps of a row"),
-        (ZeroDefault, "shaping cost is 0"),
+        (ZeroDefault, "shaping cost begins at 0 and stays there"),
         (AllAllowed, "the action mask never forbade anything"),
     ],
 )

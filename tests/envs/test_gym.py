@@ -287,7 +287,11 @@ def test_observation_dicts_become_flat_names():
         (spaces.Box(-1, 1, (2,), np.float64), np.zeros(2), ArraySpec((2,), "float32")),
         (spaces.Box(-1, 1, ()), 0.5, ArraySpec((1,), "float32")),
         (spaces.Box(0, 9, (2, 3), np.int64), np.ones((2, 3), np.int64), ArraySpec((2, 3), "float32")),
-        (spaces.Box(0, 255, (84, 84), np.uint8), np.ones((84, 84), np.uint8), ArraySpec((84, 84), "uint8")),
+        (
+            spaces.Box(0, 255, (84, 84), np.uint8),
+            np.ones((84, 84), np.uint8),
+            ArraySpec((1, 84, 84), "uint8"),
+        ),
         (
             spaces.Box(0, 255, (3, 8, 9), np.uint8),
             np.ones((3, 8, 9), np.uint8),
@@ -325,10 +329,11 @@ def test_a_discrete_observation_out_of_range_is_refused(state):
 
 
 @pytest.mark.parametrize(
-    "space", [spaces.Sequence(VECTOR), spaces.Text(5), spaces.Dict({"a": spaces.Text(5)})]
+    "space",
+    [spaces.Sequence(VECTOR), spaces.Graph(VECTOR, None), spaces.Dict({"a": spaces.Sequence(VECTOR)})],
 )
 def test_other_observation_spaces_are_refused(space):
-    with pytest.raises(EnvSetupError, match=r"x: observation.*(Sequence|Text) space"):
+    with pytest.raises(EnvSetupError, match=r"x: observation.*(Sequence|Graph) space.*give it as a Box"):
         obs_leaves(space, "x")
 
 

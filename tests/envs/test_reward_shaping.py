@@ -44,9 +44,9 @@ def test_the_interface_is_found_below_wrappers():
     inner = Shaped()
     wrapped = gymnasium.wrappers.TimeLimit(gymnasium.wrappers.RecordEpisodeStatistics(inner), 5)
     assert find_interface(wrapped) is inner
-    assert default_shaping(wrapped) == {"bait": 1.2}
+    assert default_shaping("m:f", wrapped) == {"bait": 1.2}
 
 
 def test_an_environment_without_the_interface_has_no_shaping():
     assert find_interface(Identity()) is None
-    assert default_shaping(gymnasium.wrappers.TimeLimit(Identity(), 5)) == {}
+    assert default_shaping("m:f", gymnasium.wrappers.TimeLimit(Identity(), 5)) == {}

@@ -85,6 +85,7 @@ class DrivenLearner:
         device: str = "cpu",
         obs: dict[str, ArraySpec] = VECTOR,
         action: ActionSpec = DISCRETE,
+        without: tuple[str, ...] = (),
         **options: Any,
     ) -> None:
         named = {_option(name): value for name, value in options.items()}
@@ -103,7 +104,7 @@ class DrivenLearner:
         threads = torch.get_num_threads()
         self._memory = Memory(resolved, start)
         self.ours, theirs = Pipe()
-        self.learner = Learner(self._memory.learners[0], theirs)
+        self.learner = Learner(dataclasses.replace(self._memory.learners[0], without=without), theirs)
         torch.set_num_threads(threads)
         boxes = [box for record in self._memory.actors for box in record.boxes]
         self.actors = [MadeUpActor(box, number) for number, box in enumerate(boxes)]

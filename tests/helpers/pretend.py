@@ -18,6 +18,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
+import threading
+import time
+import weakref
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -65,6 +68,8 @@ class PretendTensor(Tensor):
             layout=real.layout,
         )
         made.host = real
+        if _entered:
+            _entered[-1].memory.hold(made)
         return made
 
     def __init__(self, real: Tensor) -> None:
@@ -72,6 +77,15 @@ class PretendTensor(Tensor):
 
     def __repr__(self) -> str:
         return f"PretendTensor({self.host!r})"
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        """As of a CUDA tensor: torch makes a number a tensor of the host. A single element has its shape, so it is
+        copied, and the host waits; a slice is filled by a kernel.
+        """
+        if isinstance(value, bool | int | float) and (part := self[key]).dim() == 0:
+            part.copy_(torch.as_tensor(value, dtype=self.dtype))
+        else:
+            super().__setitem__(key, value)
 
     @classmethod
     def __torch_dispatch__(cls, func, _types, args=(), kwargs=None):
@@ -107,6 +121,33 @@ class Call:
         """Tensors given to it that it does not change."""
         writes = {id(x) for x in self.writes}
         return [x for x in _tensors((self.args, self.kwargs)) if id(x) not in writes]
+
+
+class LiveBytes:
+    """Memory of the device that some tensor lies in."""
+
+    def __init__(self) -> None:
+        self.now = self.most = 0
+        self._holders: Counter[int] = Counter()
+        self._lock = threading.RLock()
+
+    def hold(self, tensor: PretendTensor) -> None:
+        """Count the memory of a tensor as long as the tensor is there."""
+        storage = tensor.host.untyped_storage()
+        place, size = storage.data_ptr(), storage.nbytes()
+        with self._lock:
+            self._holders[place] += 1
+            if self._holders[place] == 1:
+                self.now += size
+                self.most = max(self.most, self.now)
+        weakref.finalize(tensor, self._let_go, place, size)
+
+    def _let_go(self, place: int, size: int) -> None:
+        with self._lock:
+            self._holders[place] -= 1
+            if not self._holders[place]:
+                del self._holders[place]
+                self.now -= size
 
 
 class Counts:
@@ -145,6 +186,12 @@ class Device:
         """Called after every call, in the thread that made it."""
         self.watchers: list[Callable[[Any, tuple[Any, ...], dict[str, Any]], None]] = []
         """Called before every call, with the real tensors."""
+        self.memory = LiveBytes()
+        self.recording: int | None = None
+        """Thread that records now."""
+        self.faults: Counter[str] = Counter()
+        """What another thread than the recording one did meanwhile that breaks the recording on CUDA, or is broken."""
+        self._done: set[tuple[int, str, int]] = set()
 
     def mode(self) -> TorchDispatchMode:
         """What a thread enters to make tensors on the device."""
@@ -153,6 +200,21 @@ class Device:
     def wait(self, what: str) -> None:
         """Count a sync that is no call on a tensor, such as that of a stream or an event."""
         self.counts.note("sync", f"{_site()} ({what})")
+        if self.recording not in (None, threading.get_ident()):
+            self.faults[f"{what} waits at {_site()}"] += 1
+
+    def _look_for_faults(self, call: Call) -> None:
+        """A thread's first call of a kind loads kernels or a library, and its first memory of a size is allocated."""
+        me = threading.get_ident()
+        size = sum(x.untyped_storage().nbytes() for x in call.outs) if call.kind == "launch" else 0
+        new = [what for what in ((me, call.name, 0), (me, "memory", size)) if what not in self._done]
+        self._done.update(new)
+        if self.recording in (None, me) or call.kind == "view":
+            return
+        if call.waits:
+            self.faults[f"{call.name} waits at {call.site}"] += 1
+        elif new:
+            self.faults[f"first {new[0][1]} at {call.site}"] += 1
 
     def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Carry out one call on the real tensors; returns what it returns, on the device that it would be on."""
@@ -169,7 +231,7 @@ class Device:
             self.counts.note("upload", site)
             self.counts.note("sync", site)
         real_args, real_kwargs = _each(_real, args), _host_options(_each(_real, kwargs))
-        for watcher in self.watchers:
+        for watcher in list(self.watchers):
             watcher(func, real_args, real_kwargs)
         result = func(*real_args, **real_kwargs)
         if name == "_to_copy" and result.data_ptr() == real_args[0].data_ptr():
@@ -186,7 +248,8 @@ class Device:
             self.counts.note(call.kind, call.site)
         if call.waits:
             self.counts.note("sync", call.site)
-        for observer in self.observers:
+        self._look_for_faults(call)
+        for observer in list(self.observers):
             observer(call)
 
 
@@ -196,6 +259,8 @@ class PretendRecorder:
     def __init__(self, device: Device) -> None:
         self._device = device
         self._refusal = ""
+        self.seconds = 0.0
+        """A recording takes so much longer: for what another thread does meanwhile."""
         self.recorded: list[int] = []
         """Calls of each recording."""
 
@@ -219,13 +284,17 @@ class PretendRecorder:
         before: dict[int, tuple[torch.UntypedStorage, torch.UntypedStorage]] = {}
         made: set[int] = set()
 
+        me = threading.get_ident()
+
         def keep(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            for x in _changed(func, args, kwargs):
+            for x in () if threading.get_ident() != me else _changed(func, args, kwargs):
                 storage = x.untyped_storage()
                 if storage.data_ptr() not in before.keys() | made:
                     before[storage.data_ptr()] = (storage, storage.clone())
 
         def note(call: Call) -> None:
+            if threading.get_ident() != me:
+                return
             if call.waits or call.kind in ("upload", "download"):
                 raise AssertionError(
                     f"operation not permitted when stream is capturing: {call.name} at {call.site}"
@@ -239,9 +308,12 @@ class PretendRecorder:
 
         self._device.watchers.append(keep)
         self._device.observers.append(note)
+        self._device.recording = me
         try:
             program()
+            time.sleep(self.seconds)
         finally:
+            self._device.recording = None
             self._device.watchers.remove(keep)
             self._device.observers.remove(note)
             for storage, content in before.values():

@@ -44,7 +44,7 @@ class OneDtype(nn.Module):
 
 
 def test_the_distribution_is_that_of_the_actions_and_options():
-    clipped = DiagonalGaussian(1, (-1.0,), (2.0,))
+    clipped = DiagonalGaussian(1, (-1.0,), (2.0,), (0.5,), (1.5,))
     assert build_distribution(BOTH, ModelConfig()) == Hybrid(Categorical((3,)), clipped)
     tanh = ModelConfig(action_bounds="tanh")
     assert build_distribution(BOTH, tanh) == Hybrid(Categorical((3,)), TanhGaussian((-1.0,), (2.0,)))

@@ -27,8 +27,8 @@ def cuda(monkeypatch):
 
     monkeypatch.setattr(torch.cuda, "set_device", call("set_device"))
     monkeypatch.setattr(torch, "ones", call("ones"))
-    for flags, name in ((torch.backends.cudnn, "deterministic"), (torch.backends.cudnn, "benchmark")):
-        monkeypatch.setattr(flags, name, getattr(flags, name))
+    for name in ("deterministic", "benchmark", "allow_tf32"):
+        monkeypatch.setattr(torch.backends.cudnn, name, getattr(torch.backends.cudnn, name))
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", "mine")
     yield answers
     torch.use_deterministic_algorithms(False)
@@ -40,6 +40,8 @@ def test_a_learner_takes_its_own_gpu_and_is_reproducible_where_asked(cuda):
     gpu.prepare(GPU, reproducible=False)
     assert cuda["set_device"] == GPU
     assert not torch.are_deterministic_algorithms_enabled()
+    assert not torch.backends.cudnn.allow_tf32, "as for matrix products"
+    assert not torch.backends.cuda.matmul.allow_tf32
     gpu.prepare(GPU, reproducible=True)
     assert torch.are_deterministic_algorithms_enabled()
     assert torch.backends.cudnn.deterministic

@@ -159,10 +159,15 @@ def test_a_step_that_cannot_be_recorded_goes_call_by_call(device, monkeypatch):
         assert all(torch.equal(part, theirs[name]) for name, part in mine.items())
 
 
-def test_a_replacement_waits_for_the_device_a_few_times_at_most(device):
-    with DrivenLearner(device="pretend:0", packing="vmap") as driven:
+@pytest.mark.parametrize("packing", ["loop", "vmap"])
+def test_an_edit_waits_for_the_device_four_times_at_most(packing, device):
+    with DrivenLearner(device="pretend:0", packing=packing) as driven:
         driven.batches(1)
         for weights, donor in (("copy", 0), ("fresh", None), ("keep", None)):
             device.counts.reset()
             assert driven.edit(1, weights, donor).donor_unchanged
-            assert device.counts.total("sync") <= 6, device.counts.listing("sync")
+            assert device.counts.total("sync") <= 4, device.counts.listing("sync")
+        device.counts.reset()
+        driven.hand_over(2, leaves=2, enters=None)
+        driven.hand_over(2, leaves=None, enters=2)
+        assert device.counts.total("sync") <= 4, device.counts.listing("sync")

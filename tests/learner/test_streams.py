@@ -6,6 +6,7 @@ from unittest import mock
 import pytest
 import torch
 
+from pbt_rl.algos import streams
 from tests.helpers.driven import FRAMES, GAUSSIAN, DrivenLearner
 from tests.helpers.order import PretendStreams, watch
 from tests.helpers.pretend import DEVICE, pretend_device
@@ -144,3 +145,37 @@ def test_a_publication_is_taken_when_it_is_whole_and_an_exchange_at_the_next_tur
         assert torch.equal(copied[1], copied[0])
         assert torch.equal(copied[[0, 2]], after[[0, 2]])
     assert not order.found
+
+
+OF_LOCKED_MEMORY = ("algos/rollout.py", "learner/turns.py", "algos/observations.py")
+"""They upload from mailboxes and buffers that are page-locked once (learner/gpu.py)."""
+
+
+@pytest.mark.parametrize(
+    "kind", [{"packing": "loop"}, {"env": "toy/treasure", "algo": "unreal", "obs": FRAMES}]
+)
+def test_what_nobody_waits_for_is_uploaded_from_memory_that_stays(kind, monkeypatch):
+    locked, found = {}, []
+
+    def lock(host):
+        copied = host.clone()
+        locked[copied.data_ptr()] = copied
+        return copied
+
+    def look(call):
+        if call.kind != "upload" or call.waits or call.site.startswith(OF_LOCKED_MEMORY):
+            return
+        source = call.args[1 if call.name == "copy_" else 0]
+        if source.numel() and source.data_ptr() not in locked:
+            found.append(call.site)
+
+    monkeypatch.setitem(streams.LOCKED, DEVICE.type, lock)
+    with pretend_device() as device:
+        device.observers.append(look)
+        with DrivenLearner(device=str(DEVICE), **SHORT, **kind) as driven:
+            driven.batches(1)
+            driven.edit(member=1, donor=0)
+            driven.edit(1, "fresh")
+            driven.batches(1)
+    assert locked
+    assert not found

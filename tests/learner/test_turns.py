@@ -113,7 +113,7 @@ def test_every_step_is_in_its_place_however_many_units_a_turn_has(recorder, obs)
                 full = driven.learner.shared.full.popleft()
                 assert torch.isfinite(full.value.cpu()).all()
                 driven.learner.shared.free.give(full)
-    assert len(recorder.recorded) == 3, "for one, two and four units"
+    assert len(recorder.recorded) == 4, "of one, two and four units, and an optimiser step, all at the start"
 
 
 def test_a_turn_is_a_few_calls_and_one_wait(recorder, device):
@@ -134,14 +134,15 @@ def test_a_turn_is_a_few_calls_and_one_wait(recorder, device):
         assert costs[(2,)] <= 4
 
 
-def test_every_turn_takes_what_was_published_before_it(recorder):
+@pytest.mark.usefixtures("recorder")
+def test_every_turn_takes_what_was_published_before_it():
     with DrivenLearner(device="pretend:0", packing="vmap", **UNITS) as driven:
         pack, taken = driven.learner.pack, []
-        pack.take_published = lambda: taken.append(len(recorder.recorded))
+        pack.take_published = lambda: taken.append(None)
         for _ in range(5):
             turn(driven, [1, 2])
-    assert len(taken) == 5
-    assert taken[-1] == 1, "in recorded turns, too"
+        assert driven.learner.sampler.replays.replayed == 4, "all but the first, in which the units begin"
+    assert len(taken) == 5, "in replayed turns, too"
 
 
 def test_a_rollouts_end_is_a_few_calls_more(recorder, device):

@@ -13,7 +13,7 @@ from pbt_rl.pbt.search.draws import draw_grid
 from pbt_rl.pbt.tuning import chosen
 from pbt_rl.run.resolved import value_table
 
-SHAPING = shaping_table({"life_lost": -1.0, "bonus": 0.0})
+SHAPING = shaping_table({"life_lost": -1.0, "bonus": 1.0, "zero": 0.0})
 TABLE = hyper_table(Hypers()) | SHAPING
 
 
@@ -39,6 +39,15 @@ def test_only_named_values_are_tuned_in_the_tables_order():
     assert list(tuned(table)) == ["gamma", "shaping.bonus"]
     assert list(table) == list(TABLE)
     assert chosen(table, ("shaping.bonus", "gamma")) == table
+
+
+def test_a_shaping_that_begins_at_0_is_tuned_only_within_a_range_of_the_users_own():
+    assert not chosen(TABLE, ())["shaping.zero"].tuned
+    with pytest.raises(ConfigError, match=r"shaping\.zero cannot be used: it begins at 0.*give it a range"):
+        chosen(TABLE, ("shaping.zero",))
+    spec = chosen(TABLE, ("shaping.zero=0:1",))["shaping.zero"]
+    assert (spec.low, spec.high, spec.tuned, spec.default) == (0, 1, True, 0)
+    assert all(one["shaping.zero"] >= 0 for one in initial({"shaping.zero": spec}, 50))
 
 
 def test_bounds_of_the_users_own_are_the_prior_too():

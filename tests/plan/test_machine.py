@@ -1,5 +1,6 @@
 """The machine: cores under quotas, NUMA nodes."""
 
+import ctypes
 import os
 from types import SimpleNamespace
 
@@ -8,7 +9,7 @@ import torch
 
 from pbt_rl.errors import ConfigError
 from pbt_rl.plan import HostMemory, Machine, Node, available_cpus, host_memory
-from pbt_rl.plan.machine import CORES, numa_nodes
+from pbt_rl.plan.machine import CORES, numa_nodes, usable_gpus
 
 QUOTAS = (("150000", 1), ("350000", 3), ("20000", 1), ("unlimited", 6), ("9900000", 6))
 """Microseconds of each 100,000, and cores of a machine of six."""
@@ -139,3 +140,27 @@ def test_memory_is_what_the_tightest_cgroup_leaves(tmp_path, version):
     (outer / usage).write_text("300000\n")
     (outer / "memory.stat").write_text(f"anon 5\n{cache} 100000\n")
     assert host_memory(*files) == HostMemory(500000, 300000)
+
+
+@pytest.mark.parametrize(
+    ("counted", "code", "shown", "usable"),
+    [(8, 0, 1, 1), (8, 0, 8, 8), (2, 3, 0, 2), (1, 0, 0, 1), (0, 0, 0, 0)],
+)
+def test_gpus_that_cuda_does_not_show_are_not_counted(monkeypatch, counted, code, shown, usable):
+    """As of cards that are cut into slices, of which CUDA shows one."""
+
+    class Cuda:
+        def cuInit(self, flags):
+            assert flags == 0
+            return code
+
+        def cuDeviceGetCount(self, into):
+            into._obj.value = shown
+            return 0
+
+    monkeypatch.setattr(ctypes, "CDLL", lambda _: Cuda())
+    assert usable_gpus(counted) == usable
+
+
+def test_without_cudas_library_torch_is_believed():
+    assert usable_gpus(2, "no-such-library.so") == 2

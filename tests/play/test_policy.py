@@ -90,7 +90,7 @@ def test_rows_are_answered_as_one_by_one_and_may_begin_apart(tmp_path):
         assert actions.shape == (3,)
         for row in range(3):
             one, states[row] = policy(obs_RF[row], None if first_R[row] else states[row])
-            assert isinstance(one, int)
+            assert isinstance(one, np.int64), "as a sample of the space"
             assert one == actions[row]
             torch.testing.assert_close(state.recurrent_PRS[0, row], states[row].recurrent_PRS[0, 0])
 

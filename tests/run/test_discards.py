@@ -61,7 +61,7 @@ def test_it_is_said_once(run):
     recorder._population, recorder._said_late = SimpleNamespace(least_frames=0), True
     recorder._callbacks = SimpleNamespace(report=lambda view: view)
     recorder._terminal = SimpleNamespace(event=said.append, update=lambda _: None)
-    recorder._tensorboard = recorder._trackers = SimpleNamespace(update=lambda _: None)
+    recorder._tensorboard, recorder._sinks = SimpleNamespace(update=lambda _: None), []
     for discarded in (0, 100, 150):
         recorder.show(shown(run, discarded=discarded))
     assert len(said) == 1

@@ -114,6 +114,15 @@ def test_memory_of_a_device_is_counted_apart(monkeypatch):
     assert "on cuda:0, which has 2.0 GiB" in text
 
 
+def test_what_cannot_fit_on_a_gpu_is_refused_with_what_fits(monkeypatch):
+    run = resolved("atari/pong", "--num-policies=64", machine=Machine(16, 1))
+    monkeypatch.setattr("pbt_rl.run.estimate._device_bytes", lambda _: 80 * GIB)
+    check_memory(run, HostMemory(2000 * GIB, 2000 * GIB))
+    monkeypatch.setattr("pbt_rl.run.estimate._device_bytes", lambda _: 6 * GIB)
+    with pytest.raises(ConfigError, match=r"cannot fit on cuda:0.*--learner.batch, or fewer"):
+        check_memory(run, HostMemory(2000 * GIB, 2000 * GIB))
+
+
 def test_the_plan_shows_it(monkeypatch):
     monkeypatch.setattr("pbt_rl.run.estimate.host_memory", lambda: HostMemory(GIB, GIB // 8))
     assert "of memory" in "\n".join(describe_plan(resolved("gym/CartPole-v1", machine=MACHINE)))

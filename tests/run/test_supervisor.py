@@ -245,6 +245,24 @@ def test_a_signal_ends_the_run_in_order(start, tmp_path):
     assert events(tmp_path)[-1]["ended"] == "interrupted by SIGTERM"
 
 
+def test_a_signal_that_was_ignored_at_the_start_stays_ignored(start, tmp_path):
+    """As SIGHUP is under `nohup`, and SIGINT in a script's background job."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        _, run = start(
+            [
+                [READY],
+                [lambda: os.kill(os.getpid(), signal.SIGHUP)],
+                [lambda: os.kill(os.getpid(), signal.SIGTERM)],
+            ]
+        )
+        assert run() == 128 + signal.SIGTERM
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert events(tmp_path)[-1]["ended"] == "interrupted by SIGTERM"
+
+
 LOST = LearnerLost(0, "learner 0 (cpu) was killed by SIGKILL")
 
 

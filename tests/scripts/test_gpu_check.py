@@ -32,11 +32,18 @@ def stage(name: str, device: str = "cpu", env: str = "toy/memory", module: str =
 
 def test_every_stage_is_where_the_check_looks_for_it():
     rooms = [importlib.import_module(f"gpu_{name}") for name in ("stages", "runs", "recording")]
-    for name in importlib.import_module("gpu_check").STAGES:
+    check = importlib.import_module("gpu_check")
+    stages = {
+        name if not name.startswith(check.TRAIN) else check.TRAIN for name in (*check.WORTH, *check.MORE)
+    }
+    for name in stages:
         assert [callable(getattr(room, name, None)) for room in rooms].count(True) == 1, name
 
 
-@pytest.mark.parametrize("name", ["math", "answers", "races", "members"])
+LONG = [pytest.param(name, marks=pytest.mark.long) for name in ("math", "replays")]
+
+
+@pytest.mark.parametrize("name", ["answers", "races", "members", *LONG])
 def test_a_stage_finds_the_cpu_right(name):
     assert stage(name)["passed"]
 
@@ -46,8 +53,8 @@ def test_other_weights_than_the_published_ones_are_found(monkeypatch):
 
     act = Pack.act
 
-    def half_published(self, obs, state, first):
-        params, value, state = act(self, obs, state, first)
+    def half_published(self, *step):
+        params, value, state = act(self, *step)
         return params + 0.1 * torch.rand(()), value, state
 
     monkeypatch.setattr(Pack, "act", half_published)
@@ -104,19 +111,78 @@ def check():
     return importlib.import_module("gpu_check")
 
 
+RIGHT = {
+    "facts": {"torch": "2.13", "card": "H100", "cores": 16},
+    "math": {"passed": True},
+    "step": {"ms": 1.5, "cpu ms": 0.1, "steps/s": 130_000, "first batch s": 5},
+}
+
+
 def test_the_table_says_what_is_wrong_and_what_is_missed():
-    right = {"math": {"passed": True}, "step": {"ms": 1.5}, "train": {"P8 share": 0.95, "P8 lag max": 12}}
-    lines, good = check().table(right, compare=True)
+    asked = tuple(RIGHT)
+    lines, good = check().table(RIGHT, asked, compare=True)
     assert good
-    assert [line.split()[-1] for line in lines if "policies" in line] == ["ok", "ok", "ok"]
-    lines, good = check().table(right | {"step": {"ms": 2.5}}, compare=True)
+    assert sum(line.endswith("ok") for line in lines) == 4
+    lines, good = check().table(RIGHT | {"step": RIGHT["step"] | {"ms": 2.5}}, asked, compare=True)
     assert not good
     assert next(line for line in lines if line.endswith("MISSED")).split()[:2] == ["optimiser", "step,"]
-    lines, good = check().table(right | {"races": {"passed": False, "error": "boom"}}, compare=False)
+    wrong = RIGHT | {"math": {"passed": False, "error": "boom"}}
+    lines, good = check().table(wrong, asked, compare=False)
     assert not good
-    assert any(line.split() == ["races", "WRONG"] for line in lines)
+    assert any(line.split() == ["math", "WRONG"] for line in lines)
     assert any("boom" in line for line in lines)
-    assert check().table({"step": {"ms": 2.5}}, compare=False)[1], "a CPU is not held to a GPU's limits"
+    slow = RIGHT | {"step": RIGHT["step"] | {"ms": 2.5}}
+    assert check().table(slow, asked, compare=False)[1], "a CPU is not held to a GPU's limits"
+
+
+def test_what_was_not_measured_is_missed_and_what_a_machine_lacks_is_left_out():
+    asked = (*RIGHT, "races", "two")
+    results = RIGHT | {
+        "two": {"left out": "one GPU"},
+        "step": {"passed": False, "error": "took longer than 9 s"},
+    }
+    lines, good = check().table(results, asked, compare=True)
+    assert not good
+    verdicts = {line.split()[0]: line for line in lines if line.startswith("  ")}
+    assert "MISSED" in verdicts["races"]
+    assert "left out  (one GPU)" in verdicts["two"]
+    assert verdicts["optimiser"].split()[-1] == "MISSED"
+    found = check().report(results, asked, compare=True)
+    assert found["verdicts"] == {
+        "facts": "right",
+        "math": "right",
+        "step": "WRONG",
+        "races": "MISSED",
+        "two": "left out",
+    }
+    figure = found["figures"]["optimiser step, 8 policies: ms"]
+    assert figure == {"here": None, "accept": 2.0, "stretch": 1.0, "ok": False}
+    line = check().last_line(results, asked, compare=True)
+    assert line.startswith("gpu_check: torch 2.13, H100, 16 cores: step WRONG; races MISSED; ")
+    assert "\n" not in line
+    assert check().last_line(RIGHT, tuple(RIGHT), compare=True).endswith("all is right and fast enough")
+
+
+def test_eight_policies_train_first_and_quick_leaves_the_rest_out():
+    every, quick = check().planned("8,1,40,16", quick=False), check().planned("8,1,40,16", quick=True)
+    assert every.index("train8") < every.index("train1") < every.index("train40")
+    assert quick == check().WORTH
+    assert "train2" in check().planned("2", quick=False)
+    assert not any(stage in check().planned("2", quick=False) for stage in ("train8", "train1"))
+
+
+def test_the_profilers_own_waits_are_no_kernels():
+    def event(name, kind):
+        return SimpleNamespace(name=name, device_type=SimpleNamespace(name=kind), device_time=10.0)
+
+    events = [
+        event("gemm", "CUDA"),
+        event("Memcpy HtoD", "CUDA"),
+        event("Context Sync", "CUDA"),
+        event("cudaDeviceSynchronize", "CPU"),
+    ]
+    found = importlib.import_module("gpu_stand").counted(events)
+    assert found == {"kernels": 1, "copies": 1, "syncs": 1, "device ms": 0.02}
 
 
 def test_what_is_asked_of_graphs_holds_on_the_pretend_device_and_faults_are_found(monkeypatch):
@@ -164,9 +230,20 @@ def test_a_stage_that_dies_is_a_result(monkeypatch):
     json.dumps(found)
 
 
+def test_a_stage_that_takes_too_long_costs_itself_alone(monkeypatch, capsys, tmp_path):
+    kept = tmp_path / "found.json"
+    words = ["--device=cpu", "--env=toy/identity", "--only=facts,turn", "--minutes=3", f"--json={kept}"]
+    monkeypatch.setattr(sys, "argv", ["gpu_check.py", *words])
+    monkeypatch.setenv("GPU_CHECK_SLOW", "facts")
+    monkeypatch.setitem(check().MOST_SECONDS, "facts", 12.0)
+    assert check().main() == 1
+    assert json.loads(kept.read_text())["verdicts"] == {"facts": "WRONG", "turn": "right"}
+    assert capsys.readouterr().out.splitlines()[-1].endswith("facts WRONG")
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-@pytest.mark.parametrize("name", ["math", "races", "members"])
+@pytest.mark.parametrize("name", ["math", "replays", "answers", "races", "members", "leak"])
 def test_a_stage_finds_the_gpu_right(name):
     assert stage(name, "cuda:0", "atari/pong")["passed"]
 

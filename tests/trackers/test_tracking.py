@@ -6,10 +6,10 @@ import time
 
 import pytest
 
-from pbt_rl.config import TRACKERS as NAMES
 from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
 from pbt_rl.trackers.base import TrackedRun
+from pbt_rl.trackers.options import TRACKERS as NAMES
 from pbt_rl.trackers.outlets import Trackers
 from pbt_rl.trackers.registry import TRACKERS, check_installed
 from pbt_rl.trackers.to_csv import CsvTracker

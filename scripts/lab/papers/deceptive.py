@@ -17,7 +17,6 @@ from pbt_rl.pbt import (
     Controller,
     Gap,
     HyperSpec,
-    MfPbt,
     PbtController,
     PerturbFactors,
     RandomSearch,
@@ -25,6 +24,7 @@ from pbt_rl.pbt import (
     Synchronous,
     Truncation,
 )
+from pbt_rl.pbt.mf_pbt.controller import MfPbt
 from pbt_rl.tune import run
 
 STEPS, MEMBERS = 200, 16

@@ -1,0 +1,116 @@
+"""What an array of an observation is: a picture, choices, words, numbers, or refused. It is decided here alone.
+
+It follows from the space: its kind, dtype, axes, sizes and bounds.
+
+    picture    [.., H, W, ..], delivered uint8 [C, H, W] from 0 to 255, whatever its bounds are. All other axes
+               (colours, frames) become channels, in their order. Those of uint8 with two axes or more; small ones of
+               other whole numbers (grids of codes); those of any numbers with two sides of SMALL and more, if their
+               bounds are finite and the same for all pixels.
+    choices    Discrete and MultiDiscrete, delivered as a one-hot part for each.
+    words      Text, delivered as hashed words.
+    numbers    all else, delivered float32. Whole numbers beyond +-LARGEST_CODE are divided by their largest bound.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from .base import ArraySpec
+
+SMALL = 36
+"""The Nature CNN needs pictures of so many pixels a side. Smaller ones (grids of codes, mostly) are read by an MLP, and
+normalised by their running statistics; beside larger ones by IMPALA's network."""
+SMALLEST_GRID = 3
+"""Whole numbers (but uint8) in two axes, one of which is shorter, are a table of numbers."""
+LARGEST_CODE = 16
+"""Whole numbers up to this are codes or counts, which a network reads as they are."""
+LARGEST_WHOLE = 2**16
+"""Bounds of whole numbers beyond this say nothing of the numbers."""
+MOST_CHOICES = 2**16
+MOST_WORDS = 32
+
+
+@dataclass(frozen=True)
+class Picture:
+    """shape: [C, H, W] as delivered. axes: those of the array in the order C.., H, W. levels: low and high, which
+    become 0 and 255; None if that is what they are.
+    """
+
+    shape: tuple[int, int, int]
+    axes: tuple[int, ...]
+    levels: tuple[float, float] | None
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """scale: what they are multiplied by."""
+
+    scale: float = 1.0
+
+
+def what_is(space: spaces.Box | spaces.MultiBinary) -> Picture | Numbers:
+    """Decide what an array of numbers is."""
+    shape, bounds = tuple(int(size) for size in space.shape), _bounds(space)
+    whole = space.dtype is not None and space.dtype.kind in "biu"
+    if len(shape) >= 2 and 0 not in shape:
+        axes = _axes(shape)
+        height, width = (shape[axis] for axis in axes[-2:])
+        if _is_picture(space, bounds, min(height, width), len(shape)):
+            assert bounds is not None
+            channels = math.prod(shape) // (height * width)
+            return Picture((channels, height, width), axes, None if bounds == (0, 255) else bounds)
+    largest = max(map(abs, bounds)) if bounds else 0
+    return Numbers(1 / largest if whole and LARGEST_CODE < largest <= LARGEST_WHOLE else 1.0)
+
+
+def looks_like_a_picture(array: ArraySpec) -> bool:
+    """Whether numbers that are delivered as they are have the axes of a picture: their bounds are not known, then."""
+    return array.dtype == "float32" and len(array.shape) > 2 and sorted(array.shape)[-2] >= SMALL
+
+
+def is_grid(array: ArraySpec) -> bool:
+    """Whether an array is a picture of less than SMALL pixels a side."""
+    return array.dtype == "uint8" and len(array.shape) == 3 and min(array.shape[1:]) < SMALL
+
+
+def _is_picture(space: Any, bounds: tuple[float, float] | None, side: int, axes: int) -> bool:
+    if bounds is None:
+        return False
+    low, high = bounds
+    if space.dtype == np.uint8:
+        return True
+    if side >= SMALL:
+        return low >= 0 or (axes > 2 and low == -high)
+    return bool(space.dtype.kind in "iu" and side >= SMALLEST_GRID and low >= 0 and 1 < high <= 255)
+
+
+def _axes(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the axes of an array of two and more in the order (channels.., height, width).
+
+    The channels are the short axes: last in most environments, first after some wrappers.
+    """
+    if len(shape) == 3:
+        return (2, 0, 1) if shape[2] < shape[0] else (0, 1, 2)
+    sides = max(range(len(shape) - 1), key=lambda axis: (min(shape[axis : axis + 2]), axis))
+    rest = tuple(axis for axis in range(len(shape)) if axis not in (sides, sides + 1))
+    return (*rest, sides, sides + 1)
+
+
+def _bounds(space: Any) -> tuple[float, float] | None:
+    """Return the one finite bound of all numbers below and above; None if there is none."""
+    if isinstance(space, spaces.MultiBinary):
+        return 0.0, 1.0
+    if space.dtype == np.uint8:
+        low, high = float(space.low.min(initial=255)), float(space.high.max(initial=0))
+        return (low, high) if high > low else None
+    low, high = space.low.reshape(-1), space.high.reshape(-1)
+    if not low.size or (low != low[0]).any() or (high != high[0]).any():
+        return None
+    ends = float(low[0]), float(high[0])
+    finite = all(map(math.isfinite, ends)) and ends[0] < ends[1] and max(map(abs, ends)) < 1e18
+    return ends if finite else None

@@ -1,0 +1,98 @@
+"""A bundle for a machine with a GPU and no registry: the tree, and the packages that a bare Python with torch lacks.
+
+    python scripts/gpu_bundle.py [--python 3.12] [--into dist]     # makes dist/gpu-bundle.tar.xz
+
+There: tar xf gpu-bundle.tar.xz, then gpu-bundle/check.sh, which installs nothing and runs gpu_check.py; options are
+passed on. torch, numpy and what torch needs itself are not in it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+import sys
+import tarfile
+import tempfile
+from importlib import metadata
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+THERE = ("torch", "numpy")
+MOST_MIB = 60
+PLATFORMS = (
+    "manylinux_2_28_x86_64",
+    "manylinux_2_27_x86_64",
+    "manylinux_2_17_x86_64",
+    "manylinux2014_x86_64",
+)
+CHECK = """#!/bin/sh
+# Options are those of gpu_check.py, such as --quick.
+set -e
+cd "$(dirname "$0")"
+PYTHONPATH="$PWD/tree:$PWD/packages" exec python3 "tree/$(cd tree && find scripts -name gpu_check.py)" "$@"
+"""
+
+
+def needed(names: list[str], version: str, besides: frozenset[str] = frozenset()) -> dict[str, str]:
+    """Return name -> version of packages and of all that they need, as they are installed here."""
+    found: dict[str, str] = {}
+    waiting = list(names)
+    while waiting:
+        name = re.sub(r"[-_.]+", "-", waiting.pop()).lower()
+        if name in found or name in besides:
+            continue
+        package = metadata.distribution(name)
+        found[name] = package.version
+        for line in package.requires or ():
+            wanted, _, condition = line.partition(";")
+            if _holds(condition, version):
+                waiting.append(re.split(r"[\s\[<>=!~(]", wanted.strip(), maxsplit=1)[0])
+    return found
+
+
+def _holds(condition: str, version: str) -> bool:
+    """Whether a marker holds on Linux for this Python."""
+    if not condition.strip():
+        return True
+    from packaging.markers import Marker  # noqa: PLC0415 - of pip's relatives, and only here
+
+    return bool(Marker(condition.strip()).evaluate({"python_version": version, "extra": ""}))
+
+
+def main() -> int:
+    """Make it; return 1 if it is too large."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--python", default="3.12")
+    parser.add_argument("--into", type=Path, default=ROOT / "dist")
+    arguments = parser.parse_args()
+    there = frozenset(needed([*THERE], arguments.python))
+    project = (ROOT / "pyproject.toml").read_text()
+    own = re.findall(
+        r'^\s+"([A-Za-z0-9_.-]+)', project.split("\ndependencies = [")[1].split("\n]")[0], re.MULTILINE
+    )
+    packages = needed(own, arguments.python, there)
+    arguments.into.mkdir(exist_ok=True)
+    bundle = arguments.into / "gpu-bundle.tar.xz"
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name) / "gpu-bundle"
+        (folder / "tree").mkdir(parents=True)
+        platforms = [word for platform in PLATFORMS for word in ("--platform", platform)]
+        command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--only-binary=:all:"]
+        command += ["--python-version", arguments.python, *platforms, "--target", str(folder / "packages")]
+        subprocess.run([*command, *(f"{name}=={version}" for name, version in packages.items())], check=True)
+        tree = subprocess.run(["git", "archive", "HEAD"], cwd=ROOT, check=True, capture_output=True).stdout
+        subprocess.run(["tar", "-x", "-C", str(folder / "tree")], input=tree, check=True)
+        (folder / "check.sh").write_text(CHECK)
+        (folder / "check.sh").chmod(0o755)
+        with tarfile.open(bundle, "w:xz", preset=4) as archive:
+            archive.add(folder, folder.name)
+    size = bundle.stat().st_size / 2**20
+    print(f"{bundle}: {len(packages)} packages, {size:.0f} MiB")
+    return 0 if size < MOST_MIB else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,34 @@
+"""What a GPU replays, on the screen, as curves and in summary.json."""
+
+import pytest
+
+from pbt_rl.display.leaderboard import footer_lines
+from pbt_rl.display.scalars import population_scalars
+from pbt_rl.display.summary import summary
+from pbt_rl.run.views import _of_all
+from pbt_rl.wire.messages import Replayed
+from tests.helpers.views import member, view
+
+WHY = "operation not permitted when stream is capturing"
+
+
+def test_what_is_replayed_and_why_the_rest_is_not_is_said_everywhere():
+    of_two = [
+        {"turns": Replayed(98, 100), "steps": Replayed(10, 10)},
+        {"turns": Replayed(0, 100, WHY), "steps": Replayed(10, 10)},
+    ]
+    shown = view(member(0), replayed=_of_all(of_two))
+    (line,) = [line for line in footer_lines(shown) if "replayed" in line]
+    assert "turns 49%, steps 100%" in line
+    assert WHY in line
+    scalars = population_scalars(shown)
+    assert scalars["throughput/replayed_turns"] == pytest.approx(0.49)
+    assert scalars["throughput/replayed_steps"] == 1
+    kept = summary(shown, frames_per_second_steady=1.0, replacement_milliseconds=(), ended="")["replayed"]
+    assert kept["turns"] == {"replayed": 98, "of": 200, "why_not": WHY}
+
+
+def test_without_a_gpu_nothing_is_said():
+    shown = view(member(0))
+    assert not any("replayed" in line for line in footer_lines(shown))
+    assert not any("replayed" in tag for tag in population_scalars(shown))

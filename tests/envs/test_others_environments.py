@@ -1,0 +1,432 @@
+"""Environments that others wrote: attributes, values, names and ends that are not quite as they should be."""
+
+from unittest.mock import Mock
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from pbt_rl.envs.agents.players import TURN, Agents
+from pbt_rl.envs.agents.tables import table_of
+from pbt_rl.envs.attributes import metadata_of, wrapped
+from pbt_rl.envs.base import ActionSpec, EnvSetupError, private_step_arrays, untrained_actions
+from pbt_rl.envs.gym import GymUnit, RenderCamera, describe
+from pbt_rl.envs.multi_agent import MultiAgentUnit
+from pbt_rl.envs.old_gym import OldGym
+from pbt_rl.envs.packages import named_by
+from pbt_rl.envs.registry import keywords
+from pbt_rl.envs.shaping import default_shaping, find_interface, frames_per_step
+from pbt_rl.envs.vector import VectorUnit
+
+BOX = spaces.Box(0, 1, (2,), np.float32)
+
+
+class Plain(gymnasium.Env):
+    """Episodes of 3 steps of reward 1."""
+
+    observation_space, action_space = BOX, spaces.Discrete(2)
+    info, ended, reward = {}, True, 1.0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.time = 0
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        self.time += 1
+        over = self.time >= 3
+        return (
+            np.zeros(2, np.float32),
+            self.reward,
+            self.ended if over else False,
+            False,
+            dict(self.info if over else {}),
+        )
+
+
+def env_of(**attributes):
+    return type("Made", (Plain,), attributes)
+
+
+class Source:
+    """A source of shaping that keeps what is remarked."""
+
+    def __init__(self, values=None):
+        self.told, self.values = [], values or {}
+        self.remark = self.told.append
+
+    def __call__(self, _row):
+        return 0, self.values
+
+
+def played(kind, steps=8, source=None, wrap=lambda env: env):
+    """Play two rows; return the unit's step arrays at its last episode's end."""
+    unit = GymUnit("m:f", lambda: wrap(kind()), 2, 0, source or Source())
+    out, ends = private_step_arrays(unit.spec, 2), []
+    unit.reset(out)
+    for _ in range(steps):
+        unit.step(np.zeros((2, 1), np.int32), out)
+        if out.episode_done[0]:
+            ends.append((float(out.objective[0]), float(out.raw_return[0]), bool(out.terminated[0])))
+    return ends
+
+
+# -- attributes ---------------------------------------------------------------------------------------------
+
+
+class Cyclic(Plain):
+    @property
+    def env(self):
+        return self
+
+
+class Raising(Plain):
+    @property
+    def env(self):
+        raise RuntimeError("there is none")
+
+    metadata = property(lambda self: 1 / 0)
+
+
+class Proxy(Plain):
+    def __getattr__(self, name):
+        return Mock()
+
+
+@pytest.mark.parametrize("kind", [Cyclic, Raising, Proxy, env_of(metadata=None), env_of(metadata=[1])])
+def test_attributes_that_are_none_cyclic_or_made_up_are_as_if_they_were_not_there(kind):
+    env = kind()
+    assert metadata_of(env) == ({} if kind is not Cyclic and kind is not Proxy else env.metadata)
+    assert list(wrapped(env)) == [env]
+    assert find_interface(env) is None
+    assert default_shaping("m:f", env) == {}
+    assert frames_per_step("m:f", env) == 1
+    assert played(kind)
+
+
+@pytest.mark.parametrize("fps", [None, "fast", 0, float("nan")])
+def test_a_film_has_the_usual_pace_if_the_environment_names_none(fps):
+    assert RenderCamera(env_of(metadata={"render_fps": fps})()).frames_per_second == 30
+
+
+@pytest.mark.parametrize("which", ["observation_space", "action_space"])
+@pytest.mark.parametrize("space", [None, type("Box", (), {"__module__": "gym.spaces"})()])
+def test_a_space_that_is_none_of_gymnasiums_is_named(which, space):
+    with pytest.raises(EnvSetupError, match=r"m:f: .*(None|gym\.spaces\.Box), no space of Gymnasium"):
+        describe("m:f", env_of(**{which: space})())
+
+
+def test_frames_may_be_a_number_of_numpy():
+    assert frames_per_step("m:f", env_of(frames_per_step=np.int64(4))()) == 4
+
+
+def test_a_vector_without_metadata_says_what_it_lacks():
+    vector = SyncVectorEnv([Plain] * 2)
+    vector.metadata = None
+    with pytest.raises(EnvSetupError, match="autoreset_mode"):
+        VectorUnit("m:f", vector, 0, Source())
+
+
+# -- shaping, objectives and masks by the checker's rules ----------------------------------------------------
+
+
+def getter(self):
+    return {"cost": 1.0}
+
+
+def setter(self, reward_shaping, agent_idx):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("methods", "said"),
+    [
+        ({"get_default_reward_shaping": getter}, "no set_reward_shaping"),
+        ({"set_reward_shaping": setter}, "no get_default_reward_shaping"),
+        (
+            {"get_default_reward_shaping": getter, "set_reward_shapping": setter},
+            "set_reward_shapping: did you mean set_reward_shaping",
+        ),
+        (
+            {"get_default_reward_shapping": getter, "set_reward_shapping": setter},
+            "did you mean get_default_reward_shaping",
+        ),
+        ({"set_trainig_info": setter}, "did you mean set_training_info"),
+    ],
+)
+def test_half_an_interface_is_refused(methods, said):
+    with pytest.raises(EnvSetupError, match=said):
+        describe("m:f", gymnasium.wrappers.TimeLimit(env_of(**methods)(), 5))
+
+
+SHAPED = {"get_default_reward_shaping": getter, "set_reward_shaping": setter}
+
+
+@pytest.mark.parametrize(
+    ("info", "said"),
+    [
+        ({}, "there is reward shaping but no info"),
+        ({"true_objetive": 1.0}, "did you mean true_objective by true_objetive"),
+        ({"true_objective": 1.0}, ""),
+    ],
+)
+def test_shaping_without_a_true_objective_is_remarked_once(info, said):
+    source = Source({"cost": 1.0})
+    played(env_of(info=info, **SHAPED), source=source)
+    assert len(source.told) == bool(said)
+    assert not said or said in source.told[0]
+
+
+def test_a_mask_that_nothing_reads_is_remarked():
+    source = Source()
+    played(env_of(info={"action_mask": np.ones(2, np.int8)}), source=source)
+    assert source.told
+    assert "given but not used" in source.told[0]
+
+
+def test_shaping_of_zero_is_a_note():
+    zero = env_of(get_default_reward_shaping=lambda self: {"cost": 0, "gain": 2}, set_reward_shaping=setter)
+    (note,) = describe("m:f", zero()).notes
+    assert "cost begins at 0" in note
+    assert "--pbt.tune shaping.cost=LOW:HIGH" in note
+
+
+def test_the_return_that_was_recorded_before_rewards_were_changed_is_the_objective():
+    wrappers = gymnasium.wrappers
+
+    def inside(env):
+        return wrappers.TransformReward(wrappers.RecordEpisodeStatistics(env), lambda r: r / 10)
+
+    assert played(Plain, wrap=inside)[0][:2] == (3.0, pytest.approx(0.3))
+
+    def outside():
+        return wrappers.RecordEpisodeStatistics(wrappers.TransformReward(Plain(), lambda r: r / 10))
+
+    assert played(outside)[0][0] == pytest.approx(0.3)
+    given = env_of(info={"true_objective": 7.0})
+    assert played(given, wrap=inside)[0][0] == 7.0
+    plain = describe("m:f", wrappers.NormalizeReward(Plain()))
+    assert len(plain.notes) == 1
+    assert "NormalizeReward" in plain.notes[0]
+    recorded = wrappers.NormalizeReward(wrappers.RecordEpisodeStatistics(Plain()))
+    assert describe("m:f", recorded).notes == ()
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
+def test_the_same_holds_for_a_vector(mode):
+    vector = SyncVectorEnv([Plain] * 2, autoreset_mode=mode)
+    wrappers = gymnasium.wrappers.vector
+    vector = wrappers.TransformReward(wrappers.RecordEpisodeStatistics(vector), lambda r: r / 10)
+    unit = VectorUnit("m:f", vector, 0, Source())
+    out, ends = private_step_arrays(unit.spec, 2), []
+    unit.reset(out)
+    for _ in range(8):
+        unit.step(np.zeros((2, 1), np.int32), out)
+        if out.episode_done[0]:
+            ends.append((float(out.objective[0]), float(out.raw_return[0])))
+    assert ends[0] == (3.0, pytest.approx(0.3))
+
+
+# -- values of Python and numpy ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("False", False),
+        ("true", True),
+        ("no", False),
+        ("None", None),
+        (".5", 0.5),
+        ("1_000", 1000),
+        ("5M", 5_000_000),
+        ("2.5k", 2500),
+        ("1e-3", 0.001),
+        ("[1, 2]", [1, 2]),
+        ("[True, None]", [True, None]),
+        ("(1, 2)", (1, 2)),
+        ("{'a': 1}", {"a": 1}),
+        ('"no"', "no"),
+        ("'7'", "7"),
+        ("a b", "a b"),
+        ("1,2", "1,2"),
+        ("007", "007"),
+        ("v1", "v1"),
+        ("os.getcwd()", "os.getcwd()"),
+        ("", ""),
+        ("M", "M"),
+    ],
+)
+def test_an_option_of_an_environment_is_read_as_people_type_it(text, value):
+    (found,) = keywords([f"x={text}"]).values()
+    assert (found, type(found)) == (value, type(value))
+
+
+@pytest.mark.parametrize("ended", [True, np.True_, 1, np.array(True), np.array([True]), [True]])
+def test_an_end_may_be_any_one_truth(ended):
+    assert len(played(env_of(ended=ended))) == 2
+
+
+@pytest.mark.parametrize("ended", ["False", np.array([True, False])])
+def test_an_end_that_is_no_truth_is_refused(ended):
+    with pytest.raises(EnvSetupError, match="terminated must be True or False"):
+        played(env_of(ended=ended))
+
+
+@pytest.mark.parametrize("reward", [np.array([1.0]), np.float32(1), np.array(1), True])
+def test_a_reward_may_be_an_array_of_one(reward):
+    assert played(env_of(reward=reward))[0][0] == 3.0
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.Discrete(3, start=1),
+        spaces.MultiDiscrete([2, 3]),
+        spaces.MultiBinary(2),
+        spaces.Box(-1, 1, (2,), np.float64),
+        spaces.Dict(a=spaces.Discrete(2), b=spaces.Tuple([spaces.Discrete(3), spaces.Box(0, 1, (1,))])),
+    ],
+    ids=str,
+)
+def test_an_action_is_what_a_sample_of_its_space_is(space):
+    taken = []
+
+    class Taking(Plain):
+        action_space = space
+
+        def step(self, action):
+            taken.append(action)
+            return super().step(action)
+
+    unit = GymUnit("m:f", Taking, 2, 0, Source())
+    out = private_step_arrays(unit.spec, 2)
+    unit.reset(out)
+    unit.step(untrained_actions(unit.spec, out, np.random.default_rng(0)), out)
+
+    def kinds(value):
+        if isinstance(value, dict):
+            return {key: kinds(part) for key, part in value.items()}
+        if isinstance(value, tuple):
+            return tuple(map(kinds, value))
+        return type(value), value.dtype, value.shape
+
+    assert all(space.contains(action) and kinds(action) == kinds(space.sample()) for action in taken)
+
+
+# -- the unit of actions ------------------------------------------------------------------------------------
+
+
+def test_actions_are_in_the_unit_of_finite_bounds():
+    from pbt_rl.envs.actions import action_spec
+
+    spec = action_spec(
+        spaces.Box(np.array([5, -1, -np.inf, 0, -3e38]), np.array([35, 1, np.inf, np.inf, 3e38])), "x"
+    )
+    assert spec.units == ((20, 0, 0, 0, 0), (15, 1, 1, 1, 1))
+    assert ActionSpec(low=(-2.0,), high=(2.0,)).units == ((0.0,), (2.0,))
+
+
+# -- several agents -----------------------------------------------------------------------------------------
+
+
+class Game:
+    """Two agents; the infos hold masks."""
+
+    possible_agents, metadata, given = ["a", "b"], {}, True
+
+    def observation_space(self, agent):
+        return BOX
+
+    def action_space(self, agent):
+        return spaces.Discrete(2)
+
+    def reset(self, seed=None, options=None):
+        self.agents, self.time = list(self.possible_agents), 0
+        return self._all(np.zeros(2, np.float32)), self._all({"action_mask": np.array([0, 1], np.int8)})
+
+    def _all(self, value):
+        return dict.fromkeys(self.possible_agents, value)
+
+    def step(self, actions):
+        self.time += 1
+        over = self.time >= 3
+        self.agents = [] if over else self.agents
+        infos = self._all({"action_mask": np.array([0, 1], np.int8)})
+        return self._all(np.zeros(2, np.float32)), self._all(0.0), self._all(over), self._all(None), infos
+
+    def close(self):
+        pass
+
+
+@pytest.mark.parametrize("declared", [True, False])
+def test_masks_in_infos_of_agents_are_obeyed_if_declared_and_remarked_if_not(declared):
+    source = Source()
+
+    def make():
+        game = Game()
+        game.metadata = {"action_mask": declared}
+        return table_of("m:f", game)
+
+    unit = MultiAgentUnit(make, 4, 0, source)
+    out = private_step_arrays(unit.spec, 4)
+    unit.reset(out)
+    if declared:
+        assert out.obs["action_mask"].tolist() == [[0, 1]] * 4
+        assert source.told == []
+    else:
+        assert "action_mask" not in out.obs
+        assert len(source.told) == 1
+        assert "given but not used" in source.told[0]
+
+
+def test_an_observation_named_turn_stays_beside_ours():
+    class Turns(Game):
+        def observation_space(self, agent):
+            return spaces.Dict(turn=BOX)
+
+    agents = Agents("m:f", Turns(), turns=True)
+    arrays = agents.read({"turn": np.ones(2, np.float32)}, {}, moves=True)
+    assert arrays[TURN].tolist() == [1, 1]
+    assert arrays[f"{TURN}_"].tolist() == [1]
+
+
+# -- old environments and packages --------------------------------------------------------------------------
+
+
+class Old:
+    """Before Gymnasium: no seed with reset, four values from step."""
+
+    observation_space, action_space, metadata = BOX, spaces.Discrete(2), None
+
+    def __init__(self, cut=False):
+        self.seeds, self.cut = [], cut
+
+    def seed(self, seed):
+        self.seeds.append(seed)
+
+    def reset(self):
+        self.time = 0
+        return np.zeros(2, np.float32)
+
+    def step(self, action):
+        self.time += 1
+        return np.zeros(2, np.float32), 1.0, self.time >= 3, {"TimeLimit.truncated": self.cut}
+
+
+@pytest.mark.parametrize("cut", [True, False])
+def test_an_old_environment_plays_behind_its_adapter(cut):
+    ends = played(lambda: OldGym(Old(cut)))
+    assert [end[0] for end in ends] == [3.0, 3.0]
+    assert [end[2] for end in ends] == [not cut] * 2
+    env = OldGym(Old())
+    env.reset(seed=7)
+    assert env.old.seeds == [7]
+
+
+def test_an_id_may_begin_with_the_package_that_registers_it():
+    assert named_by("gymnasium/CartPole-v1") == "gymnasium:CartPole-v1"
+    assert named_by("no_such_package/CartPole-v1") == ""
+    assert named_by("CartPole-v1") == ""
