@@ -177,7 +177,11 @@ def start(tmp_path, monkeypatch):
         store = Store(fleet.pool, DRAWS)
         monkeypatch.setattr(module, "make_store", lambda *_: (store, fleet.pool, NAMES))
         fleet.store = store
-        supervisor = Supervisor(dataclasses.replace(resolved, config=claim.config), claim)
+        spread = "--nodes=ray" in options
+        run = dataclasses.replace(
+            resolved, config=claim.config, spread=spread, copy_seconds=30.0 if spread else 0.0
+        )
+        supervisor = Supervisor(run, claim)
 
         def run():
             try:
