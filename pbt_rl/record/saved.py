@@ -19,7 +19,6 @@ from typing import Any
 from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
 from pbt_rl.options import table, walk
-from pbt_rl.pbt.records import converted
 from pbt_rl.record.checkpoints import Checkpoint, Checkpoints
 from pbt_rl.record.folder import RunFolder, config_from_json
 from pbt_rl.record.journal import read_object
@@ -216,8 +215,11 @@ def _best(run: Path, checkpoint: Checkpoint, saved: list[int]) -> int:
     best = checkpoint.state().get("best_member")
     if best is None:  # no episode had finished
         return saved[0]
-    member: int = converted(best, int, f"best_member in the state.json of {checkpoint.path}")
-    return member
+    if not isinstance(best, int) or isinstance(best, bool):
+        raise ConfigError(
+            f"{checkpoint.path}: best_member in its state.json is not the id of a member: {best!r:.100}"
+        )
+    return best
 
 
 def _named_best(run: Path, checkpoint: Checkpoint) -> Any:

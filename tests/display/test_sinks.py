@@ -1,13 +1,10 @@
-"""Sinks of extras: found, checked before anything starts, and said to be missing if they are asked for."""
+"""Sinks of extras: found, and checked before anything starts."""
 
 from types import SimpleNamespace
-
-import pytest
 
 from pbt_rl import extras
 from pbt_rl.config import Config
 from pbt_rl.display import view
-from pbt_rl.errors import ConfigError
 
 
 def test_what_an_extra_declares_is_checked_and_started(monkeypatch):
@@ -21,10 +18,3 @@ def test_what_an_extra_declares_is_checked_and_started(monkeypatch):
     view.check_sinks(config)
     assert asked == [config]
     assert view.start_sinks(config, "folder", 3.0, print) == [(config, "folder", 3.0, print)]
-
-
-def test_trackers_that_are_not_there_are_one_error(monkeypatch):
-    monkeypatch.setattr(extras, "discover", lambda _package: [])
-    view.check_sinks(Config(env="toy/identity"))
-    with pytest.raises(ConfigError, match=r"^--track csv cannot be used: no trackers are installed here$"):
-        view.check_sinks(Config(env="toy/identity", track=("csv",)))

@@ -67,7 +67,8 @@ class Groups:
         self.groups = groups
 
     def group(self, kind):
-        return next(group for group in self.groups if isinstance(group, kind))
+        of_pbt = self.groups[0]  # what extras add to it is among its fields
+        return next((group for group in self.groups if isinstance(group, kind)), of_pbt)
 
 
 class Population:

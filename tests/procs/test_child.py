@@ -111,7 +111,7 @@ def test_a_child_that_is_killed_within_a_message_has_ended_like_any_other(child)
     one = child("torn")
     assert one.wait(time.monotonic() + 30)
     assert list(one.messages()) == ["whole"]
-    assert one.ending() == ChildFailed("the child was killed by SIGKILL", user_error=False)
+    assert one.ending() == ChildFailed("the child was killed by SIGKILL", user_error=False, killed=True)
 
 
 def test_a_child_that_does_not_end_is_killed_and_released(child):
