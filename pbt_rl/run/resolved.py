@@ -24,7 +24,7 @@ from pbt_rl.pbt.start import Started, read_rows
 from pbt_rl.pbt.state import restore_state
 from pbt_rl.pbt.tuning import chosen
 from pbt_rl.plan import Machine, Plan, make_plan
-from pbt_rl.play.filming import film_maker
+from pbt_rl.play.evaluate import film_maker
 from pbt_rl.population.population import Population
 from pbt_rl.record.journal import journal_events
 from pbt_rl.run.opponents import opponents
