@@ -22,7 +22,7 @@ from gymnasium.vector import VectorEnv
 
 from . import time_limit as time_limits
 from .base import EnvSetupError, EnvSpec, ShapingSource, Unit
-from .family import EnvOptions, keywords_backend, kinds
+from .family import EnvOptions, Kind, keywords_backend, kinds
 from .gym import GymUnit, RenderCamera, describe
 from .gym_recipes import recipe
 from .old_gym import looks_old
