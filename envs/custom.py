@@ -1,9 +1,8 @@
 """The user's own environments: `module:factory`, or the name of an entry point in the group `pbt_rl.envs`.
 
 The factory is called with the keywords of --env-option. It returns a Gymnasium environment (it is called once per
-row), a Gymnasium vector environment (it must take `num_envs`), or an environment of another kind (kinds.py). An entry
-point `NAME` can also be used as `NAME/LEVEL`: LEVEL is the first
-argument of its factory.
+row), a Gymnasium vector environment (it must take `num_envs`), or an environment of a kind that an extra adds
+(`Kind`). An entry point `NAME` can also be used as `NAME/LEVEL`: LEVEL is the first argument of its factory.
 """
 
 from __future__ import annotations
@@ -23,10 +22,9 @@ from gymnasium.vector import VectorEnv
 
 from . import time_limit as time_limits
 from .base import EnvSetupError, EnvSpec, ShapingSource, Unit
-from .family import EnvOptions, keywords_backend
+from .family import EnvOptions, Kind, keywords_backend, kinds
 from .gym import GymUnit, RenderCamera, describe
 from .gym_recipes import recipe
-from .kinds import Kind, kinds
 from .old_gym import looks_old
 from .pulse import all_at_once, pulse_of
 from .time_limit import making, time_limit

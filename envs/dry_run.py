@@ -29,9 +29,9 @@ from .base import (
     private_step_arrays,
     untrained_actions,
 )
+from .first_trial import environment_traceback
 from .gym import GymUnit
 from .time_limit import time_limit
-from .traces import environment_traceback
 
 ENVIRONMENTS = 2
 """Environments of the unit: with two, state that they share in the process shows. Each has a row per seat."""

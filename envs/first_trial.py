@@ -7,6 +7,8 @@ milliseconds, and knows what this process knows: its modules, its path, environm
 
 The keeper (`pbt_rl.procs.keeper`) is a copy as well, in which no code of others runs. It ends all that the copy has
 started when the copy ends, or when this process says so or dies.
+
+Tracebacks and crashes of environments are told without the frames of the code that called them.
 """
 
 from __future__ import annotations
@@ -18,15 +20,46 @@ import pickle
 import signal
 import socket
 import sys
+import traceback
 import warnings
 from collections.abc import Callable, Mapping
+from itertools import dropwhile
+from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
-from pbt_rl.procs.keeper import BoundedLog, Keeper, become_keeper, end_like, end_with
-
+from ..procs.keeper import BoundedLog, Keeper, become_keeper, end_like, end_with
 from . import time_limit as time_limits
 from .base import EnvSetupError, EnvSpec
-from .traces import environment_output, environment_traceback
+
+_OURS = f"{Path(__file__).parent.parent}/"
+
+
+def environment_traceback(error: BaseException) -> str:
+    """Return the traceback of an error and of its causes, each from the first frame that is not ours.
+
+    An error of an environment of ours has no such frame, and is shown whole.
+    """
+    shown = traceback.TracebackException.from_exception(error)
+    one: traceback.TracebackException | None = shown
+    while one is not None:
+        inside = list(dropwhile(lambda frame: frame.filename.startswith(_OURS), one.stack))
+        one.stack[:] = inside or one.stack
+        one = one.__cause__ or one.__context__
+    return "".join(shown.format()).rstrip()
+
+
+def environment_output(text: str) -> str:
+    """Return what a process printed before it ended, without our frames and their callers' in a crash's stack.
+
+    text: with the stack that `faulthandler` adds, newest frame first.
+    """
+    kept, below_us = [], False
+    for line in text.splitlines():
+        below_us = line.startswith(f'  File "{_OURS}') or (below_us and line.startswith("  File "))
+        if not below_us and not line.startswith("Extension modules: "):
+            kept.append(line)
+    return "\n".join(kept).strip()
+
 
 T = TypeVar("T")
 TAIL_BYTES = 16_000

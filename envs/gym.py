@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from . import packages
 from . import time_limit as time_limits
 from .actions import action_spec, actions_decoder
-from .attributes import attribute, metadata_of
 from .base import (
     ACTION_MASK,
     LARGEST_REWARD,
@@ -37,7 +36,7 @@ from .base import (
     write_stats,
 )
 from .episodes import EpisodeBook, differs, recorded_return
-from .family import EnvOptions, keywords_backend
+from .family import EnvOptions, atari_game, keywords_backend
 from .film import Picture
 from .gym_recipes import recipe
 from .pulse import ROW, beating, pulse_of
@@ -57,9 +56,8 @@ from .spaces import (
     leaves_of,
     read_leaf,
 )
-from .suggest import atari_game
 from .time_limit import making, time_limit
-from .values import flag_of, number_of
+from .values import attribute, flag_of, metadata_of, number_of
 
 MakeEnv = Callable[[], gymnasium.Env[Any, Any]]
 """Makes one environment; called once per row."""

@@ -9,9 +9,8 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from .attributes import attribute, metadata_of
 from .base import EnvSetupError
-from .values import flag_of
+from .values import attribute, flag_of, metadata_of
 
 
 class OldGym(gymnasium.Env[Any, Any]):

@@ -16,11 +16,10 @@ from pbt_rl.extras import discover
 
 from .atari import AtariOptions
 from .base import LAST, EnvSetupError, EnvSpec, FamilyOptions, ShapingSource, Unit
-from .family import Backend, EnvOptions, Family, RawEnv, load_backend
+from .family import Backend, EnvOptions, Family, RawEnv, load_backend, meant
 from .film import Camera
 from .last import LastUnit, with_last
 from .packages import named_by
-from .suggest import meant
 from .values import typed
 
 __all__ = [

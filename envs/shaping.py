@@ -11,8 +11,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from .attributes import attribute, has_methods, wrapped
 from .base import EnvSetupError, RewardShapingInterface, TrainingInfoInterface
+from .values import attribute, has_methods, wrapped
 
 
 def flatten(nested: Mapping[str, Any]) -> dict[str, float]:

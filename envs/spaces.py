@@ -1,7 +1,12 @@
-"""Gymnasium observation spaces as arrays: converts observations, and checks what environments return."""
+"""Gymnasium observation spaces as arrays: converts observations, and checks what environments return.
+
+Sentences become arrays of hashed words: a word's number depends on its letters alone, in every process and version.
+"""
 
 from __future__ import annotations
 
+import re
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -14,7 +19,19 @@ from numpy.typing import NDArray
 from .actions import action_spec, check_space
 from .arrays import MOST_CHOICES, MOST_WORDS, Numbers, what_is
 from .base import ACTION_MASK, ActionSpec, ArraySpec, EnvSetupError
-from .text_hash import hash_words
+
+_WORD = re.compile(r"[^\W_]+")
+
+
+def hash_words(sentence: str, out: NDArray[np.int32]) -> None:
+    """Write a sentence into `out` [L] int32: its first L words at the end, 0 before them.
+
+    A word is a run of letters and digits, lower case; its number is its CRC-32 cut to 31 bits (0 becomes 1).
+    """
+    words = _WORD.findall(sentence.lower())[: len(out)]
+    out[:] = 0
+    if words:
+        out[-len(words) :] = [zlib.crc32(word.encode()) & 0x7FFFFFFF or 1 for word in words]
 
 
 @dataclass(frozen=True)

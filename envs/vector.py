@@ -25,7 +25,6 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 
 from .actions import action_spec, rows_decoder
-from .attributes import attribute, metadata_of, wrapped
 from .base import (
     ACTION_MASK,
     LARGEST_REWARD,
@@ -52,7 +51,7 @@ from .shaping import (
     unflatten,
 )
 from .spaces import Leaf, leaves_of, read_leaf, read_rows
-from .values import number_of
+from .values import attribute, metadata_of, number_of, wrapped
 
 AnyVectorEnv = VectorEnv[Any, Any, Any]
 

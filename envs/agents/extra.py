@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..attributes import attribute
 from ..base import EnvSpec, ShapingSource, Unit
-from ..family import Family
-from ..kinds import Kind
+from ..family import Family, Kind
+from ..values import attribute
 
 
 def _fits(env: object) -> bool:

@@ -19,10 +19,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..attributes import attribute
 from ..base import MASK_UNREAD, EnvSpec
 from ..multi_agent import Scene
-from ..values import flag_of
+from ..values import attribute, flag_of
 from .players import Agents
 
 

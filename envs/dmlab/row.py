@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 from pbt_rl.procs.child import PARENTS_SIGNALS, leave_to_parent
 from pbt_rl.procs.paths import working_directory_last
 
-from ..text_hash import hash_words
+from ..spaces import hash_words
 from .cache import LevelCache
 from .levels import Pressed
 

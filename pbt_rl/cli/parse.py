@@ -19,8 +19,7 @@ from typing import Any, Literal, TypeVar, get_args, get_origin
 import tyro
 
 from pbt_rl.errors import ConfigError
-from pbt_rl.given.names import spelt, unknown
-from pbt_rl.given.values import number, whole
+from pbt_rl.given.values import number, spelt, unknown, whole
 from pbt_rl.options import Option, build, changed, table
 from pbt_rl.recipes import merged
 

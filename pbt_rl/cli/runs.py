@@ -11,7 +11,7 @@ from pathlib import Path
 import tyro
 
 from pbt_rl.cli.parse import parse
-from pbt_rl.display.leaderboard import GAP, UNKNOWN, count, number
+from pbt_rl.display.ranking import GAP, UNKNOWN, count, number
 from pbt_rl.errors import ConfigError
 from pbt_rl.record.claim import left_aside
 from pbt_rl.record.listing import RunRow, list_runs

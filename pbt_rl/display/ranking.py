@@ -1,19 +1,24 @@
-"""Pure functions of views that the displays share: the ranking, changed values, shares of processor time.
+"""What the displays share: the ranking, changed values, shares of processor time, and the leaderboard as lines of text.
 
     supervisor --- RunView, about once a second ---+--> tensorboard.TensorBoard   TensorBoard event files
                                                    +--> terminal.Terminal         live table or plain lines
     supervisor --- last RunView -------------------+--> summary.summary           content of summary.json
 
 A display consumes views, produces text or files, and waits for nothing.
+
+The leaderboard shows members by rank with their values, speed, and the run's statistics. It is laid out by hand because
+rich's Table took 5 ms per view for 8 members (it measures and wraps every cell); this takes 1 ms. Narrow terminals get
+fewer columns, and as many changed values as fit into the rest of the line.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from pbt_rl.display.view import MemberView
+from pbt_rl.display.view import MemberView, RunView, run_statistics
+from pbt_rl.pbt.hypers import SHAPING
 from pbt_rl.pbt.objectives import mean, spread
 
 WAITING = "waiting"
@@ -118,3 +123,187 @@ def shown_values(member: MemberView, different: frozenset[str]) -> list[str]:
     changes = {name: change(name) for name in member.values}
     names = [name for name in changes if changes[name] > 0 or name in different]
     return sorted(names, key=lambda name: -changes[name])
+
+
+GAP = "  "
+SEPARATOR = " | "
+UNKNOWN = "-"
+YOUNG = "~"
+"""Before an objective whose window holds only the shortest episodes since the member's change."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column. wide: shown only on wide terminals."""
+
+    title: str
+    cell: Callable[[MemberView], str]
+    wide: bool = False
+
+
+def _stat(name: str) -> Callable[[MemberView], str]:
+    return lambda member: number(member.stats.get(name))
+
+
+def _objective(member: MemberView) -> str:
+    known = known_objective(member)
+    return number(known) if member.complete or known is None else YOUNG + number(known)
+
+
+COLUMNS = (
+    Column("member", lambda m: str(m.member)),
+    Column("objective", _objective),
+    Column("episodes", lambda m: count(m.episodes)),
+    Column("return", _stat("raw_return"), wide=True),
+    Column("length", _stat("length_steps"), wide=True),
+    Column("gen", lambda m: str(m.generation)),
+    Column("frames", lambda m: count(m.frames)),
+    Column("entropy", _stat("entropy"), wide=True),
+    Column("kl", _stat("kl"), wide=True),
+)
+MATCHUP_COLUMNS = (Column("elo", _stat("elo")), Column("wins", _stat("win_rate")))
+"""Shown only if members play games: the rating, and the share of the last games that was won."""
+STATUS = Column("status", lambda m: m.status)
+"""Shown only if a member has one."""
+FINAL = Column("final", lambda m: number(None if m.final is None else m.final.mean))
+"""Shown only after final games: their mean objective."""
+VALUES_TITLE = "values (start→now)"
+WIDE_COLUMNS = 110
+"""Width of a terminal, in characters, from which on the wide columns are shown."""
+
+
+def table_lines(view: RunView, width: int, max_members: int | None = None) -> list[str]:
+    """Return the header and one line per member, best first, at most `width` characters each.
+
+    Of more than `max_members` members the best are shown, and the last line counts the rest.
+    """
+    members = ranked(view.members)
+    hidden = 0
+    if max_members is not None and len(members) > max_members:
+        hidden = len(members) - max(max_members - 1, 1)
+        members = members[: len(members) - hidden]
+    columns = [column for column in COLUMNS if not column.wide or width >= WIDE_COLUMNS]
+    if view.seats > 1:
+        columns[2:2] = MATCHUP_COLUMNS
+    if any(member.final for member in view.members):
+        columns.insert(1, FINAL)
+    if any(member.status for member in view.members):
+        columns.append(STATUS)
+    table = [["#", *(column.title for column in columns)]]
+    table += [[str(rank), *(column.cell(m) for column in columns)] for rank, m in enumerate(members, start=1)]
+    widths = [max(map(len, cells)) for cells in zip(*table, strict=True)]
+    lines = [GAP.join(cell.rjust(w) for cell, w in zip(cells, widths, strict=True)) for cells in table]
+
+    room = width - len(lines[0]) - len(GAP)
+    different = differing(view.members)
+    last = [VALUES_TITLE, *(_values_cell(member, different, room) for member in members)]
+    lines = [(line + GAP + cell).rstrip()[:width] for line, cell in zip(lines, last, strict=True)]
+    return [*lines, f"… {hidden} more"] if hidden else lines
+
+
+def title_lines(view: RunView) -> list[str]:
+    """Return a line with the environment and the run's name, and a line with time and speed."""
+    return [
+        SEPARATOR.join([view.env_id, view.name]),
+        SEPARATOR.join([*progress(view), *time_left(view)]),
+    ]
+
+
+def progress(view: RunView) -> list[str]:
+    """Return time, frames and speed, each as text."""
+    speed = f"{view.frames_per_second:,.0f} frames/s" if view.frames_per_second > 0 else "starting"
+    return [clock(view.seconds), f"{count(view.frames)} frames", speed]
+
+
+def time_left(view: RunView) -> list[str]:
+    """Return the time left as text; nothing if it is unknown."""
+    bound = "at most " if view.seconds_left_at_most else ""
+    return [] if view.seconds_left is None else [f"{bound}{clock(view.seconds_left)} left"]
+
+
+def next_comparison(view: RunView) -> list[str]:
+    """Return when members are compared next as text; nothing if it is unknown."""
+    if view.comparison_in_seconds is None:
+        return []
+    if view.comparison_in_seconds == 0:
+        return ["next comparison waits for episodes"]
+    return [f"next comparison in {clock(view.comparison_in_seconds)}"]
+
+
+def footer_lines(view: RunView) -> list[str]:
+    """Return the statistics of the run, and the CPU shares once they are known; a line each."""
+    lines: dict[int, list[str]] = {0: [], 1: []}
+    for shown, _ in run_statistics(view).values():
+        if shown.text is not None:
+            lines[shown.footer_line].append(shown.text(view))
+    lines[0] += next_comparison(view)
+    shares = sorted(busy_shares(view.busy_threads).items(), key=lambda item: -item[1])
+    cpu = ["CPU: " + SEPARATOR.join(f"{stage} {share:.0%}" for stage, share in shares)] if shares else []
+    return [*(SEPARATOR.join(texts) for texts in lines.values()), *cpu, *_replayed(view)]
+
+
+def _replayed(view: RunView) -> list[str]:
+    """Return how much a GPU replays, and why not all of it, which costs speed."""
+    shares = [f"{name} {one.replayed / one.of:.0%}" for name, one in view.replayed.items() if one.of]
+    why = {one.why_not for one in view.replayed.values() if one.why_not}
+    said = f" ({'; '.join(sorted(why))}: this run is slower than it could be)" if why else ""
+    return [f"GPU: replayed {', '.join(shares)}{said}"] if shares else []
+
+
+def _values_cell(member: MemberView, different: frozenset[str], room: int) -> str:
+    """Return as many values as fit into `room` characters, largest change first, then the number of the others."""
+    texts = [_change(member, name) for name in shown_values(member, different)]
+    for shown in range(len(texts), 0, -1):
+        rest = len(texts) - shown
+        cell = GAP.join([*texts[:shown], *([f"+{rest}"] if rest else [])])
+        if len(cell) <= room:
+            return cell
+    return f"{len(texts)} values"[: max(room, 0)] if texts else ""
+
+
+def _change(member: MemberView, name: str) -> str:
+    now, then = value(member.values[name]), value(member.initial.get(name, member.values[name]))
+    return (
+        f"{name.removeprefix(SHAPING)} {then}→{now}" if then != now else f"{name.removeprefix(SHAPING)} {now}"
+    )
+
+
+def number(x: float | None) -> str:
+    """Format a measurement for a glance: 3 or 4 digits, thousands separated."""
+    if x is None or not math.isfinite(x):
+        return UNKNOWN
+    if x != 0 and abs(x) < 0.1:
+        return short_exponent(f"{x:.1e}") if abs(x) < 0.001 else f"{x:.4f}"
+    if abs(x) < 100:
+        return f"{x:.2f}"
+    return f"{x:.1f}" if abs(x) < 10_000 else f"{x:,.0f}"
+
+
+def value(x: float) -> str:
+    """Format a hyperparameter: three digits; just below 1 (discounts, betas) as many as distinguish it from 1."""
+    if 0.9 < x < 1:
+        return f"{x:.{max(5, math.ceil(-math.log10(1 - x)) + 1)}f}".rstrip("0")
+    if x != 0 and not 0.001 <= abs(x) < 100_000:
+        mantissa, exponent = f"{x:.2e}".split("e")
+        return short_exponent(f"{mantissa.rstrip('0').rstrip('.')}e{exponent}")
+    return f"{x:.3g}" if abs(x) < 1000 else f"{x:.0f}"
+
+
+def short_exponent(text: str) -> str:
+    """Shorten `2.5e-04` to `2.5e-4`."""
+    mantissa, exponent = text.split("e")
+    return f"{mantissa}e{int(exponent)}"
+
+
+def count(n: int) -> str:
+    """Format a count: 950, 12.3k, 4.56M, 1.23G."""
+    for size, suffix in ((10**9, "G"), (10**6, "M"), (10**3, "k")):
+        if n >= size * 0.9995 and n >= 1000:  # 999.5 k and more round up to 1.00 M
+            return f"{n / size:#.3g}".rstrip(".") + suffix
+    return str(n)
+
+
+def clock(seconds: float) -> str:
+    """Format a duration: h:mm:ss."""
+    whole = max(0, round(seconds))
+    return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"

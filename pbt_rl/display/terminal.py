@@ -23,16 +23,18 @@ from rich.live import Live
 from rich.segment import ControlType
 from rich.text import Text
 
-from pbt_rl.display.leaderboard import (
+from pbt_rl.display.ranking import (
     SEPARATOR,
     footer_lines,
+    known_objective,
     number,
     progress,
+    ranked,
+    standing,
     table_lines,
     time_left,
     title_lines,
 )
-from pbt_rl.display.ranking import known_objective, ranked, standing
 from pbt_rl.display.view import Evaluation, RunView
 from pbt_rl.pbt.changes import Change
 from pbt_rl.wire.messages import Applied

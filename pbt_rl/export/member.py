@@ -12,8 +12,7 @@ from pbt_rl.export.formats import FORMATS
 from pbt_rl.export.net import exported_policy
 from pbt_rl.pbt.lineage import Lineage
 from pbt_rl.play.evaluate import evaluation_spec, play_episodes
-from pbt_rl.play.policy import Policy
-from pbt_rl.play.saved import load_pack, say
+from pbt_rl.play.policy import Policy, load_pack, say
 from pbt_rl.record.folder import RunFolder
 from pbt_rl.record.journal import each_event
 from pbt_rl.record.saved import NO_TRUST, PLAY, SavedPolicy, Source, Trust, find_saved, read_config

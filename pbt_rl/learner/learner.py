@@ -25,14 +25,13 @@ from typing import assert_never
 import torch
 
 from pbt_rl.errors import ConfigError
-from pbt_rl.learner.again import BeginAgain, begin_again
 from pbt_rl.learner.build import build_pack, build_replay, network_errors, update_settings
 from pbt_rl.learner.contention import Contention
 from pbt_rl.learner.continuation import Continuation
 from pbt_rl.learner.gpu import PageLocks, free_unused, out_of_memory, prepare, ran_out
 from pbt_rl.learner.members import PackMembers
 from pbt_rl.learner.sampler import Sampler
-from pbt_rl.learner.setup import LearnerSetup
+from pbt_rl.learner.setup import BeginAgain, LearnerSetup, begin_again
 from pbt_rl.learner.shared import SharedState
 from pbt_rl.learner.trainer import Trainer
 from pbt_rl.learner.trial import BrokenTrialError, fastest_packing

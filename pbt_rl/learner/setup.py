@@ -1,10 +1,17 @@
-"""What a learner is told at its start."""
+"""What a learner is told at its start, and how it begins again: the same process, a new interpreter, another setup.
+
+After CUDA has refused a recording in the midst, a process can record nothing any more, whatever it does. A fresh one
+can. Its parent notices nothing: process, connection and descriptors stay.
+"""
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from multiprocessing.connection import Connection
+from typing import Any, NoReturn
 
 from pbt_rl.algos.pack import Packing
 from pbt_rl.config import Config
@@ -47,3 +54,25 @@ class LearnerSetup:
         """Return all descriptors, for the process to inherit."""
         single = (self.ready_fd, self.shaping_fd, self.heartbeat_fd, self.pool_fd)
         return sorted({fd for fd in (*self.mailbox_fds, *self.wake_fds, *single) if fd >= 0})
+
+
+@dataclass(frozen=True)
+class BeginAgain:
+    """The first message of such a learner."""
+
+    setup: LearnerSetup
+    connection_fd: int
+
+
+def begin_again(setup: LearnerSetup, connection_fd: int) -> NoReturn:
+    """Replace this process by one that finds the message where `begin_child` expects its connection."""
+    message = os.memfd_create("learner", 0)
+    said: Connection[Any, Any] = Connection(os.dup(message))
+    said.send(BeginAgain(setup, connection_fd))
+    said.close()
+    os.lseek(message, 0, os.SEEK_SET)
+    *command, _, stacks_fd = sys.orig_argv[1:]
+    for fd in (connection_fd, message, *setup.fds, *([int(stacks_fd)] if int(stacks_fd) >= 0 else [])):
+        os.set_inheritable(fd, True)
+    sys.stdout.flush()
+    os.execv(sys.executable, [sys.executable, *command, str(message), stacks_fd])  # noqa: S606 - our own interpreter

@@ -33,10 +33,8 @@ from pbt_rl.envs.custom import find_factory
 from pbt_rl.envs.registry import make_unit, probe
 from pbt_rl.errors import ConfigError, environment_code
 from pbt_rl.pbt.objectives import mean
-from pbt_rl.play.evaluate import shares
-from pbt_rl.play.policy import Player, Policy
-from pbt_rl.play.progress import one_thread
-from pbt_rl.play.saved import load_pack, say
+from pbt_rl.play.evaluate import one_thread, shares
+from pbt_rl.play.policy import Player, Policy, load_pack, say
 from pbt_rl.record.saved import NO_TRUST, PLAY, Source, Trust, find_saved, read_config
 
 MAX_GAMES = 16

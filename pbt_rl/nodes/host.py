@@ -18,7 +18,7 @@ from pbt_rl.nodes.messages import (
     State,
     Turn,
 )
-from pbt_rl.run.estimate import check_memory
+from pbt_rl.run.describe import check_memory
 from pbt_rl.run.fleet import ActorFailed, Event, LearnerLost, ProcessFleet, Received
 from pbt_rl.run.inline import InlineFleet
 from pbt_rl.run.memory import Start

@@ -1,38 +1,127 @@
 """`pbt-rl eval RUN`: a trained member plays whole episodes, scored by the true objective.
 
+Of an evaluation that takes long it is shown how far it is. Its first episode can be filmed, by an extra.
+
 Axes: R rows of the unit (one environment each), A action components.
 """
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Sequence
-from contextlib import ExitStack, closing
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol
+from typing import IO, Any, Protocol, TextIO, cast
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from pbt_rl.config import Config
-from pbt_rl.envs.base import (
-    EnvSpec,
-    StepArrays,
-    Unit,
-    default_shaping_source,
-    private_step_arrays,
-)
-from pbt_rl.envs.film import Camera
+from pbt_rl.envs import registry
+from pbt_rl.envs.base import EnvSpec, StepArrays, Unit, default_shaping_source, private_step_arrays
+from pbt_rl.envs.film import Camera, Picture
 from pbt_rl.envs.registry import EnvOptions, evaluation_options, make_unit, probe, shown_name
 from pbt_rl.errors import ConfigError, environment_code
+from pbt_rl.extras import offered
 from pbt_rl.pbt.objectives import mean, spread
-from pbt_rl.play.filming import BeginsFilm, TakesPictures, film_maker, filmed_unit
-from pbt_rl.play.policy import Player, Policy
-from pbt_rl.play.progress import Progress, one_thread
-from pbt_rl.play.saved import load_pack, say
+from pbt_rl.play.policy import Player, Policy, load_pack, say
 from pbt_rl.record.saved import NO_TRUST, PLAY, Source, Trust, find_saved, read_config
+
+EVERY_SECONDS, EVERY_SECONDS_IN_A_LOG = 1.0, 30.0
+
+
+class Progress:
+    """Shows how many episodes have ended: in a terminal in one line that is removed at the end, else now and then."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream, self._terminal = stream, stream.isatty()
+        self._every = EVERY_SECONDS if self._terminal else EVERY_SECONDS_IN_A_LOG
+        self._next = time.monotonic() + self._every
+        self._open = False
+
+    def show(self, ended: int, total: int) -> None:
+        """Show it if it is time."""
+        now = time.monotonic()
+        if now < self._next:
+            return
+        self._next = now + self._every
+        self._open = self._terminal
+        text = f"{ended} of {total} episodes have ended"
+        self._stream.write(f"\r{text}\x1b[K" if self._terminal else f"{text}\n")
+        self._stream.flush()
+
+    def end(self) -> None:
+        """Remove the line."""
+        if self._open:
+            self._stream.write("\r\x1b[K")
+            self._stream.flush()
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Let torch compute with one thread inside: for the few rows of an evaluation more of them wait for each other.
+
+    OMP_NUM_THREADS, if it is set, is the user's choice.
+    """
+    before = torch.get_num_threads()
+    if "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+class TakesPictures(Protocol):
+    """A film that is being made."""
+
+    def add(self, picture: Picture) -> None:
+        """Append a picture."""
+
+    def close(self) -> None:
+        """Finish it."""
+
+
+BeginsFilm = Callable[[float], TakesPictures]
+"""Begins a film of so many pictures per second."""
+
+
+class FilmMaker(Protocol):
+    """A module that makes films. An extra names it as `FILMS` in its `extra.py`."""
+
+    def check_film(self, path: Path) -> None:
+        """Raise ConfigError if a film could not be written there, before anything is played."""
+
+    def Film(self, path: Path, frames_per_second: float) -> TakesPictures:
+        """Begin the film of an episode."""
+
+    def check_clips(self) -> None:
+        """Raise ConfigError if clips could not be made, before anything starts."""
+
+    def Clip(self, file: IO[bytes], frames_per_second: float) -> TakesPictures:
+        """Begin a clip: half a minute, small enough for TensorBoard."""
+
+
+def film_maker(option: str) -> FilmMaker:
+    """Return what makes films. Raises ConfigError, which names the option, if this copy has nothing that does."""
+    for module in offered("pbt_rl", "FILMS"):
+        return cast("FilmMaker", import_module(module))
+    raise ConfigError(f"--{option} cannot be used: no extra of this copy of pbt_rl makes films")
+
+
+def filmed_unit(spec: EnvSpec, rows: int, seed: int, options: EnvOptions) -> tuple[Unit, Camera]:
+    """Make a unit with a camera on its row 0. Raises ConfigError for environments without pictures."""
+    filmed = registry.film(spec.env_id, rows, seed, options, default_shaping_source(spec))
+    if filmed is None:
+        raise ConfigError(f"--video: {spec.env_id} has no pictures: leave --video out")
+    return filmed
+
 
 MAX_ROWS = 8
 """Most episodes that are played at the same time."""

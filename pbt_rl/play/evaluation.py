@@ -17,10 +17,8 @@ import numpy as np
 from pbt_rl.config import Config
 from pbt_rl.envs.base import EnvSpec
 from pbt_rl.pbt.objectives import mean, spread
-from pbt_rl.play.evaluate import counted_objectives, evaluation_spec, play_episodes
-from pbt_rl.play.filming import film_maker
-from pbt_rl.play.policy import Policy
-from pbt_rl.play.saved import load_pack
+from pbt_rl.play.evaluate import counted_objectives, evaluation_spec, film_maker, play_episodes
+from pbt_rl.play.policy import Policy, load_pack
 from pbt_rl.record.checkpoints import Checkpoint
 from pbt_rl.record.saved import SavedPolicy
 

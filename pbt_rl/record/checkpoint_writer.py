@@ -38,8 +38,7 @@ from pbt_rl.record.headers import (
     member_file,
 )
 from pbt_rl.record.journal import as_json_types
-from pbt_rl.record.net_names import NetNames, to_tensors
-from pbt_rl.record.tensors import Packer
+from pbt_rl.record.net_names import NetNames, Packer, to_tensors
 from pbt_rl.wire.store import MemberSnapshot, SnapshotHeader
 
 

@@ -32,8 +32,7 @@ from pbt_rl.record.headers import (
     member_file,
     read_manifest,
 )
-from pbt_rl.record.net_names import NetNames, from_tensors
-from pbt_rl.record.tensors import unpack
+from pbt_rl.record.net_names import NetNames, from_tensors, unpack
 from pbt_rl.wire.store import MemberSnapshot, SnapshotHeader
 
 FOLDER = re.compile(r"at_(\d+)(_\d+)?")

@@ -23,7 +23,7 @@ from types import FrameType
 from typing import Any, cast
 
 from pbt_rl.envs.base import EnvSetupError
-from pbt_rl.envs.traces import environment_traceback
+from pbt_rl.envs.first_trial import environment_traceback
 from pbt_rl.errors import RunFailed, environment_code
 from pbt_rl.learner.learner import Learner
 from pbt_rl.procs.child import ChildFailed

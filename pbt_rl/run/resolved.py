@@ -12,8 +12,7 @@ from pbt_rl.config import Config, check_schedule_of_learning_rate
 from pbt_rl.envs.base import EnvSpec
 from pbt_rl.envs.registry import EnvOptions, has_pictures, probe
 from pbt_rl.errors import ConfigError, environment_code, require
-from pbt_rl.learner.build import check_network
-from pbt_rl.learner.sees import network_sees
+from pbt_rl.learner.build import check_network, network_sees
 from pbt_rl.pbt.decisions import Controller
 from pbt_rl.pbt.entry import Ingredients
 from pbt_rl.pbt.events import Event
@@ -24,7 +23,7 @@ from pbt_rl.pbt.start import Started, read_rows
 from pbt_rl.pbt.state import restore_state
 from pbt_rl.pbt.tuning import chosen
 from pbt_rl.plan import Machine, Plan, make_plan
-from pbt_rl.play.filming import film_maker
+from pbt_rl.play.evaluate import film_maker
 from pbt_rl.population.population import Population
 from pbt_rl.record.journal import journal_events
 from pbt_rl.run.opponents import opponents

@@ -16,7 +16,7 @@ from pbt_rl.extras import offered
 from pbt_rl.plan import Machine, Plan
 from pbt_rl.record.claim import claim_run_folder
 from pbt_rl.run.callbacks import Callbacks
-from pbt_rl.run.estimate import check_memory
+from pbt_rl.run.describe import check_memory
 from pbt_rl.run.fleet import Fleet
 from pbt_rl.run.memory import Matchups, Start
 from pbt_rl.run.resolved import ResolvedRun

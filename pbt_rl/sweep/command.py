@@ -15,8 +15,7 @@ from pbt_rl.cli.runs import table
 from pbt_rl.cli.train import parse_train
 from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
-from pbt_rl.given.names import spelt
-from pbt_rl.given.values import whole
+from pbt_rl.given.values import spelt, whole
 from pbt_rl.record.folder import RunFolder
 from pbt_rl.record.listing import RunRow, list_runs
 from pbt_rl.record.saved import read_config

@@ -1,4 +1,4 @@
-"""Films of what is played: whole ones as .mp4 or .gif, and short clips. `pbt_rl.play.filming` uses them."""
+"""Films of what is played: whole ones as .mp4 or .gif, and short clips. `pbt_rl.play.evaluate` uses them."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pbt_rl.display.leaderboard import footer_lines
+from pbt_rl.display.ranking import footer_lines
 from pbt_rl.display.scalars import population_scalars
 from pbt_rl.display.summary import summary
 from pbt_rl.run.views import _of_all

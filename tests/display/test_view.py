@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, fields, replace
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.custom_scalar.layout_pb2 import Layout
 
-from pbt_rl.display.leaderboard import footer_lines
+from pbt_rl.display.ranking import footer_lines
 from pbt_rl.display.scalars import member_scalars
 from pbt_rl.display.summary import summary
 from pbt_rl.display.tensorboard import TensorBoard, layout

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from pbt_rl.envs.ale import AtariUnit
-from pbt_rl.envs.ale_engines import ENGINE_ROWS, WHOLE_ROWS, dealt
+from pbt_rl.envs.ale import ENGINE_ROWS, WHOLE_ROWS, AtariUnit, dealt
 from pbt_rl.envs.atari import AtariOptions
 from pbt_rl.envs.base import Grows, may_grow, private_step_arrays
 from pbt_rl.envs.pulse import AT_ONCE

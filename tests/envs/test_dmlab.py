@@ -18,7 +18,7 @@ from pbt_rl.envs.dmlab.row import MOST_LABS
 from pbt_rl.envs.dmlab.setup import level_scripts, pool_seed
 from pbt_rl.envs.dmlab.unit import LabUnit, probe
 from pbt_rl.envs.registry import EnvOptions
-from pbt_rl.envs.text_hash import hash_words
+from pbt_rl.envs.spaces import hash_words
 from tests.helpers.dmlab_module import (
     REAL,
     calls,

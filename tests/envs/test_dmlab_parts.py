@@ -23,7 +23,7 @@ from pbt_rl.envs.dmlab.options import PHOTOGRAPHS, DmlabOptions
 from pbt_rl.envs.dmlab.setup import describe, level_scripts, row_setup
 from pbt_rl.envs.dmlab.task_scheduler import TaskScheduler
 from pbt_rl.envs.dmlab.unit import names
-from pbt_rl.envs.text_hash import hash_words
+from pbt_rl.envs.spaces import hash_words
 from pbt_rl.learner.build import normalized_obs
 from tests.helpers.runs import python
 
@@ -239,7 +239,7 @@ def test_words_stand_at_the_end_whatever_their_case_and_signs():
 
 def test_words_are_the_same_in_every_process(tmp_path):
     code = """import numpy
-from pbt_rl.envs.text_hash import hash_words
+from pbt_rl.envs.spaces import hash_words
 out = numpy.zeros(2, numpy.int32)
 hash_words("red ball", out)
 print(out.tolist())"""

@@ -10,7 +10,6 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from pbt_rl.envs.agents.players import TURN, Agents
 from pbt_rl.envs.agents.tables import table_of
-from pbt_rl.envs.attributes import metadata_of, wrapped
 from pbt_rl.envs.base import ActionSpec, EnvSetupError, private_step_arrays, untrained_actions
 from pbt_rl.envs.gym import GymUnit, RenderCamera, describe
 from pbt_rl.envs.multi_agent import MultiAgentUnit
@@ -18,6 +17,7 @@ from pbt_rl.envs.old_gym import OldGym
 from pbt_rl.envs.packages import named_by
 from pbt_rl.envs.registry import keywords
 from pbt_rl.envs.shaping import default_shaping, find_interface, frames_per_step
+from pbt_rl.envs.values import metadata_of, wrapped
 from pbt_rl.envs.vector import VectorUnit
 
 BOX = spaces.Box(0, 1, (2,), np.float32)

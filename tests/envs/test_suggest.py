@@ -1,8 +1,8 @@
 import pytest
 
-from envs.base import EnvSetupError
-from envs.registry import FAMILIES, family_of
-from envs.suggest import meant
+from pbt_rl.envs.base import EnvSetupError
+from pbt_rl.envs.family import meant
+from pbt_rl.envs.registry import FAMILIES, family_of
 
 MEANT = {
     "ALE/Pong-v5": "write atari/pong",

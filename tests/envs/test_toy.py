@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pbt_rl.envs import toy, toy_failing
+from pbt_rl.envs import toy
 from pbt_rl.envs.base import EnvSetupError, default_shaping_source, private_step_arrays
 from pbt_rl.envs.toy import Crashing, Hanging, counting_errors
 
@@ -136,7 +136,7 @@ def test_hanging_sleeps_at_its_step(monkeypatch):
     def wake(_seconds):
         raise Woken
 
-    monkeypatch.setattr(toy_failing.time, "sleep", wake)
+    monkeypatch.setattr(toy.time, "sleep", wake)
     play("hanging?steps=50", uniform(4), rows=1, steps=49)
     with pytest.raises(Woken):
         play("hanging?steps=50", uniform(4), rows=1, steps=60)

@@ -212,7 +212,7 @@ def test_a_candidate_whose_recording_breaks_ends_the_trial_and_is_left_out_of_th
 AGAIN = """
 import os
 import sys
-from pbt_rl.learner.again import BeginAgain, begin_again
+from pbt_rl.learner.setup import BeginAgain, begin_again
 from pbt_rl.learner.setup import LearnerSetup
 from multiprocessing.connection import Connection
 

@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from pbt_rl.display.leaderboard import table_lines
+from pbt_rl.display.ranking import table_lines
 from pbt_rl.display.scalars import member_scalars, population_scalars
 from pbt_rl.pbt.changes import Change
 from pbt_rl.pbt.state import restore_state, save_state

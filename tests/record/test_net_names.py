@@ -9,8 +9,7 @@ from safetensors.torch import save_file
 
 from pbt_rl.errors import CheckpointBroken, ConfigError
 from pbt_rl.record.headers import header_to_metadata
-from pbt_rl.record.net_names import NetNames, fit, from_tensors, read_saved, to_tensors
-from pbt_rl.record.tensors import Packer
+from pbt_rl.record.net_names import NetNames, Packer, fit, from_tensors, read_saved, to_tensors
 from tests.helpers.packs import FRAMES, HYPERS, make_pack
 from tests.helpers.snapshots import NAMES, assert_same, snapshot
 

@@ -9,7 +9,7 @@ import pytest
 import safetensors
 from safetensors.numpy import load_file, save
 
-from pbt_rl.record.tensors import CODES, Packer, unpack
+from pbt_rl.record.net_names import CODES, Packer, unpack
 
 ARRAYS = {
     "small": np.array(3, np.uint8),

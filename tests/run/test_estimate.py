@@ -7,8 +7,15 @@ from pbt_rl.errors import ConfigError
 from pbt_rl.learner.estimate import rollouts_of
 from pbt_rl.learner.learner import Learner
 from pbt_rl.plan import HostMemory, Machine
-from pbt_rl.run.describe import describe_plan
-from pbt_rl.run.estimate import GIB, MIB, SUPERVISOR_BYTES, check_memory, estimate, memory_notes
+from pbt_rl.run.describe import (
+    GIB,
+    MIB,
+    SUPERVISOR_BYTES,
+    check_memory,
+    describe_plan,
+    estimate,
+    memory_notes,
+)
 from pbt_rl.run.memory import Memory, Start
 from tests.helpers.plans import resolved
 
@@ -105,7 +112,7 @@ def test_a_run_that_is_near_what_is_there_is_warned_about_only():
 
 
 def test_memory_of_a_device_is_counted_apart(monkeypatch):
-    monkeypatch.setattr("pbt_rl.run.estimate._device_bytes", lambda _device: 2 * GIB)
+    monkeypatch.setattr("pbt_rl.run.describe._device_bytes", lambda _device: 2 * GIB)
     run = resolved("atari/pong", "--num-policies=40", "--learner.precision=bf16", machine=Machine(16, 1))
     needed = estimate(run)
     assert needed.devices["cuda:0"] > 5 * GIB
@@ -116,15 +123,15 @@ def test_memory_of_a_device_is_counted_apart(monkeypatch):
 
 def test_what_cannot_fit_on_a_gpu_is_refused_with_what_fits(monkeypatch):
     run = resolved("atari/pong", "--num-policies=64", machine=Machine(16, 1))
-    monkeypatch.setattr("pbt_rl.run.estimate._device_bytes", lambda _: 80 * GIB)
+    monkeypatch.setattr("pbt_rl.run.describe._device_bytes", lambda _: 80 * GIB)
     check_memory(run, HostMemory(2000 * GIB, 2000 * GIB))
-    monkeypatch.setattr("pbt_rl.run.estimate._device_bytes", lambda _: 6 * GIB)
+    monkeypatch.setattr("pbt_rl.run.describe._device_bytes", lambda _: 6 * GIB)
     with pytest.raises(ConfigError, match=r"cannot fit on cuda:0.*--learner.batch, or fewer"):
         check_memory(run, HostMemory(2000 * GIB, 2000 * GIB))
 
 
 def test_the_plan_shows_it(monkeypatch):
-    monkeypatch.setattr("pbt_rl.run.estimate.host_memory", lambda: HostMemory(GIB, GIB // 8))
+    monkeypatch.setattr("pbt_rl.run.describe.host_memory", lambda: HostMemory(GIB, GIB // 8))
     assert "of memory" in "\n".join(describe_plan(resolved("gym/CartPole-v1", machine=MACHINE)))
     assert np.isfinite(estimate(resolved("gym/CartPole-v1", machine=MACHINE)).host)
 

@@ -12,8 +12,7 @@ import pytest
 import pbt_rl
 from pbt_rl.audit import command as audit
 from pbt_rl.config import Config
-from pbt_rl.display.leaderboard import table_lines
-from pbt_rl.display.ranking import best_member, ranked
+from pbt_rl.display.ranking import best_member, ranked, table_lines
 from pbt_rl.display.summary import summary
 from pbt_rl.display.view import FinalGames
 from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec

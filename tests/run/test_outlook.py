@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from pbt_rl.config import Config
-from pbt_rl.display.leaderboard import footer_lines, title_lines
+from pbt_rl.display.ranking import footer_lines, title_lines
 from pbt_rl.pbt.options import PbtConfig
 from pbt_rl.pbt.search.options import SearchConfig
 from pbt_rl.population.population import Population
