@@ -364,7 +364,7 @@ def test_a_drawing_that_fails_is_reported_once_and_the_numbers_go_on(tmp_path):
     display = TensorBoard(RunFolder(tmp_path), 1, config_json="{}", warn=warnings.append)
     display.request_figures()
     display.update(view(member(0)))
-    display._drawing._child.wait(time.monotonic() + 30)
+    display._drawing._child.wait(time.monotonic() + 90)
     for frames in (9000, 10_000):
         display.request_figures()
         display.update(view(member(0, float(frames)), seconds=float(frames), frames=frames))
