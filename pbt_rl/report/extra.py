@@ -6,7 +6,7 @@ from pbt_rl.extras import Command
 
 WITHOUT_TORCH = True
 FIGURES = "pbt_rl.report.images"
-"""The process that draws figures for TensorBoard (`display.drawing`)."""
+"""The process that draws figures for TensorBoard (`display.tensorboard`)."""
 COMMANDS = (
     Command(
         "report",

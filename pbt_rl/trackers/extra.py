@@ -7,8 +7,8 @@ from pbt_rl.trackers.options import TrackersOption
 FIELDS = TrackersOption
 """Options of a run."""
 SINKS = "pbt_rl.trackers.outlets"
-"""See `display.sinks`."""
+"""See `display.view`."""
 OTHER_NAMES = (("track", "csv, wandb, mlflow or your own", "with-wandb wandb use-wandb"),)
-"""See `given.names`."""
+"""See `given.values`."""
 ASKED = ("train --env toy/identity --track csv --show",)
 """Command lines that ask for it."""

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 FILMS = "pbt_rl.video.film"
-"""See `play.filming.FilmMaker`."""
+"""See `play.evaluate.FilmMaker`."""
 ASKED = ("eval runs/x --video x.mp4",)
 """Command lines that ask for it."""
