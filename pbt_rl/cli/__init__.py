@@ -25,12 +25,6 @@ CORE = (
     Command("resume", "pbt_rl.cli.resume", "RUN", "continue a run from its last checkpoint"),
     Command("eval", "pbt_rl.cli.evaluate", "RUN", "play a trained member and print its score"),
     Command(
-        "runs",
-        "pbt_rl.cli.runs",
-        "[DIR]",
-        "list the runs in a folder (default: runs): env, members, frames, best, state, age",
-    ),
-    Command(
         "envs",
         "pbt_rl.cli.envs",
         "[check ENV]",

@@ -14,7 +14,7 @@ from pbt_rl.cli.parse import parse
 from pbt_rl.display.ranking import GAP, UNKNOWN, count, number
 from pbt_rl.errors import ConfigError
 from pbt_rl.record.claim import left_aside
-from pbt_rl.record.listing import RunRow, list_runs
+from pbt_rl.listing.listing import RunRow, list_runs
 
 HEADER = ("name", "env", "members", "frames", "best", "age", "state")
 FINAL = "final"

@@ -10,13 +10,13 @@ import sys
 import pytest
 
 from pbt_rl import Stop, tune
-from pbt_rl.cli.runs import run as command
-from pbt_rl.cli.runs import table
+from pbt_rl.listing.command import run as command
+from pbt_rl.listing.command import table
 from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
 from pbt_rl.record.claim import claim_run_folder
 from pbt_rl.record.journal import Journal
-from pbt_rl.record.listing import RunRow, list_runs
+from pbt_rl.listing.listing import RunRow, list_runs
 from tests.helpers.runs import ENVIRONMENT
 
 NOW = 1_000_000.0
@@ -310,7 +310,7 @@ def test_listing_imports_neither_torch_nor_what_a_config_names(tmp_path):
     config = json.loads(folder.config.read_text()) | {"env": "mine:make"}
     folder.config.write_text(json.dumps(config))
     code = (
-        "import sys; from pbt_rl.cli.runs import run; run(['runs']); "
+        "import sys; from pbt_rl.listing.command import run; run(['runs']); "
         "sys.exit(' '.join({'torch', 'numba', 'gymnasium', 'mine'} & sys.modules.keys()))"
     )
     done = subprocess.run(
