@@ -18,7 +18,8 @@ from pbt_rl.cli.train import parse_train
 from pbt_rl.config import Config, Hypers, LearnerConfig, ModelConfig
 from pbt_rl.matchups.options import MatchupConfig
 from pbt_rl.options import field_docs
-from pbt_rl.pbt.options import PbtConfig, ScheduleConfig
+from pbt_rl.pbt.options import PbtConfig
+from pbt_rl.pbt.schedule.options import ScheduleConfig
 from pbt_rl.pbt.search.options import SearchConfig
 from tests.helpers.runs import ROOT, python, start
 
@@ -357,8 +358,7 @@ def test_commands(pbt_rl):
     code, _, err = pbt_rl("trian")
     assert code == EXIT_USER_ERROR
     assert (
-        "'trian' is no command: did you mean train? The commands are train, resume, eval, runs, envs, audit"
-        in err
+        "'trian' is no command: did you mean train? The commands are train, resume, eval, envs, audit" in err
     )
     assert "'zzz' is no command: use train, resume, eval" in pbt_rl("zzz")[2]
 

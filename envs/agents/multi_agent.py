@@ -24,7 +24,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from .base import (
+from ..base import (
     LARGEST_REWARD,
     EnvSetupError,
     EnvSpec,
@@ -35,10 +35,10 @@ from .base import (
     seeds_of,
     write_stats,
 )
-from .episodes import EpisodeBook
-from .pulse import ROW, beating, pulse_of
-from .shaping import unflatten
-from .values import number_of
+from ..episodes import EpisodeBook
+from ..pulse import ROW, beating, pulse_of
+from ..shaping import unflatten
+from ..values import number_of
 
 
 @dataclass(frozen=True)

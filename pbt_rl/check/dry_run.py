@@ -18,8 +18,8 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from . import registry
-from .base import (
+from pbt_rl.envs import registry
+from pbt_rl.envs.base import (
     ACTION_MASK,
     EnvSetupError,
     EnvSpec,
@@ -29,9 +29,9 @@ from .base import (
     private_step_arrays,
     untrained_actions,
 )
-from .first_trial import environment_traceback
-from .gym import GymUnit
-from .time_limit import time_limit
+from pbt_rl.envs.first_trial import environment_traceback
+from pbt_rl.envs.gym import GymUnit
+from pbt_rl.envs.time_limit import time_limit
 
 ENVIRONMENTS = 2
 """Environments of the unit: with two, state that they share in the process shows. Each has a row per seat."""

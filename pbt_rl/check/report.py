@@ -9,11 +9,11 @@ from statistics import fmean
 import gymnasium
 import numpy as np
 
-from . import registry
-from .base import ACTION_MASK, EnvSpec
-from .dry_run import DryRun, Played
-from .shaping import find_interface, flatten, unflatten
-from .time_limit import time_limit
+from pbt_rl.check.dry_run import DryRun, Played
+from pbt_rl.envs import registry
+from pbt_rl.envs.base import ACTION_MASK, EnvSpec
+from pbt_rl.envs.shaping import find_interface, flatten, unflatten
+from pbt_rl.envs.time_limit import time_limit
 
 SHORT_STEPS = 500
 """Steps of each row, at most, in the runs that are compared with the main one."""

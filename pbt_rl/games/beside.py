@@ -16,6 +16,7 @@ import numpy as np
 
 from pbt_rl.config import Config
 from pbt_rl.envs.base import EnvSpec
+from pbt_rl.games.options import GamesOptions
 from pbt_rl.pbt.objectives import mean, spread
 from pbt_rl.play.evaluate import counted_objectives, evaluation_spec, film_maker, play_episodes
 from pbt_rl.play.policy import Policy, load_pack
@@ -52,7 +53,7 @@ class Evaluated:
 
 def evaluation_episodes(config: Config, spec: EnvSpec) -> int:
     """Return how many episodes are played; with tasks, of each."""
-    return config.final_episodes or (1 if spec.tasks else EPISODES)
+    return config.group(GamesOptions).final_episodes or (1 if spec.tasks else EPISODES)
 
 
 def evaluation_seed(config: Config) -> int:

@@ -11,8 +11,8 @@ import sys
 
 from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.errors import ConfigError
-from pbt_rl.play.evaluation import EvaluationSetup, evaluated
-from pbt_rl.play.rounds import FinalSetup, final_rounds
+from pbt_rl.games.beside import EvaluationSetup, evaluated
+from pbt_rl.games.rounds import FinalSetup, final_rounds
 from pbt_rl.procs.child import begin_child, send_failure
 
 

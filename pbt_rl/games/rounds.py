@@ -22,7 +22,7 @@ from pbt_rl.play.policy import Player, Policy, load_pack
 from pbt_rl.record.checkpoints import Checkpoint
 from pbt_rl.record.saved import SavedPolicy
 
-JUDGE = "pbt_rl.play.judge"
+JUDGE = "pbt_rl.games.process"
 """Module of the process that plays them."""
 
 

@@ -28,17 +28,24 @@ from pbt_rl.config import Config
 from pbt_rl.display.ranking import known_objective
 from pbt_rl.display.view import Evaluation, FinalGames, MemberView, RunView
 from pbt_rl.envs.base import EnvSpec
+from pbt_rl.envs.registry import has_pictures
+from pbt_rl.errors import require
+from pbt_rl.games.beside import Evaluated, EvaluationSetup
+from pbt_rl.games.options import GamesOptions
+from pbt_rl.games.rounds import JUDGE, FinalRound, FinalSetup
 from pbt_rl.pbt.events import Evaluation as Recorded
 from pbt_rl.pbt.events import decode_event
 from pbt_rl.pbt.objectives import mean, spread
-from pbt_rl.play.evaluation import Evaluated, EvaluationSetup
-from pbt_rl.play.rounds import JUDGE, FinalRound, FinalSetup
+from pbt_rl.play.evaluate import film_maker
 from pbt_rl.procs.child import Child
 from pbt_rl.record.append import reason
 from pbt_rl.record.checkpoints import Checkpoint
 from pbt_rl.run.fleet import log_folder
+from pbt_rl.run.games import NoGames, Record
 from pbt_rl.run.resolved import ResolvedRun
 
+EVALUATION_BYTES = 360 << 20
+"""The process that plays beside training, with a few small environments."""
 PRIORITY = 5
 """Training comes first (`nice`): where all cores are busy, a quarter of one is left for the games."""
 LIMIT_SECONDS = 3600.0
@@ -46,9 +53,6 @@ LIMIT_SECONDS = 3600.0
 LAST_SECONDS = 30.0
 """The end of a run waits at most this long for the games that are being played."""
 POLL_SECONDS = 0.05
-
-Record = Callable[[Evaluation, bytes], None]
-"""Takes a result, and the clip of its first episode as a GIF; empty without one."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +63,41 @@ class _Playing:
     what: Evaluation
     began: float
     clip: IO[bytes] | None
+
+
+def check(config: Config, spec: EnvSpec) -> None:
+    """Check that games beside training mean something, and that they can be filmed. Raises ConfigError."""
+    options = config.group(GamesOptions)
+    require(
+        not options.evaluate_every_frames or spec.seats == 1,
+        "evaluate-every-frames",
+        options.evaluate_every_frames,
+        f"a score of {config.env} means little without its opponents: leave it out, and compare members by "
+        "`pbt-rl eval --against`",
+    )
+    if options.evaluate_video:
+        film_maker("evaluate-video").check_clips()
+        require(
+            has_pictures(config.env, config.env_options),
+            "evaluate-video",
+            "true",
+            f"{config.env} has no pictures: leave it out",
+        )
+
+
+def games(
+    resolved: ResolvedRun,
+    evaluated_frames: Callable[[], int],
+    record: Record,
+    note: Callable[[str], None],
+) -> NoGames:
+    """Return the games of a run."""
+    return Evaluations(resolved.config, log_folder(resolved), evaluated_frames, record, note)
+
+
+def host_bytes(config: Config) -> int:
+    """Return the memory of the process that plays beside training."""
+    return EVALUATION_BYTES if config.group(GamesOptions).evaluate_every_frames else 0
 
 
 def recorded_late(journal: Path, position: int, frames: int) -> list[Evaluation]:
@@ -90,7 +129,7 @@ def recorded_late(journal: Path, position: int, frames: int) -> list[Evaluation]
     return found
 
 
-class Evaluations:
+class Evaluations(NoGames):
     """Has the best member play while the run goes on. Use it from one thread.
 
     logs: folder for what is printed. evaluated_frames: returns the clock of the newest result that is recorded. note:
@@ -106,14 +145,16 @@ class Evaluations:
         note: Callable[[str], None],
     ) -> None:
         self._config, self._logs, self._record, self._note = config, logs, record, note
-        self._films, self._evaluated_frames = config.evaluate_video, evaluated_frames
+        options = config.group(GamesOptions)
+        self._every, self._films = options.evaluate_every_frames, options.evaluate_video
+        self._evaluated_frames = evaluated_frames
         self._taken_frames = 0
         self._playing: _Playing | None = None
         self._said = ""
 
     def due(self, frames: int) -> bool:
         """Whether a checkpoint is wanted for an evaluation. frames: the population's clock."""
-        every, before = self._config.evaluate_every_frames, max(self._taken_frames, self._evaluated_frames())
+        every, before = self._every, max(self._taken_frames, self._evaluated_frames())
         return every > 0 and self._playing is None and frames // every > before // every
 
     def take(self, frames: int) -> bool:
@@ -189,6 +230,22 @@ class Evaluations:
             self._release()
             self._note(f"the evaluation at {frames:,} frames had not ended with the run; it is given up")
 
+    def judged(
+        self,
+        view: RunView,
+        resolved: ResolvedRun,
+        checkpoint: Checkpoint,
+        trained_seconds: float,
+        stop: Callable[[], bool],
+    ) -> RunView:
+        """Return the view of the end with final games, if there are to be any."""
+        seconds = final_seconds(self._config, resolved.spec, trained_seconds)
+        members = candidates(view.members, checkpoint, self._config)
+        if not (seconds and members):
+            return view
+        played = play_final_games(self._config, checkpoint, members, seconds, self._logs, stop, self._note)
+        return replace(view, members=[replace(m, final=played.get(m.member)) for m in view.members])
+
     def _release(self) -> None:
         playing, self._playing = self._playing, None
         assert playing is not None
@@ -226,9 +283,10 @@ def final_seconds(config: Config, spec: EnvSpec, trained_seconds: float) -> floa
     episode of each. In `serial` mode none unless asked for, by their number or by evaluations: how many end in time
     differs from run to run.
     """
-    if config.final_episodes == 0 or spec.seats > 1 or spec.tasks:
+    asked = config.group(GamesOptions).final_episodes
+    if asked == 0 or spec.seats > 1 or spec.tasks:
         return 0.0
-    if config.final_episodes is not None or config.pbt.evaluate_episodes:
+    if asked is not None or config.pbt.evaluate_episodes:
         return ASKED_SECONDS
     if config.mode == "serial":
         return 0.0
@@ -242,6 +300,7 @@ def candidates(members: Sequence[MemberView], checkpoint: Checkpoint, config: Co
     If the user asks for final games, as many members that have no objective since their last change, too: fresh copies
     of good ones. With evaluations everyone plays.
     """
+    asked = config.group(GamesOptions).final_episodes
     saved = {one.member for one in checkpoint.members()}
     known = [m for m in members if known_objective(m) is not None and m.member in saved]
     best = sorted(known, key=lambda m: (-(known_objective(m) or 0.0), m.member))
@@ -249,25 +308,7 @@ def candidates(members: Sequence[MemberView], checkpoint: Checkpoint, config: Co
     unknown = sorted(saved - {*ranking})
     if config.pbt.evaluate_episodes:
         return [*ranking, *unknown]
-    return [*ranking[:CANDIDATES], *unknown[: CANDIDATES if config.final_episodes and ranking else 0]]
-
-
-def judged(
-    view: RunView,
-    resolved: ResolvedRun,
-    checkpoint: Checkpoint,
-    trained_seconds: float,
-    stop: Callable[[], bool],
-    note: Callable[[str], None],
-) -> RunView:
-    """Return the view of the end with final games, if there are to be any. checkpoint: of the run's end."""
-    config = resolved.config
-    seconds = final_seconds(config, resolved.spec, trained_seconds)
-    members = candidates(view.members, checkpoint, config)
-    if not (seconds and members):
-        return view
-    games = play_final_games(config, checkpoint, members, seconds, log_folder(resolved), stop, note)
-    return replace(view, members=[replace(m, final=games.get(m.member)) for m in view.members])
+    return [*ranking[:CANDIDATES], *unknown[: CANDIDATES if asked and ranking else 0]]
 
 
 def play_final_games(
@@ -283,7 +324,7 @@ def play_final_games(
 
     stop: gives up. note: is told what begins and what went wrong.
     """
-    episodes = config.final_episodes or EPISODES
+    episodes = config.group(GamesOptions).final_episodes or EPISODES
     names = ", ".join(map(str, members))
     note(f"final games: {episodes} episodes of each of the members {names}, for at most {seconds:.0f} s")
     deadline = time.monotonic() + seconds

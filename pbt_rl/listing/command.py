@@ -13,8 +13,8 @@ import tyro
 from pbt_rl.cli.parse import parse
 from pbt_rl.display.ranking import GAP, UNKNOWN, count, number
 from pbt_rl.errors import ConfigError
-from pbt_rl.record.claim import left_aside
 from pbt_rl.listing.listing import RunRow, list_runs
+from pbt_rl.record.claim import left_aside
 
 HEADER = ("name", "env", "members", "frames", "best", "age", "state")
 FINAL = "final"

@@ -8,11 +8,11 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
+from pbt_rl.envs.agents.multi_agent import MultiAgentUnit
 from pbt_rl.envs.agents.players import TURN, Agents
 from pbt_rl.envs.agents.tables import table_of
 from pbt_rl.envs.base import ActionSpec, EnvSetupError, private_step_arrays, untrained_actions
 from pbt_rl.envs.gym import GymUnit, RenderCamera, describe
-from pbt_rl.envs.multi_agent import MultiAgentUnit
 from pbt_rl.envs.old_gym import OldGym
 from pbt_rl.envs.packages import named_by
 from pbt_rl.envs.registry import keywords

@@ -5,14 +5,14 @@ import pytest
 from gymnasium.vector import SyncVectorEnv
 
 from pbt_rl.envs import custom
+from pbt_rl.envs.agents.multi_agent import MultiAgentUnit
 from pbt_rl.envs.atari import LIFE_LOSS_PENALTY, SCORE_SCALE, AtariOptions
 from pbt_rl.envs.base import private_step_arrays
 from pbt_rl.envs.gym import GymUnit
-from pbt_rl.envs.multi_agent import MultiAgentUnit
 from pbt_rl.envs.pulse import AT_ONCE, ROW
 from pbt_rl.envs.toy import Identity
 from pbt_rl.envs.vector import VectorUnit
-from tests.envs.test_multi_agent import Ledger
+from tests.envs.agents.test_multi_agent import Ledger
 
 ROWS = 3
 

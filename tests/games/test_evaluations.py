@@ -21,21 +21,21 @@ from pbt_rl.display.scalars import population_scalars, tracked_scalars
 from pbt_rl.display.view import Evaluation
 from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec
 from pbt_rl.errors import ConfigError
-from pbt_rl.plan import Machine
-from pbt_rl.play.evaluation import (
+from pbt_rl.games.beside import (
     EPISODES,
     EvaluationSetup,
     evaluated,
     evaluation_episodes,
     evaluation_seed,
 )
+from pbt_rl.games.run import Evaluations, check, recorded_late
+from pbt_rl.plan import Machine
 from pbt_rl.record.checkpoints import Checkpoints
 from pbt_rl.record.saved import read_config
 from pbt_rl.report.page import page
 from pbt_rl.report.pictures import PICTURES, draw
 from pbt_rl.report.read import read_run
-from pbt_rl.run.evaluations import Evaluations, recorded_late
-from pbt_rl.run.resolved import ResolvedRun, check_evaluation
+from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.video.film import CLIP_SIZE, Clip
 from pbt_rl.watch.reader import Reader
 from tests.display.test_tensorboard import written
@@ -239,7 +239,7 @@ def resolve(env, **options):
             r"evaluate-every-frames -1 .*0 \(never\) or more",
         ),
         (
-            lambda: check_evaluation(Config(env="x/y", evaluate_every_frames=9), replace(SPEC, seats=2)),
+            lambda: check(Config(env="x/y", evaluate_every_frames=9), replace(SPEC, seats=2)),
             "evaluate-every-frames 9 .*opponents",
         ),
         (partial(resolve, "toy/identity", evaluate_every_frames=9, evaluate_video=True), "has no pictures"),

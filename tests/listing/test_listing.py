@@ -10,13 +10,13 @@ import sys
 import pytest
 
 from pbt_rl import Stop, tune
-from pbt_rl.listing.command import run as command
-from pbt_rl.listing.command import table
 from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
+from pbt_rl.listing.command import run as command
+from pbt_rl.listing.command import table
+from pbt_rl.listing.listing import RunRow, list_runs
 from pbt_rl.record.claim import claim_run_folder
 from pbt_rl.record.journal import Journal
-from pbt_rl.listing.listing import RunRow, list_runs
 from tests.helpers.runs import ENVIRONMENT
 
 NOW = 1_000_000.0

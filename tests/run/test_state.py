@@ -10,8 +10,9 @@ import pytest
 from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
 from pbt_rl.matchups.options import MatchupConfig
-from pbt_rl.pbt.options import PbtConfig, ScheduleConfig
+from pbt_rl.pbt.options import PbtConfig
 from pbt_rl.pbt.registry import CONTROLLERS
+from pbt_rl.pbt.schedule.options import ScheduleConfig
 from pbt_rl.pbt.search.options import SearchConfig
 from pbt_rl.pbt.state import save_state
 from pbt_rl.run.audit import audit

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from pbt_rl.envs.agents.multi_agent import MultiAgentUnit, Scene
 from pbt_rl.envs.base import (
     ActionSpec,
     ArraySpec,
@@ -12,7 +13,6 @@ from pbt_rl.envs.base import (
     default_shaping_source,
     private_step_arrays,
 )
-from pbt_rl.envs.multi_agent import MultiAgentUnit, Scene
 
 SEATS, ROWS = 3, 12
 SPEC = EnvSpec(

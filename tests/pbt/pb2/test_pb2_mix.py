@@ -15,7 +15,7 @@ from pbt_rl.pbt.pb2.gaussian_process import MixedKernel
 from pbt_rl.pbt.pb2.pb2_mix import Pb2Mix
 from pbt_rl.pbt.state import restore_state, save_state
 from tests.helpers.populations import member
-from tests.pbt.test_pb2 import MILLION, TABLE, train
+from tests.pbt.pb2.test_pb2 import MILLION, TABLE, train
 
 
 def test_the_share_of_chance_is_that_of_the_paper():
