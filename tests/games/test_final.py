@@ -16,12 +16,12 @@ from pbt_rl.display.ranking import best_member, ranked, table_lines
 from pbt_rl.display.summary import summary
 from pbt_rl.display.view import FinalGames
 from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec
+from pbt_rl.games import run as games
 from pbt_rl.games.rounds import FinalRound, rounds, rows_of
 from pbt_rl.games.run import ASKED_SECONDS, candidates, final_seconds, play_final_games
 from pbt_rl.pbt.options import PbtConfig
 from pbt_rl.record.checkpoints import Checkpoints
 from pbt_rl.record.saved import Source, find_saved
-from pbt_rl.games import run as games
 from tests.helpers.views import member, view
 
 SPEC = EnvSpec("toy/x", {"obs": ArraySpec((1,), "float32")}, ActionSpec(nvec=(2,)))
@@ -168,5 +168,5 @@ def test_an_objective_that_is_not_finite_does_not_end_the_run_in_an_error(monkey
     monkeypatch.setattr(games, "Child", Played)
     monkeypatch.setattr(games, "wait", lambda *_: [])
     config = Config(env="toy/identity", final_episodes=2)
-    games = play_final_games(config, None, [0], 60.0, None, lambda: False, print)
-    assert (games[0].mean, math.isnan(games[0].spread), games[0].episodes) == (math.inf, True, 2)
+    played = play_final_games(config, None, [0], 60.0, None, lambda: False, print)
+    assert (played[0].mean, math.isnan(played[0].spread), played[0].episodes) == (math.inf, True, 2)

@@ -13,7 +13,6 @@ from types import SimpleNamespace
 import numpy as np
 
 from pbt_rl.config import Config, Hypers
-from pbt_rl.matchups.ratings import Ratings
 from pbt_rl.pbt.decisions import decision_to_dict
 from pbt_rl.pbt.hypers import hyper_table
 from pbt_rl.plan import Machine, make_plan
@@ -22,6 +21,7 @@ from pbt_rl.population.store import Store
 from pbt_rl.record.folder import to_json
 from pbt_rl.record.journal import as_json_types
 from pbt_rl.run.comparisons import Comparisons, make_slots
+from pbt_rl.run.opponents import opponents
 from pbt_rl.run.resolved import build_controller
 from pbt_rl.run.state import restore_run_state, run_state
 from pbt_rl.run.throughput import Throughput
@@ -202,8 +202,8 @@ class Run:
             self.controller.initial(config.num_policies),
             config.pbt.objective_episodes,
             4,
-            judged_by=config.matchup.objective,
-            ratings=Ratings(config.num_policies, config.matchup.elo_k) if seats > 1 else None,
+            judged_by=opponents().judged_by(config),
+            ratings=opponents().ratings(config) if seats > 1 else None,
             tasks=tasks,
             task_cap=50.0 if tasks else None,
             min_rounds=config.pbt.min_episodes,

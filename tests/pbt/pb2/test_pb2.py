@@ -10,15 +10,17 @@ from hypothesis import strategies as st
 from scipy.linalg import cholesky
 from sklearn.gaussian_process import GaussianProcessRegressor
 
+from pbt_rl.config import Hypers
 from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.changes import changes
 from pbt_rl.pbt.decisions import Mutate, Replace, Restart
 from pbt_rl.pbt.explore import ExplorePipeline, Learning
-from pbt_rl.pbt.hypers import HyperSpec, choice_spec, shaping_table
+from pbt_rl.pbt.hypers import HyperSpec, choice_spec, hyper_table, sample_prior, shaping_table
 from pbt_rl.pbt.options import PbtConfig
 from pbt_rl.pbt.pb2.gaussian_process import AT_A_TIME, FadingKernel, Surrogate
 from pbt_rl.pbt.pb2.pb2 import Pb2, from_unit, to_unit
 from pbt_rl.pbt.state import restore_state, save_state
+from pbt_rl.pbt.tuning import chosen
 from tests.helpers.populations import build, member, report
 
 TABLE = {
@@ -273,3 +275,11 @@ def test_without_scikit_learn_it_says_what_to_install(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"pip install 'pbt-rl\[search\]'"):
         Pb2(TABLE)
+
+
+@pytest.mark.parametrize("entry", ["gamma=0.9:0.99", "learning_rate=1e-5:1e-3"])
+def test_the_unit_of_a_range_that_the_user_gives_and_back(entry):
+    name, rng = entry.partition("=")[0], Random(0)
+    spec = chosen(hyper_table(Hypers()), (entry,))[name]
+    draws = [sample_prior(spec, rng) for _ in range(20)]
+    assert [from_unit(spec, to_unit(spec, x)) for x in draws] == pytest.approx(draws)

@@ -5,6 +5,7 @@ import math
 
 import pytest
 
+from pbt_rl.cli.train import parse_train
 from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.controllers import PbtController
@@ -189,3 +190,10 @@ def test_runs_that_cannot_be_used(tmp_path):
         journal.initial([{"speed": 1.0}])
     with pytest.raises(ConfigError, match="values that this run does not have"):
         follow(tmp_path / "other", member="0")
+
+
+def test_its_options_are_typed():
+    arguments = "--schedule.run x --schedule.hold-final --controller schedule"
+    config, _ = parse_train(["--env", "toy/identity", *arguments.split()])
+    assert config.controller == "schedule"
+    assert config.group(ScheduleConfig) == ScheduleConfig("x", "best", hold_final=True)

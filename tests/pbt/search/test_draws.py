@@ -6,9 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pbt_rl.config import Hypers
 from pbt_rl.errors import ConfigError
-from pbt_rl.pbt.hypers import HyperSpec, choice_spec, sample_prior
+from pbt_rl.pbt.hypers import HyperSpec, choice_spec, hyper_table, sample_prior, shaping_table
 from pbt_rl.pbt.search.draws import draw_grid, draw_random, grid_levels, prior_quantile
+from pbt_rl.pbt.tuning import chosen
 
 RATE = HyperSpec("rate", 1e-3, 1e-5, 1e-1, "log", tuned=True)
 GAMMA = HyperSpec("gamma", 0.99, 0.9, 0.9999, "one_minus", tuned=True)
@@ -76,3 +78,17 @@ def test_configurations_are_within_bounds_and_complete(chosen, number, seed):
         for values in made:
             assert list(values) == list(specs)
             assert all(values[name] == specs[name].clamp(values[name]) for name in specs)
+
+
+def test_quantiles_of_a_shaping_that_is_negative():
+    down = shaping_table({"down": -2.0})["shaping.down"]
+    assert [prior_quantile(down, q) for q in (0.0, 0.5, 1.0)] == pytest.approx([-200.0, -2.0, -0.02])
+
+
+@pytest.mark.parametrize("entry", ["gamma=0.9:0.99", "learning_rate=1e-5:1e-3", "unroll=2:20"])
+def test_a_grid_of_a_range_and_of_choices_that_the_user_gives(entry):
+    table, name = hyper_table(Hypers()), entry.partition("=")[0]
+    levels = [point[name] for point in draw_grid({name: chosen(table, (entry,))[name]}, 5, Random(0))]
+    assert len(set(levels)) == 5
+    spec = chosen(table, ("gamma",), ("gamma=0.99,0.9,0.999",))["gamma"]
+    assert sorted(point["gamma"] for point in draw_grid({"gamma": spec}, 3, Random(0))) == [0.9, 0.99, 0.999]
