@@ -15,6 +15,7 @@ import numpy as np
 from pbt_rl.config import Config, Hypers
 from pbt_rl.pbt.decisions import decision_to_dict
 from pbt_rl.pbt.hypers import hyper_table
+from pbt_rl.pbt.options import PbtConfig
 from pbt_rl.plan import Machine, make_plan
 from pbt_rl.population.population import Population
 from pbt_rl.population.store import Store
@@ -116,6 +117,28 @@ class Learner:
             )
             for a, b in pairs
         ]
+
+
+PBT = {
+    "period_frames": 300,
+    "start_frames": 300,
+    "min_episodes": 1,
+    "mutation_rate": 0.5,
+    "objective_episodes": 9,
+}
+TURNS = {"num_policies": 8, "slots": 6, "slot_frames": 150, "devices": "cpu,cpu"}
+
+
+def small_config(controller="pbt", frames=1_500, run=TURNS, **pbt):
+    """Return the options of a run of some comparisons, whose members take turns. run: options of the run."""
+    return Config(
+        env="toy/simulated",
+        seed=3,
+        controller=controller,
+        train_for_frames=frames,
+        pbt=PbtConfig(**PBT | pbt),
+        **run,
+    )
 
 
 class Fleet:
