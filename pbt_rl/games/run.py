@@ -40,9 +40,7 @@ from pbt_rl.play.evaluate import film_maker
 from pbt_rl.procs.child import Child
 from pbt_rl.record.append import reason
 from pbt_rl.record.checkpoints import Checkpoint
-from pbt_rl.run.fleet import log_folder
 from pbt_rl.run.games import NoGames, Record
-from pbt_rl.run.resolved import ResolvedRun
 
 EVALUATION_BYTES = 360 << 20
 """The process that plays beside training, with a few small environments."""
@@ -86,13 +84,14 @@ def check(config: Config, spec: EnvSpec) -> None:
 
 
 def games(
-    resolved: ResolvedRun,
+    config: Config,
+    logs: Path | None,
     evaluated_frames: Callable[[], int],
     record: Record,
     note: Callable[[str], None],
 ) -> NoGames:
     """Return the games of a run."""
-    return Evaluations(resolved.config, log_folder(resolved), evaluated_frames, record, note)
+    return Evaluations(config, logs, evaluated_frames, record, note)
 
 
 def host_bytes(config: Config) -> int:
@@ -233,13 +232,13 @@ class Evaluations(NoGames):
     def judged(
         self,
         view: RunView,
-        resolved: ResolvedRun,
+        spec: EnvSpec,
         checkpoint: Checkpoint,
         trained_seconds: float,
         stop: Callable[[], bool],
     ) -> RunView:
         """Return the view of the end with final games, if there are to be any."""
-        seconds = final_seconds(self._config, resolved.spec, trained_seconds)
+        seconds = final_seconds(self._config, spec, trained_seconds)
         members = candidates(view.members, checkpoint, self._config)
         if not (seconds and members):
             return view

@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import Protocol, cast
 
 from pbt_rl.config import Config
 from pbt_rl.display.view import Evaluation, RunView
 from pbt_rl.envs.base import EnvSpec
 from pbt_rl.extras import offered
 from pbt_rl.record.checkpoints import Checkpoint
-
-if TYPE_CHECKING:
-    from pbt_rl.run.resolved import ResolvedRun
 
 Record = Callable[[Evaluation, bytes], None]
 """Takes a result, and the clip of its first episode as a GIF; empty without one."""
@@ -43,7 +40,7 @@ class NoGames:
     def judged(
         self,
         view: RunView,
-        resolved: ResolvedRun,  # noqa: ARG002 - others read these
+        spec: EnvSpec,  # noqa: ARG002 - others read these
         checkpoint: Checkpoint,  # noqa: ARG002
         trained_seconds: float,  # noqa: ARG002
         stop: Callable[[], bool],  # noqa: ARG002
@@ -63,14 +60,16 @@ class PlaysGames(Protocol):
 
     def games(
         self,
-        resolved: ResolvedRun,
+        config: Config,
+        logs: Path | None,
         evaluated_frames: Callable[[], int],
         record: Record,
         note: Callable[[str], None],
     ) -> NoGames:
         """Return the games of a run.
 
-        evaluated_frames: returns the clock of the newest result that is recorded. note: is told what goes wrong, once.
+        logs: folder for what is printed. evaluated_frames: returns the clock of the newest result that is recorded.
+        note: is told what goes wrong, once.
         """
 
     def recorded_late(self, journal: Path, position: int, frames: int) -> list[Evaluation]:
@@ -89,7 +88,8 @@ class Nobody:
 
     def games(
         self,
-        resolved: ResolvedRun,  # noqa: ARG002 - as others have it
+        config: Config,  # noqa: ARG002 - as others have it
+        logs: Path | None,  # noqa: ARG002
         evaluated_frames: Callable[[], int],  # noqa: ARG002
         record: Record,  # noqa: ARG002
         note: Callable[[str], None],  # noqa: ARG002

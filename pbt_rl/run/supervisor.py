@@ -392,7 +392,7 @@ class Supervisor:
         if saved is not None and self._end.signal is None and ended != "failed":
             trained = self._throughput.training_seconds
             view = self._checkpoints.games.judged(
-                view, self._resolved, saved, trained, lambda: self._end.signal is not None
+                view, self._resolved.spec, saved, trained, lambda: self._end.signal is not None
             )
         self._recorder.finish(
             view,
