@@ -24,11 +24,6 @@ for _extra in discover(__package__):
     ALGORITHMS |= _extra.ALGORITHMS
 
 
-def helps() -> list[str]:
-    """Return a sentence for people about each algorithm of an extra."""
-    return [f"{name}: {entry.help}" for name, entry in ALGORITHMS.items() if entry.help]
-
-
 def names() -> tuple[str, ...]:
     """Names of the algorithms that come with the project."""
     return tuple(ALGORITHMS)

@@ -270,18 +270,6 @@ class Config:
     """Stop after this many seconds."""
     stop_at_objective: float | None = option(None, may_change=True)
     """Stop when a member's objective, over a full window of --pbt.objective-episodes, is this or more. None: never."""
-    final_episodes: int | None = option(None, at_least=0, zero="none", may_change=True)
-    """Fresh episodes that the first four members play at the end, as `pbt-rl eval` plays them; the best one of these
-    is named the best. If the number is given, up to four members without an objective since their last change play
-    too. None: 20, within a tenth of the time trained and a minute, so none in a short run; none
-    in serial mode. With --pbt.evaluate-episodes all members play, whatever the mode and the time trained."""
-    evaluate_every_frames: int = option(0, at_least=0, zero="never", may_change=True)
-    """Whenever every member has trained on this many more frames, save the run, and let the best member play fresh
-    games beside training, as `pbt-rl eval` plays them: --final-episodes, or 20 (with tasks one of each). Their mean is
-    a curve of its own in TensorBoard, `report` and `watch`."""
-    evaluate_video: bool = option(False, may_change=True)
-    """Film the first game of each of these evaluations for TensorBoard: half a minute, small. Needs pip install
-    'pbt-rl[video]'."""
     actors: int = option(0, at_least=0, zero="planned", common=True, may_change=True)
     """Actor processes, planned from the machine's cores."""
     units_per_actor: int = option(2, at_least=1, may_change=True)
@@ -387,12 +375,6 @@ class Config:
             "init-from",
             " ".join(self.init_from),
             f"give one source for all, or one for each of the {self.num_policies} members",
-        )
-        require(
-            bool(self.evaluate_every_frames) or not self.evaluate_video,
-            "evaluate-video",
-            "true",
-            "it films the games of --evaluate-every-frames: give that too",
         )
         for group in self.groups():
             if isinstance(group, ChecksWhole):

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,24 +26,32 @@ def discover(package: str) -> list[ModuleType]:
     """Import the modules `package.FOLDER.extra` that there are, in order of name.
 
     A folder without that module is not imported. An extra is passed over if one that it stands on is not there: its
-    `NEEDS` names the packages of those.
+    `NEEDS` names the packages of those. Folders are looked for once in a process.
     """
-    folders = {
-        name
-        for place in import_module(package).__path__
-        for name in _folders(Path(place))
-        if name.isidentifier()
-    }
-    found = [import_module(f"{package}.{name}.extra") for name in sorted(folders)]
-    return [extra for extra in found if all(find_spec(needed) for needed in getattr(extra, "NEEDS", ()))]
+    found = [import_module(f"{package}.{name}.extra") for name in _folders(import_module(package))]
+    return [extra for extra in found if all(map(_is_there, getattr(extra, "NEEDS", ())))]
 
 
-def _folders(place: Path) -> list[str]:
-    return [
-        module.name
-        for module in iter_modules([str(place)])
-        if module.ispkg and (place / module.name / "extra.py").is_file()
-    ]
+@cache
+def _folders(package: ModuleType) -> tuple[str, ...]:
+    """Return the names of the extras in a package."""
+    return tuple(
+        sorted(
+            {
+                module.name
+                for place in package.__path__
+                for module in iter_modules([place])
+                if module.ispkg
+                and module.name.isidentifier()
+                and Path(place, module.name, "extra.py").is_file()
+            }
+        )
+    )
+
+
+@cache
+def _is_there(package: str) -> bool:
+    return find_spec(package) is not None
 
 
 def offered(package: str, name: str) -> list[Any]:

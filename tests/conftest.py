@@ -10,6 +10,7 @@ import pytest
 
 from tests.helpers.disks import FaultyDisk
 
+ROOT = Path(__file__).parent.parent
 SHARED_MEMORY = Path("/dev/shm")
 PATIENCE_SECONDS = 3.0
 MARK = f"PBT_RL_TESTS={secrets.token_hex(8)}"
@@ -26,6 +27,19 @@ def pytest_addoption(parser):
 
 def pytest_configure():
     os.environ.update([MARK.split("=")])
+
+
+def pytest_collection_modifyitems(items):
+    """Leave out what is about an extra that is not there: `@pytest.mark.extra("pbt_rl/audit")`."""
+    for item in items:
+        gone = [
+            folder
+            for mark in item.iter_markers("extra")
+            for folder in mark.args
+            if not (ROOT / folder).is_dir()
+        ]
+        if gone:
+            item.add_marker(pytest.mark.skip(reason=f"{', '.join(gone)} is not there"))
 
 
 @pytest.fixture(autouse=True)

@@ -21,7 +21,7 @@ def _describe(env_id: str, env: Any) -> EnvSpec:
 
 
 def _make_unit(env_id: str, make: Callable[[], Any], rows: int, seed: int, shaping: ShapingSource) -> Unit:
-    from ..multi_agent import MultiAgentUnit  # noqa: PLC0415 - as above
+    from .multi_agent import MultiAgentUnit  # noqa: PLC0415 - as above
     from .tables import table_of  # noqa: PLC0415 - as above
 
     return MultiAgentUnit(lambda: table_of(env_id, make()), rows, seed, shaping)

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from ..base import ActionSpec, ArraySpec, EnvSetupError, EnvSpec, ShapingSource
 from ..family import keywords_backend
-from ..multi_agent import MultiAgentUnit, Scene, probe_with
+from .multi_agent import MultiAgentUnit, Scene, probe_with
 
 LENGTH = "episodeLengthFrames"
 LEVELS: dict[str, dict[str, Any]] = {

@@ -12,7 +12,7 @@ from typing import Any
 from ..arrays import is_grid
 from ..base import EnvSetupError, EnvSpec, ShapingSource
 from ..family import keywords_backend
-from ..multi_agent import MakeTable, MultiAgentUnit, probe_with
+from .multi_agent import MakeTable, MultiAgentUnit, probe_with
 from .tables import ParallelTable, TurnTable, table_of
 
 NEEDS = {

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from ..actions import action_decoder, action_spec
 from ..base import ACTION_MASK as MASK
 from ..base import ArraySpec, EnvSetupError, EnvSpec, RewardShapingInterface
-from ..multi_agent import number
 from ..shaping import default_shaping, find_interface, frames_per_step, shaping_notes
 from ..spaces import Leaf, obs_leaves, read_leaf
 from ..values import attribute, metadata_of
+from .multi_agent import number
 
 TURN = "turn"
 """Observation [1] of turn-based games: 1 for the agent to move. Networks do not see the mask, and a position has

@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..base import MASK_UNREAD, EnvSpec
-from ..multi_agent import Scene
 from ..values import attribute, flag_of
+from .multi_agent import Scene
 from .players import Agents
 
 

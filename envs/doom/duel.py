@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..agents.multi_agent import MultiAgentUnit, Scene
 from ..base import EnvSpec, ShapingSource
-from ..multi_agent import MultiAgentUnit, Scene
 from .game import PICTURE, shrink
 from .pair import Pair
 from .scenarios import Scenario

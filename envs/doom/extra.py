@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..family import Family
 
+NEEDS = ("pbt_rl.envs.agents",)
 FAMILIES = (
     Family(
         "vizdoom",

@@ -25,16 +25,10 @@ CORE = (
     Command("resume", "pbt_rl.cli.resume", "RUN", "continue a run from its last checkpoint"),
     Command("eval", "pbt_rl.cli.evaluate", "RUN", "play a trained member and print its score"),
     Command(
-        "runs",
-        "pbt_rl.cli.runs",
-        "[DIR]",
-        "list the runs in a folder (default: runs): env, members, frames, best, state, age",
-    ),
-    Command(
         "envs",
         "pbt_rl.cli.envs",
-        "[check ENV]",
-        "list the environments, what is missing and how to install it; step one and report its mistakes",
+        "",
+        "list the environments, what is missing and how to install it",
     ),
 )
 EXIT_USER_ERROR, EXIT_FAILED, EXIT_INTERRUPTED = 2, 1, 130
@@ -56,7 +50,8 @@ def main() -> None:
     from pbt_rl.errors import ConfigError, RunFailed
 
     try:
-        code: int = import_module(_module(arguments[0])).run(arguments[1:])
+        module, rest = _module(arguments)
+        code: int = import_module(module).run(rest)
         sys.stdout.flush()
     except BrokenPipeError:  # as in `pbt-rl train --help | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -86,15 +81,18 @@ def usage() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _module(name: str) -> str:
+def _module(arguments: list[str]) -> tuple[str, list[str]]:
+    """Return the module of a command, and its arguments. A command of an extra may have two words."""
     from pbt_rl.errors import ConfigError
 
-    there = commands()
+    there, name = commands(), arguments[0]
+    if " ".join(arguments[:2]) in there:
+        return there[" ".join(arguments[:2])].module, arguments[2:]
     if name not in there:
         close = difflib.get_close_matches(name, there, n=1)
         hint = f"did you mean {close[0]}? The commands are" if close else "use"
         raise ConfigError(f"{name!r} is no command: {hint} {', '.join(there)} (pbt-rl --help)")
-    return there[name].module
+    return there[name].module, arguments[1:]
 
 
 def _fail(message: str, code: int) -> None:

@@ -58,7 +58,6 @@ if TYPE_CHECKING:
     )
     from pbt_rl.pbt.lineage import Lineage
     from pbt_rl.pbt.ready import Asynchronous, PartiallySynchronous, Ready, Synchronous
-    from pbt_rl.pbt.schedule import Schedule
     from pbt_rl.pbt.state import restore_state, save_state
     from pbt_rl.pbt.tournaments import BinaryTournament, Impala, TTest
 
@@ -95,7 +94,6 @@ __all__ = [
     "Resample",
     "ResampleAll",
     "Restart",
-    "Schedule",
     "Selection",
     "SigmaGap",
     "StaticController",
@@ -124,7 +122,6 @@ _MODULES = {
     "hypers": "HyperSpec Values boolean_spec choice_spec decode flat_table sample_prior",
     "lineage": "Lineage",
     "ready": "Asynchronous PartiallySynchronous Ready Synchronous",
-    "schedule": "Schedule",
     "state": "restore_state save_state",
     "tournaments": "BinaryTournament Impala TTest",
 }

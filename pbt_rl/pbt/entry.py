@@ -127,8 +127,8 @@ class ControllerEntry:
     """It compares members every period of PBT."""
     note: Callable[[Groups, int, int], str] = no_note
     """(options, members, budget) -> a line for people about settings that defeat its purpose; "" if there is none."""
-    follows_a_run: bool = False
-    """It is built from the journal of a recorded run."""
+    follows: str = ""
+    """Option that names a recorded run, from whose journal it is built; "" if it needs none."""
     patience_frames: Callable[[Groups, int], int] = ten_periods
     """(options, budget) -> how long a changed member is not judged because one of its environments plays a very long
     episode, so that one that never ends does not exclude the member for ever."""

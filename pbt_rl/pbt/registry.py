@@ -12,10 +12,8 @@ from pbt_rl.extras import discover
 from pbt_rl.pbt.controllers import Evaluation, PbtController, StaticController
 from pbt_rl.pbt.decisions import Controller
 from pbt_rl.pbt.entry import PATIENCE_PERIODS, ControllerEntry, Groups, Ingredients, ten_periods
-from pbt_rl.pbt.options import ScheduleConfig
 from pbt_rl.pbt.own import build_own_controller, is_search
 from pbt_rl.pbt.rules import build_exploit, build_explore, build_ready, least_members
-from pbt_rl.pbt.schedule import build_schedule
 
 OWN_PHASES = 10
 """Of a search of the user's own, for the patience with long episodes: two of them."""
@@ -72,21 +70,11 @@ def _evaluation(given: Ingredients) -> Evaluation:
     return Evaluation(episodes, PATIENCE_PERIODS * pbt.period_frames)
 
 
-def _schedule(given: Ingredients) -> Controller:
-    options = given.options.group(ScheduleConfig)
-    return build_schedule(
-        given.events, given.table, options.run, options.member, hold_final=options.hold_final
-    )
-
-
 CONTROLLERS: dict[str, ControllerEntry] = {
     "pbt": ControllerEntry(_pbt, ("pbt",), "population-based training.", compares=True),
-    "schedule": ControllerEntry(
-        _schedule, ("schedule",), "follow the schedule of a recorded run (--schedule).", follows_a_run=True
-    ),
 }
-"""Name -> controller. All of them read `--pbt.tune`, and all but the schedule `--pbt.min-episodes`."""
-OPTIONS: dict[str, type] = {"schedule": ScheduleConfig}
+"""Name -> controller. All of them read `--pbt.tune`, and all that follow no recorded run `--pbt.min-episodes`."""
+OPTIONS: dict[str, type] = {}
 """Groups of options of controllers, beside those of PBT."""
 for _extra in discover("pbt_rl.pbt"):
     CONTROLLERS |= getattr(_extra, "CONTROLLERS", {})

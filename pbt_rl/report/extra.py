@@ -18,3 +18,5 @@ COMMANDS = (
 )
 ASKED = ("report runs/x",)
 """Command lines that ask for it."""
+TESTS = ("tests/test_strangers.py",)
+"""Its tests outside of its own folder: damaged files, as all readers of a run meet them."""

@@ -32,8 +32,8 @@ from pbt_rl.record.folder import RunFolder
 from pbt_rl.record.headers import FILE, read_manifest
 from pbt_rl.record.net_names import NetNames
 from pbt_rl.run.comparisons import Comparisons
-from pbt_rl.run.evaluations import Evaluations
 from pbt_rl.run.fleet import Fleet, log_folder
+from pbt_rl.run.games import games
 from pbt_rl.run.recorder import Recorder
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.wire.messages import LearnerSaved, Saved, SaveLearner
@@ -101,13 +101,10 @@ class Checkpointing:
         self._population, self._recorder = population, recorder
         self._dispatch = comparisons.dispatch
         self._packs = len(resolved.plan.packs)
-        self._evaluations = Evaluations(
-            config,
-            log_folder(resolved),
-            lambda: recorder.evaluated_frames,
-            recorder.evaluated,
-            recorder.note,
+        self.games = games().games(
+            config, log_folder(resolved), lambda: recorder.evaluated_frames, recorder.evaluated, recorder.note
         )
+        """Fresh games of members that are saved."""
         self._names: NetNames
         self.newest: Checkpoint | None = None
         """The last one that is whole, of those that this process has written."""
@@ -174,7 +171,7 @@ class Checkpointing:
 
     @property
     def _due_on_disk(self) -> bool:
-        evaluates = self._evaluations.due(self._population.least_frames)
+        evaluates = self.games.due(self._population.least_frames)
         now = time.monotonic()
         reached = self._reached and now >= self._not_before
         return self._asked or reached or evaluates or now >= self._next_seconds
@@ -222,7 +219,7 @@ class Checkpointing:
         if current.kept:
             current.frames = current.frames // self._every_frames * self._every_frames
             self._next_frames = current.frames + self._every_frames
-        current.evaluates = self._evaluations.take(self._population.least_frames)
+        current.evaluates = self.games.take(self._population.least_frames)
         current.all_frames = self._population.frames
         self._asked = False
         self.start()
@@ -299,7 +296,7 @@ class Checkpointing:
         self._let_go()
         if self._writer is not None:
             self._take_results(self._writer)
-        self._evaluations.step()
+        self.games.step()
 
     def _let_go(self) -> None:
         """Release the states that the writer has done with, and have the next ones saved."""
@@ -339,7 +336,7 @@ class Checkpointing:
         self._recorder.checkpoint(result)
         self._failed, self.failure = False, ""
         if current.evaluates:
-            self._evaluations.begin(self.newest, current.state["best_member"], current.all_frames)
+            self.games.begin(self.newest, current.state["best_member"], current.all_frames)
 
     def _note_failure(self, result: WriteFailed) -> None:
         self.failure = result.reason
@@ -394,10 +391,6 @@ class Checkpointing:
             self._given_up = self._round is current
         if self._round is current:
             self._give_up(current)
-
-    def finish_evaluation(self, patient: Callable[[], bool]) -> None:
-        """Wait for games beside training while `patient`, for seconds, and end them."""
-        self._evaluations.finish(patient)
 
     def close(self, *, at_once: bool = False) -> None:
         """End the writer. at_once: what it is writing is given up."""

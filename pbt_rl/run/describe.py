@@ -20,6 +20,7 @@ from pbt_rl.pbt.hypers import OFF, HyperSpec, Values
 from pbt_rl.pbt.registry import controller_entry
 from pbt_rl.plan import HostMemory, PackPlan, host_memory
 from pbt_rl.plan.sizes import LAG_OF_QUEUE, Size
+from pbt_rl.run.games import games
 from pbt_rl.run.opponents import opponents
 from pbt_rl.run.resolved import ResolvedRun
 
@@ -27,8 +28,6 @@ MIB, GIB = 2**20, 2**30
 LEARNER_BYTES = 330 * MIB
 """A learner with an empty pack: interpreter, torch, compiled kernels (shared pages counted by their share)."""
 SUPERVISOR_BYTES = 240 * MIB
-EVALUATION_BYTES = 360 * MIB
-"""The process that plays beside training, with a few small environments."""
 CUDA_BYTES = 700 * MIB
 """Of a device's memory: the context, and the libraries' work space, of which each of three threads has its own."""
 MANY_ENVS = 32
@@ -145,9 +144,7 @@ def estimate(resolved: ResolvedRun) -> Estimate:
     """Estimate the memory of a run."""
     plans = resolved.plan.packs
     packs = tuple(pack_bytes(resolved.config, resolved.spec, plan) for plan in plans)
-    host, certain = SUPERVISOR_BYTES, 0
-    if resolved.config.evaluate_every_frames:
-        host += EVALUATION_BYTES
+    host, certain = SUPERVISOR_BYTES + games().host_bytes(resolved.config), 0
     devices: dict[str, int] = {}
     certain_of: dict[str, int] = {}
     for plan, pack in zip(plans, packs, strict=True):

@@ -34,8 +34,8 @@ from pbt_rl.record.journal import Journal, cut_journal
 from pbt_rl.record.saved import PLAY, again
 from pbt_rl.run.callbacks import Callbacks
 from pbt_rl.run.describe import describe_plan
-from pbt_rl.run.evaluations import recorded_late
 from pbt_rl.run.fleet import ActorFailed, LearnerLost
+from pbt_rl.run.games import games
 from pbt_rl.run.opponents import opponents
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.resuming import Continued, WarmStart, fitting_state
@@ -87,7 +87,7 @@ class Recorder:
         if continued is not None:
             folder.remove_drafts()
             position = continued.record["journal"]
-            late = recorded_late(folder.journal, position, continued.checkpoint.frames)
+            late = games().recorded_late(folder.journal, position, continued.checkpoint.frames)
             cut_journal(folder.journal, position)
             folder.write_config(config)
             folder.summary.unlink(missing_ok=True)

@@ -10,22 +10,21 @@ from typing import Any
 
 from pbt_rl.config import Config, check_schedule_of_learning_rate
 from pbt_rl.envs.base import EnvSpec
-from pbt_rl.envs.registry import EnvOptions, has_pictures, probe
+from pbt_rl.envs.registry import EnvOptions, probe
 from pbt_rl.errors import ConfigError, environment_code, require
 from pbt_rl.learner.build import check_network, network_sees
 from pbt_rl.pbt.decisions import Controller
 from pbt_rl.pbt.entry import Ingredients
 from pbt_rl.pbt.events import Event
 from pbt_rl.pbt.hypers import HyperSpec, Values, hyper_table, shaping_table
-from pbt_rl.pbt.options import ScheduleConfig
 from pbt_rl.pbt.registry import controller_entry
 from pbt_rl.pbt.start import Started, read_rows
 from pbt_rl.pbt.state import restore_state
 from pbt_rl.pbt.tuning import chosen
 from pbt_rl.plan import Machine, Plan, make_plan
-from pbt_rl.play.evaluate import film_maker
 from pbt_rl.population.population import Population
 from pbt_rl.record.journal import journal_events
+from pbt_rl.run.games import games
 from pbt_rl.run.opponents import opponents
 
 
@@ -58,13 +57,13 @@ def build_controller(config: Config, table: Mapping[str, HyperSpec], seed: int) 
             budget_frames=config.train_for_frames,
             options=config,
             settings=config.controller_option,
-            events=_recorded(config.group(ScheduleConfig).run) if entry.follows_a_run else (),
+            events=_recorded(config, entry.follows) if entry.follows else (),
         )
     )
     if not pbt.start_values:
         return controller
     require(
-        not entry.follows_a_run, "pbt.start-values", pbt.start_values[0], "a schedule gives the first values"
+        not entry.follows, "pbt.start-values", pbt.start_values[0], "a recorded run gives the first values"
     )
     return Started(controller, read_rows(pbt.start_values, tuned, config.num_policies))
 
@@ -83,12 +82,15 @@ def resumed_controller(config: Config, table: Mapping[str, HyperSpec], seed: int
     return controller
 
 
-def _recorded(run: str) -> Sequence[Event]:
-    require(run != "", "schedule.run", repr(run), "give the folder of a recorded run")
+def _recorded(config: Config, option: str) -> Sequence[Event]:
+    """Return the journal of the run that an option of a group names. Raises ConfigError."""
+    group, _, name = option.partition(".")
+    run = getattr(getattr(config, group), name)
+    require(run != "", option, repr(run), "give the folder of a recorded run")
     try:
         return list(journal_events(Path(run)))
     except ConfigError as error:
-        raise ConfigError(f"--schedule.run {run} cannot be used: {error}") from error
+        raise ConfigError(f"--{option} {run} cannot be used: {error}") from error
 
 
 OF_ALL_OPTIMIZERS = ("learning_rate", "max_grad_norm")
@@ -118,7 +120,7 @@ class ResolvedRun:
             spec = probe(config.env, options)
         plan = make_plan(config, machine, spec.seats)
         opponents().check(config, spec, plan)
-        check_evaluation(config, spec)
+        games().check(config, spec)
         # A model that cannot be used shows here.
         check_network(config, spec, [pack.device for pack in plan.packs])
         return cls(config, options, spec, plan, value_table(config, spec.shaping))
@@ -177,22 +179,3 @@ def value_table(config: Config, shaping: Mapping[str, float]) -> dict[str, Hyper
         for name in hyper_table(config.hypers).keys() - read:
             table[name] = dataclasses.replace(table[name], tuned=False)
     return table
-
-
-def check_evaluation(config: Config, spec: EnvSpec) -> None:
-    """Check that games beside training mean something, and that they can be filmed. Raises ConfigError."""
-    require(
-        not config.evaluate_every_frames or spec.seats == 1,
-        "evaluate-every-frames",
-        config.evaluate_every_frames,
-        f"a score of {config.env} means little without its opponents: leave it out, and compare members by "
-        "`pbt-rl eval --against`",
-    )
-    if config.evaluate_video:
-        film_maker("evaluate-video").check_clips()
-        require(
-            has_pictures(config.env, config.env_options),
-            "evaluate-video",
-            "true",
-            f"{config.env} has no pictures: leave it out",
-        )

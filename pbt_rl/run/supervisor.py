@@ -42,7 +42,6 @@ from pbt_rl.run.callbacks import Callbacks
 from pbt_rl.run.checkpointing import Checkpointing
 from pbt_rl.run.comparisons import Comparisons, make_slots
 from pbt_rl.run.ending import RunEnd
-from pbt_rl.run.evaluations import judged
 from pbt_rl.run.fleet import (
     ActorFailed,
     Event,
@@ -387,18 +386,13 @@ class Supervisor:
         return checkpoints.failure
 
     def _finish(self, ended: str) -> None:
-        self._checkpoints.finish_evaluation(lambda: self._end.signal is None and ended != "failed")
+        self._checkpoints.games.finish(lambda: self._end.signal is None and ended != "failed")
         view = self._view(None)
         saved = self._checkpoints.newest if self._saved_at_end else None
         if saved is not None and self._end.signal is None and ended != "failed":
             trained = self._throughput.training_seconds
-            view = judged(
-                view,
-                self._resolved,
-                saved,
-                trained,
-                lambda: self._end.signal is not None,
-                self._recorder.note,
+            view = self._checkpoints.games.judged(
+                view, self._resolved.spec, saved, trained, lambda: self._end.signal is not None
             )
         self._recorder.finish(
             view,

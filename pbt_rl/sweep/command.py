@@ -11,13 +11,13 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from pbt_rl.cli.parse import values_of
-from pbt_rl.cli.runs import table
 from pbt_rl.cli.train import parse_train
 from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
 from pbt_rl.given.values import spelt, whole
+from pbt_rl.listing.command import table
+from pbt_rl.listing.listing import RunRow, list_runs
 from pbt_rl.record.folder import RunFolder
-from pbt_rl.record.listing import RunRow, list_runs
 from pbt_rl.record.saved import read_config
 from pbt_rl.run.resuming import changes_of
 from pbt_rl.sweep.jobs import Ended, Point, Share, Sweep, last_line, points, shares

@@ -7,7 +7,6 @@ from typing import Literal
 import pytest
 import tyro
 
-from pbt_rl.audit.command import AuditCommand
 from pbt_rl.cli.evaluate import EvalCommand
 from pbt_rl.cli.parse import parse, typed
 from pbt_rl.cli.train import TrainCommand, parse_train
@@ -149,14 +148,20 @@ def test_every_type_is_read():
     }
 
 
+def audit_command():
+    from pbt_rl.audit.command import AuditCommand
+
+    return AuditCommand
+
+
 @pytest.mark.parametrize(
     ("kind", "option"),
     [
         (EvalCommand, "--model.encoder"),
         (EvalCommand, "--model.policy-head"),
-        (AuditCommand, "--pbt.custom-explore"),
+        pytest.param(audit_command, "--pbt.custom-explore", marks=pytest.mark.extra("pbt_rl/audit")),
     ],
 )
 def test_an_option_has_the_name_that_it_is_given(kind, option):
-    command = parse(kind, "pbt-rl x", ["runs/x", option, "my:own"])
+    command = parse(kind() if kind is audit_command else kind, "pbt-rl x", ["runs/x", option, "my:own"])
     assert command.trusted.given == {option.removeprefix("--"): ("my:own",)}

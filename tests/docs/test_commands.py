@@ -9,10 +9,10 @@ import pbt_rl.cli
 from pbt_rl.audit.command import AuditCommand
 from pbt_rl.cli.evaluate import EvalCommand
 from pbt_rl.cli.parse import typed
-from pbt_rl.cli.runs import RunsCommand
 from pbt_rl.cli.train import TrainCommand
 from pbt_rl.config import Config
 from pbt_rl.export.command import ExportCommand
+from pbt_rl.listing.command import RunsCommand
 from pbt_rl.options import build, table
 from pbt_rl.report.command import ReportCommand
 from pbt_rl.sweep import command as sweep

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pbt_rl.errors import ConfigError
-from pbt_rl.record.listing import list_runs
+from pbt_rl.listing.listing import list_runs
 from pbt_rl.run.audit import audit
 from tests.helpers.runs import python
 

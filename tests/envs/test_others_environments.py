@@ -8,11 +8,8 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from pbt_rl.envs.agents.players import TURN, Agents
-from pbt_rl.envs.agents.tables import table_of
 from pbt_rl.envs.base import ActionSpec, EnvSetupError, private_step_arrays, untrained_actions
 from pbt_rl.envs.gym import GymUnit, RenderCamera, describe
-from pbt_rl.envs.multi_agent import MultiAgentUnit
 from pbt_rl.envs.old_gym import OldGym
 from pbt_rl.envs.packages import named_by
 from pbt_rl.envs.registry import keywords
@@ -361,8 +358,12 @@ class Game:
         pass
 
 
+@pytest.mark.extra("envs/agents")
 @pytest.mark.parametrize("declared", [True, False])
 def test_masks_in_infos_of_agents_are_obeyed_if_declared_and_remarked_if_not(declared):
+    from pbt_rl.envs.agents.multi_agent import MultiAgentUnit
+    from pbt_rl.envs.agents.tables import table_of
+
     source = Source()
 
     def make():
@@ -382,7 +383,10 @@ def test_masks_in_infos_of_agents_are_obeyed_if_declared_and_remarked_if_not(dec
         assert "given but not used" in source.told[0]
 
 
+@pytest.mark.extra("envs/agents")
 def test_an_observation_named_turn_stays_beside_ours():
+    from pbt_rl.envs.agents.players import TURN, Agents
+
     class Turns(Game):
         def observation_space(self, agent):
             return spaces.Dict(turn=BOX)

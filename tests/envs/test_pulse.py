@@ -8,11 +8,9 @@ from pbt_rl.envs import custom
 from pbt_rl.envs.atari import LIFE_LOSS_PENALTY, SCORE_SCALE, AtariOptions
 from pbt_rl.envs.base import private_step_arrays
 from pbt_rl.envs.gym import GymUnit
-from pbt_rl.envs.multi_agent import MultiAgentUnit
 from pbt_rl.envs.pulse import AT_ONCE, ROW
 from pbt_rl.envs.toy import Identity
 from pbt_rl.envs.vector import VectorUnit
-from tests.envs.test_multi_agent import Ledger
 
 ROWS = 3
 
@@ -68,7 +66,11 @@ def test_a_loop_over_rows_gives_a_sign_after_each():
         assert (source.taken(), source.pulse[ROW]) == (one_by_one, 2)
 
 
+@pytest.mark.extra("envs/agents")
 def test_environments_of_several_agents_give_a_sign_after_each():
+    from pbt_rl.envs.agents.multi_agent import MultiAgentUnit
+    from tests.envs.agents.test_multi_agent import Ledger
+
     source = Watched(["mark"])
 
     class Table(Ledger):

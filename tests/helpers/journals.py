@@ -10,7 +10,6 @@ from pbt_rl.pbt.events import decode_event
 from pbt_rl.pbt.hypers import hyper_table
 from pbt_rl.record.folder import to_json
 from pbt_rl.record.journal import as_json_types
-from pbt_rl.tune.simulation import simulate
 
 FRAMES_PER_SECOND = 1000.0
 TABLE = hyper_table(Hypers())
@@ -29,6 +28,8 @@ def speed(member, trained, values, rng):
 
 def simulated(controller, members, slots, config, **options):
     """Events of a run of this controller. config: options of the `Config` that is written down."""
+    from pbt_rl.tune.simulation import simulate
+
     first = []
     draw = controller.initial
     controller.initial = lambda number: first.extend(draw(number)) or first

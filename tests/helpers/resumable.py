@@ -13,15 +13,16 @@ from types import SimpleNamespace
 import numpy as np
 
 from pbt_rl.config import Config, Hypers
-from pbt_rl.matchups.ratings import Ratings
 from pbt_rl.pbt.decisions import decision_to_dict
 from pbt_rl.pbt.hypers import hyper_table
+from pbt_rl.pbt.options import PbtConfig
 from pbt_rl.plan import Machine, make_plan
 from pbt_rl.population.population import Population
 from pbt_rl.population.store import Store
 from pbt_rl.record.folder import to_json
 from pbt_rl.record.journal import as_json_types
 from pbt_rl.run.comparisons import Comparisons, make_slots
+from pbt_rl.run.opponents import opponents
 from pbt_rl.run.resolved import build_controller
 from pbt_rl.run.state import restore_run_state, run_state
 from pbt_rl.run.throughput import Throughput
@@ -118,6 +119,28 @@ class Learner:
         ]
 
 
+PBT = {
+    "period_frames": 300,
+    "start_frames": 300,
+    "min_episodes": 1,
+    "mutation_rate": 0.5,
+    "objective_episodes": 9,
+}
+TURNS = {"num_policies": 8, "slots": 6, "slot_frames": 150, "devices": "cpu,cpu"}
+
+
+def small_config(controller="pbt", frames=1_500, run=TURNS, **pbt):
+    """Return the options of a run of some comparisons, whose members take turns. run: options of the run."""
+    return Config(
+        env="toy/simulated",
+        seed=3,
+        controller=controller,
+        train_for_frames=frames,
+        pbt=PbtConfig(**PBT | pbt),
+        **run,
+    )
+
+
 class Fleet:
     """Learners that answer at once, and what was sent to them and recorded about them."""
 
@@ -202,8 +225,8 @@ class Run:
             self.controller.initial(config.num_policies),
             config.pbt.objective_episodes,
             4,
-            judged_by=config.matchup.objective,
-            ratings=Ratings(config.num_policies, config.matchup.elo_k) if seats > 1 else None,
+            judged_by=opponents().judged_by(config),
+            ratings=opponents().ratings(config) if seats > 1 else None,
             tasks=tasks,
             task_cap=50.0 if tasks else None,
             min_rounds=config.pbt.min_episodes,

@@ -5,9 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
 from pbt_rl.matchups.matchmaking import Matchmaker, games_between
 from pbt_rl.matchups.options import MatchupConfig
+from pbt_rl.plan import Machine, make_plan
 
 SCHEMES = ("self", "round-robin", "random", "prioritised")
 
@@ -84,3 +86,11 @@ def test_equal_seeds_make_equal_matchups_and_seats_are_mixed():
 def test_mistakes_are_refused():
     with pytest.raises(ConfigError, match="members never play each other"):
         MatchupConfig(scheme="self", objective="elo")
+
+
+def test_a_member_that_plays_all_seats_fills_whole_environments():
+    config = Config("toy/identity", num_policies=2, envs_per_unit=3, matchup=MatchupConfig(scheme="self"))
+    with pytest.raises(
+        ConfigError, match=r"--envs-per-unit 3 .*a member plays all seats itself.* multiple of 2"
+    ):
+        make_plan(config, Machine(4, 0), seats=2)

@@ -120,7 +120,7 @@ def test_entries_of_controllers():
         "asha",
         "random",
     }
-    assert [name for name, entry in CONTROLLERS.items() if entry.follows_a_run] == ["schedule"]
+    assert [name for name, entry in CONTROLLERS.items() if entry.follows] == ["schedule"]
     assert (least_members("backtrack"), least_members("impala"), least_members("my.rules:Own")) == (5, 1, 1)
 
 

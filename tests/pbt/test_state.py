@@ -141,7 +141,7 @@ def test_a_restored_controller_decides_the_same_ever_after(case, seed, saved_at)
 
 
 def test_every_controller_and_rule_is_in_a_case():
-    schedules = {name for name, entry in CONTROLLERS.items() if entry.follows_a_run}
+    schedules = {name for name, entry in CONTROLLERS.items() if entry.follows}
     assert {case["controller"] for case in CASES} == CONTROLLERS.keys() - schedules
 
 

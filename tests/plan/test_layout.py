@@ -4,7 +4,6 @@ from hypothesis import strategies as st
 
 from pbt_rl.config import Config, Hypers, LearnerConfig, ModelConfig
 from pbt_rl.errors import ConfigError
-from pbt_rl.matchups.options import MatchupConfig
 from pbt_rl.plan import Machine, make_plan, parse_devices
 
 
@@ -177,10 +176,6 @@ def test_rows_of_a_unit_fill_environments_of_several_seats():
     [
         ({"num_policies": 3, "envs_per_unit": 3}, "a unit has 9 rows"),
         ({"num_policies": 1, "envs_per_unit": 3}, "a member plays all seats itself"),
-        (
-            {"num_policies": 2, "envs_per_unit": 3, "matchup": MatchupConfig(scheme="self")},
-            "a member plays all seats itself",
-        ),
     ],
 )
 def test_rows_that_fill_no_whole_environment_are_refused(changes, reason):

@@ -6,8 +6,6 @@ import io
 import json
 import math
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -29,10 +27,10 @@ from pbt_rl.play.policy import Player, Policy, load_pack
 from pbt_rl.record.checkpoints import Checkpoints
 from pbt_rl.record.folder import RunFolder
 from pbt_rl.record.saved import SavedPolicy, Source, find_saved, read_config
-from pbt_rl.video.film import Film, check_film
 from tests.helpers.runs import ROOT
 from tests.helpers.saved import save, write_run
 
+VIDEO = pytest.mark.extra("pbt_rl/video")
 PLAYED = module.PlayedEpisode(1.0, 5)
 MLP = ModelConfig(encoder="mlp", hidden=8, layers=1)
 VECTOR = EnvSpec("toy/vector", {"obs": ArraySpec((3,), "float32")}, ActionSpec(nvec=(4,)))
@@ -163,9 +161,9 @@ def test_a_perfect_policy_gets_the_full_objective(run, capsys):
         ({"member": "worst"}, "--member 'worst'"),
         ({"member": "²"}, "--member '²'"),
         ({"run": Path("nowhere")}, "nowhere is not the folder of a run"),
-        ({"video": Path("film.avi")}, r"\.mp4 or \.gif"),
-        ({"video": Path("nowhere/film.gif")}, "folder nowhere is not there"),
-        ({"video": Path("film.gif")}, "toy/identity.* has no pictures"),
+        pytest.param({"video": Path("film.avi")}, r"\.mp4 or \.gif", marks=VIDEO),
+        pytest.param({"video": Path("nowhere/film.gif")}, "folder nowhere is not there", marks=VIDEO),
+        pytest.param({"video": Path("film.gif")}, "toy/identity.* has no pictures", marks=VIDEO),
     ],
 )
 def test_bad_input_is_one_clear_error(run, arguments, message, tmp_path, monkeypatch):
@@ -230,12 +228,6 @@ def test_a_damaged_run_is_one_clear_error(run, damage, message):
     damage(run)
     with pytest.raises(ConfigError, match=message):
         evaluate(Source(run), 1, None, 0, greedy=False)
-
-
-def test_missing_video_package_is_named(run, monkeypatch):
-    monkeypatch.setattr("pbt_rl.video.film.find_spec", lambda _name: None)
-    with pytest.raises(ConfigError, match=r"imageio-ffmpeg: pip install 'pbt-rl\[video\]'"):
-        evaluate(Source(run), 1, Path("film.mp4"), 0, greedy=False)
 
 
 def test_without_a_finished_episode_best_is_member_0(run):
@@ -416,58 +408,6 @@ def test_the_colour_twin_shows_the_game_that_is_played(size, sticky, monkeypatch
     assert np.ptp(pictures[0], axis=-1).max() > 50, "in colour"
 
 
-@pytest.mark.parametrize("suffix", ["gif", "mp4"])
-def test_film_holds_every_picture_in_its_own_time(tmp_path, suffix):
-    imageio = pytest.importorskip("imageio.v2")
-    path = tmp_path / f"film.{suffix}"
-    film = Film(path, 10.0)
-    for brightness in range(0, 250, 50):
-        film.add(np.full((81, 50, 3), brightness, np.uint8))
-    film.close()
-    pictures = list(imageio.get_reader(path).iter_data())
-    assert len(pictures) == 5
-    assert pictures[0].shape[:2] == (324, 200)
-    assert abs(int(pictures[3].mean()) - 150) < 8
-    if suffix == "mp4":
-        assert imageio.get_reader(path).get_meta_data()["fps"] == 10
-    else:
-        from PIL import Image
-
-        assert Image.open(path).info["duration"] == 100
-
-
-@pytest.mark.parametrize("suffix", ["gif", "mp4"])
-def test_a_film_that_the_disk_does_not_hold_is_an_error(tmp_path, suffix):
-    script = f"""
-import resource, sys
-import numpy as np
-from pathlib import Path
-from pbt_rl.errors import ConfigError
-from pbt_rl.video.film import Film
-resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
-film, rng = Film(Path("film.{suffix}"), 30.0), np.random.default_rng(0)
-try:
-    for _ in range(int(sys.argv[1])):
-        film.add(rng.integers(0, 255, (320, 320, 3), dtype=np.uint8))
-    film.close()
-except ConfigError as error:
-    print(error)
-"""
-    for pictures in (2, 200):
-        command = [sys.executable, "-c", script, f"{pictures}"]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
-        assert done.stdout.startswith(f"--video film.{suffix} cannot be written: "), done
-
-
-def test_an_odd_row_and_column_are_cut_from_a_picture(tmp_path):
-    """Codecs of the .mp4 kind take pairs only."""
-    imageio = pytest.importorskip("imageio.v2")
-    film = Film(tmp_path / "film.mp4", 10.0)
-    film.add(np.zeros((401, 333, 3), np.uint8))
-    film.close()
-    assert imageio.get_reader(tmp_path / "film.mp4").get_data(0).shape == (400, 332, 3)
-
-
 def test_the_film_ends_with_the_first_episode():
     class Camera:
         shot = 0
@@ -485,11 +425,3 @@ def test_the_film_ends_with_the_first_episode():
     )
     play(UnevenUnit(2), player, [3, 3], module.Recording(camera, Film()))
     assert camera.shot == 2, "its reset and its only step"
-
-
-@pytest.mark.parametrize("suffix", [".mp4", ".gif"])
-def test_a_folder_is_no_film(tmp_path, suffix):
-    folder = tmp_path / f"film{suffix}"
-    folder.mkdir()
-    with pytest.raises(ConfigError, match="cannot be written: it is a folder"):
-        check_film(folder)

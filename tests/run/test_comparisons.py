@@ -3,12 +3,11 @@
 from pbt_rl.pbt.decisions import Evaluate
 from pbt_rl.plan import Machine, make_plan
 from pbt_rl.wire.messages import EvaluateMember, Load
-from tests.helpers.resumable import ENVIRONMENTS, Run
-from tests.run.test_state import config
+from tests.helpers.resumable import ENVIRONMENTS, Run, small_config
 
 
 def test_only_members_that_hold_slots_are_evaluated_and_those_that_enter_are():
-    run = Run(config(enabled=False))
+    run = Run(small_config(enabled=False))
     held = {member for pack in (0, 1) for member in run.comparisons.slots.members_of(pack)}
     run.fleet.log.clear()
     run.comparisons.enact([Evaluate(member, 10**6, "") for member in range(8)])
@@ -24,7 +23,7 @@ def test_only_members_that_hold_slots_are_evaluated_and_those_that_enter_are():
 
 
 def test_a_member_that_moves_to_another_pack_plays_in_as_many_environments_as_others_there():
-    run = Run(config(run={"num_policies": 5, "devices": "cpu,cpu"}))
+    run = Run(small_config(run={"num_policies": 5, "devices": "cpu,cpu"}))
     run.comparisons._note_moved(0, 1)
     pack = make_plan(run.config, Machine(4, 0)).packs[1]
     assert run.population.members[0].shares.environments == pack.units * pack.envs_per_policy != ENVIRONMENTS

@@ -6,8 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from pbt_rl.run.views import progress_gap, view_gap
-from tests.helpers.resumable import Run
-from tests.run.test_state import config
+from tests.helpers.resumable import Run, small_config
 
 OFTEN = [round(0.01 * number, 3) for number in range(60)]
 
@@ -40,31 +39,31 @@ def looks(monkeypatch):
 
 
 def test_quick_looks_follow_every_report(looks):
-    assert looks(config(), 0.001, OFTEN) == OFTEN
+    assert looks(small_config(), 0.001, OFTEN) == OFTEN
 
 
 def test_long_ones_take_a_fifth_of_the_time(looks):
-    assert looks(config(), 0.05, OFTEN)[:3] == [0.0, 0.25, 0.5]
+    assert looks(small_config(), 0.05, OFTEN)[:3] == [0.0, 0.25, 0.5]
 
 
 def test_a_pause_never_exceeds_half_a_second(looks):
-    assert looks(config(), 10.0, [0.0, 10.2, 10.4, 10.6]) == [0.0, 10.6]
+    assert looks(small_config(), 10.0, [0.0, 10.2, 10.4, 10.6]) == [0.0, 10.6]
 
 
 def test_reports_that_came_in_a_pause_get_their_look_after_it(looks):
-    assert looks(config(), 0.05, [0.0, 0.1]) == [0.0, 1.1]
+    assert looks(small_config(), 0.05, [0.0, 0.1]) == [0.0, 1.1]
 
 
 def test_a_comparison_is_followed_by_no_pause(looks):
-    assert looks(config(), 0.05, [0.0, 0.1], decided=True) == [0.0, 0.1]
+    assert looks(small_config(), 0.05, [0.0, 0.1], decided=True) == [0.0, 0.1]
 
 
 def test_serial_mode_looks_after_every_report(looks):
-    assert looks(replace(config(), mode="serial"), 0.05, [0.0, 0.1, 0.2]) == [0.0, 0.1, 0.2]
+    assert looks(replace(small_config(), mode="serial"), 0.05, [0.0, 0.1, 0.2]) == [0.0, 0.1, 0.2]
 
 
 def test_reports_that_come_while_decisions_are_on_their_way_get_no_look(looks):
-    assert looks(config(), 0.0, [1.0, 2.0, 3.0], busy=[2.0]) == [1.0, 3.0]
+    assert looks(small_config(), 0.0, [1.0, 2.0, 3.0], busy=[2.0]) == [1.0, 3.0]
 
 
 def test_views_take_a_tenth_of_the_time():

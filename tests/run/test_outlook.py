@@ -7,7 +7,6 @@ import pytest
 from pbt_rl.config import Config
 from pbt_rl.display.ranking import footer_lines, title_lines
 from pbt_rl.pbt.options import PbtConfig
-from pbt_rl.pbt.search.options import SearchConfig
 from pbt_rl.population.population import Population
 from pbt_rl.run.resolved import build_controller, value_table
 from pbt_rl.run.views import late_comparison_warning, seconds_to_comparison, seconds_to_end
@@ -21,7 +20,14 @@ def population(*frames):
     return made
 
 
-def config(**options):
+SEARCHES = pytest.mark.extra("pbt_rl/pbt/search")
+
+
+def config(search=None, **options):
+    if search is not None:
+        from pbt_rl.pbt.search.options import SearchConfig
+
+        options["search"] = SearchConfig(**search)
     return Config(env="toy/identity", num_policies=2, **{"train_for_frames": 1000} | options)
 
 
@@ -30,11 +36,23 @@ def config(**options):
     [
         ({}, 150.0),
         ({"train_for_seconds": 100.0}, 60.0),
-        ({"controller": "hypertrick", "search": SearchConfig(phases=4, phase_frames=100)}, 30.0),
-        ({"controller": "hypertrick", "search": SearchConfig(phase_frames=1, phase_episodes=9)}, 150.0),
-        ({"controller": "asha", "search": SearchConfig(resource=4, phase_frames=100)}, 30.0),
-        ({"controller": "hyperband", "search": SearchConfig(resource=9, restart=False)}, 150.0),
-        ({"controller": "hyperband", "search": SearchConfig(resource=9, restart=True)}, 250.0),
+        pytest.param(
+            *({"controller": "hypertrick", "search": {"phases": 4, "phase_frames": 100}}, 30.0),
+            marks=SEARCHES,
+        ),
+        pytest.param(
+            *({"controller": "hypertrick", "search": {"phase_frames": 1, "phase_episodes": 9}}, 150.0),
+            marks=SEARCHES,
+        ),
+        pytest.param(
+            *({"controller": "asha", "search": {"resource": 4, "phase_frames": 100}}, 30.0), marks=SEARCHES
+        ),
+        pytest.param(
+            *({"controller": "hyperband", "search": {"resource": 9, "restart": False}}, 150.0), marks=SEARCHES
+        ),
+        pytest.param(
+            *({"controller": "hyperband", "search": {"resource": 9, "restart": True}}, 250.0), marks=SEARCHES
+        ),
     ],
 )
 def test_the_end_is_known_of_searches_too(options, seconds):
@@ -52,6 +70,10 @@ def test_the_next_comparison_and_a_first_one_that_is_hours_away():
     assert "about 2 h away (at 500 frames of each" in late_comparison_warning(long, seconds, 200)
     assert late_comparison_warning(long, 60.0, 200) is None
     assert late_comparison_warning(long, seconds, 600) is None, "it is not the first one"
+
+
+@SEARCHES
+def test_a_search_has_no_next_comparison():
     search = config(controller="random")
     assert (
         seconds_to_comparison(build_controller(search, value_table(search, {}), 0), population(1, 2), 9.0)

@@ -6,7 +6,6 @@ import pickle
 import pytest
 
 from pbt_rl.api import make_config, train
-from pbt_rl.audit.command import run as audit
 from pbt_rl.cli.resume import parse_resume
 from pbt_rl.cli.train import parse_train
 from pbt_rl.errors import ConfigError
@@ -84,7 +83,10 @@ def test_a_run_goes_on_and_its_members_are_played(run, monkeypatch):
     evaluate(Source(run.folder, None, "best"), 2, None, 0, greedy=False, trust=Trust(everything=True))
 
 
+@pytest.mark.extra("pbt_rl/audit")
 def test_an_audit_needs_trust_and_decides_the_same(run):
+    from pbt_rl.audit.command import run as audit
+
     with pytest.raises(ConfigError, match="--trust"):
         audit([str(run.folder)])
     assert audit([str(run.folder), "--algo", TEMPERED]) == 0

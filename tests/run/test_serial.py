@@ -10,7 +10,6 @@ from safetensors.numpy import load_file
 
 from pbt_rl.cli.train import parse_train
 from pbt_rl.envs.toy import Identity
-from pbt_rl.export.member import export_member
 from pbt_rl.pbt.controllers import defaults
 from pbt_rl.pbt.decisions import Stop
 from pbt_rl.record.checkpoints import Checkpoints
@@ -181,7 +180,10 @@ class Wandering(Identity):
         return super().step(action)
 
 
+@pytest.mark.extra("pbt_rl/export")
 def test_an_environment_that_changes_its_folder_takes_the_run_nowhere(tmp_path, monkeypatch):
+    from pbt_rl.export.member import export_member
+
     monkeypatch.chdir(tmp_path)
     small = {"num_policies": 1, "actors": 1, "train_for_frames": 200}
     run = serial(Path("runs"), "x", 0, env=f"{__name__}:Wandering", figures="no", **small)

@@ -7,40 +7,25 @@ from random import Random
 
 import pytest
 
-from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
 from pbt_rl.matchups.options import MatchupConfig
-from pbt_rl.pbt.options import PbtConfig, ScheduleConfig
 from pbt_rl.pbt.registry import CONTROLLERS
+from pbt_rl.pbt.schedule.options import ScheduleConfig
 from pbt_rl.pbt.search.options import SearchConfig
 from pbt_rl.pbt.state import save_state
 from pbt_rl.run.audit import audit
 from pbt_rl.run.state import controller_state, restore_run_state
 from tests.helpers.journals import write
-from tests.helpers.resumable import Run
-
-PBT = {
-    "period_frames": 300,
-    "start_frames": 300,
-    "min_episodes": 1,
-    "mutation_rate": 0.5,
-    "objective_episodes": 9,
-}
-TURNS = {"num_policies": 8, "slots": 6, "slot_frames": 150, "devices": "cpu,cpu"}
+from tests.helpers.resumable import TURNS, Run, small_config
 
 
 def config(controller="pbt", frames=1_500, search=None, matchup=None, schedule=None, run=TURNS, **pbt):
-    return Config(
-        env="toy/simulated",
-        seed=3,
-        controller=controller,
-        train_for_frames=frames,
-        pbt=PbtConfig(**PBT | pbt),
-        search=SearchConfig(**{"phases": 4, "phase_frames": 300} | (search or {})),
-        matchup=MatchupConfig(**matchup or {}),
-        schedule=schedule or ScheduleConfig(),
-        **run,
-    )
+    groups = {
+        "search": SearchConfig(**{"phases": 4, "phase_frames": 300} | (search or {})),
+        "matchup": MatchupConfig(**matchup or {}),
+        "schedule": schedule or ScheduleConfig(),
+    }
+    return small_config(controller, frames, run | groups, **pbt)
 
 
 ALL_AT_ONCE = {"num_policies": 6, "devices": "cpu,cpu"}

@@ -11,8 +11,8 @@ import psutil
 import pytest
 
 from pbt_rl.errors import ConfigError
+from pbt_rl.listing.listing import RunRow
 from pbt_rl.plan.machine import CORES
-from pbt_rl.record.listing import RunRow
 from pbt_rl.sweep.command import _grid, _parted, _print_groups, _print_results, _seeds, _shares
 from pbt_rl.sweep.jobs import Ended, Point, Share, Sweep, points, shares
 from tests.helpers.runs import command_of, start

@@ -13,7 +13,7 @@ from pbt_rl.pbt.hypers import HyperSpec
 from pbt_rl.pbt.search.hyperband import Hyperband
 from pbt_rl.pbt.search.hypertrick import HyperTrick, SuccessiveHalving
 from pbt_rl.pbt.search.random_search import RandomSearch
-from pbt_rl.tune.simulation import Stay, mean_and_error, simulate
+from pbt_rl.tune.simulation import Stay, simulate
 
 TABLE = {"learning_rate": HyperSpec("learning_rate", 1e-3, 1e-5, 1e-2, "log", tuned=True)}
 
@@ -165,9 +165,3 @@ def test_books_of_any_run(members, slots, seed, kind):
         members, slots, speed=lambda m, f, v, rng: rng.uniform(10, 99), score=any_score, seed=seed,
     )  # fmt: skip
     assert again == sim, "a seed is a run"
-
-
-def test_mean_and_error():
-    assert mean_and_error([1.0, 2.0, 3.0]) == (2.0, pytest.approx(math.sqrt(1 / 3)))
-    assert mean_and_error([4.0])[0] == 4.0
-    assert math.isnan(mean_and_error([4.0])[1])

@@ -188,3 +188,9 @@ ASKED = (
     "train --env toy/identity --search.eta 2 --show",
 )
 """Command lines that ask for it."""
+TESTS = (
+    "tests/helpers/searches.py",
+    "tests/pbt/test_state.py",
+    "tests/run/test_state.py",
+)
+"""Its tests outside of its own folder: those of saved states go through all controllers."""

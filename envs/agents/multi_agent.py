@@ -1,0 +1,250 @@
+"""Environments of several agents as one unit: every seat of every environment is a row.
+
+A *matchup* is a permutation (environment, seat) -> row. A row always belongs to the same policy, so the matchup
+decides which policies play each other, while every policy has all its rows in every step.
+
+An agent that leaves before the others (dead, finished) has its transition marked `terminated` or `truncated`
+once. From then on its row waits: it delivers `first` in every step, which learners mask, until the environment is
+reset for all seats together. Its episode is reported with the game's end, with those of the others.
+
+When the version of the matchup changes, the step that sees it is the last one of all running episodes: they are
+truncated (they bootstrap from the last observation, so learning loses nothing), and no episode is reported, because
+none has a result. The next step begins every environment under the new matchup.
+
+Axes: R = E * S rows; E environments of S seats; A action components.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..base import (
+    LARGEST_REWARD,
+    EnvSetupError,
+    EnvSpec,
+    MatchupSource,
+    Remarks,
+    ShapingSource,
+    StepArrays,
+    seeds_of,
+    write_stats,
+)
+from ..episodes import EpisodeBook
+from ..pulse import ROW, beating, pulse_of
+from ..shaping import unflatten
+from ..values import number_of
+
+
+@dataclass(frozen=True)
+class Scene:
+    """The state of one environment after a reset or a step, seat by seat.
+
+    obs: seat -> name -> array, for every seat that was active before the step or is now.
+    active: [S] seats that act next, whose next transition is a real one.
+    reward, terminated, truncated: [S] of the transition just made; 0 and False for seats that were not active.
+    objective: seat -> `true_objective`, if the environment gave one (NaN counts as none).
+    stats: seat -> `episode_extra_stats`, likewise.
+    remark: what it showed to be wrong though nothing breaks (see `Remarks`).
+    """
+
+    obs: Mapping[int, Mapping[str, NDArray[Any]]]
+    active: NDArray[np.bool_]
+    reward: NDArray[np.float64]
+    terminated: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
+    objective: Mapping[int, float] = field(default_factory=dict)
+    stats: Mapping[int, Any] = field(default_factory=dict)
+    remark: str = ""
+
+
+class Table(Protocol):
+    """One environment with S seats."""
+
+    def describe(self) -> EnvSpec:
+        """Return the spec of a row. Raises EnvSetupError for spaces that are unusable or differ between seats."""
+
+    def begin(self, seed: int | None) -> Scene:
+        """Reset. seed: None goes on with the present generator."""
+
+    def advance(self, action: NDArray[Any]) -> Scene:
+        """Take one step. action: [S, A] of the spec's dtype; those of inactive seats are ignored."""
+
+    def shape(self, seat: int, values: Mapping[str, Any]) -> None:
+        """Use these (nested) shaping values for a seat, from the next `begin` on."""
+
+    def close(self) -> None:
+        """Release the environment."""
+
+
+MakeTable = Callable[[], Table]
+"""Makes one environment."""
+
+
+def plain_matchup(rows: int, seats: int) -> NDArray[np.int64]:
+    """Return the matchup [E, S] of neighbouring rows, in force until `MultiAgentUnit.follow` is called."""
+    return np.arange(rows, dtype=np.int64).reshape(-1, seats)
+
+
+def probe_with(make: MakeTable) -> EnvSpec:
+    """Make one environment, describe it and close it."""
+    table = make()
+    try:
+        return table.describe()
+    finally:
+        table.close()
+
+
+class MultiAgentUnit:
+    """R rows in E = R / S environments. The first reset seeds them; their generators go on from there."""
+
+    def __init__(self, make: MakeTable, rows: int, seed: int, shaping: ShapingSource) -> None:
+        self._tables: list[Table] = []
+        self._pulse = pulse_of(shaping)
+        try:
+            self.spec = self._make(make, rows)
+        except BaseException:
+            self.close()
+            raise
+        self.rows = rows
+        self._book = EpisodeBook(rows, shaping)
+        plain = plain_matchup(rows, self.spec.seats)
+        self._matchups: MatchupSource = lambda: (0, plain)
+        shape = plain.shape
+        self._row_ES, self._version = plain, 0
+        self._seeds: list[int] | None = seeds_of(seed, shape[0])
+        self._over_E = np.zeros(shape[0], np.bool_)
+        self._active_ES = np.zeros(shape, np.bool_)
+        self._objective_R = np.full(rows, np.nan)
+        self._stats_R: dict[int, Any] = {}
+        self._remark = Remarks(shaping)
+
+    def _make(self, make: MakeTable, rows: int) -> EnvSpec:
+        """Make the environments; returns the spec of all of them."""
+        self._tables.append(make())
+        spec = self._tables[0].describe()
+        if rows % spec.seats:
+            raise EnvSetupError(
+                f"{spec.env_id} has {spec.seats} seats, and {rows} rows do not fill them: use a multiple of "
+                f"{spec.seats} (--envs-per-unit)"
+            )
+        self._tables += [make() for _ in beating(self._pulse, range(rows // spec.seats - 1))]
+        if any(table.describe() != spec for table in self._tables[1:]):
+            raise EnvSetupError(
+                f"{spec.env_id}: two environments differ in their agents, spaces or shaping; make them all alike"
+            )
+        return spec
+
+    def follow(self, matchups: MatchupSource) -> None:
+        """See `Seated.follow`."""
+        self._matchups = matchups
+
+    def reset(self, out: StepArrays) -> None:
+        """See `Unit.reset`."""
+        self._take_seats(out)
+        for e in beating(self._pulse, range(len(self._tables))):
+            self._begin(e, None if self._seeds is None else self._seeds[e], out)
+        self._seeds = None
+        self._write_episodes(out)
+
+    def step(self, action: NDArray[Any], out: StepArrays) -> None:
+        """See `Unit.step`. action: [R, A] of `spec.action.dtype`."""
+        changed = self._matchups()[0] != self._version
+        if changed and self._over_E.all():
+            self._take_seats(out)
+            changed = False
+        for e in range(len(self._tables)):
+            if self._over_E[e]:
+                self._begin(e, None, out)
+            else:
+                self._advance(e, action[self._row_ES[e]], out)
+            self._pulse[ROW] = e
+        self._write_episodes(out)
+        if changed:
+            self._cut(out)
+
+    def close(self) -> None:
+        """Close every environment once, also if one raises."""
+        with contextlib.ExitStack() as closing:
+            while self._tables:
+                closing.callback(self._tables.pop().close)
+
+    def _take_seats(self, out: StepArrays) -> None:
+        self._version, self._row_ES = self._matchups()
+        if out.seat is not None:
+            out.seat[self._row_ES.ravel()] = np.arange(self.rows)
+
+    def _cut(self, out: StepArrays) -> None:
+        """Truncate all running episodes without reporting them: they have no result."""
+        running_R = self._row_ES[self._active_ES & ~self._over_E[:, None]]
+        out.truncated[running_R] = ~out.first[running_R]
+        self._over_E[:] = True
+
+    def _begin(self, e: int, seed: int | None, out: StepArrays) -> None:
+        for seat, row in enumerate(self._row_ES[e].tolist()):
+            values = self._book.begin(row)
+            self._stats_R.pop(row, None)  # of an episode that was cut
+            if self.spec.shaping:
+                self._tables[e].shape(seat, unflatten(values))
+        scene = self._tables[e].begin(seed)
+        if scene.remark:
+            self._remark(scene.remark)
+        if not scene.active.any():
+            raise EnvSetupError(f"{self.spec.env_id} breaks its contract: no agent is active after reset()")
+        self._over_E[e] = False
+        self._active_ES[e] = scene.active
+        rows = self._row_ES[e]
+        self._objective_R[rows] = np.nan
+        out.first[rows] = True
+        out.reward[rows] = 0
+        out.terminated[rows] = out.truncated[rows] = out.episode_done[rows] = False
+        for seat, row in enumerate(rows.tolist()):
+            for name, array in out.obs.items():
+                array[row] = scene.obs[seat][name] if seat in scene.obs else 0
+
+    def _advance(self, e: int, action_SA: NDArray[Any], out: StepArrays) -> None:
+        scene, rows, was = self._tables[e].advance(action_SA), self._row_ES[e], self._active_ES[e].copy()
+        if not (np.abs(scene.reward) < LARGEST_REWARD).all():
+            raise EnvSetupError(
+                f"{self.spec.env_id} breaks its contract: rewards must be finite, got {scene.reward.tolist()!r:.200}. "
+                "Correct the environment"
+            )
+        for seat, arrays in scene.obs.items():
+            for name, array in arrays.items():
+                out.obs[name][rows[seat]] = array
+        reward_S = scene.reward * was
+        out.first[rows] = ~was
+        out.reward[rows] = reward_S
+        out.terminated[rows] = scene.terminated & was
+        out.truncated[rows] = scene.truncated & was & ~scene.terminated
+        self._book.add(reward_S, reward_S, was, rows)
+        for seat, objective in scene.objective.items():
+            self._objective_R[rows[seat]] = objective
+        self._stats_R |= {int(rows[seat]): stats for seat, stats in scene.stats.items()}
+        self._active_ES[e] = scene.active
+        self._over_E[e] = not scene.active.any()
+        out.episode_done[rows] = self._over_E[e] & (self._book.length_R[rows] > 0)
+        if self._over_E[e]:
+            for row in rows.tolist():
+                self._remark.of_stats(write_stats(out, row, self._stats_R.pop(row, None)))
+                given = not np.isnan(self._objective_R[row])
+                self._remark.of_objective(None, given=bool(given), shaping=bool(self.spec.shaping))
+
+    def _write_episodes(self, out: StepArrays) -> None:
+        given_R = self._objective_R
+        self._book.write(out, np.where(np.isnan(given_R), self._book.raw_R, given_R))
+
+
+def number(env_id: str, what: str, value: Any) -> float:
+    """Convert a number that an environment gave. Raises EnvSetupError for anything else."""
+    try:
+        return number_of(value)
+    except (TypeError, ValueError):
+        raise EnvSetupError(
+            f"{env_id} breaks its contract: the {what} must be a number, got {value!r:.200}. Correct the environment"
+        ) from None

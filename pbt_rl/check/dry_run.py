@@ -1,0 +1,266 @@
+"""Plays an environment for the checker as training would, without learning.
+
+A witness around each single Gymnasium environment sees what a unit does not: times, types and info dicts.
+
+Axes: R rows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Any
+
+import gymnasium
+import numpy as np
+from numpy.typing import NDArray
+
+from pbt_rl.envs import registry
+from pbt_rl.envs.base import (
+    ACTION_MASK,
+    EnvSetupError,
+    EnvSpec,
+    ShapingSource,
+    StepArrays,
+    Unit,
+    private_step_arrays,
+    untrained_actions,
+)
+from pbt_rl.envs.first_trial import environment_traceback
+from pbt_rl.envs.gym import GymUnit
+from pbt_rl.envs.time_limit import time_limit
+
+ENVIRONMENTS = 2
+"""Environments of the unit: with two, state that they share in the process shows. Each has a row per seat."""
+
+
+@dataclass
+class Ledger:
+    """The findings of the witnesses of all rows."""
+
+    reset_seconds: list[float] = field(default_factory=list)
+    step_seconds: float = 0.0
+    steps: int = 0
+    ends: int = 0
+    objectives: int = 0
+    objectives_elsewhere: int = 0
+    faults: dict[str, int] = field(default_factory=dict)
+    """Fault -> number of times."""
+    oddities: dict[str, int] = field(default_factory=dict)
+
+
+class _Witness(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Watches what an environment returns, and changes nothing."""
+
+    def __init__(self, env: gymnasium.Env[Any, Any], ledger: Ledger) -> None:
+        super().__init__(env)
+        self._ledger = ledger
+        self._spaces = (env.observation_space, env.action_space)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        before = time.perf_counter()
+        answer = self.env.reset(seed=seed, options=options)
+        self._ledger.reset_seconds.append(time.perf_counter() - before)
+        self._look(answer[0] if isinstance(answer, tuple) else answer)
+        return answer
+
+    def step(self, action: Any) -> Any:
+        before = time.perf_counter()
+        answer: Any = self.env.step(action)
+        ledger = self._ledger
+        ledger.step_seconds += time.perf_counter() - before
+        ledger.steps += 1
+        if not isinstance(answer, tuple) or len(answer) != 5:
+            return answer  # the unit reports it
+        obs, _, terminated, truncated, info = answer
+        self._look(obs)
+        known = isinstance(info, Mapping) and "true_objective" in info
+        if terminated or truncated:
+            ledger.ends += 1
+            ledger.objectives += known
+        else:
+            ledger.objectives_elsewhere += known
+        return answer
+
+    def _look(self, obs: Any) -> None:
+        now = (self.env.observation_space, self.env.action_space)
+        if now != self._spaces:
+            _count(
+                self._ledger.faults, "its spaces change while it runs; training reads them once, at the start"
+            )
+            self._spaces = now
+        for fault in _dtype_faults(self._spaces[0], obs, ()):
+            _count(self._ledger.faults, fault)
+        for oddity in _bound_faults(self._spaces[0], obs, ()):
+            _count(self._ledger.oddities, oddity)
+
+
+def _count(counts: dict[str, int], what: str) -> None:
+    counts[what] = counts.get(what, 0) + 1
+
+
+def _boxes(
+    space: Any, obs: Any, path: tuple[str, ...]
+) -> Iterator[tuple[str, gymnasium.spaces.Box, NDArray[Any]]]:
+    if isinstance(space, gymnasium.spaces.Dict) and isinstance(obs, Mapping):
+        for key, part in space.spaces.items():
+            if key in obs:
+                yield from _boxes(part, obs[key], (*path, str(key)))
+    elif isinstance(space, gymnasium.spaces.Tuple) and isinstance(obs, tuple | list):
+        for place, (part, value) in enumerate(zip(space.spaces, obs, strict=False)):
+            yield from _boxes(part, value, (*path, str(place)))
+    elif isinstance(space, gymnasium.spaces.Box):
+        yield ".".join(path) or "obs", space, np.asarray(obs)
+
+
+def _dtype_faults(space: Any, obs: Any, path: tuple[str, ...]) -> Iterator[str]:
+    for name, box, array in _boxes(space, obs, path):
+        if array.dtype != box.dtype and array.dtype.kind in "fiub":  # else the unit refuses it
+            yield f"observation {name!r} has dtype {array.dtype}, its space has {box.dtype}: it is converted"
+
+
+def _bound_faults(space: Any, obs: Any, path: tuple[str, ...]) -> Iterator[str]:
+    for name, box, array in _boxes(space, obs, path):
+        comparable = array.shape == box.shape and array.dtype.kind in "fiu"
+        if comparable and ((array < box.low).any() or (array > box.high).any()):
+            yield f"observation {name!r} lies outside the bounds of its space"
+
+
+@dataclass
+class Played:
+    """The steps that a unit delivered. A step here is one step of all rows."""
+
+    ledger: Ledger | None
+    seconds: float = 0.0
+    digests: list[bytes] = field(default_factory=list)
+    rewards_TR: list[NDArray[np.float32]] = field(default_factory=list)
+    last_is_next: list[bool] = field(default_factory=list)
+    """Per truncation: whether its observation is the first one of the next episode."""
+    last_is_blank: list[bool] = field(default_factory=list)
+    """Per truncation: whether its observation is all zeros."""
+    blank_elsewhere: bool = False
+    """Whether an observation before an episode's end was all zeros."""
+    varied: bool = False
+    """Whether observations differ at all."""
+    terminated: int = 0
+    truncated: int = 0
+    lengths: list[int] = field(default_factory=list)
+    returns: list[float] = field(default_factory=list)
+    objectives: list[float] = field(default_factory=list)
+    first_seen: dict[int, bytes] = field(default_factory=dict)
+    """Row -> the first observation after a step."""
+    masked_share: list[float] = field(default_factory=list)
+    """Per step: the share of choices that the action mask forbids."""
+    idle_rows: int = 0
+    """Observations whose mask allows nothing."""
+    remarks: list[str] = field(default_factory=list)
+    """What the unit told (see `Remarks`)."""
+    broke: str = ""
+    """Reason of an early end."""
+
+
+@dataclass
+class _Source:
+    """Gives the same shaping always, and keeps what a unit tells."""
+
+    values: Mapping[str, float]
+    remarks: list[str] = field(default_factory=list)
+
+    def __call__(self, _row: int) -> tuple[int, Mapping[str, float]]:
+        return 0, self.values
+
+    def remark(self, text: str) -> None:
+        self.remarks.append(text)
+
+
+class DryRun:
+    """Makes units of the environment and plays them with random actions."""
+
+    def __init__(self, env_id: str, options: registry.EnvOptions, spec: EnvSpec, timeout: float) -> None:
+        self.env_id, self.options, self.spec, self.timeout = env_id, options, spec, timeout
+        self.rows = ENVIRONMENTS * spec.seats
+
+    def unit(self, seed: int, shaping: ShapingSource, ledger: Ledger) -> tuple[Unit, Ledger | None]:
+        """Make a unit, with witnesses if that is possible."""
+        raw = registry.make_raw(self.env_id, self.options)
+        if not isinstance(raw, gymnasium.Env):
+            if raw is not None:
+                raw.close()
+            return registry.make_unit(self.env_id, self.rows, seed, self.options, shaping), None
+        raw.close()
+
+        def make() -> gymnasium.Env[Any, Any]:
+            env = registry.make_raw(self.env_id, self.options)
+            assert isinstance(env, gymnasium.Env)
+            return _Witness(env, ledger)
+
+        return GymUnit(self.env_id, make, self.rows, seed, shaping), ledger
+
+    def reset_only(self, seed: int) -> None:
+        """Make and reset it; its exceptions pass through."""
+        unit, _ = self.unit(seed, _Source(self.spec.shaping), Ledger())
+        with closing(unit):
+            unit.reset(private_step_arrays(self.spec, self.rows))
+
+    def play(self, steps: int, seed: int, shaping: Mapping[str, float] | None = None) -> Played:
+        """Play this many steps of each row, always with the same actions."""
+        values = self.spec.shaping if shaping is None else shaping
+        source = _Source(values)
+        unit, ledger = self.unit(seed, source, Ledger())
+        played, out = Played(ledger, remarks=source.remarks), private_step_arrays(self.spec, self.rows)
+        rng = np.random.default_rng(0)
+        with closing(unit):
+            try:
+                with self._step_limit():
+                    unit.reset(out)
+                ends: dict[int, bytes] = {}
+                for _ in range(steps):
+                    action = untrained_actions(self.spec, out, rng)
+                    with self._step_limit():
+                        before = time.perf_counter()
+                        unit.step(action, out)
+                        played.seconds += time.perf_counter() - before
+                    _note(played, out, ends)
+            except EnvSetupError as error:
+                played.broke = str(error).removeprefix(f"{self.env_id}: ")
+            except Exception as error:  # noqa: BLE001 - whatever it raises is what we report
+                played.broke = f"it raised {type(error).__name__}\n{environment_traceback(error)}"
+        return played
+
+    def _step_limit(self) -> Any:
+        return time_limit(
+            self.timeout, f"it hangs: a step took more than {self.timeout:g} s (--timeout-seconds)"
+        )
+
+
+def _note(played: Played, out: StepArrays, ends: dict[int, bytes]) -> None:
+    """Record one step. ends: row -> final observation, if its episode was cut in the last step."""
+    of_rows = [b"".join(array[row].tobytes() for array in out.obs.values()) for row in range(len(out.first))]
+    flags = b"".join(a.tobytes() for a in (out.reward, out.terminated, out.truncated, out.first))
+    played.digests.append(hashlib.blake2b(b"".join(of_rows) + flags, digest_size=8).digest())
+    played.rewards_TR.append(out.reward.copy())
+    if ACTION_MASK in out.obs:
+        mask_RD = out.obs[ACTION_MASK]
+        played.masked_share.append(1 - float(mask_RD.mean()))
+        played.idle_rows += int((~mask_RD.any(1)).sum())
+    for row in range(len(out.first)):
+        played.blank_elsewhere |= not out.episode_done[row] and _blank(out, row)
+        played.varied |= of_rows[row] != played.first_seen.setdefault(row, of_rows[row])
+        if out.first[row] and row in ends:
+            played.last_is_next.append(ends.pop(row) == of_rows[row])
+        if out.episode_done[row]:
+            played.terminated += bool(out.terminated[row])
+            played.truncated += bool(out.truncated[row])
+            if out.truncated[row]:
+                ends[row] = of_rows[row]
+                played.last_is_blank.append(_blank(out, row))
+            played.lengths.append(int(out.length[row]))
+            played.returns.append(float(out.raw_return[row]))
+            played.objectives.append(float(out.objective[row]))
+
+
+def _blank(out: StepArrays, row: int) -> bool:
+    return not any(array[row].any() for array in out.obs.values())

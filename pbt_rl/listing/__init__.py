@@ -1,0 +1,1 @@
+"""`pbt-rl runs`: a table of the runs in a folder, from their files."""

@@ -1,0 +1,17 @@
+"""Declares the command `pbt-rl runs`."""
+
+from __future__ import annotations
+
+from pbt_rl.extras import Command
+
+WITHOUT_TORCH = True
+COMMANDS = (
+    Command(
+        "runs",
+        "pbt_rl.listing.command",
+        "[DIR]",
+        "list the runs in a folder (default: runs): env, members, frames, best, state, age",
+    ),
+)
+ASKED = ("runs",)
+"""Command lines that ask for it."""

@@ -1,0 +1,1 @@
+"""Schedule: train by the values that a recorded run found."""

@@ -1,0 +1,254 @@
+"""PettingZoo: both of its APIs, its own games, and what is not to be had."""
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from pbt_rl.envs import registry
+from pbt_rl.envs.agents.multi_agent import MultiAgentUnit
+from pbt_rl.envs.agents.tables import table_of
+from pbt_rl.envs.base import EnvSetupError, default_shaping_source, private_step_arrays, read_stats
+from pbt_rl.envs.registry import EnvOptions
+
+pytest.importorskip("pettingzoo")
+PLAIN = EnvOptions()
+
+
+def unit_of(env, rows=2, options=PLAIN):
+    spec = registry.probe(env, options)
+    unit = registry.make_unit(env, rows, 0, options, default_shaping_source(spec))
+    out = private_step_arrays(spec, rows)
+    unit.reset(out)
+    return unit, out
+
+
+def play(unit, out, *moves):
+    """Row -> rewards of each step; both rows get the same action, only the mover's counts."""
+    rewards = []
+    for move in moves:
+        unit.step(np.full((unit.rows, 1), move, np.int32), out)
+        rewards.append(out.reward.tolist())
+    return rewards
+
+
+def test_connect_four_rewards_reach_the_move_that_earned_them():
+    unit, out = unit_of("pettingzoo/connect_four_v3")
+    masks = []
+    for _ in range(3):
+        for move in (0, 1):
+            masks.append(out.obs["action_mask"].any(1).tolist())
+            assert play(unit, out, move) == [[0, 0]]
+    assert masks == [[True, False], [False, True]] * 3, "in turns, and who waits has no choice"
+    assert play(unit, out, 0) == [[1, -1]], "seat 0 has four in its column; seat 1 waits, and is told at once"
+    assert (out.terminated & out.episode_done).all()
+    assert out.objective.tolist() == [1, -1]
+    assert out.length.tolist() == [7, 7]
+    np.testing.assert_array_equal(out.obs["observation"][0, ..., 0], out.obs["observation"][1, ..., 1])
+    assert out.obs["observation"][0, :, 0, 0].sum() == 4, "the final position is shown"
+    play(unit, out, 0)
+    assert out.first.all()
+    assert out.obs["observation"].sum() == 0
+    unit.close()
+
+
+def test_a_full_column_is_masked():
+    unit, out = unit_of("pettingzoo/classic/connect_four_v3")
+    play(unit, out, 3, 3, 3, 3, 3, 3)
+    assert out.obs["action_mask"].tolist() == [[1, 1, 1, 0, 1, 1, 1], [0] * 7]
+    unit.close()
+
+
+def test_random_games_by_the_mask_are_legal_and_of_sum_zero():
+    unit, out = unit_of("pettingzoo/tictactoe_v3", rows=8)
+    rng, ended = np.random.default_rng(0), 0
+    for _ in range(300):
+        mask = out.obs["action_mask"]
+        unit.step((rng.random(mask.shape) * mask).argmax(1).astype(np.int32)[:, None], out)
+        games = out.objective.reshape(4, 2)[out.episode_done[::2]]
+        assert (games.sum(1) == 0).all()
+        ended += len(games)
+    assert ended > 100
+    unit.close()
+
+
+def test_parallel_games_have_no_mask_and_options_reach_them():
+    unit, out = unit_of("pettingzoo/rps_v2", options=EnvOptions(keywords={"num_actions": 5, "max_cycles": 4}))
+    assert unit.spec.action.nvec == (5,)
+    assert set(unit.spec.obs) == {"obs"}
+    unit.step(np.array([[0], [1]], np.int32), out)
+    assert out.reward.tolist() == [-1, 1], "paper (1) beats rock (0)"
+    play(unit, out, 0, 0, 0)
+    assert (out.truncated & out.episode_done).all()
+    unit.close()
+
+
+def test_the_same_seed_gives_the_same_games():
+    def hands(seed):
+        spec = registry.probe("pettingzoo/leduc_holdem_v4", PLAIN)
+        unit = registry.make_unit("pettingzoo/leduc_holdem_v4", 8, seed, PLAIN, default_shaping_source(spec))
+        out = private_step_arrays(spec, 8)
+        unit.reset(out)
+        unit.close()
+        return out.obs["observation"].tobytes()
+
+    assert hands(1) == hands(1) != hands(2)
+
+
+# -- environments of one's own ------------------------------------------------------------------------------
+
+
+class Alone:
+    """Two agents, parallel API. Agent b leaves after its first step; a goes on for three."""
+
+    def __init__(self, sizes=(3, 3), quiet=False):
+        self.possible_agents = ["a", "b"]
+        self.sizes, self.quiet = dict(zip("ab", sizes, strict=True)), quiet
+
+    def observation_space(self, agent):
+        return spaces.Box(-1, 99, (self.sizes[agent],))
+
+    def action_space(self, agent):
+        return spaces.Discrete(4, start=1)
+
+    def reset(self, seed=None, options=None):
+        self.agents, self.t = ["a", "b"], 0
+        return self.see(), {}
+
+    def see(self):
+        return {n: np.full(self.sizes[n], self.t, np.float32) for n in self.agents}
+
+    def step(self, actions):
+        assert set(actions) == set(self.agents), "who has left is not asked"
+        assert all(1 <= action <= 4 for action in actions.values())
+        self.t += 1
+        rewards, seen = dict(actions), self.see()
+        gone = {"b"} if self.t == 1 else set(self.agents) if self.t == 3 else set()
+        terminations = {n: n in gone and not self.quiet for n in self.agents}
+        infos = {
+            n: {"true_objective": 7.0, "episode_extra_stats": {"moves": self.t}} for n in gone if n == "b"
+        }
+        self.agents = [n for n in self.agents if n not in gone]
+        if self.quiet:
+            seen = {n: x for n, x in seen.items() if n in self.agents}
+        return seen, rewards, terminations, dict.fromkeys(terminations, False), infos
+
+    def close(self):
+        pass
+
+
+class Slots(Alone):
+    """The same in turns (AEC): the mover earns 1 and costs the other 1; b leaves after its first move."""
+
+    def reset(self, seed=None, options=None):
+        super().reset()
+        self.agent_selection = "a"
+        self.rewards = dict.fromkeys("ab", 0)
+        self.terminations, self.truncations = dict.fromkeys("ab", False), dict.fromkeys("ab", False)
+        self.infos = {n: {} for n in "ab"}
+        self.none = 0
+
+    def agent_iter(self):
+        raise AssertionError
+
+    def observe(self, agent):
+        return np.full(3, self.t, np.float32)
+
+    def step(self, action):
+        mover, other = self.agent_selection, "b" if self.agent_selection == "a" else "a"
+        if self.terminations[mover] or self.truncations[mover]:
+            assert action is None
+            self.none += 1
+            self.agents.remove(mover)
+            self.agent_selection = self.agents[0] if self.agents else mover
+            return
+        self.t += 1
+        self.rewards = {mover: 1, other: -1 if other in self.agents else 0}
+        if mover == "b":
+            self.terminations["b"] = True
+            self.infos["b"] = {"true_objective": 7.0, "episode_extra_stats": {"moves": self.t}}
+        elif self.t > 3:
+            self.truncations["a"] = True
+        elif "b" in self.agents:
+            self.agent_selection = "b"
+
+
+def steps_of(env, count):
+    unit = MultiAgentUnit(lambda: table_of("own", env), 2, 0, lambda _row: (0, {}))
+    out = private_step_arrays(unit.spec, 2)
+    unit.reset(out)
+    seen = []
+    for _ in range(count):
+        unit.step(np.array([[0], [2]], np.int32), out)
+        seen.append(
+            [(x.tolist()) for x in (out.reward, out.terminated, out.truncated, out.first, out.episode_done)]
+        )
+    return seen, out
+
+
+def masks_of(env, count):
+    """The agent to move, and each agent's number of choices, before each step."""
+    unit = MultiAgentUnit(lambda: table_of("own", env), 2, 0, lambda _row: (0, {}))
+    out = private_step_arrays(unit.spec, 2)
+    unit.reset(out)
+    for _ in range(count):
+        yield out.obs["turn"][:, 0].copy(), out.obs["action_mask"].sum(1).tolist()
+        unit.step(np.array([[0], [2]], np.int32), out)
+
+
+N, Y = False, True
+
+
+def test_agents_that_leave_wait_for_the_others():
+    seen, out = steps_of(Alone(), 3)
+    assert seen == [
+        [[1, 3], [N, Y], [N, N], [N, N], [N, N]],
+        [[1, 0], [N, N], [N, N], [N, Y], [N, N]],
+        [[1, 0], [Y, N], [N, N], [N, Y], [Y, Y]],
+    ]
+    assert (out.objective.tolist(), out.length.tolist()) == ([3, 7], [3, 1])
+    assert [read_stats(out, row) for row in (0, 1)] == [{}, {"moves": 1.0}]
+
+
+def test_an_agent_that_leaves_shows_its_last_observation():
+    with pytest.raises(EnvSetupError, match="an observation of b is missing"):
+        steps_of(Alone(quiet=True), 3)
+
+
+def test_turns_go_on_without_those_that_left():
+    seen, out = steps_of(Slots(), 4)
+    assert [(turn.tolist(), allowed) for turn, allowed in masks_of(Slots(), 3)] == [
+        ([1, 0], [4, 0]),
+        ([0, 1], [0, 4]),
+        ([1, 0], [4, 0]),
+    ]
+    assert seen == [
+        [[1, -1], [N, N], [N, N], [N, N], [N, N]],
+        [[-1, 1], [N, Y], [N, N], [N, N], [N, N]],
+        [[1, 0], [N, N], [N, N], [N, Y], [N, N]],
+        [[1, 0], [N, N], [Y, N], [N, Y], [Y, Y]],
+    ]
+    assert out.objective.tolist() == [2, 7]
+    assert [read_stats(out, row) for row in (0, 1)] == [{}, {"moves": 2.0}]
+
+
+def test_agents_that_are_not_alike_are_refused():
+    with pytest.raises(EnvSetupError, match=r"the observations of its agents differ, a has Box.*, b has Box"):
+        steps_of(Alone(sizes=(3, 4)), 1)
+
+
+@pytest.mark.parametrize(
+    ("env", "said"),
+    [
+        ("pettingzoo/conect_four_v3", "Did you mean pettingzoo/classic/connect_four_v3"),
+        ("pettingzoo/nothing_like_it", "is not there"),
+        ("pettingzoo/classic/connect_four_v2", "Did you mean"),
+    ],
+)
+def test_unknown_games(env, said):
+    with pytest.raises(EnvSetupError, match=said):
+        registry.probe(env, PLAIN)
+
+
+def test_an_option_that_it_does_not_take():
+    with pytest.raises(EnvSetupError, match=r"connect_four_v3 cannot be made: .*columns"):
+        registry.probe("pettingzoo/connect_four_v3", EnvOptions(keywords={"columns": 9}))
