@@ -113,8 +113,11 @@ class DiagonalGaussian:
         return action.clamp(_constant(self.low, action), _constant(self.high, action)) if self.low else action
 
     def greedy(self, params: Tensor) -> Tensor:
-        """Return the means, scaled and cut off at the bounds."""
-        return self.delivered_here(params.chunk(2, -1)[0])
+        """Return the means, scaled and cut off at the bounds; without constants that are kept, for exports."""
+        mean = params.chunk(2, -1)[0]
+        if self.centre:
+            mean = mean.new_tensor(self.centre) + mean.new_tensor(self.half) * mean
+        return mean.clamp(*(mean.new_tensor(bound) for bound in (self.low, self.high))) if self.low else mean
 
 
 @dataclass(frozen=True)
@@ -179,7 +182,9 @@ class TanhGaussian:
 
     def greedy(self, params: Tensor) -> Tensor:
         """Bend the means into the bounds."""
-        return self.delivered_here(params.chunk(2, -1)[0])
+        mean = params.chunk(2, -1)[0]
+        low, high = mean.new_tensor(self.low), mean.new_tensor(self.high)
+        return torch.clamp((low + high) / 2 + (high - low) / 2 * mean.tanh(), low, high)
 
     def _log_slope(self, u: Tensor) -> Tensor:
         """Log |da / du| of each component; log(1 - tanh(u)^2) in a form that keeps its digits for large u."""
