@@ -173,6 +173,15 @@ class Algorithm:
     as few together as keep rollouts young enough (pbt_rl/plan/sizes.py)."""
 
     @property
+    def needs_final_steps(self) -> str | None:
+        """Why it cannot learn from episodes that end and begin in one step; None if it can."""
+        if self.auxiliary is not None:
+            return "it keeps a replay of whole episodes, with their last observations"
+        if self.sequence_loss is not None:
+            return "it values the last observation of an episode by itself"
+        return None
+
+    @property
     def measures_kl(self) -> bool:
         """Whether a learning rate can be adapted to how far the policy moved."""
         return "kl" in self.statistics

@@ -7,7 +7,7 @@ S recurrent state.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -70,25 +70,40 @@ class Sequences(NamedTuple):
         return Sequences({name: change(x) for name, x in self.obs.items()}, *(change(x) for x in self[1:]))
 
 
+class InPlace(NamedTuple):
+    """Observations that lie as a batch has them, of single frames."""
+
+    layouts: Mapping[str, ObsLayout]
+    obs: Mapping[str, Tensor]
+    """Name -> [P, T or more, B, ...], as stored."""
+
+
 @dataclass(frozen=True, eq=False)
 class Batch(Transitions[Tensor]):
-    """Fields of [P, T(+1), B, ...] (`state`: [P, B, S]), on the device. Observations stay in the rollouts."""
+    """Fields of [P, T(+1), B, ...] (`state`: [P, B, S]), on the device. Observations stay where they are."""
 
     rollouts: Sequence[Rollout]
+    """What holds the observations, unless they are `in_place`."""
     envs: int
     """b: rows of each policy in one rollout."""
     valid: Tensor
     """[P, T, B]: no reset, and no outdated rollout of that policy."""
+    final_value: Tensor | None = None
+    """[P, T, B], read where `truncated`: value of the observation that a limit was reached with, in reward units, if
+    the next one here is of another episode. None: the next one is it."""
     replayed: tuple[Segments, ...] = ()
     """What the algorithm draws from the replay, if it has one."""
+    in_place: InPlace | None = None
 
     @property
     def layouts(self) -> Mapping[str, ObsLayout]:
         """Storage of the observations."""
-        return self.rollouts[0].layouts
+        return self.rollouts[0].layouts if self.in_place is None else self.in_place.layouts
 
     def obs(self, span: slice, into: dict[str, Tensor] | None = None) -> dict[str, Tensor]:
         """Observations of these slots, [G, T, B, ...], as stored. into: where to put them; made if it is empty."""
+        if self.in_place is not None:
+            return self._views(self.in_place, span, into)
         places = {} if into is None else into
         for name, layout in self.layouts.items():
             if name not in places:
@@ -96,6 +111,17 @@ class Batch(Transitions[Tensor]):
             for k, rollout in enumerate(self.rollouts):
                 self._put(rollout, name, span, k, places[name])
         return places
+
+    def _views(self, lying: InPlace, span: slice, into: dict[str, Tensor] | None) -> dict[str, Tensor]:
+        """Do the same for observations that are in place: nothing is copied if nothing asks for it."""
+        views = {name: x[span, : self.valid.shape[1]] for name, x in lying.obs.items()}
+        if into is None:
+            return views
+        for name, view in views.items():
+            if name not in into:
+                into[name] = torch.empty_like(view, memory_format=torch.contiguous_format)
+            into[name].copy_(view)
+        return into
 
     def _place(self, layout: ObsLayout, span: slice, *, in_turns: bool) -> Tensor:
         """Make memory for an observation, [G, T, B, ...]. in_turns: it lies as [T, G, B, ...]."""
@@ -160,6 +186,31 @@ def make_batch(
     return Batch(rollouts=rollouts, envs=envs, valid=valid, replayed=(), **tensors)
 
 
+def batch_in_place(
+    layouts: Mapping[str, ObsLayout],
+    obs: Mapping[str, Tensor],
+    fields: Mapping[str, Tensor],
+    usable_P: Tensor,
+    final_value: Tensor,
+) -> Batch:
+    """Make a batch of steps that lie as it has them: of views, without a copy.
+
+    Resets happen in the step that ends an episode, so every transition is a real one: `first` zeroes the recurrent
+    state and does nothing else. obs: name -> [P, T or more, B, ...], single frames. fields: name -> [P, T(+1), B, ...]
+    (`state`: [P, B, S]). usable_P: bool, whether the steps count for a policy. final_value: see `Batch`.
+    """
+    assert all(layout.stack == 1 for layout in layouts.values()), "stacks of frames do not lie in place"
+    valid = usable_P[:, None, None].expand(fields["reward"].shape).contiguous()
+    return Batch(
+        rollouts=(),
+        envs=valid.shape[2],
+        valid=valid,
+        final_value=final_value,
+        in_place=InPlace(layouts, obs),
+        **{name: fields[name] for name in FIELDS},
+    )
+
+
 @dataclass(frozen=True, eq=False)
 class Samples(Transitions[Tensor]):
     """One group's part of a batch, or a minibatch of it: fields of [G, T, B, ...] (`state`: [G, B, S])."""
@@ -169,6 +220,8 @@ class Samples(Transitions[Tensor]):
     valid: Tensor
     last_value: Tensor
     """[G, B] of the observation after the last step."""
+    final_value: Tensor | None = None
+    """[G, T, B], see `Batch`."""
     advantage: Tensor | None = None
     """[G, T, B] if it does not depend on the present policy: the same for all passes over the batch."""
     replayed: tuple[Segments, ...] = ()
@@ -185,8 +238,22 @@ class Samples(Transitions[Tensor]):
             obs=batch.obs(span, obs_into),
             valid=batch.valid[span],
             last_value=batch.value[span, -1],
+            final_value=None if batch.final_value is None else batch.final_value[span],
             replayed=tuple(segments.each(lambda x: x[span]) for segments in batch.replayed),
             **parts,
+        )
+
+    def with_final_values(self, gamma_G: Tensor) -> Samples:
+        """Make limits ends whose reward holds what follows, if final values are apart: r + gamma * V(final).
+
+        So whatever is computed of rewards and ends needs to know nothing of it. The values are those of acting time;
+        gamma is the present one.
+        """
+        if self.final_value is None:
+            return self
+        ahead = torch.where(self.truncated, gamma_G[:, None, None] * self.final_value, 0.0)
+        return replace(
+            self, reward=self.reward + ahead, terminated=self.terminated | self.truncated, final_value=None
         )
 
     def columns(self, index: Tensor) -> Samples:

@@ -44,6 +44,9 @@ class Distribution(Protocol):
     def delivered(self, action: NDArray[Any]) -> NDArray[Any]:
         """Return what the environment receives of actions [..., A] as drawn: within its bounds."""
 
+    def delivered_here(self, action: Tensor) -> Tensor:
+        """Compute `delivered` where the actions lie, without a wait for a device."""
+
     def greedy(self, params: Tensor) -> Tensor:
         """Return what the environment receives of greedy play: the most probable indices, the normals' centres."""
 
@@ -153,6 +156,10 @@ class Categorical:
         """Return the indices as they are."""
         return action
 
+    def delivered_here(self, action: Tensor) -> Tensor:
+        """Return the indices as they are."""
+        return action
+
     def greedy(self, params: Tensor) -> Tensor:
         """Return the most probable index of each component."""
         parts = [logits.argmax(-1) for logits in torch.split(params, list(self.nvec), -1)]
@@ -204,6 +211,11 @@ class Hybrid:
         columns = len(self.discrete.nvec)
         numbers = self.continuous.delivered(action[..., columns:])
         return np.concatenate((action[..., :columns], numbers), -1)
+
+    def delivered_here(self, action: Tensor) -> Tensor:
+        """Keep the indices, and the numbers within their bounds."""
+        index, number = self._actions(action)
+        return torch.cat((index, self.continuous.delivered_here(number)), -1)
 
     def greedy(self, params: Tensor) -> Tensor:
         """Join both, float32."""

@@ -25,7 +25,7 @@ entropy, whose slope never ends, leads to infinite actions; below it draws are t
 class Heads(nn.Module):
     """Policy and value as linear functions of the features, or by modules of the user's own.
 
-    split: the critic has features of its own, behind those of the policy; `size` of each. continuous: of the D
+    size, critic_size: of the policy's features, and of the critic's. continuous: of the D
     parameters, so many at the end are log deviations. deviation: `free`: they are parameters and depend on nothing;
     `state`: they are functions of the features too. policy, value: `linear`, or `module:factory` (see `UserHead`).
     """
@@ -36,7 +36,7 @@ class Heads(nn.Module):
         param_size: int,
         continuous: int,
         *,
-        split: bool = False,
+        critic_size: int | None = None,
         deviation: Deviation = "free",
         policy: str = "linear",
         value: str = "linear",
@@ -46,24 +46,27 @@ class Heads(nn.Module):
         self.param_size = param_size
         free = continuous if deviation == "free" else 0
         self._limited = continuous - free
-        self._split = size if split else 0
         self.policy = _head("policy-head", policy, size, param_size - free, 0.01)
-        self.value = _head("value-head", value, size, 1, 1.0)
+        self.value = _head("value-head", value, size if critic_size is None else critic_size, 1, 1.0)
         self.log_std = nn.Parameter(torch.zeros(free)) if free else None
         self.auxiliary: nn.Module | None = None
         """Heads of an algorithm's own, for what it learns besides; acting does not use them."""
 
-    def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        """Map [..., F] float32 to params [..., D], value [...]."""
-        of_policy, of_value = features.split(self._split, -1) if self._split else (features, features)
-        params, value = self.policy(of_policy), self.value(of_value).squeeze(-1)
+    def forward(self, features: Tensor, of_critic: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Map [..., F] float32 to params [..., D], value [...]. of_critic: features of its own, if it has some."""
+        params = self.params(features)
+        return params, self.value(features if of_critic is None else of_critic).squeeze(-1)
+
+    def params(self, features: Tensor) -> Tensor:
+        """Map [..., F] float32 to params [..., D]."""
+        params: Tensor = self.policy(features)
         if self.log_std is not None:
             log_std = self.log_std.clamp(*FREE_LOG_STD_RANGE)
             params = torch.cat((params, log_std.expand(*params.shape[:-1], -1)), -1)
         elif self._limited:
             rest, log_std = params.split((self.param_size - self._limited, self._limited), -1)
             params = torch.cat((rest, log_std.clamp(*LOG_STD_RANGE)), -1)
-        return params, value
+        return params
 
 
 def _head(part: str, kind: str, size: int, outputs: int, gain: float) -> nn.Module:

@@ -54,6 +54,7 @@ def make_model(
     core_size: int = 256,
     core_layers: int = 1,
     critic: Critic = "shared",
+    critic_only: tuple[str, ...] = (),
     deviation: Deviation = "free",
     policy_head: str = "linear",
     value_head: str = "linear",
@@ -68,7 +69,8 @@ def make_model(
     joins the features as it is (Espeholt et al. 2018, Figure 3). hidden: F of the encoder without that. layers: hidden
     layers of an MLP. core: `none`, `gru`, `lstm`, of so many layers, or `module:factory` (see `UserCore`).
     critic: `shared`: policy and value read the same features; `separate`: the value has an encoder and a core of its
-    own, of the same kind. deviation, policy_head, value_head: see `Heads`.
+    own, of the same kind. critic_only: names of observations that the policy does not see; they make it `separate`.
+    deviation, policy_head, value_head: see `Heads`.
     nvec: sizes of the action's components, needed if an observation is named ACTION_MASK: the encoder does not
     receive that one, it masks the logits (see `mask_logits`).
     Raises ValueError for an encoder that cannot be used with these observations, and for a part of the user's own that
@@ -78,18 +80,19 @@ def make_model(
     assert not masked or sum(nvec) == param_size - 2 * continuous, "a mask has one number for each logit"
     seen = {name: spec for name, spec in obs_shapes.items() if name != ACTION_MASK}
 
-    def make_body() -> Body:
+    def make_body(seen: ObsShapes) -> Body:
         own = ":" in encoder
         made: Encoder = UserEncoder(encoder, seen) if own else ObsEncoder(seen, encoder, hidden, layers)
         return Body(made, make_core(core, made.size, core_size, core_layers))
 
-    one = make_body()
-    body = one if critic == "shared" else TwinBody(one, make_body())
+    of_policy = make_body({name: spec for name, spec in seen.items() if name not in critic_only})
+    of_critic = make_body(seen) if critic == "separate" or critic_only else None
+    body = of_policy if of_critic is None else TwinBody(of_policy, of_critic)
     heads = Heads(
-        one.size,
+        of_policy.size,
         param_size,
         continuous,
-        split=critic == "separate",
+        critic_size=None if of_critic is None else of_critic.size,
         deviation=deviation,
         policy=policy_head,
         value=value_head,
@@ -124,9 +127,21 @@ class PolicyNet(nn.Module):
         first: [T, B] bool, the step begins an episode: the state is zeroed before it. cut: [T, B] bool, see cores.py.
         """
         seen = {name: x for name, x in obs.items() if name != ACTION_MASK}
-        features_TBF, state = self.body(seen, state, first, cut)
-        params_TBD, value_TB = self.heads(features_TBF.float())
+        features, state = self.body(seen, state, first, cut)
+        each = features if isinstance(features, tuple) else (features,)
+        params_TBD, value_TB = self.heads(*(x.float() for x in each))
         return self.mask(params_TBD, obs), value_TB, state
+
+    def act(self, obs: Mapping[str, Tensor], state: Tensor, first: Tensor) -> tuple[Tensor, Tensor]:
+        """Return params and the policy's own state [B, S'], without what only the critic sees; else as `forward`."""
+        seen = {name: x for name, x in obs.items() if name != ACTION_MASK}
+        features_TBF, state = self.acting_body(seen, state, first)
+        return self.mask(self.heads.params(features_TBF.float()), obs), state
+
+    @property
+    def acting_body(self) -> Body:
+        """The body that actions depend on."""
+        return self.body.policy if isinstance(self.body, TwinBody) else self.body
 
     def mask(self, params: Tensor, obs: Mapping[str, Tensor]) -> Tensor:
         """Remove the actions that the observations forbid from params [..., D], if there is a mask."""
@@ -162,25 +177,23 @@ class Body(nn.Module):
 class TwinBody(nn.Module):
     """A body for the policy and one for the critic, which learn nothing from each other.
 
-    Features and state are those of the policy, then those of the critic.
+    The state is that of the policy, then that of the critic.
     """
 
     def __init__(self, policy: Body, critic: Body) -> None:
         super().__init__()
-        assert policy.size == critic.size, "both are of one kind"
         self.policy = policy
         self.critic = critic
-        self.state_size = 2 * policy.state_size
+        self._sizes = [policy.state_size, critic.state_size]
+        self.state_size = sum(self._sizes)
 
     def forward(
         self, obs: Mapping[str, Tensor], state: Tensor, first: Tensor, cut: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """See `Body.forward`."""
-        states = state.split(self.policy.state_size, -1) if self.state_size else (state, state)
+    ) -> tuple[tuple[Tensor, Tensor], Tensor]:
+        """Return the features of both and the state; see `Body.forward`."""
+        states = state.split(self._sizes, -1) if self.state_size else (state, state)
         (of_policy, one), (of_critic, other) = (
             body(obs, before, first, cut)
             for body, before in zip((self.policy, self.critic), states, strict=True)
         )
-        return torch.cat((of_policy, of_critic), -1), torch.cat(
-            (one, other), -1
-        ) if self.state_size else state
+        return (of_policy, of_critic), torch.cat((one, other), -1) if self.state_size else state

@@ -106,8 +106,14 @@ class DiagonalGaussian:
         cut: NDArray[Any] = np.clip(action, np.array(self.low, np.float32), np.array(self.high, np.float32))
         return cut
 
+    def delivered_here(self, action: Tensor) -> Tensor:
+        """Scale to the environment's unit and cut off at the bounds."""
+        if self.centre:
+            action = _constant(self.centre, action) + _constant(self.half, action) * action
+        return action.clamp(_constant(self.low, action), _constant(self.high, action)) if self.low else action
+
     def greedy(self, params: Tensor) -> Tensor:
-        """Return the means, scaled and cut off at the bounds."""
+        """Return the means, scaled and cut off at the bounds; without constants that are kept, for exports."""
         mean = params.chunk(2, -1)[0]
         if self.centre:
             mean = mean.new_tensor(self.centre) + mean.new_tensor(self.half) * mean
@@ -168,6 +174,11 @@ class TanhGaussian:
         low, high = np.array(self.low, np.float32), np.array(self.high, np.float32)
         bent: NDArray[Any] = np.clip((low + high) / 2 + (high - low) / 2 * np.tanh(action), low, high)
         return bent
+
+    def delivered_here(self, action: Tensor) -> Tensor:
+        """Bend u into the bounds."""
+        low, high = _constant(self.low, action), _constant(self.high, action)
+        return torch.clamp((low + high) / 2 + (high - low) / 2 * action.tanh(), low, high)
 
     def greedy(self, params: Tensor) -> Tensor:
         """Bend the means into the bounds."""

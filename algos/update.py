@@ -296,10 +296,15 @@ def _samples(
 ) -> Samples:
     """Cut out a group's part of the batch, with the advantages that hold for all passes over it, if any do."""
     samples = Samples.of(batch, span, None if staging is None else staging.obs)
-    advantage = settings.algorithm.fixed_advantage(samples, pack.hypers_of(span), settings)
+    if samples.final_value is not None:
+        assert settings.algorithm.needs_final_steps is None, settings.algorithm.needs_final_steps
+    hypers = pack.hypers_of(span)
+    advantage = settings.algorithm.fixed_advantage(
+        samples.with_final_values(hypers["gamma"]), hypers, settings
+    )
     if advantage is None:
         return samples
-    samples = replace(samples, advantage=advantage)
+    samples = replace(samples, advantage=advantage, final_value=None)
     return samples.single_steps() if settings.minibatches > 1 and not pack.state_size else samples
 
 
@@ -323,7 +328,8 @@ def _targets(
     if s.advantage is not None:
         return s.value + s.advantage, s.advantage
     present = Present(log_prob, pack.denormalize_value(value, span), valid, pack.return_scale(span))
-    return settings.algorithm.targets(s, pack.hypers_of(span), present, settings)
+    hypers = pack.hypers_of(span)
+    return settings.algorithm.targets(s.with_final_values(hypers["gamma"]), hypers, present, settings)
 
 
 @torch.no_grad()

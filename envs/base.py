@@ -122,6 +122,8 @@ class EnvSpec:
     seats: agents that play in one environment (S), each of them a row; 1 without opponents.
     tasks: names of the kinds of episodes (levels), if there are several. A member's objective is then the mean over
     all tasks of the task's mean objective, capped at `task_cap`.
+    critic: names of the observations that only the critic sees, which then is a network of its own; acting, exports
+    and evaluations do without them.
     notes: what its user may not have meant, a sentence each: the checker and every start of a run show them.
 
     An observation is an image (uint8, 3-D), a text (int32, 1-D: hashed words at the end, 0 before them), or numbers.
@@ -136,6 +138,8 @@ class EnvSpec:
     seats: int = 1
     tasks: tuple[str, ...] = ()
     task_cap: float | None = None
+    critic: tuple[str, ...] = field(default=(), compare=False)
+    """Not compared: a unit does not know what the user adds."""
     notes: tuple[str, ...] = ()
 
 

@@ -35,6 +35,7 @@ from .base import (
     training_info,
     write_stats,
 )
+from .critic import declared, with_critic
 from .episodes import EpisodeBook, differs, recorded_return
 from .family import EnvOptions, atari_game, keywords_backend
 from .film import Picture
@@ -78,7 +79,7 @@ def describe(env_id: str, env: gymnasium.Env[Any, Any]) -> EnvSpec:
     """Return the spec of an environment. Raises EnvSetupError for spaces or shaping that cannot be used."""
     _check_reset(env_id, env)
     shaping = default_shaping(env_id, env)
-    return EnvSpec(
+    spec = EnvSpec(
         env_id=env_id,
         obs={leaf.name: leaf.spec for leaf in _leaves_of(env_id, env)},
         action=action_spec(env.action_space, env_id),
@@ -86,6 +87,7 @@ def describe(env_id: str, env: gymnasium.Env[Any, Any]) -> EnvSpec:
         shaping=shaping,
         notes=(*shaping_notes(shaping), *reward_notes(env)),
     )
+    return with_critic(spec, declared(env_id, metadata_of(env)))
 
 
 def _check_reset(env_id: str, env: gymnasium.Env[Any, Any]) -> None:

@@ -16,6 +16,7 @@ from pbt_rl.extras import discover
 
 from .atari import AtariOptions
 from .base import LAST, EnvSetupError, EnvSpec, FamilyOptions, ShapingSource, Unit
+from .critic import with_critic
 from .family import Backend, EnvOptions, Family, RawEnv, load_backend, meant
 from .film import Camera
 from .last import LastUnit, with_last
@@ -82,7 +83,8 @@ def probe(env_id: str, options: EnvOptions) -> EnvSpec:
     """Describe an environment without keeping it. Raises EnvSetupError if it cannot be made."""
     backend, name = _find(env_id, options)
     spec = backend.probe(name, options)
-    return with_last(spec) if options.last_action_reward else spec
+    spec = with_last(spec) if options.last_action_reward else spec
+    return with_critic(spec, options.critic_only)
 
 
 def make_unit(env_id: str, rows: int, seed: int, options: EnvOptions, shaping: ShapingSource) -> Unit:

@@ -39,6 +39,7 @@ from .base import (
     training_info,
     write_stats,
 )
+from .critic import declared, with_critic
 from .episodes import EpisodeBook, differs, recorded_return, write_reset
 from .pulse import all_at_once, pulse_of
 from .shaping import (
@@ -62,7 +63,7 @@ def describe_vector(env_id: str, env: AnyVectorEnv) -> EnvSpec:
     _check_reach(env_id, env)
     shapers = _shapers(env_id, env)
     shaping = default_shaping(env_id, shapers[0][0]) if shapers else {}
-    return EnvSpec(
+    spec = EnvSpec(
         env_id=env_id,
         obs={leaf.name: leaf.spec for leaf in _leaves_of(env_id, env)},
         action=action_spec(env.single_action_space, env_id),
@@ -74,6 +75,7 @@ def describe_vector(env_id: str, env: AnyVectorEnv) -> EnvSpec:
             *(reward_notes(_one_row(env)) if _rows_of(env) else ()),
         ),
     )
+    return with_critic(spec, declared(env_id, metadata_of(env)))
 
 
 class VectorUnit:

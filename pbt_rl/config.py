@@ -18,6 +18,7 @@ import tyro
 from pbt_rl.algos import registry as algorithms
 from pbt_rl.algos.hypers import LearnerHypers
 from pbt_rl.envs import registry as environments
+from pbt_rl.envs.critic import names_of
 from pbt_rl.envs.registry import EnvOptions, FamilyOptions, keywords
 from pbt_rl.errors import ConfigError, require
 from pbt_rl.extras import discover, offered
@@ -73,6 +74,9 @@ class ModelConfig:
     """gru, lstm: so many, one above another."""
     critic: Literal["shared", "separate"] = "shared"
     """shared: policy and value read the same features. separate: the value has an encoder and a core of its own."""
+    critic_only: str | None = None
+    """Names of observations that only the critic sees, comma-separated, such as privileged,sim.friction; the critic is
+    then `separate`. None: those that the environment declares, which these are added to."""
     deviation: Literal["free", "state"] = "free"
     """Deviations of continuous actions. free: parameters, the same in every state. state: an output of the network."""
     action_bounds: Literal["clip", "tanh"] = "clip"
@@ -135,8 +139,9 @@ class LearnerConfig:
     """Arithmetic of encoder and core; master weights are float32. auto: bf16 if the device is faster at it."""
     packing: Literal["auto", "loop", "vmap", "bmm"] = option("auto", may_change=True)
     """How the policies of a device are computed: one after another (loop), all in one call (vmap), or that with images
-    as matrix products (bmm). auto: on a CPU vmap for four or more policies that see no images through a built-in
-    encoder, else loop; on a GPU the fastest in a short trial. With a part of the network of your own: loop."""
+    as matrix products (bmm). auto: on a CPU vmap for four or more policies that see no images through a
+    built-in encoder and learn from fewer than 4,096 steps at once, else loop; on a GPU the fastest in a short trial.
+    With a part of the network of your own: loop."""
     threads: int = option(0, at_least=0, zero="planned", may_change=True)
     """CPU threads of one learner's arithmetic."""
 
@@ -405,6 +410,7 @@ class Config:
             families,
             keywords=keywords(self.env_option),
             last_action_reward=self.model.last_action_reward,
+            critic_only=names_of(self.model.critic_only or ""),
         )
 
 

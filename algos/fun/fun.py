@@ -66,7 +66,8 @@ def fun_network(net: PolicyNet, inputs: NetInputs) -> PolicyNet:
     body, heads = net.body, net.heads
     if isinstance(body, TwinBody):
         raise ValueError(  # noqa: TRY004 - the user's option is wrong, not our call
-            "fun has values of its own for manager and worker: leave --model.critic shared"
+            "fun has values of its own for manager and worker: leave --model.critic shared, and "
+            "no observation to it alone"
         )
     if body.core is not None:
         raise ValueError("fun has memories of its own, of --model.core-size each: leave --model.core none")

@@ -150,7 +150,10 @@ def reward_prediction_loss(net: PolicyNet, s: Segments) -> tuple[Tensor, Tensor]
 def _body(net: PolicyNet) -> Body:
     if isinstance(net.body, Body):
         return net.body
-    raise ValueError("unreal's tasks share the features of policy and value: leave --model.critic shared")
+    raise ValueError(
+        "unreal's tasks share the features of policy and value: leave --model.critic shared, and "
+        "no observation to it alone"
+    )
 
 
 def _heads(net: PolicyNet) -> UnrealHeads:

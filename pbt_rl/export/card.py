@@ -121,6 +121,7 @@ class Card:
             and (any(centre) or any(x != 1 for x in half))
         ):
             wide += f" (of numbers u; an action is {list(centre)} + {list(half)} * u, cut off at its bounds)"
+        value = "" if self.policy.acts_only else "\n- `value` float32 [N]: expected return"
         state = (
             f"\n- `state_out` float32 {_shape(self.policy.inputs[-1])}: `{STATE_IN}` of the next step"
             * self.policy.recurrent
@@ -133,7 +134,7 @@ class Card:
             + "\n\n| input | dtype | shape | |\n| --- | --- | --- | --- |\n"
             + "\n".join(rows)
             + f"\n\nOutputs:\n\n- `action` {kind}\n- `params` float32 [N, {self.policy.params_size}]: {wide}; "
-            f"draw from them to act as in training\n- `value` float32 [N]: expected return{state}\n\n"
+            f"draw from them to act as in training{value}{state}\n\n"
             f"{normalised}Everything is computed in float32; where training computed in bfloat16, "
             "two almost equally probable actions may change places."
         )

@@ -58,7 +58,8 @@ class ExportedPolicy(nn.Module):
 
     action [N, A]: the most probable one, int32 indices, or float32 if any component is continuous: indices, then
     numbers within the space's bounds. params [N, D]: logits of all components, then means and log deviations.
-    value [N]: in units of reward. All float32, whatever the member was computed in. A state of zeros begins an episode.
+    value [N]: in units of reward; left out if `acts_only`, as its critic sees what is not among the inputs. All
+    float32, whatever the member was computed in. A state of zeros begins an episode.
     """
 
     def __init__(
@@ -69,11 +70,14 @@ class ExportedPolicy(nn.Module):
         distribution: Distribution,
         normalized: Mapping[str, int],
         statistics: Mapping[str, Tensor],
+        *,
+        acts_only: bool = False,
     ) -> None:
         super().__init__()
         self.net, self.inputs, self.action = net, inputs, action
         self.distribution = distribution
-        self.recurrent = net.state_size > 0
+        self.acts_only = acts_only
+        self.recurrent = any(port.name == STATE_IN for port in inputs)
         self._normalizers = Normalizers(dict(normalized), returns=False)  # only `normalize_obs` is used
         self._names = tuple(statistics)
         for number, name in enumerate(self._names):  # a buffer's name has no dot
@@ -92,7 +96,7 @@ class ExportedPolicy(nn.Module):
     @property
     def outputs(self) -> tuple[str, ...]:
         """Names of what `forward` returns."""
-        return (*RESERVED[:3], *((STATE_OUT,) if self.recurrent else ()))
+        return (*RESERVED[: 2 if self.acts_only else 3], *((STATE_OUT,) if self.recurrent else ()))
 
     def statistics(self) -> dict[str, Tensor]:
         """The normalisers, name -> [1, ...]."""
@@ -106,10 +110,15 @@ class ExportedPolicy(nn.Module):
         first = arrays[0].new_zeros((1, rows), dtype=torch.bool)
         statistics = self.statistics()
         obs = self._normalizers.normalize_obs(statistics, _ONE, {k: x[None, None] for k, x in named.items()})
-        params, value, state = self.net({k: x[0] for k, x in obs.items()}, state, first)
-        value = value[0] * return_scale(statistics, _ONE)
+        seen = {k: x[0] for k, x in obs.items()}
+        if self.acts_only:
+            params, state = self.net.act(seen, state, first)
+            values = []
+        else:
+            params, value, state = self.net(seen, state, first)
+            values = [value[0] * return_scale(statistics, _ONE)]
         action = self.distribution.greedy(params[0])
-        return (action, params[0], value, state) if self.recurrent else (action, params[0], value)
+        return (action, params[0], *values, *([state] if self.recurrent else []))
 
 
 def exported_policy(config: Config, spec: EnvSpec, pack: Pack) -> ExportedPolicy:
@@ -119,17 +128,22 @@ def exported_policy(config: Config, spec: EnvSpec, pack: Pack) -> ExportedPolicy
     for name, parameter in net.named_parameters():  # its `state_dict` has buffers, and tied weights twice
         parameter.data.copy_(weights[name])
     inputs = _ports(spec)
-    if net.state_size:
-        inputs.append(Port(STATE_IN, (net.state_size,), "float32"))
-    normalized = normalized_obs(config, spec)
+    state_size = net.acting_body.state_size if spec.critic else net.state_size
+    if state_size:
+        inputs.append(Port(STATE_IN, (state_size,), "float32"))
+    normalized = {k: size for k, size in normalized_obs(config, spec).items() if k not in spec.critic}
     distribution, statistics = build_distribution(spec, config.model), pack.named_statistics(0)
-    policy = ExportedPolicy(net, tuple(inputs), spec.action, distribution, normalized, statistics)
+    ports = tuple(inputs)
+    policy = ExportedPolicy(
+        net, ports, spec.action, distribution, normalized, statistics, acts_only=bool(spec.critic)
+    )
     return policy.eval().requires_grad_(False)
 
 
 def _ports(spec: EnvSpec) -> list[Port]:
     """Return an input for each observation, all names different from each other and from RESERVED."""
-    layouts, ports = obs_layouts(spec), list[Port]()
+    layouts = {name: layout for name, layout in obs_layouts(spec).items() if name not in spec.critic}
+    ports = list[Port]()
     taken = {*RESERVED, *(name for name in layouts if name not in RESERVED)}
     for name, layout in layouts.items():
         shown = name

@@ -77,6 +77,7 @@ def build_net(spec: EnvSpec, model: ModelConfig, algorithm: Algorithm | None = N
             core_size=model.core_size,
             core_layers=model.core_layers,
             critic=model.critic,
+            critic_only=spec.critic,
             deviation=model.deviation,
             policy_head=model.policy_head,
             value_head=model.value_head,
@@ -172,13 +173,24 @@ def _sees_images(spec: EnvSpec) -> bool:
 
 VMAP_ON_CPU = 4
 """From this number of policies on, small networks are faster together on a CPU (docs/lab/speed.md)."""
+LOOP_ON_CPU = 4096
+"""But not if each policy has so many steps in a minibatch: they keep the cores busy, and are faster one by one."""
 
 
-def packings(config: Config, device: torch.device, spec: EnvSpec, slots: int) -> tuple[Packing, ...]:
+def minibatch_steps(config: Config, plan: PackPlan) -> int:
+    """Return the steps of each policy in one optimiser step."""
+    parts = 1 if config.algorithm.learns_per_unit else config.learner.minibatches
+    return plan.batch_rows * config.learner.rollout // parts
+
+
+def packings(
+    config: Config, device: torch.device, spec: EnvSpec, slots: int, steps: int
+) -> tuple[Packing, ...]:
     """Return how a pack may compute its policies; of several the first, unless a trial finds a faster one (trial.py).
 
-    On a CPU images alone keep the cores busy, while for vectors the calls cost more than the arithmetic. Elsewhere it
-    is measured, but not for a run that has to be the same every time. A part of the user's own may do what vmap cannot,
+    steps: see `minibatch_steps`. On a CPU images alone keep the cores busy, while for vectors the calls cost more than
+    the arithmetic, unless steps are many. Elsewhere it is measured, but not for a run that has to be the same every
+    time. A part of the user's own may do what vmap cannot,
     so its network is computed policy by policy.
     """
     if config.learner.packing != "auto":
@@ -187,11 +199,18 @@ def packings(config: Config, device: torch.device, spec: EnvSpec, slots: int) ->
         return ("loop",)
     images = _sees_images(spec)
     if device.type == "cpu":
-        return ("vmap",) if not images and slots >= VMAP_ON_CPU else ("loop",)
-    alone: tuple[Packing, ...] = ("bmm", "loop") if images else ("loop",)
-    together: tuple[Packing, ...] = ("bmm", "loop", "vmap") if images else ("vmap", "loop")
-    candidates = alone if slots == 1 else together
+        together = not images and slots >= VMAP_ON_CPU and steps < LOOP_ON_CPU
+        return ("vmap",) if together else ("loop",)
+    of_one: tuple[Packing, ...] = ("bmm", "loop") if images else ("loop",)
+    of_several: tuple[Packing, ...] = ("bmm", "loop", "vmap") if images else ("vmap", "loop")
+    candidates = of_one if slots == 1 else of_several
     return candidates[:1] if config.mode == "serial" else candidates
+
+
+def packings_of(config: Config, spec: EnvSpec, plan: PackPlan) -> tuple[Packing, ...]:
+    """Return `packings` of a plan's pack."""
+    steps = minibatch_steps(config, plan)
+    return packings(config, torch.device(plan.device), spec, plan.slots, steps)
 
 
 def normalized_obs(config: Config, spec: EnvSpec) -> dict[str, int]:
@@ -252,7 +271,7 @@ def build_pack(
         {name: [v[name] for v in values] for name in hyper_names},
         device=device,
         compute_dtype=compute_dtype(config.learner.precision, device, spec),
-        packing=packing or packings(config, device, spec, plan.slots)[0],
+        packing=packing or packings_of(config, spec, plan)[0],
         optimizer=config.algorithm.optimizer,
         normalized_obs=normalized_obs(config, spec),
         normalize_returns=config.learner.normalize_returns,
@@ -371,7 +390,8 @@ def network_sees(config: Config, spec: EnvSpec) -> list[str]:
             what = f"{prod(shape):,} number{'s' * (prod(shape) != 1)}"
         read = _reader(encoder, shape, dtype)
         how = f"{read}, normalised" if name in normalized else read
-        parts.append(f"{name}: {what}{f' ({given})' * bool(given)}, by {how}")
+        alone = ", for the critic alone" * (name in spec.critic)
+        parts.append(f"{name}: {what}{f' ({given})' * bool(given)}, by {how}{alone}")
     lines = [f"the network sees {'; '.join(parts)}"]
     scaled = _scaled(spec) if config.model.action_bounds == "clip" else ""
     return [*lines, scaled] if scaled else lines

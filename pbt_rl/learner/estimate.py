@@ -18,7 +18,7 @@ from pbt_rl.algos.layers import compute_by_products
 from pbt_rl.algos.models import PolicyNet
 from pbt_rl.config import Config
 from pbt_rl.envs.base import EnvSpec, step_array_specs
-from pbt_rl.learner.build import blank_inputs, build_net, compute_dtype, obs_layouts, packings
+from pbt_rl.learner.build import blank_inputs, build_net, compute_dtype, obs_layouts, packings_of
 from pbt_rl.plan import PackPlan
 
 ACTOR_BYTES = 45 * 2**20
@@ -78,7 +78,7 @@ def pack_bytes(config: Config, spec: EnvSpec, plan: PackPlan) -> PackBytes:
         plan.device != "cpu" and config.mode == "async"
     ):  # publications on their way to acting (algos/serving.py)
         copies += 2 * dtype.itemsize * numbers
-    together = 1 if packings(config, torch.device(plan.device), spec, plan.slots) == ("loop",) else plan.slots
+    together = 1 if packings_of(config, spec, plan) == ("loop",) else plan.slots
     on_device = plan.device != "cpu"
     environments = plan.units * plan.rows // spec.seats
     family = config.env.partition("/")[0]
@@ -146,7 +146,7 @@ def _stored_bytes(spec: EnvSpec) -> int:
 
 def _update_bytes(config: Config, spec: EnvSpec, plan: PackPlan, net: PolicyNet, dtype: torch.dtype) -> int:
     """Return what one optimiser step takes: the batch's observations, the minibatch's, and what backward needs."""
-    ways = packings(config, torch.device(plan.device), spec, plan.slots)
+    ways = packings_of(config, spec, plan)
     together = 1 if ways == ("loop",) else plan.slots
     if "bmm" in ways:
         compute_by_products(net)

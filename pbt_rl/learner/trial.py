@@ -19,7 +19,7 @@ from pbt_rl.algos.pack import Pack, Packing
 from pbt_rl.algos.recording import RUNS, NotRecordedError, Recording, broken, recorder_of
 from pbt_rl.config import Config
 from pbt_rl.envs.base import EnvSpec
-from pbt_rl.learner.build import build_net, build_pack, obs_layouts, packings
+from pbt_rl.learner.build import build_net, build_pack, obs_layouts, packings_of
 from pbt_rl.learner.turns import MOST_UNITS
 from pbt_rl.pbt.hypers import Values
 from pbt_rl.plan import PackPlan
@@ -51,7 +51,7 @@ def fastest_packing(
     values: as for `build_pack`. without: packings that are not tried, as their recordings broke. Raises
     BrokenTrialError if one does.
     """
-    candidates = packings(config, torch.device(plan.device), spec, plan.slots)
+    candidates = packings_of(config, spec, plan)
     if len(candidates) == 1:
         return candidates[0], ""
     taken: dict[Packing, float] = {}

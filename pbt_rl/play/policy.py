@@ -142,8 +142,12 @@ class Policy:
         assert pack.num_policies == 1
         self.spec = spec
         self._pack, self._greedy = pack, greedy
-        self._interface = unit_interface(spec) if interface is None else interface
-        self._layouts = obs_layouts(spec)
+        whole = unit_interface(spec) if interface is None else interface
+        self._interface = replace(whole, arrays=tuple(a for a in whole.arrays if a.name not in spec.critic))
+        layouts = obs_layouts(spec)
+        self._layouts = {name: layout for name, layout in layouts.items() if name not in spec.critic}
+        self._unseen = {name: layouts[name] for name in spec.critic}
+        """Observations of the critic alone, which nobody reads here: zeros stand for them."""
         self._distribution = build_distribution(spec, model)
         self._generator = torch.Generator(pack.device).manual_seed(seed)
 
@@ -153,7 +157,8 @@ class Policy:
         """Return (action, state for the next call).
 
         obs: as the environment gives it, an array, dict or tuple (nested, or flat by the names of `spec.obs`), of one
-        environment or with a leading axis of R rows; the action is of the same kind. A mask that the environment
+        environment or with a leading axis of R rows; what only the critic sees (`spec.critic`) may be left out. The
+        action is of the same kind. A mask that the environment
         gives in its info dict is passed as `{"obs": ..., "action_mask": ...}`. state: None when episodes begin.
         first: [R] rows whose episode begins with this observation although others go on. Raises ConfigError for an
         observation that does not fit.
@@ -185,6 +190,9 @@ class Policy:
             else:
                 stored = torch.from_numpy(np.array(obs[name])).to(device)
             seen[name] = layout.as_seen(stored.unsqueeze(0))
+        for name, layout in self._unseen.items():
+            dtype, shape = layout.stored
+            seen[name] = layout.as_seen(torch.zeros((1, rows, *shape), dtype=dtype, device=device))
         first_PR = torch.from_numpy(first_R.copy()).to(device).unsqueeze(0)
         with network_errors():
             params_PRD, _, recurrent_PRS = self._pack.act(seen, before.recurrent_PRS, first_PR)

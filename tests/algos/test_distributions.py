@@ -221,3 +221,26 @@ def test_constants_that_a_recording_may_read_are_never_let_go():
     like = torch.zeros(1)
     kept = [normals._constant((float(n), 0.5), like) for n in range(100)]
     assert all(normals._constant((float(n), 0.5), like) is one for n, one in enumerate(kept))
+
+
+@pytest.mark.parametrize(
+    "distribution",
+    [
+        Categorical((3, 2)),
+        DiagonalGaussian(2),
+        DiagonalGaussian(2, (-1.0, 0.0), (1.0, 5.0)),
+        DiagonalGaussian(2, (5.0, -1.0), (35.0, 1.0), (20.0, 0.0), (15.0, 1.0)),
+        TANH,
+        Hybrid(Categorical((3,)), DiagonalGaussian(2, (-1.0, 0.0), (1.0, 5.0), (0.0, 2.5), (1.0, 2.5))),
+        Hybrid(Categorical((3,)), TANH),
+    ],
+    ids=repr,
+)
+def test_what_is_delivered_is_the_same_wherever_actions_lie(distribution):
+    params = 2 * torch.randn(500, distribution.param_size, generator=torch.Generator().manual_seed(3))
+    action, _ = distribution.sample(params, torch.Generator().manual_seed(4))
+    here = distribution.delivered_here(action)
+    wanted = torch.from_numpy(distribution.delivered(action.numpy()))
+    assert here.dtype == wanted.dtype
+    # The tanh of numpy and of torch differ in the last bit.
+    torch.testing.assert_close(here, wanted, rtol=0, atol=1e-6 if "Tanh" in repr(distribution) else 0)

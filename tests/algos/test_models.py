@@ -97,7 +97,7 @@ def test_shapes_and_dtypes(case, dtype):
     assert (params.shape, value.shape, after.shape) == ((T, B, 6), (T, B), state.shape)
     assert params.dtype == value.dtype == after.dtype == torch.float32
     assert {p.dtype for p in net.heads.parameters()} == {torch.float32}
-    value.square().sum().backward()
+    (value.square().sum() + params.square().sum()).backward()
     idle = [name for name, p in net.named_parameters() if p.grad is None and name.startswith("body")]
     assert not idle
 

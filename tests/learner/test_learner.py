@@ -127,6 +127,9 @@ def test_in_serial_mode_a_message_of_any_size_passes():
 @pytest.mark.parametrize(
     ("shape", "dtype", "device", "slots", "options", "packing"),
     [
+        ((8,), "float32", "cpu", 16, {"steps": 4095}, "vmap"),
+        ((8,), "float32", "cpu", 16, {"steps": 4096}, "loop"),
+        ((8,), "float32", "cuda", 16, {"steps": 4096}, "vmap loop"),
         ((8,), "float32", "cpu", 4, {}, "vmap"),
         ((8,), "float32", "cpu", 3, {}, "loop"),
         ((8,), "float32", "cuda", 1, {}, "loop"),
@@ -145,7 +148,8 @@ def test_in_serial_mode_a_message_of_any_size_passes():
 def test_how_policies_may_be_computed_depends_on_what_they_see_and_on_the_device(
     shape, dtype, device, slots, options, packing
 ):
-    arguments = [f"--{name}={v}" for name, v in options.items()]
+    arguments = [f"--{name}={v}" for name, v in options.items() if name != "steps"]
     config, _ = parse_train(["--env", "toy/identity", *arguments])
     spec = EnvSpec("x", {"obs": ArraySpec(shape, dtype)}, ActionSpec(nvec=(2,)))
-    assert packings(config, torch.device(device), spec, slots) == tuple(packing.split())
+    steps = options.get("steps", 1024)
+    assert packings(config, torch.device(device), spec, slots, steps) == tuple(packing.split())
