@@ -123,6 +123,7 @@ class EnvSpec:
     tasks: names of the kinds of episodes (levels), if there are several. A member's objective is then the mean over
     all tasks of the task's mean objective, capped at `task_cap`.
     notes: what its user may not have meant, a sentence each: the checker and every start of a run show them.
+    resident: its rows are tensors on the learner's device, which steps them itself (envs/resident.py).
 
     An observation is an image (uint8, 3-D), a text (int32, 1-D: hashed words at the end, 0 before them), or numbers.
     """
@@ -137,6 +138,7 @@ class EnvSpec:
     tasks: tuple[str, ...] = ()
     task_cap: float | None = None
     notes: tuple[str, ...] = ()
+    resident: bool = False
 
 
 @dataclass(frozen=True)
