@@ -2,7 +2,8 @@
 
 The factory is called with the keywords of --env-option. It returns a Gymnasium environment (it is called once per
 row), a Gymnasium vector environment (it must take `num_envs`), or an environment of a kind that an extra adds
-(`Kind`). A factory with the parameters `rows` and `device` returns a `ResidentEnv` (resident.py); it may take `seed`. An entry point `NAME` can also be used as `NAME/LEVEL`: LEVEL is the first argument of its factory.
+(`Kind`). A factory with the parameters `rows` and `device` returns a `ResidentEnv` (resident.py); it may take `seed`.
+An entry point `NAME` can also be used as `NAME/LEVEL`: LEVEL is the first argument of its factory.
 """
 
 from __future__ import annotations

@@ -73,6 +73,7 @@ class Pendulum(_Rows):
         return torch.stack((angle.cos(), angle.sin(), speed), 1)
 
     def step(self, action: Tensor) -> ResidentStep:
+        """Swing by a torque."""
         angle, speed = self._state.unbind(1)
         torque = action[:, 0]
         from_top = torch.remainder(angle + math.pi, 2 * math.pi) - math.pi
@@ -96,6 +97,7 @@ class CartPole(_Rows):
         return self._state
 
     def step(self, action: Tensor) -> ResidentStep:
+        """Push to the left or to the right."""
         x, speed, angle, turn = self._state.unbind(1)
         force = action[:, 0].float() * 20 - 10
         push = (force + 0.05 * turn.square() * angle.sin()) / 1.1
