@@ -1,6 +1,7 @@
-"""A population in one simulator of the learner: the same as by mailboxes, edits between rollouts, one wait a rollout."""
+"""A population in one simulator of the learner: as by mailboxes, edits between rollouts, one wait a rollout."""
 
 import dataclasses
+from collections import deque
 from dataclasses import replace
 
 import numpy as np
@@ -16,7 +17,7 @@ from pbt_rl.envs.tensors.toys import Pendulum
 from pbt_rl.errors import ConfigError
 from pbt_rl.learner import resident
 from pbt_rl.learner.learner import Learner
-from pbt_rl.plan import Machine
+from pbt_rl.plan import Machine, make_plan
 from pbt_rl.run.inline import Line
 from pbt_rl.run.memory import Memory, Start
 from pbt_rl.run.resolved import ResolvedRun
@@ -42,8 +43,6 @@ class Stand:
     """A learner without processes, as serial mode has it."""
 
     def __init__(self, options=RESIDENT, spec=None):
-        from collections import deque
-
         config, _ = parse_train(options)
         resolved = ResolvedRun.resolve(config, Machine(2, 0))
         self.resolved = resolved if spec is None else replace(resolved, spec=spec(resolved.spec))
@@ -80,9 +79,6 @@ def same(a, b):
 
 def test_both_routes_take_the_same_actions_and_learn_the_same_weights():
     """Until the first episode ends: units reset in the step after, a simulator in the step itself."""
-    from pbt_rl.wire.actor import Actor
-    from pbt_rl.wire.mailbox import Mailbox
-
     options = [
         f"--learner.batch={ROWS * STEPS}",
         f"--envs-per-unit={ROWS}",
@@ -96,23 +92,17 @@ def test_both_routes_take_the_same_actions_and_learn_the_same_weights():
         config, _ = parse_train([*OPTIONS, *options])
         by_mail = replace(spec, resident=False)
         machine = Machine(2, 0)
-        from pbt_rl.plan import make_plan
-
         plan = make_plan(config, machine)
         (pack,) = plan.packs
         pack = dataclasses.replace(pack, threads=1)
         assert (pack.rows, pack.units, pack.units_per_batch) == (POLICIES * ROWS, 1, 1)
         resolved = replace(ours.resolved, config=config, spec=by_mail, plan=replace(plan, packs=(pack,)))
         memory = Memory(resolved, Start.fresh(resolved.plan, [ours.values] * POLICIES))
-        from collections import deque
-
         there, back = deque(), deque()
         setup = replace(memory.learners[0], seed=ours.memory.learners[0].seed)
         theirs = Learner(setup, Line(back, there))
         env = registry.make_resident("tensors/pendulum", pack.rows, seed % 2**31, "cpu", registry.DEFAULTS)
         unit, box = ResidentUnit(env, default_shaping_source(spec)), memory.actors[0].boxes[0]
-        assert isinstance(box, Mailbox)
-        assert Actor is not None
         actions, rewards = [], []
         unit.reset(box.step)
         box.header[0] += 1
@@ -177,7 +167,7 @@ class Counting(TorchDispatchMode):
 
     def __init__(self):
         super().__init__()
-        self.waits, self.bytes = 0, 0
+        self.waits = 0
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         name = func.name()
