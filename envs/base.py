@@ -125,6 +125,7 @@ class EnvSpec:
     critic: names of the observations that only the critic sees, which then is a network of its own; acting, exports
     and evaluations do without them.
     notes: what its user may not have meant, a sentence each: the checker and every start of a run show them.
+    resident: its rows are tensors on the learner's device, which steps them itself (envs/resident.py).
 
     An observation is an image (uint8, 3-D), a text (int32, 1-D: hashed words at the end, 0 before them), or numbers.
     """
@@ -141,6 +142,7 @@ class EnvSpec:
     critic: tuple[str, ...] = field(default=(), compare=False)
     """Not compared: a unit does not know what the user adds."""
     notes: tuple[str, ...] = ()
+    resident: bool = False
 
 
 @dataclass(frozen=True)

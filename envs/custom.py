@@ -2,7 +2,8 @@
 
 The factory is called with the keywords of --env-option. It returns a Gymnasium environment (it is called once per
 row), a Gymnasium vector environment (it must take `num_envs`), or an environment of a kind that an extra adds
-(`Kind`). An entry point `NAME` can also be used as `NAME/LEVEL`: LEVEL is the first argument of its factory.
+(`Kind`). A factory with the parameters `rows` and `device` returns a `ResidentEnv` (resident.py); it may take `seed`.
+An entry point `NAME` can also be used as `NAME/LEVEL`: LEVEL is the first argument of its factory.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import importlib
 import inspect
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from importlib.metadata import EntryPoint, entry_points
 from itertools import chain
 from typing import Any, cast
@@ -22,7 +24,7 @@ from gymnasium.vector import VectorEnv
 
 from . import time_limit as time_limits
 from .base import EnvSetupError, EnvSpec, ShapingSource, Unit
-from .family import EnvOptions, Kind, keywords_backend, kinds
+from .family import RESIDENT_RECIPE, EnvOptions, Kind, keywords_backend, kinds, unit_of_resident
 from .gym import GymUnit, RenderCamera, describe
 from .gym_recipes import recipe
 from .old_gym import looks_old
@@ -68,6 +70,10 @@ def make(env_id: str, rows: int, keywords: Mapping[str, Any]) -> CustomEnv:
 def probe(env_id: str, keywords: Mapping[str, Any]) -> EnvSpec:
     """Make one environment, describe it and close it."""
     with time_limit(time_limits.PROBE_SECONDS, making(env_id)):
+        if is_resident(env_id):
+            resident = make_resident(env_id, 1, 0, "cpu", EnvOptions(keywords=keywords))
+            resident.close()
+            return cast("EnvSpec", resident.spec)
         env = make(env_id, 1, keywords)
     try:
         if isinstance(env, VectorEnv):
@@ -80,9 +86,32 @@ def probe(env_id: str, keywords: Mapping[str, Any]) -> EnvSpec:
 
 def make_unit(env_id: str, rows: int, seed: int, shaping: ShapingSource, keywords: Mapping[str, Any]) -> Unit:
     """Make R environments, one vector environment of R rows, or as many of several agents as R rows fill."""
+    if is_resident(env_id):
+        return unit_of_resident(env_id, rows, seed, shaping, EnvOptions(keywords=keywords), make_resident)
     with all_at_once(pulse_of(shaping), rows):
         env = make(env_id, rows, keywords)
     return _unit_of(env, env_id, rows, seed, shaping, keywords)
+
+
+def is_resident(env_id: str) -> bool:
+    """Whether a factory says by its parameters that it makes rows of tensors."""
+    factory = find_factory(env_id)
+    return _takes(factory, "rows") and _takes(factory, "device")
+
+
+def make_resident(env_id: str, rows: int, seed: int, device: str, options: EnvOptions) -> Any:
+    """Call the factory of a `ResidentEnv`."""
+    from .resident import check_made  # noqa: PLC0415 - it imports torch
+
+    factory = find_factory(env_id)
+    arguments = {**options.keywords, "rows": rows, "device": device}
+    if _takes(factory, "seed"):
+        arguments.setdefault("seed", seed)
+    _check_keywords(env_id, factory, arguments)
+    env: Any = factory(**arguments)
+    check_made(env, env_id, rows)
+    env.spec = replace(env.spec, env_id=env_id, resident=True)
+    return env
 
 
 def film(
@@ -226,7 +255,8 @@ BACKEND = keywords_backend(
     tuple,
     probe,
     make_unit,
-    recipe,
+    lambda spec: recipe(spec) | (RESIDENT_RECIPE if spec.resident else {}),
     make=lambda name, options: make(name, 1, options.keywords),
     film=film,
+    make_resident=make_resident,
 )

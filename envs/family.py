@@ -98,6 +98,8 @@ class Backend:
     """(name, options) -> name of what is played under these options, for people."""
     played: Callable[[str, EnvOptions], str] = _nothing_between
     """(name, options) -> what lies between the engine and a policy, for those who play it elsewhere; "" if nothing."""
+    make_resident: Callable[[str, int, int, str, EnvOptions], Any] | None = None
+    """(name, rows, seed, device, options) -> `ResidentEnv`, for specs that are `resident`."""
     unreproducible: Callable[[str], str] = _reproducible
     """Why equal seeds do not give equal steps in NAME, through no fault of anybody here; "" if they do."""
 
@@ -154,6 +156,7 @@ def keywords_backend(
     recipe: Callable[[EnvSpec], dict[str, object]],
     make: Callable[[str, EnvOptions], RawEnv] | None = None,
     film: Callable[[str, int, int, EnvOptions, ShapingSource], tuple[Unit, Camera]] | None = None,
+    make_resident: Callable[[str, int, int, str, EnvOptions], Any] | None = None,
 ) -> Backend:
     """Make the backend of a family whose only options are those of --env-option, and whose code is not ours.
 
@@ -169,6 +172,7 @@ def keywords_backend(
         recipe=lambda name, options: recipe(first.for_recipe(name, options.keywords)),
         make=make,
         film=film,
+        make_resident=make_resident,
     )
 
 
@@ -247,3 +251,21 @@ class Kind:
 def kinds() -> tuple[Kind, ...]:
     """Return the kinds of all extras that there are."""
     return tuple(kind for declared in offered(__package__ or "", "KINDS") for kind in declared)
+
+
+RESIDENT_RECIPE: dict[str, object] = {"mode": "sync"}
+"""Defaults of every run on an environment that is resident: it is stepped by the thread that learns."""
+
+
+def unit_of_resident(
+    name: str,
+    rows: int,
+    seed: int,
+    shaping: ShapingSource,
+    options: EnvOptions,
+    make: Callable[[str, int, int, str, EnvOptions], Any],
+) -> Unit:
+    """Make rows of a resident environment on the CPU as a unit, for evaluations."""
+    from .resident import ResidentUnit  # noqa: PLC0415 - it imports torch
+
+    return ResidentUnit(make(name, rows, seed, "cpu", options), shaping)

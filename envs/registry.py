@@ -93,6 +93,13 @@ def make_unit(env_id: str, rows: int, seed: int, options: EnvOptions, shaping: S
     return _seeing(backend.make_unit(name, rows, seed, options, shaping), options)
 
 
+def make_resident(env_id: str, rows: int, seed: int, device: str, options: EnvOptions) -> Any:
+    """Make the `ResidentEnv` of a spec that is `resident`: R rows on a device."""
+    backend, name = _find(env_id, options)
+    assert backend.make_resident is not None, f"{env_id} is not resident"
+    return backend.make_resident(name, rows, seed, device, options)
+
+
 def recipe(env_id: str, options: EnvOptions = DEFAULTS) -> dict[str, object]:
     """Return defaults of a run: dotted name of a config field -> value. The user's options win."""
     backend, name = _find(env_id, options)

@@ -99,6 +99,8 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     ),
 }
 WITHOUT_TORCH = frozenset({"envs", "errors", "extras", "options", "pbt", "procs", "wire", "population"})
+WITH_TORCH = frozenset({"pbt_rl.envs.resident"})
+"""Modules of such rooms that are imported only where torch is there anyway."""
 ABOVE_EXTRAS = frozenset({"__main__", "api"})
 """Rooms that no extra may import."""
 PURE = frozenset({"pbt"})
@@ -213,6 +215,7 @@ class Extra:
     package: str
     needs: tuple[str, ...] = ()
     without_torch: bool = False
+    with_torch: bool = False
 
     @property
     def in_a_room(self) -> bool:
@@ -231,7 +234,12 @@ def find_extras(modules: Mapping[str, Module]) -> dict[str, Extra]:
         package, _, last = name.rpartition(".")
         if last == "extra":
             said = dict(_constants(module))
-            found[package] = Extra(package, said.get("NEEDS", ()), said.get("WITHOUT_TORCH", False))
+            found[package] = Extra(
+                package,
+                said.get("NEEDS", ()),
+                said.get("WITHOUT_TORCH", False),
+                said.get("WITH_TORCH", False),
+            )
     return found
 
 
@@ -328,7 +336,9 @@ def forbidden_modules(modules: Mapping[str, Module], extras: Extras) -> list[str
     reasons = []
     for module in modules.values():
         extra = extra_of(module.name, extras)
-        without_torch = module.room in WITHOUT_TORCH or (extra is not None and extra.without_torch)
+        own = module.name in WITH_TORCH or (extra is not None and extra.with_torch)
+        without_torch = module.room in WITHOUT_TORCH and not own
+        without_torch |= extra is not None and extra.without_torch
         for one in imports(module, modules):
             top, where = one.name.split(".")[0], f"{module.path}:{one.line} imports {one.name}"
             if without_torch and top == "torch":

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pbt_rl.algos.pack import Pack
+from pbt_rl.learner.resident import DeviceShaping, ResidentSampler
 from pbt_rl.learner.sampler import Sampler, ServedUnit
 from pbt_rl.learner.shared import SharedState, SlotHolder
 from pbt_rl.learner.trainer import Trainer
@@ -31,7 +32,12 @@ class Continuation:
     """Saves and restores what is not a member's. Restoring comes before anything is sampled."""
 
     def __init__(
-        self, pack: Pack, shared: SharedState, sampler: Sampler, trainer: Trainer, shaping: ShapingTable
+        self,
+        pack: Pack,
+        shared: SharedState,
+        sampler: Sampler | ResidentSampler,
+        trainer: Trainer,
+        shaping: ShapingTable | DeviceShaping,
     ) -> None:
         self._pack, self._shared, self._shaping = pack, shared, shaping
         self._sampler, self._trainer = sampler, trainer
@@ -58,7 +64,7 @@ class Continuation:
             self._restore_slot(p, slot)
         # Else there are other units now, whose environments begin new episodes.
         rest = [*map(unit_rows, saved["units"])] == [unit.box.rows for unit in self._sampler.units]
-        if rest:
+        if rest and isinstance(self._sampler, Sampler):
             for unit, content in zip(self._sampler.units, saved["units"], strict=True):
                 _restore_unit(unit, content)
                 self._sampler.rest(unit)

@@ -80,7 +80,7 @@ def pack_bytes(config: Config, spec: EnvSpec, plan: PackPlan) -> PackBytes:
         copies += 2 * dtype.itemsize * numbers
     together = 1 if packings_of(config, spec, plan) == ("loop",) else plan.slots
     on_device = plan.device != "cpu"
-    environments = plan.units * plan.rows // spec.seats
+    environments = plan.environments // spec.seats
     family = config.env.partition("/")[0]
     return PackBytes(
         rollouts=(rollouts_of(config, plan) + (plan.device != "cpu"))  # recorded turns have one for no unit
@@ -108,7 +108,7 @@ def _replay_bytes(config: Config, spec: EnvSpec, plan: PackPlan) -> int:
 
 def rollouts_of(config: Config, plan: PackPlan) -> int:
     """Return how many rollout buffers a learner makes."""
-    return plan.units + (2 * plan.units_per_batch if config.mode == "async" else 0)
+    return max(plan.units, 1) + (2 * plan.units_per_batch if config.mode == "async" else 0)
 
 
 def _rollout_bytes(spec: EnvSpec, steps: int, rows: int, state_size: int) -> int:

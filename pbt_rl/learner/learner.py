@@ -24,12 +24,15 @@ from typing import assert_never
 
 import torch
 
+from pbt_rl.algos.distributions import Distribution
+from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.errors import ConfigError
 from pbt_rl.learner.build import build_pack, build_replay, network_errors, update_settings
 from pbt_rl.learner.contention import Contention
 from pbt_rl.learner.continuation import Continuation
 from pbt_rl.learner.gpu import PageLocks, free_unused, out_of_memory, prepare, ran_out
 from pbt_rl.learner.members import PackMembers
+from pbt_rl.learner.resident import DeviceShaping, ResidentSampler
 from pbt_rl.learner.sampler import Sampler
 from pbt_rl.learner.setup import BeginAgain, LearnerSetup, begin_again
 from pbt_rl.learner.shared import SharedState
@@ -92,22 +95,10 @@ class Learner:
         ]
         self._locks = PageLocks((box.memory for box, _ in boxes), self.pack.device)
         settings = update_settings(config, spec)
-        shaping = ShapingTable.map(tuple(spec.shaping), plan.slots, setup.shaping_fd)
+        table = ShapingTable.map(tuple(spec.shaping), plan.slots, setup.shaping_fd)
         generations = {load.member: load.generation for load in loads if load.member is not None}
         self.shared = SharedState.new(tuple(range(config.num_policies)), holders, generations)
-        self.sampler = Sampler(
-            self.pack,
-            self.shared,
-            spec,
-            boxes,
-            settings.distribution,
-            config.learner.rollout,
-            0 if self._on_policy else 2 * plan.units_per_batch,
-            setup.seed + 1,
-            on_policy=self._on_policy,
-            frames=shaping.frames,
-            contended=Contention() if not self._on_policy and plan.device == "cpu" else lambda: False,
-        )
+        self.sampler, shaping = self._make_sampler(settings.distribution, boxes, table)
         members = PackMembers(
             self.pack,
             self.shared,
@@ -148,6 +139,32 @@ class Learner:
         self._heartbeat.beat_main()
         self._send(LearnerReady("; ".join(filter(None, (about_packing, self._about_recordings())))))
 
+    def _make_sampler(
+        self, distribution: Distribution, boxes: list[tuple[Mailbox, int]], table: ShapingTable
+    ) -> tuple[Sampler | ResidentSampler, ShapingTable | DeviceShaping]:
+        """Return what samples, of mailboxes or in a simulator of its own, and the shaping that its rows read."""
+        setup, config, spec, plan = self._setup, self._setup.config, self._setup.spec, self._setup.plan
+        if spec.resident:
+            shaping = DeviceShaping(table, plan.slots, self.pack.device)
+            beat, seed = self._heartbeat.beat_main, setup.seed + 1
+            return ResidentSampler(
+                self.pack, self.shared, config, spec, plan, shaping, distribution, seed, beat
+            ), shaping
+        sampler = Sampler(
+            self.pack,
+            self.shared,
+            spec,
+            boxes,
+            distribution,
+            config.learner.rollout,
+            0 if self._on_policy else 2 * plan.units_per_batch,
+            setup.seed + 1,
+            on_policy=self._on_policy,
+            frames=table.frames,
+            contended=Contention() if not self._on_policy and plan.device == "cpu" else lambda: False,
+        )
+        return sampler, table
+
     def _record(self) -> None:
         """Record turns and steps while there is one thread: another one's first calls would break a recording.
 
@@ -156,8 +173,7 @@ class Learner:
         """
         self.pack.streams.begin()
         self.sampler.record_turns()
-        rollouts = [unit.rollout for unit in self.sampler.units]
-        self.trainer.record_steps(rollouts[: self.trainer.units_per_batch])
+        self.trainer.record_steps(self.sampler.rollouts()[: self.trainer.units_per_batch])
         free_unused(self.pack.device)
 
     def _about_recordings(self) -> str:
@@ -190,6 +206,7 @@ class Learner:
     def close(self) -> None:
         """Release what would outlast this object. A process that ends need not."""
         self._locks.release()
+        self.sampler.close()
 
     # -- loops ----------------------------------------------------------------------------------------------
 
@@ -255,7 +272,7 @@ class Learner:
     @property
     def between_batches(self) -> bool:
         """On-policy: nothing is half done; all units wait for their first actions after a batch."""
-        return self._learned or not any(unit.taken for unit in self.sampler.units)
+        return self._learned or not self.sampler.begun
 
     def _listen(self) -> bool:
         """Take all messages that have arrived; return whether there were any."""
@@ -380,7 +397,9 @@ def main() -> None:
     if setup.plan.cores:
         os.sched_setaffinity(0, setup.plan.cores)
     try:
-        Learner(setup, connection).run()
+        learner = Learner(setup, connection)
+        learner.run()
+        learner.sampler.close()
     except BrokenTrialError as error:
         print(f"{error}: the learner begins again without it")
         begin_again(replace(setup, without=(*setup.without, error.packing)), connection.fileno())
@@ -392,7 +411,7 @@ def main() -> None:
 
 def _failure(error: Exception, device: torch.device) -> ChildFailed:
     """Say why a learner ends. Called where the error was caught."""
-    if isinstance(error, ConfigError):
+    if isinstance(error, ConfigError | EnvSetupError):
         return ChildFailed(str(error), user_error=True)
     if device.type == "cuda" and ran_out(error):
         return ChildFailed(out_of_memory(device, error), user_error=True)

@@ -15,6 +15,7 @@ from pbt_rl.algos.optim import ADAM, RMSPROP
 from pbt_rl.algos.pack import Pack
 from pbt_rl.algos.update import CurrentSlots
 from pbt_rl.learner.build import Arrays, fresh_arrays, shrunk_arrays
+from pbt_rl.learner.resident import DeviceShaping
 from pbt_rl.learner.shared import SharedState
 from pbt_rl.pbt.hypers import SHAPING, Values
 from pbt_rl.wire.messages import Applied, Load, Save, SetValues
@@ -31,7 +32,7 @@ class PackMembers:
         self,
         pack: Pack,
         shared: SharedState,
-        shaping: ShapingTable,
+        shaping: ShapingTable | DeviceShaping,
         states: StatePool,
         seed: int,
         frame_skip: int = 1,

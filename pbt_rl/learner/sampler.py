@@ -179,6 +179,18 @@ class Sampler:
         """Count of turns; None where nothing is recorded."""
         return None if self._recorded is None else self._recorded.replays
 
+    @property
+    def begun(self) -> bool:
+        """Whether a step was taken."""
+        return any(unit.taken for unit in self.units)
+
+    def rollouts(self) -> list[Rollout]:
+        """Return the rollouts that the units fill."""
+        return [unit.rollout for unit in self.units]
+
+    def close(self) -> None:
+        """Do nothing: the mailboxes are the fleet's."""
+
     def record_turns(self) -> None:
         """Record turns of every size, where anything is recorded; what a run reads stays as it is."""
         if self._recorded is not None:

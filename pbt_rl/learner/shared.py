@@ -26,9 +26,12 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
+from pbt_rl.algos.in_place import InPlaceRollout
 from pbt_rl.algos.rollout import Rollout
 from pbt_rl.algos.update import ACTIVE
 from pbt_rl.wire.messages import Episode, Game
+
+AnyRollout = Rollout | InPlaceRollout
 
 
 @dataclass(frozen=True)
@@ -210,7 +213,7 @@ class SharedState:
     pack: PackState
     sampling: SamplingCounts
     learning: LearningCounts
-    full: deque[Rollout] = field(default_factory=deque)
+    full: deque[AnyRollout] = field(default_factory=deque)
     """Rollouts to learn from, oldest first."""
     free: BufferPool = field(default_factory=BufferPool)
     state_resets: deque[int] = field(default_factory=deque)

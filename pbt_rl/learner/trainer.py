@@ -25,14 +25,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pbt_rl.algos.algorithm import Replay, UpdateSettings
-from pbt_rl.algos.batch import make_batch
+from pbt_rl.algos.batch import Batch, make_batch
+from pbt_rl.algos.in_place import InPlaceRollout
 from pbt_rl.algos.pack import Pack
 from pbt_rl.algos.recording import Replays, recorder_of
 from pbt_rl.algos.rollout import Rollout
 from pbt_rl.algos.update import Updater
 from pbt_rl.learner.gpu import Stopwatch
 from pbt_rl.learner.members import PackMembers
-from pbt_rl.learner.shared import SharedState
+from pbt_rl.learner.shared import AnyRollout, SharedState
 from pbt_rl.wire.messages import Applied, Load, SetValues
 
 
@@ -76,7 +77,7 @@ class Trainer:
         """Count of optimiser steps; None where nothing is recorded."""
         return self._updater.replays
 
-    def record_steps(self, rollouts: Sequence[Rollout]) -> None:
+    def record_steps(self, rollouts: Sequence[AnyRollout]) -> None:
         """Record optimiser steps of every size, where anything is recorded; changes nothing. rollouts: of one batch."""
         updater, current = self._updater, self._updater.current
         if updater.replays is None:
@@ -87,7 +88,7 @@ class Trainer:
             for rollout in rollouts:
                 rollout.clear()
             current.begin(np.zeros_like(before))
-            batch = make_batch(rollouts, self._pack.num_policies, none_PK, self._pack.device)
+            batch = self._batch(rollouts, none_PK)
             if self._replay is not None:
                 batch = replace(batch, replayed=self._replay.draw(batch, self.generator))
             updater.record(batch, self.generator)
@@ -164,9 +165,9 @@ class Trainer:
             weights_epoch = shared.pack.weights_epoch.copy()
         for rollout in rollouts:
             self._pack.streams.after(rollout.ready)
-        batch = make_batch(rollouts, self._pack.num_policies, usable_PK, self._pack.device)
+        batch = self._batch(rollouts, usable_PK)
         if self._replay is not None:
-            self._replay.add(rollouts, weights_epoch)
+            self._replay.add([r for r in rollouts if isinstance(r, Rollout)], weights_epoch)
             batch = replace(batch, replayed=self._replay.draw(batch, self.generator))
         for slots in updater.update(batch, generator=self.generator, learning_rate_factor=self._schedule()):
             self._beat(True)
@@ -184,7 +185,8 @@ class Trainer:
         read = self._pack.streams.mark()
         for rollout in rollouts:
             rollout.ready = read
-            shared.free.give(rollout)
+            if isinstance(rollout, Rollout):
+                shared.free.give(rollout)
         self.learning = False
         self._beat(False)
 
@@ -198,7 +200,15 @@ class Trainer:
                 shared.learning.updates[index] += 1
                 shared.learning.steps[index] += steps_P[p]
 
-    def _usable(self, rollouts: list[Rollout]) -> NDArray[np.bool_]:
+    def _batch(self, rollouts: Sequence[AnyRollout], usable_PK: NDArray[np.bool_]) -> Batch:
+        """Put rollouts of units side by side; that of a simulator on the device is a batch as it lies."""
+        whole = rollouts[0]
+        if isinstance(whole, InPlaceRollout):
+            return whole.batch(usable_PK[:, 0])
+        of_units = [rollout for rollout in rollouts if isinstance(rollout, Rollout)]
+        return make_batch(of_units, self._pack.num_policies, usable_PK, self._pack.device)
+
+    def _usable(self, rollouts: Sequence[AnyRollout]) -> NDArray[np.bool_]:
         """Return which rollouts count for which policy, [P, K]; note lag and discards.
 
         None of a slot without a holder, or whose holder is evaluated.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pbt_rl.config import Config
-from pbt_rl.errors import ConfigError
+from pbt_rl.errors import ConfigError, require
 from pbt_rl.extras import offered
 from pbt_rl.plan.machine import Machine
 from pbt_rl.plan.sizes import Sizing, plan_actors, share_actors
@@ -31,6 +31,8 @@ class PackPlan:
     """CPU threads of the learning arithmetic."""
     slots: int
     """P: members on the device at the same time."""
+    groups: int = 0
+    """G: groups of a policy's rows in a simulator on the device, which has no actors; 0 with actors."""
     cores: tuple[int, ...] = ()
     """Cores beside the device, on which its learner and actors stay; empty if any core will do."""
 
@@ -43,6 +45,16 @@ class PackPlan:
     def batch_rows(self) -> int:
         """Rows of each policy in a batch, one rollout each."""
         return self.units_per_batch * self.envs_per_policy
+
+    @property
+    def environments(self) -> int:
+        """Environments, or rows of a simulator, of all policies."""
+        return max(self.units, 1) * self.rows
+
+    @property
+    def environments_of_member(self) -> int:
+        """Environments of a member whose episodes are told apart; groups of rows in a simulator."""
+        return self.groups or self.units * self.envs_per_policy
 
     @property
     def units(self) -> int:
@@ -68,7 +80,7 @@ class Plan:
     @property
     def environments_of(self) -> dict[int, int]:
         """Member -> number of environments that it plays in while it holds a slot."""
-        return {m: pack.units * pack.envs_per_policy for pack in self.packs for m in pack.members}
+        return {m: pack.environments_of_member for pack in self.packs for m in pack.members}
 
     @property
     def actors(self) -> int:
@@ -78,7 +90,7 @@ class Plan:
     @property
     def environments(self) -> int:
         """Environments in all."""
-        return sum(p.units * p.rows for p in self.packs)
+        return sum(p.environments for p in self.packs)
 
 
 def parse_devices(text: str, machine: Machine) -> list[str]:
@@ -100,8 +112,12 @@ def parse_devices(text: str, machine: Machine) -> list[str]:
     return devices
 
 
-def make_plan(config: Config, machine: Machine, seats: int = 1) -> Plan:
-    """Place members on devices and divide the cores. seats: of one environment (S), each of them a row."""
+def make_plan(config: Config, machine: Machine, seats: int = 1, *, resident: bool = False) -> Plan:
+    """Place members on devices and divide the cores. seats: of one environment (S), each of them a row.
+
+    resident: each device has a simulator of all its policies' rows, and no actor.
+    """
+    _check_rows(config, resident=resident)
     devices = parse_devices(config.devices, machine)
     slots = min(config.slots or config.num_policies, config.num_policies)
     if config.devices == "auto":
@@ -117,6 +133,8 @@ def make_plan(config: Config, machine: Machine, seats: int = 1) -> Plan:
         )
     members = [tuple(range(i, config.num_policies, len(devices))) for i in range(len(devices))]
     slots_of = [len(range(i, slots, len(devices))) for i in range(len(devices))]
+    if resident:
+        return _resident_plan(config, machine, devices, members, slots_of)
     sizing = _sizing(config, max(slots_of), seats, on_gpu="cpu" not in devices)
     wanted = config.actors or _wanted_actors(config, machine, devices, max(slots_of))
     actors = _actors(config, sizing, wanted, [len(m) for m in members], slots_of)
@@ -141,6 +159,52 @@ def make_plan(config: Config, machine: Machine, seats: int = 1) -> Plan:
         _check_minibatches(config, pack)
         packs.append(pack)
     return Plan(tuple(packs), machine.cpus, sizing, wanted)
+
+
+def _check_rows(config: Config, *, resident: bool) -> None:
+    """Raise ConfigError for options that are for the other kind of environments."""
+    if not resident:
+        require(
+            not config.rows, "rows", config.rows, "it is for simulators on the device: use --envs-per-unit"
+        )
+        return
+    remedy = f"{config.env} is stepped by the thread that learns: use sync or serial"
+    require(config.mode != "async", "mode", config.mode, remedy)
+    remedy = f"{config.env} lives in the learner: leave it out, and give --rows"
+    require(not config.actors, "actors", config.actors, remedy)
+    require(not config.envs_per_unit, "envs-per-unit", config.envs_per_unit, remedy)
+    remedy = f"{config.env} has one simulator for all rows, which all begin together: leave it out"
+    require(not config.decorrelate_steps, "decorrelate-steps", config.decorrelate_steps, remedy)
+
+
+def _resident_plan(
+    config: Config,
+    machine: Machine,
+    devices: Sequence[str],
+    members: Sequence[tuple[int, ...]],
+    slots: Sequence[int],
+) -> Plan:
+    """Give each device a simulator. Without --rows there are as many rows as make the batch that is asked for."""
+    rows = config.rows or max(1, round(config.learner.batch / config.learner.rollout))
+    most = min(rows, config.pbt.objective_episodes)
+    packs = tuple(
+        PackPlan(
+            device=device,
+            members=members[i],
+            actors=0,
+            units_per_actor=1,
+            envs_per_policy=rows,
+            units_per_batch=1,
+            threads=config.learner.threads
+            or (max(1, machine.cpus // len(devices)) if device == "cpu" else 1),
+            slots=slots[i],
+            groups=max(g for g in range(1, most + 1) if rows % g == 0),
+        )
+        for i, device in enumerate(devices)
+    )
+    for pack in packs:
+        _check_minibatches(config, pack)
+    return Plan(packs, machine.cpus, _sizing(config, max(slots), 1, on_gpu="cpu" not in devices), 0)
 
 
 def _sizing(config: Config, slots: int, seats: int, *, on_gpu: bool) -> Sizing:

@@ -43,7 +43,7 @@ class EqualShares:
     _needed: int = field(init=False)
     """Rounds that count in equal shares in this generation or evaluation; at most `rounds`."""
     _held: dict[int, list[Judged]] = field(default_factory=dict, init=False)
-    """Environment -> its episodes after those, oldest first."""
+    """Environment -> its episodes after those, oldest first; only of those that have some."""
     _over: bool = field(default=False, init=False)
     """Episodes count as they end."""
 
@@ -54,7 +54,7 @@ class EqualShares:
 
     def restored(self) -> None:
         """Fit what was saved to a plan with fewer environments, or to a smaller window."""
-        self._held = {e: held for e, held in self._held.items() if 0 <= e < self.environments}
+        self._held = {e: held for e, held in self._held.items() if held and 0 <= e < self.environments}
         self._needed = min(self._needed, self.rounds)
         self._over = self._over or self._counted >= self._needed
 
@@ -83,7 +83,7 @@ class EqualShares:
         if len(held) < self._needed - self._counted:
             held.append(episode)
         counting: list[Judged] = []
-        while not self._over and sum(map(bool, self._held.values())) == self.environments:
+        while not self._over and len(self._held) == self.environments:
             counting += self._next_round()
             self._counted += 1
             self._over = self._counted == self._needed
@@ -95,13 +95,15 @@ class EqualShares:
             return []
         self._over = True
         counting: list[Judged] = []
-        while any(self._held.values()):
+        while self._held:
             counting += self._next_round()
         return counting
 
     def _next_round(self) -> list[Judged]:
         """Take the next episode of each environment that has one, in the order of the environments."""
-        return [self._held[e].pop(0) for e in sorted(self._held) if self._held[e]]
+        taken = [self._held[e].pop(0) for e in sorted(self._held)]
+        self._held = {e: held for e, held in self._held.items() if held}
+        return taken
 
 
 RECENT_EPISODES = 100
@@ -214,7 +216,7 @@ class Member(MemberRecord):
 
         While the member is evaluated, only if it began since.
         """
-        self.episodes += 1
+        self.episodes += episode.count
         if episode.generation == self.generation:
             self.recent.append(episode)
             self.ended.setdefault(episode.environment, episode.length_steps)

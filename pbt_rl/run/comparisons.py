@@ -104,7 +104,7 @@ class Comparisons:
         self.slots = slots
         self._at_once = config.mode == "serial"
         """Nobody goes on before a report is answered."""
-        self._environments = [pack.units * pack.envs_per_policy for pack in resolved.plan.packs]
+        self._environments = [pack.environments_of_member for pack in resolved.plan.packs]
         """Of a member of each pack."""
         self._one_clock = not resolved.spread
         """Learners read the same clock."""

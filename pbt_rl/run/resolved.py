@@ -13,6 +13,7 @@ from pbt_rl.envs.base import EnvSpec
 from pbt_rl.envs.registry import EnvOptions, probe
 from pbt_rl.errors import ConfigError, environment_code, require
 from pbt_rl.learner.build import check_network, network_sees
+from pbt_rl.learner.resident import check_resident
 from pbt_rl.pbt.decisions import Controller
 from pbt_rl.pbt.entry import Ingredients
 from pbt_rl.pbt.events import Event
@@ -118,7 +119,8 @@ class ResolvedRun:
         options = config.env_options
         with environment_code(config.env):
             spec = probe(config.env, options)
-        plan = make_plan(config, machine, spec.seats)
+        check_resident(config, spec)
+        plan = make_plan(config, machine, spec.seats, resident=spec.resident)
         opponents().check(config, spec, plan)
         games().check(config, spec)
         # A model that cannot be used shows here.

@@ -28,6 +28,7 @@ class Episode:
     generation: of the member when the episode began; an episode of an older one does not count for the objective.
     task: index in `EnvSpec.tasks`; 0 if there are none. environment: which of its member's it was played in, from 0.
     evaluation: it began while the member was evaluated.
+    count: episodes whose means these are: 1, or a round of rows of a simulator on the device.
     """
 
     member: int
@@ -41,6 +42,7 @@ class Episode:
     task: int = 0
     environment: int = 0
     evaluation: bool = False
+    count: int = 1
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""Toys whose rows are tensors, for simulators on the learner's device."""

@@ -1,0 +1,315 @@
+"""The sampler of a simulator on the device: all members of a pack act in one, made and stepped by the learner.
+
+    consumes     the pack's weights, shaping written between two rollouts
+    produces     one full rollout, and rounds of episodes
+    waits for    the device, once a rollout
+    runs in      the learner's thread (sync and serial modes)
+
+Axes: P policies (slots), b rows of a policy, R = P * b, T steps, K shaping terms, G groups of rows.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from threading import Event, Thread
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pbt_rl.algos.distributions import Distribution
+from pbt_rl.algos.in_place import InPlaceRollout
+from pbt_rl.algos.pack import Pack
+from pbt_rl.config import Config
+from pbt_rl.envs.base import MOST_STATS, EnvSpec
+from pbt_rl.envs.registry import make_resident
+from pbt_rl.envs.resident import Checks, ResidentEnv
+from pbt_rl.errors import ConfigError, environment_code
+from pbt_rl.learner.build import obs_layouts
+from pbt_rl.learner.rounds import Rounds
+from pbt_rl.learner.shared import SharedState
+from pbt_rl.pbt.hypers import SHAPING
+from pbt_rl.plan import PackPlan
+from pbt_rl.wire.messages import Episode
+from pbt_rl.wire.tables import ShapingTable
+
+
+def check_resident(config: Config, spec: EnvSpec) -> None:
+    """Raise ConfigError for what a simulator on the learner's device cannot do yet."""
+    if not spec.resident:
+        return
+    reasons = {
+        f"--algo {config.algo}": config.algorithm.needs_final_steps or "",
+        "several seats": "its rows play alone" if spec.seats > 1 else "",
+        "tasks": "its episodes are of one kind" if spec.tasks else "",
+        "stacks of frames": "give a recurrent core, or stack them in the environment"
+        if spec.frame_stack > 1
+        else "",
+        "--model.last-action-reward": "add them to its observations"
+        if config.model.last_action_reward
+        else "",
+    }
+    for what, why in reasons.items():
+        if why:
+            raise ConfigError(
+                f"{what} cannot be used with {config.env}, a simulator on the learner's device: {why}"
+            )
+
+
+class DeviceShaping:
+    """Shaping of the slots as a tensor that the simulator reads at every step; the face of `ShapingTable`.
+
+    A change takes effect at once. changed: called with a slot whenever it is written.
+    """
+
+    def __init__(self, table: ShapingTable, slots: int, device: torch.device) -> None:
+        self._table, self.names = table, table.names
+        self.weights_PK = torch.zeros((slots, len(self.names)), device=device)
+        self.changed: Callable[[int], None] = lambda _: None
+        for slot in range(slots):
+            self._upload(slot, table.read(slot)[1])
+
+    @property
+    def shaping_version(self) -> Any:
+        """[P] writes of each slot's shaping."""
+        return self._table.shaping_version
+
+    def write(self, slot: int, version: int, values: Mapping[str, float]) -> None:
+        """Let a slot's rows have these values from the next step on."""
+        self._table.write(slot, version, values)
+        self._upload(slot, values)
+        self.changed(slot)
+
+    def _upload(self, slot: int, values: Mapping[str, float]) -> None:
+        if self.names:
+            self.weights_PK[slot] = torch.tensor([values[name] for name in self.names])
+
+    def read(self, slot: int) -> tuple[int, dict[str, float]]:
+        """Return the version, and the values that the simulator reads."""
+        values = self.weights_PK[slot].tolist()
+        return int(self.shaping_version[slot]), dict(zip(self.names, values, strict=True))
+
+
+class ResidentSampler:
+    """Acts in one simulator of R rows. Each call of `serve` fills a whole rollout, so that edits come between two."""
+
+    recorded_turns = False
+    replays = None
+
+    def __init__(
+        self,
+        pack: Pack,
+        shared: SharedState,
+        config: Config,
+        spec: EnvSpec,
+        plan: PackPlan,
+        shaping: DeviceShaping,
+        distribution: Distribution,
+        seed: int,
+        beat: Callable[[], None],
+    ) -> None:
+        self._pack, self._shared, self._spec, self._beat = pack, shared, spec, beat
+        self._config = config
+        self._shaping, self.distribution = shaping, distribution
+        self.generator = torch.Generator(pack.device).manual_seed(seed)
+        self.units: list[Any] = []
+        """None: there are no mailboxes."""
+        self.between_policies: Callable[[], object] = lambda: None
+        self._steps, self._envs, self._groups = config.learner.rollout, plan.envs_per_policy, plan.groups
+        self._layouts = obs_layouts(spec)
+        action = (spec.action.components, getattr(torch, spec.action.dtype))
+        sizes = (pack.num_policies, self._envs, action, pack.state_size, pack.device)
+        self.rollout = InPlaceRollout(self._layouts, self._steps, *sizes)
+        self._state = torch.zeros((pack.num_policies, self._envs, pack.state_size), device=pack.device)
+        with environment_code(config.env), _beating(beat):
+            self._env: ResidentEnv = make_resident(
+                config.env, plan.rows, seed % 2**31, plan.device, config.env_options
+            )
+            self._checks = Checks(self._env, pack.num_policies)
+            self._env.attach(shaping.weights_PK)
+            self._obs: Mapping[str, Tensor] = self._env.reset()
+        self._checks.obs(self._obs)
+        self._rounds: Rounds | None = None
+        shaping.changed = self._reopen
+        shared.ended_versions.append(np.full(pack.num_policies, -1, np.int64))
+
+    @property
+    def begun(self) -> bool:
+        """Whether a rollout is half done: never, between two calls."""
+        return False
+
+    def rollouts(self) -> list[InPlaceRollout]:
+        """Return the memory of a batch."""
+        return [self.rollout]
+
+    def record_turns(self) -> None:
+        """Do nothing: the simulator's own calls cannot be recorded here."""
+
+    def resume_finished(self) -> None:
+        """Do nothing: the next rollout begins with the last observation."""
+
+    def take_resets(self) -> None:
+        """Zero the recurrent state of slots whose weights were exchanged."""
+        self._epoch = self._shared.pack.weights_epoch.copy()
+        while self._shared.state_resets:
+            self._state[self._shared.state_resets.popleft()] = 0
+
+    def _reopen(self, slot: int) -> None:
+        if self._rounds is not None:
+            self._rounds.begin(slot)
+
+    def serve(self) -> bool:
+        """Fill a rollout, unless no member holds a slot; return whether it was filled."""
+        shared = self._shared
+        if shared.full or not any(shared.pack.holders):
+            return False
+        began = time.thread_time()
+        with self._pack.streams.acting(), torch.no_grad():
+            self.take_resets()
+            self.rollout.weights_epoch[:] = self._epoch
+            self.rollout.updates[:] = shared.pack.updates
+            self._pack.streams.after(self.rollout.ready)
+            if self._rounds is None:  # the first step may compile for minutes
+                with _beating(self._beat):
+                    self._play()
+            else:
+                self._play()
+            self.rollout.ready = self._pack.streams.mark()
+            shared.sampling.steps[shared.pack.member] += self._envs * self._steps
+            self._fetch()
+        shared.full.append(self.rollout)
+        shared.sampling.inference_seconds += time.thread_time() - began
+        return True
+
+    def _play(self) -> None:
+        fields, envs, policies = self.rollout.fields, self._envs, self._pack.num_policies
+        fields["state"].copy_(self._state)
+        first = fields["first"]
+        if self._rounds is None:
+            first[:, 0] = True
+        else:
+            first[:, 0] = first[:, -1]
+        for t in range(self._steps):
+            self._beat()
+            action_PBA, log_prob_PB = self._act(t)
+            fields["action"][:, t], fields["log_prob"][:, t] = action_PBA, log_prob_PB
+            delivered = self.distribution.delivered_here(action_PBA).reshape(policies * envs, -1)
+            step = self._env.step(delivered.to(fields["action"].dtype))
+            self._checks.step(step)
+            self._obs = step.obs
+            ended = step.terminated | step.truncated
+            for name in ("reward", "terminated", "truncated"):
+                fields[name][:, t] = getattr(step, name).view(policies, envs)
+            first[:, t + 1] = ended.view(policies, envs)
+            if self._rounds is None:
+                if len(step.stats) > MOST_STATS:
+                    raise ConfigError(
+                        f"{self._spec.env_id} has {len(step.stats)} stats, {MOST_STATS} at most"
+                    )
+                self._check_objective(step.objective)
+                self._rounds = Rounds(policies, envs, self._groups, [*step.stats], self._pack.device)
+            objective = step.reward if step.objective is None else step.objective
+            self._rounds.step(objective, step.reward, ended, step.stats)
+        # Its action is drawn for nothing, as at the end of a mailbox's rollout: both routes draw alike.
+        state = self._state.clone()
+        self._act(self._steps)
+        self._state = state
+        self._checks.values(self._obs)
+
+    def _check_objective(self, objective: Tensor | None) -> None:
+        """Raise ConfigError if members would be compared by what their own weights make of the reward."""
+        pbt = self._config.pbt
+        tuned = not pbt.tune or any(name.startswith(SHAPING) for name in pbt.tune)
+        if (
+            objective is None
+            and self._spec.shaping
+            and tuned
+            and pbt.enabled
+            and self._config.num_policies > 1
+        ):
+            raise ConfigError(
+                f"{self._spec.env_id} gives no objective, and the weights of its reward are tuned: members would be "
+                "compared by rewards that they raise by their weights alone. Give ResidentStep.objective, or name "
+                "in --pbt.tune what else to tune"
+            )
+
+    def _act(self, t: int) -> tuple[Tensor, Tensor]:
+        """Note the observation and its value; draw actions, [P, b, A], and their log probabilities."""
+        shape = (self._pack.num_policies, self._envs)
+        here = {name: self._obs[name].unflatten(0, shape) for name in self._layouts}
+        for name, obs in here.items():
+            self.rollout.obs[name][:, t] = obs
+        seen = {name: self._layouts[name].as_seen(obs) for name, obs in here.items()}
+        first = self.rollout.fields["first"][:, t]
+        params, value, self._state = self._pack.act(seen, self._state, first, lambda: None)
+        self.rollout.fields["value"][:, t] = value
+        return self.distribution.sample(params, self.generator)
+
+    def _fetch(self) -> None:
+        """Read what has ended and what is wrong: the one wait of a rollout."""
+        rounds, shared = self._rounds, self._shared
+        assert rounds is not None
+        policies = self._pack.num_policies
+        read = torch.cat((rounds.totals.flatten(), self._checks.wrong.flatten().float())).cpu().numpy()
+        rounds.clear()
+        self._raise_if_wrong(read[rounds.totals.numel() :].reshape(policies, -1) > 0)
+        counted_PG, means_CPG = rounds.means(read[: rounds.totals.numel()].reshape(rounds.totals.shape))
+        shared.sampling.note(self._episodes(counted_PG, means_CPG), ())
+        shared.ended_versions[0][:] = self._shaping.shaping_version
+
+    def _raise_if_wrong(self, wrong: Any) -> None:
+        for slot, kinds in enumerate(wrong):
+            for text in (text for text, is_so in zip(Checks.KINDS, kinds, strict=True) if is_so):
+                holder = self._shared.pack.holders[slot]
+                whose = (
+                    "a slot without a member"
+                    if holder is None
+                    else f"member {self._shared.members[holder.member]}"
+                )
+                raise ConfigError(f"{self._spec.env_id}: {text} in rows of {whose}")
+
+    def _episodes(self, counted_PG: Any, means_CPG: Any) -> Iterator[Episode]:
+        rounds = self._rounds
+        assert rounds is not None
+        for slot, group in zip(*np.nonzero(counted_PG), strict=True):
+            holder, version = self._shared.pack.holders[slot], int(self._shaping.shaping_version[slot])
+            if holder is None or version not in holder.generation_of:
+                continue
+            objective, shaped, length, *stats = (float(x) for x in means_CPG[:, slot, group])
+            yield Episode(
+                member=self._shared.members[holder.member],
+                generation=holder.generation_of[version],
+                objective=objective,
+                raw_return=objective,
+                shaped_return=shaped,
+                length_steps=round(length),
+                extra=dict(zip(rounds.stats, stats, strict=True)),
+                environment=int(group),
+                evaluation=version in holder.evaluations,
+                count=int(counted_PG[slot, group]) * rounds.size,
+            )
+
+    def close(self) -> None:
+        """Release the simulator."""
+        self._env.close()
+
+
+@contextmanager
+def _beating(beat: Callable[[], None]) -> Iterator[None]:
+    """Show signs of life inside: to make a simulator, or its first step, may take minutes."""
+    done = Event()
+
+    def keep() -> None:
+        while not done.wait(1.0):
+            beat()
+
+    thread = Thread(target=keep, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
