@@ -76,9 +76,9 @@ class Checks:
     """
 
     KINDS = (
+        "an observation is not finite",
         "a reward is not finite",
         "terminated and truncated are both set",
-        "an observation is not finite",
     )
 
     def __init__(self, env: ResidentEnv, policies: int) -> None:
@@ -116,14 +116,14 @@ class Checks:
         bad = ~torch.isfinite(step.reward)
         if step.objective is not None:
             bad = bad | ~torch.isfinite(step.objective)
-        self.wrong[:, 0] |= bad.view(by_policy).any(1)
-        self.wrong[:, 1] |= (step.terminated & step.truncated).view(by_policy).any(1)
+        self.wrong[:, 1] |= bad.view(by_policy).any(1)
+        self.wrong[:, 2] |= (step.terminated & step.truncated).view(by_policy).any(1)
 
     def values(self, obs: Mapping[str, Tensor]) -> None:
         """Look for observations that are not finite; once a rollout is enough, since they stay so."""
         for values in obs.values():
             if values.is_floating_point():
-                self.wrong[:, 2] |= ~torch.isfinite(values).reshape(self._policies, -1).all(1)
+                self.wrong[:, 0] |= ~torch.isfinite(values).reshape(self._policies, -1).all(1)
 
     def _tensor(self, x: object, what: str, dtype: str, shape: tuple[int, ...]) -> None:
         if not isinstance(x, Tensor):

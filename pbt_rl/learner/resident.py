@@ -31,6 +31,7 @@ from pbt_rl.errors import ConfigError, environment_code
 from pbt_rl.learner.build import obs_layouts
 from pbt_rl.learner.rounds import Rounds
 from pbt_rl.learner.shared import SharedState
+from pbt_rl.pbt.hypers import SHAPING
 from pbt_rl.plan import PackPlan
 from pbt_rl.wire.messages import Episode
 from pbt_rl.wire.tables import ShapingTable
@@ -111,6 +112,7 @@ class ResidentSampler:
         beat: Callable[[], None],
     ) -> None:
         self._pack, self._shared, self._spec, self._beat = pack, shared, spec, beat
+        self._config = config
         self._shaping, self.distribution = shaping, distribution
         self.generator = torch.Generator(pack.device).manual_seed(seed)
         self.units: list[Any] = []
@@ -207,6 +209,7 @@ class ResidentSampler:
                     raise ConfigError(
                         f"{self._spec.env_id} has {len(step.stats)} stats, {MOST_STATS} at most"
                     )
+                self._check_objective(step.objective)
                 self._rounds = Rounds(policies, envs, self._groups, [*step.stats], self._pack.device)
             objective = step.reward if step.objective is None else step.objective
             self._rounds.step(objective, step.reward, ended, step.stats)
@@ -215,6 +218,23 @@ class ResidentSampler:
         self._act(self._steps)
         self._state = state
         self._checks.values(self._obs)
+
+    def _check_objective(self, objective: Tensor | None) -> None:
+        """Raise ConfigError if members would be compared by what their own weights make of the reward."""
+        pbt = self._config.pbt
+        tuned = not pbt.tune or any(name.startswith(SHAPING) for name in pbt.tune)
+        if (
+            objective is None
+            and self._spec.shaping
+            and tuned
+            and pbt.enabled
+            and self._config.num_policies > 1
+        ):
+            raise ConfigError(
+                f"{self._spec.env_id} gives no objective, and the weights of its reward are tuned: members would be "
+                "compared by rewards that they raise by their weights alone. Give ResidentStep.objective, or name "
+                "in --pbt.tune what else to tune"
+            )
 
     def _act(self, t: int) -> tuple[Tensor, Tensor]:
         """Note the observation and its value; draw actions, [P, b, A], and their log probabilities."""

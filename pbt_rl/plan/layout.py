@@ -168,9 +168,7 @@ def _check_rows(config: Config, *, resident: bool) -> None:
             not config.rows, "rows", config.rows, "it is for simulators on the device: use --envs-per-unit"
         )
         return
-    remedy = (
-        f"{config.env} is stepped by the thread that learns, so that nothing is gained: use sync or serial"
-    )
+    remedy = f"{config.env} is stepped by the thread that learns: use sync or serial"
     require(config.mode != "async", "mode", config.mode, remedy)
     remedy = f"{config.env} lives in the learner: leave it out, and give --rows"
     require(not config.actors, "actors", config.actors, remedy)

@@ -201,7 +201,10 @@ def play_episodes(
 ) -> list[PlayedEpisode]:
     """Play whole episodes, in an environment with tasks this many of each. begin_film: of the first one."""
     spec = policy.spec
-    rows = -(-min(episodes, MAX_ROWS) // spec.seats) * spec.seats
+    most = (
+        episodes if spec.resident else MAX_ROWS
+    )  # a row of tensors costs little, and plays one whole episode
+    rows = -(-min(episodes, most) // spec.seats) * spec.seats
     share_R = [share * (len(spec.tasks) or 1) for share in shares(episodes, rows)]
     with ExitStack() as end:
         if progress is not None:

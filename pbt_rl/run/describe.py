@@ -189,11 +189,17 @@ def describe_plan(resolved: ResolvedRun) -> list[str]:
         lines.append(
             f"learner {number} on {pack.device}: member{'s' * (len(pack.members) > 1)} {_ids(pack.members)}"
             f"{'' if pack.slots == len(pack.members) else ' in ' + counted(pack.slots, 'slot')}; "
-            f"{counted(pack.actors, 'actor')} x {counted(pack.units_per_actor, 'unit')} x {counted(pack.rows, 'row')} "
+            f"{_sampled_by(pack)} x {counted(pack.rows, 'row')} "
             f"({pack.envs_per_policy} per policy); batch {steps} steps per policy{wanted}; "
             f"{counted(pack.threads, 'thread')}"
         )
     return [*lines, *network_sees(config, spec), *_notes(resolved)]
+
+
+def _sampled_by(pack: PackPlan) -> str:
+    if pack.groups:
+        return "1 simulator on the device"
+    return f"{counted(pack.actors, 'actor')} x {counted(pack.units_per_actor, 'unit')}"
 
 
 def describe_values(resolved: ResolvedRun, first: Values) -> list[str]:
