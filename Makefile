@@ -1,4 +1,4 @@
-# make demo | test | test-long | test-nodes | test-all | check | docs | package | gpu-bundle | bench | storm | clean
+# make demo | test | test-long | test-nodes | test-resident | test-all | check | docs | package | gpu-bundle | bench | storm | clean
 #
 # Everything runs in .venv, made on first use and made again when pyproject.toml or constraints.txt change.
 # Another interpreter:        make test PYTHON=python3.12
@@ -13,9 +13,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 NODES := .venv-nodes
+RESIDENT := .venv-resident
 DOCS := .venv-docs
 
-.PHONY: demo test test-long test-nodes test-all check docs package gpu-bundle bench storm clean
+.PHONY: demo test test-long test-nodes test-resident test-all check docs package gpu-bundle bench storm clean
 .DEFAULT_GOAL := help
 
 .PHONY: help
@@ -35,14 +36,18 @@ demo: $(READY)
 	@echo "Play the best member:  $(BIN)/pbt-rl eval runs/demo --video demo.mp4"
 
 test: $(READY)
-	$(BIN)/python -m pytest -m "not slow and not long and not nodes" $(ARGS)
+	$(BIN)/python -m pytest -m "not slow and not long and not nodes and not resident" $(ARGS)
 
 test-long: $(READY)
-	$(BIN)/python -m pytest -m "long and not slow and not nodes" $(ARGS)
+	$(BIN)/python -m pytest -m "long and not slow and not nodes and not resident" $(ARGS)
 
 # Over a cluster of Ray on this machine. Ray (about 300 MB) is installed beside .venv, whose packages it sees.
 test-nodes: $(NODES)/.ready
 	$(NODES)/bin/python -m pytest -m nodes -rs tests/nodes $(ARGS)
+
+# Simulators whose rows are tensors. JAX and gymnax (about 250 MB) are installed beside .venv, whose packages it sees.
+test-resident: $(RESIDENT)/.ready
+	$(RESIDENT)/bin/python -m pytest -m "resident and not slow" -rs tests/envs $(ARGS)
 
 test-all: $(READY)
 	$(BIN)/python -m pytest $(ARGS)
@@ -72,7 +77,7 @@ storm: $(READY)
 
 # Leaves runs/ alone.
 clean:
-	rm -rf $(VENV) $(NODES) $(DOCS) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(NODES) $(RESIDENT) $(DOCS) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find algos envs pbt_rl scripts tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(READY): pyproject.toml constraints.txt
@@ -94,6 +99,13 @@ $(NODES)/.ready: $(READY)
 	$(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))" \
 		> "$$($(NODES)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/main.pth"
 	$(NODES)/bin/python -m pip install --quiet -c constraints.txt 'ray>=2.50'
+	@touch $@
+
+$(RESIDENT)/.ready: $(READY)
+	$(BIN)/python -m venv --clear $(RESIDENT)
+	$(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))" \
+		> "$$($(RESIDENT)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/main.pth"
+	$(RESIDENT)/bin/python -m pip install --quiet 'gymnax>=1.0.1' six
 	@touch $@
 
 $(DOCS)/.ready: $(READY)

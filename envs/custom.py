@@ -24,7 +24,15 @@ from gymnasium.vector import VectorEnv
 
 from . import time_limit as time_limits
 from .base import EnvSetupError, EnvSpec, ShapingSource, Unit
-from .family import RESIDENT_RECIPE, EnvOptions, Kind, keywords_backend, kinds, unit_of_resident
+from .family import (
+    RESIDENT_RECIPE,
+    EnvOptions,
+    Kind,
+    adapted_resident,
+    keywords_backend,
+    kinds,
+    unit_of_resident,
+)
 from .gym import GymUnit, RenderCamera, describe
 from .gym_recipes import recipe
 from .old_gym import looks_old
@@ -108,7 +116,7 @@ def make_resident(env_id: str, rows: int, seed: int, device: str, options: EnvOp
     if _takes(factory, "seed"):
         arguments.setdefault("seed", seed)
     _check_keywords(env_id, factory, arguments)
-    env: Any = factory(**arguments)
+    env: Any = adapted_resident(env_id, factory(**arguments))
     check_made(env, env_id, rows)
     env.spec = replace(env.spec, env_id=env_id, resident=True)
     return env

@@ -253,6 +253,27 @@ def kinds() -> tuple[Kind, ...]:
     return tuple(kind for declared in offered(__package__ or "", "KINDS") for kind in declared)
 
 
+@dataclass(frozen=True)
+class ResidentKind:
+    """What rows of tensors of a foreign interface are played by. An extra declares them as `RESIDENT_KINDS`."""
+
+    title: str
+    """For an error that lists what a factory may return, such as "an RSL-RL VecEnv"."""
+    fits: Callable[[object], bool]
+    """Whether an object is one of these."""
+    module: str
+    """Has `adapted(env_id, object) -> ResidentEnv`; imported when it is used."""
+
+
+def adapted_resident(env_id: str, env: object) -> Any:
+    """Return what a factory gave as a `ResidentEnv`, if an extra knows its interface; else as it is."""
+    if hasattr(env, "attach"):
+        return env
+    kinds = (kind for declared in offered(__package__ or "", "RESIDENT_KINDS") for kind in declared)
+    kind = next((kind for kind in kinds if kind.fits(env)), None)
+    return env if kind is None else import_module(kind.module).adapted(env_id, env)
+
+
 RESIDENT_RECIPE: dict[str, object] = {"mode": "sync"}
 """Defaults of every run on an environment that is resident: it is stepped by the thread that learns."""
 

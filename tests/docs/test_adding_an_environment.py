@@ -80,5 +80,8 @@ def test_the_commands_of_the_page_of_families_are_understood(command, tmp_path, 
     monkeypatch.delitem(sys.modules, "orchard", raising=False)
     if "envpool/" in command:  # the one family whose package is not among those of development: it is large
         pytest.importorskip("envpool")
+    for package in ("gymnax", "mjlab"):
+        if f"{package}/" in command:
+            pytest.importorskip(package)
     config, _ = parse_train(shlex.split(command)[2:])
     assert config.env in command

@@ -1,0 +1,1 @@
+"""gymnax: games and control in JAX, as rows of tensors."""

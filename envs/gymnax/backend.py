@@ -1,0 +1,82 @@
+"""The family gymnax/: names and defaults of runs. Neither torch nor JAX is imported before one is made."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from .. import gym_recipes
+from ..base import EnvSpec, ShapingSource, Unit
+from ..family import RESIDENT_RECIPE, Backend, EnvOptions, unit_of_resident
+from ..first_trial import FirstProbe
+
+NAMES = (
+    "Acrobot-v1",
+    "Asterix-MinAtar",
+    "BernoulliBandit-misc",
+    "Breakout-MinAtar",
+    "CartPole-v1",
+    "Catch-bsuite",
+    "DeepSea-bsuite",
+    "DiscountingChain-bsuite",
+    "FourRooms-misc",
+    "Freeway-MinAtar",
+    "FrozenLake-misc",
+    "GaussianBandit-misc",
+    "MemoryChain-bsuite",
+    "MetaMaze-misc",
+    "MountainCar-v0",
+    "MountainCarContinuous-v0",
+    "Pendulum-v1",
+    "PointRobot-misc",
+    "Pong-misc",
+    "Reacher-misc",
+    "Seaquest-MinAtar",
+    "SimpleBandit-bsuite",
+    "SpaceInvaders-MinAtar",
+    "Swimmer-misc",
+    "UmbrellaChain-bsuite",
+)
+"""As gymnax 1.0.1 registers them, without MNISTBandit-bsuite, which downloads."""
+
+
+def probe(name: str, keywords: Mapping[str, Any]) -> EnvSpec:
+    """Describe an environment. Raises EnvSetupError."""
+    from .rows import describe  # noqa: PLC0415 - it imports JAX
+
+    return describe(name, keywords)
+
+
+def make_resident(name: str, rows: int, seed: int, device: str, options: EnvOptions) -> Any:
+    """Make R rows. Raises EnvSetupError."""
+    from .rows import GymnaxRows  # noqa: PLC0415 - it imports JAX and torch
+
+    return GymnaxRows(name, rows, seed, device, options.keywords)
+
+
+def make_unit(name: str, rows: int, seed: int, options: EnvOptions, shaping: ShapingSource) -> Unit:
+    """Make rows as a unit, for evaluations."""
+    return unit_of_resident(name, rows, seed, shaping, options, make_resident)
+
+
+FIRST = FirstProbe("gymnax/", probe)
+
+
+def _probe(name: str, options: EnvOptions) -> EnvSpec:
+    """Describe it in a copy of this process, which then has no threads of JAX; where it has them, a copy would hang."""
+    return (probe if "jax" in sys.modules else FIRST)(name, options.keywords)
+
+
+def _recipe(name: str, options: EnvOptions) -> dict[str, object]:
+    spec = (probe if "jax" in sys.modules else FIRST.for_recipe)(name, options.keywords)
+    return gym_recipes.recipe(spec) | RESIDENT_RECIPE
+
+
+BACKEND = Backend(
+    names=lambda: NAMES,
+    probe=_probe,
+    make_unit=make_unit,
+    recipe=_recipe,
+    make_resident=make_resident,
+)

@@ -1,0 +1,1 @@
+"""Simulators with the interface of RSL-RL's `VecEnv`: mjlab, Isaac Lab, Legged Gym."""

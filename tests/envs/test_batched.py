@@ -1,0 +1,94 @@
+"""A Gymnasium `VectorEnv` whose arrays are tensors, as ManiSkill gives it."""
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+from pbt_rl.envs import custom
+from pbt_rl.envs.base import EnvSetupError
+from pbt_rl.envs.registry import DEFAULTS
+
+
+class Walk(VectorEnv):
+    """Place = sum of actions; out at 3, over at step 4."""
+
+    metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}  # noqa: RUF012
+
+    def __init__(self, rows, final="final_observation"):
+        self.num_envs, self._final = rows, final
+        self.single_action_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
+        self.place, self.steps = torch.zeros(rows), torch.zeros(rows)
+
+    def see(self):
+        return {
+            "state": {"place": self.place[:, None].clone()},
+            "picture": torch.zeros(self.num_envs, 3, 8, 8).byte(),
+        }
+
+    def reset(self, *, seed=None, options=None):
+        return self.see(), {}
+
+    def step(self, action):
+        self.place, self.steps = self.place + action[:, 0], self.steps + 1
+        over, cut, final = self.place >= 3, self.steps >= 4, self.see()
+        self.place = torch.where(over | cut, 0, self.place)
+        self.steps = torch.where(over | cut, 0, self.steps)
+        return self.see(), action[:, 0].double(), over, cut, {self._final: final}
+
+
+class Numpy(Walk):
+    def see(self):
+        return np.zeros((self.num_envs, 3), np.float32)
+
+
+class NextStep(Walk):
+    metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012
+
+
+def walk(rows, device):
+    return Walk(rows)
+
+
+def other_key(rows, device):
+    return Walk(rows, "final_obs")
+
+
+def next_step(rows, device):
+    return NextStep(rows)
+
+
+def of_numpy(rows, device):
+    return Numpy(rows)
+
+
+def made(name):
+    return custom.make_resident(f"{__name__}:{name}", 2, 0, "cpu", DEFAULTS)
+
+
+@pytest.mark.parametrize("name", ["walk", "other_key"])
+def test_ends_final_observations_and_types(name):
+    env = made(name)
+    assert {key: (array.shape, array.dtype) for key, array in env.spec.obs.items()} == {
+        "state.place": ((1,), "float32"),
+        "picture": ((3, 8, 8), "uint8"),
+    }
+    env.reset()
+    push = torch.tensor([[1.0], [0.5]])
+    steps = [env.step(push) for _ in range(4)]
+    assert [step.terminated.tolist() for step in steps[2:]] == [[True, False], [False, False]]
+    assert [step.truncated.tolist() for step in steps[2:]] == [[False, False], [False, True]]
+    assert steps[2].reward.dtype is torch.float32
+    assert steps[3].final_obs["state.place"].tolist() == [[1.0], [2.0]]
+    assert steps[3].obs["state.place"].tolist() == [[1.0], [0.0]]
+
+
+def test_a_reset_in_the_next_step_is_refused():
+    with pytest.raises(EnvSetupError, match=r"resets by AutoresetMode\.NEXT_STEP: rows on a device"):
+        made("next_step")
+
+
+def test_arrays_that_are_no_tensors_are_refused():
+    with pytest.raises(EnvSetupError, match="gives obs as ndarray, not as tensors"):
+        made("of_numpy")

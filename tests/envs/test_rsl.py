@@ -1,0 +1,207 @@
+"""An RSL-RL `VecEnv` as rows of tensors, with fakes of what its simulators give: ends, time-outs, groups, terms."""
+
+import pytest
+import torch
+
+from pbt_rl.envs import custom
+from pbt_rl.envs.base import EnvSetupError
+from pbt_rl.envs.registry import DEFAULTS, EnvOptions
+from pbt_rl.envs.rsl.vec_env import VecEnvRows
+
+ROWS = 4
+
+
+class Config:
+    def __init__(self, func, weight):
+        self.func, self.weight, self.params = func, weight, {}
+
+
+class Manager:
+    """Computes as those of mjlab and Isaac Lab do: a term of weight 0 is left out."""
+
+    def __init__(self, **terms):
+        self.active_terms, self._term_cfgs = list(terms), [Config(*term) for term in terms.values()]
+
+    def compute(self, env):
+        total = torch.zeros(ROWS)
+        for config in self._term_cfgs:
+            if config.weight != 0:
+                total += config.func(env, **config.params) * config.weight * 0.5
+        return total
+
+
+class Fake:
+    """Row r counts its steps; rows end at step 3, odd ones by a limit."""
+
+    num_envs, num_actions, device, step_dt = ROWS, 2, "cpu", 0.5
+    dones, time_outs = torch.long, torch.bool
+
+    def __init__(self, **terms):
+        self.steps = torch.zeros(ROWS)
+        if terms:
+            self.reward_manager = Manager(**terms)
+
+    def get_observations(self):
+        return {"policy": self.steps[:, None].repeat(1, 3), "critic": torch.zeros(ROWS, 5)}
+
+    def step(self, action):
+        self.steps += 1
+        manager = getattr(self, "reward_manager", None)
+        reward = torch.ones(ROWS) if manager is None else manager.compute(self)
+        ended = self.steps >= 3
+        extras = {"log": {"height": ended.float().sum()} if ended.any() else {}}
+        if self.time_outs is not None:
+            extras["time_outs"] = (ended & (torch.arange(ROWS) % 2 == 1)).to(self.time_outs)
+        self.steps = torch.where(ended, 0, self.steps)
+        return self.get_observations(), reward, ended.to(self.dones), extras
+
+
+def stepped(fake, steps=3, weights=None, **options):
+    env = VecEnvRows("a:b", fake, **options)
+    defaults = torch.tensor([list(env.spec.shaping.values())])
+    env.attach(defaults if weights is None else torch.tensor(weights))
+    env.reset()
+    for _ in range(steps):
+        step = env.step(torch.zeros(ROWS, 2))
+    return env, step
+
+
+def speed(env):
+    return torch.arange(1.0, ROWS + 1)
+
+
+def effort(env):
+    return torch.full((ROWS,), 3.0)
+
+
+@pytest.mark.parametrize("dones", [torch.long, torch.float32, torch.bool])
+@pytest.mark.parametrize("time_outs", [torch.bool, torch.float32])
+def test_ends_and_time_outs_of_any_type(dones, time_outs):
+    fake = Fake()
+    fake.dones, fake.time_outs = dones, time_outs
+    _, step = stepped(fake)
+    assert step.terminated.tolist() == [True, False, True, False]
+    assert step.truncated.tolist() == [False, True, False, True]
+    assert step.terminated.dtype is step.truncated.dtype is torch.bool
+
+
+def test_without_time_outs_every_end_is_terminal():
+    fake = Fake()
+    fake.time_outs = None
+    _, step = stepped(fake)
+    assert step.terminated.all()
+    assert not step.truncated.any()
+
+
+def test_spec_of_groups_and_free_actions():
+    env, step = stepped(Fake(), 1)
+    assert env.spec.obs["obs"].shape == (3,)
+    assert step.obs["obs"].tolist() == [[1.0] * 3] * ROWS
+    assert all(env.spec.action.unbounded)
+    assert step.objective is None
+
+
+def test_logged_values_are_statistics_of_the_rows_that_ended():
+    _, step = stepped(Fake())
+    assert step.stats["height"].tolist() == [4.0] * ROWS
+
+
+def test_weights_are_those_of_the_slot_also_of_a_term_that_was_off():
+    env, step = stepped(Fake(speed=(speed, 2.0), effort=(effort, 0.0)), 1, [[2.0, 0.0], [0.0, -1.0]])
+    assert env.spec.shaping == {"speed": 2.0, "effort": 0.0}
+    assert step.reward.tolist() == [1.0, 2.0, -1.5, -1.5]
+    assert step.objective.tolist() == [1.0, 2.0, 3.0, 4.0], (
+        "by the weights of the task, whatever the slot's are"
+    )
+
+
+def test_weights_act_at_the_next_step():
+    fake = Fake(speed=(speed, 2.0))
+    env = VecEnvRows("a:b", fake)
+    weights = torch.tensor([[2.0]])
+    env.attach(weights)
+    env.reset()
+    before = env.step(torch.zeros(ROWS, 2)).reward.clone()
+    weights.fill_(4.0)
+    assert torch.equal(env.step(torch.zeros(ROWS, 2)).reward, 2 * before)
+
+
+def test_the_objective_can_be_one_term():
+    _, step = stepped(Fake(speed=(speed, 2.0), effort=(effort, -1.0)), 1, objective="effort")
+    assert step.objective.tolist() == [1.5] * ROWS
+    with pytest.raises(
+        EnvSetupError, match=r"nothing named 'tail' .* reward terms speed and the metrics none"
+    ):
+        VecEnvRows("a:b", Fake(speed=(speed, 2.0)), "tail")
+
+
+def test_a_curriculum_that_writes_weights_is_refused():
+    fake = Fake(speed=(speed, 2.0))
+    env, _ = stepped(fake, 1)
+    fake.reward_manager._term_cfgs[0].weight = 0.5
+    with pytest.raises(EnvSetupError, match="wrote the weight of the reward term 'speed'"):
+        env.step(torch.zeros(ROWS, 2))
+
+
+def test_functions_with_state_keep_their_methods():
+    class Stateful:
+        def __call__(self, env):
+            return torch.ones(ROWS)
+
+        def reset(self, env_ids=None):
+            return "reset"
+
+    fake = Fake(speed=(Stateful(), 2.0))
+    stepped(fake, 1)
+    assert fake.reward_manager._term_cfgs[0].func.reset() == "reset"
+    with pytest.raises(AttributeError):
+        fake.reward_manager._term_cfgs[0].func.debug_vis  # noqa: B018
+
+
+def make_fake(rows, device):
+    assert rows == ROWS
+    return Fake(speed=(speed, 2.0))
+
+
+def test_a_factory_may_return_one():
+    env = custom.make_resident(f"{__name__}:make_fake", ROWS, 0, "cpu", DEFAULTS)
+    assert env.spec.shaping == {"speed": 2.0}
+    assert env.spec.env_id == f"{__name__}:make_fake"
+
+
+def test_the_list_of_tasks_needs_no_torch():
+    from pbt_rl.envs.rsl.mjlab import names
+
+    pytest.importorskip("mjlab")
+    assert "Mjlab-Cartpole-Balance" in names()
+
+
+@pytest.mark.slow
+@pytest.mark.resident
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("task", ["Mjlab-Cartpole-Balance", "Mjlab-Velocity-Flat-Unitree-Go1"])
+def test_weights_in_mjlab_against_an_untouched_twin(task):
+    """A slot at the task's weights has its rewards, one at 0 none, one at double double."""
+    pytest.importorskip("mjlab")
+    from mjlab.envs import ManagerBasedRlEnv
+    from mjlab.tasks import registry
+
+    from pbt_rl.envs.rsl.mjlab import make_resident
+
+    env = make_resident(task, 6, 7, "cpu", EnvOptions())
+    usual = torch.tensor([list(env.spec.shaping.values())])
+    env.attach(torch.cat((usual, 0 * usual, 2 * usual)))
+    env.reset()
+    config = registry.load_env_cfg(task)
+    config.scene.num_envs, config.seed = 6, 7
+    random = torch.Generator().manual_seed(0)
+    actions = [torch.randn(6, env.spec.action.components, generator=random) * 0.3 for _ in range(12)]
+    ours = torch.stack([env.step(action).reward.clone() for action in actions])
+    twin = ManagerBasedRlEnv(config, device="cpu")
+    twin.reset()
+    twin.get_observations()
+    theirs = torch.stack([twin.step(action)[1].clone() for action in actions])
+    assert theirs.abs().sum() > 0
+    torch.testing.assert_close(ours[:, :2], theirs[:, :2])
+    assert not ours[:, 2:4].any()
+    torch.testing.assert_close(ours[:, 4:], 2 * theirs[:, 4:])
