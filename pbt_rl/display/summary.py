@@ -62,6 +62,7 @@ def _member(member: MemberView) -> dict[str, Any]:
         "id": member.member,
         "frames": member.frames,
         "status": member.status,
+        **({"control": True} if member.control else {}),
         "objective": known_objective(member),
         "episodes": member.episodes,
         "generation": member.generation,

@@ -116,9 +116,9 @@ def _begin(run: Path, events: Sequence[Event]) -> tuple[Start, Config]:
         raise ConfigError(f"{run} is a run of tune.run: audit it from Python by tune.audit(folder, space)")
     config = config_from_json(events[0].config)
     members = next((len(event.values) for event in events if isinstance(event, Initial)), None)
-    if members != config.num_policies:
+    if members != config.members:
         raise ConfigError(
-            f"{run} cannot be audited: its journal was started with {config.num_policies} members, and has values of "
+            f"{run} cannot be audited: its journal was started with {config.members} members, and has values of "
             f"{'none' if members is None else members}"
         )
     return events[0], config
