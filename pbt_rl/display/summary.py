@@ -62,7 +62,6 @@ def _member(member: MemberView) -> dict[str, Any]:
         "id": member.member,
         "frames": member.frames,
         "status": member.status,
-        **({"control": True} if member.control else {}),
         "objective": known_objective(member),
         "episodes": member.episodes,
         "generation": member.generation,
@@ -71,6 +70,8 @@ def _member(member: MemberView) -> dict[str, Any]:
             name.removeprefix(SHAPING): value for name, value in values.items() if name.startswith(SHAPING)
         },
     }
+    if member.control:
+        content["control"] = True
     if member.final is not None:
         content["final"] = asdict(member.final)
     if member.tasks:

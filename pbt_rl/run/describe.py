@@ -178,7 +178,8 @@ def describe_plan(resolved: ResolvedRun) -> list[str]:
     turns = f" ({resident} resident at a time)" if resident < config.members else ""
     controls = f" and {counted(config.controls, 'control')}" if config.controls else ""
     first_line = (
-        f"{config.env}: {counted(config.num_policies, 'policy', 'policies')}{controls}{turns}, {config.algo}, {config.mode}; "
+        f"{config.env}: {counted(config.num_policies, 'policy', 'policies')}{controls}{turns}, "
+        f"{config.algo}, {config.mode}; "
         f"{counted(plan.actors, 'actor')}, {counted(plan.environments // spec.seats, 'environment')}"
         f"{f' of {spec.seats} seats' if spec.seats > 1 else ''} on {counted(plan.cpus, 'core')}; "
         f"1 step = {counted(spec.frame_skip, 'frame')}"

@@ -223,8 +223,8 @@ def final_seconds(config: Config, spec: EnvSpec, trained_seconds: float) -> floa
     """Return how long final games may take; 0 if there are to be none.
 
     None in games of several agents, where a score means little without its opponents, and with tasks, where it takes an
-    episode of each. In `serial` mode none unless asked for, by their number, evaluations or a control group: how many end in time
-    differs from run to run.
+    episode of each. In `serial` mode none unless asked for, by their number, evaluations or a control
+    group: how many end in time differs from run to run.
     """
     if config.final_episodes == 0 or spec.seats > 1 or spec.tasks:
         return 0.0

@@ -90,7 +90,8 @@ def seconds_to_comparison(controller: Controller, population: Population, rate: 
     training = sum(not member.stopped for member in population.members)
     report = population.report()
     if isinstance(controller, Controlled):
-        controller, report = controller.controller, controller.seen(report)
+        report = controller.seen(report)
+        controller = controller.controller
     if isinstance(controller, Started):
         controller = controller.controller
     if not isinstance(controller, PbtController) or rate <= 0 or training < 2:
