@@ -18,6 +18,8 @@ class AuditCommand:
 
     run: tyro.conf.Positional[Path]
     """Folder of a run, such as runs/demo."""
+    what_if: tuple[str, ...] = ()
+    """Decide the recorded scores again under other rules, as NAME=VALUE: pbt.exploit=t-test pbt.period-frames=4M."""
     trust: bool = False
     """Import the modules that config.json names. They run as your own code does."""
     controller: str = ""
@@ -47,6 +49,10 @@ class AuditCommand:
 def run(arguments: list[str]) -> int:
     """Audit a run; returns 1 if a decision differs."""
     command = parse(AuditCommand, "pbt-rl audit", arguments)
+    if command.what_if:
+        from pbt_rl.audit.what_if import what_if
+
+        return what_if(command.run, command.what_if, command.trusted)
     from pbt_rl.run.audit import audit
 
     return audit(command.run, command.trusted)

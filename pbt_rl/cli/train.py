@@ -49,7 +49,7 @@ def run(arguments: list[str]) -> int:
     if not show:
         return train(config)
     resolved = resolve(config)
-    initial = resolved.controller().initial(config.num_policies)
+    initial = resolved.controller().initial(config.members)
     if show != "text":
         print(written(to_json(config), show), end="")
         return 0

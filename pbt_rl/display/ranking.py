@@ -83,8 +83,9 @@ def best_member(members: Sequence[MemberView]) -> int | None:
     return min(known)[1] if known else None
 
 
-def standing(members: Sequence[MemberView]) -> Standing | None:
-    """Summarise the known objectives; None if there are none."""
+def standing(members: Sequence[MemberView], *, control: bool = False) -> Standing | None:
+    """Summarise the known objectives of the population, or of its controls; None if there are none."""
+    members = [m for m in members if m.control == control]
     all_known = [(m, objective) for m in members if (objective := known_objective(m)) is not None]
     if not all_known:
         return None
@@ -128,6 +129,7 @@ def shown_values(member: MemberView, different: frozenset[str]) -> list[str]:
 GAP = "  "
 SEPARATOR = " | "
 UNKNOWN = "-"
+CONTROL = "control"
 YOUNG = "~"
 """Before an objective whose window holds only the shortest episodes since the member's change."""
 
@@ -163,8 +165,8 @@ COLUMNS = (
 )
 MATCHUP_COLUMNS = (Column("elo", _stat("elo")), Column("wins", _stat("win_rate")))
 """Shown only if members play games: the rating, and the share of the last games that was won."""
-STATUS = Column("status", lambda m: m.status)
-"""Shown only if a member has one."""
+STATUS = Column("status", lambda m: " ".join(filter(None, [CONTROL * m.control, m.status])))
+"""Shown only if a member has one, or is a control."""
 FINAL = Column("final", lambda m: number(None if m.final is None else m.final.mean))
 """Shown only after final games: their mean objective."""
 VALUES_TITLE = "values (start→now)"
@@ -187,7 +189,7 @@ def table_lines(view: RunView, width: int, max_members: int | None = None) -> li
         columns[2:2] = MATCHUP_COLUMNS
     if any(member.final for member in view.members):
         columns.insert(1, FINAL)
-    if any(member.status for member in view.members):
+    if any(member.status or member.control for member in view.members):
         columns.append(STATUS)
     table = [["#", *(column.title for column in columns)]]
     table += [[str(rank), *(column.cell(m) for column in columns)] for rank, m in enumerate(members, start=1)]
@@ -239,7 +241,25 @@ def footer_lines(view: RunView) -> list[str]:
     lines[0] += next_comparison(view)
     shares = sorted(busy_shares(view.busy_threads).items(), key=lambda item: -item[1])
     cpu = ["CPU: " + SEPARATOR.join(f"{stage} {share:.0%}" for stage, share in shares)] if shares else []
-    return [*(SEPARATOR.join(texts) for texts in lines.values()), *cpu, *_replayed(view)]
+    return [
+        *control_lines(view),
+        *(SEPARATOR.join(texts) for texts in lines.values()),
+        *cpu,
+        *_replayed(view),
+    ]
+
+
+def control_lines(view: RunView) -> list[str]:
+    """Return a line with both groups beside each other; none without controls, or before both have an objective."""
+    own, others = standing(view.members), standing(view.members, control=True)
+    if own is None or others is None:
+        return []
+    groups = (("population", own), (CONTROL, others))
+    return [
+        SEPARATOR.join(
+            f"{name}: best {number(s.best)}, mean {number(s.mean)} ± {number(s.spread)}" for name, s in groups
+        )
+    ]
 
 
 def _replayed(view: RunView) -> list[str]:

@@ -46,6 +46,8 @@ def member_scalars(member: MemberView) -> Scalars:
     objective = drawn_objective(member)
     if objective is not None:
         scalars["episodes/objective"] = objective
+        if member.control:
+            scalars["control/objective"] = objective
     episodes = EPISODE_STATS if member.complete else ()
     for group, names in (("episodes", episodes), ("matchup", MATCHUP_STATS)):
         scalars |= {f"{group}/{name}": member.stats[name] for name in names if name in member.stats}
@@ -73,11 +75,13 @@ def population_scalars(view: RunView) -> Scalars:
     statuses = Counter(member.status for member in view.members)
     if set(statuses) != {""}:
         scalars |= {f"pbt/{status}": statuses[status] for status in ("parked", "stopped")}
-    objectives = standing([member for member in view.members if member.complete])
-    if objectives is not None:
-        scalars["episodes/objective_best"] = objectives.best
-        scalars["episodes/objective_mean"] = objectives.mean
-        scalars["episodes/objective_spread"] = objectives.spread
+    complete = [member for member in view.members if member.complete]
+    for group, control in (("episodes", False), ("control", True)):
+        objectives = standing(complete, control=control)
+        if objectives is not None:
+            scalars[f"{group}/objective_best"] = objectives.best
+            scalars[f"{group}/objective_mean"] = objectives.mean
+            scalars[f"{group}/objective_spread"] = objectives.spread
     return scalars
 
 

@@ -70,6 +70,8 @@ def _member(member: MemberView) -> dict[str, Any]:
             name.removeprefix(SHAPING): value for name, value in values.items() if name.startswith(SHAPING)
         },
     }
+    if member.control:
+        content["control"] = True
     if member.final is not None:
         content["final"] = asdict(member.final)
     if member.tasks:

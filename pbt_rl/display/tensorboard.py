@@ -414,6 +414,17 @@ def layout(view: RunView) -> dict[str, dict[str, list[Any]]]:
     matchup = (
         {"Matchup": {name: members(f"matchup/{name}") for name in MATCHUP_STATS}} if view.seats > 1 else {}
     )
+    control = (
+        {
+            "population and control group: best, mean": [
+                "Multiline",
+                ["^(episodes|control)/objective_(best|mean)$"],
+            ],
+            "objective of every control": members("control/objective"),
+        }
+        if any(member.control for member in view.members)
+        else {}
+    )
     tasks = [name for member in view.members[:1] for name in member.tasks]
     by_task = {"Tasks": {name: members(f"tasks/{name}") for name in tasks}} if tasks else {}
     return {
@@ -425,6 +436,7 @@ def layout(view: RunView) -> dict[str, dict[str, list[Any]]]:
                 ["^(episodes/objective_(best|mean)|evaluation/objective)$"],
             ],
             "population: spread": members("episodes/objective_spread"),
+            **control,
         },
         **by_task,
         "Episodes": {name: members(f"episodes/{name}") for name in EPISODE_STATS},

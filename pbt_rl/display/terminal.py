@@ -199,7 +199,8 @@ class Leaderboard:
         styled.append((header, "bold cyan underline"))
         for row, member in zip(rows, ranked(self.view.members), strict=False):
             best = row is rows[0] and known_objective(member) is not None and not member.stopped
-            styled.append((row, "dim" if member.status else "green" if best else ""))
+            style = "magenta" if member.control else "green" if best else ""
+            styled.append((row, "dim" if member.status else style))
         styled += [(line, "dim") for line in footer_lines(self.view)]
         texts = [Text(line, style=style, no_wrap=True) for line, style in styled]
         for text in texts:
@@ -232,6 +233,9 @@ def plain_line(view: RunView) -> str:
         if objectives
         else "no episode"
     )
+    others = standing(view.members, control=True)
+    if others:
+        leading += f" (control: best {number(others.best)} mean {number(others.mean)})"
     return SEPARATOR.join([*progress(view), leading, f"replacements {view.replacements}", *time_left(view)])
 
 

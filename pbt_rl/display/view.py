@@ -101,6 +101,8 @@ class MemberView:
     """Every task by name, None for a task without an episode; empty if there are no tasks."""
     final: FinalGames | None = None
     """None before the end, and for a member that played none."""
+    control: bool = False
+    """It belongs to the control group: it is never compared, changed or copied."""
 
     @property
     def status(self) -> str:

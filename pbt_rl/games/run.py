@@ -279,13 +279,13 @@ def final_seconds(config: Config, spec: EnvSpec, trained_seconds: float) -> floa
     """Return how long final games may take; 0 if there are to be none.
 
     None in games of several agents, where a score means little without its opponents, and with tasks, where it takes an
-    episode of each. In `serial` mode none unless asked for, by their number or by evaluations: how many end in time
-    differs from run to run.
+    episode of each. In `serial` mode none unless asked for, by their number, evaluations or a control
+    group: how many end in time differs from run to run.
     """
     asked = config.group(GamesOptions).final_episodes
     if asked == 0 or spec.seats > 1 or spec.tasks:
         return 0.0
-    if asked is not None or config.pbt.evaluate_episodes:
+    if asked is not None or config.pbt.evaluate_episodes or config.controls:
         return ASKED_SECONDS
     if config.mode == "serial":
         return 0.0
@@ -297,7 +297,7 @@ def candidates(members: Sequence[MemberView], checkpoint: Checkpoint, config: Co
     """Return who plays, of those whose weights are saved: the first of the ranking, stopped ones too.
 
     If the user asks for final games, as many members that have no objective since their last change, too: fresh copies
-    of good ones. With evaluations everyone plays.
+    of good ones. With evaluations, or with a control group, everyone plays.
     """
     asked = config.group(GamesOptions).final_episodes
     saved = {one.member for one in checkpoint.members()}
@@ -305,7 +305,7 @@ def candidates(members: Sequence[MemberView], checkpoint: Checkpoint, config: Co
     best = sorted(known, key=lambda m: (-(known_objective(m) or 0.0), m.member))
     ranking = [m.member for m in best]
     unknown = sorted(saved - {*ranking})
-    if config.pbt.evaluate_episodes:
+    if config.pbt.evaluate_episodes or config.controls:
         return [*ranking, *unknown]
     return [*ranking[:CANDIDATES], *unknown[: CANDIDATES if asked and ranking else 0]]
 
@@ -355,6 +355,9 @@ def play_final_games(
             "final games: not every member has finished one in time; the best is named by its objective in training"
         )
         return {}
+    if config.controls:  # the best of several means is the higher the fewer episodes each is of
+        least = min(map(len, scores.values()))
+        scores = {member: own[:least] for member, own in scores.items()}
     return {member: FinalGames(mean(own), spread(own), len(own)) for member, own in scores.items()}
 
 

@@ -97,7 +97,7 @@ class Learner:
         settings = update_settings(config, spec)
         table = ShapingTable.map(tuple(spec.shaping), plan.slots, setup.shaping_fd)
         generations = {load.member: load.generation for load in loads if load.member is not None}
-        self.shared = SharedState.new(tuple(range(config.num_policies)), holders, generations)
+        self.shared = SharedState.new(tuple(range(config.members)), holders, generations)
         self.sampler, shaping = self._make_sampler(settings.distribution, boxes, table)
         members = PackMembers(
             self.pack,

@@ -8,10 +8,11 @@ import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from msgspec import Struct, ValidationError, convert, json
+from msgspec import Meta, Struct, ValidationError, convert, json
 
+from pbt_rl.pbt.control import number_of_controls
 from pbt_rl.pbt.events import End, Event, Progress, Start, decode_event
 from pbt_rl.pbt.records import NOT_JSON, Whole, finite
 from pbt_rl.record.claim import is_held
@@ -51,6 +52,7 @@ class _Config(Struct):
 
     env: str
     num_policies: Whole
+    control: Annotated[float, Meta(ge=0, le=100_000)] = 0.0
 
 
 class _Tuned(Struct):
@@ -132,7 +134,7 @@ def _config(path: Path) -> tuple[str, int]:
         config = convert(_json(path), _Config)
     except ValidationError:
         raise _Broken(f"{path.name} names no environment or no members") from None
-    return config.env, config.num_policies
+    return config.env, config.num_policies + number_of_controls(config.control, config.num_policies)
 
 
 def _tuned(folder: RunFolder) -> tuple[str, int]:

@@ -141,7 +141,7 @@ def start_fleet(setup: HostSetup, pool: StatePool) -> OwnFleet:
     # The run's folder is the supervisor's: children print into memory, and their last words come with their end.
     resolved = replace(setup.resolved, config=replace(setup.resolved.config, name=None))
     check_memory(resolved)
-    allow_open_files(descriptors_needed(resolved.plan, resolved.config.num_policies, resolved.spec.seats))
+    allow_open_files(descriptors_needed(resolved.plan, resolved.config.members, resolved.spec.seats))
     start = Start(
         [setup.slots],
         setup.unheld_values,

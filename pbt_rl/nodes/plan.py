@@ -38,7 +38,7 @@ def places_of(nodes: Mapping[str, Node], devices: str) -> list[Place]:
 def cluster_run(config: Config, nodes: Mapping[str, Node]) -> ResolvedRun:
     """Plan a run over a cluster. Raises ConfigError, also if there is no place, and as `ResolvedRun.resolve`."""
     places = places_of(nodes, config.devices)
-    slots = min(config.slots or config.num_policies, config.num_policies)
+    slots = min(config.slots or config.members, config.members)
     wanted = min(len(places), slots) if config.devices == "auto" else len(config.devices.split(","))
     if not places or wanted > len(places):
         address = config.group(NodesOptions).nodes

@@ -119,7 +119,7 @@ def make_plan(config: Config, machine: Machine, seats: int = 1, *, resident: boo
     """
     _check_rows(config, resident=resident)
     devices = parse_devices(config.devices, machine)
-    slots = min(config.slots or config.num_policies, config.num_policies)
+    slots = min(config.slots or config.members, config.members)
     if config.devices == "auto":
         devices = devices[: 1 if config.mode == "serial" else slots]
     if config.mode == "serial" and len(devices) > 1 and {*devices} != {"cpu"}:
@@ -127,11 +127,11 @@ def make_plan(config: Config, machine: Machine, seats: int = 1, *, resident: boo
             f"--devices {config.devices} cannot be used with --mode serial: give one device, or cpu several times"
         )
     if len(devices) > slots:
-        policies = f"{slots} slots" if slots < config.num_policies else f"{slots} policies"
+        policies = f"{slots} slots" if slots < config.members else f"{slots} policies"
         raise ConfigError(
             f"--devices {config.devices} names {len(devices)} devices for {policies}: give at most one per policy"
         )
-    members = [tuple(range(i, config.num_policies, len(devices))) for i in range(len(devices))]
+    members = [tuple(range(i, config.members, len(devices))) for i in range(len(devices))]
     slots_of = [len(range(i, slots, len(devices))) for i in range(len(devices))]
     if resident:
         return _resident_plan(config, machine, devices, members, slots_of)

@@ -186,7 +186,7 @@ def find_saved(source: Source, note: Callable[[str], None]) -> SavedPolicy:
     saved = [one.member for one in checkpoint.members()]
     member = _best(source.run, checkpoint, saved) if source.member == BEST else int(source.member)
     if member not in saved:
-        never = member < read_config(source.run).num_policies
+        never = member < read_config(source.run).members
         why = "it had never held a slot, so it has no weights" if never else "there is no such member"
         raise ConfigError(
             f"member {member} is not in {checkpoint.path}: {why}; choose one of {', '.join(map(str, saved))}"

@@ -14,7 +14,8 @@ from pbt_rl.report.read import History
 
 COLUMNS = frozenset(
     {
-        "member", "node", "generation", "parent", "base", "founder", "depth", "objective", "final", "frames", "stopped",
+        "member", "group", "node", "generation", "parent", "base", "founder", "depth", "objective", "final", "frames",
+        "stopped",
         "began_frames", "began_own_frames", "weights_trained_frames", "weights_trained_frames_at_end",
     }
 )  # fmt: skip
@@ -64,6 +65,11 @@ def members(history: History) -> list[dict[str, Any]]:
         records.append(
             {
                 "member": member,
+                **(
+                    {"group": "control" if member in history.controls else "population"}
+                    if history.controls
+                    else {}
+                ),
                 "objective": history.objective(node),
                 **({"final": finite(games.means.get(member))} if games else {}),
                 "generation": node.generation,

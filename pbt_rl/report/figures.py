@@ -30,6 +30,7 @@ GRID_POINTS = 400
 NO_EVALUATIONS = "No games were played beside training (--evaluate-every-frames)."
 NAME_WIDTH, NAME_HEIGHT = 0.012, 0.045
 """Of a member's number beside its curve, as shares of a figure's axes."""
+CONTROL = "#7e22ce"
 MOST_NAMED = 12
 """Curves with the number of their member; more would hide each other."""
 
@@ -42,6 +43,9 @@ def objective(history: History) -> Drawn:
         return "No window of episodes is complete yet." if counted else "No episode has counted yet."
     figure = new_figure(3.6)
     axes = figure.subplots()
+    controls = {m: points for m, points in curves.items() if m in history.controls}
+    curves = {m: points for m, points in curves.items() if m not in controls} or curves
+    _control_band(axes, list(controls.values()))
     for points in curves.values():
         marker = "o" if len(points) == 1 else None
         axes.plot(
@@ -53,9 +57,10 @@ def objective(history: History) -> Drawn:
             marker=marker,
             markersize=3,
         )
-    count = max(1, math.ceil(len(history.last) / 5))
+    population = len(history.last) - len(history.controls)
+    count = max(1, math.ceil(population / 5))
     grid, top = top_mean(list(curves.values()), count)
-    name = "the best member" if count == 1 else f"mean of the best {count} of {len(history.last)}"
+    name = "the best member" if count == 1 else f"mean of the best {count} of {population}"
     axes.plot(grid, top, color=TOP, linewidth=2.4, label=f"{name} at each point")
     axes.plot([], [], color=FAINT, linewidth=0.9, label="members")
     axes.set_ylabel("objective")
@@ -64,8 +69,23 @@ def objective(history: History) -> Drawn:
         _name_ends(
             axes, {m: (points[-1].frames, points[-1].objective or 0.0) for m, points in curves.items()}
         )
-    axes.legend(loc="upper left", bbox_to_anchor=(0, 1.1), ncols=2, borderaxespad=0)
+    axes.legend(loc="upper left", bbox_to_anchor=(0, 1.1), ncols=3, borderaxespad=0)
     return figure
+
+
+def _control_band(axes: Axes, curves: Sequence[Sequence[Point]]) -> None:
+    """Draw the mean of the controls, and the range from the worst to the best of them."""
+    if not curves:
+        return
+    until = min(points[-1].frames for points in curves)
+    grid = np.linspace(min(max(points[0].frames for points in curves), until), until, GRID_POINTS)
+    table = np.array(
+        [np.interp(grid, [p.frames for p in c], [p.objective or 0.0 for p in c]) for c in curves]
+    )
+    axes.fill_between(grid, table.min(0), table.max(0), color=CONTROL, alpha=0.15, linewidth=0)
+    axes.plot(
+        grid, table.mean(0), color=CONTROL, linewidth=1.8, label="mean of the controls, and their range"
+    )
 
 
 def _name_ends(axes: Axes, ends: Mapping[int, tuple[float, float]]) -> None:

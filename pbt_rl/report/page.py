@@ -17,6 +17,7 @@ from pbt_rl.report.exports import members, value_column
 from pbt_rl.report.pictures import NOT_MEANT, Picture
 from pbt_rl.report.read import History
 from pbt_rl.report.style import short
+from pbt_rl.report.verdict import control_box, notes
 
 LAST_DECISIONS = 200
 MEMBERS_CAPTION = (
@@ -39,7 +40,9 @@ dd { margin: 0; font-size: 1.12rem; font-weight: 600; }
 th { text-align: left; color: #5b6675; font-weight: 600; vertical-align: bottom; }
 th, td { padding: .22rem .45rem .22rem 0; border-bottom: 1px solid #e5e9f0; white-space: nowrap; }
 td.number, table.numbers th { text-align: right; } td.text { white-space: normal; min-width: 13rem; }
-tr.best td { color: #c2410c; font-weight: 600; }
+.box { border: 2px solid #1d4ed8; border-radius: .4rem; padding: .2rem 1rem; margin: 1rem 0; }
+.box h2 { margin: .4rem 0; }
+tr.control td { background: #f3e8ff; } tr.best td { color: #c2410c; font-weight: 600; }
 summary { cursor: pointer; color: #1d4ed8; margin: .4rem 0; }
 pre { font-size: .78rem; background: #f6f7f9; padding: 1rem; border-radius: .4rem; overflow-x: auto; }
 """
@@ -58,7 +61,9 @@ def page(history: History, pictures: Sequence[tuple[Picture, bytes | str]]) -> s
 <body>
 <h1>{escape(title)}</h1>
 <p class="sub">{escape(_summary(history))}</p>
+{control_box(history)}
 <dl>{"".join(f"<div><dt>{escape(k)}</dt><dd>{escape(v)}</dd></div>" for k, v in facts(history))}</dl>
+{_notes(history)}
 {"".join(first)}
 {_section("Members", MEMBERS_CAPTION, _members(history))}
 {"".join(others)}
@@ -108,6 +113,11 @@ def facts(history: History) -> list[tuple[str, str]]:
     return shown
 
 
+def _notes(history: History) -> str:
+    lines = "".join(f"<li>{escape(note)}</li>" for note in notes(history))
+    return f'<ul class="none">{lines}</ul>' if lines else ""
+
+
 def _summary(history: History) -> str:
     began = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(history.began))
     end = (
@@ -151,16 +161,22 @@ def _members(history: History) -> str:
     order = [*history.ranking, *(m for m in states if m not in history.ranking)]
     stopped = ["stopped"] if any(state["stopped"] for state in states.values()) else []
     final = ["final"] if history.final is not None else []
-    names = ["member", "objective", *final, "generation", "frames", *stopped, "founder"]
+    group = ["group"] if history.controls else []
+    names = ["member", *group, "objective", *final, "generation", "frames", *stopped, "founder"]
     names += map(value_column, history.varied)
     head = "".join(f"<th>{escape(name)}</th>" for name in names)
     body = [
-        f"<tr{' class=best' if order[0] == m and history.ranking else ''}>"
+        f'<tr class="{_kind(history, m, order[0])}">'
         + "".join(_cell(name, states[m].get(name)) for name in names)
         + "</tr>"
         for m in order
     ]
     return f'<div class="wide"><table class="numbers"><tr>{head}</tr>{"".join(body)}</table></div>'
+
+
+def _kind(history: History, member: int, first: int) -> str:
+    best = ["best"] if member == first and history.ranking else []
+    return " ".join([*best, *(["control"] if member in history.controls else [])])
 
 
 def _cell(name: str, value: object) -> str:

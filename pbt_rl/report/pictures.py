@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import matplotlib as mpl
 
-from pbt_rl.report import figures, importance, searches
+from pbt_rl.report import cost, figures, importance, searches
 from pbt_rl.report.forest import forest
 from pbt_rl.report.read import History
 from pbt_rl.report.style import STYLE, Drawn, png
@@ -29,8 +29,16 @@ PICTURES = (
         "Objective",
         "Thin: the objective of every member over its own frames, with the member's number. Thick: the best member at "
         "each number of frames; of more than five members, the mean of the best fifth. An objective is the mean over "
-        "the last episodes (the window) since the member's last change, drawn once every environment has ended one.",
+        "the last episodes (the window) since the member's last change, drawn once every environment has ended one. "
+        "Violet: the control group, its mean and the range of its members.",
         figures.objective,
+    ),
+    Picture(
+        "cost",
+        "Score and cost",
+        "Each member's last objective against the processor time that it took, a share of the run's by its frames "
+        "(squares: controls). The front: what was reached by then, by any member at any moment.",
+        cost.figure,
     ),
     Picture(
         "evaluations",
@@ -93,7 +101,9 @@ PICTURES = (
 )
 
 
-NOT_MEANT = frozenset({figures.NO_EVALUATIONS, searches.NO_PHASES, searches.OWN_SLOTS, searches.NO_SLOTS})
+NOT_MEANT = frozenset(
+    {cost.NO_COST, figures.NO_EVALUATIONS, searches.NO_PHASES, searches.OWN_SLOTS, searches.NO_SLOTS}
+)
 """Reasons why there is no picture that say only of which kind the run is."""
 
 

@@ -11,8 +11,10 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
+from pbt_rl.display.ranking import GPU_LEARNING, WAITING
 from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.changes import Change, changes
+from pbt_rl.pbt.control import number_of_controls
 from pbt_rl.pbt.decisions import Decision, MemberReport
 from pbt_rl.pbt.events import (
     ActorRestart,
@@ -27,6 +29,7 @@ from pbt_rl.pbt.events import (
     Start,
 )
 from pbt_rl.pbt.lineage import Lineage, Node, mean
+from pbt_rl.pbt.noise import Noise
 from pbt_rl.pbt.records import Whole, converted, finite
 from pbt_rl.record.folder import RunFolder
 from pbt_rl.record.journal import journal_events
@@ -128,6 +131,8 @@ class RunOptions:
 
     env: str = "a run"
     controller: str = "pbt"
+    num_policies: Whole = 0
+    control: Annotated[float, Meta(ge=0, le=100_000)] = 0.0
     train_for_frames: Whole | None = None
     train_for_seconds: float | None = None
     search: SearchOptions = SearchOptions()
@@ -163,6 +168,16 @@ class History:
     """The games beside training, if there were any."""
     tasks: int = 0
     """Of the environment; 0 for one without."""
+    noise: Noise | None = None
+    """Of the comparisons; None if the windows were not read."""
+    cpu_seconds: float = 0.0
+    """Of all processes, on the learners' and actors' side; 0 if it was not recorded."""
+
+    @property
+    def controls(self) -> frozenset[int]:
+        """Members of the control group."""
+        first = self.options.num_policies
+        return frozenset(range(first, first + number_of_controls(self.options.control, first)))
 
     def standard_error(self, games: Evaluation) -> float:
         """Return that of the mean of games beside training; with tasks, mean and spread are over these."""
@@ -238,16 +253,23 @@ class History:
 
 def read_run(folder: Path) -> History:
     """Read the journal of a run's folder. Raises ConfigError if it is not the folder of a run."""
-    events = [light(event) for event in journal_events(folder)]
+    noise, events = Noise(), []
+    for event in journal_events(folder):
+        if isinstance(event, Round):
+            noise.note(event)
+        events.append(light(event))
     if not events or not isinstance(events[0], Start):
         raise ConfigError(
             f"{folder} is not the folder of a run: {RunFolder(folder).journal} does not begin with the event `start`"
         )
-    return history_of(folder.resolve().name, events)
+    return history_of(folder.resolve().name, events, noise)
 
 
-def history_of(name: str, events: Sequence[Event]) -> History:
-    """Build the history from a run's events, the first of which is `Start`. Raises ConfigError."""
+def history_of(name: str, events: Sequence[Event], noise: Noise | None = None) -> History:
+    """Build the history from a run's events, the first of which is `Start`. Raises ConfigError.
+
+    noise: of the same run, if its windows were read.
+    """
     events = uninterrupted(events)
     start = events[0]
     assert isinstance(start, Start)
@@ -291,7 +313,23 @@ def history_of(name: str, events: Sequence[Event]) -> History:
         final=next((e for e in reversed(events) if isinstance(e, Final)), None),
         evaluations=[e for e in events if isinstance(e, Evaluation) and math.isfinite(e.mean)],
         tasks=start.tasks,
+        noise=noise,
+        cpu_seconds=_cpu_seconds(events, began),
     )
+
+
+def _cpu_seconds(events: Sequence[Event], began: float) -> float:
+    """Integrate the busy threads, which each record of progress has as a mean over the time before it."""
+    total, before, busy = 0.0, 0.0, 0.0
+    for event in events:
+        if not isinstance(event, Progress):
+            continue
+        now = _since(began, event)
+        threads = [x for stage, x in event.busy_threads.items() if stage not in (WAITING, GPU_LEARNING)]
+        busy = math.fsum(threads) if threads else busy
+        total += busy * max(0.0, now - before)
+        before = max(before, now)
+    return total
 
 
 def _taken(

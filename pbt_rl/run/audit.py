@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,26 +30,11 @@ def audit(run: Path, trust: Trust = NO_TRUST) -> int:
     The environment is not needed: the journal holds its shaping. trust: whether rules of somebody's own are imported.
     Raises ConfigError if `run` is no run.
     """
-    events = journal_events(run)
-    head = _head(events)
-    start, config = _begin(run, head)
-    trust.check_given(config, run)
-    trust.check(config, AUDIT, run)
-
-    config = _declared(config, trust, run)
-
-    def resumed(written: Mapping[str, Any], state: Any) -> Controller:
-        config = config_from_json(written)
-        trust.check(config, AUDIT, run)
-        config = _declared(config, trust, run)
-        try:
-            return resumed_controller(config, value_table(config, start.shaping), config.seed, state)
-        except ValueError as error:
-            raise ConfigError(f"{run} cannot be decided again from where it was resumed: {error}") from error
-
+    recorded = Recorded.open(run, trust)
+    start, config = recorded.start, recorded.config
     controller = build_controller(config, value_table(config, start.shaping), config.seed)
-    rounds = _Rounds(run, itertools.chain(head, events))
-    mismatches = audit_decisions(rounds, controller, resumed)
+    rounds = _Rounds(run, recorded.events)
+    mismatches = audit_decisions(rounds, controller, recorded.resumed)
     made = f"{len(rounds.frames)} rounds with {rounds.decisions} decisions"
     counted = f"{made}, and the values of all members at the start"
     if not mismatches:
@@ -57,6 +43,42 @@ def audit(run: Path, trust: Trust = NO_TRUST) -> int:
     print(f"{run}: of {counted}, {len(mismatches)} disagree with what the controller decides again")
     print(_described(mismatches[0], rounds.frames.get(mismatches[0].index)) + _origin(start))
     return EXIT_DIFFERENT
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A run that can be decided again. events: all of them, to be read once. config: that it was started with."""
+
+    run: Path
+    trust: Trust
+    start: Start
+    config: Config
+    events: Iterator[Event]
+
+    @classmethod
+    def open(cls, run: Path, trust: Trust = NO_TRUST) -> Recorded:
+        """Read the head of a run's journal. Raises ConfigError if `run` is no run, or cannot be decided again."""
+        events = journal_events(run)
+        head = _head(events)
+        start, config = _begin(run, head)
+        trust.check_given(config, run)
+        trust.check(config, AUDIT, run)
+        config = _declared(config, trust, run)
+        return cls(run, trust, start, config, itertools.chain(head, events))
+
+    def resumed(
+        self, written: Mapping[str, Any], state: Any, change: Callable[[Config], Config] = lambda c: c
+    ) -> Controller:
+        """Return the controller of the run from where it was resumed with other options. change: of its options."""
+        config = config_from_json(written)
+        self.trust.check(config, AUDIT, self.run)
+        config = change(_declared(config, self.trust, self.run))
+        try:
+            return resumed_controller(config, value_table(config, self.start.shaping), config.seed, state)
+        except ValueError as error:
+            raise ConfigError(
+                f"{self.run} cannot be decided again from where it was resumed: {error}"
+            ) from error
 
 
 class _Rounds:
@@ -116,9 +138,9 @@ def _begin(run: Path, events: Sequence[Event]) -> tuple[Start, Config]:
         raise ConfigError(f"{run} is a run of tune.run: audit it from Python by tune.audit(folder, space)")
     config = config_from_json(events[0].config)
     members = next((len(event.values) for event in events if isinstance(event, Initial)), None)
-    if members != config.num_policies:
+    if members != config.members:
         raise ConfigError(
-            f"{run} cannot be audited: its journal was started with {config.num_policies} members, and has values of "
+            f"{run} cannot be audited: its journal was started with {config.members} members, and has values of "
             f"{'none' if members is None else members}"
         )
     return events[0], config

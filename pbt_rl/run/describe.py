@@ -172,9 +172,11 @@ def describe_plan(resolved: ResolvedRun) -> list[str]:
     """Return lines that name the members, actors and threads of each device, and notes."""
     spec, plan, config = resolved.spec, resolved.plan, resolved.config
     resident = sum(pack.slots for pack in plan.packs)
-    turns = f" ({resident} resident at a time)" if resident < config.num_policies else ""
+    turns = f" ({resident} resident at a time)" if resident < config.members else ""
+    controls = f" and {counted(config.controls, 'control')}" if config.controls else ""
     first_line = (
-        f"{config.env}: {counted(config.num_policies, 'policy', 'policies')}{turns}, {config.algo}, {config.mode}; "
+        f"{config.env}: {counted(config.num_policies, 'policy', 'policies')}{controls}{turns}, "
+        f"{config.algo}, {config.mode}; "
         f"{counted(plan.actors, 'actor')}, {counted(plan.environments // spec.seats, 'environment')}"
         f"{f' of {spec.seats} seats' if spec.seats > 1 else ''} on {counted(plan.cpus, 'core')}; "
         f"1 step = {counted(spec.frame_skip, 'frame')}"
@@ -259,6 +261,16 @@ def _notes(resolved: ResolvedRun) -> list[str]:
         )
     if controller_entry(config.controller).compares and config.pbt.enabled and config.num_policies > 1:
         notes += filter(None, [_comparison_note(config)])
+    if config.controls:
+        last = config.members - 1
+        which = (
+            f"member {last} is a control"
+            if config.controls == 1
+            else f"members {config.num_policies} to {last} are controls"
+        )
+        notes.append(
+            f"note: {which} (--control), which begin as the first members do and are never changed or copied"
+        )
     if config.searches:
         return notes
     for pack in resolved.plan.packs:

@@ -100,7 +100,7 @@ class Recorder:
         with fitting_state(folder):
             self._tensorboard = TensorBoard(
                 folder,
-                config.num_policies,
+                config.members,
                 config_json=json.dumps(to_json(config), indent=2),
                 warn=self._terminal.event,
                 figures=config.figures,

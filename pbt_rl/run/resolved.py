@@ -14,8 +14,9 @@ from pbt_rl.envs.registry import EnvOptions, probe
 from pbt_rl.errors import ConfigError, environment_code, require
 from pbt_rl.learner.build import check_network, network_sees
 from pbt_rl.learner.resident import check_resident
+from pbt_rl.pbt.control import Controlled
 from pbt_rl.pbt.decisions import Controller
-from pbt_rl.pbt.entry import Ingredients
+from pbt_rl.pbt.entry import ControllerEntry, Ingredients
 from pbt_rl.pbt.events import Event
 from pbt_rl.pbt.hypers import HyperSpec, Values, hyper_table, shaping_table
 from pbt_rl.pbt.registry import controller_entry
@@ -30,7 +31,7 @@ from pbt_rl.run.opponents import opponents
 
 
 def build_controller(config: Config, table: Mapping[str, HyperSpec], seed: int) -> Controller:
-    """Return the controller that `--controller` names.
+    """Return the controller that `--controller` names, which sees no controls.
 
     table: `hyper_table(...) | shaping_table(...)`, with ranges as tight as the run needs them; `--pbt.tune` and
     `--pbt.prior` choose. Raises ConfigError, for example if `pbt.tune` holds a name that is not in the table.
@@ -61,12 +62,42 @@ def build_controller(config: Config, table: Mapping[str, HyperSpec], seed: int) 
             events=_recorded(config, entry.follows) if entry.follows else (),
         )
     )
-    if not pbt.start_values:
+    if pbt.start_values:
+        require(
+            not entry.follows,
+            "pbt.start-values",
+            pbt.start_values[0],
+            "a recorded run gives the first values",
+        )
+        controller = Started(controller, read_rows(pbt.start_values, tuned, config.num_policies))
+    if not config.controls:
         return controller
+    _check_control(config, entry)
+    return Controlled(controller, config.num_policies)
+
+
+def _check_control(config: Config, entry: ControllerEntry) -> None:
+    """Check that controls differ from the population in nothing but what the controller does. Raises ConfigError."""
+    name, given = "control", f"{config.control:g}"
     require(
-        not entry.follows, "pbt.start-values", pbt.start_values[0], "a recorded run gives the first values"
+        not entry.searches,
+        name,
+        given,
+        f"--controller {config.controller} draws members and stops them, so that they have no frames to compare at: "
+        "compare its run with one of --controller random",
     )
-    return Started(controller, read_rows(pbt.start_values, tuned, config.num_policies))
+    require(
+        not entry.follows,
+        name,
+        given,
+        f"--controller {config.controller} compares no members: give other --seed or --hypers",
+    )
+    require(
+        config.pbt.enabled or config.controller != "pbt",
+        name,
+        given,
+        "with --pbt.enabled no every member is left alone: leave out one of the two",
+    )
 
 
 def resumed_controller(config: Config, table: Mapping[str, HyperSpec], seed: int, state: Any) -> Controller:
@@ -76,9 +107,7 @@ def resumed_controller(config: Config, table: Mapping[str, HyperSpec], seed: int
     the state does not fit: the text says why, for example that a rule was exchanged for one of another class.
     """
     controller = build_controller(config, table, seed)
-    controller.initial(
-        config.num_policies
-    )  # prepares it for so many members; their values are those of the run
+    controller.initial(config.members)  # prepares it for so many members; their values are those of the run
     restore_state(controller, state, "controller")
     return controller
 
@@ -121,6 +150,13 @@ class ResolvedRun:
             spec = probe(config.env, options)
         check_resident(config, spec)
         plan = make_plan(config, machine, spec.seats, resident=spec.resident)
+        require(
+            not config.controls or spec.seats == 1,
+            "control",
+            f"{config.control:g}",
+            f"the members of {config.env} play each other, so that controls would be opponents of the population: "
+            "leave it out, and compare members by `pbt-rl eval --against`",
+        )
         opponents().check(config, spec, plan)
         games().check(config, spec)
         # A model that cannot be used shows here.

@@ -275,7 +275,7 @@ class WarmStart:
 
     def record(self) -> list[str]:
         """Return where each member begins, in order of id."""
-        return [self.origin(member).found for member in range(self.resolved.config.num_policies)]
+        return [self.origin(member).found for member in range(self.resolved.config.members)]
 
 
 def _origin(text: str, note: Callable[[str], None]) -> Origin:

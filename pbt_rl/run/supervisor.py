@@ -104,7 +104,7 @@ class Supervisor:
         self._claim, folder = claim, claim.folder
         state = None if continued is None else continued.state["run"]
         controller = resolved.controller()
-        self._population = resolved.population(controller.initial(self._config.num_policies))
+        self._population = resolved.population(controller.initial(self._config.members))
         if state is not None:
             with fitting_state(folder):
                 controller = resumed_controller(

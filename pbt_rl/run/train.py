@@ -106,10 +106,10 @@ def train_on(cluster: Cluster | None, config: Config, callbacks: Callbacks | Non
     here = resolved if cluster is None else replace(resolved, plan=replace(resolved.plan, packs=()))
     check_memory(here)
     check_sinks(config)
-    resolved.controller().initial(config.num_policies)  # a wrong --pbt.tune shows before a folder is made
+    resolved.controller().initial(config.members)  # a wrong --pbt.tune shows before a folder is made
     # Read before an old run of this name is set aside: it may be the one to begin from.
     warm = None if may_resume(config) else WarmStart.find(resolved, _warn)
-    allow_open_files(descriptors_needed(here.plan, config.num_policies, resolved.spec.seats))
+    allow_open_files(descriptors_needed(here.plan, config.members, resolved.spec.seats))
     claim = claim_run_folder(config)
     if callbacks is not None:
         callbacks.folder = claim.folder.path

@@ -5,10 +5,12 @@ The end and the next comparison are estimates for people: nothing is decided by 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from pbt_rl.config import Config
-from pbt_rl.display.view import MANY_DISCARDED, RunView
+from pbt_rl.display.view import MANY_DISCARDED, MemberView, RunView
+from pbt_rl.pbt.control import Controlled
 from pbt_rl.pbt.controllers import PbtController
 from pbt_rl.pbt.decisions import Controller
 from pbt_rl.pbt.registry import controller_entry
@@ -86,11 +88,15 @@ def seconds_to_end(
 def seconds_to_comparison(controller: Controller, population: Population, rate: float) -> float | None:
     """Return the time until the next comparison is due, 0 if it waits for episodes; None if it is unknown."""
     training = sum(not member.stopped for member in population.members)
+    report = population.report()
+    if isinstance(controller, Controlled):
+        report = controller.seen(report)
+        controller = controller.controller
     if isinstance(controller, Started):
         controller = controller.controller
     if not isinstance(controller, PbtController) or rate <= 0 or training < 2:
         return None
-    return controller.frames_left(population.report()) * training / rate
+    return controller.frames_left(report) * training / rate
 
 
 def late_comparison_warning(config: Config, seconds: float | None, least_frames: int) -> str | None:
@@ -145,7 +151,7 @@ def run_view(
         seconds_left=seconds_to_end(config, population, rate, throughput.training_seconds),
         seconds_left_at_most=config.searches,
         comparison_in_seconds=seconds_to_comparison(controller, population, rate),
-        members=population.views(),
+        members=_marked(population.views(), config.num_policies),
         replacements=dispatch.replacements,
         mutations=dispatch.mutations,
         actors=resolved.plan.actors,
@@ -159,6 +165,11 @@ def run_view(
         discarded_share=discarded_share(resolved, population.discarded, population.steps),
         replayed=_of_all(population.replayed.values()),
     )
+
+
+def _marked(members: Sequence[MemberView], population: int) -> list[MemberView]:
+    """Mark the controls, whose ids follow those of the population."""
+    return [*members[:population], *(replace(m, control=True) for m in members[population:])]
 
 
 def _of_all(learners: Iterable[Mapping[str, Replayed]]) -> dict[str, Replayed]:

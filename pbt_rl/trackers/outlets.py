@@ -206,5 +206,5 @@ def check(config: Config) -> None:
 def start(config: Config, folder: RunFolder, seconds: float, warn: Callable[[str], None]) -> Trackers:
     """Start the trackers of a run (see `display.view`). Raises ConfigError if one cannot be loaded."""
     options = as_json_types(to_json(config))
-    tracked = TrackedRun(str(config.name), folder.path.absolute(), options, config.num_policies, seconds)
+    tracked = TrackedRun(str(config.name), folder.path.absolute(), options, config.members, seconds)
     return Trackers(config.group(TrackersOption).track, tracked, folder.logs, warn)

@@ -82,7 +82,7 @@ def _members(history: History) -> list[State]:
                 "episodes": now.episodes if now else 0,
                 "generation": node.generation,
                 "frames": now.frames if now else 0,
-                "status": "stopped" if member in stopped else "",
+                "status": "stopped" if member in stopped else "control" if member in history.controls else "",
                 "founder": history.lineage.line(node.key)[0].member,
                 "values": [[first.values.get(name), node.values.get(name)] for name in history.varied],
             }

@@ -1,0 +1,108 @@
+"""The first box of a report: the population beside its control group; and notes about the run's comparisons."""
+
+from __future__ import annotations
+
+import math
+from html import escape
+from statistics import fmean
+
+from pbt_rl.display.terminal import counted
+from pbt_rl.pbt.noise import LEVEL, Noise
+from pbt_rl.report.best_of import expected_best
+from pbt_rl.report.read import History
+from pbt_rl.report.style import short
+
+FEW_COMPARISONS, MANY_COMPARISONS = 10, 100
+ENOUGH_REPLACEMENTS = 4
+"""Of fewer the share that luck may have made means nothing."""
+
+
+def control_box(history: History) -> str:
+    """Return the HTML that compares the groups; empty for a run without controls."""
+    if not history.controls:
+        return ""
+    own, others = scores(history)
+    if not own or not others:
+        text = "Not every group has a score yet: nothing can be compared."
+        return f'<div class="box"><h2>Population and control group</h2><p>{text}</p></div>'
+    starts = len(history.last) - len(history.controls)
+    best, left_alone = max(own.values()), expected_best(list(others.values()), starts)
+    low = (
+        f" (too low: {counted(len(others), 'control')} cannot show what the best of {starts} draws reaches)"
+        if starts > len(others)
+        else ""
+    )
+    judged = (
+        f"fresh final games, {history.final.episodes} episodes of each"
+        if history.final is not None
+        else "windows of training episodes, as no final games were played: the higher the luckier"
+    )
+    rows = [
+        ("best of the population", f"{best:.4g}"),
+        (f"best of {counted(starts, 'control')}, expected{low}", f"{left_alone:.4g}"),
+        ("mean of the population's members", f"{fmean(own.values()):.4g}"),
+        ("mean of the controls", f"{fmean(others.values()):.4g}"),
+        ("frames of the population", short(_frames(history, control=False))),
+        ("frames of the controls", short(_frames(history, control=True))),
+    ]
+    body = "".join(f"<tr><td>{escape(k)}</td><td class=number>{escape(v)}</td></tr>" for k, v in rows)
+    gap = best - left_alone
+    said = "the same" if gap == 0 else f"{abs(gap):.4g} {'more' if gap > 0 else 'less'}"
+    return (
+        '<div class="box"><h2>Population and control group</h2>'
+        f"<p>The best of the population has {said} than the best of as many members left alone.</p>"
+        f'<table>{body}</table><p class="caption">Scores: {escape(judged)}. This is one run: it shows what '
+        "happened with this seed, and cannot show whether the method helps on this task, for which the gap "
+        "must hold over several seeds.</p></div>"
+    )
+
+
+def scores(history: History) -> tuple[dict[int, float], dict[int, float]]:
+    """Return member -> score of the population and of the controls: of final games, else of training."""
+    if history.final is not None:
+        known = history.final.means
+    else:
+        known = {m: o for m, node in history.last.items() if (o := history.objective(node)) is not None}
+    finite = {m: score for m, score in known.items() if math.isfinite(score)}
+    return (
+        {m: s for m, s in finite.items() if m not in history.controls},
+        {m: s for m, s in finite.items() if m in history.controls},
+    )
+
+
+def _frames(history: History, *, control: bool) -> int:
+    groups = (points for m, points in history.curves.items() if (m in history.controls) == control)
+    return sum(points[-1].frames for points in groups if points)
+
+
+def notes(history: History) -> list[str]:
+    """Return what the comparisons of a run of PBT say about its options; nothing if they say nothing."""
+    noise = history.noise
+    if noise is None or history.is_search or not noise.comparisons:
+        return []
+    return [*_luck(noise), *_periods(noise)]
+
+
+def _luck(noise: Noise) -> list[str]:
+    if not noise.replacements:
+        return []
+    said = (
+        f"{noise.within} of {counted(noise.replacements, 'replacement')} were within the noise of their windows "
+        f"(Welch's test, p >= {LEVEL:g})"
+    )
+    if noise.replacements >= ENOUGH_REPLACEMENTS and 2 * noise.within > noise.replacements:
+        said += (
+            ": luck may have made most of them. Longer periods (--pbt.period-frames), a wider gap (--pbt.replace-gap) "
+            "or --pbt.exploit t-test make fewer"
+        )
+    return [said + "."]
+
+
+def _periods(noise: Noise) -> list[str]:
+    if noise.comparisons < FEW_COMPARISONS:
+        why = "few for a schedule to form: shorter periods (--pbt.period-frames, --pbt.start-frames) make 20 to 50"
+    elif noise.comparisons > MANY_COMPARISONS and 2 * noise.within > noise.replacements > 0:
+        why = "many, and most replacements were within the noise: longer periods (--pbt.period-frames) judge better"
+    else:
+        return []
+    return [f"{counted(noise.comparisons, 'comparison was', 'comparisons were')} held, {why}."]

@@ -1,0 +1,117 @@
+"""`pbt-rl audit RUN --what-if`: the recorded scores, decided under other rules."""
+
+import subprocess
+import sys
+
+import pytest
+
+from pbt_rl.audit.what_if import decide_again, what_if, with_rules
+from pbt_rl.config import Config
+from pbt_rl.errors import ConfigError
+from pbt_rl.pbt.events import Initial, Round
+from pbt_rl.plan import Machine
+from pbt_rl.record.journal import journal_events
+from pbt_rl.run.audit import Recorded
+from pbt_rl.run.resolved import ResolvedRun, build_controller, value_table
+
+TRAIN = (
+    "--env toy/identity --mode serial --num-policies 6 --train-for-frames 6000 --pbt.start-frames 500 "
+    "--pbt.period-frames 500 --pbt.min-episodes 1 --pbt.exploit truncation --final-episodes 0 --control 2 --figures no --save-every-seconds 0"
+)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """The folder of real serial runs: `own`, and one with a wider gap; both with two controls."""
+    folder = tmp_path_factory.mktemp("runs")
+    others = {"own": "", "gap": "--pbt.replace-gap 0.25"}
+    command = [sys.executable, "-m", "pbt_rl.cli", "train"]
+    started = [
+        subprocess.Popen([*command, *f"{TRAIN} --out {folder} --name {name} {more}".split()])
+        for name, more in others.items()
+    ]
+    assert [run.wait(100) for run in started] == [0, 0]
+    return folder
+
+
+def found(run, words):
+    recorded = Recorded.open(run)
+    controllers = [
+        build_controller(c, value_table(c, recorded.start.shaping), c.seed)
+        for c in (recorded.config, with_rules(recorded.config, words, run))
+    ]
+    return decide_again(recorded.events, *controllers, (recorded.resumed, recorded.resumed))
+
+
+def rounds(run):
+    return [e for e in journal_events(run) if isinstance(e, Round)]
+
+
+def test_under_its_own_rule_a_run_comes_out_bit_for_bit(runs, capsys):
+    assert what_if(runs / "own", ["pbt.exploit=truncation"]) == 0
+    assert "all agree bit for bit" in capsys.readouterr().out
+    same = found(runs / "own", ["pbt.exploit=truncation"])
+    recorded = rounds(runs / "own")
+    assert same.exact_rounds == same.rounds == len(recorded) > 5
+    assert same.replacements == same.noise.replacements > 0
+
+
+def test_under_another_it_equals_a_fresh_run_up_to_the_first_difference(runs):
+    told = found(runs / "own", ["pbt.replace-gap=0.25"])
+    own, fresh = rounds(runs / "own"), rounds(runs / "gap")
+    equal = next(i for i, (a, b) in enumerate(zip(own, fresh, strict=False)) if a.decisions != b.decisions)
+    assert told.exact_rounds == equal
+    assert told.first == f"at {own[equal].frames:,} frames"
+    assert (
+        own[equal].report == fresh[equal].report
+    )  # the same scores, of which it decides there as the fresh run does
+    recorded = {d.member: d for d in own[equal].decisions}
+    kinds = {d.member: type(d).__name__ for d in fresh[equal].decisions}
+    exact = [o for o in told.others if o.exact]
+    assert exact
+    words_of = {"Continue": "goes on", "Mutate": "mutates"}
+    for other in exact:
+        assert other.frames == own[equal].frames
+        assert other.decided.startswith(words_of.get(kinds[other.member], "copies member"))
+        assert other.member in recorded
+    assert all(not o.exact for o in told.others if o.frames > own[equal].frames)
+
+
+def test_a_rule_that_compares_earlier_is_exact_only_until_then(runs, capsys):
+    what_if(runs / "own", ["pbt.start-frames=200", "pbt.period-frames=200"])
+    text = capsys.readouterr().out
+    assert "exact for the first 0 rounds; the runs part from the start" in text
+    assert "exact, where they part" not in text
+
+
+def test_a_period_that_becomes_shorter_parts_where_it_would_compare(runs):
+    told = found(runs / "own", ["pbt.start-frames=500", "pbt.period-frames=250"])
+    first = rounds(runs / "own")[0]
+    assert told.exact_rounds == 1
+    assert told.first.startswith(f"at {first.frames + 250:,} frames: compared there")
+
+
+@pytest.mark.parametrize(
+    ("words", "remedy"),
+    [
+        ("hypers.gamma=0.9", "give options of the decisions"),
+        ("pbt.tune=gamma", "train again with --pbt.tune"),
+        ("pbt.exploit", "write NAME=VALUE"),
+        ("pbt.exploit=tea", "give top-middle-bottom"),
+        ("controller=asha", "compares no members by rules"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused(runs, words, remedy):
+    with pytest.raises(ConfigError, match=remedy):
+        what_if(runs / "own", [words])
+
+
+def test_a_control_group_is_as_it_began(runs):
+    events = list(journal_events(runs / "own"))
+    values = next(e for e in events if isinstance(e, Initial)).values
+    assert values[6:] == values[:2]
+    last = rounds(runs / "own")[-1]
+    assert [m.generation for m in last.report.members[6:]] == [0, 0]
+    assert {d.member for r in rounds(runs / "own") for d in r.decisions} == set(range(6))
+    with pytest.raises(ConfigError, match="play each other"):
+        ResolvedRun.resolve(Config(env="toy/duel", control=1), Machine.here())

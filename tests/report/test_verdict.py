@@ -1,0 +1,144 @@
+"""The box of the control group, its formula, the notes, and the front of score and cost."""
+
+import itertools
+import json
+import random
+import re
+from statistics import fmean
+
+import pytest
+
+from pbt_rl.config import Config
+from pbt_rl.pbt.noise import Noise
+from pbt_rl.pbt.options import PbtConfig
+from pbt_rl.report.best_of import expected_best
+from pbt_rl.report.cost import costs, pareto
+from pbt_rl.report.page import page
+from pbt_rl.report.pictures import PICTURES, draw
+from pbt_rl.report.read import read_run
+from pbt_rl.report.verdict import control_box, notes, scores
+from pbt_rl.run.resolved import build_controller, value_table
+from tests.helpers.journals import simulated, write
+from tests.report.test_report import run_of
+
+SCORES = (3.0, -1.0, 7.0, 7.0, 2.5)
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 5])
+def test_the_best_of_fewer_is_the_mean_over_all_subsets(k):
+    assert expected_best(SCORES, k) == pytest.approx(fmean(map(max, itertools.combinations(SCORES, k))))
+
+
+@pytest.mark.parametrize("k", [6, 7])
+def test_the_best_of_more_is_the_mean_over_all_draws_with_replacement(k):
+    assert expected_best(SCORES, k) == pytest.approx(fmean(map(max, itertools.product(SCORES, repeat=k))))
+
+
+def test_it_is_unbiased_for_new_draws():
+    rng = random.Random(0)
+    found = fmean(expected_best([rng.random() for _ in range(6)], 3) for _ in range(20_000))
+    assert found == pytest.approx(3 / 4, abs=0.005)  # the mean of the highest of three uniform numbers
+
+
+def controlled(tmp_path, *, controls=4, final=None, busy=None):
+    pbt = PbtConfig(period_frames=10_000, start_frames=10_000, min_episodes=1, mutation_rate=0.5)
+    events = run_of(4, pbt=pbt, limit=70_000) if not controls else _with_controls(pbt, controls)
+    end = events.pop()
+    if busy:
+        last = next(e for e in reversed(events) if e["event"] == "round")
+        members = [
+            {"member": m["member"], "generation": m["generation"], "frames": m["frames"], "episodes": 1,
+             "objective": 1.0}
+            for m in last["report"]["members"]
+        ]  # fmt: skip
+        for seconds in (10.0, 20.0):
+            events.append(
+                {
+                    "event": "progress",
+                    "time": 1.7e9 + seconds,
+                    "frames": 0,
+                    "members": members,
+                    "busy_threads": busy,
+                }
+            )
+    if final:
+        games = [{"member": m, "mean": mean, "episodes": 20} for m, mean in final.items()]
+        events.append({"event": "final", "time": end["time"], "frames": 0, "members": games})
+    return read_run(write(tmp_path / "run", [*events, end]))
+
+
+def _with_controls(pbt, controls):
+    config = Config(env="toy/simulated", num_policies=4, control=controls, pbt=pbt)
+    controller = build_controller(config, value_table(config, {}), 0)
+    members = config.members
+    events = simulated(controller, members, members, {"pbt": pbt}, chunk_frames=10_000, limit_frames=70_000)
+    events[0]["config"] |= {"num_policies": 4, "control": controls}
+    return events
+
+
+def test_the_box_compares_equal_numbers_of_starts(tmp_path):
+    final = {0: 10.0, 1: 8.0, 2: 9.0, 3: 9.5, 4: 1.0, 5: 2.0, 6: 3.0, 7: 4.0}
+    history = controlled(tmp_path, final=final)
+    box = control_box(history)
+    assert "has 6 more than the best of as many members left alone" in box
+    assert "<td>best of 4 controls, expected</td><td class=number>4</td>" in box
+    assert "fresh final games, 20 episodes" in box
+    assert "This is one run" in box
+    shown = page(history, [])
+    assert shown.index("Population and control group") < shown.index("<dl>")
+    assert len(re.findall(r'<tr class="(?:best )?control">', shown)) == 4
+
+
+def test_fewer_controls_than_starts_are_named_a_low_estimate(tmp_path):
+    history = controlled(tmp_path, controls=2, final={0: 1.0, 1: 1.0, 2: 1.0, 3: 1.0, 4: 1.0, 5: 3.0})
+    box = control_box(history)
+    assert "too low: 2 controls cannot show what the best of 4 draws reaches" in box
+    assert "2.875" in box  # 1/16 * 1 + 15/16 * 3
+
+
+def test_controls_are_never_changed_and_have_a_band(tmp_path):
+    history = controlled(tmp_path)
+    assert {t.decision.member for t in history.decisions} <= {0, 1, 2, 3}
+    assert set(scores(history)[1]) == {4, 5, 6, 7}
+    picture = next(p for p in PICTURES if p.name == "objective")
+    assert draw(picture, history)[:4] == b"\x89PNG"
+
+
+def test_a_run_without_controls_has_no_box(tmp_path):
+    assert control_box(controlled(tmp_path, controls=0)) == ""
+
+
+def test_the_notes_name_the_option_to_change():
+    class Run:
+        is_search = False
+        noise = Noise(comparisons=6, replacements=8, within=6)
+
+    luck, periods = notes(Run)
+    assert luck.startswith("6 of 8 replacements were within the noise")
+    assert "--pbt.exploit t-test" in luck
+    assert periods.startswith("6 comparisons were held")
+    assert "--pbt.period-frames" in periods
+    Run.noise = Noise(comparisons=30, replacements=8, within=1)
+    assert [note.count("--") for note in notes(Run)] == [0]
+
+
+def test_noise_counts_replacements_whose_windows_are_not_told_apart(tmp_path):
+    history = controlled(tmp_path)
+    copies = [t for t in history.decisions if t.change.decision == "replace"]
+    assert history.noise.replacements == len(copies) > 0
+    assert 0 <= history.noise.within <= len(copies)
+
+
+def test_the_front_holds_what_no_cheaper_point_equals():
+    points = [(1.0, 2.0), (2.0, 1.0), (2.0, 3.0), (3.0, 3.0), (4.0, 5.0)]
+    assert pareto(points) == [(1.0, 2.0), (2.0, 3.0), (4.0, 5.0)]
+
+
+def test_costs_are_shares_of_the_processor_time(tmp_path):
+    history = controlled(tmp_path, busy={"learning": 1.5, "environment": 0.5, "waiting": 7.0})
+    assert history.cpu_seconds == pytest.approx(40.0)
+    ends = [points[-1][0] for points in costs(history).values()]
+    assert sum(ends) == pytest.approx(40.0)
+    picture = next(p for p in PICTURES if p.name == "cost")
+    assert draw(picture, history)[:4] == b"\x89PNG"
+    assert json.dumps(draw(picture, controlled(tmp_path / "none"))).startswith('"No processor time')
