@@ -53,9 +53,8 @@ def judge(run: Path, games: int) -> Judged:
     test = fresh_games(run, games, TEST + 1000 * seed)
     frames = json.loads((run / "summary.json").read_text())["frames"]
     members = sorted(test)
-    judged = Judged(
-        games, frames, tuple(members), *(tuple(one[m] for m in members) for one in (validation, test))
-    )
+    scores = [tuple(one[member] for member in members) for one in (validation, test)]
+    judged = Judged(games, frames, tuple(members), scores[0], scores[1])
     partial = run / f"{FILE}.partial"
     partial.write_text(json.dumps(judged.__dict__) + "\n")
     partial.replace(run / FILE)
@@ -68,7 +67,8 @@ def read_judged(run: Path, games: int) -> Judged | None:
         found: dict[str, Any] = json.loads((run / FILE).read_text())
     except (FileNotFoundError, json.JSONDecodeError):
         return None
-    judged = Judged(**{name: tuple(v) if isinstance(v, list) else v for name, v in found.items()})
+    members, validation, test = (tuple(found[name]) for name in ("members", "validation", "test"))
+    judged = Judged(found["games"], found["frames"], members, validation, test)
     return judged if judged.games == games else None
 
 
