@@ -15,5 +15,5 @@ COMMANDS = (
         "one helped",
     ),
 )
-ASKED = ("prove --name p --env toy/identity --train-for-frames 1000 --seeds 2",)
+ASKED = ("prove --name p --env toy/identity --train-for-frames 1000 --show",)
 """Command lines that ask for it."""

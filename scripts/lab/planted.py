@@ -60,7 +60,7 @@ def pbt(seed: int) -> PbtController:
         seed,
         ready=Synchronous(PERIOD, PERIOD, 1),
         exploit=Truncation(0.25, Gap(0, 0), others_mutate=False),
-        explore=PerturbFactors(TABLE, (1.5, 1 / 1.5)),
+        explore=PerturbFactors(TABLE, (2, 0.5)),
     )
 
 
