@@ -53,7 +53,7 @@ def run(arguments: list[str]) -> int:
     found = points(_grid(own["--grid"]), _seeds(own["--seeds"]))
     commands = {point.name: _command(point, folder, common) for point in found}
     configs = {name: parse_train(words[1:])[0] for name, words in commands.items()}
-    dealt = _shares(own["--jobs"], {config.devices for config in configs.values()}, len(found))
+    dealt = shares_of(own["--jobs"], {config.devices for config in configs.values()}, len(found))
     waiting = [point for point in found if not _is_done(folder / point.name, configs[point.name])]
     print(
         f"{len(found)} runs in {folder}, {len(found) - len(waiting)} have ended already; {len(dealt)} at a time"
@@ -165,7 +165,7 @@ def _command(point: Point, folder: Path, common: Sequence[str]) -> list[str]:
     return words
 
 
-def _shares(jobs: Sequence[str], devices: Collection[str], runs: int) -> list[Share]:
+def shares_of(jobs: Sequence[str], devices: Collection[str], runs: int) -> list[Share]:
     """Deal the machine to the jobs. Raises ConfigError for a number of jobs that is none.
 
     devices: of all runs. They are dealt if they are the same in all of them; else each run has its own.

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from random import Random
 from statistics import fmean, stdev
 
+from pbt_rl.prove.statistics import iqm, t_quantile
+
+__all__ = ["Paired", "bootstrap", "half_by_t", "iqm", "paired"]
 RESAMPLES = 10_000
 
 
@@ -37,18 +40,9 @@ def paired(ours: Sequence[float], theirs: Sequence[float]) -> Paired:
     return Paired(fmean(gains), low, high, wins, losses, len(gains))
 
 
-def iqm(values: Sequence[float]) -> float:
-    """Return the interquartile mean: of the middle half, with parts of values at its edges."""
-    ordered, cut = sorted(values), len(values) / 4
-    weights = [max(0.0, min(i + 1, len(values) - cut) - max(i, cut)) for i in range(len(values))]
-    return math.fsum(w * x for w, x in zip(weights, ordered, strict=True)) / math.fsum(weights)
-
-
 def half_by_t(gains: Sequence[float], comparisons: int = 1) -> float:
     """Return half of the 95 % interval of the mean by Student's t; by Bonferroni if it is one of several."""
-    from scipy.stats import t as student  # noqa: PLC0415 - comes with scikit-learn, of the extra `report`
-
-    quantile = float(student.ppf(1 - 0.025 / comparisons, len(gains) - 1))
+    quantile = t_quantile(1 - 0.025 / comparisons, len(gains) - 1)
     return quantile * stdev(gains) / math.sqrt(len(gains))
 
 

@@ -14,6 +14,7 @@ from pbt_rl.config import Config
 from pbt_rl.export.command import ExportCommand
 from pbt_rl.listing.command import RunsCommand
 from pbt_rl.options import build, table
+from pbt_rl.prove.command import read_words
 from pbt_rl.report.command import ReportCommand
 from pbt_rl.sweep import command as sweep
 from pbt_rl.watch.command import WatchCommand
@@ -76,6 +77,8 @@ def test_a_command_of_a_page_is_understood(page, line):
         own, common = sweep._parted(arguments)
         for point in sweep.points(sweep._grid(own["--grid"]), sweep._seeds(own["--seeds"])):
             as_trained(sweep._command(point, sweep._folder(own), common)[1:])
+    elif command == "prove":
+        as_trained(read_words(arguments).common)
     elif command == "resume":
         typed(table(Config), arguments[1:], "pbt-rl resume")
     elif command not in WITHOUT_OPTIONS:

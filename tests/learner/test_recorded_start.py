@@ -55,7 +55,8 @@ def live(driven, device, batches=3):
     thread.start()
     end = time.monotonic() + 300
     while learner.shared.learning.updates[0] < batches and not failed and time.monotonic() < end:
-        if not any([actor.advance() for actor in driven.actors]):
+        advanced = [actor.advance() for actor in driven.actors]
+        if not any(advanced):
             time.sleep(0.002)  # a loop that only asks would take the interpreter from the trainer
         learner.sampler.serve()
         with learner.trainer.wake:

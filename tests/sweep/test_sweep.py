@@ -13,7 +13,7 @@ import pytest
 from pbt_rl.errors import ConfigError
 from pbt_rl.listing.listing import RunRow
 from pbt_rl.plan.machine import CORES
-from pbt_rl.sweep.command import _grid, _parted, _print_groups, _print_results, _seeds, _shares
+from pbt_rl.sweep.command import _grid, _parted, _print_groups, _print_results, _seeds, shares_of
 from pbt_rl.sweep.jobs import Ended, Point, Share, Sweep, points, shares
 from tests.helpers.runs import command_of, start
 
@@ -109,9 +109,9 @@ def test_words_that_cannot_be(call, text):
 
 
 def test_devices_are_dealt_if_all_runs_have_the_same():
-    assert [share.devices for share in _shares(["2"], {"cpu,cuda:0"}, 4)] == ["cpu", "cuda:0"]
-    assert [share.devices for share in _shares(["2"], {"cpu", "cuda:0"}, 4)] == ["", ""]
-    assert len(_shares([], {"cpu,cuda:0"}, 4)) == 1
+    assert [share.devices for share in shares_of(["2"], {"cpu,cuda:0"}, 4)] == ["cpu", "cuda:0"]
+    assert [share.devices for share in shares_of(["2"], {"cpu", "cuda:0"}, 4)] == ["", ""]
+    assert len(shares_of([], {"cpu,cuda:0"}, 4)) == 1
 
 
 def test_a_run_that_was_interrupted_before_it_began_has_not_failed(tmp_path, capsys):

@@ -1,0 +1,134 @@
+"""The arms of an experiment, and the command of each of their runs.
+
+    base options (of every run) + arm's options + seed + first values drawn by the seed -> `pbt-rl train ...`
+
+The members of all arms but `defaults` begin with the same values, drawn from the priors by the seed alone.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+
+from pbt_rl.cli.parse import value_of
+from pbt_rl.cli.train import parse_train
+from pbt_rl.config import Config
+from pbt_rl.envs.registry import probe
+from pbt_rl.errors import ConfigError, environment_code
+from pbt_rl.pbt.hypers import HyperSpec, sample_prior
+from pbt_rl.pbt.registry import texts
+from pbt_rl.pbt.tuning import chosen
+from pbt_rl.run.resolved import value_table
+
+BASELINE = "random"
+"""All other arms are compared with it."""
+BUILT_IN: Mapping[str, tuple[str, ...]] = {
+    "pbt": ("--controller", "pbt"),
+    "random": ("--controller", "random"),
+    "defaults": ("--pbt.no-enabled",),
+}
+COMPARISONS = 25
+"""Of an arm with periods, unless its options say when."""
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One method. options: what it adds to those of all arms."""
+
+    name: str
+    options: tuple[str, ...]
+
+
+def read_arms(given: Sequence[str]) -> list[Arm]:
+    """Return the three arms that are always there, and those given as NAME:OPTIONS or a controller's name.
+
+    Raises ConfigError for a name that is no controller and has no options.
+    """
+    arms = {name: Arm(name, options) for name, options in BUILT_IN.items()}
+    for text in given:
+        name, colon, options = text.partition(":")
+        if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,40}", name):
+            raise ConfigError(
+                f"--arm {text} cannot be used: begin with a name of small letters, digits and '-', such as "
+                "short:'--pbt.period-frames 4000'"
+            )
+        if name in arms:
+            raise ConfigError(
+                f"--arm {text} cannot be used: there is an arm {name} already; use another name"
+            )
+        if colon:
+            try:
+                arms[name] = Arm(name, tuple(shlex.split(options)))
+            except ValueError as error:
+                raise ConfigError(f"--arm {text} cannot be used: {error}") from None
+        elif name in texts():
+            arms[name] = Arm(name, ("--controller", name))
+        else:
+            close = difflib.get_close_matches(name, texts(), n=1)
+            hint = f"did you mean {close[0]}? " if close else ""
+            raise ConfigError(
+                f"--arm {name} cannot be used: {hint}give a controller ({', '.join(texts())}), or options as "
+                f"{name}:'--pbt.exploit t-test'"
+            )
+    return list(arms.values())
+
+
+@dataclass(frozen=True)
+class Task:
+    """What all arms train. common: options of `pbt-rl train`, without seeds and names. config: of them alone."""
+
+    common: tuple[str, ...]
+    config: Config
+
+    @classmethod
+    def read(cls, common: Sequence[str]) -> Task:
+        """Raises ConfigError or EnvSetupError for options that cannot be, and without frames for a member."""
+        config, _ = parse_train(list(common))
+        if value_of(list(common), "--train-for-frames") is None:
+            raise ConfigError(
+                "--train-for-frames is missing: give the frames of each member, such as --train-for-frames 1M; arms "
+                "have equal frames"
+            )
+        return cls(tuple(common), config)
+
+    def command(self, arm: Arm, seed: int) -> list[str]:
+        """Return the arguments of `pbt-rl` for one run, without its folder and devices."""
+        members, frames = self.config.num_policies, self.config.train_for_frames
+        words = ["train", *self.common, *arm.options]
+        if arm.name == "defaults":
+            return [
+                *words,
+                "--num-policies",
+                "1",
+                "--train-for-frames",
+                str(members * frames),
+                "--seed",
+                str(seed),
+            ]
+        if not {"pbt.period-frames", "pbt.start-frames"} & {
+            word.removeprefix("--").partition("=")[0].replace("_", "-") for word in words
+        }:
+            period = max(1, frames // COMPARISONS)
+            words += ["--pbt.start-frames", str(period), "--pbt.period-frames", str(period)]
+        config, _ = parse_train(words[1:])
+        if config.pbt.start_values:
+            return [*words, "--seed", str(seed)]
+        return [*words, "--seed", str(seed), "--pbt.start-values", *self.drawn(seed, config.num_policies)]
+
+    def drawn(self, seed: int, members: int) -> list[str]:
+        """Return the first values of each member; of a smaller population the first ones."""
+        config = self.config
+        with environment_code(config.env):
+            shaping = probe(config.env, config.env_options).shaping
+        table = chosen(value_table(config.with_declared_hypers(), shaping), config.pbt.tune, config.pbt.prior)
+        rng = Random(f"members.{seed}")
+        specs = [spec for spec in table.values() if spec.tuned]
+        return [",".join(_drawn(spec, rng) for spec in specs) for _ in range(members)]
+
+
+def _drawn(spec: HyperSpec, rng: Random) -> str:
+    return f"{spec.name}={spec.hold(float(f'{sample_prior(spec, rng):.6g}')):.6g}"

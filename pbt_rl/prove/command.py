@@ -1,0 +1,250 @@
+"""`pbt-rl prove`: train arms on the same seeds, score them by fresh games, and say whether one helped.
+
+protocol.json (of the folder) --> runs that are missing --> games that are missing --> verdicts, CSV, JSON, page
+`sweep`: side by side     the same
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from pbt_rl.errors import ConfigError
+from pbt_rl.given.values import spelt, whole
+from pbt_rl.prove.arms import BASELINE, Arm, Task, read_arms
+from pbt_rl.prove.games import judge, read_judged
+from pbt_rl.prove.outcome import Outcome, Scores, outcome
+from pbt_rl.record.listing import list_runs
+from pbt_rl.sweep.command import GIVEN_BY_THE_SWEEP, shares_of
+from pbt_rl.sweep.jobs import Ended, Point, Share, Sweep, last_line
+
+PROG = "pbt-rl prove"
+USAGE = """usage: pbt-rl prove --name NAME --env ENV --train-for-frames F [--seeds N] [--arm NAME[:OPTIONS]]...
+                    [--games N] [--jobs N] [--show] [TRAIN OPTIONS]
+
+Does population based training help on this task? Train several arms on the same seeds with the same frames:
+
+  pbt        the population of the TRAIN OPTIONS
+  random     members that begin with the same values, drawn from the priors by the seed, and are left alone
+  defaults   one policy with the values of the options and all the frames of a population
+  --arm ...  any other
+
+Validation games pick a member of each run, and fresh test games score it. Every arm is compared with `random`, seed by
+seed: the mean difference, its 95 % interval by Student's t, and a verdict. All runs, a CSV, a JSON and a page are in
+runs/NAME (--out gives another folder than runs). The same command again goes on with what is missing; more seeds and
+more arms may be added.
+
+  --name NAME             folder of the experiment
+  --seeds N               seeds 0 to N-1 (default: 5, at least 2)
+  --arm NAME              another controller as an arm, such as mf-pbt; may be repeated
+  --arm NAME:OPTIONS      `pbt` with other options, such as t-test:'--pbt.exploit t-test'
+  --games N               validation games of each member, and as many test games (default: 20)
+  --jobs N                runs at the same time; devices and cores are dealt to them (default: 1, or one per GPU)
+  --show                  print the commands of the runs, and start nothing
+
+Members are compared 25 times unless --pbt.period-frames or --pbt.start-frames say otherwise.
+
+  pbt-rl prove --name helps --env gym/CartPole-v1 --mode serial --train-for-frames 20k --seeds 4 --jobs 2
+"""
+OWN = ("--name", "--seeds", "--arm", "--games", "--jobs", "--out")
+PROTOCOL = "protocol.json"
+GIVEN_HERE = (*GIVEN_BY_THE_SWEEP, "train-for-seconds", "stop-at-objective")
+JUDGE = "--judge"
+"""`pbt-rl prove --judge RUN GAMES` plays the games of one run: a job of this command, not for users."""
+
+
+@dataclass(frozen=True)
+class Words:
+    """What is typed. common: for every run."""
+
+    folder: Path
+    seeds: int
+    games: int
+    jobs: list[str]
+    arms: list[Arm]
+    common: list[str]
+    show: bool
+
+
+def run(arguments: list[str]) -> int:
+    """Make the experiment, or go on with it; return 0 if it is whole."""
+    if not arguments or {"-h", "--help"} & set(arguments):
+        print(USAGE, end="")
+        return 0 if arguments else 2
+    if arguments[0] == JUDGE and len(arguments) == 3:
+        judge(Path(arguments[1]), int(arguments[2]))
+        return 0
+    words = read_words(arguments)
+    task = Task.read(words.common)
+    pairs = [(arm, seed) for seed in range(words.seeds) for arm in words.arms]
+    points = [Point(f"{arm.name}.seed{seed}", {"arm": arm.name}, seed) for arm, seed in pairs]
+    commands = {point.name: task.command(*pair) for point, pair in zip(points, pairs, strict=True)}
+    if words.show:
+        for name, command in commands.items():
+            print(f"{name}: pbt-rl {shlex.join(command)}")
+        return 0
+    if find_spec("matplotlib") is None:
+        raise ConfigError(f'{PROG} needs matplotlib: pip install "pbt-rl[report]"')
+    write_protocol(words)
+    dealt = shares_of(words.jobs, {task.config.devices}, len(commands))
+    code = _train_and_judge(words, points, commands, dealt)
+    scores = read_scores(words, points)
+    return code or _print_outcome(words, scores)
+
+
+def read_words(arguments: Sequence[str]) -> Words:
+    """Return what is typed. Raises ConfigError."""
+    own: dict[str, list[str]] = {name: [] for name in OWN}
+    common: list[str] = []
+    rest = list(arguments)
+    while rest:
+        word = rest.pop(0)
+        name, equals, text = word.partition("=")
+        if name not in OWN:
+            common.append(word)
+            continue
+        if not equals and not rest:
+            raise ConfigError(f"{name} needs a value; {PROG} --help")
+        own[name].append(text if equals else rest.pop(0))
+    show = "--show" in common
+    common = [word for word in common if word != "--show"]
+    for word in common:
+        plain = spelt(word.partition("=")[0]).removeprefix("no-") if word.startswith("--") else ""
+        if plain in GIVEN_HERE:
+            raise ConfigError(
+                f"--{plain} cannot be used with {PROG}: runs have the seeds 0 to --seeds less 1 and end by frames"
+            )
+    name = own["--name"][-1] if own["--name"] else ""
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
+        raise ConfigError(
+            f"--name {name}".rstrip()
+            + " cannot be used: name the experiment by letters, digits, '.', '_' and '-'"
+        )
+    return Words(
+        Path(own["--out"][-1] if own["--out"] else "runs") / name,
+        _number("--seeds", own["--seeds"], 5, 2, 1000, "one seed has no spread: "),
+        _number("--games", own["--games"], 20, 1, 100_000),
+        own["--jobs"],
+        read_arms(own["--arm"]),
+        common,
+        show,
+    )
+
+
+def _number(name: str, given: Sequence[str], default: int, least: int, most: int, why: str = "") -> int:
+    if not given:
+        return default
+    try:
+        number = whole(given[-1])
+    except ValueError as remedy:
+        raise ConfigError(f"{name} {given[-1]} cannot be used: give {remedy}") from None
+    if not least <= number <= most:
+        raise ConfigError(
+            f"{name} {number} cannot be used: {why if number == 1 else ''}give {least} to {most:,}"
+        )
+    return number
+
+
+def write_protocol(words: Words) -> None:
+    """Write what the folder holds. Raises ConfigError if it holds another experiment; new arms and seeds may come."""
+    path = words.folder / PROTOCOL
+    arms = {arm.name: list(arm.options) for arm in words.arms}
+    try:
+        words.folder.mkdir(parents=True, exist_ok=True)
+        if path.exists():
+            before = json.loads(path.read_text())
+            for what, old, new in (
+                ("the options", before["common"], words.common),
+                ("--games", before["games"], words.games),
+                *((f"--arm {n}", before["arms"][n], arms[n]) for n in arms.keys() & before["arms"].keys()),
+            ):
+                if old != new:
+                    shown = [
+                        shlex.join(map(str, one if isinstance(one, list) else [one])) for one in (old, new)
+                    ]
+                    raise ConfigError(
+                        f"--name {words.folder.name} cannot be used: {what} there: {shown[0]}; now: {shown[1]}. Use "
+                        "another name, or go on with the same command"
+                    )
+            arms = before["arms"] | arms
+        elif any(words.folder.iterdir()):
+            raise ConfigError(
+                f"--name {words.folder.name} cannot be used: {words.folder} holds something else; use another name"
+            )
+        draft = path.with_suffix(".partial")
+        draft.write_text(
+            json.dumps({"common": words.common, "games": words.games, "arms": arms}, indent=2) + "\n"
+        )
+        draft.replace(path)
+    except (OSError, KeyError, json.JSONDecodeError) as error:
+        raise ConfigError(f"{path} cannot be used: {error}") from error
+
+
+def _train_and_judge(
+    words: Words, points: Sequence[Point], commands: Mapping[str, Sequence[str]], dealt: Sequence[Share]
+) -> int:
+    """Train what is missing, then play what is missing; return an exit code."""
+    folder = words.folder
+
+    def train(point: Point, devices: str) -> list[str]:
+        run = ["--name", point.name, "--out", str(folder), *(["--devices", devices] if devices else [])]
+        return [*commands[point.name], *run]
+
+    def games(point: Point, _devices: str) -> list[str]:
+        return ["prove", JUDGE, str(folder / point.name), str(words.games)]
+
+    done = {row.name for row in list_runs(folder) if row.state == "ended"}
+    untrained = [p for p in points if p.name not in done]
+    print(f"{len(points)} runs in {folder}: {len(untrained)} to train; {len(dealt)} at a time", flush=True)
+    code = _jobs(folder, train, dealt, untrained)
+    if code is not None:
+        return code
+    unplayed = [p for p in points if read_judged(folder / p.name, words.games) is None]
+    if unplayed:
+        print(f"fresh games of {len(unplayed)} runs", flush=True)
+    return _jobs(folder, games, dealt, unplayed) or 0
+
+
+def _jobs(
+    folder: Path, command: Callable[[Point, str], list[str]], dealt: Sequence[Share], waiting: Sequence[Point]
+) -> int | None:
+    """Run jobs; return an exit code if they are not all done."""
+    if not waiting:
+        return None
+    sweep = Sweep(folder, command, dealt, lambda line: print(line, flush=True))
+    ended: list[Ended] = sweep.run(waiting)
+    if sweep.signal is not None:
+        print("interrupted; the same command goes on")
+        return 128 + sweep.signal
+    failed = [one for one in ended if one.code]
+    for one in failed:
+        print(f"FAILED {one.point.name} (exit code {one.code}): {last_line(folder, one.point)}")
+    return 1 if failed else None
+
+
+def read_scores(words: Words, points: Sequence[Point]) -> Scores:
+    """Return arm -> seed -> scores, of the runs that were judged."""
+    scores: Scores = {arm.name: {} for arm in words.arms}
+    for point in points:
+        judged = read_judged(words.folder / point.name, words.games)
+        if judged is not None:
+            scores[point.values["arm"]][point.seed] = judged
+    return scores
+
+
+def _print_outcome(words: Words, scores: Scores) -> int:
+    """Write the tables and the page, and print a line per arm."""
+    from pbt_rl.prove.page import write_outcome
+
+    found: Outcome = outcome(scores, BASELINE)
+    paths = write_outcome(words.folder, found, shlex.join(words.common))
+    print()
+    print("\n".join(found.lines()))
+    print()
+    print("\n".join(map(str, paths)))
+    return 0

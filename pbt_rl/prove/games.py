@@ -1,0 +1,90 @@
+r"""Fresh games of the members that a run has saved: validation games pick one, test games score it.
+
+run (checkpoint) --> validation games of each member --> picked --+
+\--> test games of each member --------------------> judged.json in the run's folder
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from pbt_rl.envs.base import default_shaping_source
+from pbt_rl.envs.registry import make_unit
+from pbt_rl.play.evaluate import evaluation_spec, one_thread, play, shares
+from pbt_rl.play.policy import Player, Policy, load_pack
+from pbt_rl.record.saved import Source, find_saved, read_config
+
+FILE = "judged.json"
+VALIDATION, TEST = 1_000_003, 2_000_003
+"""First seeds of the games: all arms of a seed play the same ones."""
+ROWS = 25
+
+
+@dataclass(frozen=True)
+class Judged:
+    """The scores of one run: of each saved member, means of fresh games. frames: all that the run has trained."""
+
+    games: int
+    frames: int
+    members: tuple[int, ...]
+    validation: tuple[float, ...]
+    test: tuple[float, ...]
+
+    @property
+    def picked(self) -> int:
+        """Index of the member with the best validation score; of equals the first."""
+        return max(range(len(self.members)), key=lambda i: (self.validation[i], -i))
+
+    @property
+    def score(self) -> float:
+        """The test score of the picked member."""
+        return self.test[self.picked]
+
+
+def judge(run: Path, games: int) -> Judged:
+    """Play both kinds of games of all saved members of a whole run, and write them down. Raises ConfigError."""
+    seed = read_config(run).seed
+    validation = fresh_games(run, games, VALIDATION + 1000 * seed)
+    test = fresh_games(run, games, TEST + 1000 * seed)
+    frames = json.loads((run / "summary.json").read_text())["frames"]
+    members = sorted(test)
+    scores = [tuple(one[member] for member in members) for one in (validation, test)]
+    judged = Judged(games, frames, tuple(members), scores[0], scores[1])
+    partial = run / f"{FILE}.partial"
+    partial.write_text(json.dumps(judged.__dict__) + "\n")
+    partial.replace(run / FILE)
+    return judged
+
+
+def read_judged(run: Path, games: int) -> Judged | None:
+    """Return the scores of so many games, if they were played."""
+    try:
+        found: dict[str, Any] = json.loads((run / FILE).read_text())
+    except (FileNotFoundError, json.JSONDecodeError):
+        return None
+    members, validation, test = (tuple(found[name]) for name in ("members", "validation", "test"))
+    judged = Judged(found["games"], found["frames"], members, validation, test)
+    return judged if judged.games == games else None
+
+
+def fresh_games(run: Path, games: int, seed: int) -> dict[int, float]:
+    """Return member -> mean objective of whole games with sampled actions, all members on the same seeds."""
+    config = read_config(run)
+    spec, options = evaluation_spec(config)
+    scores = {}
+    for saved in find_saved(Source(run), print).checkpoint.members():
+        policy = find_saved(Source(run, None, str(saved.member)), print)
+        player = Player(Policy(load_pack(config, spec, policy, seed), spec, config.model, seed, greedy=False))
+        rows = min(ROWS, games)
+        with (
+            one_thread(),
+            closing(make_unit(spec.env_id, rows, seed, options, default_shaping_source(spec))) as unit,
+        ):
+            played = play(unit, player, shares(games, rows))
+        scores[saved.member] = fmean(episode.objective for episode in played)
+    return scores

@@ -1,0 +1,95 @@
+"""The same experiment with members of `tune.run`, from Python: any code that trains.
+
+    outcome = prove_members(make, table, {"pbt": my_pbt}, score=test_score, steps=1000, seeds=range(5))
+    for line in outcome.lines(): print(line)
+
+All runs are made in this process, one after the other, and nothing is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from pbt_rl.errors import require
+from pbt_rl.pbt import Controller, Decision, HyperSpec, PopulationReport, Values, sample_prior
+from pbt_rl.pbt.decisions import StateKey
+from pbt_rl.pbt.start import Started
+from pbt_rl.prove.games import Judged
+from pbt_rl.prove.outcome import Outcome, Scores, outcome
+from pbt_rl.tune import Member, run
+
+ALONE = "random"
+"""The arm that all others are compared with: members that begin with the same values and are left alone."""
+
+
+@dataclass(eq=False)
+class Alone:
+    """A controller that decides nothing."""
+
+    def initial(self, num_members: int) -> list[Values]:
+        """Leave the values to `Started`."""
+        return [{} for _ in range(num_members)]
+
+    def observe(self, _report: PopulationReport) -> list[Decision]:
+        """Change nothing."""
+        return []
+
+    def remembers(self) -> frozenset[StateKey]:
+        """Remember nothing."""
+        return frozenset()
+
+
+def prove_members(
+    make: Callable[[int, int], Any],
+    table: Mapping[str, HyperSpec],
+    arms: Mapping[str, Callable[[int], Controller]],
+    *,
+    score: Callable[[Any], float],
+    steps: int,
+    num_members: int = 8,
+    seeds: Sequence[int] = range(5),
+    window: int = 1,
+) -> Outcome:
+    """Train every arm and `random` on each seed, and compare them seed by seed.
+
+    - make: (seed, index) -> a member of `tune.run`. table: of the values that are tuned; all arms begin at the same
+      draws from it. arms: name -> (seed -> controller).
+    - `evaluate()` picks a member at the end, and `score(member)` scores it: by other data than `evaluate` uses.
+    - window: as of `tune.run`.
+
+    Raises ConfigError for an arm of the name `random` and for less than two seeds.
+    """
+    require(len(set(seeds)) >= 2, "seeds", list(seeds), "give two or more: one has no spread")
+    require(ALONE not in arms, "arms", ALONE, "that arm is always there: use another name")
+    scores: Scores = {}
+    for arm, build in {ALONE: lambda _seed: Alone(), **arms}.items():
+        scores[arm] = {}
+        for seed in seeds:
+            members: list[Member] = [make(seed, index) for index in range(num_members)]
+            rows = _drawn(table, seed, num_members)
+            run(
+                members,
+                Started(build(seed), rows),
+                steps=steps,
+                window=window,
+                table=table,
+                progress=False,
+            )
+            scores[arm][seed] = Judged(
+                games=1,
+                frames=steps * num_members,
+                members=tuple(range(num_members)),
+                validation=tuple(member.evaluate() for member in members),
+                test=tuple(map(score, members)),
+            )
+    return outcome(scores, ALONE)
+
+
+def _drawn(table: Mapping[str, HyperSpec], seed: int, members: int) -> tuple[Values, ...]:
+    rng = Random(f"members.{seed}")
+    return tuple(
+        {name: sample_prior(spec, rng) for name, spec in table.items() if spec.tuned} for _ in range(members)
+    )

@@ -1,0 +1,163 @@
+"""Paired differences of two arms on the same seeds: intervals, power, verdict. Pure functions.
+
+n seeds give n differences d (ours less theirs). Which interval covers the true mean for few seeds was simulated:
+docs/proving.md, scripts/lab/interval_coverage.py. The verdict is by Student's t.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist, fmean, stdev
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Verdict = Literal["helped", "not told apart", "hurt"]
+LEVEL, POWER = 0.95, 0.8
+RESAMPLES = 10_000
+MOST_SEEDS = 10_000
+"""More are not counted: nobody trains so many."""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """From low to high, ends included."""
+
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two arms on the same seeds. mean: of the differences. wins, losses: seeds on which ours is higher, lower."""
+
+    seeds: int
+    mean: float
+    by_t: Interval
+    by_bootstrap: Interval
+    wins: int
+    losses: int
+    needed: int | None
+    """Seeds in all for 80 % power, if the true difference and spread are those measured; None if more than 10,000."""
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether the interval by t is above, around or below 0."""
+        if self.by_t.low > 0:
+            return "helped"
+        return "hurt" if self.by_t.high < 0 else "not told apart"
+
+
+def compare(ours: Sequence[float], theirs: Sequence[float]) -> Comparison:
+    """Compare scores seed by seed: both have one per seed, in the same order. Raises ValueError for less than two."""
+    gains = [a - b for a, b in zip(ours, theirs, strict=True)]
+    if len(gains) < 2:
+        raise ValueError(f"{len(gains)} seed has no spread: give 2 or more")
+    return Comparison(
+        len(gains),
+        fmean(gains),
+        interval_by_t(gains),
+        interval_by_bootstrap(gains),
+        sum(gain > 0 for gain in gains),
+        sum(gain < 0 for gain in gains),
+        seeds_needed(fmean(gains), stdev(gains)),
+    )
+
+
+def interval_by_t(gains: Sequence[float], level: float = LEVEL) -> Interval:
+    """Return mean -+ t * s / sqrt(n), with the quantile t of n - 1 degrees of freedom (Student 1908)."""
+    half = t_quantile((1 + level) / 2, len(gains) - 1) * stdev(gains) / math.sqrt(len(gains))
+    return Interval(fmean(gains) - half, fmean(gains) + half)
+
+
+def interval_by_bootstrap(gains: Sequence[float], level: float = LEVEL) -> Interval:
+    """Return the percentile interval of means of n seeds drawn with replacement (Efron 1979)."""
+    drawn = np.random.default_rng(0).integers(len(gains), size=(RESAMPLES, len(gains)))
+    low, high = np.quantile(np.asarray(gains)[drawn].mean(1), [(1 - level) / 2, (1 + level) / 2])
+    return Interval(float(low), float(high))
+
+
+def seeds_needed(difference: float, deviation: float) -> int | None:
+    """Return the least n >= 2 with n >= ((t[0.975] + t[0.8]) * s / d)^2, t of n - 1 degrees of freedom.
+
+    The usual approximation of the power of the two-sided paired test (Chow, Shao and Wang 2008, section 3.1).
+    """
+    if difference == 0:
+        return None
+    ratio = (deviation / difference) ** 2
+
+    def enough(n: int) -> bool:
+        return n >= ratio * (t_quantile((1 + LEVEL) / 2, n - 1) + t_quantile(POWER, n - 1)) ** 2
+
+    if not enough(MOST_SEEDS):
+        return None
+    low, high = 1, MOST_SEEDS
+    while high - low > 1:  # more seeds are never fewer than enough
+        middle = (low + high) // 2
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high
+
+
+def t_quantile(share: float, degrees: int) -> float:
+    """Return the quantile of Student's t, by bisection. share: above 0.5 and below 1."""
+    low, high = 0.0, 1.0
+    while t_cdf(high, degrees) < share:
+        low, high = high, 2 * high
+    return _root(lambda t: t_cdf(t, degrees) - share, low, high)
+
+
+def t_cdf(t: float, degrees: int) -> float:
+    """Return the share of Student's t below `t` >= 0 (Abramowitz and Stegun 1964, 26.7.3 and 26.7.4).
+
+    Above 200 degrees, where the sums are long, by 26.7.8, a normal: the quantile differs by less than 3e-4 of it.
+    """
+    if degrees > 200:
+        return NormalDist().cdf(t * (1 - 1 / (4 * degrees)) / math.sqrt(1 + t * t / (2 * degrees)))
+    angle = math.atan(t / math.sqrt(degrees))
+    cosine, term, total = math.cos(angle), 1.0, 0.0
+    odd = degrees % 2
+    for k in range(1 if odd else 0, degrees - 1, 2):
+        total += term
+        term *= (k + 1) / (k + 2) * cosine**2
+    sine = math.sin(angle)
+    within = 2 / math.pi * (angle + sine * cosine * total) if odd else sine * total
+    return 0.5 + within / 2
+
+
+def _root(function: Callable[[float], float], low: float, high: float) -> float:
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if function(middle) < 0 else (low, middle)
+    return (low + high) / 2
+
+
+def iqm(values: Sequence[float]) -> float:
+    """Return the interquartile mean: of the middle half, with parts of values at its edges."""
+    ordered, cut = sorted(values), len(values) / 4
+    weights = [max(0.0, min(i + 1, len(values) - cut) - max(i, cut)) for i in range(len(values))]
+    return math.fsum(w * x for w, x in zip(weights, ordered, strict=True)) / math.fsum(weights)
+
+
+# -- which interval is honest -------------------------------------------------------------------------------
+
+Draw = Callable[[np.random.Generator, tuple[int, int]], NDArray[np.float64]]
+SHAPES: dict[str, Draw] = {
+    "normal": lambda rng, shape: rng.normal(size=shape),
+    "skewed (exponential)": lambda rng, shape: rng.exponential(size=shape) - 1,
+    "heavy tails (t of 3 degrees)": lambda rng, shape: rng.standard_t(3, size=shape),
+    "two skewed arms": lambda rng, shape: 2 * rng.exponential(size=shape) - rng.exponential(size=shape) - 1,
+}
+"""Distributions of differences, each with mean 0."""
+
+
+def coverage(draw: Draw, seeds: int, experiments: int, resamples: int = 2000) -> tuple[float, float]:
+    """Return the share of simulated experiments whose interval holds the true mean: by t, by bootstrap."""
+    rng = np.random.default_rng(seeds)
+    gains = draw(rng, (experiments, seeds))
+    half = t_quantile((1 + LEVEL) / 2, seeds - 1) * gains.std(1, ddof=1) / math.sqrt(seeds)
+    drawn = rng.integers(seeds, size=(resamples, seeds))
+    ends = np.quantile(gains[:, drawn].mean(2), [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=1)
+    return float(np.mean(abs(gains.mean(1)) <= half)), float(np.mean((ends[0] <= 0) & (ends[1] >= 0)))

@@ -1,0 +1,154 @@
+"""`pbt-rl prove`: what is typed, which runs follow, and what is said of their scores."""
+
+import json
+import shlex
+import sys
+
+import pytest
+
+from pbt_rl.errors import ConfigError
+from pbt_rl.prove.arms import Task, read_arms
+from pbt_rl.prove.command import read_words, write_protocol
+from pbt_rl.prove.games import FILE, Judged, read_judged
+from pbt_rl.prove.members import prove_members
+from pbt_rl.prove.outcome import outcome
+from tests.helpers.runs import ROOT, start
+
+sys.path.insert(0, str(ROOT / "scripts" / "lab"))
+from planted import verdicts
+
+sys.path.remove(str(ROOT / "scripts" / "lab"))
+
+TINY = (
+    "--env=toy/identity",
+    "--mode=serial",
+    "--no-figures",
+    "--num-policies=3",
+    "--train-for-frames=3000",
+    "--pbt.tune=learning_rate",
+)
+
+
+def options_of(command):
+    words = shlex.join(command).split(" --")
+    return {name: rest for name, _, rest in (word.partition(" ") for word in words)}
+
+
+def test_arms_begin_at_the_same_draws_and_have_the_same_frames():
+    task = Task.read(list(TINY))
+    arms = {arm.name: arm for arm in read_arms(["mf-pbt", "t-test:'--pbt.exploit' t-test"])}
+    assert list(arms) == ["pbt", "random", "defaults", "mf-pbt", "t-test"]
+    commands = {name: task.command(arm, 7) for name, arm in arms.items()}
+    drawn = {name: options_of(command).get("pbt.start-values") for name, command in commands.items()}
+    assert drawn["defaults"] is None
+    assert drawn["pbt"] == drawn["random"] == drawn["mf-pbt"] == drawn["t-test"]
+    assert len(set(drawn["pbt"].split())) == 3
+    assert drawn["pbt"] != options_of(task.command(arms["pbt"], 8))["pbt.start-values"]
+    assert options_of(commands["defaults"])["train-for-frames"] == "9000"
+    assert options_of(commands["defaults"])["num-policies"] == "1"
+    assert options_of(commands["pbt"])["pbt.period-frames"] == "120"  # 25 comparisons
+    assert options_of(commands["t-test"])["pbt.exploit"] == "t-test"
+
+
+def test_periods_that_are_given_win():
+    command = Task.read([*TINY, "--pbt.period-frames", "700"]).command(read_arms([])[0], 0)
+    assert options_of(command)["pbt.period-frames"] == "700"
+    assert "pbt.start-frames" not in options_of(command)
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["--seeds", "1"], "--seeds 1 cannot be used: one seed has no spread: give 2"),
+        (["--seeds", "x"], "--seeds x cannot be used"),
+        (["--arm", "mf-pbtt"], "--arm mf-pbtt cannot be used: did you mean mf-pbt"),
+        (["--arm", "pbt"], "there is an arm pbt already"),
+        (["--arm", "a b:--x"], "begin with a name of small letters"),
+        (["--arm", "a:'x"], "No closing quotation"),
+        (["--seed", "3"], "--seed cannot be used with pbt-rl prove"),
+        (["--games"], "--games needs a value"),
+        (["--name", "a/b"], "--name a/b cannot be used"),
+    ],
+)
+def test_words_that_cannot_be(words, text):
+    with pytest.raises(ConfigError, match=text):
+        read_words(["--name", "p", *TINY, *words])
+
+
+def test_frames_are_needed():
+    with pytest.raises(ConfigError, match="--train-for-frames is missing"):
+        Task.read(["--env", "toy/identity"])
+
+
+def test_a_folder_of_another_protocol_is_refused_and_new_arms_and_seeds_are_not(tmp_path):
+    words = ["--name=p", f"--out={tmp_path}", *TINY]
+    write_protocol(read_words(words))
+    write_protocol(read_words([*words, "--seeds=9", "--arm=mf-pbt"]))
+    write_protocol(read_words(words))
+    assert "mf-pbt" in json.loads((tmp_path / "p" / "protocol.json").read_text())["arms"]
+    with pytest.raises(ConfigError, match=r"the options there: .* now: "):
+        write_protocol(read_words([*words, "--learner.epochs=1"]))
+    with pytest.raises(ConfigError, match="--games there: 20; now: 3"):
+        write_protocol(read_words([*words, "--games=3"]))
+    with pytest.raises(ConfigError, match="--arm mf-pbt there"):
+        write_protocol(read_words([*words, "--arm=mf-pbt:--pbt.copy weights"]))
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "notes.txt").write_text("mine")
+    with pytest.raises(ConfigError, match="holds something else"):
+        write_protocol(read_words(["--name=other", f"--out={tmp_path}", *TINY]))
+
+
+def judged(score, frames=100):
+    return Judged(5, frames, (0, 1), (1.0, 2.0), (score + 50, score))
+
+
+def test_validation_picks_and_test_games_score():
+    assert (judged(3).picked, judged(3).score) == (1, 3)
+    assert Judged(5, 1, (4, 9), (2.0, 2.0), (7.0, 8.0)).score == 7  # of equals the first, not the better one
+
+
+def test_a_line_per_arm():
+    scores = {
+        "random": {seed: judged(float(seed)) for seed in range(4)},
+        "pbt": {seed: judged(10.0 + seed + 0.1 * (seed % 2)) for seed in range(4)},
+        "half": {seed: judged(float(3 - seed), 50) for seed in range(4)},
+    }
+    head, pbt, half = outcome(scores, "random").lines()
+    assert head == "random  1.5 in fresh games, mean of 4 seeds"
+    assert pbt.startswith(
+        "pbt     11.55: helped, +10.05 against random (95 % by t: +9.958 to +10.14; 4 seeds, 4 better"
+    )
+    assert "half    1.5: not told apart, +0 against random" in half
+    assert half.endswith("it had 50 % of the frames of random")
+
+
+def test_values_that_do_not_matter_are_not_told_apart_and_a_moving_optimum_is():
+    assert verdicts(matters=False, experiments=4)["not told apart"] >= 3
+    assert verdicts(matters=True, experiments=2)["helped"] == 2
+
+
+def test_members_need_two_seeds():
+    with pytest.raises(ConfigError, match="seeds"):
+        prove_members(None, {}, {}, score=None, steps=1, seeds=[3])
+
+
+@pytest.mark.long
+def test_an_experiment_goes_on_with_what_is_missing(tmp_path):
+    words = ("prove", "--name=p", *TINY, "--jobs=2", "--games=4", "--seeds")
+    first = start(tmp_path, *words, "2")
+    assert first.wait(200) == 0, first.out + first.err
+    folder = tmp_path / "runs" / "p"
+    verdict = [line for line in first.out.splitlines() if line.startswith(("pbt ", "defaults"))]
+    assert len(verdict) == 2
+    assert {"proof.html", "proof.json", "scores.csv", "curves.png"} <= {
+        path.name for path in folder.iterdir()
+    }
+    assert len((folder / "scores.csv").read_text().splitlines()) == 1 + 2 * (3 + 3 + 1)
+    (folder / "pbt.seed1" / FILE).unlink()
+    again = start(tmp_path, *words, "2")
+    assert again.wait(200) == 0, again.out + again.err
+    assert "0 to train" in again.out
+    assert "fresh games of 1 runs" in again.out
+    assert [line for line in again.out.splitlines() if line.startswith(("pbt ", "defaults"))] == verdict
+    assert read_judged(folder / "pbt.seed1", 4) is not None
+    assert read_judged(folder / "pbt.seed1", 5) is None
