@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import sys
 import textwrap
 from importlib import import_module
@@ -56,7 +57,9 @@ def main() -> None:
     from pbt_rl.errors import ConfigError, RunFailed
 
     try:
-        code: int = import_module(_module(arguments[0])).run(arguments[1:])
+        command = _command(arguments[0])
+        words = _of_runs(arguments[1:]) if command.arguments.startswith("RUN") else arguments[1:]
+        code: int = import_module(command.module).run(words)
         sys.stdout.flush()
     except BrokenPipeError:  # as in `pbt-rl train --help | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -86,7 +89,19 @@ def usage() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _module(name: str) -> str:
+def _of_runs(words: list[str]) -> list[str]:
+    """Return the words of a command that takes a run: NAME is runs/NAME if there is only that."""
+    found = list(words)
+    for at, word in enumerate(words):
+        if word.startswith("-"):
+            break
+        name = re.split("[@:]", word, maxsplit=1)[0]
+        if name and not os.path.lexists(name) and os.path.isdir(os.path.join("runs", name)):  # noqa: PTH112, PTH118
+            found[at] = os.path.join("runs", word)  # noqa: PTH118
+    return found
+
+
+def _command(name: str) -> Command:
     from pbt_rl.errors import ConfigError
 
     there = commands()
@@ -94,7 +109,7 @@ def _module(name: str) -> str:
         close = difflib.get_close_matches(name, there, n=1)
         hint = f"did you mean {close[0]}? The commands are" if close else "use"
         raise ConfigError(f"{name!r} is no command: {hint} {', '.join(there)} (pbt-rl --help)")
-    return there[name].module
+    return there[name]
 
 
 def _fail(message: str, code: int) -> None:
