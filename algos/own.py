@@ -94,7 +94,7 @@ def call_own(name: str, module: nn.Module, *inputs: Any) -> Any:
         text = str(error).splitlines()
         half = "" if dtype == torch.float32 else "; --learner.precision float32 keeps its weights float32"
         raise NetworkError(
-            f"{name} raised {type(error).__name__}{_place(error)}: {text[0] if text else 'nothing said'}. "
+            f"{name} raised {type(error).__name__}{place_of(error)}: {text[0] if text else 'nothing said'}. "
             f"It got {described(inputs)}{half}"
         ) from error
 
@@ -110,7 +110,7 @@ def described(value: Any) -> str:
     return type(value).__name__
 
 
-def _place(error: Exception) -> str:
+def place_of(error: Exception) -> str:
     """Return where in the user's code an error was raised, in parentheses; "" if that is not known."""
     frames = traceback.extract_tb(error.__traceback__)[1:]
     files = [(Path(frame.filename), frame.lineno) for frame in frames]

@@ -40,7 +40,7 @@ class MemberResult:
     """`stopped`, `parked`, or empty for a member that trained to the end."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Result:
     """A run that has ended."""
 
@@ -48,6 +48,10 @@ class Result:
     """Folder of the run: config, journal, weights, TensorBoard files."""
     summary: dict[str, Any]
     """Content of `summary.json`: how the run ended, the best member, and every member."""
+
+    def __repr__(self) -> str:
+        """Return one line: the folder and why the run ended."""
+        return f"<Result of {self.folder}: {len(self.summary['members'])} members, ended: {self.ended}>"
 
     @classmethod
     def of(cls, folder: Path | str) -> Result:

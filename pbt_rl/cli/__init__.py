@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import sys
 import textwrap
 from importlib import import_module
@@ -50,8 +51,9 @@ def main() -> None:
     from pbt_rl.errors import ConfigError, RunFailed
 
     try:
-        module, rest = _module(arguments)
-        code: int = import_module(module).run(rest)
+        command, rest = _command(arguments)
+        words = _of_runs(rest) if command.arguments.startswith("RUN") else rest
+        code: int = import_module(command.module).run(words)
         sys.stdout.flush()
     except BrokenPipeError:  # as in `pbt-rl train --help | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -81,18 +83,30 @@ def usage() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _module(arguments: list[str]) -> tuple[str, list[str]]:
-    """Return the module of a command, and its arguments. A command of an extra may have two words."""
+def _of_runs(words: list[str]) -> list[str]:
+    """Return the words of a command that takes a run: NAME is runs/NAME if there is only that."""
+    found = list(words)
+    for at, word in enumerate(words):
+        if word.startswith("-"):
+            break
+        name = re.split("[@:]", word, maxsplit=1)[0]
+        if name and not os.path.lexists(name) and os.path.isdir(os.path.join("runs", name)):  # noqa: PTH112, PTH118
+            found[at] = os.path.join("runs", word)  # noqa: PTH118
+    return found
+
+
+def _command(arguments: list[str]) -> tuple[Command, list[str]]:
+    """Return the command, and its arguments. A command of an extra may have two words."""
     from pbt_rl.errors import ConfigError
 
     there, name = commands(), arguments[0]
     if " ".join(arguments[:2]) in there:
-        return there[" ".join(arguments[:2])].module, arguments[2:]
+        return there[" ".join(arguments[:2])], arguments[2:]
     if name not in there:
         close = difflib.get_close_matches(name, there, n=1)
         hint = f"did you mean {close[0]}? The commands are" if close else "use"
         raise ConfigError(f"{name!r} is no command: {hint} {', '.join(there)} (pbt-rl --help)")
-    return there[name].module, arguments[1:]
+    return there[name], arguments[1:]
 
 
 def _fail(message: str, code: int) -> None:

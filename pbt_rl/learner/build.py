@@ -22,12 +22,13 @@ from pbt_rl.algos.encoders import CNNS, is_grid, is_image, is_text
 from pbt_rl.algos.models import NetInputs, PolicyNet, make_model
 from pbt_rl.algos.observations import ObsLayout
 from pbt_rl.algos.own import NetworkError
+from pbt_rl.algos.own_loss import check_loss
 from pbt_rl.algos.pack import Pack, Packing
 from pbt_rl.algos.streams import streams_of
 from pbt_rl.config import Config, ModelConfig
 from pbt_rl.envs.base import ACTION_MASK, LAST, EnvSpec
 from pbt_rl.errors import ConfigError, require
-from pbt_rl.pbt.hypers import SHAPING, Values
+from pbt_rl.pbt.hypers import SHAPING, Values, hyper_table
 from pbt_rl.plan import PackPlan
 from pbt_rl.record.net_names import NetNames
 
@@ -97,8 +98,17 @@ def build_net(spec: EnvSpec, model: ModelConfig, algorithm: Algorithm | None = N
 
 
 def check_network(config: Config, spec: EnvSpec, devices: Sequence[str]) -> None:
-    """Make a network, and try one with parts of the user's own in the dtypes of its devices. Raises ConfigError."""
+    """Make a network, and try one with parts of the user's own in the dtypes of its devices, and a loss of their own.
+
+    Raises ConfigError.
+    """
     net = build_net(spec, config.model, config.algorithm)
+    if ":" in config.algo:
+        values = {name: hyper.default for name, hyper in hyper_table(config.hypers).items()}
+        try:
+            check_loss(update_settings(config, spec), values)
+        except ValueError as error:
+            raise ConfigError(f"--algo {config.algo}: {error}") from error
     if not config.model.own_parts:
         return
     _check_parts(net, build_net(spec, config.model, config.algorithm))

@@ -18,7 +18,7 @@ from pbt_rl.pbt.records import NOT_JSON, Whole, finite
 from pbt_rl.record.claim import is_held
 from pbt_rl.record.folder import RunFolder
 
-PLANNED_ENDS = ("frames", "seconds", "objective", "all members are done")
+PLANNED_ENDS = ("frames", "steps", "seconds", "objective", "all members are done")
 """Ends of a run that has nothing left to do."""
 TUNE_STATE = "state.pickle"
 """Of a run of `tune.run`: that from which it goes on."""

@@ -296,6 +296,10 @@ class PbtController:
         members = {m.member: m for m in comparison.members}
         return [repaired.get(s.member) or self._decide(s, members, comparison.note) for s in selections]
 
+    def _text(self, name: str, value: float) -> str:
+        spec = self.table.get(name)
+        return f"{value:.4g}" if spec is None else spec.text(value)
+
     def _decide(self, selection: Selection, members: Mapping[int, MemberReport], note: str) -> Decision:
         own = members[selection.member]
         copy = selection.copy if self.copy == "both" else self.copy
@@ -310,7 +314,9 @@ class PbtController:
         elif explores:
             values = self.explore.mutate(base, self._rng)
         moved = [
-            f"{name} {base[name]:.4g} -> {values[name]:.4g}" for name in base if values[name] != base[name]
+            f"{name} {self._text(name, base[name])} -> {self._text(name, values[name])}"
+            for name in base
+            if values[name] != base[name]
         ]
         parts = [selection.reason, "mutated " + ", ".join(moved) if moved else "", note]
         reason = "; ".join(part for part in parts if part)

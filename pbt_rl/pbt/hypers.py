@@ -96,6 +96,12 @@ class HyperSpec:
         """Whether the value is tuned and its default lies outside of the bounds."""
         return self.tuned and not self.low <= self.default <= self.high
 
+    def text(self, value: float) -> str:
+        """Return a value as people read it: of a choice its meaning."""
+        if not self.choices:
+            return f"{value:.4g}"
+        return meaning(self.choices[min(max(round(value), 0), len(self.choices) - 1)])
+
     def clamp(self, value: float) -> float:
         """Return the nearest value within the bounds; on the `integer` and `choice` scales a whole number.
 
@@ -121,6 +127,12 @@ class HyperSpec:
             )
             return float(round(min(max(value, low), high)))
         return min(max(value, low), high)
+
+
+def meaning(choice: object) -> str:
+    """Return a choice as one short text."""
+    name = getattr(choice, "__name__", None)
+    return name if isinstance(name, str) else f"{choice!s:.40}"
 
 
 def choice_spec(name: str, choices: tuple[Any, ...], default: Any, *, tuned: bool = True) -> HyperSpec:

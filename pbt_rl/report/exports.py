@@ -77,7 +77,7 @@ def members(history: History) -> list[dict[str, Any]]:
                 "weights_trained_frames": history.lineage.end_trained(node.key),
                 "founder": history.lineage.line(node.key)[0].member,
                 "stopped": stopped.get(member, ""),
-                **_values(node),
+                **_values(history, node),
             }
         )
     return records
@@ -100,14 +100,14 @@ def nodes(history: History) -> list[dict[str, Any]]:
             "weights_trained_frames": node.trained,
             "weights_trained_frames_at_end": lineage.end_trained(node.key),
             "objective": history.objective(node),
-            **_values(node),
+            **_values(history, node),
         }
         for node in lineage.nodes
     ]
 
 
-def _values(node: Node) -> dict[str, float]:
-    return {value_column(name): value for name, value in node.values.items()}
+def _values(history: History, node: Node) -> dict[str, float | str]:
+    return {value_column(name): history.options.shown(name, value) for name, value in node.values.items()}
 
 
 def decisions(history: History) -> list[dict[str, Any]]:

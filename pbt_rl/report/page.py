@@ -50,10 +50,13 @@ pre { font-size: .78rem; background: #f6f7f9; padding: 1rem; border-radius: .4re
 
 def page(history: History, pictures: Sequence[tuple[Picture, bytes | str]]) -> str:
     """Return the HTML. pictures: each with its PNG file, or the reason why there is none."""
-    title = f"{history.name}: {history.options.env}"
+    title = f"{history.name}: {history.options.env}" if history.options.api is None else history.name
+    unit = history.options.unit
     drawn = [(p, image) for p, image in pictures if isinstance(image, bytes)]
-    first = [_section(p.title, p.caption, _shown(p, image)) for p, image in drawn[:1]]
-    others = [_section(p.title, p.caption, _shown(p, image)) for p, image in drawn[1:]]
+    first = [_section(p.title, p.caption.replace("frames", unit), _shown(p, image)) for p, image in drawn[:1]]
+    others = [
+        _section(p.title, p.caption.replace("frames", unit), _shown(p, image)) for p, image in drawn[1:]
+    ]
     return f"""<!doctype html>
 <html lang="en">
 <head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
@@ -88,7 +91,7 @@ def facts(history: History) -> list[tuple[str, str]]:
         games = f"member {chosen[0]}: {chosen[1]:.4g} over {history.final.episodes}"
         shown.append(("best of final games", games))
     trained = sum(points[-1].frames for points in history.curves.values() if points)
-    shown += [("frames, all members", short(trained)), ("time", duration(history.seconds))]
+    shown += [(f"{history.options.unit}, all members", short(trained)), ("time", duration(history.seconds))]
     counts = Counter(t.change.decision for t in history.decisions)
     named: list[tuple[DecisionName, str]] = [
         ("replace", "replaced"),
@@ -164,7 +167,8 @@ def _members(history: History) -> str:
     group = ["group"] if history.controls else []
     names = ["member", *group, "objective", *final, "generation", "frames", *stopped, "founder"]
     names += map(value_column, history.varied)
-    head = "".join(f"<th>{escape(name)}</th>" for name in names)
+    unit = history.options.unit
+    head = "".join(f"<th>{escape(unit if name == 'frames' else name)}</th>" for name in names)
     body = [
         f'<tr class="{_kind(history, m, order[0])}">'
         + "".join(_cell(name, states[m].get(name)) for name in names)
@@ -212,7 +216,8 @@ def _decisions(history: History) -> str:
         if len(changes) > LAST_DECISIONS
         else ""
     )
-    head = "<tr><th>time</th><th>frames</th><th>member</th><th>decision</th><th>objective</th><th>reason</th></tr>"
+    head = f"<tr><th>time</th><th>{history.options.unit}</th>"
+    head += "<th>member</th><th>decision</th><th>objective</th><th>reason</th></tr>"
     return (
         f"<details><summary>{title}{more}</summary>"
         f'<div class="wide"><table>{head}{"".join(lines)}</table></div></details>'

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
@@ -136,6 +136,20 @@ class RunOptions:
     train_for_frames: Whole | None = None
     train_for_seconds: float | None = None
     search: SearchOptions = SearchOptions()
+    api: str | None = None
+    """Of a run of `tune.run`, which counts steps and evaluations."""
+    choices: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Name of a value -> what its indices mean."""
+
+    @property
+    def unit(self) -> str:
+        """What members are trained for."""
+        return "frames" if self.api is None else "steps"
+
+    def shown(self, name: str, value: float) -> float | str:
+        """Return a value; of a choice its meaning."""
+        texts = self.choices.get(name)
+        return value if not texts else texts[min(max(round(value), 0), len(texts) - 1)]
 
 
 @dataclass(frozen=True)

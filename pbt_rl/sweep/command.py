@@ -54,6 +54,15 @@ def run(arguments: list[str]) -> int:
     commands = {point.name: _command(point, folder, common) for point in found}
     configs = {name: parse_train(words[1:])[0] for name, words in commands.items()}
     dealt = shares_of(own["--jobs"], {config.devices for config in configs.values()}, len(found))
+    if "--show" in common:
+        print(f"{len(found)} runs in {folder}, {len(dealt)} at a time; nothing is started:")
+        print(
+            "\n".join(
+                shlex.join(word for word in ["pbt-rl", *words] if word != "--show")
+                for words in commands.values()
+            )
+        )
+        return 0
     waiting = [point for point in found if not _is_done(folder / point.name, configs[point.name])]
     print(
         f"{len(found)} runs in {folder}, {len(found) - len(waiting)} have ended already; {len(dealt)} at a time"

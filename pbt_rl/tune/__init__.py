@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pbt_rl.tune.progress import Progress
     from pbt_rl.tune.result import Evaluation, Outcome, Result
     from pbt_rl.tune.simulation import Simulation, Stay, simulate
+    from pbt_rl.tune.space import loguniform
     from pbt_rl.tune.workers import Member
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "Simulation",
     "Stay",
     "audit",
+    "loguniform",
     "run",
     "simulate",
 ]
@@ -33,6 +35,7 @@ _MODULES = {
     "api": ("audit", "run"),
     "progress": ("Progress",),
     "result": ("Evaluation", "Outcome", "Result"),
+    "space": ("loguniform",),
     "simulation": ("Simulation", "Stay", "simulate"),
     "workers": ("Member",),
 }

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
-from pbt_rl.errors import ConfigError, require
+from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.audit import Mismatch, audit_decisions
 from pbt_rl.pbt.controllers import PbtController
 from pbt_rl.pbt.decisions import Controller
@@ -30,7 +30,7 @@ from pbt_rl.population.stopping import Stop
 from pbt_rl.tune.progress import Progress, Screen
 from pbt_rl.tune.result import Result
 from pbt_rl.tune.saving import JOURNAL, RunState, alone
-from pbt_rl.tune.space import Space, default_controller, table_of
+from pbt_rl.tune.space import FRACTION, Rules, Space, choices_of, needs, space_controller, table_of
 from pbt_rl.tune.training import Training
 from pbt_rl.tune.workers import LocalPool, Member, ProcessPool
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 API = "pbt_rl.tune.run"
 """Stands in the journal's first event."""
-SPACE = "space"
+SPACE = "pbt"
 """What a saved run calls the controller of a space."""
 MEMBERS = 8
 
@@ -61,6 +61,10 @@ def run(
     on_progress: Callable[[Progress], Stop | None] | None = None,
     progress: bool = True,
     seed: int = 0,
+    period: int | None = None,
+    quantile: float = FRACTION,
+    factors: Sequence[float] = (1.2, 0.8),
+    explore: Callable[..., Mapping[str, Any]] | None = None,
 ) -> Result:
     """Train a population until every member that was not stopped has taken `steps` steps.
 
@@ -84,23 +88,35 @@ def run(
       at the end: the same call goes on from there, also with more steps. journal: a new file for the record alone.
     - on_progress: is told of every round of evaluations, and may return `pbt_rl.Stop(reason)`. progress: print a line
       to stderr every five seconds.
+    - period, quantile, factors, explore: of the PBT that tunes a space: steps between two comparisons (a tenth of the
+      run if left out); the share of the members that copies, from the best equal share; what values are multiplied by;
+      and a function that changes the values of copies after that, `explore(values)` or `explore(values, rng)` -> all
+      values. It has them as `step` has them. If it draws from `rng`, a random.Random, alone, the run can be audited.
     - seed: of the controller that tunes a space. A controller of your own and the members have seeds of their own.
 
     A member whose code raises is *broken*: it is reported as such, with NaN for its objective, its steps pass without
     work, and a decision that brings new weights repairs it. Raises RunFailed if all are broken, or if a worker died.
     """
-    require(steps > 0 and float(steps).is_integer(), "steps", steps, "give a whole number, 1 or more")
+    needs(steps > 0 and float(steps).is_integer(), "steps", steps, "give a whole number, 1 or more")
     steps = int(steps)
-    require(evaluate_every > 0, "evaluate-every", evaluate_every, "give 1 or more")
-    require(window > 0, "window", window, "give 1 or more")
-    require(workers >= 0, "workers", workers, "give 0 or more")
-    require(folder is None or journal is None, "journal", journal, "leave it out: the folder has one")
+    needs(evaluate_every > 0, "evaluate_every", evaluate_every, "give 1 or more")
+    needs(window > 0, "window", window, "give 1 or more")
+    needs(workers >= 0, "workers", workers, "give 0 or more")
+    needs(folder is None or journal is None, "journal", str(journal), "leave it out: the folder has one")
     path = None if journal is None else Path(journal)
     written = path is not None and path.exists() and path.stat().st_size > 0
     remedy = "it exists, and no run goes on from it: remove it, or give folder= for runs that go on"
-    require(not written, "journal", journal, remedy)
+    needs(not written, "journal", str(journal), remedy)
+    rules = Rules(period, quantile, tuple(factors), explore)
+    is_space = isinstance(controller, Mapping)
+    needs(
+        is_space or rules == Rules(),
+        "controller",
+        controller,
+        "period, quantile, factors, explore are of a space",
+    )
     make, count = _factory(members, num_members, workers)
-    require(0 <= slots <= count, "slots", slots, f"give 0 (all) to {count}")
+    needs(0 <= slots <= count, "slots", slots, f"give 0 (all) to {count}")
     options = {
         "steps": steps,
         "num_members": count,
@@ -111,32 +127,34 @@ def run(
         "controller": SPACE if isinstance(controller, Mapping) else type(controller).__name__,
     }
     if isinstance(controller, Mapping):
-        require(table is None, "table", "given", "leave it out: the space is one")
+        needs(table is None, "table", "given", "leave it out: the space is one")
         table = table_of(controller)
+        options |= {"period": rules.period, "quantile": rules.quantile, "factors": list(rules.factors)}
     with alone(None if folder is None else Path(folder)):
         saved_options = {**options, "seed": seed, "space": _summary(table)}
         state = None if folder is None else RunState(Path(folder), saved_options)
         saved = None if state is None else state.load()
         if isinstance(controller, Mapping):
             assert table is not None
-            controller = default_controller(table, steps if saved is None else saved.options["steps"], seed)
-        require(
+            begun = steps if saved is None else saved.options["steps"]
+            controller = space_controller(table, begun, seed, rules)
+        needs(
             hasattr(controller, "observe"),
             "controller",
-            repr(controller),
+            controller,
             "give a space, or a controller of pbt_rl.pbt",
         )
-        require(
+        needs(
             not getattr(controller, "SHRINKS_WEIGHTS", False),
             "controller",
-            type(controller).__name__,
+            controller,
             "it shrinks weights, and members are copied whole here: use another, such as MfPbt",
         )
         top: int = getattr(controller, "highest_rung_frames", 0)
         highest = f"where the highest rung of {type(controller).__name__} ends"
-        require(steps >= top, "steps", steps, f"give {top} or more, {highest}")
+        needs(steps >= top, "steps", steps, f"give {top} or more, {highest}")
         evaluated = controller.evaluation.episodes if isinstance(controller, PbtController) else 0
-        require(window >= evaluated, "window", window, f"give {evaluated} or more, as its evaluation has")
+        needs(window >= evaluated, "window", window, f"give {evaluated} or more, as its evaluation has")
         if state is not None:
             _check_saved(controller)
             path = Path(str(folder)) / JOURNAL
@@ -149,7 +167,8 @@ def run(
                 from pbt_rl.record.journal import cut_journal  # noqa: PLC0415
 
                 cut_journal(path, saved.position)
-            record = _open_journal(path, options, seed, table, begins=saved is None)
+            recorded = {"api": API, **options, "choices": choices_of(table)}
+            record = _open_journal(path, recorded, seed, table, begins=saved is None)
             initial = (
                 controller.initial(count) if saved is None else [m.values for m in saved.parts["members"]]
             )
@@ -166,17 +185,23 @@ def run(
                 watch=_watcher(on_progress, Screen() if progress else None),
                 state=state,
             )
-            return training.run() if saved is None else training.go_on(saved.parts)
+            return training.run() if saved is None else training.go_on(saved.parts, recorded)
         finally:
             pool.close()
             if record is not None:
                 record.close()
 
 
-def audit(folder: Path | str, controller: Controller | Space) -> list[Mismatch]:
+def audit(
+    folder: Path | str,
+    controller: Controller | Space,
+    *,
+    explore: Callable[..., Mapping[str, Any]] | None = None,
+) -> list[Mismatch]:
     """Decide a recorded run again, and return where its decisions differ: nothing if they agree bit for bit.
 
-    folder: of `run(folder=...)`. controller: the space of the run, or its controller, made anew. Raises ConfigError.
+    folder: of `run(folder=...)`. controller: the space of the run, or its controller, made anew. explore: as the run had it.
+    Raises ConfigError.
     """
     from pbt_rl.record.journal import journal_events  # noqa: PLC0415
 
@@ -186,7 +211,8 @@ def audit(folder: Path | str, controller: Controller | Space) -> list[Mismatch]:
         raise ConfigError(f"{folder} is not the folder of a run of tune.run")
     if isinstance(controller, Mapping):
         options = converted(start.config, _Options, "the first line of the journal")
-        controller = default_controller(table_of(controller), options.steps, start.seed or 0)
+        rules = Rules(options.period, options.quantile, tuple(options.factors), explore)
+        controller = space_controller(table_of(controller), options.steps, start.seed or 0, rules)
     return audit_decisions(events, controller)
 
 
@@ -195,6 +221,9 @@ class _Options:
     """Of the options in the journal, what an audit needs."""
 
     steps: Whole
+    period: Whole | None = None
+    quantile: float = FRACTION
+    factors: tuple[float, ...] = (1.2, 0.8)
 
 
 def _is_tuned(event: Event | None) -> TypeGuard[Start]:
@@ -207,16 +236,14 @@ def _factory(
 ) -> tuple[Callable[[int], Member], int]:
     if callable(members):
         count = MEMBERS if num_members is None else num_members
-        require(count > 0, "num-members", num_members, "give 1 or more")
+        needs(count > 0, "num_members", num_members, "give 1 or more")
         return members, count
     is_list = isinstance(members, Sequence)
-    require(
-        is_list, "members", type(members).__name__, "give a factory (index -> member), or a list of members"
-    )
-    require(workers <= 1, "workers", workers, "give a factory: members cannot move to other processes")
-    require(len(members) > 0, "members", members, "give 1 or more")
+    needs(is_list, "members", members, "give a factory (index -> member), or a list of members")
+    needs(workers <= 1, "workers", workers, "give a factory: members cannot move to other processes")
+    needs(len(members) > 0, "members", members, "give 1 or more")
     alike = num_members in (None, len(members))
-    require(alike, "num-members", num_members, f"leave it out: a list of {len(members)} members was given")
+    needs(alike, "num_members", num_members, f"leave it out: a list of {len(members)} members was given")
     return list(members).__getitem__, len(members)
 
 
@@ -279,5 +306,5 @@ def _open_journal(
     path.parent.mkdir(parents=True, exist_ok=True)
     journal = Journal(path)
     if begins:
-        journal.start({"api": API, **options}, seed, {"table": dict(table or {})})
+        journal.start(options, seed, {"table": dict(table or {})})
     return journal

@@ -37,7 +37,7 @@ class Evaluation:
     objective: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Result:
     """The result of a run.
 
@@ -52,8 +52,16 @@ class Result:
     lineage: Lineage
     history: tuple[Evaluation, ...]
     ended: str
-    """`frames`: all steps were taken; `waiting for a decision`; or the reason of a `Stop`."""
+    """`steps`: all steps were taken; `waiting for a decision`; or the reason of a `Stop`."""
     table: Mapping[str, HyperSpec] | None = None
+
+    def __repr__(self) -> str:
+        """Return one line: members, the best one with its values, and why the run ended."""
+        text = f"{len(self.members)} members, {len(self.history)} evaluations, ended: {self.ended}"
+        if self.best is None:
+            return f"<Result of tune.run: {text}; no member has a finite objective>"
+        best = f"member {self.best}, objective {self.members[self.best].objective:.4g}, {self.best_hypers}"
+        return f"<Result of tune.run: {text}; best: {best:.400}>"
 
     @property
     def best_hypers(self) -> Mapping[str, Any] | None:

@@ -6,14 +6,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from inspect import signature
+from random import Random
 from typing import Any
 
-from pbt_rl.errors import require
+from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.controllers import PbtController
 from pbt_rl.pbt.exploit import Gap, Truncation
-from pbt_rl.pbt.explore import PerturbFactors
-from pbt_rl.pbt.hypers import HyperSpec, Scale, choice_spec
+from pbt_rl.pbt.explore import CustomExplore, Explore, ExplorePipeline, PerturbFactors
+from pbt_rl.pbt.hypers import HyperSpec, Scale, Values, choice_spec, decode, meaning
+from pbt_rl.pbt.own import named
 from pbt_rl.pbt.ready import Synchronous
 
 LOG_RATIO = 100.0
@@ -34,40 +38,122 @@ def table_of(space: Space) -> dict[str, HyperSpec]:
     positive and far apart, else linearly. A list holds choices of any kind. A HyperSpec is taken as it is.
     Raises ConfigError.
     """
-    require(bool(space), "space", "{}", "name at least one value")
+    needs(bool(space), "space", {}, "name at least one value")
     for name in space:
-        require(
+        needs(
             name not in COLUMNS,
-            "space",
-            name,
+            f"space[{name!r}]",
+            space[name],
             "name it otherwise: rows of a result have a column of this name",
         )
     return {name: _spec(name, value) for name, value in space.items()}
 
 
-def default_controller(table: Mapping[str, HyperSpec], steps: int, seed: int) -> PbtController:
-    """Return PBT with ten comparisons: the worst quarter copies the best, values move by 1.2 or 0.8."""
+def loguniform(low: float, high: float) -> HyperSpec:
+    """Return a range that is tuned on a logarithmic scale, however near its ends are. Raises ConfigError."""
+    needs(
+        0 < low < high < math.inf, "loguniform", (low, high), "give two positive numbers, the lower one first"
+    )
+    return HyperSpec("", math.sqrt(low * high), low, high, "log", tuned=True)
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What a caller may change in the PBT of a space.
+
+    period: steps between two comparisons; None: a tenth of the run. quantile: share of the members that copy, of the
+    best equal share. factors: what values are multiplied by. explore: see `tune.run`.
+    """
+
+    period: int | None = None
+    quantile: float = FRACTION
+    factors: tuple[float, ...] = (1.2, 0.8)
+    explore: Callable[..., Mapping[str, Any]] | None = None
+
+    def __post_init__(self) -> None:
+        whole = self.period is None or (self.period >= 1 and float(self.period).is_integer())
+        needs(whole, "period", self.period, "give a whole number of steps, 1 or more")
+        needs(0 <= self.quantile <= 0.5, "quantile", self.quantile, "give 0 to 0.5")
+        good = len(self.factors) > 0 and all(factor > 0 for factor in self.factors)
+        needs(good, "factors", self.factors, "give positive numbers, such as (1.2, 0.8)")
+        needs(self.explore is None or callable(self.explore), "explore", self.explore, "give a function")
+
+
+def space_controller(table: Mapping[str, HyperSpec], steps: int, seed: int, rules: Rules) -> PbtController:
+    """Return PBT: by default ten comparisons; the worst quarter copies the best, values move by 1.2 or 0.8."""
+    explore: Explore = PerturbFactors({n: spec for n, spec in table.items() if spec.tuned}, rules.factors)
+    if rules.explore is not None:
+        own = CustomExplore(_of_meanings(rules.explore, table), table)
+        explore = ExplorePipeline((explore, own), until_change=False)
     return PbtController(
         table,
         seed,
-        ready=Synchronous(max(1, steps // COMPARISONS), 0, 1),
-        exploit=Truncation(FRACTION, Gap(0, 0), others_mutate=False),
-        explore=PerturbFactors({name: spec for name, spec in table.items() if spec.tuned}),
+        ready=Synchronous(int(rules.period or max(1, steps // COMPARISONS)), 0, 1),
+        exploit=Truncation(rules.quantile, Gap(0, 0), others_mutate=False),
+        explore=explore,
     )
+
+
+def choices_of(table: Mapping[str, HyperSpec] | None) -> dict[str, list[str]]:
+    """Return what the indices of choices mean, as texts for the record."""
+    return {name: [*map(meaning, spec.choices)] for name, spec in (table or {}).items() if spec.choices}
+
+
+def needs(condition: bool, name: str, value: object, remedy: str) -> None:
+    """Raise ConfigError about an argument, by its Python name, unless `condition` holds."""
+    if not condition:
+        raise ConfigError(f"{name}={value!r:.200} cannot be used: {remedy}")
+
+
+def _of_meanings(
+    function: Callable[..., Mapping[str, Any]], table: Mapping[str, HyperSpec]
+) -> Callable[[Values, Random], Values]:
+    """Return the rule that calls a function of the values as `step` receives them."""
+    who = f"explore={meaning(function)}"
+    try:
+        takes_rng = len(signature(function).parameters) > 1
+    except (TypeError, ValueError):  # of C code
+        takes_rng = False
+
+    def moved(values: Values, rng: Random) -> Values:
+        known = decode(table, values)
+        with named(who, ""):
+            answer = function(dict(known), rng) if takes_rng else function(dict(known))
+        same = isinstance(answer, Mapping) and answer.keys() == known.keys()
+        if not same:
+            raise ConfigError(
+                f"{who} returned {answer!r:.200}: it must return a value for each of {list(known)}"
+            )
+        return {name: _number(who, table[name], answer[name]) for name in known}
+
+    return moved
+
+
+def _number(who: str, spec: HyperSpec, value: Any) -> float:
+    if not spec.choices:
+        return value  # type: ignore[no-any-return]  # CustomExplore checks numbers
+    found = [
+        i for i, one in enumerate(spec.choices) if one is value or (type(one), one) == (type(value), value)
+    ]
+    if not found:
+        raise ConfigError(
+            f"{who} returned {spec.name}={value!r:.80}: it is none of {list(spec.choices)!r:.200}"
+        )
+    return float(found[0])
 
 
 def _spec(name: str, value: Any) -> HyperSpec:
     if isinstance(value, HyperSpec):
-        return value
+        return replace(value, name=name)
     if isinstance(value, list):
-        require(len(value) > 1, f"space {name}", value, "give two choices or more")
+        needs(len(value) > 1, f"space[{name!r}]", value, "give two choices or more")
         return choice_spec(name, tuple(value), value[0])
     pair = isinstance(value, tuple) and len(value) == 2 and all(type(end) in (int, float) for end in value)
     remedy = "give (low, high), a list of choices, or a HyperSpec; a constant belongs into the member"
-    require(pair, f"space {name}", repr(value), remedy)
+    needs(pair, f"space[{name!r}]", value, remedy)
     low, high = map(float, value)
     ordered = math.isfinite(low) and math.isfinite(high) and low < high
-    require(ordered, f"space {name}", repr(value), "give two finite numbers, the lower one first")
+    needs(ordered, f"space[{name!r}]", value, "give two finite numbers, the lower one first")
     scale, middle = _scale(value)
     return HyperSpec(name, middle, low, high, scale, tuned=True)
 

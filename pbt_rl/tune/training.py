@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import pickle
+import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -83,8 +84,9 @@ class Training:
         self._observe()
         return self._go_on()
 
-    def go_on(self, parts: Mapping[str, Any]) -> Result:
-        """Train to the end from where `_save` saved these parts."""
+    def go_on(self, parts: Mapping[str, Any], config: Mapping[str, Any]) -> Result:
+        """Train to the end from where `_save` saved these parts. config: as it is recorded now."""
+        self._write("resume", config=dict(config), changed={})  # the time until now is no work
         restore_state(self._controller, parts["controller"])
         for name in SAVED:
             setattr(self, f"_{name}", parts[name])
@@ -288,7 +290,7 @@ class Training:
         self._measure()
         self._write_progress()
         waiting = any(m.frames < self._steps for m in self._live)
-        ended = ended or ("waiting for a decision" if waiting else "frames")
+        ended = ended or ("waiting for a decision" if waiting else "steps")
         self._write("end", ended=ended)
         outcomes = tuple(_outcome(m, self._hypers(m)) for m in self._members)
         finite = [
@@ -297,6 +299,9 @@ class Training:
             if o.objective is not None and math.isfinite(o.objective)
         ]
         best = min(finite)[1] if finite else None
+        if best is None and self._history:
+            text = "no member has a finite objective, so none is the best: see what `evaluate` returns"
+            print(f"tune.run: {text}", file=sys.stderr, flush=True)
         state = None
         if best is not None:
             saved = self._carry_out([Save(best)])[0]

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import pickle
+import sys
 import time
 import traceback
 from collections import deque
@@ -181,14 +182,22 @@ class ProcessPool:
     """
 
     def __init__(self, make: Callable[[int], Member], workers: int) -> None:
-        from pbt_rl.errors import require  # noqa: PLC0415
+        from pbt_rl.errors import ConfigError  # noqa: PLC0415
         from pbt_rl.procs.child import Child  # noqa: PLC0415 - only this pool needs processes
 
+        cell = getattr(make, "__module__", "") == "__main__" and not hasattr(
+            sys.modules["__main__"], "__file__"
+        )
+        if cell:
+            remedy = (
+                "the factory is of a notebook's cell, which other processes cannot import: put it into a file"
+            )
+            raise ConfigError(f"workers={workers} cannot be used: {remedy}")
         try:
             factory = pickle.dumps(make)
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             remedy = f"the factory cannot go to other processes, give a function of a module ({error})"
-            require(False, "workers", workers, remedy)
+            raise ConfigError(f"workers={workers} cannot be used: {remedy}") from None
         # As in multiprocessing's spawn: the child imports the user's script, and finds its factory there.
         try:
             main = {k: v for k, v in spawn.get_preparation_data("member").items() if k != "authkey"}
@@ -196,7 +205,7 @@ class ProcessPool:
             remedy = (
                 'each of them imports your script: call tune.run below `if __name__ == "__main__":` there'
             )
-            require(False, "workers", workers, remedy)
+            raise ConfigError(f"workers={workers} cannot be used: {remedy}") from None
         self._children: list[Child[Task | End, Any]] = []
         try:
             for number in range(workers):

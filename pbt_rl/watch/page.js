@@ -32,6 +32,7 @@ function short(x) {
 }
 
 function value(x) {
+  if (typeof x === "string") return x;
   if (!finite(x)) return "-";
   if (x > 0.9 && x < 1) return `${Number(x.toFixed(5))}`;
   return x !== 0 && Math.abs(x) < 0.001 ? x.toExponential(2).replace(/\.?0+e/, "e") : `${Number(x.toPrecision(3))}`;
@@ -144,8 +145,8 @@ function drawHead(s) {
   const facts = [
     ["controller", s.controller], ["members", s.members.length],
     ["best objective", best ? short(best.objective) : "-"], ["best member", best ? best.member : "-"],
-    ["frames of each", short(s.frames) + (s.budget_frames ? ` of ${short(s.budget_frames)}` : "")],
-    ["time", clock(s.seconds)], ["frames/s", s.running ? short(s.frames_per_second) : "-"],
+    [`${s.unit} of each`, short(s.frames) + (s.budget_frames ? ` of ${short(s.budget_frames)}` : "")],
+    ["time", clock(s.seconds)], [`${s.unit}/s`, s.running ? short(s.frames_per_second) : "-"],
     ...(left !== null ? [["time left, at most", clock(left)]] : []), ...Object.entries(s.counts),
     ...(s.founders !== null ? [["surviving founders", `${s.founders} of ${s.members.length}`]] : []),
     ...(s.actor_restarts ? [["actor restarts", s.actor_restarts]] : []),
@@ -177,7 +178,7 @@ function drawMembers(s) {
     made.onmouseleave = () => mark(null);
     return made;
   });
-  const names = ["member", "objective", "episodes", "generation", "frames", ...(anyStatus ? ["status"] : []), "founder", ...s.varied];
+  const names = ["member", "objective", s.unit === "steps" ? "evaluations" : "episodes", "generation", s.unit, ...(anyStatus ? ["status"] : []), "founder", ...s.varied];
   at("members").replaceChildren(heads(names, ["status"]), ...rows);
 }
 
@@ -252,7 +253,7 @@ function drawSchedules(s) {
     const { svg, x, y } = chart(Math.min(wide / columns - 12, 420), 170, lines.flatMap((l) => l.points.map((p) => p[0])), ys, log);
     lines.sort((a, b) => (a.member === marked || a.member === best) - (b.member === marked || b.member === best));
     for (const { member, points } of lines) svg.append(memberLine(member, path(points, x, y, true), member === best));
-    return node("div", {}, node("strong", { textContent: name }), svg);
+    return node("div", {}, node("strong", { textContent: s.choices[name] ? `${name} (${s.choices[name].map((text, i) => `${i}: ${text}`).join(", ")})` : name }), svg);
   }));
 }
 
@@ -268,7 +269,7 @@ function drawDecisions(s) {
   const rows = s.decisions.map((d) => row([[clock(d.seconds)], [short(d.frames)], [d.member],
     [(kinds[d.decision] ?? d.decision) + (d.donor === null ? "" : ` ${d.donor}`), ""], [short(d.objective)], [d.reason, "text"]]));
   if (!rows.length) return at("decisions").replaceChildren(node("tr", {}, node("td", { className: "none", textContent: "No member was changed or stopped yet." })));
-  at("decisions").replaceChildren(heads(["time", "frames", "member", "decision", "objective", "reason"], ["decision", "reason"]), ...rows);
+  at("decisions").replaceChildren(heads(["time", s.unit, "member", "decision", "objective", "reason"], ["decision", "reason"]), ...rows);
 }
 
 // -- the loop

@@ -37,7 +37,9 @@ def state(history: History, events: Sequence[Event]) -> State:
     progress = [e for e in events if isinstance(e, Progress)]
     return {
         "name": history.name,
-        "env": options.env,
+        "env": options.env if options.api is None else options.api,
+        "unit": options.unit,
+        "choices": options.choices,
         "controller": options.controller,
         "seed": history.seed,
         "began": history.began,
@@ -84,7 +86,10 @@ def _members(history: History) -> list[State]:
                 "frames": now.frames if now else 0,
                 "status": "stopped" if member in stopped else "control" if member in history.controls else "",
                 "founder": history.lineage.line(node.key)[0].member,
-                "values": [[first.values.get(name), node.values.get(name)] for name in history.varied],
+                "values": [
+                    [history.options.shown(name, one.values[name]) for one in (first, node)]
+                    for name in history.varied
+                ],
             }
         )
     return rows

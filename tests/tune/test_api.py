@@ -420,21 +420,21 @@ def test_asha_whose_rungs_do_not_fit_is_refused():
     def controller():
         return Asha(TABLE, 0, phase_frames=5, eta=2, resource=4, slots=3)
 
-    with pytest.raises(ConfigError, match=r"--steps 19 .* give 20 or more"):
+    with pytest.raises(ConfigError, match=r"steps=19 .* give 20 or more"):
         run(Walker, controller(), steps=19, num_members=8)
-    assert run(Walker, controller(), steps=20, num_members=8).ended == "frames"
+    assert run(Walker, controller(), steps=20, num_members=8).ended == "steps"
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"steps": 0}, "--steps 0"),
-        ({"steps": 1.5}, "--steps 1.5 .* whole number"),
-        ({"steps": float("inf")}, "--steps inf .* whole number"),
-        ({"num_members": 0}, "--num-members 0"),
-        ({"evaluate_every": 0}, "--evaluate-every"),
-        ({"window": 0}, "--window"),
-        ({"slots": 9}, "--slots 9"),
+        ({"steps": 0}, "steps=0"),
+        ({"steps": 1.5}, "steps=1.5 .* whole number"),
+        ({"steps": float("inf")}, "steps=inf .* whole number"),
+        ({"num_members": 0}, "num_members=0"),
+        ({"evaluate_every": 0}, "evaluate_every"),
+        ({"window": 0}, "window"),
+        ({"slots": 9}, "slots=9"),
     ],
 )
 def test_misuse(options, message):
@@ -443,7 +443,7 @@ def test_misuse(options, message):
 
 
 def test_a_window_that_an_evaluation_does_not_fit_into_is_refused():
-    with pytest.raises(ConfigError, match=r"--window 2 .* 3 or more"):
+    with pytest.raises(ConfigError, match=r"window=2 .* 3 or more"):
         run(Walker, pbt(episodes=3), steps=1, num_members=2, window=2)
 
 
@@ -452,7 +452,7 @@ def test_steps_may_be_written_as_a_float():
 
 
 def test_given_members_have_their_own_number():
-    with pytest.raises(ConfigError, match=r"--num-members 3 .* leave it out"):
+    with pytest.raises(ConfigError, match=r"num_members=3 .* leave it out"):
         run([Walker(0), Walker(1)], Script([1.0, 1.0]), steps=1, num_members=3)
 
 

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import csv
 import json
+import math
+import time
 from itertools import pairwise
 
 import pytest
 
 import pbt_rl
+from pbt_rl import tune
 from pbt_rl.errors import ConfigError, RunFailed
 from pbt_rl.pbt import Gap, HyperSpec, PerturbFactors, StaticController, Synchronous, Truncation
 from pbt_rl.pbt.ipbt.controller import Ipbt
 from pbt_rl.record.journal import read_journal
+from pbt_rl.report.read import read_run
 from pbt_rl.tune import audit, run
 from pbt_rl.tune.progress import MemberProgress, Progress, Screen
 from pbt_rl.tune.space import table_of
@@ -33,7 +37,7 @@ def test_a_space_is_enough():
     result = run(Chosen, SPACE)
     assert len(result.members) == 8
     assert [m.steps for m in result.members] == [100] * 8
-    assert result.ended == "frames"
+    assert result.ended == "steps"
     assert sum(m.generation for m in result.members) > 0, "members were replaced"
     assert result.best_hypers == result.members[result.best].hypers
     assert result.best_hypers["kind"] in SPACE["kind"]
@@ -55,7 +59,7 @@ def test_what_a_value_of_a_space_means(given, scale, middle):
     assert (spec.scale, spec.default) == (scale, pytest.approx(middle))
     assert spec.tuned
     own = HyperSpec("x", 1.0, 0.0, 2.0, "linear", tuned=False)
-    assert table_of({"x": own})["x"] is own
+    assert table_of({"x": own})["x"] == own
 
 
 @pytest.mark.parametrize(
@@ -141,7 +145,7 @@ def test_a_folder_goes_on_as_if_nothing_had_happened(tmp_path):
     assert outcomes(went_on) == outcomes(whole)
     assert went_on.rows() == whole.rows()
     ends = [e for e in read_journal(tmp_path / "cut" / "journal.jsonl") if e["event"] == "end"]
-    assert [e["ended"] for e in ends] == ["frames"], "the end where it was cut off is cut from the record"
+    assert [e["ended"] for e in ends] == ["steps"], "the end where it was cut off is cut from the record"
     assert audit(tmp_path / "cut", SPACE) == []
     again = run(Chosen, SPACE, **options, folder=tmp_path / "cut")
     assert outcomes(again) == outcomes(whole), "nothing is left to do"
@@ -250,7 +254,7 @@ def test_a_controller_that_shrinks_weights_is_refused_at_the_start():
     explore = PerturbFactors(table)
     rules = {"ready": Synchronous(2, 0, 1), "exploit": Truncation(0.25, Gap(0, 0), others_mutate=False)}
     controller = Ipbt(table, 0, **rules, explore=explore, budget_frames=100)
-    with pytest.raises(ConfigError, match="--controller Ipbt cannot be used: it shrinks weights"):
+    with pytest.raises(ConfigError, match=r"controller=Ipbt.* cannot be used: it shrinks weights"):
         run(Chosen, controller, steps=2, num_members=4)
 
 
@@ -318,10 +322,98 @@ def test_members_that_never_work_are_an_error_however_often_they_begin_anew(fact
 @pytest.mark.parametrize(
     ("members", "controller", "said"),
     [
-        (Chosen(0), SPACE, "--members Chosen cannot be used: give a factory"),
-        (Chosen, "asha", "--controller 'asha' cannot be used: give a space, or a controller"),
+        (Chosen(0), SPACE, "members=.*Chosen.* cannot be used: give a factory"),
+        (Chosen, "asha", "controller=.asha. cannot be used: give a space, or a controller"),
     ],
 )
 def test_what_is_neither_a_factory_nor_a_space_is_one_clear_error(members, controller, said):
     with pytest.raises(ConfigError, match=said):
         run(members, controller)
+
+
+def test_the_rules_of_a_space_are_arguments(tmp_path):
+    """A function has the values as `step` has them; period and share are those that were given."""
+    seen = []
+
+    def explore(values, rng):
+        seen.append(values)
+        return {**values, "kind": "b" if values["kind"] == "a" else "a", "rate": 0.2 + 0.1 * rng.random()}
+
+    space = {"rate": tune.loguniform(0.1, 0.9), "kind": ["a", "b"], "depth": (1, 9)}
+    given = {"period": 5, "quantile": 0.5, "factors": (2.0, 0.5)}
+    result = run(
+        Chosen3, space, num_members=4, steps=20, folder=tmp_path, explore=explore, progress=False, **given
+    )
+    rounds = [e for e in read_journal(tmp_path / "journal.jsonl") if e["event"] == "round"]
+    assert [e["frames"] for e in rounds][:2] == [5, 10]
+    assert sum(d["decision"] == "replace" for d in rounds[0]["decisions"]) == 2, "a half copies"
+    assert seen
+    assert {v["kind"] for v in seen} <= {"a", "b"}
+    assert all(isinstance(v["depth"], int) for v in seen)
+    reasons = " ".join(d["reason"] for e in rounds for d in e["decisions"])
+    assert "kind a -> b" in reasons or "kind b -> a" in reasons, "a choice is shown by its meaning"
+    assert len(repr(result)) < 1000
+    assert result.best is not None
+    assert audit(tmp_path, space, explore=explore) == []
+
+
+class Chosen3:
+    def __init__(self, index):
+        self.x = float(index)
+
+    def step(self, hypers):
+        self.x += hypers["rate"]
+
+    def evaluate(self):
+        return self.x
+
+    def state(self):
+        return self.x
+
+    def load(self, state):
+        self.x = state
+
+
+@pytest.mark.parametrize(
+    ("explore", "said"),
+    [
+        (lambda values: {"rate": 0.5}, "explore=.* returned .* it must return a value for each"),
+        (lambda values: {**values, "kind": "c"}, "kind='c': it is none of"),
+        (lambda values: 1 / 0, r"explore=.* raised ZeroDivisionError \(test_run_anything.py, line"),
+    ],
+)
+def test_what_an_explore_function_returns_is_checked(explore, said):
+    space = {"rate": (0.1, 0.9), "kind": ["a", "b"]}
+    with pytest.raises(ConfigError, match=said):
+        run(Chosen3, space, num_members=4, steps=20, explore=explore, progress=False)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"quantile": 0.9}, "quantile=0.9 cannot be used: give 0 to 0.5"),
+        ({"period": 0}, "period=0 cannot be used"),
+        ({"factors": ()}, r"factors=\(\) cannot be used"),
+        ({"explore": 3}, "explore=3 cannot be used: give a function"),
+    ],
+)
+def test_rules_that_mean_nothing_are_named_as_in_python(given, said):
+    with pytest.raises(ConfigError, match=said):
+        run(Chosen3, {"rate": (0.1, 0.9)}, steps=20, **given)
+
+
+def test_a_run_without_a_finite_objective_says_so(capsys):
+    class Nowhere(Chosen3):
+        def evaluate(self):
+            return math.nan
+
+    assert run(Nowhere, {"rate": (0.1, 0.9)}, steps=3, num_members=2).best is None
+    assert "no member has a finite objective" in capsys.readouterr().err
+
+
+def test_the_time_between_two_calls_is_no_work(tmp_path):
+    for steps in (10, 20):
+        run(Chosen3, {"rate": (0.1, 0.9)}, steps=steps, num_members=2, folder=tmp_path, progress=False)
+        time.sleep(1.5)
+    assert read_run(tmp_path).seconds < 1
+    assert read_run(tmp_path).options.unit == "steps"
