@@ -10,10 +10,10 @@ that way by heart, sooner than it learns to play.
 
 Start-up. An emulator takes about 0.1 s to make, most of it for a table of colours that nothing here uses, and as long
 again to be seeded: the engine draws no-ops from the machine's entropy unless it is seeded, and seeding loads its ROM
-again. That is the price of reproducible games. The library holds the interpreter while it makes emulators: the two units of
-an actor take 12 s if they have 32 rows, and one of 40 policies has hundreds. So rows are dealt to several engines: a
-small one is there from the beginning, and an actor that may begin without all its rows has the others made while it
-runs (`Engines`, `grow`).
+again. That is the price of reproducible games. The library holds the interpreter while it makes emulators: the two
+units of an actor take 12 s if they have 32 rows, and one of 40 policies has hundreds. So rows are dealt to several
+engines: a small one is there from the beginning, and an actor that may begin without all its rows has the others made
+while it runs (`Engines`, `grow`).
 
 Axes: R rows of the unit, E rows of one engine.
 """
@@ -56,9 +56,9 @@ from .film import Camera, Picture
 from .pulse import all_at_once, pulse_of
 
 ENGINE_ROWS = 16
-"""Most rows of an engine of a large unit. Fewer would cost speed: a call takes about 0.1 ms, the step of a row 0.3 ms."""
+"""Most rows of an engine of a large unit. Fewer cost speed: a call takes about 0.1 ms, the step of a row 0.3 ms."""
 FIRST_ROWS = 8
-"""Rows of the first engine of a unit that is not large; the others have up to LATER_ROWS, as every engine costs a call."""
+"""Rows of the first engine of a unit that is not large; the others have up to LATER_ROWS, as each costs a call."""
 LATER_ROWS = 32
 LARGE_ROWS = 64
 """A unit with more rows is large."""
@@ -85,8 +85,8 @@ def dealt(rows: int, together: int) -> list[NDArray[np.intp]]:
 class Engines:
     """Answers `step` and `reset` as one engine of all rows. A row without an emulator is black, and silent.
 
-    make: makes an engine of so many rows. together: neighbouring rows that belong to one policy. empty: the first engine
-    is made later, too.
+    make: makes an engine of so many rows. together: neighbouring rows that belong to one policy. empty: the first
+    engine is made later, too.
     """
 
     def __init__(
@@ -414,6 +414,7 @@ BACKEND = Backend(
         name, rows, seed, options.of(AtariOptions), shaping
     ),
     recipe=lambda _name, _options: recipe(),
+    begins="the first emulators are made",
     for_evaluation=lambda options: options.with_family(raw_scores(options.of(AtariOptions))),
     played=lambda name, options: played(name, options.of(AtariOptions)),
     film=lambda name, rows, seed, options, shaping: film(name, rows, seed, options.of(AtariOptions), shaping),

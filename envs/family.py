@@ -70,6 +70,9 @@ def _reproducible(_name: str) -> str:
     return ""
 
 
+MADE = "environments are made"
+
+
 def _as_trained(options: EnvOptions) -> EnvOptions:
     return options
 
@@ -98,6 +101,8 @@ class Backend:
     """(name, options) -> what lies between the engine and a policy, for those who play it elsewhere; "" if nothing."""
     unreproducible: Callable[[str], str] = _reproducible
     """Why equal seeds do not give equal steps in NAME, through no fault of anybody here; "" if they do."""
+    begins: str = MADE
+    """What happens before the first frames of a run, for people who wait for them."""
 
 
 @dataclass(frozen=True)

@@ -87,8 +87,8 @@ class ActorSetup:
 
 
 STEPS_AT_FIRST_SECONDS = 2.5
-"""Time for steps, from the learner's first answer on, before missing rows are made: enough for the first batch of a small
-population. A learner that takes longer to start is not waited for."""
+"""Time for steps, from the learner's first answer on, before missing rows are made: enough for the first batch of a
+small population. A learner that takes longer to start is not waited for."""
 STEPS_OF_A_PART, STEPS_OF_A_WHOLE = 0.25, 1.0
 """Time for steps as a share of that for making missing rows: of a unit that lacks rows itself, most of whose steps
 count for nothing but cost the learner as much; of a whole one, while rows of the next are made."""
