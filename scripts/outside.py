@@ -39,12 +39,12 @@ class Package:
 
 
 PACKAGES = (
-    Package("minigrid", "gym/minigrid:MiniGrid-DoorKey-5x5-v0", ("minigrid",)),
-    Package("minatar", "gym/minatar.gym:MinAtar/Breakout-v1", ("minatar",)),
-    Package("crafter", "gym/shimmy:GymV21Environment-v0", ("crafter", "shimmy[gym-v21]")),
-    Package("highway-env", "gym/highway_env:highway-fast-v0", ("highway-env",)),
-    Package("dm_control", "gym/shimmy:dm_control/cartpole-swingup-v0", ("shimmy[dm-control]",)),
-    Package("popgym", "gym/popgym:popgym-RepeatPreviousEasy-v0", ("popgym",), ("--model.core", "gru")),
+    Package("minigrid", "minigrid/MiniGrid-DoorKey-5x5-v0", ("minigrid",)),
+    Package("minatar", "minatar/Breakout-v1", ("minatar",)),
+    Package("crafter", "crafter", ("crafter",)),
+    Package("highway-env", "highway-env/highway-fast-v0", ("highway-env",)),
+    Package("dm_control", "dm_control/cartpole-swingup-v0", ("shimmy[dm-control]",)),
+    Package("popgym", "popgym/RepeatPreviousEasy-v0", ("popgym",), ("--model.core", "gru")),
     Package("gymnasium-robotics", "gym/gymnasium_robotics:FetchReachDense-v4", ("gymnasium-robotics",)),
     Package("panda-gym", "gym/panda_gym:PandaReachDense-v3", ("panda-gym",)),
     Package("flappy-bird-gymnasium", "gym/flappy_bird_gymnasium:FlappyBird-v0", ("flappy-bird-gymnasium",)),
@@ -89,7 +89,7 @@ def tried(package: Package, seconds: float) -> dict[str, str]:
     for step, command, limit in (
         ("venv", [sys.executable, "-m", "venv", str(folder / "venv")], COMMAND_SECONDS),
         ("install", [str(python), "-m", "pip", "install", "-q", *package.requirements], INSTALL_SECONDS),
-        ("check", [*pbt_rl(python), "envs", "check", package.env, "--steps", "1000"], COMMAND_SECONDS),
+        ("check", [*pbt_rl(python), "envs", "check", package.env, "--steps", "300"], COMMAND_SECONDS),
         ("train", [*pbt_rl(python), "train", *training(package, seconds)], COMMAND_SECONDS + seconds),
         ("eval", [*pbt_rl(python), "eval", "runs/run", "--trust", "--episodes", "5"], COMMAND_SECONDS),
         (
