@@ -10,9 +10,10 @@ that way by heart, sooner than it learns to play.
 
 Start-up. An emulator takes about 0.1 s to make, most of it for a table of colours that nothing here uses, and as long
 again to be seeded: the engine draws no-ops from the machine's entropy unless it is seeded, and seeding loads its ROM
-again. That is the price of reproducible games. The library holds the interpreter while it makes emulators, and a unit
-of 40 policies has hundreds. So its rows are dealt to engines of a few rows each: the first one is there from the
-beginning, and an actor that may begin without all its rows has the others made while it runs (`Engines`, `grow`).
+again. That is the price of reproducible games. The library holds the interpreter while it makes emulators: the two
+units of an actor take 12 s if they have 32 rows, and one of 40 policies has hundreds. So rows are dealt to several
+engines: a small one is there from the beginning, and an actor that may begin without all its rows has the others made
+while it runs (`Engines`, `grow`).
 
 Axes: R rows of the unit, E rows of one engine.
 """
@@ -45,6 +46,7 @@ from .base import (
     EnvSpec,
     ShapingSource,
     StepArrays,
+    begins_empty,
     may_grow,
     rows_of_a_policy,
 )
@@ -54,8 +56,13 @@ from .film import Camera, Picture
 from .pulse import all_at_once, pulse_of
 
 ENGINE_ROWS = 16
-"""Most rows of an engine. Fewer would cost speed: a call takes about 0.1 ms, the step of a row 0.3 ms."""
-WHOLE_ROWS = 64
+"""Most rows of an engine of a large unit. Fewer cost speed: a call takes about 0.1 ms, the step of a row 0.3 ms."""
+FIRST_ROWS = 8
+"""Rows of the first engine of a unit that is not large; the others have up to LATER_ROWS, as each costs a call."""
+LATER_ROWS = 32
+LARGE_ROWS = 64
+"""A unit with more rows is large."""
+WHOLE_ROWS = 16
 """A unit with no more rows is not divided."""
 
 
@@ -67,23 +74,30 @@ def dealt(rows: int, together: int) -> list[NDArray[np.intp]]:
     """
     row_EP = np.arange(rows).reshape(-1, together).T.copy()
     row_EP[1::2] = row_EP[1::2, ::-1]
-    return [np.sort(part) for part in np.array_split(row_EP.ravel(), -(-rows // ENGINE_ROWS))]
+    if rows > LARGE_ROWS:
+        parts = np.array_split(row_EP.ravel(), -(-rows // ENGINE_ROWS))
+    else:
+        first, later = np.split(row_EP.ravel(), [FIRST_ROWS])
+        parts = [first, *np.array_split(later, -(-later.size // LATER_ROWS))]
+    return [np.sort(part) for part in parts]
 
 
 class Engines:
     """Answers `step` and `reset` as one engine of all rows. A row without an emulator is black, and silent.
 
-    make: makes an engine of so many rows. together: neighbouring rows that belong to one policy.
+    make: makes an engine of so many rows. together: neighbouring rows that belong to one policy. empty: the first
+    engine is made later, too.
     """
 
-    def __init__(self, make: Callable[[int], Any], rows: int, together: int = 1) -> None:
+    def __init__(
+        self, make: Callable[[int], Any], rows: int, together: int = 1, *, empty: bool = False
+    ) -> None:
         self._make, self._rows = make, rows
         self._parts = dealt(rows, together)
         self._seeds: NDArray[np.int64] | None = None
-        self._engines = [make(self._size(0))]
+        self._engines: list[Any] = [] if empty else [make(self._size(0))]
         self._arrived: list[tuple[NDArray[np.intp], Any]] = []
         """First answers of engines, which the next step delivers."""
-        self.ale, self._shape = self._engines[0].ale, self._engines[0].single_observation_space.shape
 
     @property
     def missing(self) -> NDArray[np.bool_]:
@@ -137,7 +151,7 @@ class Engines:
     def _arrivals(self) -> tuple[Any, ...]:
         """Return (frames, scores, over, cut, info) with nothing but the rows whose games begin."""
         rows = self._rows
-        frames_R, lives_R = np.zeros((rows, *self._shape), np.uint8), np.zeros(rows, np.int64)
+        frames_R, lives_R = np.zeros((rows, 1, *SEEN), np.uint8), np.zeros(rows, np.int64)
         for part, (frames_E, lives_E) in self._arrived:
             frames_R[part], lives_R[part] = frames_E, lives_E
         self._arrived = []
@@ -146,6 +160,8 @@ class Engines:
 
 
 FRAMES_PER_SECOND = 60
+SEEN = (84, 84)
+"""Height and width of a frame."""
 SCREEN = (210, 160)
 """Height and width of a game's own picture."""
 
@@ -183,7 +199,7 @@ def probe(game: str, options: AtariOptions) -> EnvSpec:
         shaping[LIFE_LOSS_PENALTY] = 0.01  # not 0, so that a controller's factor can move it
     return EnvSpec(
         env_id=f"atari/{game}",
-        obs={"obs": ArraySpec((84, 84), "uint8")},
+        obs={"obs": ArraySpec(SEEN, "uint8")},
         action=ActionSpec(nvec=(18 if options.full_action_space else len(actions),)),
         frame_skip=options.frame_skip,
         frame_stack=options.frame_stack,
@@ -223,10 +239,18 @@ def played(game: str, options: AtariOptions) -> str:
     lines.append(
         f"A game starts with 0 to {options.noop_max} single emulator frames without an action. {_SCORE}"
     )
-    if options.fire_reset and ("FIRE" in names or options.full_action_space):
-        fire = 1 if options.full_action_space else names.index("FIRE")
+    fire = _fire(game, options)
+    if options.fire_reset and fire is not None:
         lines.append(_FIRE.format(fire=fire) + (_FIRE_BEGINS if options.episodic_life else _FIRE_GOES_ON))
     return "\n".join(f"- {line}" for line in lines)
+
+
+def _fire(game: str, options: AtariOptions) -> int | None:
+    """Return the number of the action FIRE; None if there is none."""
+    names = game_facts(game)[0]
+    if options.full_action_space:
+        return 1
+    return names.index("FIRE") if "FIRE" in names else None
 
 
 class AtariUnit:
@@ -249,7 +273,10 @@ class AtariUnit:
         with all_at_once(self._pulse, rows):
             if may_grow(shaping) and rows > WHOLE_ROWS:
                 self._engine = Engines(
-                    lambda part: self._make(game, part, options), rows, rows_of_a_policy(shaping)
+                    lambda part: self._make(game, part, options),
+                    rows,
+                    rows_of_a_policy(shaping),
+                    empty=begins_empty(shaping),
                 )
                 self._missing_R = self._engine.missing
             else:
@@ -258,9 +285,9 @@ class AtariUnit:
         """Of the emulators: taken by the first reset only, their generators go on from there."""
         self._seeded = False
 
-        actions = [action.name for action in self._engine.ale.get_action_set()]
-        self._fire = actions.index("FIRE") if "FIRE" in actions else 0
-        self._scoring = AtariScoring(rows, options, may_fire="FIRE" in actions)
+        fire = _fire(game, options)
+        self._fire = fire or 0
+        self._scoring = AtariScoring(rows, options, may_fire=fire is not None)
 
         self._ended_R = np.zeros(rows, np.bool_)  # the engine's next step resets the row
         self._starts_R = np.zeros(rows, np.bool_)  # the next step is the FIRE by which the game starts
@@ -387,6 +414,7 @@ BACKEND = Backend(
         name, rows, seed, options.of(AtariOptions), shaping
     ),
     recipe=lambda _name, _options: recipe(),
+    begins="the first emulators are made",
     for_evaluation=lambda options: options.with_family(raw_scores(options.of(AtariOptions))),
     played=lambda name, options: played(name, options.of(AtariOptions)),
     film=lambda name, rows, seed, options, shaping: film(name, rows, seed, options.of(AtariOptions), shaping),

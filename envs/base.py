@@ -373,6 +373,11 @@ def may_grow(source: ShapingSource) -> bool:
     return bool(getattr(source, "lets_grow", False))
 
 
+def begins_empty(source: ShapingSource) -> bool:
+    """Whether a unit that grows begins without any row, since no step is taken before it is whole."""
+    return bool(getattr(source, "begins_empty", False))
+
+
 def rows_of_a_policy(source: ShapingSource) -> int:
     """How many neighbouring rows of the unit belong to one policy; 1 if that is not known."""
     return int(getattr(source, "envs_per_policy", 1))

@@ -72,6 +72,9 @@ def _reproducible(_name: str) -> str:
     return ""
 
 
+MADE = "environments are made"
+
+
 def _as_trained(options: EnvOptions) -> EnvOptions:
     return options
 
@@ -102,6 +105,8 @@ class Backend:
     """(name, rows, seed, device, options) -> `ResidentEnv`, for specs that are `resident`."""
     unreproducible: Callable[[str], str] = _reproducible
     """Why equal seeds do not give equal steps in NAME, through no fault of anybody here; "" if they do."""
+    begins: str = MADE
+    """What happens before the first frames of a run, for people who wait for them."""
 
 
 @dataclass(frozen=True)

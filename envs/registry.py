@@ -139,6 +139,11 @@ def unreproducible(env_id: str, options: EnvOptions) -> str:
     return backend.unreproducible(name)
 
 
+def begins(env_id: str, options: EnvOptions) -> str:
+    """Say what happens before the first frames of a run."""
+    return _find(env_id, options)[0].begins
+
+
 def film(
     env_id: str, rows: int, seed: int, options: EnvOptions, shaping: ShapingSource
 ) -> tuple[Unit, Camera] | None:

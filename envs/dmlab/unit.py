@@ -45,7 +45,7 @@ from .setup import ALL, GAIN, LOSS, MAX_SEED, describe, level_scripts, played, p
 from .task_scheduler import TaskScheduler
 
 FRAMES_PER_SECOND = 60
-THREE_BOTS = "lasertag_three_"
+BOTS = ("lasertag_one_", "lasertag_three_")
 ANY_LEVEL = "lt_chasm"
 """A level of every engine, whose map comes with it."""
 
@@ -101,7 +101,8 @@ def _shown(gpus: tuple[int, ...]) -> str:
 
 def unreproducible(name: str) -> str:
     """See `Backend`."""
-    return "the engine's own bots of lasertag_three_* act otherwise each time" if THREE_BOTS in name else ""
+    there = any(bots in name for bots in BOTS)
+    return "the engine's own bots of lasertag_* act otherwise each time" if there else ""
 
 
 def recipe(name: str) -> dict[str, object]:
@@ -308,6 +309,7 @@ BACKEND = Backend(
     for_evaluation=lambda options: options.with_family(for_tests(options.of(DmlabOptions))),
     shown=lambda name, options: name if name == ALL else played(name, options.of(DmlabOptions)),
     unreproducible=unreproducible,
+    begins="environments are made; maps compile, which takes a minute and more the first time",
     film=lambda name, rows, seed, options, shaping: filmed_as_seen(
         _make_unit(name, rows, seed, options, shaping), FRAMES_PER_SECOND
     ),

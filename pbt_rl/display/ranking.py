@@ -213,7 +213,8 @@ def title_lines(view: RunView) -> list[str]:
 
 def progress(view: RunView) -> list[str]:
     """Return time, frames and speed, each as text."""
-    speed = f"{view.frames_per_second:,.0f} frames/s" if view.frames_per_second > 0 else "starting"
+    starting = f"starting: {view.waits_for}" if view.waits_for else "starting"
+    speed = f"{view.frames_per_second:,.0f} frames/s" if view.frames_per_second > 0 else starting
     return [clock(view.seconds), f"{count(view.frames)} frames", speed]
 
 

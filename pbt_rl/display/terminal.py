@@ -106,7 +106,7 @@ class Terminal:
 
     On a terminal the table is redrawn in place and events scroll above it; `stop` removes the table, so that
     the final leaderboard stands alone. Elsewhere (a file, a pipe, a dumb terminal) every event is a line, and
-    every ten seconds one line summarises the run.
+    every ten seconds one line summarises the run; at the start lines come as soon as there is something new.
     """
 
     def __init__(
@@ -118,6 +118,7 @@ class Terminal:
         self.plain = not is_live_terminal(self._console) if plain is None else plain
         self._live: Live | None = None
         self._next_plain_seconds = -math.inf
+        self._waited_for = ""
         self._shown: Leaderboard | None = None
         self._drawn: list[int] = []
         """Lengths of the lines of the last table."""
@@ -133,14 +134,18 @@ class Terminal:
             self._live.start()
 
     def update(self, view: RunView) -> None:
-        """Show the view (plain: if ten seconds have passed since the last line)."""
+        """Show the view.
+
+        Plain: if ten seconds have passed since the last line, or the run waits for something else, or no longer.
+        """
         if self._live is not None:
             max_members = max(1, self._console.height - _LINES_AROUND_MEMBERS)
             self._follow_resize()
             self._shown = Leaderboard(view, max_members)
             self._live.update(self._shown, refresh=True)
             self._note_drawn()
-        elif self.plain and view.seconds >= self._next_plain_seconds:
+        elif self.plain and (view.seconds >= self._next_plain_seconds or view.waits_for != self._waited_for):
+            self._waited_for = view.waits_for
             self._next_plain_seconds = view.seconds + PLAIN_GAP_SECONDS
             self.event(plain_line(view))
 

@@ -224,6 +224,8 @@ class RunView:
     busy_threads: dict[str, float]
     """Busy threads by stage, mean over the last minute, of all processes (`environment`: those of the actors). Empty in
     the first seconds."""
+    waits_for: str = ""
+    """What happens before the first frames; empty afterwards."""
     seconds_left_at_most: bool = False
     """`seconds_left` is an upper bound, as a search may give members up."""
     comparison_in_seconds: float | None = None

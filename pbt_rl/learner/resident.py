@@ -223,7 +223,13 @@ class ResidentSampler:
         """Raise ConfigError if members would be compared by what their own weights make of the reward."""
         pbt = self._config.pbt
         tuned = not pbt.tune or any(name.startswith(SHAPING) for name in pbt.tune)
-        if objective is None and self._spec.shaping and tuned and pbt.enabled and self._config.num_policies > 1:
+        if (
+            objective is None
+            and self._spec.shaping
+            and tuned
+            and pbt.enabled
+            and self._config.num_policies > 1
+        ):
             raise ConfigError(
                 f"{self._spec.env_id} gives no objective, and the weights of its reward are tuned: members would be "
                 "compared by rewards that they raise by their weights alone. Give ResidentStep.objective, or name "

@@ -42,7 +42,8 @@ class Progress:
     def __init__(self, stream: TextIO) -> None:
         self._stream, self._terminal = stream, stream.isatty()
         self._every = EVERY_SECONDS if self._terminal else EVERY_SECONDS_IN_A_LOG
-        self._next = time.monotonic() + self._every
+        self._began = time.monotonic()
+        self._next = self._began + self._every
         self._open = False
 
     def show(self, ended: int, total: int) -> None:
@@ -52,7 +53,8 @@ class Progress:
             return
         self._next = now + self._every
         self._open = self._terminal
-        text = f"{ended} of {total} episodes have ended"
+        left = (now - self._began) / ended * (total - ended) if ended else 0.0
+        text = f"{ended} of {total} episodes have ended" + (f", about {left:,.0f} s left" if left else "")
         self._stream.write(f"\r{text}\x1b[K" if self._terminal else f"{text}\n")
         self._stream.flush()
 

@@ -16,10 +16,10 @@ from pathlib import Path
 
 from pbt_rl.errors import ConfigError
 from pbt_rl.given.values import spelt, whole
+from pbt_rl.listing.listing import list_runs
 from pbt_rl.prove.arms import BASELINE, Arm, Task, read_arms
 from pbt_rl.prove.games import judge, read_judged
 from pbt_rl.prove.outcome import Outcome, Scores, outcome
-from pbt_rl.listing.listing import list_runs
 from pbt_rl.sweep.command import GIVEN_BY_THE_SWEEP, shares_of
 from pbt_rl.sweep.jobs import Ended, Point, Share, Sweep, last_line
 

@@ -340,6 +340,7 @@ class Supervisor:
             spent,
             actors_restarted=self._restarts.count,
             learners_replaced=self._lost.count,
+            begun=self._begun,
         )
 
     # -- the end ----------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from pbt_rl.config import Config
 from pbt_rl.display.view import MANY_DISCARDED, MemberView, RunView
+from pbt_rl.envs.registry import begins
 from pbt_rl.pbt.control import Controlled
 from pbt_rl.pbt.controllers import PbtController
 from pbt_rl.pbt.decisions import Controller
@@ -138,8 +139,12 @@ def run_view(
     *,
     actors_restarted: int,
     learners_replaced: int,
+    begun: bool,
 ) -> RunView:
-    """Return the view of now. environment_seconds: CPU-seconds that environments took since the view before."""
+    """Return the view of now. environment_seconds: CPU-seconds that environments took since the view before.
+
+    begun: all learners have been ready.
+    """
     config, rate = resolved.config, throughput.rate()
     return RunView(
         env_id=config.env,
@@ -149,6 +154,7 @@ def run_view(
         steps=population.steps,
         frames_per_second=rate,
         seconds_left=seconds_to_end(config, population, rate, throughput.training_seconds),
+        waits_for="" if rate > 0 else _waits_for(resolved, begun=begun),
         seconds_left_at_most=config.searches,
         comparison_in_seconds=seconds_to_comparison(controller, population, rate),
         members=_marked(population.views(), config.num_policies),
@@ -170,6 +176,13 @@ def run_view(
 def _marked(members: Sequence[MemberView], population: int) -> list[MemberView]:
     """Mark the controls, whose ids follow those of the population."""
     return [*members[:population], *(replace(m, control=True) for m in members[population:])]
+
+
+def _waits_for(resolved: ResolvedRun, *, begun: bool) -> str:
+    if begun:
+        return begins(resolved.config.env, resolved.options)
+    learners = "learners load" if len(resolved.plan.packs) > 1 else "the learner loads"
+    return f"{learners} torch and the network"
 
 
 def _of_all(learners: Iterable[Mapping[str, Replayed]]) -> dict[str, Replayed]:

@@ -86,6 +86,9 @@ class ActorSetup:
         return [*self.mailbox_fds, self.shaping_fd, self.wake_fd, self.ready_fd, *matchup]
 
 
+STEPS_AT_FIRST_SECONDS = 2.5
+"""Time for steps, from the learner's first answer on, before missing rows are made: enough for the first batch of a
+small population. A learner that takes longer to start is not waited for."""
 STEPS_OF_A_PART, STEPS_OF_A_WHOLE = 0.25, 1.0
 """Time for steps as a share of that for making missing rows: of a unit that lacks rows itself, most of whose steps
 count for nothing but cost the learner as much; of a whole one, while rows of the next are made."""
@@ -103,9 +106,11 @@ class EpisodeSource:
         pulse: memoryview,
         *,
         lets_grow: bool,
+        begins_empty: bool = False,
         tell: Callable[[str], None] | None = None,
     ) -> None:
-        self._table, self.envs_per_policy, self.lets_grow = table, envs_per_policy, lets_grow
+        self._table, self.envs_per_policy = table, envs_per_policy
+        self.lets_grow, self.begins_empty = lets_grow, begins_empty
         self._tell = tell
         self.pulse = pulse
         """See `envs/pulse.py`."""
@@ -215,6 +220,7 @@ class Actor:
                 setup.envs_per_policy,
                 box.pulse,
                 lets_grow=setup.grows,
+                begins_empty=number > 0,
                 tell=tell if setup.first_row == 0 and number == 0 else None,
             )
             for number, box in enumerate(boxes)
@@ -248,7 +254,8 @@ class Actor:
         ]
         for runner, state in zip(self._runners, setup.saved, strict=bool(setup.saved)):
             runner.restore(state)
-        self._grows_from = 0.0
+        self._grows_from = time.monotonic() + STEPS_AT_FIRST_SECONDS
+        """The next missing rows are made then."""
 
     def save(self) -> list[dict[str, Any] | None]:
         """Return the states of the units; None for one that cannot be saved."""
@@ -265,12 +272,24 @@ class Actor:
     def run(self, parent: Connection[Any, Any]) -> None:
         """Advance units as their actions arrive, until the parent hangs up."""
         answers = AdaptivePoller(self._setup.wake_fd, parent.fileno())
+        answered = False
         while True:
             busy = self.turn()
-            if not self._grow() and not busy:
-                if parent.fileno() in answers.wait():
-                    return
+            if self._grow() or busy:
+                continue
+            ready = answers.wait(self._patience_ms())
+            if parent.fileno() in ready:
+                return
+            if ready:
                 os.eventfd_read(self._setup.wake_fd)
+                if not answered:
+                    answered, self._grows_from = True, time.monotonic() + STEPS_AT_FIRST_SECONDS
+
+    def _patience_ms(self) -> float | None:
+        """Return how long to wait for actions; None for ever, if no rows are missing."""
+        if not any(runner.growing for runner in self._runners):
+            return None
+        return 1000 * max(0.0, self._grows_from - time.monotonic())
 
     def _grow(self) -> bool:
         """Make some missing rows of a unit, if there was time for steps since the last time."""

@@ -211,7 +211,7 @@ class Lab:
         # Without a seed the C library's generator would draw one.
         self._seed = (seed if seed is not None else time.time_ns()) & 0xFFFFFFFF
         # A first reset with a seed differs from later ones with the same.
-        chance = [time.time_ns()] if self._name.startswith("lasertag_three_") else []  # its bots
+        chance = [time.time_ns()] if self._name.startswith("lasertag_") else []  # its bots
         self._rng = np.random.default_rng([self._seed, self._resets == 1, *chance])
         if self._name.partition("_")[0] in _MAPS:
             self._compile(f"{self._name} {self._seed}")

@@ -28,16 +28,11 @@ class Source:
 class Counting:
     """An engine whose rows show their seed, score the action that they are given, and end after `ends` steps."""
 
-    single_observation_space = np.zeros((1, 84, 84), np.uint8)
     ends = 5
 
     def __init__(self, pulse, rows):
         self.rows, self.pulse, self.step_number = rows, pulse, 0
-        self.ale = self
         assert pulse[AT_ONCE] >= rows, "making it is announced"
-
-    def get_action_set(self):
-        return []
 
     def reset(self, *, seed=None):
         self.seed = np.zeros(self.rows, np.int64) if seed is None else seed
@@ -74,7 +69,7 @@ def made(monkeypatch):
             return Counting(unit._pulse, part)
 
         monkeypatch.setattr(AtariUnit, "_make", engine)
-        unit = AtariUnit("pong", rows, 3, AtariOptions(), source)
+        unit = AtariUnit("pong", rows, 3, AtariOptions(fire_reset=False), source)
         out = private_step_arrays(unit.spec, rows)
         unit.reset(out)
         return unit, out, sizes
@@ -176,6 +171,30 @@ class _Whole(Source):
     """Of a run whose units have all rows at once."""
 
     lets_grow = False
+
+
+def test_a_unit_of_usual_size_begins_with_few_emulators_of_each_policy_and_has_few_engines(made):
+    source = Source()
+    source.envs_per_policy = 8
+    unit, out, sizes = made(source, rows=32)
+    there = np.flatnonzero(out.obs["obs"].any((1, 2)))
+    assert np.bincount(there // 8).tolist() == [2, 2, 2, 2]
+    unit.grow()
+    assert not unit.grows
+    assert sizes == [8, 24]
+    assert step(unit, out).obs["obs"].any((1, 2)).all()
+
+
+def test_a_unit_that_is_not_stepped_before_it_is_whole_begins_with_no_emulator(made):
+    source = Source()
+    source.begins_empty = True
+    unit, out, sizes = made(source, rows=32)
+    assert sizes == []
+    assert not out.obs["obs"].any()
+    while unit.grows:
+        unit.grow()
+    assert step(unit, out).obs["obs"].any((1, 2)).all()
+    assert out.first.all()
 
 
 def test_small_units_and_those_of_other_runs_are_whole(made):

@@ -97,7 +97,10 @@ def test_it_computes_with_one_thread_and_leaves_the_caller_its_own(run, monkeypa
 
 @pytest.mark.parametrize(
     ("terminal", "shown"),
-    [(True, "\r3 of 10 episodes have ended\x1b[K\r\x1b[K"), (False, "3 of 10 episodes have ended\n")],
+    [
+        (True, "\r3 of 10 episodes have ended, about 14 s left\x1b[K\r\x1b[K"),
+        (False, "3 of 10 episodes have ended, about 14 s left\n"),
+    ],
 )
 def test_progress_is_one_line_of_a_terminal_or_lines_of_a_log(terminal, shown, monkeypatch):
     monkeypatch.setattr("pbt_rl.play.evaluate.EVERY_SECONDS", 0.0)
@@ -105,6 +108,7 @@ def test_progress_is_one_line_of_a_terminal_or_lines_of_a_log(terminal, shown, m
     stream = io.StringIO()
     stream.isatty = lambda: terminal
     progress = Progress(stream)
+    progress._began -= 6.0  # an episode has taken two seconds
     progress.show(3, 10)
     progress.end()
     assert stream.getvalue() == shown

@@ -1,0 +1,204 @@
+"""Try environments of other packages: install each in a venv of its own, check, train, evaluate and film it.
+
+    python scripts/outside.py [--seconds 60] [NAME ...]
+
+Everything lies in build/outside/NAME: venv, run, film, log, result.json. What has a result is not done again: delete
+the folder for that. The table in docs/environments.md is rewritten from all results at the end. The venvs see the
+packages of the interpreter that runs this, and hold what the package needs beyond them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDER = ROOT / "build" / "outside"
+PAGE = ROOT / "docs" / "environments.md"
+BEGIN, END = "<!-- outside: begin -->", "<!-- outside: end -->"
+INSTALL_SECONDS, COMMAND_SECONDS = 600, 300
+LAST_LINES = 3
+FAILED = "failed"
+
+
+@dataclass(frozen=True)
+class Package:
+    """What to install, and what of it to train. options: of environment and network, beside the recipe."""
+
+    name: str
+    env: str
+    requirements: tuple[str, ...]
+    options: tuple[str, ...] = ()
+
+
+PACKAGES = (
+    Package("minigrid", "minigrid/MiniGrid-DoorKey-5x5-v0", ("minigrid",)),
+    Package("minatar", "minatar/Breakout-v1", ("minatar",)),
+    Package("crafter", "crafter", ("crafter",)),
+    Package("highway-env", "highway-env/highway-fast-v0", ("highway-env",)),
+    Package("dm_control", "dm_control/cartpole-swingup-v0", ("shimmy[dm-control]",)),
+    Package("popgym", "popgym/RepeatPreviousEasy-v0", ("popgym",), ("--model.core", "gru")),
+    Package("gymnasium-robotics", "gym/gymnasium_robotics:FetchReachDense-v4", ("gymnasium-robotics",)),
+    Package("panda-gym", "gym/panda_gym:PandaReachDense-v3", ("panda-gym",)),
+    Package("flappy-bird-gymnasium", "gym/flappy_bird_gymnasium:FlappyBird-v0", ("flappy-bird-gymnasium",)),
+    Package("gym-pusht", "gym/gym_pusht:gym_pusht/PushT-v0", ("gym-pusht",)),
+    Package("tetris-gymnasium", "gym/tetris_gymnasium.envs:tetris_gymnasium/Tetris", ("tetris-gymnasium",)),
+    Package("gym-anytrading", "gym/gym_anytrading:stocks-v0", ("gym-anytrading",)),
+    Package("box2d", "gym/LunarLander-v3", ("gymnasium[box2d]",)),
+    Package("gym-xarm", "gym/gym_xarm:gym_xarm/XarmLift-v0", ("gym-xarm",)),
+    Package("pyflyt", "gym/PyFlyt.gym_envs:PyFlyt/QuadX-Hover-v4", ("PyFlyt",)),
+)
+
+
+def main() -> int:
+    """Try the packages that have no result yet, and rewrite the table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("names", nargs="*", help="of packages; default: all")
+    parser.add_argument("--seconds", type=float, default=60, help="of training")
+    arguments = parser.parse_args()
+    unknown = set(arguments.names) - {package.name for package in PACKAGES}
+    if unknown:
+        parser.error(f"{', '.join(sorted(unknown))}: use {', '.join(p.name for p in PACKAGES)}")
+    for package in PACKAGES:
+        if arguments.names and package.name not in arguments.names:
+            continue
+        result = FOLDER / package.name / "result.json"
+        if not result.is_file():
+            found = tried(package, arguments.seconds)
+            result.write_text(json.dumps(found, indent=2))
+        print(package.name, result.read_text().replace("\n", " "), flush=True)
+    write_table()
+    return 0
+
+
+def tried(package: Package, seconds: float) -> dict[str, str]:
+    """Do all of it; return what each step said. A step that fails is the last one."""
+    folder = FOLDER / package.name
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    found = {"env": package.env, "seconds": f"{seconds:g}"}
+    python = folder / "venv" / "bin" / "python"
+    began = time.monotonic()
+    for step, command, limit in (
+        ("venv", [sys.executable, "-m", "venv", str(folder / "venv")], COMMAND_SECONDS),
+        ("install", [str(python), "-m", "pip", "install", "-q", *package.requirements], INSTALL_SECONDS),
+        ("check", [*pbt_rl(python), "envs", "check", package.env, "--steps", "300"], COMMAND_SECONDS),
+        ("train", [*pbt_rl(python), "train", *training(package, seconds)], COMMAND_SECONDS + seconds),
+        ("eval", [*pbt_rl(python), "eval", "runs/run", "--trust", "--episodes", "5"], COMMAND_SECONDS),
+        (
+            "film",
+            [*pbt_rl(python), "eval", "runs/run", "--trust", "--episodes", "1", "--video", "film.mp4"],
+            COMMAND_SECONDS,
+        ),
+    ):
+        code, said = run(command, folder, limit)
+        (folder / "log.txt").open("a").write(f"$ {' '.join(command)}\n{said}\nexit code {code}\n\n")
+        if step == "venv":
+            share_packages(python)
+        if code:
+            lines = [line for line in said.splitlines() if line.strip()][-LAST_LINES:]
+            found[step] = f"{FAILED}: {' '.join(lines)[-300:]}"
+            if step not in {"check", "film"}:
+                break
+        else:
+            found[step] = SAYS.get(step, lambda _: "yes")(said)
+        print(f"  {package.name} {step}: {found[step][:150]} ({time.monotonic() - began:.0f} s)", flush=True)
+    return found
+
+
+def pbt_rl(python: Path) -> list[str]:
+    """Return the command line of this copy in another interpreter."""
+    return [str(python), "-m", "pbt_rl"]
+
+
+def training(package: Package, seconds: float) -> list[str]:
+    """Return the options of the run: four members, compared within it."""
+    return [
+        f"--env={package.env}",
+        "--num-policies=4",
+        "--name=run",
+        f"--train-for-seconds={seconds:g}",
+        "--pbt.start-frames=2000",
+        "--pbt.period-frames=2000",
+        *package.options,
+    ]
+
+
+def share_packages(python: Path) -> None:
+    """Let a venv see the packages of this interpreter, behind its own, and this copy of pbt_rl."""
+    command = [str(python), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
+    own = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    lines = [str(ROOT), *(path for path in sys.path if path.endswith(("site-packages", "dist-packages")))]
+    Path(own, "shared.pth").write_text("\n".join(lines) + "\n")
+
+
+def run(command: list[str], folder: Path, limit: float) -> tuple[int, str]:
+    """Run a command; return its exit code and what it printed."""
+    try:
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=limit,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return 1, f"no end within {limit:.0f} s"
+    return done.returncode, done.stdout
+
+
+def _checked(said: str) -> str:
+    return said.strip().splitlines()[-1][:80]
+
+
+def _trained(said: str) -> str:
+    best = re.findall(r"frames \| .*?objective best (\S+)", said)
+    frames = re.findall(r"^\S+ \| (\S+) frames \| ([\d,]+) frames/s$", said, re.MULTILINE)
+    seen = re.findall(r"^the network sees (.*)$", said, re.MULTILINE)
+    count, rate = frames[-1] if frames else ("?", "?")
+    return f"{count} frames, {rate}/s; best {best[-1] if best else '-'}; sees {seen[0] if seen else '?'}"
+
+
+def _played(said: str) -> str:
+    lines = [line for line in said.splitlines() if "objective" in line or "mean" in line]
+    return (lines or [said.strip()])[-1].strip()[:80]
+
+
+SAYS = {"check": _checked, "train": _trained, "eval": _played}
+
+
+def write_table() -> None:
+    """Rewrite the table of the page from all results."""
+    lines = [
+        "| package | environment | check | training | five games | film |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    seconds = set()
+    for package in PACKAGES:
+        result = FOLDER / package.name / "result.json"
+        if not result.is_file():
+            continue
+        found: dict[str, str] = json.loads(result.read_text())
+        seconds.add(found["seconds"])
+        cells = [found.get(step, "") for step in ("check", "train", "eval", "film")]
+        cells[1] = found.get("install", "") if FAILED in found.get("install", "") else cells[1]
+        texts = [cell.replace("|", "/").replace("\n", " ") for cell in cells]
+        lines.append(f"| {package.name} | `{found['env']}` | {' | '.join(texts)} |")
+    said = f"{', '.join(sorted(seconds))} s of training of four members each, by `scripts/outside.py`:"
+    text = "\n".join([BEGIN, "", said, "", *lines, "", END])
+    page = PAGE.read_text()
+    before, _, rest = page.partition(BEGIN)
+    PAGE.write_text(before + text + rest.partition(END)[2])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,36 @@
+"""The plans of docs/gpus.md are those that the planner returns."""
+
+import re
+
+import pytest
+
+from pbt_rl.cli.train import parse_train
+from pbt_rl.envs.registry import probe
+from pbt_rl.learner.estimate import pack_bytes
+from pbt_rl.plan import Machine, make_plan
+from tests.helpers.runs import ROOT
+
+ROWS = re.findall(r"^\| (\d+) \| (\d) \| (.*?) \|(.*)\|$", (ROOT / "docs/gpus.md").read_text(), re.MULTILINE)
+
+
+def test_there_are_plans():
+    assert len(ROWS) >= 5
+
+
+@pytest.mark.parametrize("row", ROWS, ids=" ".join)
+def test_a_plan_is_that_of_the_planner(row):
+    pytest.importorskip("ale_py")
+    cores, gpus, options, shown = row
+    words = options.replace("with", "").replace("`", "").split()
+    config = parse_train(["--env=atari/pong", "--num-policies", *words])[0].with_declared_hypers()
+    spec = probe(config.env, config.env_options)
+    plan = make_plan(config, Machine(int(cores), int(gpus)), 1)
+    assert len(plan.packs) == int(gpus)
+    pack = plan.packs[0]
+    found = pack_bytes(config, spec, pack)
+    sizes = (pack.slots, pack.actors, pack.rows)
+    members, *planned, device, host = (int(cell.replace(",", "")) for cell in shown.split("|"))
+    assert (members, *planned) == (len(pack.members), *sizes)
+    of_device = found.sampled + found.weights + found.update
+    of_host = found.mailboxes + found.environments + found.actors + found.parked
+    assert [device, host] == pytest.approx([of_device / 2**20, of_host / 2**20], rel=0.02)
