@@ -33,7 +33,7 @@ ROOMS = ("algos", "envs", "pbt_rl")
 TRAIN = (
     "train --env gym/CartPole-v1 --mode serial --num-policies 4 --actors 1 --envs-per-unit 2 --name x --seed 1 "
     "--train-for-frames 3000 --pbt.start-frames 500 --pbt.period-frames 500 --pbt.min-episodes 1 --devices cpu "
-    "--pbt.replace-gap 0 --learner.batch 128 --final-episodes 0"
+    "--pbt.replace-gap 0 --learner.batch 128"
 )
 ANSWER_SECONDS = 60.0
 IMPORT_ALL = """

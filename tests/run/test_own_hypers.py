@@ -51,7 +51,6 @@ def run(tmp_path_factory):
         "num_policies": 4,
         "train_for_frames": 3000,
         "figures": False,
-        "final_episodes": 0,
         "pbt": {"period_frames": 500, "start_frames": 500, "min_episodes": 1, "mutation_rate": 1.0},
     }
     return train(
