@@ -173,7 +173,8 @@ def make_batch(
     def upload(array: NDArray[Any]) -> Tensor:
         return for_upload(torch.from_numpy(np.ascontiguousarray(array)), device).to(device, non_blocking=True)
 
-    host, tensors = {}, {}
+    host: dict[str, NDArray[Any]] = {}
+    tensors: dict[str, Any] = {}
     for name, spec in FIELDS.items():
         parts = [getattr(r, name) for r in rollouts]
         if spec.source == "environment":
@@ -201,13 +202,14 @@ def batch_in_place(
     """
     assert all(layout.stack == 1 for layout in layouts.values()), "stacks of frames do not lie in place"
     valid = usable_P[:, None, None].expand(fields["reward"].shape).contiguous()
+    own: dict[str, Any] = {name: fields[name] for name in FIELDS}
     return Batch(
         rollouts=(),
         envs=valid.shape[2],
         valid=valid,
         final_value=final_value,
         in_place=InPlace(layouts, obs),
-        **{name: fields[name] for name in FIELDS},
+        **own,
     )
 
 
