@@ -47,10 +47,10 @@ def control_box(history: History) -> str:
     ]
     body = "".join(f"<tr><td>{escape(k)}</td><td class=number>{escape(v)}</td></tr>" for k, v in rows)
     gap = best - left_alone
-    said = "the same" if gap == 0 else f"{abs(gap):.4g} {'more' if gap > 0 else 'less'}"
+    said = "as much as" if gap == 0 else f"{abs(gap):.4g} {'more' if gap > 0 else 'less'} than"
     return (
         '<div class="box"><h2>Population and control group</h2>'
-        f"<p>The best of the population has {said} than the best of as many members left alone.</p>"
+        f"<p>The best of the population has {said} the best of as many members left alone.</p>"
         f'<table>{body}</table><p class="caption">Scores: {escape(judged)}. This is one run: it shows what '
         "happened with this seed, and cannot show whether the method helps on this task, for which the gap "
         "must hold over several seeds.</p></div>"

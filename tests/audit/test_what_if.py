@@ -2,21 +2,25 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
 from pbt_rl.audit.what_if import decide_again, what_if, with_rules
 from pbt_rl.config import Config
+from pbt_rl.envs.registry import probe
 from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.events import Initial, Round
 from pbt_rl.plan import Machine
 from pbt_rl.record.journal import journal_events
+from pbt_rl.run import resolved
 from pbt_rl.run.audit import Recorded
 from pbt_rl.run.resolved import ResolvedRun, build_controller, value_table
 
 TRAIN = (
     "--env toy/identity --mode serial --num-policies 6 --train-for-frames 6000 --pbt.start-frames 500 "
-    "--pbt.period-frames 500 --pbt.min-episodes 1 --pbt.exploit truncation --final-episodes 0 --control 2 --figures no --save-every-seconds 0"
+    "--pbt.period-frames 500 --pbt.min-episodes 1 --pbt.exploit truncation --final-episodes 0 "
+    "--control 2 --figures no --save-every-seconds 0"
 )
 
 
@@ -113,5 +117,11 @@ def test_a_control_group_is_as_it_began(runs):
     last = rounds(runs / "own")[-1]
     assert [m.generation for m in last.report.members[6:]] == [0, 0]
     assert {d.member for r in rounds(runs / "own") for d in r.decisions} == set(range(6))
+
+
+def test_controls_are_refused_where_members_play_each_other(monkeypatch):
+    config = Config(env="toy/identity", control=1)
+    spec = replace(probe(config.env, config.env_options), seats=2)
+    monkeypatch.setattr(resolved, "probe", lambda *_: spec)
     with pytest.raises(ConfigError, match="play each other"):
-        ResolvedRun.resolve(Config(env="toy/duel", control=1), Machine.here())
+        ResolvedRun.resolve(config, Machine.here())
