@@ -415,7 +415,7 @@ def test_overwrite_replaces_a_run(pbt_rl, tmp_path):
     assert code == EXIT_USER_ERROR
     assert "exists already, and --resume no was given: choose another name, or --overwrite" in err
     code, out, _ = pbt_rl("train", *arguments)
-    assert (code, "has ended (frames): give it a larger budget to go on" in out) == (0, True)
+    assert (code, "has ended (frames): --train-for-frames is a total, of which" in out) == (0, True)
     assert pbt_rl("train", *arguments, "--overwrite")[0] == 0
     assert not (tmp_path / "runs" / "x" / "old").exists()
 

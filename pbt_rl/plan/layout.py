@@ -105,9 +105,8 @@ def parse_devices(text: str, machine: Machine) -> list[str]:
             continue
         known = "cpu" + "".join(f", cuda:{i}" for i in range(machine.gpus))
         if kind != "cuda" or not (index or "0").isdecimal():
-            raise ConfigError(
-                f"--devices {device!r} is not a device: use auto (every GPU), or a list such as cuda:0,cuda:1; here: {known}"
-            )
+            remedy = f"use auto (every GPU), or a list such as cuda:0,cuda:1; here: {known}"
+            raise ConfigError(f"--devices {device!r} is not a device: {remedy}")
         if int(index or 0) >= machine.gpus:
             raise ConfigError(f"--devices {device!r} is not on this machine: it has {known}")
         devices.append(f"cuda:{int(index or 0)}")  # as torch names it: without zeros in front

@@ -200,8 +200,8 @@ def audit(
 ) -> list[Mismatch]:
     """Decide a recorded run again, and return where its decisions differ: nothing if they agree bit for bit.
 
-    folder: of `run(folder=...)`. controller: the space of the run, or its controller, made anew. explore: as the run had it.
-    Raises ConfigError.
+    folder: of `run(folder=...)`. controller: the space of the run, or its controller, made anew. explore: as in the
+    run. Raises ConfigError.
     """
     from pbt_rl.record.journal import journal_events  # noqa: PLC0415
 
