@@ -28,6 +28,7 @@ import jax
 import jax.numpy as jnp
 import torch
 from torch import Tensor
+from torch.utils.dlpack import from_dlpack
 
 from ..actions import action_spec
 from ..base import ArraySpec, EnvSetupError, EnvSpec
@@ -128,7 +129,7 @@ class GymnaxRows:
 
 
 def _tensor(array: Any) -> Tensor:
-    tensor: Tensor = torch.from_dlpack(array)
+    tensor: Tensor = from_dlpack(array)
     return tensor
 
 
