@@ -117,7 +117,7 @@ def run(
     )
     make, count = _factory(members, num_members, workers)
     needs(0 <= slots <= count, "slots", slots, f"give 0 (all) to {count}")
-    options = {
+    options: dict[str, Any] = {
         "steps": steps,
         "num_members": count,
         "evaluate_every": evaluate_every,
