@@ -27,6 +27,7 @@ import gymnax
 import jax
 import jax.numpy as jnp
 import torch
+import torch.utils.dlpack
 from torch import Tensor
 
 from ..actions import action_spec
@@ -128,7 +129,7 @@ class GymnaxRows:
 
 
 def _tensor(array: Any) -> Tensor:
-    tensor: Tensor = torch.from_dlpack(array)
+    tensor: Tensor = torch.utils.dlpack.from_dlpack(array)
     return tensor
 
 
