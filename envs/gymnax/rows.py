@@ -27,6 +27,7 @@ import gymnax
 import jax
 import jax.numpy as jnp
 import torch
+import torch.utils.dlpack
 from torch import Tensor
 from torch.utils.dlpack import from_dlpack
 
