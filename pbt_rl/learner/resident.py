@@ -29,6 +29,7 @@ from pbt_rl.envs.registry import make_resident
 from pbt_rl.envs.resident import Checks, ResidentEnv
 from pbt_rl.errors import ConfigError, environment_code
 from pbt_rl.learner.build import obs_layouts
+from pbt_rl.learner.finals import Finals
 from pbt_rl.learner.rounds import Rounds
 from pbt_rl.learner.shared import SharedState
 from pbt_rl.pbt.hypers import SHAPING
@@ -124,6 +125,7 @@ class ResidentSampler:
         sizes = (pack.num_policies, self._envs, action, pack.state_size, pack.device)
         self.rollout = InPlaceRollout(self._layouts, self._steps, *sizes)
         self._state = torch.zeros((pack.num_policies, self._envs, pack.state_size), device=pack.device)
+        self._finals = Finals(self._layouts, pack.num_policies, self._envs, pack.state_size, pack.device)
         with environment_code(config.env), _beating(beat):
             self._env: ResidentEnv = make_resident(
                 config.env, plan.rows, seed % 2**31, plan.device, config.env_options
@@ -200,6 +202,7 @@ class ResidentSampler:
             step = self._env.step(delivered.to(fields["action"].dtype))
             self._checks.step(step)
             self._obs = step.obs
+            self._finals.note(t, step.truncated, step.final_obs, self._state)
             ended = step.terminated | step.truncated
             for name in ("reward", "terminated", "truncated"):
                 fields[name][:, t] = getattr(step, name).view(policies, envs)
@@ -218,6 +221,10 @@ class ResidentSampler:
         self._act(self._steps)
         self._state = state
         self._checks.values(self._obs)
+        self._checks.values(self._finals.obs)
+        self.rollout.final_value.copy_(
+            self._finals.values(fields["value"][:, : self._steps], lambda *seen: self._pack.act(*seen)[1])
+        )
 
     def _check_objective(self, objective: Tensor | None) -> None:
         """Raise ConfigError if members would be compared by what their own weights make of the reward."""
