@@ -337,7 +337,7 @@ def test_a_unit_of_it_plays_whole_first_episodes():
 
 @pytest.mark.parametrize(("core", "limit"), [("none", 4), ("gru", 4), ("gru", 2), ("none", 200)])
 def test_a_limit_is_followed_by_the_value_of_its_final_observation(monkeypatch, core, limit):
-    """Held to a loop that serves the network row by row; an earlier limit of a row counts by what was seen before it."""
+    """Held to a loop over rows; an earlier limit of a row counts by what was seen before it."""
     steps = []
 
     class Noted(Pendulum):
