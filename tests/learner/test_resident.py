@@ -14,7 +14,7 @@ from pbt_rl.envs import registry
 from pbt_rl.envs.base import EnvSetupError, default_shaping_source, private_step_arrays
 from pbt_rl.envs.resident import Checks, ResidentStep, ResidentUnit
 from pbt_rl.envs.tensors.toys import Pendulum
-from pbt_rl.errors import ConfigError
+from pbt_rl.errors import ConfigError, RunFailed
 from pbt_rl.learner import resident
 from pbt_rl.learner.learner import Learner
 from pbt_rl.plan import Machine, make_plan
@@ -208,6 +208,7 @@ def test_episodes_come_as_rounds_with_their_count():
         assert {e.environment for e in episodes} == {0, 1}
         assert {e.member for e in episodes} == {0, 1}
         assert sum(e.count for e in episodes) == 3 * STEPS // 4 * POLICIES * ROWS
+        assert {e.count for e in episodes} == {ROWS // 2}, "rounds of one rollout are told apart"
         assert all(e.length_steps == 4 for e in episodes)
         assert all(e.objective == pytest.approx(e.shaped_return, rel=1e-4) for e in episodes), (
             "default weights"
@@ -225,6 +226,7 @@ def test_episodes_come_as_rounds_with_their_count():
         (["--envs-per-unit=4"], "give --rows"),
         (["--decorrelate-steps=4"], "leave it out"),
         (["--algo=unreal"], "replay"),
+        (["--algo=fun"], "values the last observation of an episode by itself"),
         (["--model.last-action-reward=true"], "add them to its observations"),
     ],
 )
@@ -299,6 +301,19 @@ def test_wrong_values_end_the_run_by_the_members_name(monkeypatch, change, words
     monkeypatch.setattr(resident, "make_resident", lambda *_: Broken(spec, POLICIES * ROWS, "cpu", 0))
     with Stand() as stand, pytest.raises(ConfigError, match=words):
         stand.batch()
+
+
+def test_an_engine_that_raises_is_one_error_with_its_own_lines(monkeypatch):
+    class Broken(Pendulum):
+        def step(self, action):
+            raise OSError("the engine broke")
+
+    spec = registry.probe("tensors/pendulum", registry.DEFAULTS)
+    monkeypatch.setattr(resident, "make_resident", lambda *_: Broken(spec, POLICIES * ROWS, "cpu", 0))
+    with Stand() as stand, pytest.raises(RunFailed, match="tensors/pendulum raised in a step") as caught:
+        stand.batch()
+    assert str(caught.value).endswith("OSError: the engine broke")
+    assert "pbt_rl/learner" not in str(caught.value)
 
 
 def test_members_are_not_compared_by_rewards_of_their_own_weights(monkeypatch):
