@@ -47,26 +47,23 @@ class InPlaceRollout:
             name: poisoned((policies, steps + 1, rows, *layout.kept[1]), layout.kept[0], device)
             for name, layout in layouts.items()
         }
+        self.final_value = poisoned((policies, steps, rows), torch.float32, device)
+        """[P, T, b] see `Batch`."""
         self.updates: NDArray[np.int64] = np.full((steps, policies), -1, np.int64)
         self.weights_epoch: NDArray[np.int64] = np.full(policies, -1, np.int64)
         self.ready: Mark | None = None
 
     def batch(self, usable_P: NDArray[np.bool_]) -> Batch:
-        """Return the batch that lies here. usable_P: whether it counts for a policy.
-
-        A limit is followed by the value of the observation before its last step: the next one is of another episode.
-        """
+        """Return the batch that lies here. usable_P: whether it counts for a policy."""
         usable = torch.from_numpy(usable_P).to(self.fields["reward"].device)
-        return batch_in_place(
-            self.layouts, self.obs, self.fields, usable, self.fields["value"][:, : self.steps]
-        )
+        return batch_in_place(self.layouts, self.obs, self.fields, usable, self.final_value)
 
     def clear(self) -> None:
         """Write zeros over everything."""
-        for memory in (*self.fields.values(), *self.obs.values()):
+        for memory in (*self.fields.values(), *self.obs.values(), self.final_value):
             memory.zero_()
 
     def poison(self) -> None:
         """Make it as it was made."""
-        for memory in (*self.fields.values(), *self.obs.values()):
+        for memory in (*self.fields.values(), *self.obs.values(), self.final_value):
             memory.fill_(poison(memory.dtype))

@@ -78,11 +78,15 @@ def make(env_id: str, rows: int, keywords: Mapping[str, Any]) -> CustomEnv:
 def probe(env_id: str, keywords: Mapping[str, Any]) -> EnvSpec:
     """Make one environment, describe it and close it."""
     with time_limit(time_limits.PROBE_SECONDS, making(env_id)):
-        if is_resident(env_id):
-            resident = make_resident(env_id, 1, 0, "cpu", EnvOptions(keywords=keywords))
-            resident.close()
-            return cast("EnvSpec", resident.spec)
-        env = make(env_id, 1, keywords)
+        resident = is_resident(env_id)
+        env = None if resident else make(env_id, 1, keywords)
+    if env is None:
+        for tell in time_limits.told_of_long:
+            tell()
+        with time_limit(time_limits.LONG_SECONDS, making(env_id, long=True)):
+            simulator = make_resident(env_id, 1, 0, "cpu", EnvOptions(keywords=keywords))
+            simulator.close()
+            return cast("EnvSpec", simulator.spec)
     try:
         if isinstance(env, VectorEnv):
             return describe_vector(env_id, env)

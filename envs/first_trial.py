@@ -63,6 +63,8 @@ def environment_output(text: str) -> str:
 
 T = TypeVar("T")
 TAIL_BYTES = 16_000
+LONG = b"long"
+"""What a copy writes instead of an outcome before it makes a simulator: see `time_limit.LONG_SECONDS`."""
 SHOWN_CHARACTERS = 4000
 GRACE_SECONDS = 5.0
 """By how much the limit here is later than the one in the copy, whose message is the better one."""
@@ -127,7 +129,7 @@ def tried(
                 this, theirs.fileno(), lambda: _run(function, outcome), captured=captured
             )  # does not return
         theirs.close()
-        printed, in_time, status = _wait(pid, ours, limit_seconds)
+        printed, in_time, status, long = _wait(pid, ours, limit_seconds, outcome)
         done = os.pread(outcome, os.fstat(outcome).st_size, 0)
     finally:
         os.close(outcome)
@@ -136,11 +138,8 @@ def tried(
     tail = environment_output(printed)[-SHOWN_CHARACTERS:]
     said = f"\nIt printed last:\n{tail}" if tail else ""
     if not in_time:
-        raise EnvSetupError(
-            f"{env_id} hangs: making it took more than {time_limits.PROBE_SECONDS:g} s. Load what takes long "
-            f"beforehand{said}"
-        )
-    if not done:
+        raise EnvSetupError(f"{time_limits.making(env_id, long=long)}{said}")
+    if done in (b"", LONG):
         raise EnvSetupError(f"{env_id} cannot be used: {_how(status)} {when}{said}")
     kind, value = pickle.loads(done)
     if kind == "exit":
@@ -229,6 +228,7 @@ def _run(function: Callable[[], object], outcome: int) -> None:
     if "torch" in sys.modules:  # it must not use the threads that the copy lacks
         torch: Any = sys.modules["torch"]
         torch.set_num_threads(1)
+    time_limits.told_of_long.append(lambda: os.pwrite(outcome, LONG, 0))
     answer = pickle.dumps(_outcome(function))
     os.pwrite(outcome, answer, 0)
     sys.stdout.flush()
@@ -260,12 +260,24 @@ def _redirect(output: int) -> None:
 # -- beside it ----------------------------------------------------------------------------------------------
 
 
-def _wait(pid: int, line: socket.socket, limit_seconds: float | None) -> tuple[str, bool, int]:
-    """Wait for the keeper; return (the end of the output, whether the limit was kept, the copy's wait status)."""
-    in_time, tail, status = True, b"", 0
+def _wait(
+    pid: int, line: socket.socket, limit_seconds: float | None, outcome: int
+) -> tuple[str, bool, int, bool]:
+    """Wait for the keeper, for longer if the copy has asked for that.
+
+    Return (the end of the output, whether the limit was kept, the copy's wait status, whether it was the longer one).
+    """
+    in_time, tail, status, long = True, b"", 0, False
     line.settimeout(limit_seconds)
     try:
-        tail = line.recv(TAIL_BYTES)
+        try:
+            tail = line.recv(TAIL_BYTES)
+        except TimeoutError:
+            long = os.pread(outcome, len(LONG), 0) == LONG
+            if not long:
+                raise
+            line.settimeout(time_limits.LONG_SECONDS + GRACE_SECONDS)
+            tail = line.recv(TAIL_BYTES)
     except TimeoutError:
         in_time = False
     finally:
@@ -274,4 +286,4 @@ def _wait(pid: int, line: socket.socket, limit_seconds: float | None) -> tuple[s
         while more := line.recv(TAIL_BYTES):
             tail += more
         _, status = os.waitpid(pid, 0)
-    return tail.decode(errors="replace"), in_time, status
+    return tail.decode(errors="replace"), in_time, status, long

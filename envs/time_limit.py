@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
@@ -12,6 +12,10 @@ from .base import EnvSetupError
 
 PROBE_SECONDS = 120.0
 """Limit for making one environment and reading its spaces."""
+LONG_SECONDS = 1800.0
+"""The same for a simulator on a device, which may compile or load for minutes."""
+told_of_long: list[Callable[[], object]] = []
+"""Called before the longer limit begins: for who waits for this process."""
 
 
 class _Hangs(BaseException):  # not an Exception: the environment's own handlers must not catch it
@@ -44,6 +48,7 @@ def time_limit(seconds: float, message: str) -> Iterator[None]:
         signal.setitimer(signal.ITIMER_REAL, *others)
 
 
-def making(env_id: str) -> str:
-    """Return the message about an environment that hangs while it is made."""
-    return f"{env_id} hangs: making it took more than {PROBE_SECONDS:g} s. Load what takes long beforehand"
+def making(env_id: str, *, long: bool = False) -> str:
+    """Return the message about an environment that hangs while it is made. long: with the longer limit."""
+    seconds = LONG_SECONDS if long else PROBE_SECONDS
+    return f"{env_id} hangs: making it took more than {seconds:g} s. Load what takes long beforehand"

@@ -5,7 +5,8 @@
     waits for    the device, once a rollout
     runs in      the learner's thread (sync and serial modes)
 
-Axes: P policies (slots), b rows of a policy, R = P * b, T steps, K shaping terms, G groups of rows.
+Axes: P policies (slots), b rows of a policy, R = P * b, T steps, K shaping terms, G groups of rows,
+N rounds of a group.
 """
 
 from __future__ import annotations
@@ -24,11 +25,13 @@ from pbt_rl.algos.distributions import Distribution
 from pbt_rl.algos.in_place import InPlaceRollout
 from pbt_rl.algos.pack import Pack
 from pbt_rl.config import Config
-from pbt_rl.envs.base import MOST_STATS, EnvSpec
+from pbt_rl.envs.base import MOST_STATS, EnvSetupError, EnvSpec
+from pbt_rl.envs.first_trial import environment_traceback
 from pbt_rl.envs.registry import make_resident
-from pbt_rl.envs.resident import Checks, ResidentEnv
-from pbt_rl.errors import ConfigError, environment_code
+from pbt_rl.envs.resident import Checks, ResidentEnv, ResidentStep
+from pbt_rl.errors import ConfigError, RunFailed, environment_code
 from pbt_rl.learner.build import obs_layouts
+from pbt_rl.learner.finals import Finals
 from pbt_rl.learner.rounds import Rounds
 from pbt_rl.learner.shared import SharedState
 from pbt_rl.pbt.hypers import SHAPING
@@ -124,6 +127,7 @@ class ResidentSampler:
         sizes = (pack.num_policies, self._envs, action, pack.state_size, pack.device)
         self.rollout = InPlaceRollout(self._layouts, self._steps, *sizes)
         self._state = torch.zeros((pack.num_policies, self._envs, pack.state_size), device=pack.device)
+        self._finals = Finals(self._layouts, pack.num_policies, self._envs, pack.state_size, pack.device)
         with environment_code(config.env), _beating(beat):
             self._env: ResidentEnv = make_resident(
                 config.env, plan.rows, seed % 2**31, plan.device, config.env_options
@@ -197,9 +201,10 @@ class ResidentSampler:
             action_PBA, log_prob_PB = self._act(t)
             fields["action"][:, t], fields["log_prob"][:, t] = action_PBA, log_prob_PB
             delivered = self.distribution.delivered_here(action_PBA).reshape(policies * envs, -1)
-            step = self._env.step(delivered.to(fields["action"].dtype))
+            step = self._step(delivered.to(fields["action"].dtype))
             self._checks.step(step)
             self._obs = step.obs
+            self._finals.note(t, step.truncated, step.final_obs, self._state)
             ended = step.terminated | step.truncated
             for name in ("reward", "terminated", "truncated"):
                 fields[name][:, t] = getattr(step, name).view(policies, envs)
@@ -218,6 +223,20 @@ class ResidentSampler:
         self._act(self._steps)
         self._state = state
         self._checks.values(self._obs)
+        self._checks.values(self._finals.obs)
+        self.rollout.final_value.copy_(
+            self._finals.values(fields["value"][:, : self._steps], lambda *seen: self._pack.act(*seen)[1])
+        )
+
+    def _step(self, action: Tensor) -> ResidentStep:
+        try:
+            return self._env.step(action)
+        except (ConfigError, EnvSetupError):
+            raise
+        except Exception as error:
+            raise RunFailed(
+                f"{self._config.env} raised in a step.\n{environment_traceback(error)}"
+            ) from error
 
     def _check_objective(self, objective: Tensor | None) -> None:
         """Raise ConfigError if members would be compared by what their own weights make of the reward."""
@@ -256,8 +275,8 @@ class ResidentSampler:
         read = torch.cat((rounds.totals.flatten(), self._checks.wrong.flatten().float())).cpu().numpy()
         rounds.clear()
         self._raise_if_wrong(read[rounds.totals.numel() :].reshape(policies, -1) > 0)
-        counted_PG, means_CPG = rounds.means(read[: rounds.totals.numel()].reshape(rounds.totals.shape))
-        shared.sampling.note(self._episodes(counted_PG, means_CPG), ())
+        counted_NPG, means_CNPG = rounds.means(read[: rounds.totals.numel()].reshape(rounds.totals.shape))
+        shared.sampling.note(self._episodes(counted_NPG, means_CNPG), ())
         shared.ended_versions[0][:] = self._shaping.shaping_version
 
     def _raise_if_wrong(self, wrong: Any) -> None:
@@ -271,14 +290,14 @@ class ResidentSampler:
                 )
                 raise ConfigError(f"{self._spec.env_id}: {text} in rows of {whose}")
 
-    def _episodes(self, counted_PG: Any, means_CPG: Any) -> Iterator[Episode]:
+    def _episodes(self, counted_NPG: Any, means_CNPG: Any) -> Iterator[Episode]:
         rounds = self._rounds
         assert rounds is not None
-        for slot, group in zip(*np.nonzero(counted_PG), strict=True):
+        for entry, slot, group in zip(*np.nonzero(counted_NPG), strict=True):
             holder, version = self._shared.pack.holders[slot], int(self._shaping.shaping_version[slot])
             if holder is None or version not in holder.generation_of:
                 continue
-            objective, shaped, length, *stats = (float(x) for x in means_CPG[:, slot, group])
+            objective, shaped, length, *stats = (float(x) for x in means_CNPG[:, entry, slot, group])
             yield Episode(
                 member=self._shared.members[holder.member],
                 generation=holder.generation_of[version],
@@ -289,7 +308,7 @@ class ResidentSampler:
                 extra=dict(zip(rounds.stats, stats, strict=True)),
                 environment=int(group),
                 evaluation=version in holder.evaluations,
-                count=int(counted_PG[slot, group]) * rounds.size,
+                count=int(counted_NPG[entry, slot, group]) * rounds.size,
             )
 
     def close(self) -> None:

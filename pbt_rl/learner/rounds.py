@@ -1,6 +1,6 @@
 """Episodes of rows on a device, counted as rounds of row groups: sums, and no object per episode.
 
-Axes: P slots, b rows of a policy, R = P * b, G groups of b / G rows, C columns of sums.
+Axes: P slots, b rows of a policy, R = P * b, G groups of b / G rows, C columns of sums, N rounds.
 
 A round of a group is the first episode that *begins* after the round opened, of each of its rows. When all have one, it
 counts and the next one opens. An episode that ran when the round opened does not count: it would be a long one more
@@ -19,6 +19,8 @@ from torch import Tensor
 WAITS, PLAYS, DONE = range(3)
 """Stages of a row in its group's round: its episode has not begun, runs, has ended."""
 LEADING = ("objective", "shaped_return", "length_steps")
+APART = 3
+"""Rounds of a group that are told apart between two reads; the last one takes in those that follow."""
 
 
 class Rounds:
@@ -38,13 +40,15 @@ class Rounds:
         """The row's next step is the first of an episode."""
         self._sums = torch.zeros((3, *self._by_group), device=device)
         self._captured = torch.zeros((columns, *self._by_group), device=device)
-        self.totals = torch.zeros((1 + columns, policies, groups), device=device)
-        """Rounds that counted since the last `clear`, and sums of the means of each."""
+        self.totals = torch.zeros((1 + columns, APART, policies, groups), device=device)
+        """[1 + C, N, P, G] of the rounds that counted since the last `clear`: how many an entry has, sums of their
+        means."""
+        self._entries = torch.arange(APART, device=device)[:, None, None]
 
     def begin(self, slot: int) -> None:
         """Open new rounds in a slot: what runs there counts no more."""
         self._stage[slot] = torch.where(self._fresh[slot], PLAYS, WAITS)
-        self.totals[:, slot] = 0
+        self.totals[:, :, slot] = 0
 
     def begin_all(self) -> None:
         """Note that every row begins an episode."""
@@ -70,8 +74,10 @@ class Rounds:
         self._sums.masked_fill_(ended, 0)
         self._fresh = ended
         full_PG = (self._stage == DONE).all(-1)
-        self.totals[0] += full_PG
-        self.totals[1:] += torch.where(full_PG, self._captured.mean(-1), 0)
+        entry_PG = self.totals[0].sum(0).clamp(max=APART - 1)
+        here_NPG = full_PG & (self._entries == entry_PG)
+        self.totals[0] += here_NPG
+        self.totals[1:] += torch.where(here_NPG, self._captured.mean(-1)[:, None], 0)
         self._stage = torch.where(full_PG[..., None], torch.where(ended, PLAYS, WAITS), self._stage).to(
             torch.int8
         )
@@ -81,6 +87,6 @@ class Rounds:
         self.totals.zero_()
 
     def means(self, totals: NDArray[np.float32]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """Return of what was read of `totals` the rounds, [P, G], and the means, [C, P, G]; NaN without any."""
+        """Return of what was read of `totals` the rounds, [N, P, G], and the means, [C, N, P, G]; NaN without any."""
         with np.errstate(invalid="ignore", divide="ignore"):
             return totals[0].astype(np.int64), totals[1:] / totals[0]

@@ -77,6 +77,8 @@ class Round(_Known, frozen=True, tag="round"):
     decisions: tuple[Decision, ...]
     incomplete: tuple[Whole, ...] = ()
     """Members whose window holds only the shortest of the episodes since their change."""
+    count: Whole = 1
+    """Episodes whose mean one entry of an objective is: more than 1 in a simulator on the device."""
 
 
 class MemberProgress(Struct, frozen=True):
@@ -117,10 +119,14 @@ class CheckpointWritten(_Known, frozen=True, tag="checkpoint"):
 
 
 class Resume(_Known, frozen=True, tag="resume"):
-    """The run was continued. config: from here on, JSON types. changed: the options that differ -> old and new."""
+    """The run was continued. config: from here on, JSON types. changed: the options that differ -> old and new.
+
+    new_episodes: those that ran when it was saved were lost, and all environments began others.
+    """
 
     config: dict[str, Any]
     changed: dict[str, Any]
+    new_episodes: bool = False
 
     def __post_init__(self) -> None:
         check_depth(self.config)

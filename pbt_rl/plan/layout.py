@@ -57,6 +57,11 @@ class PackPlan:
         return self.groups or self.units * self.envs_per_policy
 
     @property
+    def episodes_each(self) -> int:
+        """Episodes whose mean is one entry of an objective: 1, or the rows of a group in a simulator."""
+        return self.envs_per_policy // self.groups if self.groups else 1
+
+    @property
     def units(self) -> int:
         """Units that this learner serves."""
         return self.actors * self.units_per_actor

@@ -16,7 +16,8 @@ emulator frames of any member that trains). The kinds:
                     busy_threads: {stage: mean over the last minute}; every ten seconds, after days every minute
     round           report: what the controller was passed, without the members' values: those are what the events
                     before have given them; decisions: what it returned. `pbt-rl audit` decides it again, bit for bit.
-                    incomplete: members whose window holds only the shortest episodes since a change
+                    incomplete: members whose window holds only the shortest episodes since a change; count: episodes
+                    whose mean is one entry of the objectives, absent if it is 1 (more in a simulator on the device)
     applied         one `Applied`: the proof of a change, read back from optimiser, loss and environment;
                     milliseconds_until: from the decision to each stage that its edit went through (not with --nodes:
                     there `sent` and `answered` alone, by the clock of the supervisor)
@@ -25,8 +26,9 @@ emulator frames of any member that trains). The kinds:
                     {checkpoint, member} (with `generation`, a remembered state) or {drawn: [member, generation]}. A
                     `slot` for every holder follows. Decisions that were on their way are in force without `applied`
     lost            counts: of events by kind that were dropped while the disk was full; time, frames: of the first
-    resume          config: of the run from here on; changed: {option: [old, new]}. The members go on as they were at
-                    the event before; a `slot` for every holder and a `matchup` for every pack follow
+    resume          config: of the run from here on; changed: {option: [old, new]}; new_episodes: environments begin
+                    new ones. The members go on as they were at the event before; a `slot` for every holder and a
+                    `matchup` for every pack follow
     final           members: mean, spread and number of the fresh episodes that each played after training
     end             ended: why; the last event of a run that was not cut off, or the last one before a `resume`
 
@@ -143,15 +145,20 @@ class Journal:
         self.write_now("initial", 0, values=values)
 
     def round(
-        self, report: PopulationReport, decisions: list[Decision], incomplete: Sequence[int] = ()
+        self,
+        report: PopulationReport,
+        decisions: list[Decision],
+        incomplete: Sequence[int] = (),
+        count: int = 1,
     ) -> None:
-        """Write what a controller was passed and the decisions that it returned, if there are any."""
+        """Write what a controller was passed and the decisions that it returned. count: see `Round`."""
         made = [decision_to_dict(d) for d in decisions]
         members = [
             {name: value for name, value in vars(m).items() if name != "values"} for m in report.members
         ]
         seen = {"frames": report.frames, "members": members}
-        self.write("round", report.frames, report=seen, decisions=made, incomplete=incomplete)
+        of_rounds = {"count": count} if count > 1 else {}
+        self.write("round", report.frames, report=seen, decisions=made, incomplete=incomplete, **of_rounds)
 
     def close(self) -> None:
         """Try for the last time to write what waits, and close the file. Safe to call twice."""

@@ -115,8 +115,9 @@ class Recorder:
             for line in warm.described():
                 self.note(line)
         if continued is not None:
-            self.note(continued.found())
-            self._write("resume", config=to_json(config), changed=continued.changed)
+            anew = continued.begins_episodes(self._resolved.plan)
+            self.note(f"{continued.found()}{'; environments begin new episodes' if anew else ''}")
+            self._write("resume", config=to_json(config), changed=continued.changed, new_episodes=anew)
             for option, (before, now) in continued.changed.items():
                 self.note(f"--{option} is {now} from now on (it was {before})")
         for evaluation in late:
@@ -152,7 +153,7 @@ class Recorder:
     def decided(self, report: PopulationReport, decisions: list[Decision]) -> None:
         """Record a comparison: what the controller saw and decided."""
         incomplete = [member.id for member in self._population.members if not member.complete]
-        self._journal.round(report, decisions, incomplete)
+        self._journal.round(report, decisions, incomplete, self._resolved.plan.packs[0].episodes_each)
         made = changes(decisions, self._population.generations)
         self._decided = {
             d.member: (d.reason, c.decision == "restart") for d, c in zip(decisions, made, strict=True)

@@ -94,6 +94,10 @@ class Continued:
         ] == [pack.units_per_actor for pack in plan.packs for _ in range(pack.actors)]
         return saved if same else ()
 
+    def begins_episodes(self, plan: Plan) -> bool:
+        """Whether environments begin new episodes, as their state was not saved or they are others now."""
+        return not self._units(plan)
+
     def found(self) -> str:
         """Say what the run is continued from."""
         members, age = self.checkpoint.members(), time.time() - self.checkpoint.time

@@ -179,6 +179,13 @@ def _marked(members: Sequence[MemberView], population: int) -> list[MemberView]:
 
 
 def _waits_for(resolved: ResolvedRun, *, begun: bool) -> str:
+    if resolved.spec.resident:
+        rows = sum(pack.rows for pack in resolved.plan.packs)
+        return (
+            "the simulator takes its first steps, which may compile for minutes"
+            if begun
+            else f"torch is loaded and the simulator of {rows:,} rows is made, which may take minutes"
+        )
     if begun:
         return begins(resolved.config.env, resolved.options)
     learners = "learners load" if len(resolved.plan.packs) > 1 else "the learner loads"

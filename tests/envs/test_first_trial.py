@@ -76,6 +76,20 @@ class Env(gymnasium.Env):
 """
 
 
+SIMULATOR = """
+import time
+
+import torch
+
+from pbt_rl.envs.registry import DEFAULTS, make_resident
+
+
+def make(rows, device, seconds):
+    time.sleep(seconds)
+    return make_resident("tensors/pendulum", rows, 0, device, DEFAULTS)
+"""
+
+
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
     (tmp_path / "trial_of_a_test.py").write_text(MODULE)
@@ -122,6 +136,22 @@ def test_a_hang_is_bounded_also_where_no_signal_arrives(monkeypatch, name):
     monkeypatch.setattr(first_trial, "GRACE_SECONDS", 0.2)
     with pytest.raises(EnvSetupError, match=r"trial_of_a_test:Env hangs: making it took more than 0.3 s"):
         probe("trial_of_a_test:Env", fault(name))
+    assert not psutil.Process().children()
+
+
+@pytest.mark.parametrize("seconds", [0.8, 3600])
+def test_a_simulator_on_a_device_has_a_longer_limit(folder, monkeypatch, seconds):
+    (folder / "trial_of_a_simulator.py").write_text(SIMULATOR)
+    monkeypatch.delitem(sys.modules, "trial_of_a_simulator", raising=False)
+    monkeypatch.setattr(time_limit, "PROBE_SECONDS", 0.3)
+    monkeypatch.setattr(time_limit, "LONG_SECONDS", 2.0 if seconds > 1 else 60.0)
+    monkeypatch.setattr(first_trial, "GRACE_SECONDS", 0.2)
+    options = EnvOptions(keywords={"seconds": seconds})
+    if seconds > 1:
+        with pytest.raises(EnvSetupError, match="hangs: making it took more than 2 s"):
+            probe("trial_of_a_simulator:make", options)
+    else:
+        assert probe("trial_of_a_simulator:make", options).resident
     assert not psutil.Process().children()
 
 

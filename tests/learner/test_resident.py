@@ -14,7 +14,7 @@ from pbt_rl.envs import registry
 from pbt_rl.envs.base import EnvSetupError, default_shaping_source, private_step_arrays
 from pbt_rl.envs.resident import Checks, ResidentStep, ResidentUnit
 from pbt_rl.envs.tensors.toys import Pendulum
-from pbt_rl.errors import ConfigError
+from pbt_rl.errors import ConfigError, RunFailed
 from pbt_rl.learner import resident
 from pbt_rl.learner.learner import Learner
 from pbt_rl.plan import Machine, make_plan
@@ -197,7 +197,7 @@ def test_a_batch_is_views_of_the_rollout():
         batch = rollout.batch(np.ones(POLICIES, np.bool_))
         assert batch.reward.data_ptr() == rollout.fields["reward"].data_ptr()
         assert batch.obs(slice(0, 2))["obs"].data_ptr() == rollout.obs["obs"].data_ptr()
-        assert batch.final_value.data_ptr() == rollout.fields["value"].data_ptr()
+        assert batch.final_value.data_ptr() == rollout.final_value.data_ptr()
 
 
 def test_episodes_come_as_rounds_with_their_count():
@@ -208,6 +208,7 @@ def test_episodes_come_as_rounds_with_their_count():
         assert {e.environment for e in episodes} == {0, 1}
         assert {e.member for e in episodes} == {0, 1}
         assert sum(e.count for e in episodes) == 3 * STEPS // 4 * POLICIES * ROWS
+        assert {e.count for e in episodes} == {ROWS // 2}, "rounds of one rollout are told apart"
         assert all(e.length_steps == 4 for e in episodes)
         assert all(e.objective == pytest.approx(e.shaped_return, rel=1e-4) for e in episodes), (
             "default weights"
@@ -225,6 +226,7 @@ def test_episodes_come_as_rounds_with_their_count():
         (["--envs-per-unit=4"], "give --rows"),
         (["--decorrelate-steps=4"], "leave it out"),
         (["--algo=unreal"], "replay"),
+        (["--algo=fun"], "values the last observation of an episode by itself"),
         (["--model.last-action-reward=true"], "add them to its observations"),
     ],
 )
@@ -301,6 +303,19 @@ def test_wrong_values_end_the_run_by_the_members_name(monkeypatch, change, words
         stand.batch()
 
 
+def test_an_engine_that_raises_is_one_error_with_its_own_lines(monkeypatch):
+    class Broken(Pendulum):
+        def step(self, action):
+            raise OSError("the engine broke")
+
+    spec = registry.probe("tensors/pendulum", registry.DEFAULTS)
+    monkeypatch.setattr(resident, "make_resident", lambda *_: Broken(spec, POLICIES * ROWS, "cpu", 0))
+    with Stand() as stand, pytest.raises(RunFailed, match="tensors/pendulum raised in a step") as caught:
+        stand.batch()
+    assert str(caught.value).endswith("OSError: the engine broke")
+    assert "pbt_rl/learner" not in str(caught.value)
+
+
 def test_members_are_not_compared_by_rewards_of_their_own_weights(monkeypatch):
     class NoObjective(Pendulum):
         def step(self, action):
@@ -330,3 +345,64 @@ def test_a_unit_of_it_plays_whole_first_episodes():
     unit.step(np.zeros((3, 1), np.float32), out)
     assert out.first.all()
     assert not out.reward.any()
+
+
+# -- limits ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("core", "limit"), [("none", 4), ("gru", 4), ("gru", 2), ("none", 200)])
+def test_a_limit_is_followed_by_the_value_of_its_final_observation(monkeypatch, core, limit):
+    """Held to a loop over rows; an earlier limit of a row counts by what was seen before it."""
+    steps = []
+
+    class Noted(Pendulum):
+        def step(self, action):
+            step = super().step(action)
+            steps.append((step.truncated.clone(), step.final_obs["obs"].clone(), sampler._state.clone()))
+            return step
+
+    spec = registry.probe("tensors/pendulum", registry.DEFAULTS)
+    env = Noted(spec, POLICIES * ROWS, "cpu", 0, limit)
+    env._steps[::3] += 1  # not all rows at once
+    monkeypatch.setattr(resident, "make_resident", lambda *_: env)
+    with Stand([*RESIDENT, f"--model.core={core}"]) as stand:
+        sampler = stand.learner.sampler
+        for _ in range(2):
+            steps.clear()
+            assert sampler.serve()
+            expected, by_final = sampler.rollout.fields["value"][:, :STEPS].clone(), 0
+            for row in range(POLICIES * ROWS):
+                at = [t for t, (truncated, _, _) in enumerate(steps) if truncated[row]][-1:]
+                for t in at:
+                    p, b = divmod(row, ROWS)
+                    obs = {"obs": steps[t][1].view(POLICIES, ROWS, -1)}
+                    first = torch.zeros(POLICIES, ROWS, dtype=torch.bool)
+                    expected[p, t, b] = stand.learner.pack.act(obs, steps[t][2], first)[1][p, b]
+                    by_final += 1
+            assert torch.allclose(sampler.rollout.final_value, expected, atol=1e-6)
+            assert by_final == (0 if limit == 200 else POLICIES * ROWS)
+            differs = sampler.rollout.final_value != sampler.rollout.fields["value"][:, :STEPS]
+            assert differs.any() == bool(by_final)
+            batch = sampler.rollout.batch(np.ones(POLICIES, np.bool_))
+            assert torch.equal(batch.final_value, sampler.rollout.final_value)
+            stand.learner.shared.full.clear()
+
+
+def test_a_final_observation_that_is_not_finite_counts_only_at_a_limit(monkeypatch):
+    class Broken(Pendulum):
+        def step(self, action):
+            step = super().step(action)
+            step.final_obs["obs"][~step.truncated | bad] = torch.nan
+            return step
+
+    spec = registry.probe("tensors/pendulum", registry.DEFAULTS)
+    for bad in (False, True):
+        env = Broken(spec, POLICIES * ROWS, "cpu", 0, 4)
+        monkeypatch.setattr(resident, "make_resident", lambda *_, env=env: env)
+        with Stand() as stand:
+            if bad:
+                with pytest.raises(ConfigError, match="observation is not finite"):
+                    stand.batch()
+            else:
+                stand.batch()
+                assert torch.isfinite(stand.state(0)["param"]).all()

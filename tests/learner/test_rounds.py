@@ -34,32 +34,37 @@ class SlowRounds:
             self.begin()
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_rounds_are_those_of_a_slow_loop(seed):
+@pytest.mark.parametrize(("seed", "every"), [(0, 1), (1, 1), (2, 14), (3, 14)])
+def test_rounds_are_those_of_a_slow_loop(seed, every):
     rng, policies, rows, groups = np.random.default_rng(seed), 2, 6, 2
     rounds = Rounds(policies, rows, groups, ["depth"], torch.device("cpu"))
     slow = [[SlowRounds(rows // groups) for _ in range(groups)] for _ in range(policies)]
-    found = [[[] for _ in range(groups)] for _ in range(policies)]
-    for t in range(400):
+    found, more = [[[] for _ in range(groups)] for _ in range(policies)], False
+    for t in range(392):
         reward = rng.normal(size=policies * rows).astype(np.float32)
         ended = rng.random(policies * rows) < 0.2
-        if t % 70 == 69:
+        if t % 70 == 0 and t:
             rounds.begin(1)
             for one in slow[1]:
                 one.begin()
         stats = {"depth": torch.arange(policies * rows, dtype=torch.float32)}
         rounds.step(torch.from_numpy(reward), torch.from_numpy(2 * reward), torch.from_numpy(ended), stats)
-        counted_PG, means_CPG = rounds.means(rounds.totals.numpy().copy())
-        rounds.clear()
         for p in range(policies):
             for g in range(groups):
                 mine = slice((p * groups + g) * 3, (p * groups + g + 1) * 3)
                 slow[p][g].step(reward[mine].astype(float), ended[mine])
-                if counted_PG[p, g]:
-                    objective, shaped, length, depth = means_CPG[:, p, g]
-                    assert shaped == pytest.approx(2 * objective, abs=1e-5)
-                    assert depth == pytest.approx((p * groups + g) * 3 + 1)
-                    found[p][g].append((objective, length))
+        if t % every != every - 1:
+            continue
+        counted_NPG, means_CNPG = rounds.means(rounds.totals.numpy().copy())
+        rounds.clear()
+        assert counted_NPG.max() <= 1, "told apart"
+        more |= (counted_NPG.sum(0) > 1).any()
+        for n, p, g in zip(*np.nonzero(counted_NPG), strict=True):
+            objective, shaped, length, depth = means_CNPG[:, n, p, g]
+            assert shaped == pytest.approx(2 * objective, abs=1e-5)
+            assert depth == pytest.approx((p * groups + g) * 3 + 1)
+            found[p][g].append((objective, length))
+    assert more == (every > 1)
     for p in range(policies):
         for g in range(groups):
             assert len(found[p][g]) > 5
@@ -96,7 +101,17 @@ def test_nothing_counts_that_ran_when_a_round_opened():
     rounds.step(one, one, never)
     rounds.begin(1)
     rounds.step(one, one, ~never)
-    assert rounds.totals[0].tolist() == [[1], [0]]
-    assert rounds.totals[1].tolist() == [[2], [0]]
+    assert rounds.totals[0].sum(0).tolist() == [[1], [0]]
+    assert rounds.totals[1].sum(0).tolist() == [[2], [0]]
     rounds.step(one, one, ~never)
-    assert rounds.totals[0].tolist() == [[2], [1]]
+    assert rounds.totals[0].sum(0).tolist() == [[2], [1]]
+
+
+def test_what_comes_between_two_reads_is_told_apart_as_far_as_memory_goes():
+    rounds = Rounds(1, 2, 1, [], torch.device("cpu"))
+    ended = torch.ones(2, dtype=torch.bool)
+    for reward in range(5):
+        rounds.step(torch.full((2,), float(reward)), torch.zeros(2), ended)
+    counted, means = rounds.means(rounds.totals.numpy())
+    assert counted[:, 0, 0].tolist() == [1, 1, 3]
+    assert means[0, :, 0, 0].tolist() == [0, 1, 3]
