@@ -262,16 +262,21 @@ def make_distribution(
 ) -> Distribution:
     """Return the distribution of discrete components (`nvec`), continuous ones, or both.
 
-    low, high: bounds of the continuous ones; empty: none. units: centre and half width to which normals are scaled;
-    empty: they are not. tanh: bend normals into the bounds instead, which else cut them off.
+    low, high: bounds of the continuous ones, infinite on a side without one; empty: none. units: centre and half width
+    to which normals are scaled; empty: they are not. tanh: bend normals into the bounds instead, which else cut them
+    off.
     """
     assert nvec or n_continuous, "an action has at least one component"
     assert len(low) == len(high)
-    assert not (tanh and len(low) != n_continuous), "a tanh needs bounds"
+    assert not tanh or (len(low) == n_continuous and all(map(math.isfinite, (*low, *high)))), (
+        "a tanh needs bounds"
+    )
     if not n_continuous:
         return Categorical(nvec)
     centre, half = units
     if not any(centre) and all(width == 1 for width in half):
         centre, half = (), ()  # nothing to scale
+    if all(map(math.isinf, (*low, *high))):
+        low, high = (), ()  # nothing to cut off
     continuous = TanhGaussian(low, high) if tanh else DiagonalGaussian(n_continuous, low, high, centre, half)
     return Hybrid(Categorical(nvec), continuous) if nvec else continuous

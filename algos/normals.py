@@ -39,7 +39,8 @@ def _draw_normals(
 class DiagonalGaussian:
     """Independent normals; params are means, then log deviations.
 
-    low, high: bounds at which draws are cut off on their way to the environment; empty: none. centre, half: what
+    low, high: bounds at which draws are cut off on their way to the environment; infinite: not on that side; empty:
+    none. centre, half: what
     becomes of a draw u before that, centre + half * u; empty: nothing. The policy learns from the draw itself.
     """
 

@@ -16,9 +16,6 @@ from numpy.typing import NDArray
 
 from .base import ActionSpec, EnvSetupError
 
-UNBOUNDED = 10.0
-"""Bound used for a component of a Box action space that has none."""
-
 LARGEST_BOUND = 1e9
 """Larger bounds stand for none."""
 
@@ -29,8 +26,7 @@ Decode = Callable[[NDArray[Any]], Any]
 
 
 def action_spec(space: spaces.Space[Any], env_id: str) -> ActionSpec:
-    """Return the columns of an action space. A Box component without bounds is given +-UNBOUNDED (with one
-    bound only: at least as far from that).
+    """Return the columns of an action space. A bound of a Box that is none (see LARGEST_BOUND) is infinite.
 
     Raises EnvSetupError for anything but Discrete, MultiDiscrete, MultiBinary, Box of floats, and Tuples and Dicts of
     those.
@@ -49,12 +45,10 @@ def action_spec(space: spaces.Space[Any], env_id: str) -> ActionSpec:
         raise EnvSetupError(f"{env_id}: the action space {space} is empty: give it at least one part")
     boxes = [part for part in parts.values() if isinstance(part, spaces.Box)]
     bounds = [_bounds(box) for box in boxes]
-    unbounded = tuple(free for box in boxes for free in _unbounded(box).tolist())
     return ActionSpec(
         nvec=tuple(n for part in parts.values() for n in _choices(part)),
         low=tuple(number for low, _ in bounds for number in low.tolist()),
         high=tuple(number for _, high in bounds for number in high.tolist()),
-        unbounded=unbounded if any(unbounded) else (),
     )
 
 
@@ -177,14 +171,7 @@ def _rows_decoder(space: spaces.Space[Any]) -> Decode:
     return lambda action_RA: np.clip(action_RA, low, high).reshape(-1, *box.shape).astype(box.dtype)
 
 
-def _unbounded(space: spaces.Box) -> NDArray[np.bool_]:
-    """Whether components lack a bound, or have one that is only the end of their dtype or near it."""
-    low, high = np.abs(space.low.ravel()), np.abs(space.high.ravel())
-    free: NDArray[np.bool_] = ~(np.maximum(low, high) < LARGEST_BOUND)
-    return free
-
-
 def _bounds(space: spaces.Box) -> tuple[NDArray[Any], NDArray[Any]]:
-    low = np.where(np.isfinite(space.low), space.low, np.minimum(-UNBOUNDED, space.high - UNBOUNDED))
-    high = np.where(np.isfinite(space.high), space.high, np.maximum(UNBOUNDED, low + UNBOUNDED))
+    low = np.where(space.low > -LARGEST_BOUND, space.low, -np.inf)
+    high = np.where(space.high < LARGEST_BOUND, space.high, np.inf)
     return low.ravel(), high.ravel()

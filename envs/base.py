@@ -74,19 +74,16 @@ class ArraySpec:
 class ActionSpec:
     """Discrete components (`nvec`: a size each), then continuous ones (`low`, `high`: a bound each), or one of both.
 
-    unbounded: for each continuous one whether its space has no bounds, so that these are only where it is cut off;
-    default: none.
+    A bound may be infinite: there is none on that side.
     """
 
     nvec: tuple[int, ...] = ()
     low: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
-    unbounded: tuple[bool, ...] = ()
 
     def __post_init__(self) -> None:
         assert self.nvec or self.low, "an action has at least one component"
         assert len(self.low) == len(self.high)
-        assert len(self.unbounded) in (0, len(self.low))
 
     @property
     def components(self) -> int:
@@ -97,12 +94,21 @@ class ActionSpec:
     def units(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """Centre and half width of each continuous component: what -1..1 of a policy is scaled to.
 
-        0 and 1 if it has no bounds: the policy's unit is then the environment's.
+        Without a bound on both sides the half width is 1, the environment's own unit, and the centre what is
+        nearest to 0 within the other bound.
         """
-        free = self.unbounded or (False,) * len(self.low)
-        ends = tuple(zip(self.low, self.high, free, strict=True))
-        centres = tuple(0.0 if unbounded else (low + high) / 2 for low, high, unbounded in ends)
+        ends = tuple(zip(self.low, self.high, self.unbounded, strict=True))
+        centres = tuple(
+            min(max(0.0, low), high) if unbounded else (low + high) / 2 for low, high, unbounded in ends
+        )
         return centres, tuple(1.0 if unbounded else (high - low) / 2 for low, high, unbounded in ends)
+
+    @property
+    def unbounded(self) -> tuple[bool, ...]:
+        """Whether each continuous component lacks a bound, on one side or both."""
+        return tuple(
+            math.isinf(low) or math.isinf(high) for low, high in zip(self.low, self.high, strict=True)
+        )
 
     @property
     def dtype(self) -> str:
@@ -467,9 +473,21 @@ def _drawn(
 
 
 def random_within(action: ActionSpec, rows: int, rng: np.random.Generator) -> NDArray[np.float32]:
-    """Draw the continuous components of actions, uniform within their bounds: [R, len(low)]."""
-    low, high = (np.array(bound, np.float32) for bound in (action.low, action.high))
-    return rng.uniform(low, high, (rows, len(low))).astype(np.float32)
+    """Draw the continuous components of actions, uniform within their bounds: [R, len(low)].
+
+    Without any bound: standard normal. With one: that and an exponential number of mean 1, as Gymnasium's `Box.sample`.
+    """
+    free = np.array(action.unbounded)
+    low, high = (np.where(free, 0, np.array(bound, np.float32)) for bound in (action.low, action.high))
+    drawn = rng.uniform(low, high, (rows, len(low)))
+    for column in np.flatnonzero(free):
+        below, above = action.low[column], action.high[column]
+        if math.isinf(below) and math.isinf(above):
+            drawn[:, column] = rng.standard_normal(rows)
+        else:
+            beyond = rng.exponential(size=rows)
+            drawn[:, column] = above - beyond if math.isinf(below) else below + beyond
+    return drawn.astype(np.float32)
 
 
 def random_allowed(

@@ -81,8 +81,9 @@ class ModelConfig:
     deviation: Literal["free", "state"] = "free"
     """Deviations of continuous actions. free: parameters, the same in every state. state: an output of the network."""
     action_bounds: Literal["clip", "tanh"] = "clip"
-    """How continuous actions keep to their bounds. clip: -1..1 of the policy is scaled to them (if they are finite),
-    and draws beyond are cut off. tanh: draws are bent into them, and learned from with the density of the bent ones."""
+    """How continuous actions keep to their bounds. clip: -1..1 of the policy is scaled to them, draws beyond are cut
+    off, and without bounds they are left as they are. tanh: draws are bent into the bounds, which it needs, and learned
+    from with the density of the bent ones."""
     policy_head: str = option("linear", choices=lambda: HEADS, custom="module:factory")
     """What turns features into the parameters of the actions: `linear`, or your own."""
     value_head: str = option("linear", choices=lambda: HEADS, custom="module:factory")

@@ -33,6 +33,7 @@ from bench_account import follow, lost, table
 from bench_beside import go_sign, measure_beside, timed_cpu
 
 from pbt_rl.config import Config, LearnerConfig
+from pbt_rl.envs.base import random_within
 from pbt_rl.plan import Machine
 from pbt_rl.procs.child import CHILD_ENVIRONMENT
 from pbt_rl.wire.mailbox import OBSERVATIONS
@@ -143,7 +144,7 @@ def inference_turn(sampler: Any, shared: Any, units_per_actor: int) -> Callable[
 def _random_actions(spec: Any, shape: tuple[int, int], rng: np.random.Generator) -> Any:
     if spec.action.nvec:
         return rng.integers(0, spec.action.nvec, shape).astype(np.int32)
-    return rng.uniform(spec.action.low, spec.action.high, shape).astype(np.float32)
+    return random_within(spec.action, shape[0], rng)
 
 
 def _idle_learner(resolved: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from math import isinf
 from statistics import fmean
 
 import gymnasium
@@ -91,7 +92,8 @@ def _describe(spec: EnvSpec) -> list[tuple[str, str]]:
         action.append(f"discrete, {' x '.join(map(str, spec.action.nvec))}")
     if spec.action.low:
         pairs = zip(spec.action.low, spec.action.high, strict=True)
-        action.append(f"continuous, {', '.join(f'{low:g}..{high:g}' for low, high in pairs)}")
+        bounds = ["unbounded" if isinf(low) and isinf(high) else f"{low:g}..{high:g}" for low, high in pairs]
+        action.append(f"continuous, {', '.join(bounds)}")
     shaping = ", ".join(f"{name} {value:g}" for name, value in spec.shaping.items()) or "none"
     return [
         ("environment", spec.env_id + (f", {spec.seats} seats" if spec.seats > 1 else "")),

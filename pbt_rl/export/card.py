@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isinf
 
 import yaml
 
 import pbt_rl
 from pbt_rl.config import Config
+from pbt_rl.envs.base import ActionSpec
 from pbt_rl.export.net import STATE_IN, ExportedPolicy, Port
 from pbt_rl.pbt.hypers import SHAPING
 from pbt_rl.pbt.lineage import Lineage, Node
@@ -107,7 +109,7 @@ class Card:
         action = self.policy.action
         parts = [
             f"the most probable index of each component, of {list(action.nvec)}" * bool(action.nvec),
-            f"the mean, within {list(action.low)} to {list(action.high)}" * bool(action.low),
+            _mean(action) * bool(action.low),
         ]
         kind = f"{action.dtype} [N, {action.components}]: {', then '.join(filter(None, parts))}"
         kind += "; indices count from 0: add the space's `start`" * bool(action.nvec)
@@ -150,6 +152,12 @@ class Card:
         line = self.lineage.line(key)
         steps = [_step(before, node) for before, node in zip([None, *line], line, strict=False)]
         return "## Lineage\n\nWhere its weights come from, oldest first:\n\n" + "\n".join(steps)
+
+
+def _mean(action: ActionSpec) -> str:
+    if all(map(isinf, (*action.low, *action.high))):
+        return "the mean, without bounds"
+    return f"the mean, within {list(action.low)} to {list(action.high)}"
 
 
 def _shape(port: Port) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any
 
 import torch
@@ -154,6 +155,11 @@ def _ports(spec: EnvSpec) -> list[Port]:
     return ports
 
 
+def _bounds(given: tuple[float, ...]) -> list[float | None]:
+    """None where there is no bound: JSON has no infinity."""
+    return [bound if isfinite(bound) else None for bound in given]
+
+
 def interface(policy: ExportedPolicy) -> dict[str, Any]:
     """Return inputs and outputs as JSON types, for metadata."""
     return {
@@ -164,7 +170,7 @@ def interface(policy: ExportedPolicy) -> dict[str, Any]:
         "outputs": list(policy.outputs),
         "action": {
             "nvec": list(policy.action.nvec),
-            "low": list(policy.action.low),
-            "high": list(policy.action.high),
+            "low": _bounds(policy.action.low),
+            "high": _bounds(policy.action.high),
         },
     }

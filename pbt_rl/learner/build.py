@@ -64,6 +64,12 @@ def build_net(spec: EnvSpec, model: ModelConfig, algorithm: Algorithm | None = N
     ):
         remedy = f"it is for continuous actions, and {spec.env_id} has none: leave it out"
         require(bool(spec.action.low) or value == usual, f"model.{option}", value, remedy)
+    free = sum(spec.action.unbounded)
+    remedy = (
+        f"it bends actions into their bounds, and {free} of {spec.env_id}'s {len(spec.action.low)} continuous actions "
+        "lack one: leave it out, or give the action space bounds"
+    )
+    require(model.action_bounds == "clip" or not free, "model.action-bounds", model.action_bounds, remedy)
     layouts = obs_layouts(spec)
     seen = {name: layout.seen for name, layout in layouts.items()}
     try:
@@ -421,10 +427,13 @@ def _scaled(spec: EnvSpec) -> str:
     centres, halves = spec.action.units
     bounds = [
         f"{low:g}..{high:g}"
-        for low, high, centre, half in zip(spec.action.low, spec.action.high, centres, halves, strict=True)
-        if (centre, half) != (0, 1)
+        for low, high, centre, half, free in zip(
+            spec.action.low, spec.action.high, centres, halves, spec.action.unbounded, strict=True
+        )
+        if (centre, half) != (0, 1) and not free
     ]
     if not bounds:
         return ""
     shown = ", ".join(dict.fromkeys(bounds[:SHOWN])) + (", ..." if len(bounds) > SHOWN else "")
-    return f"actions: -1..1 of the network is scaled to {shown} (--model.action-bounds tanh bends it instead)"
+    bends = "" if any(spec.action.unbounded) else " (--model.action-bounds tanh bends it instead)"
+    return f"actions: -1..1 of the network is scaled to {shown}{bends}"

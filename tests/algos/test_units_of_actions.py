@@ -1,5 +1,7 @@
 """Normals in the unit of an action's bounds."""
 
+from math import inf
+
 import numpy as np
 import torch
 
@@ -17,6 +19,16 @@ def test_a_draw_is_scaled_to_the_bounds_and_cut_off_at_them():
     assert scaled.greedy(torch.tensor([-0.4, 0.25, 7.0, 8.0])).tolist() == [14, 0.25]
 
 
+def test_without_a_bound_a_draw_is_left_as_it_is():
+    units = ((0.0, 0.0, 7.0, 2.0), (1.0, 1.0, 1.0, 2.0))
+    some = make_distribution((), 4, low=(-inf, -inf, 7.0, 0.0), high=(inf, 0.0, inf, 4.0), units=units)
+    drawn = np.array([[1e6, 1e6, 1e6, 1e6], [-1e6, -1e6, -1e6, -1e6]], np.float32)
+    wanted = [[1e6, 0, 1e6 + 7, 4], [-1e6, -1e6, 7, 0]]
+    assert some.delivered(drawn).tolist() == wanted
+    assert some.delivered_here(torch.from_numpy(drawn)).tolist() == wanted
+    assert some.greedy(torch.cat((torch.from_numpy(drawn), torch.zeros(2, 4)), 1)).tolist() == wanted
+
+
 def test_what_is_learned_from_is_the_draw_itself():
     scaled = make_distribution((), 2, low=LOW, high=HIGH, units=UNITS)
     plain, params = DiagonalGaussian(2), torch.randn(8, 4, generator=torch.Generator().manual_seed(0))
@@ -31,5 +43,7 @@ def test_bounds_of_one_and_no_bounds_are_not_scaled():
     assert make_distribution((), 1, low=(-1.0,), high=(1.0,), units=((0.0,), (1.0,))) == DiagonalGaussian(
         1, (-1.0,), (1.0,)
     )
+    free = make_distribution((), 1, low=(-inf,), high=(inf,), units=((0.0,), (1.0,)))
+    assert free == DiagonalGaussian(1)
     tanh = make_distribution((), 2, low=LOW, high=HIGH, units=UNITS, tanh=True)
     assert tanh == make_distribution((), 2, low=LOW, high=HIGH, tanh=True)

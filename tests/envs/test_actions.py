@@ -15,6 +15,7 @@ from pbt_rl.envs.base import (
     EnvSpec,
     private_step_arrays,
     random_actions,
+    untrained_actions,
 )
 from pbt_rl.envs.gym import GymUnit
 from pbt_rl.envs.spaces import obs_leaves, read_leaf, with_mask
@@ -57,10 +58,15 @@ def test_bits_are_choices_between_two():
 def test_continuous_actions_are_clipped_to_their_bounds():
     space = spaces.Box(np.array([-1, -np.inf, 20]), np.array([2, np.inf, np.inf]), dtype=np.float64)
     spec = action_spec(space, "x")
-    assert (spec.low, spec.high) == ((-1, -10, 20), (2, 10, 30))
-    action = action_decoder(space)(np.array([5, -50, 25], np.float32))
-    assert action.tolist() == [2, -10, 25]
+    assert (spec.low, spec.high) == ((-1, -np.inf, 20), (2, np.inf, np.inf))
+    assert spec.unbounded == (False, True, True)
+    action = action_decoder(space)(np.array([5, -50, 2], np.float32))
+    assert action.tolist() == [2, -50, 20]
     assert space.contains(action)
+    huge = np.full((2, 2), 3e38, np.float32)
+    assert action_spec(spaces.Box(-huge, huge), "x").unbounded == (True,) * 4, (
+        "the end of a dtype is no bound"
+    )
 
 
 @pytest.mark.parametrize(
@@ -114,6 +120,24 @@ def test_random_actions_of_both_kinds_fill_their_ranges_and_obey_a_mask():
     out.obs["action_mask"] = np.tile(np.array([0, 1, 1, 1, 0], np.uint8), (200, 1))
     drawn = random_actions(spec, out, np.random.default_rng(0))
     assert [set(drawn[:, i].tolist()) for i in (0, 1)] == [{1.0, 2.0}, {0.0}]
+
+
+@pytest.mark.parametrize("draw", [random_actions, untrained_actions])
+def test_actions_drawn_without_bounds_are_of_the_size_of_a_policys(draw):
+    inf = np.inf
+    spec = EnvSpec(
+        "x",
+        {"obs": ArraySpec((1,), "float32")},
+        ActionSpec((), (-2.0, -inf, -inf, 3.0), (4.0, inf, -5.0, inf)),
+    )
+    drawn = draw(spec, private_step_arrays(spec, 2000), np.random.default_rng(0))
+    assert (drawn.shape, drawn.dtype) == ((2000, 4), np.float32)
+    assert np.isfinite(drawn).all()
+    assert ((drawn >= [-2, -inf, -inf, 3]) & (drawn <= [4, inf, -5, inf])).all()
+    assert drawn[:, 1].mean() == pytest.approx(0, abs=0.1)
+    assert drawn[:, 1].std() == pytest.approx(1, abs=0.1)
+    assert (np.abs(drawn[:, 2:].mean(0) - [-5, 3]) < 1.1).all(), "near the bound that there is"
+    assert (drawn[:, 2:].std(0) > 0.3).all()
 
 
 def test_a_mask_is_of_the_discrete_part():

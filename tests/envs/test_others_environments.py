@@ -320,9 +320,10 @@ def test_actions_are_in_the_unit_of_finite_bounds():
     from pbt_rl.envs.actions import action_spec
 
     spec = action_spec(
-        spaces.Box(np.array([5, -1, -np.inf, 0, -3e38]), np.array([35, 1, np.inf, np.inf, 3e38])), "x"
+        spaces.Box(np.array([5, -1, -np.inf, 0, -3e38, 7]), np.array([35, 1, np.inf, np.inf, 3e38, np.inf])),
+        "x",
     )
-    assert spec.units == ((20, 0, 0, 0, 0), (15, 1, 1, 1, 1))
+    assert spec.units == ((20, 0, 0, 0, 0, 7), (15, 1, 1, 1, 1, 1))
     assert ActionSpec(low=(-2.0,), high=(2.0,)).units == ((0.0,), (2.0,))
 
 

@@ -1,6 +1,8 @@
 """What of a network's options is refused before a run starts."""
 
 import threading
+from dataclasses import replace
+from math import inf
 
 import numpy as np
 import pytest
@@ -58,6 +60,15 @@ def test_options_of_continuous_actions_are_refused_without_any(options):
     ):
         build_net(DISCRETE, ModelConfig(encoder="mlp", **options))
     build_net(BOTH, ModelConfig(encoder="mlp", **options))
+
+
+def test_a_tanh_without_a_bound_is_refused():
+    action = ActionSpec(low=(-1.0, 0.0, -inf), high=(1.0, inf, inf))
+    free = replace(BOTH, action=action)
+    with pytest.raises(ConfigError, match=r"--model\.action-bounds tanh cannot .* 2 of toy/x's 3 continuous"):
+        build_net(free, ModelConfig(encoder="mlp", action_bounds="tanh"))
+    build_net(free, ModelConfig(encoder="mlp"))
+    assert build_distribution(free, ModelConfig()).low == action.low
 
 
 def test_layers_of_a_core_need_a_core():
