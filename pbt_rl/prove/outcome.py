@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import fmean
 
+from pbt_rl.display.terminal import counted
 from pbt_rl.prove.games import Judged
 from pbt_rl.prove.statistics import Comparison, compare, iqm
 
@@ -37,8 +38,11 @@ class Outcome:
 
     def uneven(self, arm: str) -> bool:
         """Whether an arm has trained more or less than the baseline."""
-        share = self.frames(arm) / self.frames(self.baseline)
-        return abs(share - 1) > EQUAL
+        return abs(self.share(arm) - 1) > EQUAL
+
+    def share(self, arm: str) -> float:
+        """Return an arm's frames as a share of the baseline's."""
+        return self.frames(arm) / self.frames(self.baseline)
 
     def lines(self) -> list[str]:
         """Return a verdict line per arm."""
@@ -50,27 +54,33 @@ class Outcome:
         return [head, *(self._line(arm, one, width) for arm, one in self.comparisons.items())]
 
     def _line(self, arm: str, one: Comparison, width: int) -> str:
-        interval = f"{one.by_t.low:+.4g} to {one.by_t.high:+.4g}"
+        interval = f"{signed(one.by_t.low)} to {signed(one.by_t.high)}"
         line = (
-            f"{arm:<{width}}  {self.mean(arm):.4g}: {one.verdict}, {one.mean:+.4g} against {self.baseline} "
+            f"{arm:<{width}}  {self.mean(arm):.4g}: {one.verdict}, {signed(one.mean)} against {self.baseline} "
             f"(95 % by t: {interval}; {one.seeds} seeds, {one.wins} better, {one.losses} worse)"
         )
         if one.verdict == "not told apart":
             line += f"; {needed(one)}"
         if self.uneven(arm):
-            share = self.frames(arm) / self.frames(self.baseline)
-            line += f"; it had {100 * share:.0f} % of the frames of {self.baseline}"
+            line += f"; it had {100 * self.share(arm):.0f} % of the frames of {self.baseline}"
         return line
 
 
 def needed(one: Comparison) -> str:
     """Say how many seeds would tell arms of this difference and spread apart."""
+    if one.mean == 0:
+        return "there is no difference to find"
     if one.needed is None:
-        return "no number of seeds up to 10,000 would tell such a difference"
+        return "10,000 seeds would not be enough to find such a difference"
     more = one.needed - one.seeds
     if more <= 0:
-        return "an experiment of this size finds such a difference four times of five"
-    return f"if this is the true difference, {more} more seeds find it four times of five"
+        return "this many seeds find such a difference four times of five"
+    return f"if this is the true difference, {counted(more, 'more seed')} would find it four times of five"
+
+
+def signed(number: float) -> str:
+    """Return a difference with its sign; of none a plain 0."""
+    return f"{number:+.4g}" if number else "0"
 
 
 def outcome(scores: Scores, baseline: str) -> Outcome:

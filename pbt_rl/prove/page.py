@@ -13,7 +13,7 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 
-from pbt_rl.prove.outcome import Outcome, needed
+from pbt_rl.prove.outcome import Outcome, needed, signed
 from pbt_rl.report.exports import table_text
 from pbt_rl.report.figures import drawn_curves, top_mean
 from pbt_rl.report.page import CSS
@@ -87,11 +87,11 @@ def curves(folder: Path, found: Outcome) -> Figure:
             if known:
                 x, y = top_mean(list(known.values()), 1)
                 lines.append((x * len(history.last), y))
-        if not lines:
-            continue
         colour = COLOURS[number % len(COLOURS)]
-        begin, end = max(x[0] for x, _ in lines), min(x[-1] for x, _ in lines)
+        begin = max((x[0] for x, _ in lines), default=0.0)
+        end = min((x[-1] for x, _ in lines), default=0.0)
         if begin >= end:
+            axes.plot([], [], color=colour, linewidth=2, label=plain(f"{arm} (too few records)"))
             continue
         grid = np.linspace(begin, end, GRID_POINTS)
         table = np.array([np.interp(grid, x, y) for x, y in lines])
@@ -126,15 +126,15 @@ def differences(found: Outcome) -> Figure:
 def page(found: Outcome, images: dict[str, bytes], name: str, options: str) -> str:
     """Return the HTML, with everything inside."""
     seeds = len(found.scores[found.baseline])
-    uneven = [arm for arm in found.comparisons if found.uneven(arm)]
+    uneven = [f"{arm} ({found.share(arm):.0%})" for arm in found.comparisons if found.uneven(arm)]
     warning = (
-        f'<p class="none">Frames differ from those of {escape(found.baseline)}: {escape(", ".join(uneven))}.</p>'
+        f'<p class="none">Not the frames of {escape(found.baseline)}: {escape(", ".join(uneven))}.</p>'
         if uneven
         else ""
     )
     many = (
-        f" Each of the {len(found.comparisons)} intervals stands for itself: among that many arms that change nothing "
-        f"one seems to, with a chance of about {100 * (1 - 0.95 ** len(found.comparisons)):.0f} %."
+        f" If none of the {len(found.comparisons)} arms made a difference, one of them would still seem to, with a "
+        f"chance of about {100 * (1 - 0.95 ** len(found.comparisons)):.0f} %."
         if len(found.comparisons) > 1
         else ""
     )
@@ -147,7 +147,7 @@ def page(found: Outcome, images: dict[str, bytes], name: str, options: str) -> s
 <p class="sub">{escape(options)}; {seeds} paired seeds</p>
 <h2>Verdicts</h2>
 <p class="caption">Validation games pick a member of each run; its score is the mean of other, fresh games. Every arm is
-compared with {escape(found.baseline)} on the same seeds.{many}</p>
+compared with {escape(found.baseline)} on the same seeds: difference, its score less the other's.{many}</p>
 {_verdicts(found)}
 {warning}
 <h2>Paired differences</h2>
@@ -175,12 +175,12 @@ def _verdicts(found: Outcome) -> str:
     for arm, one in found.comparisons.items():
         lines.append(
             f"<tr><td>{escape(arm)}</td><td style='color:{VERDICT_COLOURS[one.verdict]};font-weight:600'>"
-            f"{one.verdict}</td><td>{one.mean:+.4g}</td><td>{one.by_t.low:+.4g} to {one.by_t.high:+.4g}</td>"
+            f"{one.verdict}</td><td>{signed(one.mean)}</td><td>{signed(one.by_t.low)} to {signed(one.by_t.high)}</td>"
             f"<td>{one.wins} : {one.losses}</td><td class=text>{escape(needed(one))}</td></tr>"
         )
     head = "".join(
         f"<th>{name}</th>"
-        for name in ("arm", "verdict", f"less {found.baseline}", "95 % interval", "better : worse", "power")
+        for name in ("arm", "verdict", "difference", "95 % interval", "seeds better : worse", "seeds needed")
     )
     return f'<div class="wide"><table><tr>{head}</tr>{"".join(lines)}</table></div>'
 

@@ -78,7 +78,7 @@ def _tops(group: Group) -> list[Curve]:
     for run in group.runs:
         known = drawn_curves(run)
         if known:
-            x, y = top_mean(list(known.values()), max(1, math.ceil(len(run.last) / 5)))
+            x, y = top_mean(list(known.values()), max(1, math.ceil(run.population / 5)))
             if len(x) > 0:
                 tops.append((x, y))
     return tops

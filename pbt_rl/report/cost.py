@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 
+from pbt_rl.report.figures import MOST_NAMED, name_ends
 from pbt_rl.report.read import History
-from pbt_rl.report.style import BEST, FAINT, TOP, Drawn, new_figure
+from pbt_rl.report.style import BEST, CONTROL, FAINT, TOP, Drawn, new_figure
 
 NO_COST = "No processor time is recorded yet."
 
@@ -49,13 +50,14 @@ def figure(history: History) -> Drawn:
         control = member in history.controls
         axes.plot(*zip(*points, strict=True), color=FAINT, linewidth=0.6, alpha=0.6)
         axes.scatter(
-            *points[-1], s=22, color=FAINT if control else TOP, marker="s" if control else "o", zorder=3
+            *points[-1], s=22, color=CONTROL if control else TOP, marker="s" if control else "o", zorder=3
         )
-        axes.annotate(f"{member}", points[-1], xytext=(3, 0), textcoords="offset points", fontsize=7)
     draw_front(axes, [point for points in found.values() for point in points])
     axes.set_xlabel("processor seconds of the member")
     axes.set_ylabel("objective")
     axes.set_xlim(left=0)
+    if len(found) <= MOST_NAMED:
+        name_ends(axes, {m: points[-1] for m, points in found.items()})
     axes.legend(loc="lower right")
     return drawn
 

@@ -13,6 +13,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from pbt_rl.report.read import History, Point
 from pbt_rl.report.style import (
     BEST,
+    CONTROL,
     FAINT,
     INK,
     TOP,
@@ -30,14 +31,13 @@ GRID_POINTS = 400
 NO_EVALUATIONS = "No games were played beside training (--evaluate-every-frames)."
 NAME_WIDTH, NAME_HEIGHT = 0.012, 0.045
 """Of a member's number beside its curve, as shares of a figure's axes."""
-CONTROL = "#7e22ce"
 MOST_NAMED = 12
 """Curves with the number of their member; more would hide each other."""
 
 
 def objective(history: History) -> Drawn:
     """Draw every member's objective, faint, and the mean of the best fifth at each number of frames, thick."""
-    curves = drawn_curves(history)
+    curves = drawn_curves(history, controls=True)
     if not curves:
         counted = any(p.objective is not None for points in history.curves.values() for p in points)
         return "No window of episodes is complete yet." if counted else "No episode has counted yet."
@@ -57,7 +57,7 @@ def objective(history: History) -> Drawn:
             marker=marker,
             markersize=3,
         )
-    population = len(history.last) - len(history.controls)
+    population = history.population
     count = max(1, math.ceil(population / 5))
     grid, top = top_mean(list(curves.values()), count)
     name = "the best member" if count == 1 else f"mean of the best {count} of {population}"
@@ -66,9 +66,7 @@ def objective(history: History) -> Drawn:
     axes.set_ylabel("objective")
     frames_axis(axes)
     if len(curves) <= MOST_NAMED:
-        _name_ends(
-            axes, {m: (points[-1].frames, points[-1].objective or 0.0) for m, points in curves.items()}
-        )
+        name_ends(axes, {m: (points[-1].frames, points[-1].objective or 0.0) for m, points in curves.items()})
     axes.legend(loc="upper left", bbox_to_anchor=(0, 1.1), ncols=3, borderaxespad=0)
     return figure
 
@@ -88,7 +86,7 @@ def _control_band(axes: Axes, curves: Sequence[Sequence[Point]]) -> None:
     )
 
 
-def _name_ends(axes: Axes, ends: Mapping[int, tuple[float, float]]) -> None:
+def name_ends(axes: Axes, ends: Mapping[int, tuple[float, float]]) -> None:
     """Write the number of each member at the end of its curve, below one that it would lie on."""
     (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
     placed: list[tuple[float, float]] = []
@@ -135,9 +133,12 @@ def evaluations(history: History) -> Drawn:
     return figure
 
 
-def drawn_curves(history: History) -> dict[int, list[Point]]:
-    """Return the points of each member that has any to draw."""
-    return {m: known for m, points in history.curves.items() if (known := _known(points))}
+def drawn_curves(history: History, *, controls: bool = False) -> dict[int, list[Point]]:
+    """Return the points of each member of the population that has any to draw; with `controls`, of these too."""
+    left_out = frozenset() if controls else history.controls
+    return {
+        m: known for m, points in history.curves.items() if m not in left_out and (known := _known(points))
+    }
 
 
 def _known(points: Sequence[Point]) -> list[Point]:
@@ -203,7 +204,10 @@ def schedules(history: History) -> Drawn:
 def spread(history: History) -> Drawn:
     """Draw the spread of objectives and of values, and the number of founders with descendants."""
     seen = [
-        (m, [p.drawn for p in m.points if p.member in m.present and p.drawn is not None])
+        (
+            m,
+            [p.drawn for p in m.points if p.member in m.present - history.controls and p.drawn is not None],
+        )
         for m in history.moments
     ]
     seen = [(m, objectives) for m, objectives in seen if objectives]
@@ -227,11 +231,11 @@ def spread(history: History) -> Drawn:
         _draw_diversity(history, all_axes[1], unit)
     axes = all_axes[-1]
     began = [0.0] + [m.seconds / unit if history.is_search else m.frames for m in history.moments]
-    counts = [len(history.last)] + [
+    counts = [history.population] + [
         len(m.remaining) if history.is_search else m.founders for m in history.moments
     ]
     axes.step(began, counts, where="post", color=INK, linewidth=1.6)
-    axes.set_ylim(0, len(history.last) + 0.5)
+    axes.set_ylim(0, history.population + 0.5)
     axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
     axes.set_title("members that are not stopped" if history.is_search else "founders that have descendants")
     if not history.is_search:
@@ -242,9 +246,10 @@ def spread(history: History) -> Drawn:
 def _draw_diversity(history: History, axes: Axes, unit: float) -> None:
     moments = [m for m in history.moments if m.nodes]
     x = [m.seconds / unit if history.is_search else m.frames for m in moments]
+    nodes = [[n for n in m.nodes if n.member not in history.controls] for m in moments]
     for name in history.varied:
         scale = ValueAxis.of(name, [n.values[name] for n in history.lineage.nodes])
-        spreads = [_deviation([scale.drawn(n.values[name]) for n in m.nodes], log=scale.log) for m in moments]
+        spreads = [_deviation([scale.drawn(n.values[name]) for n in some], log=scale.log) for some in nodes]
         axes.plot(
             x, np.array(spreads) / (max(spreads) or 1), drawstyle="steps-pre", lw=1.1, label=plain(name)
         )
@@ -260,7 +265,7 @@ def _deviation(values: Sequence[float], *, log: bool) -> float:
 def hypers(history: History) -> Drawn:
     """Draw the last known objective of every member against each of its values then."""
     known = [node for node in history.last.values() if history.objective(node) is not None]
-    if not history.varied or len(known) < 2:
+    if not history.varied or not history.ranking or len(known) < 2:
         return "There is nothing to compare: fewer than two members with an objective, or all with the same values."
     objectives = history.lineage.objectives
     frames = [history.curves[node.member][-1].frames for node in known]

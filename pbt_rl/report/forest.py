@@ -9,7 +9,7 @@ from matplotlib.colors import Normalize, to_hex
 
 from pbt_rl.report.lanes import Layout, ancestors
 from pbt_rl.report.read import History
-from pbt_rl.report.style import BEST, INK, UNKNOWN, Drawn, colour_scale, frames_axis, new_figure
+from pbt_rl.report.style import BEST, CONTROL, INK, UNKNOWN, Drawn, colour_scale, frames_axis, new_figure
 
 
 def forest(history: History) -> Drawn:
@@ -69,5 +69,5 @@ def _label_members(axes: Axes, history: History, layout: Layout) -> None:
             va="center",
             fontsize=min(8.0, max(4.0, 0.75 * layout.points_per_lane)),
             fontweight="bold" if best else "normal",
-            color=BEST if best else INK,
+            color=BEST if best else CONTROL if member in history.controls else INK,
         )

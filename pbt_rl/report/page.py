@@ -40,6 +40,7 @@ dd { margin: 0; font-size: 1.12rem; font-weight: 600; }
 th { text-align: left; color: #5b6675; font-weight: 600; vertical-align: bottom; }
 th, td { padding: .22rem .45rem .22rem 0; border-bottom: 1px solid #e5e9f0; white-space: nowrap; }
 td.number, table.numbers th { text-align: right; } td.text { white-space: normal; min-width: 13rem; }
+table.numbers th.left { text-align: left; }
 .box { border: 2px solid #1d4ed8; border-radius: .4rem; padding: .2rem 1rem; margin: 1rem 0; }
 .box h2 { margin: .4rem 0; }
 tr.control td { background: #f3e8ff; } tr.best td { color: #c2410c; font-weight: 600; }
@@ -81,7 +82,8 @@ def page(history: History, pictures: Sequence[tuple[Picture, bytes | str]]) -> s
 def facts(history: History) -> list[tuple[str, str]]:
     """Return the key figures as (name, value)."""
     last = history.ranking
-    shown = [("members", f"{len(history.last)}")]
+    controls = f" + {counted(len(history.controls), 'control')}" if history.controls else ""
+    shown = [("members", f"{history.population}{controls}")]
     if last:
         best = history.objective(history.last[last[0]])
         shown += [("best objective", f"{best:.4g}"), ("best member", f"{last[0]}")]
@@ -101,7 +103,7 @@ def facts(history: History) -> list[tuple[str, str]]:
     ]
     shown += [(name, f"{counts[kind]}") for kind, name in named if counts[kind]]
     if not history.is_search and history.moments:
-        shown.append(("surviving founders", f"{history.moments[-1].founders} of {len(history.last)}"))
+        shown.append(("surviving founders", f"{history.moments[-1].founders} of {history.population}"))
     if history.occupancy is not None:
         shown.append(("occupancy", f"{history.occupancy:.1%} of {history.slots} slots"))
     if history.completion is not None:
@@ -161,29 +163,32 @@ def _members(history: History) -> str:
     for taken in history.decisions:
         if taken.change.stopped:
             states[taken.decision.member]["stopped"] = in_words(taken.decision.reason, taken.change)
-    order = [*history.ranking, *(m for m in states if m not in history.ranking)]
     stopped = ["stopped"] if any(state["stopped"] for state in states.values()) else []
     final = ["final"] if history.final is not None else []
     group = ["group"] if history.controls else []
     names = ["member", *group, "objective", *final, "generation", "frames", *stopped, "founder"]
     names += map(value_column, history.varied)
     unit = history.options.unit
-    head = "".join(f"<th>{escape(unit if name == 'frames' else name)}</th>" for name in names)
+    head = "".join(
+        f"<th{' class=left' * (name in ('group', 'stopped'))}>{escape(unit if name == 'frames' else name)}</th>"
+        for name in names
+    )
     body = [
-        f'<tr class="{_kind(history, m, order[0])}">'
+        f'<tr class="{_kind(history, m)}">'
         + "".join(_cell(name, states[m].get(name)) for name in names)
         + "</tr>"
-        for m in order
+        for m in history.everyone
     ]
     return f'<div class="wide"><table class="numbers"><tr>{head}</tr>{"".join(body)}</table></div>'
 
 
-def _kind(history: History, member: int, first: int) -> str:
-    best = ["best"] if member == first and history.ranking else []
-    return " ".join([*best, *(["control"] if member in history.controls else [])])
+def _kind(history: History, member: int) -> str:
+    return "control" if member in history.controls else "best" if [member] == history.ranking[:1] else ""
 
 
 def _cell(name: str, value: object) -> str:
+    if name == "group":
+        return f"<td>{value}</td>"
     if isinstance(value, str):
         return f'<td class="text">{escape(value)}</td>'
     if value is None:

@@ -30,14 +30,14 @@ PICTURES = (
         "Thin: the objective of every member over its own frames, with the member's number. Thick: the best member at "
         "each number of frames; of more than five members, the mean of the best fifth. An objective is the mean over "
         "the last episodes (the window) since the member's last change, drawn once every environment has ended one. "
-        "Violet: the control group, its mean and the range of its members.",
+        "Violet, if there is a control group: its mean, and the range of its members.",
         figures.objective,
     ),
     Picture(
         "cost",
         "Score and cost",
         "Each member's last objective against the processor time that it took, a share of the run's by its frames "
-        "(squares: controls). The front: what was reached by then, by any member at any moment.",
+        "(violet squares: controls). The front: what was reached by then, by any member at any moment.",
         cost.figure,
     ),
     Picture(
@@ -52,7 +52,7 @@ PICTURES = (
         "Lineage",
         "Phylogenetic forest of the weights. Each horizontal line is one set of weights as it trains, coloured by its "
         "objective; each branch is a copy. Thick: ancestors of the last members; thin: lines that died out. Numbers "
-        "mark the last members, the best in red.",
+        "mark the last members: the best in red, controls in violet.",
         forest,
     ),
     Picture(

@@ -61,7 +61,7 @@ class Moment:
     """The population at one moment.
 
     nodes: of the members that were not stopped before the decisions of this moment. remaining: ids of those that are
-    not stopped after them. founders: how many fresh weights the remaining members descend from.
+    not stopped after them. founders: how many fresh weights the remaining members of the population descend from.
     """
 
     seconds: float
@@ -142,6 +142,12 @@ class RunOptions:
     """Name of a value -> what its indices mean."""
 
     @property
+    def controls(self) -> frozenset[int]:
+        """Members of the control group."""
+        first = self.num_policies
+        return frozenset(range(first, first + number_of_controls(self.control, first)))
+
+    @property
     def unit(self) -> str:
         """What members are trained for."""
         return "frames" if self.api is None else "steps"
@@ -190,8 +196,7 @@ class History:
     @property
     def controls(self) -> frozenset[int]:
         """Members of the control group."""
-        first = self.options.num_policies
-        return frozenset(range(first, first + number_of_controls(self.options.control, first)))
+        return self.options.controls
 
     def standard_error(self, games: Evaluation) -> float:
         """Return that of the mean of games beside training; with tasks, mean and spread are over these."""
@@ -217,7 +222,21 @@ class History:
 
     @cached_property
     def ranking(self) -> list[int]:
-        """Return the members with a known objective, best first; ties by id."""
+        """Return the population's members with a known objective, best first; ties by id."""
+        return [m for m in self._ranked if m not in self.controls]
+
+    @cached_property
+    def everyone(self) -> list[int]:
+        """Return all members, controls among them, best first; last those without an objective."""
+        return [*self._ranked, *(m for m in self.last if m not in self._ranked)]
+
+    @property
+    def population(self) -> int:
+        """Return the number of members that are not controls."""
+        return len(self.last.keys() - self.controls)
+
+    @cached_property
+    def _ranked(self) -> list[int]:
         known = {m: o for m, node in self.last.items() if (o := self.objective(node)) is not None}
         return sorted(known, key=lambda m: (-known[m], m))
 
@@ -288,6 +307,8 @@ def history_of(name: str, events: Sequence[Event], noise: Noise | None = None) -
     start = events[0]
     assert isinstance(start, Start)
     began = start.time
+    options = converted(start.config, RunOptions, "the config in the journal")
+    controls = options.controls
     lineage = Lineage()
     moments: list[Moment] = []
     decisions: list[TakenDecision] = []
@@ -301,7 +322,7 @@ def history_of(name: str, events: Sequence[Event], noise: Noise | None = None) -
         if not isinstance(event, Round | Progress):
             continue
         points = tuple(p for p in _points(event, seconds) if (p.member, 0) in lineage)
-        founders = len(lineage.surviving_roots())
+        founders = sum(member not in controls for member, _ in lineage.surviving_roots())
         moments.append(Moment(seconds, event.frames, points, present, tuple(lineage.members), founders))
         if isinstance(event, Round):
             decisions += _taken(event, seconds, generations, {p.member: p.objective for p in points})
@@ -311,7 +332,7 @@ def history_of(name: str, events: Sequence[Event], noise: Noise | None = None) -
     return History(
         name=name,
         config=start.config,
-        options=converted(start.config, RunOptions, "the config in the journal"),
+        options=options,
         versions=start.versions,
         git=start.git,
         began=began,

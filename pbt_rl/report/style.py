@@ -25,6 +25,7 @@ Drawn = Figure | str
 WIDTH = 9.0
 """Inches."""
 INK, FAINT, GRID, BEST, TOP = "#1f2937", "#94a3b8", "#e5e9f0", "#c2410c", "#1d4ed8"
+CONTROL = "#7e22ce"
 UNKNOWN = "#c9ced6"
 """Colour of nodes without an objective."""
 STYLE: Any = {

@@ -25,7 +25,7 @@ def control_box(history: History) -> str:
     if not own or not others:
         text = "Not every group has a score yet: nothing can be compared."
         return f'<div class="box"><h2>Population and control group</h2><p>{text}</p></div>'
-    starts = len(history.last) - len(history.controls)
+    starts = history.population
     best, left_alone = max(own.values()), expected_best(list(others.values()), starts)
     low = (
         f" (too low: {counted(len(others), 'control')} cannot show what the best of {starts} draws reaches)"
@@ -50,10 +50,10 @@ def control_box(history: History) -> str:
     said = "as much as" if gap == 0 else f"{abs(gap):.4g} {'more' if gap > 0 else 'less'} than"
     return (
         '<div class="box"><h2>Population and control group</h2>'
-        f"<p>The best of the population has {said} the best of as many members left alone.</p>"
+        f"<p>The best of the population scored {said} the best of as many members left alone.</p>"
         f'<table>{body}</table><p class="caption">Scores: {escape(judged)}. This is one run: it shows what '
-        "happened with this seed, and cannot show whether the method helps on this task, for which the gap "
-        "must hold over several seeds.</p></div>"
+        "happened with this seed, and cannot show whether the method helps on this task. For that the gap must hold "
+        "over several seeds: <code>pbt-rl prove</code> trains them and says whether it does.</p></div>"
     )
 
 

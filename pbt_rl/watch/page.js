@@ -117,11 +117,34 @@ function labelEnds(svg, ends) {
   }
 }
 
-function memberLine(member, d, best) {
+const controlsOf = (s) => new Set(s.members.filter((m) => m.status === "control").map((m) => m.member));
+
+// The range of the controls where all of them are known, from the worst to the best at each number of frames.
+function controlBand(curves, x, y) {
+  const lines = curves.map((points) => points.filter((p) => finite(p[1])));
+  if (lines.length < 2) return [];
+  const from = Math.max(...lines.map((l) => l[0][0])), to = Math.min(...lines.map((l) => l[l.length - 1][0]));
+  const edges = [];
+  for (let i = 0; i <= 100 && from < to; i++) {
+    const frames = from + (i / 100) * (to - from);
+    edges.push([frames, ...range(lines.map((line) => valueAt(line, frames)))]);
+  }
+  const edge = [...edges.map(([f, , high]) => [f, high]), ...edges.map(([f, low]) => [f, low]).reverse()];
+  return edge.length ? [shape("path", { class: "controls", d: `${path(edge, x, y)}Z` })] : [];
+}
+
+function valueAt(line, frames) {
+  const after = Math.max(1, line.findIndex((p) => p[0] >= frames));
+  const [[x0, y0], [x1, y1]] = line.length > 1 ? [line[after - 1], line[after]] : [line[0], line[0]];
+  return x1 > x0 ? y0 + ((frames - x0) / (x1 - x0)) * (y1 - y0) : y0;
+}
+
+function memberLine(member, d, best, control) {
   const strong = member === marked || (marked === null && best);
   const line = shape("path", { class: "member", d, stroke: colour(member), "stroke-width": strong ? 2.6 : 1.1,
     "stroke-opacity": strong || marked === null ? 0.9 : 0.25 });
-  line.append(shape("title", {}, `member ${member}`));
+  if (control) line.setAttribute("stroke-dasharray", "5 4");
+  line.append(shape("title", {}, control ? `member ${member}, control` : `member ${member}`));
   return line;
 }
 
@@ -136,19 +159,20 @@ function drawHead(s) {
   const quiet = age > 120 ? `, its last record is ${clock(age)} old` : "";
   at("status").textContent = s.running ? `running${quiet}` : s.ended ? `ended: ${s.ended}` : "not running: it was cut off, or stands still";
   at("status").className = s.running || s.ended ? "" : "bad";
-  const best = s.members.find((m) => finite(m.objective));
+  const best = s.members.find((m) => m.member === s.best);
+  const controls = s.members.length - s.population;
   const limits = [];
   if (s.frames_per_second && s.budget_frames)
-    limits.push(s.members.reduce((sum, m) => sum + (m.status ? 0 : Math.max(0, s.budget_frames - m.frames)), 0) / s.frames_per_second);
+    limits.push(s.members.reduce((sum, m) => sum + (m.status === "stopped" ? 0 : Math.max(0, s.budget_frames - m.frames)), 0) / s.frames_per_second);
   if (s.budget_seconds) limits.push(s.budget_seconds - s.seconds);
   const left = s.running && limits.length ? Math.min(...limits) : null;
   const facts = [
-    ["controller", s.controller], ["members", s.members.length],
+    ["controller", s.controller], ["members", controls ? `${s.population} + ${controls} ${controls > 1 ? "controls" : "control"}` : s.population],
     ["best objective", best ? short(best.objective) : "-"], ["best member", best ? best.member : "-"],
     [`${s.unit} of each`, short(s.frames) + (s.budget_frames ? ` of ${short(s.budget_frames)}` : "")],
     ["time", clock(s.seconds)], [`${s.unit}/s`, s.running ? short(s.frames_per_second) : "-"],
     ...(left !== null ? [["time left, at most", clock(left)]] : []), ...Object.entries(s.counts),
-    ...(s.founders !== null ? [["surviving founders", `${s.founders} of ${s.members.length}`]] : []),
+    ...(s.founders !== null ? [["surviving founders", `${s.founders} of ${s.population}`]] : []),
     ...(s.actor_restarts ? [["actor restarts", s.actor_restarts]] : []),
   ];
   at("facts").replaceChildren(...facts.map(([name, text]) =>
@@ -165,13 +189,13 @@ function heads(names, left) {
 
 function drawMembers(s) {
   const anyStatus = s.members.some((m) => m.status);
-  const rows = s.members.map((m, rank) => {
+  const rows = s.members.map((m) => {
     const objective = (m.complete ? "" : "~") + short(m.objective);
     const values = m.values.map(([then, now]) => [value(then) === value(now) ? value(now) : `${value(then)} → ${value(now)}`]);
     const status = anyStatus ? [[m.status, ""]] : [];
     const made = row([[m.member], [finite(m.objective) ? objective : "-"], [short(m.episodes)], [m.generation], [short(m.frames)],
       ...status, [m.founder], ...values]);
-    made.className = [m.status, rank === 0 && finite(m.objective) ? "best" : "", m.member === marked ? "marked" : ""].join(" ").trim();
+    made.className = [m.status, m.member === s.best ? "best" : "", m.member === marked ? "marked" : ""].join(" ").trim();
     made.firstChild.prepend(node("span", { className: "dot" }));
     made.querySelector(".dot").style.background = colour(m.member);
     made.onmouseenter = () => mark(m.member);
@@ -187,13 +211,16 @@ function drawCurves(s) {
   if (!known.length) return at("curves").replaceChildren(nothing("No window of episodes is complete yet."));
   const all = known.flatMap(([, points]) => points.filter((p) => finite(p[1])));
   const { svg, x, y } = chart(widthOf("curves"), 300, all.map((p) => p[0]), all.map((p) => p[1]), false);
-  const best = s.members.length ? s.members[0].member : null;
-  known.sort(([a], [b]) => (a === marked || a === best) - (b === marked || b === best));
-  for (const [member, points] of known) svg.append(memberLine(member, path(points, x, y), member === best));
+  const controls = controlsOf(s);
+  known.sort(([a], [b]) => (a === marked || a === s.best) - (b === marked || b === s.best));
+  svg.append(...controlBand(known.filter(([member]) => controls.has(member)).map(([, points]) => points), x, y));
+  for (const [member, points] of known)
+    svg.append(memberLine(member, path(points, x, y), member === s.best, controls.has(member)));
   labelEnds(svg, known.map(([member, points]) => {
     const last = points.findLast((p) => finite(p[1]));
     return { member, x: x(last[0]), y: y(last[1]) };
   }));
+  at("controls-caption").hidden = !controls.size;
   at("curves").replaceChildren(svg);
 }
 
@@ -244,15 +271,16 @@ function drawForest(s) {
 
 function drawSchedules(s) {
   at("schedules-section").hidden = !s.schedules.length;
-  const best = s.members.length ? s.members[0].member : null;
+  const controls = controlsOf(s);
   const wide = widthOf("schedules"), columns = Math.max(1, Math.min(s.schedules.length, Math.floor(wide / 280)));
   at("schedules").style.gridTemplateColumns = `repeat(${columns}, minmax(0, 1fr))`;
   at("schedules").replaceChildren(...s.schedules.map(({ name, lines }) => {
     const ys = lines.flatMap((l) => l.points.map((p) => p[1]));
     const [low, high] = range(ys), log = low > 0 && high > 10 * low;
     const { svg, x, y } = chart(Math.min(wide / columns - 12, 420), 170, lines.flatMap((l) => l.points.map((p) => p[0])), ys, log);
-    lines.sort((a, b) => (a.member === marked || a.member === best) - (b.member === marked || b.member === best));
-    for (const { member, points } of lines) svg.append(memberLine(member, path(points, x, y, true), member === best));
+    lines.sort((a, b) => (a.member === marked || a.member === s.best) - (b.member === marked || b.member === s.best));
+    for (const { member, points } of lines)
+      svg.append(memberLine(member, path(points, x, y, true), member === s.best, controls.has(member)));
     return node("div", {}, node("strong", { textContent: s.choices[name] ? `${name} (${s.choices[name].map((text, i) => `${i}: ${text}`).join(", ")})` : name }), svg);
   }));
 }

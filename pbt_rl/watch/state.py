@@ -56,6 +56,8 @@ def state(history: History, events: Sequence[Event]) -> State:
         "shares": busy_shares(progress[-1].busy_threads) if progress else {},
         "varied": history.varied,
         "members": _members(history),
+        "population": history.population,
+        "best": history.ranking[0] if history.ranking else None,
         "curves": {str(m): _curve(points) for m, points in history.curves.items()},
         "evaluations": [
             [e.at_frames, e.mean, history.standard_error(e), e.episodes, e.member]
@@ -70,9 +72,8 @@ def state(history: History, events: Sequence[Event]) -> State:
 def _members(history: History) -> list[State]:
     """Return the members, best first."""
     stopped = {t.decision.member for t in history.decisions if t.change.stopped}
-    order = [*history.ranking, *(m for m in history.last if m not in history.ranking)]
     rows = []
-    for member in order:
+    for member in history.everyone:
         node, points = history.last[member], history.curves[member]
         now = points[-1] if points else None
         first = history.lineage.path(member)[0]

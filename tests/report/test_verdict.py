@@ -13,6 +13,7 @@ from pbt_rl.pbt.noise import Noise
 from pbt_rl.pbt.options import PbtConfig
 from pbt_rl.report.best_of import expected_best
 from pbt_rl.report.cost import costs, pareto
+from pbt_rl.report.figures import drawn_curves
 from pbt_rl.report.page import page
 from pbt_rl.report.pictures import PICTURES, draw
 from pbt_rl.report.read import read_run
@@ -80,13 +81,16 @@ def test_the_box_compares_equal_numbers_of_starts(tmp_path):
     final = {0: 10.0, 1: 8.0, 2: 9.0, 3: 9.5, 4: 1.0, 5: 2.0, 6: 3.0, 7: 4.0}
     history = controlled(tmp_path, final=final)
     box = control_box(history)
-    assert "has 6 more than the best of as many members left alone" in box
+    assert "scored 6 more than the best of as many members left alone" in box
     assert "<td>best of 4 controls, expected</td><td class=number>4</td>" in box
     assert "fresh final games, 20 episodes" in box
     assert "This is one run" in box
     shown = page(history, [])
     assert shown.index("Population and control group") < shown.index("<dl>")
-    assert len(re.findall(r'<tr class="(?:best )?control">', shown)) == 4
+    assert len(re.findall(r'<tr class="control">', shown)) == 4
+    assert shown.count('<tr class="best">') == 1
+    assert "<dt>members</dt><dd>4 + 4 controls</dd>" in shown
+    assert "pbt-rl prove" in box
 
 
 def test_fewer_controls_than_starts_are_named_a_low_estimate(tmp_path):
@@ -102,6 +106,15 @@ def test_controls_are_never_changed_and_have_a_band(tmp_path):
     assert set(scores(history)[1]) == {4, 5, 6, 7}
     picture = next(p for p in PICTURES if p.name == "objective")
     assert draw(picture, history)[:4] == b"\x89PNG"
+
+
+def test_what_is_said_of_the_population_leaves_controls_out(tmp_path):
+    history = controlled(tmp_path)
+    assert set(history.ranking) | set(drawn_curves(history)) <= {0, 1, 2, 3}
+    assert set(drawn_curves(history, controls=True)) & {4, 5, 6, 7}
+    assert set(history.everyone) == set(range(8))
+    assert all(0 < m.founders <= 4 for m in history.moments)
+    assert f"<dd>{history.moments[-1].founders} of 4</dd>" in page(history, [])
 
 
 def test_a_run_without_controls_has_no_box(tmp_path):
