@@ -28,6 +28,8 @@ from ..resident import ResidentStep
 
 ACTOR_GROUPS = ("actor", "policy", "obs")
 """Names of the group that an actor sees; the first that there is."""
+CRITIC_GROUP = "critic"
+"""Name of the group that is added for the critic."""
 
 
 class Terms:
@@ -96,14 +98,17 @@ class VecEnvRows:
             raise EnvSetupError(
                 f"{env_id} gives the observation groups {', '.join(obs)}: one must be {' or '.join(ACTOR_GROUPS)}"
             )
-        self._first: Mapping[str, Tensor] | None = obs
+        critic = (CRITIC_GROUP,) if CRITIC_GROUP in obs else ()
+        self._critic = bool(critic)
+        self._first: Mapping[str, Tensor] | None = self._seen(obs)
         limit = getattr(env, "clip_actions", None)
         bound = np.full(int(env.num_actions), np.inf if limit is None else limit, np.float32)
         self.spec = EnvSpec(
             env_id=env_id,
-            obs={"obs": ArraySpec(tuple(obs[self._name].shape[1:]), "float32")},
+            obs={name: ArraySpec(tuple(x.shape[1:]), "float32") for name, x in self._first.items()},
             action=action_spec(gymnasium.spaces.Box(-bound, bound), env_id),
             shaping={} if self._terms is None else self._terms.defaults,
+            critic=critic,
             resident=True,
         )
         self._stats: dict[str, Tensor] = {}
@@ -117,7 +122,7 @@ class VecEnvRows:
         """See `ResidentEnv`. A `VecEnv` is reset when it is made, and asked for its observations once."""
         assert self._first is not None, "reset is called once"
         obs, self._first = self._first, None
-        return {"obs": obs[self._name].float()}
+        return obs
 
     @torch.no_grad()
     def step(self, action: Tensor) -> ResidentStep:
@@ -129,7 +134,7 @@ class VecEnvRows:
         cut = torch.zeros_like(ended) if cut is None else cut.bool() & ended
         self._note(extras.get("log") or extras.get("episode") or {})
         return ResidentStep(
-            {"obs": self._groups(obs)[self._name].float()},
+            self._seen(self._groups(obs)),
             reward.float(),
             ended & ~cut,
             cut,
@@ -181,6 +186,11 @@ class VecEnvRows:
                     self._stats[short] = value.detach().float().reshape(()).expand(self.rows)
             else:
                 self._stats[short] = torch.full((self.rows,), float(value), device=self.device)
+
+    def _seen(self, groups: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return what the actor sees as `obs`, and what the critic sees besides."""
+        seen = {"obs": groups[self._name].float()}
+        return seen | {CRITIC_GROUP: groups[CRITIC_GROUP].float()} if self._critic else seen
 
     @staticmethod
     def _groups(obs: Any) -> Mapping[str, Tensor]:

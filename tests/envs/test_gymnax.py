@@ -1,5 +1,6 @@
 """gymnax/ shares its arrays with torch: what JAX and torch do to each other's memory changes no step."""
 
+import re
 import subprocess
 import sys
 
@@ -9,6 +10,7 @@ import torch
 from pbt_rl.envs import registry
 from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.envs.registry import DEFAULTS, EnvOptions
+from tests.helpers.runs import train
 
 pytest.importorskip("gymnax")
 pytestmark = pytest.mark.resident
@@ -139,3 +141,15 @@ def test_a_missing_package_is_named(monkeypatch):
         EnvSetupError, match="gymnax/CartPole-v1 needs the package six: pip install gymnax six"
     ):
         registry.probe("gymnax/CartPole-v1", DEFAULTS)
+
+
+@pytest.mark.timeout(300)
+def test_a_population_learns_cart_pole(tmp_path):
+    """A whole run: the description in a copy of the command, JAX's compilation in the learner, and learning."""
+    run = train(tmp_path, "gymnax/CartPole-v1", "--num-policies=4", "--rows=64", "--train-for-frames=50000")
+    assert run.wait(250) == 0, run.err
+    members = run.summary["members"]
+    assert min(member["frames"] for member in members) >= 50_000
+    assert all(member["episodes"] > 300 for member in members)
+    means = [float(found) for found in re.findall(r"objective best \S+ mean (\S+)", run.out)]
+    assert means[-1] > 60, f"a policy that has learned nothing stands for 22 steps:\n{run.out}"

@@ -42,7 +42,7 @@ class Fake:
             self.reward_manager = Manager(**terms)
 
     def get_observations(self):
-        return {"policy": self.steps[:, None].repeat(1, 3), "critic": torch.zeros(ROWS, 5)}
+        return {"policy": self.steps[:, None].repeat(1, 3), "critic": self.steps[:, None].repeat(1, 5) + 7}
 
     def step(self, action):
         self.steps += 1
@@ -97,8 +97,17 @@ def test_spec_of_groups_and_free_actions():
     env, step = stepped(Fake(), 1)
     assert env.spec.obs["obs"].shape == (3,)
     assert step.obs["obs"].tolist() == [[1.0] * 3] * ROWS
+    assert (env.spec.obs["critic"].shape, env.spec.critic) == ((5,), ("critic",))
+    assert step.obs["critic"].tolist() == [[8.0] * 5] * ROWS
     assert all(env.spec.action.unbounded)
     assert step.objective is None
+
+
+def test_without_a_critic_group_the_critic_sees_what_the_actor_sees():
+    fake = Fake()
+    fake.get_observations = lambda: fake.steps[:, None]
+    env, step = stepped(fake, 1)
+    assert (env.spec.critic, [*env.spec.obs], [*step.obs]) == ((), ["obs"], ["obs"])
 
 
 def test_logged_values_are_statistics_of_the_rows_that_ended():
