@@ -225,7 +225,10 @@ class ResidentSampler:
         self._checks.values(self._obs)
         self._checks.values(self._finals.obs)
         self.rollout.final_value.copy_(
-            self._finals.values(fields["value"][:, : self._steps], lambda *seen: self._pack.act(*seen)[1])
+            self._finals.values(
+                fields["value"][:, : self._steps],
+                lambda obs, state, first: self._pack.act(obs, state, first)[1],
+            )
         )
 
     def _step(self, action: Tensor) -> ResidentStep:

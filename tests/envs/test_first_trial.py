@@ -79,8 +79,6 @@ class Env(gymnasium.Env):
 SIMULATOR = """
 import time
 
-import torch
-
 from pbt_rl.envs.registry import DEFAULTS, make_resident
 
 
@@ -139,15 +137,15 @@ def test_a_hang_is_bounded_also_where_no_signal_arrives(monkeypatch, name):
     assert not psutil.Process().children()
 
 
-@pytest.mark.parametrize("seconds", [0.8, 3600])
+@pytest.mark.parametrize("seconds", [2.5, 3600])
 def test_a_simulator_on_a_device_has_a_longer_limit(folder, monkeypatch, seconds):
     (folder / "trial_of_a_simulator.py").write_text(SIMULATOR)
     monkeypatch.delitem(sys.modules, "trial_of_a_simulator", raising=False)
-    monkeypatch.setattr(time_limit, "PROBE_SECONDS", 0.3)
-    monkeypatch.setattr(time_limit, "LONG_SECONDS", 2.0 if seconds > 1 else 60.0)
+    monkeypatch.setattr(time_limit, "PROBE_SECONDS", 1.0)
+    monkeypatch.setattr(time_limit, "LONG_SECONDS", 2.0 if seconds > 10 else 60.0)
     monkeypatch.setattr(first_trial, "GRACE_SECONDS", 0.2)
     options = EnvOptions(keywords={"seconds": seconds})
-    if seconds > 1:
+    if seconds > 10:
         with pytest.raises(EnvSetupError, match="hangs: making it took more than 2 s"):
             probe("trial_of_a_simulator:make", options)
     else:
