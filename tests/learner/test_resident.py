@@ -3,6 +3,7 @@
 import dataclasses
 from collections import deque
 from dataclasses import replace
+from math import inf
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from pbt_rl.cli.train import parse_train
 from pbt_rl.envs import registry
-from pbt_rl.envs.base import EnvSetupError, default_shaping_source, private_step_arrays
+from pbt_rl.envs.base import ActionSpec, EnvSetupError, default_shaping_source, private_step_arrays
 from pbt_rl.envs.resident import Checks, ResidentStep, ResidentUnit
 from pbt_rl.envs.tensors.toys import Pendulum
 from pbt_rl.errors import ConfigError, RunFailed
@@ -327,6 +328,32 @@ def test_members_are_not_compared_by_rewards_of_their_own_weights(monkeypatch):
         stand.batch()
     with Stand([*RESIDENT, "--pbt.tune", "learning_rate"]) as stand:
         stand.batch()
+
+
+def test_actions_without_bounds_reach_the_simulator_as_they_were_drawn(monkeypatch):
+    free = ActionSpec(low=(-inf,), high=(inf,))
+    taken = []
+
+    class Free(Pendulum):
+        def step(self, action):
+            taken.append(action.clone())
+            return super().step(action)
+
+    spec = replace(registry.probe("tensors/pendulum", registry.DEFAULTS), action=free)
+    monkeypatch.setattr(resident, "make_resident", lambda *_: Free(spec, POLICIES * ROWS, "cpu", 0))
+    with Stand(spec=lambda spec: replace(spec, action=free)) as stand:
+        pack = stand.learner.pack
+        for slot in range(POLICIES):
+            state = stand.state(slot)
+            weights = pack.weights_of(state)
+            next(x for name, x in weights.items() if name.endswith("log_std")).fill_(3.0)
+            pack.import_member(slot, state)
+        pack.publish(tuple(range(POLICIES)))
+        stand.batch()
+        drawn = stand.learner.sampler.rollout.fields["action"]
+    assert len(taken) == STEPS
+    assert drawn.abs().max() > 20
+    assert torch.equal(torch.stack(taken, 1), drawn.movedim(2, 1).reshape(POLICIES * ROWS, STEPS, 1))
 
 
 def test_a_unit_of_it_plays_whole_first_episodes():
