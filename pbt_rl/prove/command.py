@@ -54,6 +54,11 @@ Members are compared 25 times unless --pbt.period-frames or --pbt.start-frames s
 OWN = ("--name", "--seeds", "--arm", "--games", "--jobs", "--out")
 PROTOCOL = "protocol.json"
 GIVEN_HERE = (*GIVEN_BY_THE_SWEEP, "train-for-seconds", "stop-at-objective")
+INSTEAD = {
+    "control": "the arm random is its control group",
+    "controller": "each arm has its own; give another one as --arm NAME, such as --arm mf-pbt",
+}
+"""Options that arms have already, and why they cannot be given."""
 JUDGE = "--judge"
 """`pbt-rl prove --judge RUN GAMES` plays the games of one run: a job of this command, not for users."""
 
@@ -90,8 +95,8 @@ def run(arguments: list[str]) -> int:
         return 0
     if find_spec("matplotlib") is None:
         raise ConfigError(f'{PROG} needs matplotlib: pip install "pbt-rl[report]"')
-    write_protocol(words)
     dealt = shares_of(words.jobs, {task.config.devices}, len(commands))
+    write_protocol(words)
     code = _train_and_judge(words, points, commands, dealt)
     scores = read_scores(words, points)
     return code or _print_outcome(words, scores)
@@ -119,6 +124,8 @@ def read_words(arguments: Sequence[str]) -> Words:
             raise ConfigError(
                 f"--{plain} cannot be used with {PROG}: runs have the seeds 0 to --seeds less 1 and end by frames"
             )
+        if plain in INSTEAD:
+            raise ConfigError(f"--{plain} cannot be used with {PROG}: {INSTEAD[plain]}")
     name = own["--name"][-1] if own["--name"] else ""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
         raise ConfigError(

@@ -135,7 +135,7 @@ def evaluations(history: History) -> Drawn:
 
 def drawn_curves(history: History, *, controls: bool = False) -> dict[int, list[Point]]:
     """Return the points of each member of the population that has any to draw; with `controls`, of these too."""
-    left_out = frozenset() if controls else history.controls
+    left_out: frozenset[int] = frozenset() if controls else history.controls
     return {
         m: known for m, points in history.curves.items() if m not in left_out and (known := _known(points))
     }

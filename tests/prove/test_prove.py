@@ -8,7 +8,7 @@ import pytest
 
 from pbt_rl.errors import ConfigError
 from pbt_rl.prove.arms import Task, read_arms
-from pbt_rl.prove.command import read_words, write_protocol
+from pbt_rl.prove.command import read_words, run, write_protocol
 from pbt_rl.prove.games import FILE, Judged, read_judged
 from pbt_rl.prove.members import prove_members
 from pbt_rl.prove.outcome import outcome
@@ -66,6 +66,11 @@ def test_periods_that_are_given_win():
         (["--arm", "a b:--x"], "begin with a name of small letters"),
         (["--arm", "a:'x"], "No closing quotation"),
         (["--seed", "3"], "--seed cannot be used with pbt-rl prove"),
+        (
+            ["--control", "4"],
+            "--control cannot be used with pbt-rl prove: the arm random is its control group",
+        ),
+        (["--controller=random"], "--controller cannot be used with pbt-rl prove: each arm has its own"),
         (["--games"], "--games needs a value"),
         (["--name", "a/b"], "--name a/b cannot be used"),
     ],
@@ -73,6 +78,12 @@ def test_periods_that_are_given_win():
 def test_words_that_cannot_be(words, text):
     with pytest.raises(ConfigError, match=text):
         read_words(["--name", "p", *TINY, *words])
+
+
+def test_bad_jobs_leave_no_folder(tmp_path):
+    with pytest.raises(ConfigError, match="--jobs x cannot be used"):
+        run(["--name=p", f"--out={tmp_path}", *TINY, "--jobs=x"])
+    assert not list(tmp_path.iterdir())
 
 
 def test_frames_are_needed():
@@ -134,6 +145,7 @@ def test_members_need_two_seeds():
 
 
 @pytest.mark.long
+@pytest.mark.timeout(450)
 def test_an_experiment_goes_on_with_what_is_missing(tmp_path):
     words = ("prove", "--name=p", *TINY, "--jobs=2", "--games=4", "--seeds")
     first = start(tmp_path, *words, "2")
