@@ -54,7 +54,8 @@ class Side:
         ]
         config, _ = parse_train([*common, f"--rows={rows}", *more])
         resolved = ResolvedRun.resolve(config, MACHINE)
-        self.frames, self._unit = policies * rows * STEPS, None
+        self.frames = policies * rows * STEPS
+        self._unit: ResidentUnit | None = None
         values = {name: one.default for name, one in resolved.table.items()}
         if mailbox:
             sizes = (f"--learner.batch={rows * STEPS}", f"--envs-per-unit={rows}", "--actors=1")
@@ -70,10 +71,8 @@ class Side:
         self.learner = Learner(self._memory.learners[0], Line(back, there))
         if mailbox:
             env = registry.make_resident("tensors/pendulum", policies * rows, 0, "cpu", registry.DEFAULTS)
-            self._unit, self._box = (
-                ResidentUnit(env, default_shaping_source(resolved.spec)),
-                self._memory.actors[0].boxes[0],
-            )
+            self._unit = ResidentUnit(env, default_shaping_source(resolved.spec))
+            self._box = self._memory.actors[0].boxes[0]
             self._unit.reset(self._box.step)
             self._box.header[0] += 1
 
