@@ -129,6 +129,8 @@ class Family:
     """Names that stand for an id of this family."""
     recipes: Mapping[str, Recipe] = field(default_factory=dict)
     """Published command lines by name."""
+    on_device: bool = False
+    """Whether its environments are rows of tensors in the learner."""
     several_agents: bool = False
     """Whether there are environments of several agents: then the options of matchups belong to it, too."""
 
@@ -195,9 +197,13 @@ def meant(env_id: str, families: dict[str, Family]) -> str:
         return f"write {game}"
     last = env_id.rpartition("/")[2]
     by_plain: dict[str, str] = {}
-    for family, known in reversed(families.items()):  # the newest version of what the first family has stays
+    # The newest version of what the first family has stays; a simulator on the device is named where nothing else is.
+    order = [*families.items()]
+    order.reverse()
+    order.sort(key=lambda item: not item[1].on_device)
+    for family, known in order:
         for name in () if known.missing else known.load().names():
-            if name == last:
+            if name == last and not known.on_device:
                 return f"write {family}/{name}"
             by_plain[_plain(name)] = f"{family}/{name}"
     close = difflib.get_close_matches(_plain(last), by_plain, n=2, cutoff=0.8)

@@ -189,7 +189,7 @@ def family_of(env_id: str) -> Family | None:
         return None
     if slash and name and key in FAMILIES:
         return FAMILIES[key]
-    close = difflib.get_close_matches(key, FAMILIES)
+    close = sorted(difflib.get_close_matches(key, FAMILIES), key=lambda family: FAMILIES[family].on_device)
     near = f"did you mean {close[0]}/{name or 'NAME'}?" if close else ""
     hint = near or meant(env_id, FAMILIES)
     if not hint:

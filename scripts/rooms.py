@@ -120,7 +120,15 @@ IMPURE_MODULES = frozenset(
 )
 IMPURE_CALLS = frozenset({"open", "read_text", "read_bytes", "write_text", "write_bytes", "mkdir", "unlink"})
 DECISIONS = frozenset({"Continue", "Replace", "Mutate", "Restart", "Stop", "Evaluate"})
-DECISION_MODULES = frozenset({"pbt_rl.pbt.decisions", "pbt_rl.pbt.changes"})
+DECISION_MODULES = frozenset(
+    {
+        "pbt_rl.pbt.decisions",
+        "pbt_rl.pbt.changes",
+        "pbt_rl.pbt.control",  # evaluates controls when a controller evaluates its members
+        "pbt_rl.pbt.noise",  # counts replacements
+        "pbt_rl.audit.what_if",  # names decisions that differ
+    }
+)
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,8 @@ BOUNDS = {
     "nodes": (["", "ray", "ray:auto", "ray:10.0.0.1:6379"], ["dask", "ray:", "ray:a b"]),
     "copy_seconds": ([0.1], [0.0]),
     "num_policies": ([1, 100_000], [0, -1, 100_001]),
+    "control": ([0, 0.25, 4], [-1, 1.5]),
+    "rows": ([0, 256], [-1]),
     "evaluate_every_frames": ([0, 1], [-1]),
     "algo": (["appo", "a3c", "my_algo:DQN"], ["dqn", "", "my_algo:"]),
     "seed": ([0], [-1]),

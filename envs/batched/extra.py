@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from gymnasium.vector import VectorEnv
-
 from ..family import ResidentKind
+
+
+def _fits(env: object) -> bool:
+    from gymnasium.vector import VectorEnv  # noqa: PLC0415 - lists of environments do without it
+
+    return isinstance(env, VectorEnv)
+
 
 FAMILIES = ()
 RESIDENT_KINDS = (
     ResidentKind(
         "a Gymnasium VectorEnv of tensors",
-        lambda env: isinstance(env, VectorEnv),
+        _fits,
         "pbt_rl.envs.batched.vector",
     ),
 )

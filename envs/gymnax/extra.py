@@ -13,6 +13,7 @@ FAMILIES = (
         "pip install gymnax six",
         ".gymnax.backend",
         takes_keywords=True,
+        on_device=True,
     ),
 )
 WITH_TORCH = True

@@ -13,6 +13,7 @@ FAMILIES = (
         "pip install mjlab",
         ".rsl.mjlab",
         takes_keywords=True,
+        on_device=True,
     ),
 )
 RESIDENT_KINDS = (

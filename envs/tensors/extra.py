@@ -13,6 +13,7 @@ FAMILIES = (
         "pip install torch",
         ".tensors.backend",
         takes_keywords=True,
+        on_device=True,
     ),
 )
 ASKED = ("train --env tensors/pendulum --show",)

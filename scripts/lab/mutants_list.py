@@ -10,7 +10,7 @@ RETURNS, OPTIM, SELECTION, PB2 = (
     "tests/algos/test_returns.py",
     "tests/algos/test_optim.py",
     "tests/pbt/test_selection.py",
-    "tests/pbt/test_pb2.py",
+    "tests/pbt/pb2/test_pb2.py",
 )
 SHARES = "tests/population/test_shares.py"
 
@@ -259,13 +259,13 @@ MUTANTS: tuple[Mutant, ...] = (
         "pbt_rl/population/population.py",
         (
             "shares: nobody is waited for",
-            "sum(map(bool, self._held.values())) == self.environments",
-            "any(self._held.values())",
+            "len(self._held) == self.environments",
+            "self._held",
         ),
         (
             "shares: all that has ended counts",
-            "        return [self._held[e].pop(0) for e in sorted(self._held) if self._held[e]]",
-            "        held, self._held = self._held, {}\n        return [x for e in sorted(held) for x in held[e]]",
+            "        taken = [self._held[e].pop(0) for e in sorted(self._held)]",
+            "        held, self._held = self._held, {}\n        taken = [x for e in sorted(held) for x in held[e]]",
         ),
         ("shares: patience without end", "frames - self._begun_frames < self.patience_frames", "True"),
         tests=(SHARES,),

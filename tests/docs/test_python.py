@@ -39,7 +39,8 @@ def test_tune(tmp_path):
 
 def test_tune_by_rules(tmp_path):
     (tmp_path / "tune_fit.py").write_text(BLOCKS["tune_fit"])
-    best, objective = re.fullmatch(r"(\{.*\}) (\S+)\n", python(BLOCKS["tune_rules"], tmp_path)).groups()
+    told = python(BLOCKS["tune_rules"], tmp_path)
+    objective, best = re.fullmatch(r"<Result of tune.run: .* objective (\S+), (\{.*\})>\n", told).groups()
     assert "'rate'" in best
     assert float(objective) > -0.1
 

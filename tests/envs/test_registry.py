@@ -86,8 +86,20 @@ def test_a_missing_package_is_reported_with_its_install_hint(monkeypatch):
 
 def test_families_list_their_environments():
     rows = {row.name: row for row in families()}
-    assert set(rows) == {"atari", "dmlab", "dmlab2d", "envpool", "gym", "pettingzoo", "toy", "vizdoom"}
-    assert all(row.available or row.name in ("envpool", "dmlab") for row in rows.values())
+    assert set(rows) == {
+        "atari",
+        "dmlab",
+        "dmlab2d",
+        "envpool",
+        "gym",
+        "gymnax",
+        "mjlab",
+        "pettingzoo",
+        "tensors",
+        "toy",
+        "vizdoom",
+    }
+    assert all(row.available or row.name in ("envpool", "dmlab", "gymnax", "mjlab") for row in rows.values())
     assert all(row.install_hint for row in rows.values())
     if not rows["dmlab"].available:  # it is on no registry
         assert (rows["dmlab"].missing, rows["dmlab"].names) == (("deepmind_lab",), ())

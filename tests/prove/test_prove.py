@@ -151,7 +151,7 @@ def test_an_experiment_goes_on_with_what_is_missing(tmp_path):
     first = start(tmp_path, *words, "2")
     assert first.wait(200) == 0, first.out + first.err
     folder = tmp_path / "runs" / "p"
-    verdict = [line for line in first.out.splitlines() if line.startswith(("pbt ", "defaults"))]
+    verdict = [line for line in first.out.splitlines() if line.startswith(("pbt ", "defaults "))]
     assert len(verdict) == 2
     assert {"proof.html", "proof.json", "scores.csv", "curves.png"} <= {
         path.name for path in folder.iterdir()
@@ -162,6 +162,6 @@ def test_an_experiment_goes_on_with_what_is_missing(tmp_path):
     assert again.wait(200) == 0, again.out + again.err
     assert "0 to train" in again.out
     assert "fresh games of 1 runs" in again.out
-    assert [line for line in again.out.splitlines() if line.startswith(("pbt ", "defaults"))] == verdict
+    assert [line for line in again.out.splitlines() if line.startswith(("pbt ", "defaults "))] == verdict
     assert read_judged(folder / "pbt.seed1", 4) is not None
     assert read_judged(folder / "pbt.seed1", 5) is None
