@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from pbt_rl.algos.rollout import Rollout
 from pbt_rl.cli.train import parse_train
 from pbt_rl.learner.learner import Learner
 from pbt_rl.plan import Machine
@@ -80,7 +81,9 @@ class Stand:
     def give_back(self) -> None:
         """Let full rollouts be filled again, instead of learning from them."""
         while self.shared.full:
-            self.shared.free.give(self.shared.full.popleft())
+            rollout = self.shared.full.popleft()
+            assert isinstance(rollout, Rollout), "of mailboxes"
+            self.shared.free.give(rollout)
 
     def repeat_steps(self) -> None:
         """Replay each group's optimiser step once more, in which no slot learns; nothing where nothing is recorded."""

@@ -68,7 +68,8 @@ class Side:
         there: deque[Any] = deque()
         back: deque[Any] = deque()
         self._line = Line(there, back)
-        self.learner = Learner(self._memory.learners[0], Line(back, there))
+        other_end: Any = Line(back, there)  # the socket of a learner, without one
+        self.learner = Learner(self._memory.learners[0], other_end)
         if mailbox:
             env = registry.make_resident("tensors/pendulum", policies * rows, 0, "cpu", registry.DEFAULTS)
             self._unit = ResidentUnit(env, default_shaping_source(resolved.spec))

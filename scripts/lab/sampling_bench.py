@@ -37,6 +37,7 @@ import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
 from torch import Tensor
 
+from pbt_rl.algos.rollout import Rollout
 from pbt_rl.algos.streams import Streams
 from pbt_rl.config import Config, ModelConfig
 from pbt_rl.envs import registry
@@ -303,7 +304,9 @@ def _turn(
         elif actor.exit_code() is not None:
             raise RuntimeError(actor.how_it_ended())
     while shared.full:
-        shared.free.give(shared.full.popleft())
+        rollout = shared.full.popleft()
+        assert isinstance(rollout, Rollout), "of mailboxes"
+        shared.free.give(rollout)
     shared.sampling.take()
 
 
