@@ -6,6 +6,7 @@ Axes: P slots, R rows, K shaping terms.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
 import torch
@@ -15,7 +16,7 @@ from ..base import EnvSpec
 from ..resident import ResidentStep
 
 
-class _Rows:
+class _Rows(ABC):
     """What both share: rows that begin anew where an episode has ended, and a row's weights."""
 
     def __init__(self, spec: EnvSpec, rows: int, device: str, seed: int, limit: int) -> None:
@@ -33,13 +34,13 @@ class _Rows:
         self._state = self._begin()
         return {"obs": self._see()}
 
+    @abstractmethod
     def _begin(self) -> Tensor:
         """Draw a first state for each row, [R, S]."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _see(self) -> Tensor:
         """Return what a policy sees of the state, [R, O]."""
-        raise NotImplementedError
 
     def _end(self, terminated: Tensor, reward: Tensor, objective: Tensor) -> ResidentStep:
         self._steps += 1
@@ -54,7 +55,7 @@ class _Rows:
         drawn = torch.rand(size, generator=self._random, device=self.device) * 2 - 1
         return drawn * torch.tensor(half_widths, device=self.device)
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - nothing is held
         pass
 
 

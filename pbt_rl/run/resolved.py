@@ -84,7 +84,7 @@ def _check_control(config: Config, entry: ControllerEntry) -> None:
         name,
         given,
         f"--controller {config.controller} draws members and stops them, so that they have no frames to compare at: "
-        "compare its run with one of --controller random",
+        "compare two runs instead",
     )
     require(
         not entry.follows,
@@ -155,7 +155,7 @@ class ResolvedRun:
             "control",
             f"{config.control:g}",
             f"the members of {config.env} play each other, so that controls would be opponents of the population: "
-            "leave it out, and compare members by `pbt-rl eval --against`",
+            "leave it out",
         )
         opponents().check(config, spec, plan)
         games().check(config, spec)
