@@ -1,4 +1,4 @@
-"""docs/own-network.md and docs/own-rules.md run as they are printed."""
+"""docs/own-network.md and docs/own-rules.md run as they are printed (own-algorithm.md: test_contributing.py)."""
 
 import re
 import shlex
