@@ -42,7 +42,7 @@ PACKAGES = (
     Package("minatar", "minatar/Breakout-v1", ("minatar",)),
     Package("crafter", "crafter", ("crafter",)),
     Package("highway-env", "highway-env/highway-fast-v0", ("highway-env",)),
-    Package("dm_control", "dm_control/cartpole-swingup-v0", ("shimmy[dm-control]",)),
+    Package("dm_control", "dm_control/cartpole-swingup-v0", ("shimmy[dm-control]", "mujoco<4")),
     Package("popgym", "popgym/RepeatPreviousEasy-v0", ("popgym",), ("--model.core", "gru")),
     Package("gymnasium-robotics", "gym/gymnasium_robotics:FetchReachDense-v4", ("gymnasium-robotics",)),
     Package("panda-gym", "gym/panda_gym:PandaReachDense-v3", ("panda-gym",)),
