@@ -74,7 +74,7 @@ def test_the_notebook_holds_what_its_cells_gave():
 @pytest.mark.long
 def test_the_notebook_runs(tmp_path):
     text = "\n".join("".join(cell["source"]) for cell in CELLS)
-    text = text.replace("60_000", "12_000").replace("6_000", "3_000").replace("5_000", "2_000")
+    text = text.replace("100_000", "12_000").replace("10_000", "3_000").replace("8_000", "2_000")
     text = f"import matplotlib\nmatplotlib.use('agg')\n{text}"
     assert float(python(text, tmp_path).splitlines()[-1]) > 5
     assert (tmp_path / "runs" / "first-population" / "report" / "forest.png").is_file()
