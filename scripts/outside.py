@@ -44,7 +44,9 @@ PACKAGES = (
     Package("highway-env", "highway-env/highway-fast-v0", ("highway-env",)),
     Package("dm_control", "dm_control/cartpole-swingup-v0", ("shimmy[dm-control]", "mujoco<4")),
     Package("popgym", "popgym/RepeatPreviousEasy-v0", ("popgym",), ("--model.core", "gru")),
-    Package("gymnasium-robotics", "gym/gymnasium_robotics:FetchReachDense-v4", ("gymnasium-robotics",)),
+    Package(
+        "gymnasium-robotics", "gym/gymnasium_robotics:FetchReachDense-v4", ("gymnasium-robotics", "mujoco<3.12")
+    ),
     Package("panda-gym", "gym/panda_gym:PandaReachDense-v3", ("panda-gym",)),
     Package("flappy-bird-gymnasium", "gym/flappy_bird_gymnasium:FlappyBird-v0", ("flappy-bird-gymnasium",)),
     Package("gym-pusht", "gym/gym_pusht:gym_pusht/PushT-v0", ("gym-pusht",)),
@@ -123,7 +125,7 @@ def tried(package: Package, folder: Path, seconds: float) -> dict[str, str]:
     ):
         code, said = run([*pbt_rl, *arguments], folder, limit)
         (folder / "log.txt").open("a").write(f"$ pbt-rl {' '.join(arguments)}\n{said}\nexit code {code}\n\n")
-        found[step] = f"{FAILED}: {last_words(said)}" if code else SAYS.get(step, lambda _: "yes")(said)
+        found |= {step: f"{FAILED}: {last_words(said)}"} if code else SAYS[step](said)
         print(f"  {package.name} {step}: {found[step][:150]} ({time.monotonic() - began:.0f} s)", flush=True)
         if code and step == "train":
             break
@@ -178,31 +180,41 @@ def run(command: list[str], folder: Path, limit: float) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
-def _checked(said: str) -> str:
-    return said.strip().splitlines()[-1][:80]
+def _checked(said: str) -> dict[str, str]:
+    return {"check": said.strip().splitlines()[-1][:80]}
 
 
-def _trained(said: str) -> str:
-    best = re.findall(r"frames \| .*?objective best (\S+)", said)
+def _trained(said: str) -> dict[str, str]:
+    best = re.findall(r"^1 .*", said, re.MULTILINE)
     frames = re.findall(r"^\S+ \| (\S+) frames \| ([\d,]+) frames/s$", said, re.MULTILINE)
     seen = re.findall(r"^the network sees (.*)$", said, re.MULTILINE)
     count, rate = frames[-1] if frames else ("?", "?")
-    return f"{count} frames, {rate}/s; best {best[-1] if best else '-'}; sees {seen[0] if seen else '?'}"
+    return {
+        "train": "yes",
+        "frames": count,
+        "rate": rate,
+        "sees": seen[0] if seen else "?",
+        "best": " ".join(best[:1]),
+    }
 
 
-def _played(said: str) -> str:
-    lines = [line for line in said.splitlines() if "objective" in line or "mean" in line]
-    return (lines or [said.strip()])[-1].strip()[:80]
+def _played(said: str) -> dict[str, str]:
+    found = re.search(r"mean (\S+), std \S+, min (\S+), max (\S+)", said)
+    return {"eval": f"{found[1]} ({found[2]} to {found[3]})" if found else said.strip()[-80:]}
 
 
-SAYS = {"check": _checked, "train": _trained, "eval": _played}
+def _filmed(_said: str) -> dict[str, str]:
+    return {"film": "yes"}
+
+
+SAYS = {"check": _checked, "train": _trained, "eval": _played, "film": _filmed}
 
 
 def write_table(folder: Path) -> None:
     """Rewrite the table of the page from all results."""
     lines = [
-        "| package | environment | check | training | five games | film |",
-        "| --- | --- | --- | --- | --- | --- |",
+        "| environment | install | check | the network sees | frames | frames/s | five games | film |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     seconds = set()
     for package in PACKAGES:
@@ -211,10 +223,16 @@ def write_table(folder: Path) -> None:
             continue
         found: dict[str, str] = json.loads(result.read_text())
         seconds.add(found["seconds"])
-        cells = [found.get(step, "") for step in ("check", "train", "eval", "film")]
-        cells[0] = found.get("install") or cells[0]
-        texts = [cell.replace("|", "/").replace("\n", " ") for cell in cells]
-        lines.append(f"| {package.name} | `{found['env']}` | {' | '.join(texts)} |")
+        refused = found.get("install") or (found["train"] if found["train"].startswith(FAILED) else "")
+        cells = [
+            f"`{found['env']}`",
+            f"`{' '.join(package.requirements)}`",
+            found.get("check", ""),
+            *([refused, "", ""] if refused else [found["sees"], found["frames"], found["rate"]]),
+            found.get("eval", ""),
+            "no: it renders nothing" if "cannot render" in found.get("film", "") else found.get("film", ""),
+        ]
+        lines.append("| " + " | ".join(cell.replace("|", "/").replace("\n", " ") for cell in cells) + " |")
     said = f"{', '.join(sorted(seconds))} s of training of four members each, by `scripts/outside.py`:"
     text = "\n".join([BEGIN, "", said, "", *lines, "", END])
     page = PAGE.read_text()
