@@ -1,4 +1,4 @@
-"""docs/adding-an-environment.md and several-agents.md run as printed, on less; docs/environments.md is complete."""
+"""The pages on an environment of one's own run as they are printed, on less; docs/environments.md is complete."""
 
 import json
 import re
@@ -13,7 +13,8 @@ from tests.helpers.runs import ROOT, start
 
 DOCS = ROOT / "docs"
 PAGE = "".join(
-    (DOCS / name).read_text(encoding="utf-8") for name in ("adding-an-environment.md", "several-agents.md")
+    (DOCS / f"{name}.md").read_text(encoding="utf-8")
+    for name in ("adding-an-environment", "environment-interface", "several-agents")
 )
 FRAMES = 24_000
 
