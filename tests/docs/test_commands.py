@@ -28,8 +28,9 @@ ELSEWHERE = {
     "vizdoom.md",
     "dmlab.md",
     "several-agents.md",
+    "own-algorithm.md",
 }
-"""Pages with tests of their own, which make the environments that their commands name."""
+"""Pages with tests of their own, which have what their commands name."""
 PARSED = {
     "eval": EvalCommand,
     "audit": AuditCommand,
