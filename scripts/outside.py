@@ -45,7 +45,9 @@ PACKAGES = (
     Package("dm_control", "dm_control/cartpole-swingup-v0", ("shimmy[dm-control]", "mujoco<4")),
     Package("popgym", "popgym/RepeatPreviousEasy-v0", ("popgym",), ("--model.core", "gru")),
     Package(
-        "gymnasium-robotics", "gym/gymnasium_robotics:FetchReachDense-v4", ("gymnasium-robotics", "mujoco<3.12")
+        "gymnasium-robotics",
+        "gym/gymnasium_robotics:FetchReachDense-v4",
+        ("gymnasium-robotics", "mujoco<3.12"),
     ),
     Package("panda-gym", "gym/panda_gym:PandaReachDense-v3", ("panda-gym",)),
     Package("flappy-bird-gymnasium", "gym/flappy_bird_gymnasium:FlappyBird-v0", ("flappy-bird-gymnasium",)),
@@ -210,6 +212,11 @@ def _filmed(_said: str) -> dict[str, str]:
 SAYS = {"check": _checked, "train": _trained, "eval": _played, "film": _filmed}
 
 
+def shortened(sees: str) -> str:
+    """Return what the network sees without the words in brackets, and what is normalised."""
+    return re.sub(r" \([^)]*\)|, normalised", "", sees)
+
+
 def write_table(folder: Path) -> None:
     """Rewrite the table of the page from all results."""
     lines = [
@@ -228,7 +235,7 @@ def write_table(folder: Path) -> None:
             f"`{found['env']}`",
             f"`{' '.join(package.requirements)}`",
             mistake[1] if (mistake := re.search(r"MISTAKE: ([^;]*)", found["check"])) else found["check"],
-            *([refused, "", ""] if refused else [found["sees"], found["frames"], found["rate"]]),
+            *([refused, "", ""] if refused else [shortened(found["sees"]), found["frames"], found["rate"]]),
             found.get("eval", ""),
             "no: it renders nothing" if "cannot render" in found.get("film", "") else found.get("film", ""),
         ]
