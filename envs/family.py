@@ -265,39 +265,16 @@ def kinds() -> tuple[Kind, ...]:
 
 
 @dataclass(frozen=True)
-class ResidentKind:
-    """What rows of tensors of a foreign interface are played by. An extra declares them as `RESIDENT_KINDS`."""
+class Factory:
+    """Factories of the user's own that are told by their parameters. An extra declares them as `FACTORIES`."""
 
-    title: str
-    """For an error that lists what a factory may return, such as "an RSL-RL VecEnv"."""
-    fits: Callable[[object], bool]
-    """Whether an object is one of these."""
+    parameters: tuple[str, ...]
+    """Names that it takes."""
     module: str
-    """Has `adapted(env_id, object) -> ResidentEnv`; imported when it is used."""
+    """Has a `BACKEND` for them, by their whole id; imported when it is used."""
 
 
-def adapted_resident(env_id: str, env: object) -> Any:
-    """Return what a factory gave as a `ResidentEnv`, if an extra knows its interface; else as it is."""
-    if hasattr(env, "attach"):
-        return env
-    kinds = (kind for declared in offered(__package__ or "", "RESIDENT_KINDS") for kind in declared)
-    kind = next((kind for kind in kinds if kind.fits(env)), None)
-    return env if kind is None else import_module(kind.module).adapted(env_id, env)
-
-
-RESIDENT_RECIPE: dict[str, object] = {"mode": "sync"}
-"""Defaults of every run on an environment that is resident: it is stepped by the thread that learns."""
-
-
-def unit_of_resident(
-    name: str,
-    rows: int,
-    seed: int,
-    shaping: ShapingSource,
-    options: EnvOptions,
-    make: Callable[[str, int, int, str, EnvOptions], Any],
-) -> Unit:
-    """Make rows of a resident environment on the CPU as a unit, for evaluations."""
-    from .resident import ResidentUnit  # noqa: PLC0415 - it imports torch
-
-    return ResidentUnit(make(name, rows, seed, "cpu", options), shaping)
+def backend_of_factory(takes: Callable[[str], bool]) -> Backend | None:
+    """Return what makes environments by a factory with these parameters, if an extra does."""
+    factories = (one for declared in offered(__package__ or "", "FACTORIES") for one in declared)
+    return next((load_backend(one.module) for one in factories if all(map(takes, one.parameters))), None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..family import Family, ResidentKind
+from ..family import Family
 
 FAMILIES = (
     Family(
@@ -16,13 +16,12 @@ FAMILIES = (
         on_device=True,
     ),
 )
-RESIDENT_KINDS = (
-    ResidentKind(
-        "an RSL-RL VecEnv",
-        lambda env: all(hasattr(env, name) for name in ("get_observations", "num_actions", "num_envs")),
-        "pbt_rl.envs.rsl.vec_env",
-    ),
-)
+RESIDENT_KINDS = {
+    "pbt_rl.envs.rsl.vec_env": lambda env: all(
+        hasattr(env, name) for name in ("get_observations", "num_actions", "num_envs")
+    )
+}
+NEEDS = ("pbt_rl.envs.resident",)
 WITH_TORCH = True
 """Where an environment is made; the list of names needs no torch."""
 ASKED = ("train --env mjlab/Mjlab-Cartpole-Balance --show",)

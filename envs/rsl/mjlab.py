@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from ..base import EnvSetupError, EnvSpec, ShapingSource, Unit
-from ..family import RESIDENT_RECIPE, Backend, EnvOptions, unit_of_resident
+from ..family import Backend, EnvOptions
 from ..first_trial import FirstProbe
+from ..resident.kinds import RESIDENT_RECIPE, unit_of_resident
 
 RSL_PPO: dict[str, object] = RESIDENT_RECIPE | {
     "model.encoder": "mlp",
