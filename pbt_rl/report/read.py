@@ -28,8 +28,8 @@ from pbt_rl.pbt.events import (
     SlotChange,
     Start,
 )
-from pbt_rl.pbt.lineage import Lineage, Node, mean
-from pbt_rl.pbt.noise import Noise
+from pbt_rl.pbt.history.lineage import Lineage, Node, mean
+from pbt_rl.pbt.history.noise import Noise
 from pbt_rl.pbt.records import Whole, converted, finite
 from pbt_rl.record.folder import RunFolder
 from pbt_rl.record.journal import journal_events
