@@ -24,7 +24,6 @@ from pbt_rl.errors import ConfigError, require
 from pbt_rl.extras import discover, offered
 from pbt_rl.options import option, table, validate, with_fields, with_groups
 from pbt_rl.pbt import registry as controllers
-from pbt_rl.pbt.control import number_of_controls
 from pbt_rl.pbt.options import PbtConfig
 from pbt_rl.pbt.registry import CONTROLLERS, controller_entry
 from pbt_rl.pbt.rules import EXPLOIT_RULES, EXPLORE_RULES, READY_RULES
@@ -244,10 +243,6 @@ class Config:
     repeated. A value that is not JSON is a string."""
     num_policies: int = option(4, at_least=1, at_most=100_000, common=True)
     """Members of the population."""
-    control: float = option(0.0, at_least=0, at_most=100_000, zero="none")
-    """A control group, to see whether the population does better than its draws left alone: so many more members, or
-    below 1 that share of --num-policies (rounded up). Control i begins as member i does and trains on as many frames;
-    it is never compared, changed or copied. All members play the final games, and `report` compares both groups."""
     algo: str = option(
         "appo", choices=algorithms.names, texts=algorithms.texts, custom="module:OBJECT", common=True
     )
@@ -370,12 +365,12 @@ class Config:
 
     @property
     def controls(self) -> int:
-        """Members of the control group; their ids follow those of the population."""
-        return number_of_controls(self.control, self.num_policies)
+        """Members that extras train beside the population; their ids follow its own."""
+        return sum(more_members(self) for more_members in offered("pbt_rl", "MORE_MEMBERS"))
 
     @property
     def members(self) -> int:
-        """All that train: the population and its controls."""
+        """All that train."""
         return self.num_policies + self.controls
 
     @property
@@ -396,12 +391,6 @@ class Config:
             "init-from",
             " ".join(self.init_from),
             f"give one source for all, or one for each of the {self.num_policies} members",
-        )
-        require(
-            self.control < 1 or self.control == int(self.control),
-            "control",
-            self.control,
-            "give a number of members, or a share of --num-policies below 1",
         )
         for group in self.groups():
             if isinstance(group, ChecksWhole):

@@ -7,6 +7,8 @@ from pbt_rl.simulators.options import SimulatorOptions
 NEEDS = ("pbt_rl.envs.resident",)
 FIELDS = SimulatorOptions
 """Options of a run."""
+CHECKS = "pbt_rl.simulators.run:check"
+"""See `run.resolved.ResolvedRun`."""
 SIMULATORS = "pbt_rl.simulators.run"
 """See `learner.simulators.Simulators`."""
 ASKED = (
