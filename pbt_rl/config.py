@@ -304,14 +304,6 @@ class Config:
     ever, as checkpoints/at_FRAMES: `pbt-rl eval RUN --at FRAMES`."""
     keep_checkpoints: int = option(2, at_least=1, may_change=True)
     """Other checkpoints to keep: the newest ones."""
-    init_from: tyro.conf.UseAppendAction[tuple[str, ...]] = option(())
-    """Begin from what another run has learned: RUN[@FRAMES][:MEMBER] (default: the best member of its newest
-    checkpoint) or a member's .safetensors file. Once: all members begin there. Given --num-policies times: member i
-    begins at the i-th."""
-    init_parts: Literal["all", "weights", "weights+normalisers"] = "all"
-    """What of it. all: the optimiser's state too. Hypers are this run's own."""
-    init_strict: bool = True
-    """Refuse what does not fit this network. no: load what fits, such as all but the head for other actions."""
     slots: int = option(0, at_least=0, zero="all", common=True, may_change=True)
     """Policies on the devices at the same time. More members than this take turns, the least trained first; the
     others wait in host memory."""
@@ -386,12 +378,6 @@ class Config:
     def __post_init__(self) -> None:
         validate(self)
         keywords(self.env_option)
-        require(
-            len(self.init_from) in (0, 1, self.num_policies),
-            "init-from",
-            " ".join(self.init_from),
-            f"give one source for all, or one for each of the {self.num_policies} members",
-        )
         for group in self.groups():
             if isinstance(group, ChecksWhole):
                 group.check_whole(self)
