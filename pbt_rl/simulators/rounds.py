@@ -26,8 +26,8 @@ APART = 3
 class Rounds:
     """Rounds of all groups. Nothing waits for the device, and its memory has a fixed size.
 
-    Stages and ends are float32 0, 1, 2: on a CPU sums and products of such take 8 us for 65,536 rows, selections by bools
-    40 to 60.
+    Stages and ends are float32 0, 1, 2: on a CPU sums and products of such take 8 us for 65,536 rows, selections by
+    bools 40 to 60.
     """
 
     def __init__(
@@ -75,8 +75,8 @@ class Rounds:
             torch.sub(DONE, self._stage, out=self._spare[1]).mul_(self._stage).mul_(ends)
         )  # 1 where PLAYS
         self._done += counts.sum(-1)
-        for of_ended, total in zip(self._ended, self._sums, strict=False):
-            of_ended += torch.mul(total, counts, out=self._spare[2]).sum(-1)
+        for i, total in enumerate(self._sums):
+            self._ended[i] += torch.mul(total, counts, out=self._spare[2]).sum(-1)
         for i, name in enumerate(self.stats, len(LEADING)):
             assert stats is not None
             values = stats[name].view(self._by_group)  # may be anything where no episode ended
