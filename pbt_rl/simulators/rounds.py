@@ -23,6 +23,11 @@ APART = 3
 """Rounds of a group that are told apart between two reads; the last one takes in those that follow."""
 
 
+def nowhere(where: Tensor) -> bool:
+    """Whether a bool is known to be False everywhere: on a CPU, where a look costs nothing. No device is waited for."""
+    return where.device.type == "cpu" and not where.any()
+
+
 class Rounds:
     """Rounds of all groups. Nothing waits for the device, and its memory has a fixed size.
 
@@ -42,8 +47,8 @@ class Rounds:
         self._stage = torch.full(self._by_group, float(PLAYS), device=device)
         self._fresh = torch.ones(self._by_group, device=device)
         """1: the row's next step is the first of an episode."""
-        self._sums = torch.zeros((len(LEADING), *self._by_group), device=device)
-        """Of the running episode, or of the one that the last step ended."""
+        self.sums = torch.zeros((len(LEADING), *self._by_group), device=device)
+        """[3, P, G, b / G] of the running episodes, or of those that just ended. One that is not finite stays so."""
         self._spare = torch.zeros((len(LEADING), *self._by_group), device=device)
         """To compute in: memory of this size that is new at every step costs more than what is written to it."""
         self._done = torch.zeros((policies, groups), device=device)
@@ -68,14 +73,16 @@ class Rounds:
         """Count a step of all rows, [R] each."""
         self._spare[0].copy_(self._fresh)
         goes_on, ends = self._spare[0].neg_().add_(1), self._fresh.copy_(ended.view(self._by_group))
-        for total, x in zip(self._sums[:2], (objective, reward), strict=True):
+        for total, x in zip(self.sums[:2], (objective, reward), strict=True):
             torch.addcmul(x.view(self._by_group), total, goes_on, out=total)
-        self._sums[2].mul_(goes_on).add_(1)
+        self.sums[2].mul_(goes_on).add_(1)
+        if nowhere(ended):
+            return
         counts = (
             torch.sub(DONE, self._stage, out=self._spare[1]).mul_(self._stage).mul_(ends)
         )  # 1 where PLAYS
         self._done += counts.sum(-1)
-        for i, total in enumerate(self._sums):
+        for i, total in enumerate(self.sums):
             self._ended[i] += torch.mul(total, counts, out=self._spare[2]).sum(-1)
         for i, name in enumerate(self.stats, len(LEADING)):
             assert stats is not None

@@ -200,8 +200,11 @@ class ResidentSampler:
         state = self._state.clone()
         self._act(self._steps)
         self._state = state
+        assert self._rounds is not None
         self._checks.values(self._obs)
         self._checks.values(self._finals.obs)
+        self._checks.ends(fields["terminated"], fields["truncated"])
+        self._checks.rewards(self._rounds.sums.transpose(0, 1))
         self.rollout.final_value.copy_(
             self._finals.values(
                 fields["value"][:, : self._steps],
