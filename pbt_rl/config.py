@@ -295,7 +295,7 @@ class Config:
     vector steps all of its environments in one call.)"""
     learner_timeout_seconds: float = option(60.0, above=0, may_change=True)
     """Replace a learner that makes no progress for this long, or for five times as long while it starts. No optimiser
-    step may take longer. A simulator on the device may take 30 times as long to be made, and for its first steps."""
+    step may take longer."""
     max_actor_restarts: int = option(20, at_least=0, may_change=True)
     """End the run with an error after more restarts of actors than this within ten minutes, or of one actor in a row
     before it got anywhere."""

@@ -474,9 +474,9 @@ def test_time_in_the_simulator_is_told_apart_from_inference(monkeypatch):
     with Stand() as stand:
         stand.batch()
         stand.batch()
-        sampling = stand.learner.shared.sampling
-        assert sampling.environment_seconds >= 2 * STEPS * 0.02
-        assert sampling.inference_seconds < sampling.environment_seconds
+        counts = stand.learner.shared.sampling
+        assert counts.environment_seconds >= 2 * STEPS * 0.02
+        assert counts.inference_seconds < counts.environment_seconds
 
 
 def test_the_estimate_of_memory_knows_all_that_a_row_has():
