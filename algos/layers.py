@@ -39,8 +39,10 @@ class Mlp(nn.Module):
         """Map [N, ...] to [N, hidden]."""
         first = self.layers[0]
         assert isinstance(first, nn.Linear)
-        scale = 1 / 255 if x.dtype == torch.uint8 else 1.0
-        x = x.reshape(x.shape[0], -1).to(first.weight.dtype) * scale
+        pixels = x.dtype == torch.uint8
+        x = x.reshape(x.shape[0], -1).to(first.weight.dtype)
+        if pixels:
+            x = x * (1 / 255)
         for layer in self.layers:
             x = torch.tanh(layer(x))
         return x

@@ -98,7 +98,7 @@ class Checks:
             self._tensor(obs[name], f'{what}["{name}"]', array.dtype, array.shape)
 
     def step(self, step: object) -> None:
-        """Check a step."""
+        """Check the tensors of a step, not what is in them."""
         if not isinstance(step, ResidentStep):
             self._fail(f"step returned {type(step).__name__}: return a pbt_rl.envs.resident.ResidentStep")
         assert isinstance(step, ResidentStep)
@@ -112,18 +112,23 @@ class Checks:
             self._tensor(step.objective, "objective", "float32", ())
         for name, values in step.stats.items():
             self._tensor(values, f'stats["{name}"]', "float32", ())
-        by_policy = (self._policies, -1)
-        bad = ~torch.isfinite(step.reward)
-        if step.objective is not None:
-            bad = bad | ~torch.isfinite(step.objective)
-        self.wrong[:, 1] |= bad.view(by_policy).any(1)
-        self.wrong[:, 2] |= (step.terminated & step.truncated).view(by_policy).any(1)
 
     def values(self, obs: Mapping[str, Tensor]) -> None:
         """Look for observations that are not finite; once a rollout is enough, since they stay so."""
         for values in obs.values():
             if values.is_floating_point():
-                self.wrong[:, 0] |= ~torch.isfinite(values).reshape(self._policies, -1).all(1)
+                self._note(0, ~torch.isfinite(values))
+
+    def rewards(self, rewards: Tensor) -> None:
+        """Look for rewards that are not finite, of any steps; by policies in order, as all here."""
+        self._note(1, ~torch.isfinite(rewards))
+
+    def ends(self, terminated: Tensor, truncated: Tensor) -> None:
+        """Look for rows with both ends at once, of any steps."""
+        self._note(2, terminated & truncated)
+
+    def _note(self, kind: int, wrong: Tensor) -> None:
+        self.wrong[:, kind] |= wrong.reshape(self._policies, -1).any(1)
 
     def _tensor(self, x: object, what: str, dtype: str, shape: tuple[int, ...]) -> None:
         if not isinstance(x, Tensor):

@@ -147,7 +147,7 @@ class Learner:
         own = simulators(spec)
         if own is not None:
             beat = self._heartbeat.beat_main
-            return own.make_sampler(setup, self.pack, self.shared, table, distribution, beat)
+            return own.make_sampler(setup, self.pack, self.shared, table, distribution, beat, self._give_up)
         sampler = Sampler(
             self.pack,
             self.shared,
@@ -200,6 +200,12 @@ class Learner:
         frames_P = steps[self.shared.pack.member] * self._setup.spec.frame_skip
         factor_P = (1.0 - frames_P / self._setup.config.train_for_frames).clip(0.0, 1.0)
         return torch.from_numpy(factor_P).float().to(self.pack.device)
+
+    def _give_up(self, text: str) -> None:
+        """End this process with an error of the user's. Called beside the main thread, which hangs in foreign code."""
+        if isinstance(self._connection, Connection):  # else it is the supervisor's own process
+            self._send(ChildFailed(text, user_error=True))
+            os._exit(1)
 
     def close(self) -> None:
         """Release what would outlast this object. A process that ends need not."""
@@ -367,6 +373,7 @@ class Learner:
             ]
             totals = {
                 "inference": sampling.inference_seconds,
+                "environment": sampling.environment_seconds,
                 "learning": learning.learning_seconds,
                 "waiting": self._waiting_seconds,
             }

@@ -119,6 +119,8 @@ class SamplingCounts:
     games: list[Game] = field(default_factory=list)
     """Games of environments with several seats."""
     inference_seconds: float = 0.0
+    environment_seconds: float = 0.0
+    """Of a simulator that the sampler steps itself."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def note(self, episodes: Iterable[Episode], games: Iterable[Game]) -> None:

@@ -99,8 +99,12 @@ class Simulators(Protocol):
         table: ShapingTable,
         distribution: Distribution,
         beat: Callable[[], None],
+        give_up: Callable[[str], object],
     ) -> tuple[AnySampler, SlotShaping]:
-        """Return what samples, and the shaping that its rows read. beat: to be called while it does anything."""
+        """Return what samples, and the shaping that its rows read.
+
+        beat: to be called while it does anything. give_up: ends the run with an error of the user's, from any thread.
+        """
 
 
 def simulators(spec: EnvSpec) -> Simulators | None:

@@ -188,6 +188,8 @@ class History:
     """The games beside training, if there were any."""
     tasks: int = 0
     """Of the environment; 0 for one without."""
+    entry_episodes: int = 1
+    """Episodes whose mean is one entry of a window: more than 1 in a simulator on the device."""
     noise: Noise | None = None
     """Of the comparisons; None if the windows were not read."""
     cpu_seconds: float = 0.0
@@ -348,6 +350,7 @@ def history_of(name: str, events: Sequence[Event], noise: Noise | None = None) -
         final=next((e for e in reversed(events) if isinstance(e, Final)), None),
         evaluations=[e for e in events if isinstance(e, Evaluation) and math.isfinite(e.mean)],
         tasks=start.tasks,
+        entry_episodes=max((e.count for e in events if isinstance(e, Round)), default=1),
         noise=noise,
         cpu_seconds=_cpu_seconds(events, began),
     )

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from pbt_rl.algos.observations import ObsLayout
+from pbt_rl.simulators.rounds import nowhere
 
 Valued = Callable[[Mapping[str, Tensor], Tensor, Tensor], Tensor]
 """(observations [P, b, ...] as seen, state [P, b, S], first [P, b]) -> values [P, b]."""
@@ -40,26 +41,26 @@ class Finals:
 
     def note(self, t: int, truncated: Tensor, obs: Mapping[str, Tensor] | None, state: Tensor) -> None:
         """Take in step t. truncated: [R]. obs: name -> [R, ...], or None. state: [P, b, S] that acting left behind."""
-        if obs is None:
+        if obs is None or (self.obs and nowhere(truncated)):
             return
         if not self.obs:
             self.obs = {name: torch.zeros_like(obs[name]) for name in self._layouts}
         for name, kept in self.obs.items():
             here = truncated.view(-1, *(1,) * (kept.dim() - 1))
-            kept.copy_(torch.where(here, obs[name], kept))
+            torch.where(here, obs[name], kept, out=kept)
         limits = truncated.view(self._shape)
         self._state = torch.where(limits[..., None], state, self._state)
         self._at = torch.where(limits, t, self._at)
 
     def values(self, value_PTB: Tensor, valued: Valued) -> Tensor:
         """Return what follows a limit, [P, T, b], and begin anew. value_PTB: of the observations acted on."""
-        if not self.obs:
+        if not self.obs or nowhere(self._at >= 0):
             return value_PTB
         seen = {
             name: self._layouts[name].as_seen(x.unflatten(0, self._shape)) for name, x in self.obs.items()
         }
-        nowhere = torch.zeros(self._shape, dtype=torch.bool, device=self._device)
-        final_PB = valued(seen, self._state, nowhere)
+        begins = torch.zeros(self._shape, dtype=torch.bool, device=self._device)
+        final_PB = valued(seen, self._state, begins)
         steps = torch.arange(value_PTB.shape[1], device=self._device)[None, :, None]
         values = torch.where(steps == self._at[:, None], final_PB[:, None], value_PTB)
         self._at.fill_(-1)

@@ -71,10 +71,12 @@ def make_sampler(
     table: ShapingTable,
     distribution: Distribution,
     beat: Callable[[], None],
+    give_up: Callable[[str], object],
 ) -> tuple[AnySampler, SlotShaping]:
     """See Simulators."""
     shaping = DeviceShaping(table, setup.plan.slots, pack.device)
+    seed = setup.seed + 1
     sampler = ResidentSampler(
-        pack, shared, setup.config, setup.spec, setup.plan, shaping, distribution, setup.seed + 1, beat
+        pack, shared, setup.config, setup.spec, setup.plan, shaping, distribution, seed, beat, give_up
     )
     return sampler, shaping

@@ -39,6 +39,10 @@ from pbt_rl.simulators.rounds import Rounds
 from pbt_rl.wire.messages import Episode
 from pbt_rl.wire.tables import ShapingTable
 
+FIRST_STEP = 30
+"""So many times --learner-timeout-seconds a simulator may take to be made, and again for its first step, which may
+compile: half an hour if nobody says otherwise."""
+
 
 class DeviceShaping:
     """Shaping of the slots as a tensor that the simulator reads at every step; the face of `ShapingTable`.
@@ -75,7 +79,10 @@ class DeviceShaping:
 
 
 class ResidentSampler:
-    """Acts in one simulator of R rows. Each call of `serve` fills a whole rollout, so that edits come between two."""
+    """Acts in one simulator of R rows. Each call of `serve` fills a whole rollout, so that edits come between two.
+
+    beat: called as a sign of life. give_up: called by another thread with why, if the simulator hangs at its start.
+    """
 
     recorded_turns = False
     replays = None
@@ -91,9 +98,11 @@ class ResidentSampler:
         distribution: Distribution,
         seed: int,
         beat: Callable[[], None],
+        give_up: Callable[[str], object] = lambda _: None,
     ) -> None:
+        self._give_up = give_up
         self._pack, self._shared, self._spec, self._beat = pack, shared, spec, beat
-        self._config = config
+        self._config, self._plan = config, plan
         self._shaping, self.distribution = shaping, distribution
         self.generator = torch.Generator(pack.device).manual_seed(seed)
         self.units: list[Any] = []
@@ -106,7 +115,7 @@ class ResidentSampler:
         self.rollout = InPlaceRollout(self._layouts, self._steps, *sizes)
         self._state = torch.zeros((pack.num_policies, self._envs, pack.state_size), device=pack.device)
         self._finals = Finals(self._layouts, pack.num_policies, self._envs, pack.state_size, pack.device)
-        with environment_code(config.env), _beating(beat):
+        with environment_code(config.env), self._may_take_long("making"):
             self._env: ResidentEnv = make_resident(
                 config.env, plan.rows, seed % 2**31, plan.device, config.env_options
             )
@@ -148,14 +157,14 @@ class ResidentSampler:
         shared = self._shared
         if shared.full or not any(shared.pack.holders):
             return False
-        began = time.thread_time()
+        began, stepped = time.thread_time(), shared.sampling.environment_seconds
         with self._pack.streams.acting(), torch.no_grad():
             self.take_resets()
             self.rollout.weights_epoch[:] = self._epoch
             self.rollout.updates[:] = shared.pack.updates
             self._pack.streams.after(self.rollout.ready)
             if self._rounds is None:  # the first step may compile for minutes
-                with _beating(self._beat):
+                with self._may_take_long("the first steps of"):
                     self._play()
             else:
                 self._play()
@@ -163,7 +172,8 @@ class ResidentSampler:
             shared.sampling.steps[shared.pack.member] += self._envs * self._steps
             self._fetch()
         shared.full.append(self.rollout)
-        shared.sampling.inference_seconds += time.thread_time() - began
+        stepped = shared.sampling.environment_seconds - stepped
+        shared.sampling.inference_seconds += time.thread_time() - began - stepped
         return True
 
     def _play(self) -> None:
@@ -200,8 +210,11 @@ class ResidentSampler:
         state = self._state.clone()
         self._act(self._steps)
         self._state = state
+        assert self._rounds is not None
         self._checks.values(self._obs)
         self._checks.values(self._finals.obs)
+        self._checks.ends(fields["terminated"], fields["truncated"])
+        self._checks.rewards(self._rounds.sums.transpose(0, 1))
         self.rollout.final_value.copy_(
             self._finals.values(
                 fields["value"][:, : self._steps],
@@ -209,7 +222,32 @@ class ResidentSampler:
             )
         )
 
+    @contextmanager
+    def _may_take_long(self, what: str) -> Iterator[None]:
+        """Show signs of life inside, since it may take minutes; for a limited time only."""
+        limit = FIRST_STEP * self._config.learner_timeout_seconds
+        until, done = time.monotonic() + limit, Event()
+
+        def keep() -> None:
+            while not done.wait(min(1.0, limit)):
+                if time.monotonic() > until:
+                    self._give_up(
+                        f"{self._config.env} hangs: {what} the simulator of {self._plan.rows:,} rows took more than "
+                        f"{limit:g} s ({FIRST_STEP} times --learner-timeout-seconds)"
+                    )
+                    return
+                self._beat()
+
+        thread = Thread(target=keep, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
+
     def _step(self, action: Tensor) -> ResidentStep:
+        began = time.thread_time()
         try:
             return self._env.step(action)
         except (ConfigError, EnvSetupError):
@@ -218,6 +256,8 @@ class ResidentSampler:
             raise RunFailed(
                 f"{self._config.env} raised in a step.\n{environment_traceback(error)}"
             ) from error
+        finally:
+            self._shared.sampling.environment_seconds += time.thread_time() - began
 
     def _check_objective(self, objective: Tensor | None) -> None:
         """Raise ConfigError if members would be compared by what their own weights make of the reward."""
@@ -295,21 +335,3 @@ class ResidentSampler:
     def close(self) -> None:
         """Release the simulator."""
         self._env.close()
-
-
-@contextmanager
-def _beating(beat: Callable[[], None]) -> Iterator[None]:
-    """Show signs of life inside: to make a simulator, or its first step, may take minutes."""
-    done = Event()
-
-    def keep() -> None:
-        while not done.wait(1.0):
-            beat()
-
-    thread = Thread(target=keep, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        thread.join()

@@ -1,6 +1,7 @@
 """A population in one simulator of the learner: as by mailboxes, edits between rollouts, one wait a rollout."""
 
 import dataclasses
+import time
 from collections import deque
 from dataclasses import replace
 from math import inf
@@ -16,11 +17,13 @@ from pbt_rl.envs.base import ActionSpec, EnvSetupError, default_shaping_source, 
 from pbt_rl.envs.resident import Checks, ResidentStep, ResidentUnit
 from pbt_rl.envs.tensors.toys import Pendulum
 from pbt_rl.errors import ConfigError, RunFailed
+from pbt_rl.learner.estimate import pack_bytes
 from pbt_rl.learner.learner import Learner
 from pbt_rl.plan import Machine, make_plan
 from pbt_rl.run.inline import Line
 from pbt_rl.run.memory import Memory, Start
 from pbt_rl.run.resolved import ResolvedRun
+from pbt_rl.simulators import finals, rounds
 from pbt_rl.simulators import sampler as sampling
 from pbt_rl.wire.messages import Load, SetValues
 
@@ -181,6 +184,8 @@ def test_a_rollout_waits_for_nothing_but_one_fetch(monkeypatch):
     with Stand([*OPTIONS, "--rows=256", "--pbt.objective-episodes=4"]) as stand:
         stand.batch()
         sampler, read = stand.learner.sampler, []
+        for module in (rounds, finals):  # on a CPU a look costs nothing
+            monkeypatch.setattr(module, "nowhere", lambda _: False)
         fetch = torch.Tensor.cpu
         monkeypatch.setattr(
             torch.Tensor, "cpu", lambda x: (read.append(x.numel() * x.element_size()), fetch(x))[1]
@@ -433,3 +438,53 @@ def test_a_final_observation_that_is_not_finite_counts_only_at_a_limit(monkeypat
             else:
                 stand.batch()
                 assert torch.isfinite(stand.state(0)["param"]).all()
+
+
+def test_a_simulator_that_hangs_at_its_start_is_not_waited_for_for_ever(monkeypatch):
+    class Hangs(Pendulum):
+        def step(self, action):
+            while not said:
+                time.sleep(0.01)
+            return super().step(action)
+
+    said = []
+    spec = registry.probe("tensors/pendulum", registry.DEFAULTS)
+    monkeypatch.setattr(sampling, "make_resident", lambda *_: Hangs(spec, POLICIES * ROWS, "cpu", 0))
+    with Stand([*RESIDENT, "--learner-timeout-seconds=0.01"]) as stand:
+        monkeypatch.setattr(stand.learner.sampler, "_give_up", said.append)
+        stand.batch()
+        stand.batch()
+    (text,) = said
+    assert text == (
+        "tensors/pendulum hangs: the first steps of the simulator of 16 rows took more than 0.3 s "
+        "(30 times --learner-timeout-seconds)"
+    )
+
+
+def test_time_in_the_simulator_is_told_apart_from_inference(monkeypatch):
+    class Slow(Pendulum):
+        def step(self, action):
+            until = time.thread_time() + 0.02
+            while time.thread_time() < until:
+                pass
+            return super().step(action)
+
+    spec = registry.probe("tensors/pendulum", registry.DEFAULTS)
+    monkeypatch.setattr(sampling, "make_resident", lambda *_: Slow(spec, POLICIES * ROWS, "cpu", 0))
+    with Stand() as stand:
+        stand.batch()
+        stand.batch()
+        counts = stand.learner.shared.sampling
+        assert counts.environment_seconds >= 2 * STEPS * 0.02
+        assert counts.inference_seconds < counts.environment_seconds
+
+
+def test_the_estimate_of_memory_knows_all_that_a_row_has():
+    with Stand([*OPTIONS, "--rows=512", "--model.core=gru"]) as stand:
+        stand.batch()
+        sampler, setup = stand.learner.sampler, stand.memory.learners[0]
+        finals, counted, rollout = sampler._finals, sampler._rounds, sampler.rollout
+        tensors = [*rollout.fields.values(), *rollout.obs.values(), rollout.final_value]
+        tensors += [*finals.obs.values(), finals._state, finals._at]
+        tensors += [counted._stage, counted._fresh, counted.sums, counted._spare]
+        assert sum(x.nbytes for x in tensors) == pack_bytes(setup.config, setup.spec, setup.plan).rollouts
