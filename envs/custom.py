@@ -31,6 +31,7 @@ from .family import (
     adapted_resident,
     keywords_backend,
     kinds,
+    resident_kinds,
     unit_of_resident,
 )
 from .gym import GymUnit, RenderCamera, describe
@@ -116,11 +117,18 @@ def make_resident(env_id: str, rows: int, seed: int, device: str, options: EnvOp
     from .resident import check_made  # noqa: PLC0415 - it imports torch
 
     factory = find_factory(env_id)
-    arguments = {**options.keywords, "rows": rows, "device": device}
+    of_kinds = {keyword for kind in resident_kinds() for keyword in kind.keywords}
+    later = {
+        name: value
+        for name, value in options.keywords.items()
+        if name in of_kinds and not _takes(factory, name)
+    }
+    arguments = {name: value for name, value in options.keywords.items() if name not in later}
+    arguments |= {"rows": rows, "device": device}
     if _takes(factory, "seed"):
         arguments.setdefault("seed", seed)
     _check_keywords(env_id, factory, arguments)
-    env: Any = adapted_resident(env_id, factory(**arguments))
+    env: Any = adapted_resident(env_id, factory(**arguments), later)
     check_made(env, env_id, rows)
     env.spec = replace(env.spec, env_id=env_id, resident=True)
     return env
@@ -268,7 +276,7 @@ BACKEND = keywords_backend(
     probe,
     make_unit,
     lambda spec: recipe(spec) | (RESIDENT_RECIPE if spec.resident else {}),
-    make=lambda name, options: make(name, 1, options.keywords),
-    film=film,
+    make=lambda name, options: None if is_resident(name) else make(name, 1, options.keywords),
+    film=lambda name, *given: None if is_resident(name) else film(name, *given),
     make_resident=make_resident,
 )

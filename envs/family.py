@@ -17,7 +17,7 @@ from pathlib import Path, PurePath
 from typing import Any, Protocol, TypeVar
 
 from ..extras import Recipe, offered
-from .base import EnvSpec, FamilyOptions, ShapingSource, Unit
+from .base import EnvSetupError, EnvSpec, FamilyOptions, ShapingSource, Unit
 from .film import Camera
 from .first_trial import FirstProbe
 
@@ -91,11 +91,11 @@ class Backend:
     """(name, rows, seed, options, shaping) -> unit."""
     recipe: Callable[[str, EnvOptions], dict[str, object]] = _no_recipe
     """(name, options) -> defaults of a run: dotted name of a config field -> value."""
-    make: Callable[[str, EnvOptions], RawEnv] | None = None
+    make: Callable[[str, EnvOptions], RawEnv | None] | None = None
     """Makes one environment as its author wrote it; None if there is only an engine of many."""
     for_evaluation: Callable[[EnvOptions], EnvOptions] = _as_trained
     """Options of a run -> options of its evaluation."""
-    film: Callable[[str, int, int, EnvOptions, ShapingSource], tuple[Unit, Camera]] | None = None
+    film: Callable[[str, int, int, EnvOptions, ShapingSource], tuple[Unit, Camera] | None] | None = None
     """Does as `make_unit`, with a camera on row 0; None if there are no pictures."""
     shown: Callable[[str, EnvOptions], str] = _same_name
     """(name, options) -> name of what is played under these options, for people."""
@@ -161,8 +161,8 @@ def keywords_backend(
     probe: Callable[[str, Mapping[str, Any]], EnvSpec],
     make_unit: Callable[[str, int, int, ShapingSource, Mapping[str, Any]], Unit],
     recipe: Callable[[EnvSpec], dict[str, object]],
-    make: Callable[[str, EnvOptions], RawEnv] | None = None,
-    film: Callable[[str, int, int, EnvOptions, ShapingSource], tuple[Unit, Camera]] | None = None,
+    make: Callable[[str, EnvOptions], RawEnv | None] | None = None,
+    film: Callable[[str, int, int, EnvOptions, ShapingSource], tuple[Unit, Camera] | None] | None = None,
     make_resident: Callable[[str, int, int, str, EnvOptions], Any] | None = None,
 ) -> Backend:
     """Make the backend of a family whose only options are those of --env-option, and whose code is not ours.
@@ -273,16 +273,29 @@ class ResidentKind:
     fits: Callable[[object], bool]
     """Whether an object is one of these."""
     module: str
-    """Has `adapted(env_id, object) -> ResidentEnv`; imported when it is used."""
+    """Has `adapted(env_id, object, **keywords) -> ResidentEnv`; imported when it is used."""
+    keywords: tuple[str, ...] = ()
+    """What `adapted` takes of --env-option, where the factory does not take it itself."""
 
 
-def adapted_resident(env_id: str, env: object) -> Any:
-    """Return what a factory gave as a `ResidentEnv`, if an extra knows its interface; else as it is."""
-    if hasattr(env, "attach"):
-        return env
-    kinds = (kind for declared in offered(__package__ or "", "RESIDENT_KINDS") for kind in declared)
-    kind = next((kind for kind in kinds if kind.fits(env)), None)
-    return env if kind is None else import_module(kind.module).adapted(env_id, env)
+def resident_kinds() -> tuple[ResidentKind, ...]:
+    """Return the kinds of all extras that there are."""
+    return tuple(kind for declared in offered(__package__ or "", "RESIDENT_KINDS") for kind in declared)
+
+
+def adapted_resident(env_id: str, env: object, keywords: Mapping[str, Any]) -> Any:
+    """Return what a factory gave as a `ResidentEnv`, if an extra knows its interface; else as it is.
+
+    keywords: those that the factory did not take. Raises EnvSetupError for one that nothing takes.
+    """
+    kind = None if hasattr(env, "attach") else next((one for one in resident_kinds() if one.fits(env)), None)
+    unknown = sorted(set(keywords) - set(() if kind is None else kind.keywords))
+    if unknown:
+        raise EnvSetupError(
+            f"{env_id} has no option {', '.join(unknown)} (--env-option): its factory does not take it, nor does what "
+            "plays what it returned"
+        )
+    return env if kind is None else import_module(kind.module).adapted(env_id, env, **keywords)
 
 
 RESIDENT_RECIPE: dict[str, object] = {"mode": "sync"}

@@ -45,11 +45,12 @@ def check(
     seed: int = 0,
     timeout_seconds: float = 30.0,
     network: Callable[[EnvSpec], list[str]] | None = None,
+    device: str = "cpu",
 ) -> Report:
     """Check an environment. Raises what training would raise if it cannot be made or reset.
 
     steps: of all rows together. timeout_seconds: for one step or reset of the unit. network: makes that of a run, and
-    returns what it sees; raises ValueError if it cannot be made.
+    returns what it sees; raises ValueError if it cannot be made. device: of rows of tensors.
     """
     report = Report()
     limit = f"{timeout_seconds:g} s (--timeout-seconds)"
@@ -65,6 +66,14 @@ def check(
         except ValueError as error:
             report.mistakes.append(str(error))
     report.notes += spec.notes
+    if spec.resident:
+        from pbt_rl.check.on_device import check_on_device  # noqa: PLC0415 - torch comes with it
+
+        mistakes, notes = check_on_device(env_id, options, spec, steps, seed, device)
+        report.mistakes += mistakes
+        report.notes += notes
+        if mistakes:
+            return report
     main = dry_run.play(-(-steps // dry_run.rows), seed)
     _report_speed(report, main)
     _report_episodes(report, main)
