@@ -17,7 +17,7 @@ from pathlib import Path, PurePath
 from typing import Any, Protocol, TypeVar
 
 from ..extras import Recipe, offered
-from .base import EnvSetupError, EnvSpec, FamilyOptions, ShapingSource, Unit
+from .base import EnvSpec, FamilyOptions, ShapingSource, Unit
 from .film import Camera
 from .first_trial import FirstProbe
 
@@ -265,52 +265,16 @@ def kinds() -> tuple[Kind, ...]:
 
 
 @dataclass(frozen=True)
-class ResidentKind:
-    """What rows of tensors of a foreign interface are played by. An extra declares them as `RESIDENT_KINDS`."""
+class Factory:
+    """Factories of the user's own that are told by their parameters. An extra declares them as `FACTORIES`."""
 
-    title: str
-    """For an error that lists what a factory may return, such as "an RSL-RL VecEnv"."""
-    fits: Callable[[object], bool]
-    """Whether an object is one of these."""
+    parameters: tuple[str, ...]
+    """Names that it takes."""
     module: str
-    """Has `adapted(env_id, object, **keywords) -> ResidentEnv`; imported when it is used."""
-    keywords: tuple[str, ...] = ()
-    """What `adapted` takes of --env-option, where the factory does not take it itself."""
+    """Has a `BACKEND` for them, by their whole id; imported when it is used."""
 
 
-def resident_kinds() -> tuple[ResidentKind, ...]:
-    """Return the kinds of all extras that there are."""
-    return tuple(kind for declared in offered(__package__ or "", "RESIDENT_KINDS") for kind in declared)
-
-
-def adapted_resident(env_id: str, env: object, keywords: Mapping[str, Any]) -> Any:
-    """Return what a factory gave as a `ResidentEnv`, if an extra knows its interface; else as it is.
-
-    keywords: those that the factory did not take. Raises EnvSetupError for one that nothing takes.
-    """
-    kind = None if hasattr(env, "attach") else next((one for one in resident_kinds() if one.fits(env)), None)
-    unknown = sorted(set(keywords) - set(() if kind is None else kind.keywords))
-    if unknown:
-        raise EnvSetupError(
-            f"{env_id} has no option {', '.join(unknown)} (--env-option): its factory does not take it, nor does what "
-            "plays what it returned"
-        )
-    return env if kind is None else import_module(kind.module).adapted(env_id, env, **keywords)
-
-
-RESIDENT_RECIPE: dict[str, object] = {"mode": "sync"}
-"""Defaults of every run on an environment that is resident: it is stepped by the thread that learns."""
-
-
-def unit_of_resident(
-    name: str,
-    rows: int,
-    seed: int,
-    shaping: ShapingSource,
-    options: EnvOptions,
-    make: Callable[[str, int, int, str, EnvOptions], Any],
-) -> Unit:
-    """Make rows of a resident environment on the CPU as a unit, for evaluations."""
-    from .resident import ResidentUnit  # noqa: PLC0415 - it imports torch
-
-    return ResidentUnit(make(name, rows, seed, "cpu", options), shaping)
+def backend_of_factory(takes: Callable[[str], bool]) -> Backend | None:
+    """Return what makes environments by a factory with these parameters, if an extra does."""
+    factories = (one for declared in offered(__package__ or "", "FACTORIES") for one in declared)
+    return next((load_backend(one.module) for one in factories if all(map(takes, one.parameters))), None)

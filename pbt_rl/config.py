@@ -285,8 +285,6 @@ class Config:
     """Actor processes, planned from the machine's cores."""
     units_per_actor: int = option(2, at_least=1, may_change=True)
     """Vector environments per actor, which steps one while the others wait for actions."""
-    rows: int = option(0, at_least=0, zero="--learner.batch / --learner.rollout", may_change=True)
-    """Rows of each policy in a simulator on the device (see docs/own-simulator.md); a batch is their rollout."""
     envs_per_unit: int = option(0, at_least=0, zero="planned", may_change=True)
     """Environments of each policy in one unit (b)."""
     decorrelate_steps: int = option(0, at_least=0, zero="off")

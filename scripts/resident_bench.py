@@ -25,18 +25,18 @@ from typing import Any
 
 import torch
 
-from pbt_rl.algos.in_place import InPlaceRollout
 from pbt_rl.cli.train import parse_train
 from pbt_rl.envs import registry
 from pbt_rl.envs.base import ArraySpec, default_shaping_source
 from pbt_rl.envs.resident import ResidentUnit
 from pbt_rl.learner.build import obs_layouts
 from pbt_rl.learner.learner import Learner
-from pbt_rl.learner.rounds import Rounds
 from pbt_rl.plan import Machine, make_plan
 from pbt_rl.run.inline import Line
 from pbt_rl.run.memory import Memory, Start
 from pbt_rl.run.resolved import ResolvedRun
+from pbt_rl.simulators.in_place import InPlaceRollout
+from pbt_rl.simulators.rounds import Rounds
 
 STEPS, ROWS, SLOW_SECONDS = 24, 1024, 0.005
 MACHINE = Machine(2, 0)

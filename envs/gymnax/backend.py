@@ -8,8 +8,9 @@ from typing import Any
 
 from .. import gym_recipes
 from ..base import EnvSpec, ShapingSource, Unit
-from ..family import RESIDENT_RECIPE, Backend, EnvOptions, unit_of_resident
+from ..family import Backend, EnvOptions
 from ..first_trial import FirstProbe
+from ..resident.kinds import RESIDENT_RECIPE, unit_of_resident
 
 NAMES = (
     "Acrobot-v1",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..family import Family, ResidentKind
+from ..family import Family
 from .recipe import RECIPES
 
 FAMILIES = (
@@ -28,14 +28,12 @@ FAMILIES = (
         on_device=True,
     ),
 )
-RESIDENT_KINDS = (
-    ResidentKind(
-        "an RSL-RL VecEnv",
-        lambda env: all(hasattr(env, name) for name in ("get_observations", "num_actions", "num_envs")),
-        "pbt_rl.envs.rsl.vec_env",
-        ("objective",),
-    ),
-)
+RESIDENT_KINDS = {
+    "pbt_rl.envs.rsl.vec_env": lambda env: all(
+        hasattr(env, name) for name in ("get_observations", "num_actions", "num_envs")
+    )
+}
+NEEDS = ("pbt_rl.envs.resident",)
 WITH_TORCH = True
 """Where an environment is made; the list of names needs no torch."""
 ASKED = (
@@ -43,3 +41,4 @@ ASKED = (
     "train --env tensors/cartpole --recipe rsl-ppo --show",
 )
 """Command lines that ask for it."""
+TESTS = ("tests/envs/test_isaaclab.py", "tests/envs/test_rsl.py")

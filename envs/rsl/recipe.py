@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from pbt_rl.extras import Recipe
 
-from ..family import RESIDENT_RECIPE
+from ..resident.kinds import RESIDENT_RECIPE
 
 PUBLISHED: dict[str, object] = RESIDENT_RECIPE | {
     "model.encoder": "mlp",

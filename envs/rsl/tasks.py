@@ -15,8 +15,9 @@ from typing import Any
 
 from .. import time_limit as time_limits
 from ..base import EnvSetupError, EnvSpec
-from ..family import Backend, EnvOptions, unit_of_resident
+from ..family import Backend, EnvOptions
 from ..first_trial import FirstProbe
+from ..resident.kinds import unit_of_resident
 from .recipe import ROBOTS
 
 MakeVecEnv = Callable[[str, int, int, str], Any]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from math import isinf
 from statistics import fmean
 
@@ -15,6 +16,7 @@ from pbt_rl.envs import registry
 from pbt_rl.envs.base import ACTION_MASK, EnvSpec
 from pbt_rl.envs.shaping import find_interface, flatten, unflatten
 from pbt_rl.envs.time_limit import time_limit
+from pbt_rl.extras import offered
 
 SHORT_STEPS = 500
 """Steps of each row, at most, in the runs that are compared with the main one."""
@@ -66,10 +68,8 @@ def check(
         except ValueError as error:
             report.mistakes.append(str(error))
     report.notes += spec.notes
-    if spec.resident:
-        from pbt_rl.check.on_device import check_on_device  # noqa: PLC0415 - torch comes with it
-
-        mistakes, notes = check_on_device(env_id, options, spec, steps, seed, device)
+    for module in offered("pbt_rl", "CHECKS_ROWS") if spec.resident else ():
+        mistakes, notes = import_module(module).check_rows(env_id, options, spec, steps, seed, device)
         report.mistakes += mistakes
         report.notes += notes
         if mistakes:

@@ -15,12 +15,11 @@ from pbt_rl.algos.optim import ADAM, RMSPROP
 from pbt_rl.algos.pack import Pack
 from pbt_rl.algos.update import CurrentSlots
 from pbt_rl.learner.build import Arrays, fresh_arrays, shrunk_arrays
-from pbt_rl.learner.resident import DeviceShaping
 from pbt_rl.learner.shared import SharedState
+from pbt_rl.learner.simulators import SlotShaping
 from pbt_rl.pbt.hypers import SHAPING, Values
 from pbt_rl.wire.messages import Applied, Load, Save, SetValues
 from pbt_rl.wire.store import Counts, StatePool
-from pbt_rl.wire.tables import ShapingTable
 
 OPTIMIZER_HYPERS = {"learning_rate", "max_grad_norm", *ADAM.hypers, *RMSPROP.hypers}
 
@@ -32,7 +31,7 @@ class PackMembers:
         self,
         pack: Pack,
         shared: SharedState,
-        shaping: ShapingTable | DeviceShaping,
+        shaping: SlotShaping,
         states: StatePool,
         seed: int,
         frame_skip: int = 1,

@@ -22,16 +22,36 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pbt_rl.algos.in_place import InPlaceRollout
+from pbt_rl.algos.batch import Batch
 from pbt_rl.algos.rollout import Rollout
+from pbt_rl.algos.streams import Mark
 from pbt_rl.algos.update import ACTIVE
 from pbt_rl.wire.messages import Episode, Game
 
-AnyRollout = Rollout | InPlaceRollout
+
+class WholeRollout(Protocol):
+    """A rollout that is a batch as it lies. updates, weights_epoch and ready are those of `Rollout`."""
+
+    updates: NDArray[np.int64]
+    weights_epoch: NDArray[np.int64]
+    ready: Mark | None
+
+    def batch(self, usable_P: NDArray[np.bool_]) -> Batch:
+        """Return the batch. usable_P: whether it counts for a policy."""
+
+    def clear(self) -> None:
+        """Write zeros over everything."""
+
+    def poison(self) -> None:
+        """Make it as it was made."""
+
+
+AnyRollout = Rollout | WholeRollout
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from pbt_rl.envs.base import EnvSpec
 from pbt_rl.envs.registry import EnvOptions, probe
 from pbt_rl.errors import ConfigError, environment_code, require
 from pbt_rl.learner.build import check_network, network_sees
-from pbt_rl.learner.resident import check_resident
+from pbt_rl.learner.simulators import check_simulators, simulators
 from pbt_rl.pbt.control import Controlled
 from pbt_rl.pbt.decisions import Controller
 from pbt_rl.pbt.entry import ControllerEntry, Ingredients
@@ -148,8 +148,9 @@ class ResolvedRun:
         options = config.env_options
         with environment_code(config.env):
             spec = probe(config.env, options)
-        check_resident(config, spec)
-        plan = make_plan(config, machine, spec.seats, resident=spec.resident)
+        check_simulators(config, spec)
+        own = simulators(spec)
+        plan = make_plan(config, machine, spec.seats, None if own is None else own.lay_out)
         require(
             not config.controls or spec.seats == 1,
             "control",

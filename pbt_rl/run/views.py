@@ -11,6 +11,7 @@ from dataclasses import replace
 from pbt_rl.config import Config
 from pbt_rl.display.view import MANY_DISCARDED, MemberView, RunView
 from pbt_rl.envs.registry import begins
+from pbt_rl.learner.simulators import simulators
 from pbt_rl.pbt.control import Controlled
 from pbt_rl.pbt.controllers import PbtController
 from pbt_rl.pbt.decisions import Controller
@@ -179,13 +180,9 @@ def _marked(members: Sequence[MemberView], population: int) -> list[MemberView]:
 
 
 def _waits_for(resolved: ResolvedRun, *, begun: bool) -> str:
-    if resolved.spec.resident:
-        rows = sum(pack.rows for pack in resolved.plan.packs)
-        return (
-            "the simulator takes its first steps, which may compile for minutes"
-            if begun
-            else f"torch is loaded and the simulator of {rows:,} rows is made, which may take minutes"
-        )
+    own = simulators(resolved.spec)
+    if own is not None:
+        return own.waits_for(resolved.plan.packs, begun=begun)
     if begun:
         return begins(resolved.config.env, resolved.options)
     learners = "learners load" if len(resolved.plan.packs) > 1 else "the learner loads"

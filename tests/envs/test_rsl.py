@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from pbt_rl.envs import custom
 from pbt_rl.envs.base import EnvSetupError
 from pbt_rl.envs.registry import DEFAULTS, EnvOptions
+from pbt_rl.envs.resident import custom
 from pbt_rl.envs.rsl.vec_env import VecEnvRows
 
 ROWS = 4

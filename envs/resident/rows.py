@@ -2,7 +2,7 @@
 
 Axes: P slots, b rows of a policy, R = P * b rows (row r belongs to slot r // b), K shaping terms, A action components.
 
-This is the only module of the room that imports torch; families import it when they make an environment.
+It imports torch; families import it when they make an environment.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .base import EnvSetupError, EnvSpec, ShapingSource, StepArrays, write_stats
+from ..base import EnvSetupError, EnvSpec, ShapingSource, StepArrays, write_stats
 
 
 @dataclass(frozen=True)

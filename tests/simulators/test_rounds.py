@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from pbt_rl.learner.rounds import Rounds
+from pbt_rl.simulators.rounds import Rounds
 
 
 class SlowRounds:

@@ -10,9 +10,10 @@ import torch
 from pbt_rl.algos.a3c import n_step_targets
 from pbt_rl.algos.algorithm import Present
 from pbt_rl.algos.appo import gae_of_acting_time, vtrace_targets
-from pbt_rl.algos.batch import Batch, Samples, batch_in_place
+from pbt_rl.algos.batch import Batch, Samples
 from pbt_rl.algos.fields import FIELDS
 from pbt_rl.algos.registry import load
+from pbt_rl.simulators.in_place import batch_in_place
 from tests.helpers.packs import (
     DISCRETE,
     HYPERS,
@@ -172,7 +173,7 @@ def test_a_policy_without_usable_steps_learns_nothing():
     batch = steps()
     batch = batch_in_place(
         batch.layouts,
-        batch.in_place.obs,
+        batch.views,
         {name: getattr(batch, name) for name in FIELDS},
         torch.tensor([False, True]),
         batch.final_value,

@@ -16,12 +16,12 @@ from pbt_rl.envs.base import ActionSpec, EnvSetupError, default_shaping_source, 
 from pbt_rl.envs.resident import Checks, ResidentStep, ResidentUnit
 from pbt_rl.envs.tensors.toys import Pendulum
 from pbt_rl.errors import ConfigError, RunFailed
-from pbt_rl.learner import resident
 from pbt_rl.learner.learner import Learner
 from pbt_rl.plan import Machine, make_plan
 from pbt_rl.run.inline import Line
 from pbt_rl.run.memory import Memory, Start
 from pbt_rl.run.resolved import ResolvedRun
+from pbt_rl.simulators import sampler as sampling
 from pbt_rl.wire.messages import Load, SetValues
 
 POLICIES, ROWS, STEPS = 2, 8, 6
@@ -299,7 +299,7 @@ def test_wrong_values_end_the_run_by_the_members_name(monkeypatch, change, words
             return step
 
     spec = registry.probe("tensors/pendulum", registry.DEFAULTS)
-    monkeypatch.setattr(resident, "make_resident", lambda *_: Broken(spec, POLICIES * ROWS, "cpu", 0))
+    monkeypatch.setattr(sampling, "make_resident", lambda *_: Broken(spec, POLICIES * ROWS, "cpu", 0))
     with Stand() as stand, pytest.raises(ConfigError, match=words):
         stand.batch()
 
@@ -310,7 +310,7 @@ def test_an_engine_that_raises_is_one_error_with_its_own_lines(monkeypatch):
             raise OSError("the engine broke")
 
     spec = registry.probe("tensors/pendulum", registry.DEFAULTS)
-    monkeypatch.setattr(resident, "make_resident", lambda *_: Broken(spec, POLICIES * ROWS, "cpu", 0))
+    monkeypatch.setattr(sampling, "make_resident", lambda *_: Broken(spec, POLICIES * ROWS, "cpu", 0))
     with Stand() as stand, pytest.raises(RunFailed, match="tensors/pendulum raised in a step") as caught:
         stand.batch()
     assert str(caught.value).endswith("OSError: the engine broke")
@@ -323,7 +323,7 @@ def test_members_are_not_compared_by_rewards_of_their_own_weights(monkeypatch):
             return replace(super().step(action), objective=None)
 
     spec = registry.probe("tensors/pendulum", registry.DEFAULTS)
-    monkeypatch.setattr(resident, "make_resident", lambda *_: NoObjective(spec, POLICIES * ROWS, "cpu", 0))
+    monkeypatch.setattr(sampling, "make_resident", lambda *_: NoObjective(spec, POLICIES * ROWS, "cpu", 0))
     with Stand() as stand, pytest.raises(ConfigError, match="gives no objective"):
         stand.batch()
     with Stand([*RESIDENT, "--pbt.tune", "learning_rate"]) as stand:
@@ -340,7 +340,7 @@ def test_actions_without_bounds_reach_the_simulator_as_they_were_drawn(monkeypat
             return super().step(action)
 
     spec = replace(registry.probe("tensors/pendulum", registry.DEFAULTS), action=free)
-    monkeypatch.setattr(resident, "make_resident", lambda *_: Free(spec, POLICIES * ROWS, "cpu", 0))
+    monkeypatch.setattr(sampling, "make_resident", lambda *_: Free(spec, POLICIES * ROWS, "cpu", 0))
     with Stand(spec=lambda spec: replace(spec, action=free)) as stand:
         pack = stand.learner.pack
         for slot in range(POLICIES):
@@ -391,7 +391,7 @@ def test_a_limit_is_followed_by_the_value_of_its_final_observation(monkeypatch, 
     spec = registry.probe("tensors/pendulum", registry.DEFAULTS)
     env = Noted(spec, POLICIES * ROWS, "cpu", 0, limit)
     env._steps[::3] += 1  # not all rows at once
-    monkeypatch.setattr(resident, "make_resident", lambda *_: env)
+    monkeypatch.setattr(sampling, "make_resident", lambda *_: env)
     with Stand([*RESIDENT, f"--model.core={core}"]) as stand:
         sampler = stand.learner.sampler
         for _ in range(2):
@@ -425,7 +425,7 @@ def test_a_final_observation_that_is_not_finite_counts_only_at_a_limit(monkeypat
     spec = registry.probe("tensors/pendulum", registry.DEFAULTS)
     for bad in (False, True):
         env = Broken(spec, POLICIES * ROWS, "cpu", 0, 4)
-        monkeypatch.setattr(resident, "make_resident", lambda *_, env=env: env)
+        monkeypatch.setattr(sampling, "make_resident", lambda *_, env=env: env)
         with Stand() as stand:
             if bad:
                 with pytest.raises(ConfigError, match="observation is not finite"):

@@ -22,7 +22,6 @@ import torch
 from torch import Tensor
 
 from pbt_rl.algos.distributions import Distribution
-from pbt_rl.algos.in_place import InPlaceRollout
 from pbt_rl.algos.pack import Pack
 from pbt_rl.config import Config
 from pbt_rl.envs.base import MOST_STATS, EnvSetupError, EnvSpec
@@ -31,35 +30,14 @@ from pbt_rl.envs.registry import make_resident
 from pbt_rl.envs.resident import Checks, ResidentEnv, ResidentStep
 from pbt_rl.errors import ConfigError, RunFailed, environment_code
 from pbt_rl.learner.build import obs_layouts
-from pbt_rl.learner.finals import Finals
-from pbt_rl.learner.rounds import Rounds
 from pbt_rl.learner.shared import SharedState
 from pbt_rl.pbt.hypers import SHAPING
 from pbt_rl.plan import PackPlan
+from pbt_rl.simulators.finals import Finals
+from pbt_rl.simulators.in_place import InPlaceRollout
+from pbt_rl.simulators.rounds import Rounds
 from pbt_rl.wire.messages import Episode
 from pbt_rl.wire.tables import ShapingTable
-
-
-def check_resident(config: Config, spec: EnvSpec) -> None:
-    """Raise ConfigError for what a simulator on the learner's device cannot do yet."""
-    if not spec.resident:
-        return
-    reasons = {
-        f"--algo {config.algo}": config.algorithm.needs_final_steps or "",
-        "several seats": "its rows play alone" if spec.seats > 1 else "",
-        "tasks": "its episodes are of one kind" if spec.tasks else "",
-        "stacks of frames": "give a recurrent core, or stack them in the environment"
-        if spec.frame_stack > 1
-        else "",
-        "--model.last-action-reward": "add them to its observations"
-        if config.model.last_action_reward
-        else "",
-    }
-    for what, why in reasons.items():
-        if why:
-            raise ConfigError(
-                f"{what} cannot be used with {config.env}, a simulator on the learner's device: {why}"
-            )
 
 
 class DeviceShaping:

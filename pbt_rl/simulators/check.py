@@ -87,7 +87,7 @@ def _place() -> str:
     return f"{Path(last.filename).name}:{last.lineno} in {last.name}"
 
 
-def check_on_device(
+def check_rows(
     env_id: str, options: registry.EnvOptions, spec: EnvSpec, steps: int, seed: int, device: str
 ) -> tuple[list[str], list[str]]:
     """Return mistakes and notes. steps: of all rows together."""

@@ -6,16 +6,70 @@ Axes: P policies, T steps, b rows of a policy, S recurrent state.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .batch import Batch, batch_in_place
-from .fields import FIELDS, poison, poisoned
-from .observations import ObsLayout
-from .streams import Mark
+from pbt_rl.algos.batch import Batch
+from pbt_rl.algos.fields import FIELDS, poison, poisoned
+from pbt_rl.algos.observations import ObsLayout
+from pbt_rl.algos.streams import Mark
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class BatchInPlace(Batch):
+    """A batch whose observations lie as it has them, of single frames."""
+
+    stored: Mapping[str, ObsLayout]
+    views: Mapping[str, Tensor]
+    """Name -> [P, T or more, B, ...], as stored."""
+
+    @property
+    def layouts(self) -> Mapping[str, ObsLayout]:
+        """See Batch."""
+        return self.stored
+
+    def obs(self, span: slice, into: dict[str, Tensor] | None = None) -> dict[str, Tensor]:
+        """See Batch: nothing is copied if nothing asks for it."""
+        views = {name: x[span, : self.valid.shape[1]] for name, x in self.views.items()}
+        if into is None:
+            return views
+        for name, view in views.items():
+            if name not in into:
+                into[name] = torch.empty_like(view, memory_format=torch.contiguous_format)
+            into[name].copy_(view)
+        return into
+
+
+def batch_in_place(
+    layouts: Mapping[str, ObsLayout],
+    obs: Mapping[str, Tensor],
+    fields: Mapping[str, Tensor],
+    usable_P: Tensor,
+    final_value: Tensor,
+) -> BatchInPlace:
+    """Make a batch of steps that lie as it has them: of views, without a copy.
+
+    Resets happen in the step that ends an episode, so every transition is a real one: `first` zeroes the recurrent
+    state and does nothing else. obs: name -> [P, T or more, B, ...], single frames. fields: name -> [P, T(+1), B, ...]
+    (`state`: [P, B, S]). usable_P: bool, whether the steps count for a policy. final_value: see `Batch`.
+    """
+    assert all(layout.stack == 1 for layout in layouts.values()), "stacks of frames do not lie in place"
+    valid = usable_P[:, None, None].expand(fields["reward"].shape).contiguous()
+    own: dict[str, Any] = {name: fields[name] for name in FIELDS}
+    return BatchInPlace(
+        rollouts=(),
+        envs=valid.shape[2],
+        valid=valid,
+        final_value=final_value,
+        stored=layouts,
+        views=obs,
+        **own,
+    )
 
 
 class InPlaceRollout:

@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from pbt_rl.check.on_device import check_on_device
 from pbt_rl.cli import EXIT_FAILED, EXIT_USER_ERROR, main
 from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec
 from pbt_rl.envs.registry import DEFAULTS
 from pbt_rl.envs.resident import ResidentStep
+from pbt_rl.simulators.check import check_rows
 
 HERE = __name__
 LIMIT = 10
@@ -169,7 +169,7 @@ BY_THE_CHECK = {
     ObjectiveOfItsWeights: "the objective contains the weights",
     WeightsOfAnother: "the rewards of a policy change with the weights of another: row r belongs to policy r // b",
     NoTimeOuts: "no time-outs: all 80 episodes were terminated after exactly 10 steps",
-    Waits: "a step waits for the device, 1.38 times on average (.item(), float() or a truth value, test_on_device.py:",
+    Waits: "a step waits for the device, 1.38 times on average (.item(), float() or a truth value, test_check.py:",
     Raises: "it raised OSError",
 }
 
@@ -189,25 +189,27 @@ def answered(capsys, monkeypatch):
 @pytest.mark.parametrize("wrong", BY_THE_CHECK, ids=lambda one: one.__name__)
 def test_the_mistake_is_found(wrong):
     env = f"{HERE}:{wrong.__name__}"
-    mistakes, _ = check_on_device(env, DEFAULTS, wrong(1, "cpu").spec, 800, 0, "cpu")
+    mistakes, _ = check_rows(env, DEFAULTS, wrong(1, "cpu").spec, 800, 0, "cpu")
     assert len(mistakes) == 1
     assert BY_THE_CHECK[wrong] in mistakes[0]
 
 
 def test_nothing_is_found_wrong_with_a_right_one():
     spec = Right(1, "cpu").spec
-    assert check_on_device(f"{HERE}:Right", DEFAULTS, spec, 800, 0, "cpu") == ([], [])
-    mistakes, notes = check_on_device(f"{HERE}:NoFinalObs", DEFAULTS, spec, 800, 0, "cpu")
+    assert check_rows(f"{HERE}:Right", DEFAULTS, spec, 800, 0, "cpu") == ([], [])
+    mistakes, notes = check_rows(f"{HERE}:NoFinalObs", DEFAULTS, spec, 800, 0, "cpu")
     assert not mistakes
     assert notes[0].startswith("no final_obs: at a limit the value of the observation before")
 
 
+@pytest.mark.extra("pbt_rl/check")
 def test_the_command_checks_a_right_one(answered):
     code, out, _ = answered("envs", "check", f"{HERE}:Right", "--steps", "300")
     assert code == 0, out
     assert "no mistakes found" in out
 
 
+@pytest.mark.extra("pbt_rl/check")
 @pytest.mark.long
 @pytest.mark.parametrize("wrong", BY_THE_CHECK, ids=lambda one: one.__name__)
 def test_the_command_names_the_mistake_in_one_line(answered, wrong):
