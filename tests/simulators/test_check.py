@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from pbt_rl.cli import EXIT_FAILED, EXIT_USER_ERROR, main
-from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec
+from pbt_rl.envs import registry
+from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec, default_shaping_source
 from pbt_rl.envs.registry import DEFAULTS
 from pbt_rl.envs.resident import ResidentStep
 from pbt_rl.simulators.check import check_rows
@@ -235,3 +236,10 @@ def test_training_names_the_mistake_in_one_line(answered, tmp_path, wrong):
     assert code == EXIT_USER_ERROR, err
     assert ALSO_IN_TRAINING[wrong] in err
     assert len([line for line in err.splitlines() if line.strip()]) == 1
+
+
+def test_a_users_simulator_has_no_single_environment_and_no_pictures():
+    """So a policy is loaded by the spec alone, and films are refused in one line."""
+    assert registry.make_raw(f"{HERE}:Right", DEFAULTS) is None
+    source = default_shaping_source(registry.probe(f"{HERE}:Right", DEFAULTS))
+    assert registry.film(f"{HERE}:Right", 2, 0, DEFAULTS, source) is None
