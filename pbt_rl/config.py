@@ -24,7 +24,6 @@ from pbt_rl.errors import ConfigError, require
 from pbt_rl.extras import discover, offered
 from pbt_rl.options import option, table, validate, with_fields, with_groups
 from pbt_rl.pbt import registry as controllers
-from pbt_rl.pbt.control import number_of_controls
 from pbt_rl.pbt.options import PbtConfig
 from pbt_rl.pbt.registry import CONTROLLERS, controller_entry
 from pbt_rl.pbt.rules import EXPLOIT_RULES, EXPLORE_RULES, READY_RULES
@@ -244,10 +243,6 @@ class Config:
     repeated. A value that is not JSON is a string."""
     num_policies: int = option(4, at_least=1, at_most=100_000, common=True)
     """Members of the population."""
-    control: float = option(0.0, at_least=0, at_most=100_000, zero="none")
-    """A control group, to see whether the population does better than its draws left alone: so many more members, or
-    below 1 that share of --num-policies (rounded up). Control i begins as member i does and trains on as many frames;
-    it is never compared, changed or copied. All members play the final games, and `report` compares both groups."""
     algo: str = option(
         "appo", choices=algorithms.names, texts=algorithms.texts, custom="module:OBJECT", common=True
     )
@@ -309,14 +304,6 @@ class Config:
     ever, as checkpoints/at_FRAMES: `pbt-rl eval RUN --at FRAMES`."""
     keep_checkpoints: int = option(2, at_least=1, may_change=True)
     """Other checkpoints to keep: the newest ones."""
-    init_from: tyro.conf.UseAppendAction[tuple[str, ...]] = option(())
-    """Begin from what another run has learned: RUN[@FRAMES][:MEMBER] (default: the best member of its newest
-    checkpoint) or a member's .safetensors file. Once: all members begin there. Given --num-policies times: member i
-    begins at the i-th."""
-    init_parts: Literal["all", "weights", "weights+normalisers"] = "all"
-    """What of it. all: the optimiser's state too. Hypers are this run's own."""
-    init_strict: bool = True
-    """Refuse what does not fit this network. no: load what fits, such as all but the head for other actions."""
     slots: int = option(0, at_least=0, zero="all", common=True, may_change=True)
     """Policies on the devices at the same time. More members than this take turns, the least trained first; the
     others wait in host memory."""
@@ -370,12 +357,12 @@ class Config:
 
     @property
     def controls(self) -> int:
-        """Members of the control group; their ids follow those of the population."""
-        return number_of_controls(self.control, self.num_policies)
+        """Members that extras train beside the population; their ids follow its own."""
+        return sum(more_members(self) for more_members in offered("pbt_rl", "MORE_MEMBERS"))
 
     @property
     def members(self) -> int:
-        """All that train: the population and its controls."""
+        """All that train."""
         return self.num_policies + self.controls
 
     @property
@@ -391,18 +378,6 @@ class Config:
     def __post_init__(self) -> None:
         validate(self)
         keywords(self.env_option)
-        require(
-            len(self.init_from) in (0, 1, self.num_policies),
-            "init-from",
-            " ".join(self.init_from),
-            f"give one source for all, or one for each of the {self.num_policies} members",
-        )
-        require(
-            self.control < 1 or self.control == int(self.control),
-            "control",
-            self.control,
-            "give a number of members, or a share of --num-policies below 1",
-        )
         for group in self.groups():
             if isinstance(group, ChecksWhole):
                 group.check_whole(self)

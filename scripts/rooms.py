@@ -122,8 +122,8 @@ DECISION_MODULES = frozenset(
     {
         "pbt_rl.pbt.decisions",
         "pbt_rl.pbt.changes",
-        "pbt_rl.pbt.control",  # evaluates controls when a controller evaluates its members
-        "pbt_rl.pbt.noise",  # counts replacements
+        "pbt_rl.control.controller",  # evaluates controls when a controller evaluates its members
+        "pbt_rl.pbt.history.noise",  # counts replacements
         "pbt_rl.audit.what_if",  # names decisions that differ
     }
 )

@@ -12,22 +12,20 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+from pbt_rl.audit.recorded import Recorded
 from pbt_rl.cli.parse import over, typed
 from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError, require
 from pbt_rl.options import changed, table
-from pbt_rl.pbt.audit import with_values
-from pbt_rl.pbt.control import Controlled
-from pbt_rl.pbt.controllers import PbtController
+from pbt_rl.pbt.controllers import PbtController, innermost
 from pbt_rl.pbt.decisions import Controller, Decision, PopulationReport, Replace
 from pbt_rl.pbt.events import Event, Initial, Lost, Resume, Round
-from pbt_rl.pbt.lineage import Lineage
-from pbt_rl.pbt.noise import LEVEL, Noise
+from pbt_rl.pbt.history.decide import with_values
+from pbt_rl.pbt.history.lineage import Lineage
+from pbt_rl.pbt.history.noise import LEVEL, Noise
 from pbt_rl.pbt.registry import controller_entry
-from pbt_rl.pbt.start import Started
 from pbt_rl.pbt.state import save_state
 from pbt_rl.record.saved import NO_TRUST, Trust
-from pbt_rl.run.audit import Recorded
 from pbt_rl.run.resolved import build_controller, value_table
 
 OF_SCORES = ("objective_episodes", "evaluate_episodes", "tune", "prior", "start_values", "enabled")
@@ -142,11 +140,7 @@ def _verdict(decision: Decision | None) -> str:
 
 def _due(controller: Controller, report: PopulationReport) -> int:
     """Return the frames of the population's clock at which a controller compares next; 0 if it does not say."""
-    if isinstance(controller, Controlled):
-        report = controller.seen(report)
-        controller = controller.controller
-    if isinstance(controller, Started):
-        controller = controller.controller
+    controller, report = innermost(controller, report)
     return report.frames + controller.frames_left(report) if isinstance(controller, PbtController) else 0
 
 

@@ -12,8 +12,8 @@ import pbt_rl
 from pbt_rl.config import Config
 from pbt_rl.envs.base import ActionSpec
 from pbt_rl.export.net import STATE_IN, ExportedPolicy, Port
+from pbt_rl.pbt.history.lineage import Lineage, Node
 from pbt_rl.pbt.hypers import SHAPING
-from pbt_rl.pbt.lineage import Lineage, Node
 from pbt_rl.pbt.objectives import mean, spread
 from pbt_rl.record.saved import SavedPolicy
 from pbt_rl.wire.store import SnapshotHeader

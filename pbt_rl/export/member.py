@@ -11,7 +11,7 @@ from pbt_rl.export.card import Card
 from pbt_rl.export.formats import FORMATS, SUFFIXES
 from pbt_rl.export.net import exported_policy
 from pbt_rl.export.rsl_rl import write_rsl_rl
-from pbt_rl.pbt.lineage import Lineage
+from pbt_rl.pbt.history.lineage import Lineage
 from pbt_rl.play.evaluate import evaluation_spec, play_episodes
 from pbt_rl.play.policy import Policy, load_pack, say
 from pbt_rl.record.folder import RunFolder

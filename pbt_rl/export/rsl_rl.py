@@ -26,8 +26,8 @@ from pbt_rl.algos.normals import DiagonalGaussian
 from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
 from pbt_rl.export.net import ExportedPolicy
+from pbt_rl.pbt.history.lineage import Node
 from pbt_rl.pbt.hypers import SHAPING, Values
-from pbt_rl.pbt.lineage import Node
 from pbt_rl.wire.store import SnapshotHeader
 
 NORMALIZER_EPS = 0.01

@@ -78,9 +78,6 @@ class AnySampler(Protocol):
 class Simulators(Protocol):
     """A module that has environments stepped by the learner. An extra names it as `SIMULATORS` in its `extra.py`."""
 
-    def check(self, config: Config, spec: EnvSpec) -> None:
-        """Raise ConfigError for options that do not fit; also of an environment that actors step."""
-
     def lay_out(
         self,
         config: Config,
@@ -104,12 +101,6 @@ class Simulators(Protocol):
         beat: Callable[[], None],
     ) -> tuple[AnySampler, SlotShaping]:
         """Return what samples, and the shaping that its rows read. beat: to be called while it does anything."""
-
-
-def check_simulators(config: Config, spec: EnvSpec) -> None:
-    """Raise ConfigError for options that do not fit what steps an environment."""
-    for module in offered("pbt_rl", "SIMULATORS"):
-        cast("Simulators", import_module(module)).check(config, spec)
 
 
 def simulators(spec: EnvSpec) -> Simulators | None:

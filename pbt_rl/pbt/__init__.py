@@ -56,7 +56,6 @@ if TYPE_CHECKING:
         flat_table,
         sample_prior,
     )
-    from pbt_rl.pbt.lineage import Lineage
     from pbt_rl.pbt.ready import Asynchronous, PartiallySynchronous, Ready, Synchronous
     from pbt_rl.pbt.state import restore_state, save_state
     from pbt_rl.pbt.tournaments import BinaryTournament, Impala, TTest
@@ -78,7 +77,6 @@ __all__ = [
     "Gap",
     "HyperSpec",
     "Impala",
-    "Lineage",
     "MemberReport",
     "MultiplyOrDivide",
     "Mutate",
@@ -120,7 +118,6 @@ _MODULES = {
         "ResampleAll"
     ),
     "hypers": "HyperSpec Values boolean_spec choice_spec decode flat_table sample_prior",
-    "lineage": "Lineage",
     "ready": "Asynchronous PartiallySynchronous Ready Synchronous",
     "state": "restore_state save_state",
     "tournaments": "BinaryTournament Impala TTest",

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pbt_rl.pbt.decisions import StateKey
-from pbt_rl.pbt.lineage import Node
+from pbt_rl.pbt.history.lineage import Node
 from pbt_rl.pbt.records import finite
 from pbt_rl.report.read import History
 

@@ -38,7 +38,7 @@ from pbt_rl.run.fleet import ActorFailed, LearnerLost
 from pbt_rl.run.games import games
 from pbt_rl.run.opponents import opponents
 from pbt_rl.run.resolved import ResolvedRun
-from pbt_rl.run.resuming import Continued, WarmStart, fitting_state
+from pbt_rl.run.resuming import Continued, FirstStates, fitting_state
 from pbt_rl.run.views import discard_warning, late_comparison_warning
 from pbt_rl.wire.messages import Applied
 
@@ -74,7 +74,7 @@ class Recorder:
         """Members whose file of values is out of date."""
 
     def start(
-        self, continued: Continued | None = None, warm: WarmStart | None = None, seconds: float = 0.0
+        self, continued: Continued | None = None, first: FirstStates | None = None, seconds: float = 0.0
     ) -> None:
         """Begin the record, or go on with that of a run that is continued; take over the terminal.
 
@@ -110,9 +110,9 @@ class Recorder:
             self._journal.start(to_json(config), config.seed, self._resolved.spec)
             self._journal.initial([member.initial for member in self._population.members])
         self._terminal.start()
-        if continued is None and warm is not None:
-            self._write("init", parts=config.init_parts, members=warm.record())
-            for line in warm.described():
+        if continued is None and first is not None:
+            self._write("init", **first.record())
+            for line in first.described():
                 self.note(line)
         if continued is not None:
             anew = continued.begins_episodes(self._resolved.plan)

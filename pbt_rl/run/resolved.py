@@ -12,11 +12,11 @@ from pbt_rl.config import Config, check_schedule_of_learning_rate
 from pbt_rl.envs.base import EnvSpec
 from pbt_rl.envs.registry import EnvOptions, probe
 from pbt_rl.errors import ConfigError, environment_code, require
+from pbt_rl.extras import load_object, offered
 from pbt_rl.learner.build import check_network, network_sees
-from pbt_rl.learner.simulators import check_simulators, simulators
-from pbt_rl.pbt.control import Controlled
+from pbt_rl.learner.simulators import simulators
 from pbt_rl.pbt.decisions import Controller
-from pbt_rl.pbt.entry import ControllerEntry, Ingredients
+from pbt_rl.pbt.entry import Ingredients
 from pbt_rl.pbt.events import Event
 from pbt_rl.pbt.hypers import HyperSpec, Values, hyper_table, shaping_table
 from pbt_rl.pbt.registry import controller_entry
@@ -31,7 +31,7 @@ from pbt_rl.run.opponents import opponents
 
 
 def build_controller(config: Config, table: Mapping[str, HyperSpec], seed: int) -> Controller:
-    """Return the controller that `--controller` names, which sees no controls.
+    """Return the controller that `--controller` names, with those that extras put around it.
 
     table: `hyper_table(...) | shaping_table(...)`, with ranges as tight as the run needs them; `--pbt.tune` and
     `--pbt.prior` choose. Raises ConfigError, for example if `pbt.tune` holds a name that is not in the table.
@@ -70,34 +70,9 @@ def build_controller(config: Config, table: Mapping[str, HyperSpec], seed: int) 
             "a recorded run gives the first values",
         )
         controller = Started(controller, read_rows(pbt.start_values, tuned, config.num_policies))
-    if not config.controls:
-        return controller
-    _check_control(config, entry)
-    return Controlled(controller, config.num_policies)
-
-
-def _check_control(config: Config, entry: ControllerEntry) -> None:
-    """Check that controls differ from the population in nothing but what the controller does. Raises ConfigError."""
-    name, given = "control", f"{config.control:g}"
-    require(
-        not entry.searches,
-        name,
-        given,
-        f"--controller {config.controller} draws members and stops them, so that they have no frames to compare at: "
-        "compare two runs instead",
-    )
-    require(
-        not entry.follows,
-        name,
-        given,
-        f"--controller {config.controller} compares no members: give other --seed or --hypers",
-    )
-    require(
-        config.pbt.enabled or config.controller != "pbt",
-        name,
-        given,
-        "with --pbt.enabled no every member is left alone: leave out one of the two",
-    )
+    for around in offered("pbt_rl", "AROUND"):
+        controller = load_object(around)(controller, config, entry)
+    return controller
 
 
 def resumed_controller(config: Config, table: Mapping[str, HyperSpec], seed: int, state: Any) -> Controller:
@@ -148,16 +123,10 @@ class ResolvedRun:
         options = config.env_options
         with environment_code(config.env):
             spec = probe(config.env, options)
-        check_simulators(config, spec)
+        for check in offered("pbt_rl", "CHECKS"):
+            load_object(check)(config, spec)
         own = simulators(spec)
         plan = make_plan(config, machine, spec.seats, None if own is None else own.lay_out)
-        require(
-            not config.controls or spec.seats == 1,
-            "control",
-            f"{config.control:g}",
-            f"the members of {config.env} play each other, so that controls would be opponents of the population: "
-            "leave it out",
-        )
         opponents().check(config, spec, plan)
         games().check(config, spec)
         # A model that cannot be used shows here.

@@ -59,7 +59,7 @@ from pbt_rl.run.lost import ActorRestarts, LostLearners
 from pbt_rl.run.memory import Start, make_store
 from pbt_rl.run.recorder import Recorder
 from pbt_rl.run.resolved import ResolvedRun, resumed_controller
-from pbt_rl.run.resuming import Continued, WarmStart, fitting_state
+from pbt_rl.run.resuming import Continued, FirstStates, fitting_state
 from pbt_rl.run.state import controller_state, restore_run_state, run_state
 from pbt_rl.run.throughput import Throughput
 from pbt_rl.run.views import PROGRESS_SECONDS, VIEW_SECONDS, progress_gap, run_view, view_gap
@@ -83,7 +83,7 @@ ANSWER_SECONDS = 8.0
 
 
 class Supervisor:
-    """One run. continued: an existing one goes on. warm: members begin from what others have saved.
+    """One run. continued: an existing one goes on. first: what its members begin with.
 
     callbacks: a user's functions. fleet: starts the processes; on this machine, if left out.
     """
@@ -93,11 +93,11 @@ class Supervisor:
         resolved: ResolvedRun,
         claim: ClaimedRun,
         continued: Continued | None = None,
-        warm: WarmStart | None = None,
+        first: FirstStates | None = None,
         callbacks: Callbacks | None = None,
         fleet: StartsFleet | None = None,
     ) -> None:
-        self._warm = warm
+        self._first = first
         self._callbacks = callbacks or Callbacks()
         self._starts_fleet = fleet or (InlineFleet if resolved.config.mode == "serial" else ProcessFleet)
         self._resolved, self._config, self._continued = resolved, resolved.config, continued
@@ -151,7 +151,7 @@ class Supervisor:
         signals = handling((*SIGNALS, signal.SIGUSR1), self._note_signal)
         with signals, contextlib.closing(self._presses):  # before there is a file
             try:
-                self._recorder.start(self._continued, self._warm, self._throughput.spent.seconds)
+                self._recorder.start(self._continued, self._first, self._throughput.spent.seconds)
             except OSError as error:
                 raise ConfigError(f"{self._claim.folder.path} cannot be written: {reason(error)}") from error
             self._run()
@@ -233,8 +233,8 @@ class Supervisor:
         sources: list[tuple[int, Read]] = []
         if self._continued is not None:
             sources = self._continued.sources(names)
-        elif self._warm is not None:
-            sources = self._warm.sources(values, names)
+        elif self._first is not None:
+            sources = self._first.sources(values, names)
         dispatch, plan = self._comparisons.dispatch, self._resolved.plan
         dispatch.begin(store, sources)
         slots = [dispatch.first_loads(pack) for pack in range(len(plan.packs))]

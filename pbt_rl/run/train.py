@@ -20,7 +20,7 @@ from pbt_rl.run.describe import check_memory
 from pbt_rl.run.fleet import Fleet
 from pbt_rl.run.memory import Matchups, Start
 from pbt_rl.run.resolved import ResolvedRun
-from pbt_rl.run.resuming import WarmStart, find_continued, may_resume
+from pbt_rl.run.resuming import find_continued, first_states, may_resume
 from pbt_rl.run.supervisor import Supervisor
 from pbt_rl.wire.store import StatePool
 
@@ -121,7 +121,7 @@ def train_on(cluster: Cluster | None, config: Config, callbacks: Callbacks | Non
     check_sinks(config)
     resolved.controller().initial(config.members)  # a wrong --pbt.tune shows before a folder is made
     # Read before an old run of this name is set aside: it may be the one to begin from.
-    warm = None if may_resume(config) else WarmStart.find(resolved, _warn)
+    first = None if may_resume(config) else first_states(resolved, _warn)
     allow_open_files(descriptors_needed(here.plan, config.members, resolved.spec.seats))
     claim = claim_run_folder(config)
     if callbacks is not None:
@@ -134,11 +134,11 @@ def train_on(cluster: Cluster | None, config: Config, callbacks: Callbacks | Non
             _warn(f"{claim.folder.path} ended before it was saved for the first time: it begins anew")
             claim.release(failed=False)
             claim = claim_run_folder(replace(claim.config, overwrite=True))
-        if continued is None and warm is None:
-            warm = WarmStart.find(resolved, _warn)
+        if continued is None and first is None:
+            first = first_states(resolved, _warn)
         fleet = None if cluster is None else cluster.fleet
         run = replace(resolved, config=claim.config)
-        supervisor = Supervisor(run, claim, continued, warm, callbacks, fleet)
+        supervisor = Supervisor(run, claim, continued, first, callbacks, fleet)
         if supervisor.over is None:
             code = supervisor.run()
         else:

@@ -12,11 +12,9 @@ from pbt_rl.config import Config
 from pbt_rl.display.view import MANY_DISCARDED, MemberView, RunView
 from pbt_rl.envs.registry import begins
 from pbt_rl.learner.simulators import simulators
-from pbt_rl.pbt.control import Controlled
-from pbt_rl.pbt.controllers import PbtController
+from pbt_rl.pbt.controllers import PbtController, innermost
 from pbt_rl.pbt.decisions import Controller
 from pbt_rl.pbt.registry import controller_entry
-from pbt_rl.pbt.start import Started
 from pbt_rl.population.dispatch import Dispatch
 from pbt_rl.population.population import Population
 from pbt_rl.run.describe import lag_remedies
@@ -91,11 +89,7 @@ def seconds_to_comparison(controller: Controller, population: Population, rate: 
     """Return the time until the next comparison is due, 0 if it waits for episodes; None if it is unknown."""
     training = sum(not member.stopped for member in population.members)
     report = population.report()
-    if isinstance(controller, Controlled):
-        report = controller.seen(report)
-        controller = controller.controller
-    if isinstance(controller, Started):
-        controller = controller.controller
+    controller, report = innermost(controller, report)
     if not isinstance(controller, PbtController) or rate <= 0 or training < 2:
         return None
     return controller.frames_left(report) * training / rate

@@ -7,6 +7,8 @@ from pbt_rl.simulators.options import SimulatorOptions
 NEEDS = ("pbt_rl.envs.resident",)
 FIELDS = SimulatorOptions
 """Options of a run."""
+CHECKS = "pbt_rl.simulators.run:check"
+"""See `run.resolved.ResolvedRun`."""
 SIMULATORS = "pbt_rl.simulators.run"
 CHECKS_ROWS = "pbt_rl.simulators.check"
 """See `learner.simulators.Simulators`, and `pbt-rl envs check`."""

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from pbt_rl.audit.recorded import Recorded
 from pbt_rl.audit.what_if import decide_again, what_if, with_rules
 from pbt_rl.config import Config
 from pbt_rl.envs.registry import probe
@@ -14,7 +15,6 @@ from pbt_rl.pbt.events import Initial, Round
 from pbt_rl.plan import Machine
 from pbt_rl.record.journal import journal_events
 from pbt_rl.run import resolved
-from pbt_rl.run.audit import Recorded
 from pbt_rl.run.resolved import ResolvedRun, build_controller, value_table
 
 TRAIN = (

@@ -9,7 +9,7 @@ from statistics import fmean
 import pytest
 
 from pbt_rl.config import Config
-from pbt_rl.pbt.noise import Noise
+from pbt_rl.pbt.history.noise import Noise
 from pbt_rl.pbt.options import PbtConfig
 from pbt_rl.report.best_of import expected_best
 from pbt_rl.report.cost import costs, pareto

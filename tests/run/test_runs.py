@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from pbt_rl.learner.members import OPTIMIZER_HYPERS
-from pbt_rl.pbt.audit import audit_decisions
 from pbt_rl.pbt.hypers import SHAPING, hyper_table
 from pbt_rl.plan import Machine
 from pbt_rl.record.folder import config_from_json
 from pbt_rl.record.journal import read_journal
 from pbt_rl.run.resolved import ResolvedRun
+from tests.helpers.audits import audit_decisions
 from tests.helpers.journals import read_events
 from tests.helpers.runs import BUSY, python, train
 

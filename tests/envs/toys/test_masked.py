@@ -8,7 +8,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from pbt_rl.envs import toy
 from pbt_rl.envs.base import ACTION_MASK, ArraySpec, EnvSetupError, private_step_arrays, random_allowed
 from pbt_rl.envs.gym import GymUnit
-from pbt_rl.envs.toy import Masked
+from pbt_rl.envs.toys.actions import Masked
 from pbt_rl.envs.vector import VectorUnit
 
 

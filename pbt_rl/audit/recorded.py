@@ -13,9 +13,9 @@ from msgspec import structs
 import pbt_rl
 from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
-from pbt_rl.pbt.audit import Mismatch, audit_decisions
 from pbt_rl.pbt.decisions import Controller
 from pbt_rl.pbt.events import Event, Initial, Lost, Round, Start
+from pbt_rl.pbt.history.decide import Mismatch, audit_decisions
 from pbt_rl.record.folder import config_from_json
 from pbt_rl.record.journal import git_version, journal_events
 from pbt_rl.record.saved import AUDIT, NO_TRUST, Trust

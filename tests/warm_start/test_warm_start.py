@@ -19,8 +19,8 @@ from pbt_rl.pbt.hypers import hyper_table
 from pbt_rl.plan import Machine, PackPlan
 from pbt_rl.record.journal import read_journal
 from pbt_rl.run.resolved import ResolvedRun
-from pbt_rl.run.resuming import WarmStart
 from pbt_rl.run.train import train
+from pbt_rl.warm_start.saved import WarmStart
 from tests.helpers.saved import save, write_run
 
 MLP = ModelConfig(encoder="mlp", hidden=8, layers=1)
@@ -87,7 +87,7 @@ def test_every_member_may_have_a_source_of_its_own(source):
     for snapshot, slot in zip(snapshots, (2, 1, 0), strict=True):
         assert np.array_equal(snapshot.arrays["param"], pack.state["param"][slot].numpy())
     warm = WarmStart.find(run, print)
-    assert warm.record() == [
+    assert warm.record()["members"] == [
         f"member 2 of {source} at 2,000 frames",
         str(file),
         f"member 0 of {source} at 1,000 frames",

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pbt_rl.pbt.changes import changes
 from pbt_rl.pbt.decisions import Continue, Mutate, Replace, Restart, Stop, decision_to_dict
-from pbt_rl.pbt.lineage import Lineage
+from pbt_rl.pbt.history.lineage import Lineage
 from tests.helpers.journals import read_events
 
 

@@ -5,8 +5,8 @@ import random
 import pytest
 
 from pbt_rl.config import Config
+from pbt_rl.control.options import number_of_controls
 from pbt_rl.errors import ConfigError
-from pbt_rl.pbt.control import number_of_controls
 from pbt_rl.pbt.decisions import Continue, Evaluate, Replace
 from pbt_rl.pbt.options import PbtConfig
 from pbt_rl.pbt.state import restore_state, save_state

@@ -9,8 +9,8 @@ from typing import Any
 from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.decisions import Controller, Decision, PopulationReport
 from pbt_rl.pbt.events import Event, Initial, Resume, Round
+from pbt_rl.pbt.history.lineage import Lineage
 from pbt_rl.pbt.hypers import Values
-from pbt_rl.pbt.lineage import Lineage
 from pbt_rl.pbt.state import save_state
 
 Resumed = Callable[[Mapping[str, Any], Any], Controller]

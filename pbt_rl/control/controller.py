@@ -6,21 +6,21 @@ ids num_policies ...         controls: no controller sees them, so none is a don
 
 from __future__ import annotations
 
-import math
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 
-from pbt_rl.pbt.decisions import Continue, Controller, Decision, Evaluate, PopulationReport, StateKey
+from pbt_rl.config import Config
+from pbt_rl.control.options import ControlOptions
+from pbt_rl.envs.base import EnvSpec
+from pbt_rl.errors import require
+from pbt_rl.pbt.controllers import Around
+from pbt_rl.pbt.decisions import Continue, Controller, Decision, Evaluate, PopulationReport
+from pbt_rl.pbt.entry import ControllerEntry
 from pbt_rl.pbt.hypers import Values
 
 
-def number_of_controls(control: float, population: int) -> int:
-    """Return the members of the control group. control: their number, or below 1 a share of the population."""
-    return math.ceil(control * population) if control < 1 else int(control)
-
-
 @dataclass(eq=False)
-class Controlled:
+class Controlled(Around):
     """A controller of the first members; the others are left alone.
 
     Control i begins with the values of member i, so that luck of the draws is the same in both groups; if there are
@@ -28,7 +28,6 @@ class Controlled:
     population is, as frames of an evaluation teach nothing.
     """
 
-    controller: Controller
     population: int
     """Members that the controller sees."""
     _evaluated: set[int] = field(default_factory=set, init=False)
@@ -70,6 +69,44 @@ class Controlled:
             return [Continue(m.member, "a control, evaluated and left alone") for m in controls]
         return []
 
-    def remembers(self) -> frozenset[StateKey]:
-        """Leave it to the controller."""
-        return self.controller.remembers()
+
+def around(controller: Controller, config: Config, entry: ControllerEntry) -> Controller:
+    """Return the controller that does not see the controls of a run, if there are any. Raises ConfigError."""
+    if not config.controls:
+        return controller
+    name, given = "control", _given(config)
+    require(
+        not entry.searches,
+        name,
+        given,
+        f"--controller {config.controller} draws members and stops them, so that they have no frames to compare at: "
+        "compare two runs instead",
+    )
+    require(
+        not entry.follows,
+        name,
+        given,
+        f"--controller {config.controller} compares no members: give other --seed or --hypers",
+    )
+    require(
+        config.pbt.enabled or config.controller != "pbt",
+        name,
+        given,
+        "with --pbt.enabled no every member is left alone: leave out one of the two",
+    )
+    return Controlled(controller, config.num_policies)
+
+
+def check(config: Config, spec: EnvSpec) -> None:
+    """Raise ConfigError if controls would be opponents of the population."""
+    require(
+        not config.controls or spec.seats == 1,
+        "control",
+        _given(config),
+        f"the members of {config.env} play each other, so that controls would be opponents of the population: "
+        "leave it out",
+    )
+
+
+def _given(config: Config) -> str:
+    return f"{config.group(ControlOptions).control:g}"
