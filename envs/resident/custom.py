@@ -10,8 +10,9 @@ from .. import time_limit as time_limits
 from ..base import EnvSpec, ShapingSource, Unit
 from ..custom import check_keywords, find_factory, takes
 from ..family import Backend, EnvOptions
+from ..film import Camera
 from ..time_limit import making, time_limit
-from .kinds import ADAPTED, adapted_resident, unit_of_resident
+from .kinds import ADAPTED, adapted_resident, filmed, unit_of_resident
 
 
 def probe(env_id: str, options: EnvOptions) -> EnvSpec:
@@ -46,4 +47,13 @@ def _make_unit(name: str, rows: int, seed: int, options: EnvOptions, shaping: Sh
     return unit_of_resident(name, rows, seed, shaping, options, make_resident)
 
 
-BACKEND = Backend(names=tuple, probe=probe, make_unit=_make_unit, make_resident=make_resident)
+def _film(
+    name: str, rows: int, seed: int, options: EnvOptions, shaping: ShapingSource
+) -> tuple[Unit, Camera] | None:
+    """Let the factory draw if it can be told."""
+    drawing = {"render_mode": "rgb_array"} if takes(find_factory(name), "render_mode") else {}
+    keywords = {**drawing, **options.keywords}
+    return filmed(make_resident(name, rows, seed, "cpu", replace(options, keywords=keywords)), shaping)
+
+
+BACKEND = Backend(names=tuple, probe=probe, make_unit=_make_unit, film=_film, make_resident=make_resident)

@@ -14,14 +14,14 @@ from .tasks import robots, task_names
 
 
 @cache
-def _start(device: str) -> Any:
+def _start(device: str, *, cameras: bool) -> Any:
     """Start the simulator, once a process, and return its launcher."""
-    return import_module("isaaclab.app").AppLauncher(headless=True, device=device)
+    return import_module("isaaclab.app").AppLauncher(headless=True, device=device, enable_cameras=cameras)
 
 
-def make_vec_env(name: str, rows: int, seed: int, device: str) -> Any:
+def make_vec_env(name: str, rows: int, seed: int, device: str, render_mode: str | None) -> Any:
     """Start the simulator and make R rows of a task. Raises EnvSetupError."""
-    _start(device)
+    _start(device, cameras=render_mode is not None)
     gymnasium = import_module("gymnasium")
     import_module("isaaclab_tasks")  # registers them
     if name not in gymnasium.registry:
@@ -31,7 +31,7 @@ def make_vec_env(name: str, rows: int, seed: int, device: str) -> Any:
     config = parse(name, device=device, num_envs=rows)
     config.seed = seed
     wrapper = import_module("isaaclab_rl.rsl_rl").RslRlVecEnvWrapper
-    return wrapper(gymnasium.make(name, cfg=config))
+    return wrapper(gymnasium.make(name, cfg=config, render_mode=render_mode))
 
 
 names = task_names("isaaclab_tasks", r'id="(Isaac-[\w-]+)"')

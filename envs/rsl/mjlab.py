@@ -9,7 +9,7 @@ from ..base import EnvSetupError
 from .tasks import robots, task_names
 
 
-def make_vec_env(name: str, rows: int, seed: int, device: str) -> Any:
+def make_vec_env(name: str, rows: int, seed: int, device: str, render_mode: str | None) -> Any:
     """Make R rows of a task. Raises EnvSetupError."""
     import_module("mjlab.tasks")
     registry, rl = import_module("mjlab.tasks.registry"), import_module("mjlab.rl")
@@ -19,7 +19,7 @@ def make_vec_env(name: str, rows: int, seed: int, device: str) -> Any:
         )
     config = registry.load_env_cfg(name)
     config.scene.num_envs, config.seed = rows, seed
-    engine = import_module("mjlab.envs").ManagerBasedRlEnv(config, device=device)
+    engine = import_module("mjlab.envs").ManagerBasedRlEnv(config, device=device, render_mode=render_mode)
     return rl.RslRlVecEnvWrapper(engine, registry.load_rl_cfg(name).clip_actions)
 
 

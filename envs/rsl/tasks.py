@@ -17,11 +17,11 @@ from .. import time_limit as time_limits
 from ..base import EnvSetupError, EnvSpec
 from ..family import Backend, EnvOptions
 from ..first_trial import FirstProbe
-from ..resident.kinds import unit_of_resident
+from ..resident.kinds import filmed, unit_of_resident
 from .recipe import ROBOTS
 
-MakeVecEnv = Callable[[str, int, int, str], Any]
-"""(task, rows, seed, device) -> RSL-RL `VecEnv`. Raises EnvSetupError."""
+MakeVecEnv = Callable[[str, int, int, str, str | None], Any]
+"""(task, rows, seed, device, render_mode) -> RSL-RL `VecEnv`. Raises EnvSetupError."""
 
 
 def task_names(package: str, pattern: str) -> Callable[[], tuple[str, ...]]:
@@ -44,7 +44,9 @@ def task_names(package: str, pattern: str) -> Callable[[], tuple[str, ...]]:
 def robots(family: str, engine: str, names: Callable[[], tuple[str, ...]], make: MakeVecEnv) -> Backend:
     """Return the backend of a family. engine: module that is imported once the simulator runs in a process."""
 
-    def make_resident(name: str, rows: int, seed: int, device: str, options: EnvOptions) -> Any:
+    def make_resident(
+        name: str, rows: int, seed: int, device: str, options: EnvOptions, render_mode: str | None = None
+    ) -> Any:
         from .vec_env import adapted  # noqa: PLC0415 - it imports torch
 
         env_id, keywords = f"{family}/{name}", dict(options.keywords)
@@ -53,7 +55,7 @@ def robots(family: str, engine: str, names: Callable[[], tuple[str, ...]], make:
             raise EnvSetupError(
                 f"{env_id} has no option {', '.join(keywords)}: it has objective (--env-option)"
             )
-        return adapted(env_id, make(name, rows, seed % 2**31, device), objective)
+        return adapted(env_id, make(name, rows, seed % 2**31, device, render_mode), objective)
 
     def describe(name: str, keywords: Mapping[str, Any]) -> EnvSpec:
         env_id = f"{family}/{name}"
@@ -71,6 +73,9 @@ def robots(family: str, engine: str, names: Callable[[], tuple[str, ...]], make:
         probe=lambda name, options: (describe if engine in sys.modules else first)(name, options.keywords),
         make_unit=lambda name, rows, seed, options, shaping: unit_of_resident(
             name, rows, seed, shaping, options, make_resident
+        ),
+        film=lambda name, rows, seed, options, shaping: filmed(
+            make_resident(name, rows, seed, "cpu", options, "rgb_array"), shaping
         ),
         recipe=lambda _name, _options: ROBOTS,
         make_resident=make_resident,

@@ -142,6 +142,15 @@ class VecEnvRows:
             stats=self._stats,
         )
 
+    @property
+    def metadata(self) -> Any:
+        """What the engine says of itself, such as pictures per second."""
+        return getattr(getattr(self._env, "unwrapped", self._env), "metadata", None)
+
+    def render(self) -> Any:
+        """Show row 0, if the engine was made with `render_mode="rgb_array"`."""
+        return getattr(self._env, "unwrapped", self._env).render()
+
     def close(self) -> None:
         """See `ResidentEnv`."""
         close = getattr(self._env, "close", None)

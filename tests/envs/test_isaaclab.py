@@ -53,7 +53,7 @@ print(json.dumps({
     "reward": step.reward.tolist(), "objective": step.objective.tolist()}))
 """)
     assert found["names"] == ["Isaac-Point-v0"]
-    assert found["started"] == [{"headless": True, "device": "cpu"}]
+    assert found["started"] == [{"headless": True, "device": "cpu", "enable_cameras": False}]
     assert found["shaping"] == {"near": 2.0, "effort": -0.1}
     assert (found["critic"], found["obs"]) == (["critic"], {"obs": [1], "critic": [2]})
     away = [abs(at + 0.1) for at in found["at"]]

@@ -3,12 +3,13 @@
 import sys
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
 from pbt_rl.cli import EXIT_FAILED, EXIT_USER_ERROR, main
 from pbt_rl.envs import registry
-from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec, default_shaping_source
+from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec, default_shaping_source, private_step_arrays
 from pbt_rl.envs.registry import DEFAULTS
 from pbt_rl.envs.resident import ResidentStep
 from pbt_rl.simulators.check import check_rows
@@ -238,8 +239,26 @@ def test_training_names_the_mistake_in_one_line(answered, tmp_path, wrong):
     assert len([line for line in err.splitlines() if line.strip()]) == 1
 
 
-def test_a_users_simulator_has_no_single_environment_and_no_pictures():
-    """So a policy is loaded by the spec alone, and films are refused in one line."""
+class Drawn(Right):
+    """Is told that it is to be drawn."""
+
+    metadata = {"render_fps": 7}  # noqa: RUF012 - never changed
+
+    def __init__(self, rows, device, seed=0, render_mode=None):
+        super().__init__(rows, device, seed)
+        self.render_mode = render_mode
+
+    def render(self):
+        return np.full((4, 5, 3), 9, np.uint8) if self.render_mode else None
+
+
+def test_a_users_simulator_is_filmed_if_it_has_pictures_and_has_no_single_environment():
+    """A policy is loaded by the spec alone."""
     assert registry.make_raw(f"{HERE}:Right", DEFAULTS) is None
     source = default_shaping_source(registry.probe(f"{HERE}:Right", DEFAULTS))
     assert registry.film(f"{HERE}:Right", 2, 0, DEFAULTS, source) is None
+    unit, camera = registry.film(f"{HERE}:Drawn", 2, 0, DEFAULTS, source)
+    out = private_step_arrays(unit.spec, 2)
+    unit.reset(out)
+    assert camera.frames_per_second == 7
+    assert (camera.shoot(out, None) == 9).all()
