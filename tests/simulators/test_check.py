@@ -119,9 +119,14 @@ class NoObjective(Right):
         return replace(step, objective=None)
 
 
-class ObjectiveOfItsWeights(Right):
+class ObjectiveIsTheReward(Right):
     def change(self, step):
         return replace(step, objective=step.reward)
+
+
+class ObjectiveOfItsWeights(Right):
+    def change(self, step):
+        return replace(step, objective=step.reward * 2)
 
 
 class WeightsOfAnother(Right):
@@ -164,7 +169,8 @@ ALSO_IN_TRAINING = {
     NotANumber: "a reward is not finite",
     ObservesNothingFinite: "an observation is not finite",
     GradientLeftOn: "reward has a gradient: step under torch.no_grad(), or return x.detach()",
-    NoObjective: "gives no objective, and",
+    NoObjective: "gives no objective",
+    ObjectiveIsTheReward: "the weights",
 }
 BY_THE_CHECK = {
     **ALSO_IN_TRAINING,
