@@ -232,8 +232,8 @@ class ResidentSampler:
         ):
             raise ConfigError(
                 f"{self._spec.env_id} gives no objective but the reward, and the weights of that are tuned: members "
-                "would be compared by rewards that they raise by their weights alone. Give ResidentStep.objective, or name "
-                "in --pbt.tune what else to tune"
+                "would be compared by rewards that they raise by their weights alone. Give ResidentStep.objective, or "
+                "name in --pbt.tune what else to tune"
             )
 
     def _act(self, t: int) -> tuple[Tensor, Tensor]:
