@@ -17,6 +17,7 @@ from pbt_rl.pbt.controllers import Around
 from pbt_rl.pbt.decisions import Continue, Controller, Decision, Evaluate, PopulationReport
 from pbt_rl.pbt.entry import ControllerEntry
 from pbt_rl.pbt.hypers import Values
+from pbt_rl.plan import Plan
 
 
 @dataclass(eq=False)
@@ -97,7 +98,7 @@ def around(controller: Controller, config: Config, entry: ControllerEntry) -> Co
     return Controlled(controller, config.num_policies)
 
 
-def check(config: Config, spec: EnvSpec) -> None:
+def check(config: Config, spec: EnvSpec, _plan: Plan) -> None:
     """Raise ConfigError if controls would be opponents of the population."""
     require(
         not config.controls or spec.seats == 1,

@@ -27,13 +27,9 @@ if TYPE_CHECKING:
         Stop,
     )
     from pbt_rl.pbt.exploit import (
-        Backtrack,
         Exploit,
-        ExploitPipeline,
         Gap,
-        QuantileTruncation,
         Selection,
-        SigmaGap,
         Truncation,
     )
     from pbt_rl.pbt.explore import (
@@ -41,7 +37,6 @@ if TYPE_CHECKING:
         Explore,
         ExplorePipeline,
         MultiplyOrDivide,
-        PairwiseLearning,
         Perturb,
         PerturbFactors,
         Resample,
@@ -62,7 +57,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Asynchronous",
-    "Backtrack",
     "BinaryTournament",
     "Continue",
     "Controller",
@@ -71,7 +65,6 @@ __all__ = [
     "Evaluate",
     "Evaluation",
     "Exploit",
-    "ExploitPipeline",
     "Explore",
     "ExplorePipeline",
     "Gap",
@@ -80,20 +73,17 @@ __all__ = [
     "MemberReport",
     "MultiplyOrDivide",
     "Mutate",
-    "PairwiseLearning",
     "PartiallySynchronous",
     "PbtController",
     "Perturb",
     "PerturbFactors",
     "PopulationReport",
-    "QuantileTruncation",
     "Ready",
     "Replace",
     "Resample",
     "ResampleAll",
     "Restart",
     "Selection",
-    "SigmaGap",
     "StaticController",
     "Stop",
     "Synchronous",
@@ -112,10 +102,9 @@ __all__ = [
 _MODULES = {
     "controllers": "Evaluation PbtController StaticController",
     "decisions": "Continue Controller Decision Evaluate MemberReport Mutate PopulationReport Replace Restart Stop",
-    "exploit": "Backtrack Exploit ExploitPipeline Gap QuantileTruncation Selection SigmaGap Truncation",
+    "exploit": "Exploit Gap Selection Truncation",
     "explore": (
-        "CustomExplore Explore ExplorePipeline MultiplyOrDivide PairwiseLearning Perturb PerturbFactors Resample "
-        "ResampleAll"
+        "CustomExplore Explore ExplorePipeline MultiplyOrDivide Perturb PerturbFactors Resample ResampleAll"
     ),
     "hypers": "HyperSpec Values boolean_spec choice_spec decode flat_table sample_prior",
     "ready": "Asynchronous PartiallySynchronous Ready Synchronous",

@@ -53,6 +53,8 @@ class ExploitRule:
     """Names of the options that `build` reads."""
     least_members: int = 1
     """In a smaller population the rule does nothing."""
+    help: str = ""
+    """What it does, for an extra: the texts of the others stand with the option."""
 
 
 @dataclass(frozen=True)

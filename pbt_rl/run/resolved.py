@@ -26,7 +26,6 @@ from pbt_rl.pbt.tuning import chosen
 from pbt_rl.plan import Machine, Plan, make_plan
 from pbt_rl.population.population import Population
 from pbt_rl.record.journal import journal_events
-from pbt_rl.run.games import games
 from pbt_rl.run.opponents import opponents
 
 
@@ -123,12 +122,10 @@ class ResolvedRun:
         options = config.env_options
         with environment_code(config.env):
             spec = probe(config.env, options)
-        for check in offered("pbt_rl", "CHECKS"):
-            load_object(check)(config, spec)
         own = simulators(spec)
         plan = make_plan(config, machine, spec.seats, None if own is None else own.lay_out)
-        opponents().check(config, spec, plan)
-        games().check(config, spec)
+        for check in offered("pbt_rl", "CHECKS"):
+            load_object(check)(config, spec, plan)
         # A model that cannot be used shows here.
         check_network(config, spec, [pack.device for pack in plan.packs])
         return cls(config, options, spec, plan, value_table(config, spec.shaping))

@@ -12,7 +12,7 @@ from pbt_rl.errors import ConfigError, require
 from pbt_rl.learner.setup import LearnerSetup
 from pbt_rl.learner.shared import SharedState
 from pbt_rl.learner.simulators import AnySampler, SlotShaping
-from pbt_rl.plan import PackPlan
+from pbt_rl.plan import PackPlan, Plan
 from pbt_rl.simulators.layout import lay_out
 from pbt_rl.simulators.options import SimulatorOptions
 from pbt_rl.simulators.sampler import DeviceShaping, ResidentSampler
@@ -21,7 +21,7 @@ from pbt_rl.wire.tables import ShapingTable
 __all__ = ["check", "lay_out", "make_sampler", "waits_for"]
 
 
-def check(config: Config, spec: EnvSpec) -> None:
+def check(config: Config, spec: EnvSpec, _plan: Plan) -> None:
     """Raise ConfigError for what a simulator on the device cannot do yet, and for options of the other kind."""
     if not spec.resident:
         rows = config.group(SimulatorOptions).rows

@@ -6,8 +6,8 @@ import pytest
 
 from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.decisions import Continue, Replace
-from pbt_rl.pbt.explore import PairwiseLearning
 from pbt_rl.pbt.hypers import HyperSpec, choice_spec
+from pbt_rl.pbt.published.pairwise import PairwiseLearning
 from pbt_rl.pbt.state import restore_state, save_state
 from tests.helpers.populations import OFTEN, build, member, report
 
