@@ -25,6 +25,7 @@ from ..extras import offered
 from . import time_limit as time_limits
 from .base import EnvSetupError, EnvSpec, ShapingSource, Unit
 from .family import Backend, EnvOptions, Kind, backend_of_factory, keywords_backend, kinds
+from .film import Camera
 from .gym import GymUnit, RenderCamera, describe
 from .gym_recipes import recipe
 from .pulse import all_at_once, pulse_of
@@ -108,11 +109,14 @@ def make_resident(env_id: str, rows: int, seed: int, device: str, options: EnvOp
 
 def film(
     env_id: str, rows: int, seed: int, options: EnvOptions, shaping: ShapingSource
-) -> tuple[Unit, RenderCamera]:
+) -> tuple[Unit, Camera] | None:
     """Make a unit with a camera on its row 0, whose factory is told to draw if it can be told.
 
-    Whether `render()` gives pictures shows when the first one is taken.
+    Whether `render()` gives pictures shows when the first one is taken. None for an extra's factories without any.
     """
+    other = _of_an_extra(env_id)
+    if other is not None:
+        return None if other.film is None else other.film(env_id, rows, seed, options, shaping)
     keywords = dict(options.keywords)
     if takes(find_factory(env_id), "render_mode"):
         keywords.setdefault("render_mode", "rgb_array")
@@ -246,7 +250,7 @@ BACKEND = keywords_backend(
     probe,
     make_unit,
     lambda spec: recipe(spec) | ({"mode": "sync"} if spec.resident else {}),
-    make=lambda name, options: make(name, 1, options.keywords),
+    make=lambda name, options: None if _of_an_extra(name) else make(name, 1, options.keywords),
     film=film,
     make_resident=make_resident,
 )

@@ -91,11 +91,11 @@ class Backend:
     """(name, rows, seed, options, shaping) -> unit."""
     recipe: Callable[[str, EnvOptions], dict[str, object]] = _no_recipe
     """(name, options) -> defaults of a run: dotted name of a config field -> value."""
-    make: Callable[[str, EnvOptions], RawEnv] | None = None
+    make: Callable[[str, EnvOptions], RawEnv | None] | None = None
     """Makes one environment as its author wrote it; None if there is only an engine of many."""
     for_evaluation: Callable[[EnvOptions], EnvOptions] = _as_trained
     """Options of a run -> options of its evaluation."""
-    film: Callable[[str, int, int, EnvOptions, ShapingSource], tuple[Unit, Camera]] | None = None
+    film: Callable[[str, int, int, EnvOptions, ShapingSource], tuple[Unit, Camera] | None] | None = None
     """Does as `make_unit`, with a camera on row 0; None if there are no pictures."""
     shown: Callable[[str, EnvOptions], str] = _same_name
     """(name, options) -> name of what is played under these options, for people."""
@@ -161,8 +161,8 @@ def keywords_backend(
     probe: Callable[[str, Mapping[str, Any]], EnvSpec],
     make_unit: Callable[[str, int, int, ShapingSource, Mapping[str, Any]], Unit],
     recipe: Callable[[EnvSpec], dict[str, object]],
-    make: Callable[[str, EnvOptions], RawEnv] | None = None,
-    film: Callable[[str, int, int, EnvOptions, ShapingSource], tuple[Unit, Camera]] | None = None,
+    make: Callable[[str, EnvOptions], RawEnv | None] | None = None,
+    film: Callable[[str, int, int, EnvOptions, ShapingSource], tuple[Unit, Camera] | None] | None = None,
     make_resident: Callable[[str, int, int, str, EnvOptions], Any] | None = None,
 ) -> Backend:
     """Make the backend of a family whose only options are those of --env-option, and whose code is not ours.

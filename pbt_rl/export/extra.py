@@ -10,7 +10,7 @@ COMMANDS = (
         "export",
         "pbt_rl.export.command",
         "RUN --format onnx",
-        "write a trained member (onnx, torchscript, safetensors) or the trials (optuna) for others",
+        "write a trained member (onnx, torchscript, safetensors, rsl_rl) or the trials (optuna) for others",
     ),
 )
 ASKED = ("export runs/x",)

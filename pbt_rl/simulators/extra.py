@@ -10,10 +10,16 @@ FIELDS = SimulatorOptions
 CHECKS = "pbt_rl.simulators.run:check"
 """See `run.resolved.ResolvedRun`."""
 SIMULATORS = "pbt_rl.simulators.run"
-"""See `learner.simulators.Simulators`."""
+CHECKS_ROWS = "pbt_rl.simulators.check"
+"""See `learner.simulators.Simulators`, and `pbt-rl envs check`."""
 ASKED = (
     "train --env tensors/pendulum --show",
     "train --env toy/identity --rows 4 --show",
 )
 """Command lines that ask for it."""
-TESTS = ("tests/envs/test_batched.py", "tests/envs/test_gymnax.py", "tests/envs/test_rsl.py")
+TESTS = (
+    "tests/envs/test_batched.py",
+    "tests/envs/test_gymnax.py",
+    "tests/envs/test_isaaclab.py",
+    "tests/envs/test_rsl.py",
+)

@@ -202,7 +202,7 @@ class ResidentSampler:
                     raise ConfigError(
                         f"{self._spec.env_id} has {len(step.stats)} stats, {MOST_STATS} at most"
                     )
-                self._check_objective(step.objective)
+                self._check_objective(None if step.objective is step.reward else step.objective)
                 self._rounds = Rounds(policies, envs, self._groups, [*step.stats], self._pack.device)
             objective = step.reward if step.objective is None else step.objective
             self._rounds.step(objective, step.reward, ended, step.stats)
@@ -271,9 +271,9 @@ class ResidentSampler:
             and self._config.num_policies > 1
         ):
             raise ConfigError(
-                f"{self._spec.env_id} gives no objective, and the weights of its reward are tuned: members would be "
-                "compared by rewards that they raise by their weights alone. Give ResidentStep.objective, or name "
-                "in --pbt.tune what else to tune"
+                f"{self._spec.env_id} gives no objective but the reward, and the weights of that are tuned: members "
+                "would be compared by rewards that they raise by their weights alone. Give ResidentStep.objective, or "
+                "name in --pbt.tune what else to tune"
             )
 
     def _act(self, t: int) -> tuple[Tensor, Tensor]:
