@@ -1,6 +1,6 @@
 """Does PBT help? The protocols of docs/lab/evidence.md as command lines of `pbt-rl prove`.
 
-    python scripts/lab/evidence.py minatar_breakout --seeds 3   # seeds 0 to 2; Ctrl-C stops it, the same command goes on
+    python scripts/lab/evidence.py minatar_breakout --seeds 3   # seeds 0 to 2; it may be stopped and goes on
     python scripts/lab/evidence.py minatar_breakout --jobs 2    # all seeds of the protocol
     python scripts/lab/tables.py                                # the tables of the pages
 
@@ -48,7 +48,8 @@ MINATAR = (
 )
 COURIER = (
     "--env courier:make_env --mode serial --no-figures --learner.threads 1 --rows 64 --model.encoder mlp "
-    "--model.hidden 64 --learner.rollout 32 --hypers.unroll 32 --learner.batch 2048 --learner.minibatches 2 --learner.epochs 4 "
+    "--model.hidden 64 --learner.rollout 32 --hypers.unroll 32 --learner.batch 2048 --learner.minibatches 2 "
+    "--learner.epochs 4 "
     "--learner.lr-schedule constant --hypers.learning-rate 1e-3 --hypers.entropy-coef 0.003 --hypers.clip-ratio 0.2 "
     f"--pbt.objective-episodes 64 {WORST_QUARTER} --games 64"
 )
