@@ -95,7 +95,7 @@ PROTOCOLS: Mapping[str, Protocol] = {
         8,
         0.5,
         f"{COURIER} --num-policies 8 --train-for-frames 200k "
-        "--pbt.tune shaping.near=0.001:1:log shaping.slow=0.001:1:log shaping.effort=0.001:1:log",
+        "--pbt.tune shaping.near=0.001:1:log shaping.slow=0.001:1:log shaping.effort=0.001:1:log --without defaults",
     ),
     "courier": Protocol(
         8,

@@ -355,7 +355,10 @@ TABLES: Mapping[str, Callable[[], list[str]]] = {
     "evaluated": partial(populations, "evaluation", ("evaluated", "training")),
     "searches cartpole": partial(search, "cartpole"),
     "searches breakout": partial(search, "breakout"),
-    **{name: partial(curves, name) for name in ("memory", "a3c", "unreal_sparse", "unreal_treasure")},
+    **{
+        name: partial(curves, name)
+        for name in ("memory", "a3c", "unreal_sparse", "unreal_treasure", "minatar")
+    },
     "FuN": treasure_of_fun,
 }
 
