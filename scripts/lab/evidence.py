@@ -44,14 +44,14 @@ THREE = "--pbt.tune learning_rate entropy_coef clip_ratio"
 SEARCH = "--slots 8 --search.phases 4 --search.eviction-rate"
 MINATAR = (
     "--mode serial --no-figures --learner.threads 1 --learner.lr-schedule constant --pbt.objective-episodes 64 "
-    f"--pbt.tune learning_rate entropy_coef {WORST_QUARTER} --games 64"
+    f"--learner.batch 2048 --learner.minibatches 4 --pbt.tune learning_rate entropy_coef {WORST_QUARTER} --games 64"
 )
 COURIER = (
-    "--env courier:make_env --mode serial --no-figures --learner.threads 1 --rows 64 --model.encoder mlp "
-    "--model.hidden 64 --learner.rollout 32 --hypers.unroll 32 --learner.batch 2048 --learner.minibatches 2 "
-    "--learner.epochs 4 "
-    "--learner.lr-schedule constant --hypers.learning-rate 1e-3 --hypers.entropy-coef 0.003 --hypers.clip-ratio 0.2 "
-    f"--pbt.objective-episodes 64 {WORST_QUARTER} --games 64"
+    "--env courier:make_env --env-option limit=100 --mode serial --no-figures --learner.threads 1 --rows 32 "
+    "--model.encoder mlp --model.hidden 64 --learner.rollout 64 --hypers.unroll 64 --learner.batch 2048 "
+    "--learner.minibatches 2 --learner.epochs 4 --learner.lr-schedule constant --hypers.learning-rate 1e-3 "
+    "--hypers.entropy-coef 0.003 --hypers.clip-ratio 0.2 --pbt.objective-episodes 64 "
+    f"{WORST_QUARTER} --games 64 --num-policies 8 --train-for-frames 200k"
 )
 
 PROTOCOLS: Mapping[str, Protocol] = {
@@ -93,14 +93,14 @@ PROTOCOLS: Mapping[str, Protocol] = {
     ),
     "courier_weights": Protocol(
         8,
-        0.5,
-        f"{COURIER} --num-policies 8 --train-for-frames 200k "
+        0.3,
+        f"{COURIER} "
         "--pbt.tune shaping.near=0.001:1:log shaping.slow=0.001:1:log shaping.effort=0.001:1:log --without defaults",
     ),
     "courier": Protocol(
         8,
-        0.5,
-        f"{COURIER} --num-policies 8 --train-for-frames 200k --arm pb2:'--pbt.explore pb2' --arm mf-pbt "
+        0.3,
+        f"{COURIER} --arm pb2:'--pbt.explore pb2' --arm mf-pbt "
         "--pbt.tune learning_rate entropy_coef shaping.near=0.001:1:log shaping.slow=0.001:1:log "
         "shaping.effort=0.001:1:log",
     ),

@@ -345,7 +345,7 @@ TABLES: Mapping[str, Callable[[], list[str]]] = {
     "games": games_scores,
     "games differences": games_differences,
     "does PBT help": does_pbt_help,
-    **{name: partial(methods, name) for name in PROTOCOLS},
+    **{name: partial(methods, name) for name in PROTOCOLS if (ROWS / f"{name}.csv").exists()},
     **{
         task: partial(protocol, FIGURE5, task, sorted({one.panel for one in FIGURE5.comparisons}))
         for task in ("digits", "ring")
