@@ -7,7 +7,9 @@ of the public names.
 
 from __future__ import annotations
 
+import base64
 import inspect
+import json
 import os
 import re
 import shutil
@@ -35,24 +37,45 @@ def main() -> None:
     pages |= {
         path: OUT / path.relative_to(docs) for path in docs.rglob("*") if path.suffix in (".md", ".png")
     }
+    pages |= {path: OUT / f"{path.stem}.md" for path in docs.glob("*.ipynb")}
     for path, target in pages.items():
         target.parent.mkdir(exist_ok=True)
-        if path.suffix == ".md":
-            target.write_text(linked(path, pages), encoding="utf-8")
-        else:
+        if path.suffix == ".png":
             shutil.copyfile(path, target)
+        else:
+            text = path.read_text(encoding="utf-8")
+            text = text if path.suffix == ".md" else printed(json.loads(text), target)
+            target.write_text(linked(text, path, pages), encoding="utf-8")
     (OUT / "reference.md").write_text(options_page(), encoding="utf-8")
     (OUT / "reference-python.md").write_text(python_page(), encoding="utf-8")
     print(f"{len([path for path in OUT.rglob('*') if path.is_file()])} files in {OUT}")
 
 
-def linked(page: Path, pages: Mapping[Path, Path]) -> str:
+def printed(notebook: Mapping[str, Any], target: Path) -> str:
+    """Return a notebook as Markdown, with what its cells gave. Pictures are written beside `target`."""
+    parts = []
+    for number, cell in enumerate(notebook["cells"]):
+        source = "".join(cell["source"])
+        parts.append(source if cell["cell_type"] == "markdown" else f"```python\n{source}\n```")
+        for output in cell.get("outputs", ()):
+            if picture := output.get("data", {}).get("image/png"):
+                name = f"{target.stem}-{number}.png"
+                (target.parent / name).write_bytes(base64.b64decode(picture))
+                parts.append(f"![output of the cell above]({name})")
+            elif text := output.get("text"):
+                parts.append(f"```text\n{''.join(text).rstrip()}\n```")
+    return "\n\n".join(parts) + "\n"
+
+
+def linked(text: str, page: Path, pages: Mapping[Path, Path]) -> str:
     """Return the text of a page with links that are right on the site. Code is left as it is."""
 
     def right(link: re.Match[str]) -> str:
         name, hash_sign, heading = link[1].partition("#")
         if "://" in name or not name:
             return link[0]
+        if (pages[page].parent / name).is_file() and name.endswith(".png"):
+            return link[0]  # of a notebook
         path = Path(os.path.normpath(page.parent / name))
         where = (
             os.path.relpath(pages[path], pages[page].parent)
@@ -61,7 +84,7 @@ def linked(page: Path, pages: Mapping[Path, Path]) -> str:
         )
         return f"]({where}{hash_sign}{heading})"
 
-    parts = FENCED.split(page.read_text(encoding="utf-8"))
+    parts = FENCED.split(text)
     return "".join(part if part.startswith("```") else LINK.sub(right, part) for part in parts)
 
 

@@ -1,10 +1,10 @@
 """Try environments of other packages: install each in a venv of its own, check, train, evaluate and film it.
 
-    python scripts/outside.py [--seconds 60] [NAME ...]
+    python scripts/outside.py [--seconds 60] [--folder build/outside] [--install] [NAME ...]
 
-Everything lies in build/outside/NAME: venv, run, film, log, result.json. What has a result is not done again: delete
-the folder for that. The table in docs/environments.md is rewritten from all results at the end. The venvs see the
-packages of the interpreter that runs this, and hold what the package needs beyond them.
+Everything lies in FOLDER/NAME: venv, run, film, log, result.json. What has a result is not done again: delete that
+file for it. `--install` makes the venvs only; they see the packages of the interpreter that runs this, and hold what
+the package needs beyond them. Without names, the table in docs/environments.md is rewritten from all results.
 """
 
 from __future__ import annotations
@@ -20,12 +20,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDER = ROOT / "build" / "outside"
 PAGE = ROOT / "docs" / "environments.md"
 BEGIN, END = "<!-- outside: begin -->", "<!-- outside: end -->"
 INSTALL_SECONDS, COMMAND_SECONDS = 600, 300
 LAST_LINES = 3
-FAILED = "failed"
+FAILED, INSTALLED = "failed", "installed"
 
 
 @dataclass(frozen=True)
@@ -43,9 +42,13 @@ PACKAGES = (
     Package("minatar", "minatar/Breakout-v1", ("minatar",)),
     Package("crafter", "crafter", ("crafter",)),
     Package("highway-env", "highway-env/highway-fast-v0", ("highway-env",)),
-    Package("dm_control", "dm_control/cartpole-swingup-v0", ("shimmy[dm-control]",)),
+    Package("dm_control", "dm_control/cartpole-swingup-v0", ("shimmy[dm-control]", "mujoco<4")),
     Package("popgym", "popgym/RepeatPreviousEasy-v0", ("popgym",), ("--model.core", "gru")),
-    Package("gymnasium-robotics", "gym/gymnasium_robotics:FetchReachDense-v4", ("gymnasium-robotics",)),
+    Package(
+        "gymnasium-robotics",
+        "gym/gymnasium_robotics:FetchReachDense-v4",
+        ("gymnasium-robotics", "mujoco<3.12"),
+    ),
     Package("panda-gym", "gym/panda_gym:PandaReachDense-v3", ("panda-gym",)),
     Package("flappy-bird-gymnasium", "gym/flappy_bird_gymnasium:FlappyBird-v0", ("flappy-bird-gymnasium",)),
     Package("gym-pusht", "gym/gym_pusht:gym_pusht/PushT-v0", ("gym-pusht",)),
@@ -62,6 +65,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("names", nargs="*", help="of packages; default: all")
     parser.add_argument("--seconds", type=float, default=60, help="of training")
+    parser.add_argument("--folder", type=Path, default=ROOT / "build" / "outside")
+    parser.add_argument("--install", action="store_true", help="make the venvs, and nothing else")
     arguments = parser.parse_args()
     unknown = set(arguments.names) - {package.name for package in PACKAGES}
     if unknown:
@@ -69,53 +74,74 @@ def main() -> int:
     for package in PACKAGES:
         if arguments.names and package.name not in arguments.names:
             continue
-        result = FOLDER / package.name / "result.json"
-        if not result.is_file():
-            found = tried(package, arguments.seconds)
+        folder = arguments.folder.resolve() / package.name
+        result = folder / "result.json"
+        if result.is_file():
+            print(package.name, result.read_text().replace("\n", " "), flush=True)
+            continue
+        found = {"env": package.env, "seconds": f"{arguments.seconds:g}"}
+        refused = installed(package, folder)
+        if refused or arguments.install:
+            print(package.name, refused or "is installed", flush=True)
+            found["install"] = refused
+        else:
+            found |= tried(package, folder, arguments.seconds)
+        if not arguments.install:
             result.write_text(json.dumps(found, indent=2))
-        print(package.name, result.read_text().replace("\n", " "), flush=True)
-    write_table()
+    if not arguments.names and not arguments.install:
+        write_table(arguments.folder.resolve())
     return 0
 
 
-def tried(package: Package, seconds: float) -> dict[str, str]:
-    """Do all of it; return what each step said. A step that fails is the last one."""
-    folder = FOLDER / package.name
+def installed(package: Package, folder: Path) -> str:
+    """Make its venv, if it is not there; return what pip refused, or nothing."""
+    if (folder / INSTALLED).is_file():
+        return ""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    found = {"env": package.env, "seconds": f"{seconds:g}"}
-    python = folder / "venv" / "bin" / "python"
-    began = time.monotonic()
-    for step, command, limit in (
-        ("venv", [sys.executable, "-m", "venv", str(folder / "venv")], COMMAND_SECONDS),
-        ("install", [str(python), "-m", "pip", "install", "-q", *package.requirements], INSTALL_SECONDS),
-        ("check", [*pbt_rl(python), "envs", "check", package.env, "--steps", "300"], COMMAND_SECONDS),
-        ("train", [*pbt_rl(python), "train", *training(package, seconds)], COMMAND_SECONDS + seconds),
-        ("eval", [*pbt_rl(python), "eval", "runs/run", "--trust", "--episodes", "5"], COMMAND_SECONDS),
-        (
-            "film",
-            [*pbt_rl(python), "eval", "runs/run", "--trust", "--episodes", "1", "--video", "film.mp4"],
-            COMMAND_SECONDS,
-        ),
+    python = interpreter(folder)
+    for command in (
+        [sys.executable, "-m", "venv", str(folder / "venv")],
+        [str(python), "-m", "pip", "install", "-q", *package.requirements],
     ):
-        code, said = run(command, folder, limit)
-        (folder / "log.txt").open("a").write(f"$ {' '.join(command)}\n{said}\nexit code {code}\n\n")
-        if step == "venv":
-            share_packages(python)
+        code, said = run(command, folder, INSTALL_SECONDS)
         if code:
-            lines = [line for line in said.splitlines() if line.strip()][-LAST_LINES:]
-            found[step] = f"{FAILED}: {' '.join(lines)[-300:]}"
-            if step not in {"check", "film"}:
-                break
-        else:
-            found[step] = SAYS.get(step, lambda _: "yes")(said)
+            return last_words(said)
+        if "venv" in command:
+            share_packages(python)
+    (folder / INSTALLED).touch()
+    return ""
+
+
+def tried(package: Package, folder: Path, seconds: float) -> dict[str, str]:
+    """Check, train, evaluate and film; return what each step said."""
+    found = {}
+    pbt_rl = [str(interpreter(folder)), "-m", "pbt_rl"]
+    shutil.rmtree(folder / "runs", ignore_errors=True)
+    began = time.monotonic()
+    for step, arguments, limit in (
+        ("check", ["envs", "check", package.env, "--steps", "300"], COMMAND_SECONDS),
+        ("train", ["train", *training(package, seconds)], COMMAND_SECONDS + seconds),
+        ("eval", ["eval", "runs/run", "--trust", "--episodes", "5"], COMMAND_SECONDS),
+        ("film", ["eval", "runs/run", "--trust", "--episodes", "1", "--video", "film.mp4"], COMMAND_SECONDS),
+    ):
+        code, said = run([*pbt_rl, *arguments], folder, limit)
+        (folder / "log.txt").open("a").write(f"$ pbt-rl {' '.join(arguments)}\n{said}\nexit code {code}\n\n")
+        found |= {step: f"{FAILED}: {last_words(said)}"} if code else SAYS[step](said)
         print(f"  {package.name} {step}: {found[step][:150]} ({time.monotonic() - began:.0f} s)", flush=True)
+        if code and step == "train":
+            break
     return found
 
 
-def pbt_rl(python: Path) -> list[str]:
-    """Return the command line of this copy in another interpreter."""
-    return [str(python), "-m", "pbt_rl"]
+def interpreter(folder: Path) -> Path:
+    """Return the Python of a package's venv."""
+    return folder / "venv" / "bin" / "python"
+
+
+def last_words(said: str) -> str:
+    """Return the end of what a command printed, as one line."""
+    return " ".join([line for line in said.splitlines() if line.strip()][-LAST_LINES:])[-300:]
 
 
 def training(package: Package, seconds: float) -> list[str]:
@@ -156,43 +182,59 @@ def run(command: list[str], folder: Path, limit: float) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
-def _checked(said: str) -> str:
-    return said.strip().splitlines()[-1][:80]
+def _checked(said: str) -> dict[str, str]:
+    return {"check": said.strip().splitlines()[-1][:80]}
 
 
-def _trained(said: str) -> str:
-    best = re.findall(r"frames \| .*?objective best (\S+)", said)
+def _trained(said: str) -> dict[str, str]:
+    best = re.findall(r"^1 .*", said, re.MULTILINE)
     frames = re.findall(r"^\S+ \| (\S+) frames \| ([\d,]+) frames/s$", said, re.MULTILINE)
     seen = re.findall(r"^the network sees (.*)$", said, re.MULTILINE)
     count, rate = frames[-1] if frames else ("?", "?")
-    return f"{count} frames, {rate}/s; best {best[-1] if best else '-'}; sees {seen[0] if seen else '?'}"
+    return {
+        "train": "yes",
+        "frames": count,
+        "rate": rate,
+        "sees": seen[0] if seen else "?",
+        "best": " ".join(best[:1]),
+    }
 
 
-def _played(said: str) -> str:
-    lines = [line for line in said.splitlines() if "objective" in line or "mean" in line]
-    return (lines or [said.strip()])[-1].strip()[:80]
+def _played(said: str) -> dict[str, str]:
+    found = re.search(r"mean (\S+), std \S+, min (\S+), max (\S+)", said)
+    return {"eval": f"{found[1]} ({found[2]} to {found[3]})" if found else said.strip()[-80:]}
 
 
-SAYS = {"check": _checked, "train": _trained, "eval": _played}
+def _filmed(_said: str) -> dict[str, str]:
+    return {"film": "yes"}
 
 
-def write_table() -> None:
+SAYS = {"check": _checked, "train": _trained, "eval": _played, "film": _filmed}
+
+
+def write_table(folder: Path) -> None:
     """Rewrite the table of the page from all results."""
     lines = [
-        "| package | environment | check | training | five games | film |",
-        "| --- | --- | --- | --- | --- | --- |",
+        "| environment | install | check | the network sees | frames | frames/s | five games | film |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     seconds = set()
     for package in PACKAGES:
-        result = FOLDER / package.name / "result.json"
+        result = folder / package.name / "result.json"
         if not result.is_file():
             continue
         found: dict[str, str] = json.loads(result.read_text())
         seconds.add(found["seconds"])
-        cells = [found.get(step, "") for step in ("check", "train", "eval", "film")]
-        cells[1] = found.get("install", "") if FAILED in found.get("install", "") else cells[1]
-        texts = [cell.replace("|", "/").replace("\n", " ") for cell in cells]
-        lines.append(f"| {package.name} | `{found['env']}` | {' | '.join(texts)} |")
+        refused = found.get("install") or (found["train"] if found["train"].startswith(FAILED) else "")
+        cells = [
+            f"`{found['env']}`",
+            f"`{' '.join(package.requirements)}`",
+            found.get("check", ""),
+            *([refused, "", ""] if refused else [found["sees"], found["frames"], found["rate"]]),
+            found.get("eval", ""),
+            "no: it renders nothing" if "cannot render" in found.get("film", "") else found.get("film", ""),
+        ]
+        lines.append("| " + " | ".join(cell.replace("|", "/").replace("\n", " ") for cell in cells) + " |")
     said = f"{', '.join(sorted(seconds))} s of training of four members each, by `scripts/outside.py`:"
     text = "\n".join([BEGIN, "", said, "", *lines, "", END])
     page = PAGE.read_text()

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import subprocess
 import sys
 import sysconfig
@@ -21,6 +22,7 @@ from pathlib import Path
 from zipfile import ZipFile
 
 ROOT = Path(__file__).resolve().parent.parent
+REPOSITORY = "https://github.com/pbt-rl/pbt-rl"
 SHIPPED = (".py", "py.typed", ".html", ".css", ".js")
 TRAIN = (
     "pbt-rl train --env envs.mine:make --num-policies 2 --actors 1 --train-for-seconds 5 --no-figures "
@@ -68,6 +70,8 @@ def build(out: Path) -> Path:
         archive = Path(folder) / "checkout.tar"
         run(["git", "-C", str(ROOT), "archive", "-o", str(archive), "HEAD"], Path(folder))
         unpack(archive, source)
+        readme = source / "README.md"
+        readme.write_text(absolute(readme.read_text(encoding="utf-8")), encoding="utf-8")
         run([sys.executable, "-c", backend, "build_sdist", str(out)], source)
         (sdist,) = out.glob("pbt_rl-*.tar.gz")
         unpack(sdist, Path(folder) / "sdist")
@@ -76,6 +80,12 @@ def build(out: Path) -> Path:
     (wheel,) = out.glob("pbt_rl-*.whl")
     check_contents(wheel)
     return wheel
+
+
+def absolute(readme: str) -> str:
+    """Return the text with links that also work where the package index shows it."""
+    pictures = re.sub(r"(!\[[^]]*\]\()(?!http)", rf"\1{REPOSITORY}/raw/main/", readme)
+    return re.sub(r"(\]\()(?!http|#)", rf"\1{REPOSITORY}/blob/main/", pictures)
 
 
 def check_contents(wheel: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import inspect
 from typing import Any
 
@@ -95,7 +96,29 @@ def converted(space: Any) -> spaces.Space[Any]:
     )
 
 
+class _InOrder(dict[Any, None]):
+    """A set that is walked through in the order of its additions; Python's own orders objects by their addresses."""
+
+    def add(self, item: Any) -> None:
+        self[item] = None
+
+    def remove(self, item: Any) -> None:
+        del self[item]
+
+
 class _Crafter(OldGym):
+    """Crafter chooses among the objects of a set: so that equal seeds give equal episodes, its sets are ordered."""
+
+    def __init__(self, old: Any, render_mode: str | None = None) -> None:
+        super().__init__(old, render_mode)
+        world, reset = old._world, old._world.reset  # noqa: SLF001 - it has no other seam
+
+        def ordered(seed: int | None = None) -> None:
+            reset(seed)
+            world._chunks = collections.defaultdict(_InOrder)  # noqa: SLF001
+
+        world.reset = ordered
+
     def seed_old(self, seed: int) -> None:
         self.old._seed, self.old._episode = seed, 0  # noqa: SLF001 - it is only given with the constructor
 

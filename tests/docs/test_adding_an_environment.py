@@ -1,4 +1,4 @@
-"""docs/adding-an-environment.md runs as it is printed, with a smaller budget; docs/environments.md is complete."""
+"""The pages on an environment of one's own run as they are printed, on less; docs/environments.md is complete."""
 
 import json
 import re
@@ -11,7 +11,11 @@ from pbt_rl.cli.train import parse_train
 from pbt_rl.envs import registry
 from tests.helpers.runs import ROOT, start
 
-PAGE = (ROOT / "docs" / "adding-an-environment.md").read_text(encoding="utf-8")
+DOCS = ROOT / "docs"
+PAGE = "".join(
+    (DOCS / f"{name}.md").read_text(encoding="utf-8")
+    for name in ("adding-an-environment", "environment-interface", "several-agents")
+)
 FRAMES = 24_000
 
 
@@ -61,7 +65,14 @@ def test_the_page_leads_from_nothing_to_a_population_that_tunes_its_reward(tmp_p
     assert len(apples) > 1
 
 
-FAMILIES_PAGE = (ROOT / "docs" / "environments.md").read_text(encoding="utf-8")
+FAMILIES_PAGE = (DOCS / "environments.md").read_text(encoding="utf-8")
+PAGES = ("environments.md", "vizdoom.md", "dmlab.md", "several-agents.md", "lab/environments.md")
+COMMANDS = [
+    line
+    for page in PAGES
+    for line in (DOCS / page).read_text(encoding="utf-8").splitlines()
+    if line.startswith("pbt-rl train") and not line.endswith("\\")
+]
 
 
 def test_the_page_of_families_names_every_one():
@@ -70,10 +81,8 @@ def test_the_page_of_families_names_every_one():
         assert f"[`{family}/`](#{family})" in FAMILIES_PAGE
 
 
-@pytest.mark.parametrize(
-    "command", [line for line in FAMILIES_PAGE.splitlines() if line.startswith("pbt-rl train")]
-)
-def test_the_commands_of_the_page_of_families_are_understood(command, tmp_path, monkeypatch):
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_commands_of_the_pages_of_families_are_understood(command, tmp_path, monkeypatch):
     (tmp_path / "orchard.py").write_text(blocks("python")[0])
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.syspath_prepend(ROOT / "tests" / "dmlab_standin")

@@ -21,8 +21,16 @@ from pbt_rl.watch.command import WatchCommand
 from tests.helpers.runs import ROOT
 
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
-ELSEWHERE = {"adding-an-environment.md", "environments.md"}
-"""Pages with tests of their own, which make the environments that their commands name."""
+ELSEWHERE = {
+    "adding-an-environment.md",
+    "environment-interface.md",
+    "environments.md",
+    "vizdoom.md",
+    "dmlab.md",
+    "several-agents.md",
+    "own-algorithm.md",
+}
+"""Pages with tests of their own, which have what their commands name."""
 PARSED = {
     "eval": EvalCommand,
     "audit": AuditCommand,

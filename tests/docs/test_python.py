@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -56,3 +57,24 @@ def test_the_folder_of_a_tuned_run(tmp_path):
     with pytest.raises(ConfigError, match=r"is a run of tune\.run: audit it from Python by tune\.audit"):
         audit(tmp_path / "runs" / "fit")
     assert (row.name, row.env, row.members, row.state) == ("fit", "pbt_rl.tune.run", 8, "ended")
+
+
+NOTEBOOK = json.loads((DOCS / "first-population.ipynb").read_text(encoding="utf-8"))
+CELLS = [cell for cell in NOTEBOOK["cells"] if cell["cell_type"] == "code"]
+
+
+def test_the_notebook_holds_what_its_cells_gave():
+    outputs = [output for cell in CELLS for output in cell["outputs"]]
+    assert all(cell["execution_count"] and cell["outputs"] for cell in CELLS)
+    assert not [output for output in outputs if output["output_type"] == "error"]
+    assert sum("image/png" in output.get("data", {}) for output in outputs) == 2, "the curves and the forest"
+    assert len(json.dumps(NOTEBOOK)) < 200_000
+
+
+@pytest.mark.long
+def test_the_notebook_runs(tmp_path):
+    text = "\n".join("".join(cell["source"]) for cell in CELLS)
+    text = text.replace("100_000", "12_000").replace("10_000", "3_000").replace("8_000", "2_000")
+    text = f"import matplotlib\nmatplotlib.use('agg')\n{text}"
+    assert float(python(text, tmp_path).splitlines()[-1]) > 5
+    assert (tmp_path / "runs" / "first-population" / "report" / "forest.png").is_file()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -26,6 +27,14 @@ def test_the_wheel_trains_without_a_checkout(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "and its sdist work" in done.stdout
     assert {path.suffix for path in tmp_path.iterdir()} == {".whl", ".gz"}
+
+
+def test_links_of_the_readme_work_on_the_page_of_an_index():
+    text = package_check.absolute((package_check.ROOT / "README.md").read_text(encoding="utf-8"))
+    links = re.findall(r"\]\(([^)]*)\)", text)
+    assert len(links) > 20
+    assert all(link.startswith("https://") for link in links)
+    assert f"]({package_check.REPOSITORY}/raw/main/docs/forest.png)" in text
 
 
 def test_a_wheel_that_lacks_a_module_is_refused(tmp_path):
