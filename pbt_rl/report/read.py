@@ -24,6 +24,7 @@ from pbt_rl.pbt.events import (
     Final,
     MemberProgress,
     Progress,
+    Remark,
     Round,
     SlotChange,
     Start,
@@ -190,6 +191,8 @@ class History:
     """Of the environment; 0 for one without."""
     noise: Noise | None = None
     """Of the comparisons; None if the windows were not read."""
+    remarks: Sequence[str] = ()
+    """What the terminal showed about what went wrong unseen."""
     cpu_seconds: float = 0.0
     """Of all processes, on the learners' and actors' side; 0 if it was not recorded."""
 
@@ -349,6 +352,7 @@ def history_of(name: str, events: Sequence[Event], noise: Noise | None = None) -
         evaluations=[e for e in events if isinstance(e, Evaluation) and math.isfinite(e.mean)],
         tasks=start.tasks,
         noise=noise,
+        remarks=list(dict.fromkeys(e.text for e in events if isinstance(e, Remark))),
         cpu_seconds=_cpu_seconds(events, began),
     )
 

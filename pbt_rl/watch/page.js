@@ -161,17 +161,17 @@ function drawHead(s) {
   at("status").className = s.running || s.ended ? "" : "bad";
   const best = s.members.find((m) => m.member === s.best);
   const controls = s.members.length - s.population;
-  const limits = [];
-  if (s.frames_per_second && s.budget_frames)
-    limits.push(s.members.reduce((sum, m) => sum + (m.status === "stopped" ? 0 : Math.max(0, s.budget_frames - m.frames)), 0) / s.frames_per_second);
-  if (s.budget_seconds) limits.push(s.budget_seconds - s.seconds);
-  const left = s.running && limits.length ? Math.min(...limits) : null;
+  // As the terminal shows them: both were recorded together, and run on since.
+  const on = s.running ? s.since : 0;
+  const left = s.running && finite(s.seconds_left) ? s.seconds_left - on : null;
+  const finals = s.final_episodes > 0;
   const facts = [
     ["controller", s.controller], ["members", controls ? `${s.population} + ${controls} ${controls > 1 ? "controls" : "control"}` : s.population],
     ["best objective", best ? short(best.objective) : "-"], ["best member", best ? best.member : "-"],
+    ...(finals && best ? [[`final, mean of ${s.final_episodes} games`, short(best.final)]] : []),
     [`${s.unit} of each`, short(s.frames) + (s.budget_frames ? ` of ${short(s.budget_frames)}` : "")],
-    ["time", clock(s.seconds)], [`${s.unit}/s`, s.running ? short(s.frames_per_second) : "-"],
-    ...(left !== null ? [["time left, at most", clock(left)]] : []), ...Object.entries(s.counts),
+    ["time", clock(s.seconds + on)], ...(s.budget_seconds ? [["time to train for", clock(s.budget_seconds)]] : []), [`${s.unit}/s`, s.running ? short(s.frames_per_second) : "-"],
+    ...(left !== null ? [["time left", clock(left)]] : []), ...Object.entries(s.counts),
     ...(s.founders !== null ? [["surviving founders", `${s.founders} of ${s.population}`]] : []),
     ...(s.actor_restarts ? [["actor restarts", s.actor_restarts]] : []),
   ];
@@ -192,8 +192,8 @@ function drawMembers(s) {
   const rows = s.members.map((m) => {
     const objective = (m.complete ? "" : "~") + short(m.objective);
     const values = m.values.map(([then, now]) => [value(then) === value(now) ? value(now) : `${value(then)} → ${value(now)}`]);
-    const status = anyStatus ? [[m.status, ""]] : [];
-    const made = row([[m.member], [finite(m.objective) ? objective : "-"], [short(m.episodes)], [m.generation], [short(m.frames)],
+    const status = anyStatus ? [[m.status, ""]] : [], final = s.final_episodes ? [[finite(m.final) ? short(m.final) : "-"]] : [];
+    const made = row([[m.member], ...final, [finite(m.objective) ? objective : "-"], [short(m.episodes)], [m.generation], [short(m.frames)],
       ...status, [m.founder], ...values]);
     made.className = [m.status, m.member === s.best ? "best" : "", m.member === marked ? "marked" : ""].join(" ").trim();
     made.firstChild.prepend(node("span", { className: "dot" }));
@@ -202,7 +202,7 @@ function drawMembers(s) {
     made.onmouseleave = () => mark(null);
     return made;
   });
-  const names = ["member", "objective", s.unit === "steps" ? "evaluations" : "episodes", "generation", s.unit, ...(anyStatus ? ["status"] : []), "founder", ...s.varied];
+  const names = ["member", ...(s.final_episodes ? ["final"] : []), "objective", s.unit === "steps" ? "evaluations" : "episodes", "generation", s.unit, ...(anyStatus ? ["status"] : []), "founder", ...s.varied];
   at("members").replaceChildren(heads(names, ["status"]), ...rows);
 }
 
@@ -300,12 +300,17 @@ function drawDecisions(s) {
   at("decisions").replaceChildren(heads(["time", s.unit, "member", "decision", "objective", "reason"], ["decision", "reason"]), ...rows);
 }
 
+function drawRemarks(s) {
+  at("remarks-section").hidden = !s.remarks.length;
+  at("remarks").replaceChildren(...s.remarks.map((text) => node("li", { textContent: text })));
+}
+
 // -- the loop
 
 let shown = null;
 
 function draw() {
-  for (const part of [drawHead, drawMembers, drawCurves, drawEvaluations, drawForest, drawSchedules, drawShares, drawDecisions]) part(shown);
+  for (const part of [drawHead, drawMembers, drawCurves, drawEvaluations, drawForest, drawSchedules, drawShares, drawDecisions, drawRemarks]) part(shown);
 }
 
 function mark(member) {
