@@ -37,6 +37,9 @@ from pbt_rl.record.journal import journal_events
 from pbt_rl.report.light import light
 from pbt_rl.report.resumes import uninterrupted
 
+FRAMES = "frames"
+"""What members of a run are trained for, in the names of columns and the texts of figures."""
+
 
 @dataclass(frozen=True)
 class Point:
@@ -151,7 +154,7 @@ class RunOptions:
     @property
     def unit(self) -> str:
         """What members are trained for."""
-        return "frames" if self.api is None else "steps"
+        return FRAMES if self.api is None else "steps"
 
     def shown(self, name: str, value: float) -> float | str:
         """Return a value; of a choice its meaning."""
