@@ -85,7 +85,9 @@ def test_it_computes_with_one_thread_and_leaves_the_caller_its_own(run, monkeypa
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     before, seen = torch.get_num_threads(), []
     torch.set_num_threads(2)
-    monkeypatch.setattr(module, "play_episodes", lambda *_, **__: seen.append(torch.get_num_threads()) or [PLAYED])
+    monkeypatch.setattr(
+        module, "play_episodes", lambda *_, **__: seen.append(torch.get_num_threads()) or [PLAYED]
+    )
     try:
         evaluate(Source(run), 1, None, 3, greedy=False)
         assert (seen, torch.get_num_threads()) == ([1], 2)
