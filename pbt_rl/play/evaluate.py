@@ -40,8 +40,9 @@ EVERY_SECONDS, EVERY_SECONDS_IN_A_LOG = 1.0, 30.0
 class Progress:
     """Shows how many episodes have ended: in a terminal in one line that is removed at the end, else now and then."""
 
-    def __init__(self, stream: TextIO) -> None:
-        self._stream, self._terminal = stream, stream.isatty()
+    def __init__(self, stream: TextIO, waits_for: str = "") -> None:
+        """waits_for: what happens before the first episode has ended."""
+        self._stream, self._terminal, self._waits_for = stream, stream.isatty(), waits_for
         self._every = EVERY_SECONDS if self._terminal else EVERY_SECONDS_IN_A_LOG
         self._began = time.monotonic()
         self._next = self._began + self._every
@@ -55,7 +56,10 @@ class Progress:
         self._next = now + self._every
         self._open = self._terminal
         left = (now - self._began) / ended * (total - ended) if ended else 0.0
-        text = f"{ended} of {total} episodes have ended" + (f", about {left:,.0f} s left" if left else "")
+        waits = f" ({self._waits_for})" if self._waits_for and not ended else ""
+        text = f"{ended} of {total} episodes have ended{waits}" + (
+            f", about {left:,.0f} s left" if left else ""
+        )
         self._stream.write(f"\r{text}\x1b[K" if self._terminal else f"{text}\n")
         self._stream.flush()
 
@@ -176,7 +180,8 @@ def evaluate(
         begin = None if films is None or video is None else partial(BestFilm, films, video.absolute())
         # A camera sees one row. Those of many tasks would take too long one after another.
         alone = begin is not None and not spec.tasks
-        played = play_episodes(policy, options, episodes, seed, begin, Progress(sys.stderr), one_by_one=alone)
+        progress = Progress(sys.stderr, registry.begins(config.env, options))
+        played = play_episodes(policy, options, episodes, seed, begin, progress, one_by_one=alone)
     if spec.tasks:
         _print_tasks(spec, played)
     else:

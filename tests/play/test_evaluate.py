@@ -117,6 +117,19 @@ def test_progress_is_one_line_of_a_terminal_or_lines_of_a_log(terminal, shown, m
     assert stream.getvalue() == shown
 
 
+def test_before_the_first_episode_has_ended_it_is_said_what_is_waited_for(monkeypatch):
+    monkeypatch.setattr("pbt_rl.play.evaluate.EVERY_SECONDS_IN_A_LOG", 0.0)
+    stream = io.StringIO()
+    progress = Progress(stream, "maps compile")
+    progress.show(0, 30)
+    progress._began -= 6.0
+    progress.show(3, 30)
+    assert stream.getvalue().splitlines() == [
+        "0 of 30 episodes have ended (maps compile)",
+        "3 of 30 episodes have ended, about 54 s left",
+    ]
+
+
 def test_quick_evaluations_show_no_progress():
     stream = io.StringIO()
     progress = Progress(stream)
