@@ -24,6 +24,7 @@ from pbt_rl.errors import ConfigError, require
 from pbt_rl.extras import discover, offered
 from pbt_rl.options import option, table, validate, with_fields, with_groups
 from pbt_rl.pbt import registry as controllers
+from pbt_rl.pbt.hypers import shaping_given
 from pbt_rl.pbt.options import PbtConfig
 from pbt_rl.pbt.registry import CONTROLLERS, controller_entry
 from pbt_rl.pbt.rules import EXPLOIT_RULES, EXPLORE_RULES, READY_RULES
@@ -241,6 +242,9 @@ class Config:
     env_option: tyro.conf.UseAppendAction[tuple[str, ...]] = option((), common=True)
     """key=value for the maker of your own environment or of one of a family, such as gym/. May be
     repeated. A value that is not JSON is a string."""
+    shaping: tyro.conf.UseAppendAction[tuple[str, ...]] = option((), common=True)
+    """NAME=VALUE, or as --shaping.NAME VALUE: another default of a value of the environment's reward shaping. Members
+    begin there; it stays so where PBT does not tune it (--pbt.tune). May be repeated."""
     num_policies: int = option(4, at_least=1, at_most=100_000, common=True)
     """Members of the population."""
     algo: str = option(
@@ -274,7 +278,7 @@ class Config:
     """Stop when every member has trained on this many emulator frames."""
     train_for_seconds: float = option(0.0, at_least=0, zero="no limit", common=True, may_change=True)
     """Stop after this many seconds."""
-    stop_at_objective: float | None = option(None, may_change=True)
+    stop_at_objective: float | None = option(None, may_change=True, common=True)
     """Stop when a member's objective, over a full window of --pbt.objective-episodes, is this or more. None: never."""
     actors: int = option(0, at_least=0, zero="planned", common=True, may_change=True)
     """Actor processes, planned from the machine's cores."""
@@ -378,6 +382,7 @@ class Config:
     def __post_init__(self) -> None:
         validate(self)
         keywords(self.env_option)
+        shaping_given(self.shaping)
         for group in self.groups():
             if isinstance(group, ChecksWhole):
                 group.check_whole(self)

@@ -16,6 +16,7 @@ from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.decisions import Controller
 from pbt_rl.pbt.events import Event, Initial, Lost, Round, Start
 from pbt_rl.pbt.history.decide import Mismatch, audit_decisions
+from pbt_rl.pbt.hypers import HyperSpec
 from pbt_rl.record.folder import config_from_json
 from pbt_rl.record.journal import git_version, journal_events
 from pbt_rl.record.saved import AUDIT, NO_TRUST, Trust
@@ -31,8 +32,8 @@ def audit(run: Path, trust: Trust = NO_TRUST) -> int:
     Raises ConfigError if `run` is no run.
     """
     recorded = Recorded.open(run, trust)
-    start, config = recorded.start, recorded.config
-    controller = build_controller(config, value_table(config, start.shaping), config.seed)
+    config = recorded.config
+    controller = build_controller(config, recorded.table(config), config.seed)
     rounds = _Rounds(run, recorded.events)
     mismatches = audit_decisions(rounds, controller, recorded.resumed)
     made = f"{len(rounds.frames)} rounds with {rounds.decisions} decisions"
@@ -41,7 +42,7 @@ def audit(run: Path, trust: Trust = NO_TRUST) -> int:
         print(f"{run}: {counted}, agree bit for bit with what the controller decides again")
         return EXIT_OK
     print(f"{run}: of {counted}, {len(mismatches)} disagree with what the controller decides again")
-    print(_described(mismatches[0], rounds.frames.get(mismatches[0].index)) + _origin(start))
+    print(_described(mismatches[0], rounds.frames.get(mismatches[0].index)) + _origin(recorded.start))
     return EXIT_DIFFERENT
 
 
@@ -54,6 +55,8 @@ class Recorded:
     start: Start
     config: Config
     events: Iterator[Event]
+    names: frozenset[str]
+    """Of the members' values at its start."""
 
     @classmethod
     def open(cls, run: Path, trust: Trust = NO_TRUST) -> Recorded:
@@ -64,7 +67,12 @@ class Recorded:
         trust.check_given(config, run)
         trust.check(config, AUDIT, run)
         config = _declared(config, trust, run)
-        return cls(run, trust, start, config, itertools.chain(head, events))
+        first = next(event.values[0] for event in head if isinstance(event, Initial))
+        return cls(run, trust, start, config, itertools.chain(head, events), frozenset(first))
+
+    def table(self, config: Config) -> dict[str, HyperSpec]:
+        """Return the table of the values that the run's members have, under its config or another one."""
+        return value_table(config, self.start.shaping, self.names)
 
     def resumed(
         self, written: Mapping[str, Any], state: Any, change: Callable[[Config], Config] = lambda c: c
@@ -74,7 +82,7 @@ class Recorded:
         self.trust.check(config, AUDIT, self.run)
         config = change(_declared(config, self.trust, self.run))
         try:
-            return resumed_controller(config, value_table(config, self.start.shaping), config.seed, state)
+            return resumed_controller(config, self.table(config), config.seed, state)
         except ValueError as error:
             raise ConfigError(
                 f"{self.run} cannot be decided again from where it was resumed: {error}"

@@ -26,7 +26,7 @@ from pbt_rl.pbt.history.noise import LEVEL, Noise
 from pbt_rl.pbt.registry import controller_entry
 from pbt_rl.pbt.state import save_state
 from pbt_rl.record.saved import NO_TRUST, Trust
-from pbt_rl.run.resolved import build_controller, value_table
+from pbt_rl.run.resolved import build_controller
 
 OF_SCORES = ("objective_episodes", "evaluate_episodes", "tune", "prior", "start_values", "enabled")
 """Options of PBT by which the recorded scores came about."""
@@ -187,7 +187,7 @@ def what_if(run: Path, words: Sequence[str], trust: Trust = NO_TRUST) -> int:
     first_due = tuple(max(p.start_frames, p.period_frames) for p in (own_pbt, pbt))
 
     def built(one: Config) -> Controller:
-        return build_controller(one, value_table(one, recorded.start.shaping), one.seed)
+        return build_controller(one, recorded.table(one), one.seed)
 
     found = decide_again(
         recorded.events,

@@ -18,6 +18,7 @@ from pbt_rl.config import Config, hypers_of
 from pbt_rl.errors import ConfigError
 from pbt_rl.extras import offered
 from pbt_rl.options import MOST, as_type, table
+from pbt_rl.recipes import PAIRS
 
 ELSEWHERE: dict[str, tuple[str, str]] = {
     name: (option, remark)
@@ -57,10 +58,10 @@ def unknown(name: str, known: Collection[str], *, sign: str = "--") -> str:
 
 
 def dotted(options: Mapping[str, Any], *, texts: bool = False) -> list[tuple[str, Any]]:
-    """Return the options of nested mappings and groups by dotted name, keywords of an environment as they are typed."""
+    """Return the options of nested mappings and groups by dotted name, those of PAIRS as they are typed."""
     found: list[tuple[str, Any]] = []
     for name, value in options.items():
-        if str(name).replace("-", "_") == "env_option" and isinstance(value, Mapping):
+        if str(name).replace("-", "_") in PAIRS and isinstance(value, Mapping):
             found.append((name, [f"{key}={_typed(word, texts=texts)}" for key, word in value.items()]))
         elif isinstance(value, Mapping):
             found += [(f"{name}.{inner}", v) for inner, v in value.items()]

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import numpy as np
 import torch
 
-from pbt_rl.algos.optim import ADAM, RMSPROP
+from pbt_rl.algos.optim import OF_ALL_OPTIMIZERS
 from pbt_rl.algos.pack import Pack
 from pbt_rl.algos.update import CurrentSlots
 from pbt_rl.learner.build import Arrays, fresh_arrays, shrunk_arrays
@@ -20,8 +20,6 @@ from pbt_rl.learner.simulators import SlotShaping
 from pbt_rl.pbt.hypers import SHAPING, Values
 from pbt_rl.wire.messages import Applied, Load, Save, SetValues
 from pbt_rl.wire.store import Counts, StatePool
-
-OPTIMIZER_HYPERS = {"learning_rate", "max_grad_norm", *ADAM.hypers, *RMSPROP.hypers}
 
 
 class PackMembers:
@@ -200,7 +198,7 @@ class PackMembers:
     def _proof(
         self, slot: int, member: int, donor: int | None, began: float, written: float, unchanged: bool
     ) -> Applied:
-        of_optimizer = OPTIMIZER_HYPERS | set(self._pack.optimizer.hypers)
+        of_optimizer = {*OF_ALL_OPTIMIZERS, *self._pack.optimizer.hypers}
         in_use = self._pack.hypers_in_force(slot)
         shaping = self._shaping.read(slot)[1]
         proved = time.perf_counter()

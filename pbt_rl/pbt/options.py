@@ -85,7 +85,7 @@ class PbtConfig:
     )
     """Your own function as module:function, called last with the values (name -> number) and a random.Random; it
     returns the new values."""
-    objective_episodes: int = option(100, at_least=1)
+    objective_episodes: int = option(100, at_least=1, common=True)
     """Average the objective over at most this many of the last episodes since the member changed."""
     min_episodes: int = option(5, at_least=1)
     """Leave a member with fewer finished episodes since its last change to the next comparison."""

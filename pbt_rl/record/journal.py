@@ -13,7 +13,8 @@ emulator frames of any member that trains). The kinds:
     evaluation      games beside training: at_frames, all_frames of the checkpoint; member, generation, mean, spread,
                     episodes, seconds
     progress        members: generation, frames, objective and episodes of each, and whether its window is complete;
-                    busy_threads: {stage: mean over the last minute}; every ten seconds, after days every minute
+                    busy_threads: {stage: mean over the last minute}; seconds, seconds_left and frames_per_second as the
+                    terminal shows them; every ten seconds, after days every minute
     round           report: what the controller was passed, without the members' values: those are what the events
                     before have given them; decisions: what it returned. `pbt-rl audit` decides it again, bit for bit.
                     incomplete: members whose window holds only the shortest episodes since a change; count: episodes
@@ -25,6 +26,7 @@ emulator frames of any member that trains). The kinds:
     pack_lost       pack, kind, cause: a learner died or hangs and is replaced; members: frames_lost of each, and from:
                     {checkpoint, member} (with `generation`, a remembered state) or {drawn: [member, generation]}. A
                     `slot` for every holder follows. Decisions that were on their way are in force without `applied`
+    remark          text: a line of the terminal about what goes wrong unseen; summary.json has all of them
     lost            counts: of events by kind that were dropped while the disk was full; time, frames: of the first
     resume          config: of the run from here on; changed: {option: [old, new]}; new_episodes: environments begin
                     new ones. The members go on as they were at the event before; a `slot` for every holder and a

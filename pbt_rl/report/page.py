@@ -121,7 +121,7 @@ def facts(history: History) -> list[tuple[str, str]]:
 
 
 def _notes(history: History) -> str:
-    lines = "".join(f"<li>{escape(note)}</li>" for note in notes(history))
+    lines = "".join(f"<li>{escape(note)}</li>" for note in [*notes(history), *history.remarks])
     return f'<ul class="none">{lines}</ul>' if lines else ""
 
 

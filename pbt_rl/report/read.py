@@ -24,6 +24,7 @@ from pbt_rl.pbt.events import (
     Final,
     MemberProgress,
     Progress,
+    Remark,
     Round,
     SlotChange,
     Start,
@@ -35,6 +36,9 @@ from pbt_rl.record.folder import RunFolder
 from pbt_rl.record.journal import journal_events
 from pbt_rl.report.light import light
 from pbt_rl.report.resumes import uninterrupted
+
+FRAMES = "frames"
+"""What members of a run are trained for, in the names of columns and the texts of figures."""
 
 
 @dataclass(frozen=True)
@@ -150,7 +154,7 @@ class RunOptions:
     @property
     def unit(self) -> str:
         """What members are trained for."""
-        return "frames" if self.api is None else "steps"
+        return FRAMES if self.api is None else "steps"
 
     def shown(self, name: str, value: float) -> float | str:
         """Return a value; of a choice its meaning."""
@@ -192,6 +196,8 @@ class History:
     """Episodes whose mean is one entry of a window: more than 1 in a simulator on the device."""
     noise: Noise | None = None
     """Of the comparisons; None if the windows were not read."""
+    remarks: Sequence[str] = ()
+    """What the terminal showed about what went wrong unseen."""
     cpu_seconds: float = 0.0
     """Of all processes, on the learners' and actors' side; 0 if it was not recorded."""
 
@@ -352,6 +358,7 @@ def history_of(name: str, events: Sequence[Event], noise: Noise | None = None) -
         tasks=start.tasks,
         entry_episodes=max((e.count for e in events if isinstance(e, Round)), default=1),
         noise=noise,
+        remarks=list(dict.fromkeys(e.text for e in events if isinstance(e, Remark))),
         cpu_seconds=_cpu_seconds(events, began),
     )
 

@@ -80,10 +80,12 @@ def notes(history: History) -> list[str]:
     noise = history.noise
     if noise is None or history.is_search or not noise.comparisons:
         return []
-    return [*_luck(noise), *_periods(noise)]
+    in_python = history.options.api is not None
+    return [*_luck(noise, in_python=in_python), *_periods(noise, in_python=in_python)]
 
 
-def _luck(noise: Noise) -> list[str]:
+def _luck(noise: Noise, *, in_python: bool) -> list[str]:
+    """in_python: a run of `tune.run`, whose options are arguments."""
     if not noise.replacements:
         return []
     said = (
@@ -91,18 +93,22 @@ def _luck(noise: Noise) -> list[str]:
         f"(Welch's test, p >= {LEVEL:g})"
     )
     if noise.replacements >= ENOUGH_REPLACEMENTS and 2 * noise.within > noise.replacements:
-        said += (
-            ": luck may have made most of them. Longer periods (--pbt.period-frames), a wider gap (--pbt.replace-gap) "
-            "or --pbt.exploit t-test make fewer"
+        fewer = (
+            "Longer periods (period=) make"
+            if in_python
+            else "Longer periods (--pbt.period-frames), a wider gap (--pbt.replace-gap) or --pbt.exploit t-test make"
         )
+        said += f": luck may have made most of them. {fewer} fewer"
     return [said + "."]
 
 
-def _periods(noise: Noise) -> list[str]:
+def _periods(noise: Noise, *, in_python: bool) -> list[str]:
+    shorter = "period=" if in_python else "--pbt.period-frames, --pbt.start-frames"
     if noise.comparisons < FEW_COMPARISONS:
-        why = "few for a schedule to form: shorter periods (--pbt.period-frames, --pbt.start-frames) make 20 to 50"
+        why = f"few for a schedule to form: shorter periods ({shorter}) make 20 to 50"
     elif noise.comparisons > MANY_COMPARISONS and 2 * noise.within > noise.replacements > 0:
-        why = "many, and most replacements were within the noise: longer periods (--pbt.period-frames) judge better"
+        longer = "period=" if in_python else "--pbt.period-frames"
+        why = f"many, and most replacements were within the noise: longer periods ({longer}) judge better"
     else:
         return []
     return [f"{counted(noise.comparisons, 'comparison was', 'comparisons were')} held, {why}."]

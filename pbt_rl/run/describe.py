@@ -195,6 +195,19 @@ def describe_plan(resolved: ResolvedRun) -> list[str]:
     return [*lines, *network_sees(config, spec), *_notes(resolved)]
 
 
+def describe_comparisons(config: Config) -> list[str]:
+    """Return a line that says when members are compared and by which rules; none if they are not."""
+    pbt = config.pbt
+    if not (controller_entry(config.controller).compares and pbt.enabled and config.num_policies > 1):
+        return []
+    text = (
+        f"members are compared at {max(pbt.start_frames, pbt.period_frames):,} frames each and every "
+        f"{pbt.period_frames:,} from there: --controller {config.controller}, --pbt.ready {pbt.ready}, --pbt.exploit "
+        f"{pbt.exploit}, --pbt.explore {pbt.explore}"
+    )
+    return [text]
+
+
 def _sampled_by(pack: PackPlan) -> str:
     if pack.groups:
         return "1 simulator on the device"
@@ -249,8 +262,8 @@ def _notes(resolved: ResolvedRun) -> list[str]:
         notes += memory_notes(resolved)
     if resolved.spec.seats > 1:
         notes.append(opponents().note(config, resolved.plan.packs))
-    unroll, rollout = resolved.tuned_table()["unroll"], config.learner.rollout
-    if unroll.default < rollout and not unroll.tuned:
+    unroll, rollout = resolved.tuned_table().get("unroll"), config.learner.rollout
+    if unroll is not None and unroll.default < rollout and not unroll.tuned:
         notes.append(
             f"note: returns look {unroll.default:.0f} steps ahead (--hypers.unroll), although a rollout has {rollout} "
             f"(--learner.rollout): for longer ones give --hypers.unroll {rollout}, too"

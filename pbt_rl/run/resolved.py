@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from pbt_rl.learner.simulators import simulators
 from pbt_rl.pbt.decisions import Controller
 from pbt_rl.pbt.entry import Ingredients
 from pbt_rl.pbt.events import Event
-from pbt_rl.pbt.hypers import HyperSpec, Values, hyper_table, shaping_table
+from pbt_rl.pbt.hypers import HyperSpec, Values, hyper_table, shaping_table, with_shaping
 from pbt_rl.pbt.registry import controller_entry
 from pbt_rl.pbt.start import Started, read_rows
 from pbt_rl.pbt.state import restore_state
@@ -97,9 +97,6 @@ def _recorded(config: Config, option: str) -> Sequence[Event]:
         raise ConfigError(f"--{option} {run} cannot be used: {error}") from error
 
 
-OF_ALL_OPTIMIZERS = ("learning_rate", "max_grad_norm")
-
-
 @dataclass(frozen=True)
 class ResolvedRun:
     """Everything that follows from a config on a machine. To make it finds the user's mistakes, as far as possible."""
@@ -163,24 +160,26 @@ def tried_network(config: Config, spec: EnvSpec) -> list[str]:
     return network_sees(config, spec)
 
 
-def value_table(config: Config, shaping: Mapping[str, float]) -> dict[str, HyperSpec]:
-    """Return name -> spec of every value of a member. shaping: the environment's, with its defaults.
+def value_table(
+    config: Config, shaping: Mapping[str, float], recorded: Collection[str] | None = None
+) -> dict[str, HyperSpec]:
+    """Return name -> spec of every value of a member: the hypers that its algorithm reads, and its shaping.
 
-    What no loss of the algorithm reads is not tuned by default (of one of the user's own this is not known).
+    shaping: the environment's, with its defaults. recorded: the names that a run had, instead of asking its algorithm;
+    an audit imports nothing that a run names. Raises ConfigError for a name in --shaping that is not the environment's.
     """
-    table = hyper_table(config.hypers) | shaping_table(shaping)
-    rollout, unroll = float(config.learner.rollout), table["unroll"]
-    table["unroll"] = dataclasses.replace(
-        unroll,
-        low=min(unroll.low, rollout),
-        high=rollout,
-        default=min(unroll.default, rollout),
-        legal=(unroll.limits[0], rollout),
-    )
+    every = hyper_table(config.hypers)
+    read = config.algorithm.reads(use_vtrace=config.uses_vtrace) if recorded is None else recorded
+    table = {name: spec for name, spec in every.items() if name in read}
+    if "unroll" in table:
+        rollout, unroll = float(config.learner.rollout), table["unroll"]
+        table["unroll"] = dataclasses.replace(
+            unroll,
+            low=min(unroll.low, rollout),
+            high=rollout,
+            default=min(unroll.default, rollout),
+            legal=(unroll.limits[0], rollout),
+        )
     if config.learner.lr_schedule == "kl-adaptive":  # its factor would undo what a controller changes
         table["learning_rate"] = dataclasses.replace(table["learning_rate"], tuned=False)
-    if ":" not in config.algo:  # an audit imports nothing that a run names
-        read = {*OF_ALL_OPTIMIZERS, *config.algorithm.loss_hypers}
-        for name in hyper_table(config.hypers).keys() - read:
-            table[name] = dataclasses.replace(table[name], tuned=False)
-    return table
+    return table | shaping_table(with_shaping(shaping, config.shaping))

@@ -49,6 +49,16 @@ class Continued:
         return record
 
     @property
+    def value_names(self) -> frozenset[str]:
+        """Names of its members' values, which it keeps. Raises ConfigError if its state is not whole."""
+        try:
+            return frozenset(self.state["run"]["population"]["members"][0]["values"])
+        except (LookupError, TypeError):
+            raise ConfigError(
+                f"{self.checkpoint.path} cannot be resumed: its state lacks the values of members"
+            ) from None
+
+    @property
     def resumes(self) -> int:
         """How often the run has been resumed, this time included."""
         return int(self.state["resumes"]) + 1

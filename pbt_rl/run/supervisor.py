@@ -281,7 +281,7 @@ class Supervisor:
             case MachineLeaving(lost):
                 self._lost.leave(lost)
             case Notice(text):
-                self._recorder.note(text)
+                self._recorder.remark(text)
             case Received(pack, message):
                 self._receive(fleet, pack, message)
             case _:
@@ -307,7 +307,7 @@ class Supervisor:
                 self._ready.add(pack)
                 self._comparisons.dispatch.started(pack)
                 if note:
-                    self._recorder.note(f"learner {pack}: {note}")
+                    self._recorder.remark(f"learner {pack}: {note}")
                 if self._all_serve and not self._begun:
                     self._begin_to_train()
                 elif self._begun and self._resolved.spread:
@@ -355,7 +355,7 @@ class Supervisor:
             self._saved_at_end = True
             return ""
         unsaved = f"was not saved at its end: {reason}. {self._lost.saved_text()}"
-        self._recorder.note(f"the run {unsaved}")
+        self._recorder.remark(f"the run {unsaved}")
         return unsaved
 
     def _save_last(self, fleet: Fleet) -> str:

@@ -19,7 +19,7 @@ from pbt_rl.run.callbacks import Callbacks
 from pbt_rl.run.describe import check_memory
 from pbt_rl.run.fleet import Fleet
 from pbt_rl.run.memory import Matchups, Start
-from pbt_rl.run.resolved import ResolvedRun
+from pbt_rl.run.resolved import ResolvedRun, value_table
 from pbt_rl.run.resuming import find_continued, first_states, may_resume
 from pbt_rl.run.supervisor import Supervisor
 from pbt_rl.wire.store import StatePool
@@ -138,6 +138,8 @@ def train_on(cluster: Cluster | None, config: Config, callbacks: Callbacks | Non
             first = first_states(resolved, _warn)
         fleet = None if cluster is None else cluster.fleet
         run = replace(resolved, config=claim.config)
+        if continued is not None:
+            run = replace(run, table=value_table(run.config, run.spec.shaping, continued.value_names))
         supervisor = Supervisor(run, claim, continued, first, callbacks, fleet)
         if supervisor.over is None:
             code = supervisor.run()
