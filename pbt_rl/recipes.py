@@ -1,6 +1,7 @@
 """Recipes: values of options for an environment and an algorithm, and published command lines (`--recipe NAME`).
 
-They lie over each other in this order: the environment's, the algorithm's, a named one, a file, the user's own options.
+They lie over each other in this order: the environment's, the algorithm's, what an extra's `PLANNED` makes of all of
+these (called with them, and with what is given), a named one, a file, the user's own options.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any
 from pbt_rl.algos import registry as algorithms
 from pbt_rl.envs.registry import FAMILIES, EnvOptions, keywords, recipe
 from pbt_rl.errors import ConfigError, environment_code
-from pbt_rl.extras import Recipe
+from pbt_rl.extras import Recipe, offered
 
 PAIRS = ("env_option", "shaping")
 """Options of a run that hold key=value entries."""
@@ -49,7 +50,10 @@ def composed(*given: Mapping[str, Any], algo: str, fields: Collection[str]) -> d
         values |= {**stronger, **pairs}
     recommended = environment_recipe(values["env"], values.get("env_option", ()))
     of_env = {name: value for name, value in recommended.items() if name.partition(".")[0] in fields}
-    return {**of_env, **algorithm_recipe(values.get("algo", algo), of_env), **values}
+    whole = {**of_env, **algorithm_recipe(values.get("algo", algo), of_env), **values}
+    for planned in offered("pbt_rl", "PLANNED"):
+        whole |= planned(whole, values)
+    return whole
 
 
 def merged(entries: Sequence[str], stronger: Sequence[str]) -> tuple[str, ...]:

@@ -240,7 +240,7 @@ def plain_line(view: RunView) -> str:
     )
     others = standing(view.members, control=True)
     if others:
-        leading += f" (control: best {number(others.best)} mean {number(others.mean)})"
+        leading += f" (control, in training: best {number(others.best)} mean {number(others.mean)})"
     return SEPARATOR.join([*progress(view), leading, f"replacements {view.replacements}", *time_left(view)])
 
 

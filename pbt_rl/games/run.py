@@ -366,7 +366,14 @@ def play_final_games(
     if config.controls:  # the best of several means is the higher the fewer episodes each is of
         least = min(map(len, scores.values()))
         scores = {member: own[:least] for member, own in scores.items()}
-    return {member: FinalGames(mean(own), spread(own), len(own)) for member, own in scores.items()}
+    return {
+        member: FinalGames(mean(own), spread(own), len(own), _halves(own) if config.controls else None)
+        for member, own in scores.items()
+    }
+
+
+def _halves(scores: Sequence[float]) -> tuple[float, float] | None:
+    return (mean(scores[::2]), mean(scores[1::2])) if len(scores) > 1 else None
 
 
 def _note_ending(child: FinalChild, note: Callable[[str], None]) -> None:

@@ -42,6 +42,8 @@ class ReadyRule:
     build: Callable[[PbtConfig], Ready]
     options: tuple[str, ...] = PERIOD_OPTIONS
     """Names of the options that `build` reads."""
+    by_time: bool = False
+    """It reads `PopulationReport.seconds`."""
 
 
 @dataclass(frozen=True)

@@ -139,11 +139,14 @@ class Resume(_Known, frozen=True, tag="resume"):
 
 
 class FinalGames(Struct, frozen=True):
-    """The fresh episodes that one member played after training. mean: of their objectives."""
+    """The fresh episodes that one member played after training. mean: of their objectives. halves: of every other one,
+    and of the rest.
+    """
 
     member: Whole
     mean: float
     episodes: Whole
+    halves: tuple[float, float] | None = None
 
 
 class Final(_Known, frozen=True, tag="final"):

@@ -31,7 +31,8 @@ emulator frames of any member that trains). The kinds:
     resume          config: of the run from here on; changed: {option: [old, new]}; new_episodes: environments begin
                     new ones. The members go on as they were at the event before; a `slot` for every holder and a
                     `matchup` for every pack follow
-    final           members: mean, spread and number of the fresh episodes that each played after training
+    final           members: mean, spread and number of the fresh episodes that each played after training; halves: with
+                    a control group, the means of every other one and of the rest
     end             ended: why; the last event of a run that was not cut off, or the last one before a `resume`
 
 Events that cannot be written (a full disk, a folder that is read-only or gone) wait in memory and are written in order
@@ -158,7 +159,8 @@ class Journal:
         members = [
             {name: value for name, value in vars(m).items() if name != "values"} for m in report.members
         ]
-        seen = {"frames": report.frames, "members": members}
+        timed = {} if report.seconds is None else {"seconds": report.seconds}
+        seen = {"frames": report.frames, "members": members, **timed}
         of_rounds = {"count": count} if count > 1 else {}
         self.write("round", report.frames, report=seen, decisions=made, incomplete=incomplete, **of_rounds)
 

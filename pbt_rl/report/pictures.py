@@ -37,7 +37,8 @@ PICTURES = (
     Picture(
         "cost",
         "Score and cost",
-        "Each member's last objective against the processor time that it took, a share of the run's by its frames "
+        "Each member's last objective against the processor time that it took (of CPUs, and of GPUs that "
+        "learned, if there were any), a share of the run's by its frames "
         "(violet squares: controls). The front: what was reached by then, by any member at any moment.",
         cost.figure,
     ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -200,6 +200,8 @@ class History:
     """What the terminal showed about what went wrong unseen."""
     cpu_seconds: float = 0.0
     """Of all processes, on the learners' and actors' side; 0 if it was not recorded."""
+    gpu_seconds: float = 0.0
+    """In which GPUs learned, added up; 0 without one."""
 
     @property
     def controls(self) -> frozenset[int]:
@@ -359,18 +361,19 @@ def history_of(name: str, events: Sequence[Event], noise: Noise | None = None) -
         entry_episodes=max((e.count for e in events if isinstance(e, Round)), default=1),
         noise=noise,
         remarks=list(dict.fromkeys(e.text for e in events if isinstance(e, Remark))),
-        cpu_seconds=_cpu_seconds(events, began),
+        cpu_seconds=_spent(events, began, lambda stage: stage not in (WAITING, GPU_LEARNING)),
+        gpu_seconds=_spent(events, began, lambda stage: stage == GPU_LEARNING),
     )
 
 
-def _cpu_seconds(events: Sequence[Event], began: float) -> float:
-    """Integrate the busy threads, which each record of progress has as a mean over the time before it."""
+def _spent(events: Sequence[Event], began: float, counts: Callable[[str], bool]) -> float:
+    """Integrate the busy threads of some stages; each record of progress has them as means over the time before it."""
     total, before, busy = 0.0, 0.0, 0.0
     for event in events:
         if not isinstance(event, Progress):
             continue
         now = _since(began, event)
-        threads = [x for stage, x in event.busy_threads.items() if stage not in (WAITING, GPU_LEARNING)]
+        threads = [x for stage, x in event.busy_threads.items() if counts(stage)]
         busy = math.fsum(threads) if threads else busy
         total += busy * max(0.0, now - before)
         before = max(before, now)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from html import escape
 from statistics import fmean
 
@@ -26,14 +28,23 @@ def control_box(history: History) -> str:
         text = "Not every group has a score yet: nothing can be compared."
         return f'<div class="box"><h2>Population and control group</h2><p>{text}</p></div>'
     starts = history.population
-    best, left_alone = max(own.values()), expected_best(list(others.values()), starts)
+    halves = _halves(history, own.keys() | others.keys())
+    best = _picked([own, own] if halves is None else [{m: h[m] for m in own} for h in halves], len(own))
+    left_alone = _picked(
+        [others, others] if halves is None else [{m: h[m] for m in others} for h in halves], starts
+    )
     low = (
         f" (too low: {counted(len(others), 'control')} cannot show what the best of {starts} draws reaches)"
         if starts > len(others)
         else ""
     )
+    how = (
+        "a member is picked by one half of them and scored by the other"
+        if halves is not None
+        else "the same games pick a member and score it: the best of each group was lucky, too"
+    )
     judged = (
-        f"fresh final games, {history.final.episodes} episodes of each"
+        f"fresh final games, {history.final.episodes} episodes of each; {how}"
         if history.final is not None
         else "windows of training episodes, as no final games were played: the higher the luckier"
     )
@@ -55,6 +66,21 @@ def control_box(history: History) -> str:
         "happened with this seed, and cannot show whether the method helps on this task. For that the gap must hold "
         "over several seeds: <code>pbt-rl prove</code> trains them and says whether it does.</p></div>"
     )
+
+
+def _picked(halves: Sequence[Mapping[int, float]], k: int) -> float:
+    """Return the expected score of the best of k members: picked by one half of the games, scored by the other."""
+    one, other = ([half[m] for m in sorted(half)] for half in halves)
+    return fmean((expected_best(one, k, picks=other), expected_best(other, k, picks=one)))
+
+
+def _halves(history: History, members: AbstractSet[int]) -> tuple[dict[int, float], dict[int, float]] | None:
+    """Return the means of each half of the final games; None if they are not known of all members."""
+    games = () if history.final is None else history.final.members
+    known = {g.member: g.halves for g in games if g.halves is not None and all(map(math.isfinite, g.halves))}
+    if not members <= known.keys():
+        return None
+    return {m: h[0] for m, h in known.items()}, {m: h[1] for m, h in known.items()}
 
 
 def scores(history: History) -> tuple[dict[int, float], dict[int, float]]:

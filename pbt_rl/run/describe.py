@@ -14,6 +14,7 @@ import torch
 from pbt_rl.config import Config
 from pbt_rl.display.terminal import counted
 from pbt_rl.errors import ConfigError
+from pbt_rl.extras import offered
 from pbt_rl.learner.build import network_sees
 from pbt_rl.learner.estimate import PackBytes, pack_bytes
 from pbt_rl.pbt.hypers import OFF, HyperSpec, Values
@@ -272,6 +273,8 @@ def _notes(resolved: ResolvedRun) -> list[str]:
         notes.append(
             "note: --learner.lr-schedule kl-adaptive sets the learning rate in use, so learning_rate is not tuned"
         )
+    for more in offered("pbt_rl", "PLAN_NOTES"):
+        notes += more(config)
     if controller_entry(config.controller).compares and config.pbt.enabled and config.num_policies > 1:
         notes += filter(None, [_comparison_note(config)])
     if config.controls:

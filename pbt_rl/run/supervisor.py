@@ -115,7 +115,13 @@ class Supervisor:
         slots = make_slots(resolved, self._population)
         self._end = RunEnd(self._config, self._population, slots, self._throughput, self._callbacks)
         self._comparisons = Comparisons(
-            resolved, self._population, slots, controller, self._recorder, self._end
+            resolved,
+            self._population,
+            slots,
+            controller,
+            self._recorder,
+            self._end,
+            lambda: self._throughput.training_seconds,
         )
         with fitting_state(folder):
             self._same_plan = state is None or restore_run_state(

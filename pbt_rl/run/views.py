@@ -85,10 +85,12 @@ def seconds_to_end(
     return min(left, default=None)
 
 
-def seconds_to_comparison(controller: Controller, population: Population, rate: float) -> float | None:
+def seconds_to_comparison(
+    controller: Controller, population: Population, rate: float, training_seconds: float = 0.0
+) -> float | None:
     """Return the time until the next comparison is due, 0 if it waits for episodes; None if it is unknown."""
     training = sum(not member.stopped for member in population.members)
-    report = population.report()
+    report = population.report(training_seconds)
     controller, report = innermost(controller, report)
     if not isinstance(controller, PbtController) or rate <= 0 or training < 2:
         return None
@@ -151,7 +153,9 @@ def run_view(
         seconds_left=seconds_to_end(config, population, rate, throughput.training_seconds),
         waits_for="" if rate > 0 else _waits_for(resolved, begun=begun),
         seconds_left_at_most=config.searches,
-        comparison_in_seconds=seconds_to_comparison(controller, population, rate),
+        comparison_in_seconds=seconds_to_comparison(
+            controller, population, rate, throughput.training_seconds
+        ),
         members=_marked(population.views(), config.num_policies),
         replacements=dispatch.replacements,
         mutations=dispatch.mutations,
