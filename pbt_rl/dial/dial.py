@@ -38,7 +38,6 @@ from pbt_rl.envs.base import EnvSpec
 from pbt_rl.envs.registry import probe
 from pbt_rl.errors import ConfigError, environment_code, require
 from pbt_rl.options import build
-from pbt_rl.pbt.control import number_of_controls
 from pbt_rl.pbt.registry import controller_entry
 from pbt_rl.pbt.timed.options import TimedOptions
 from pbt_rl.record.folder import RunFolder, config_from_json
@@ -128,16 +127,19 @@ def _measured(config: Config, given: Mapping[str, Any]) -> dict[str, Any]:
     return _options(config, given, spec, measured, seconds)
 
 
+BESIDE: Mapping[str, Any] = {"control": 0.0, "init_from": ()}
+"""Options of other extras, as a trial has them."""
+
+
 def _for_trial(config: Config) -> Config:
     return replace(
         config,
         hours=None,  # type: ignore[call-arg]
         train_for_frames=10**15,
         stop_at_objective=None,
-        init_from=(),
         slots=0,
         pbt=replace(config.pbt, enabled=False, ready="synchronous", start_values=(), evaluate_episodes=0),
-        control=0.0,
+        **{name: off for name, off in BESIDE.items() if hasattr(config, name)},
     )
 
 
@@ -170,9 +172,11 @@ def _wanted(config: Config, spec: EnvSpec) -> int:
 
 
 def _pack(config: Config, spec: EnvSpec) -> Any:
-    from pbt_rl.plan import Machine, make_plan  # noqa: PLC0415 - torch comes with it
+    from pbt_rl.learner.simulators import simulators  # noqa: PLC0415 - torch comes with it
+    from pbt_rl.plan import Machine, make_plan  # noqa: PLC0415
 
-    plan = make_plan(config, Machine.here(), spec.seats, resident=spec.resident)
+    own = simulators(spec)
+    plan = make_plan(config, Machine.here(), spec.seats, None if own is None else own.lay_out)
     return min(plan.packs, key=lambda pack: pack.environments_of_member)
 
 
@@ -180,7 +184,7 @@ def _options(
     config: Config, given: Mapping[str, Any], spec: EnvSpec, measured: Measured, seconds: float
 ) -> dict[str, Any]:
     own = given.get("num_policies")
-    members = None if own is None else own + number_of_controls(config.control, own)
+    members = None if own is None else config.members
     wanted = _wanted(config, spec)
     try:
         choice = chosen(seconds, measured, wanted, members)

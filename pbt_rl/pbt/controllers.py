@@ -198,7 +198,8 @@ class Around:
 def innermost(controller: Controller, report: PopulationReport) -> tuple[Controller, PopulationReport]:
     """Return the controller that decides, inside those around it, and what it is shown of a report."""
     while isinstance(controller, Around):
-        controller, report = controller.controller, controller.seen(report)
+        report = controller.seen(report)
+        controller = controller.controller
     return controller, report
 
 
