@@ -168,7 +168,7 @@ def _from_trial(
 def _wanted(config: Config, spec: EnvSpec) -> int:
     """Return the environments, or rows in a simulator, of each member that are planned if nothing limits them."""
     pack = _pack(config, spec)
-    return pack.envs_per_policy if spec.resident else pack.environments_of_member
+    return int(pack.envs_per_policy if spec.resident else pack.environments_of_member)
 
 
 def _pack(config: Config, spec: EnvSpec) -> Any:
