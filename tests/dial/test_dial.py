@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from pbt_rl.audit.recorded import audit
 from pbt_rl.cli.train import parse_train
 from pbt_rl.dial import dial
 from pbt_rl.dial.measure import Episodes
@@ -13,7 +14,6 @@ from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.events import Round
 from pbt_rl.record.folder import RunFolder, to_json
 from pbt_rl.record.journal import journal_events
-from pbt_rl.run.audit import audit
 from pbt_rl.run.describe import describe_plan
 from pbt_rl.run.train import resolve
 
