@@ -1,4 +1,4 @@
-"""The policies' part of a step, recorded on a pretend device: the numbers of calls one by one on the CPU, two replays."""
+"""The policies' part of a step, recorded on a pretend device: two replays, and the numbers of calls on the CPU."""
 
 from collections import deque
 from dataclasses import replace
