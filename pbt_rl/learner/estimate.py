@@ -133,8 +133,8 @@ def _rollout_bytes(spec: EnvSpec, steps: int, rows: int, state_size: int) -> int
 def _episode_bytes(spec: EnvSpec, steps: int, state_size: int, recorded: bool) -> int:
     """Return what a row of a simulator has beside its rollout.
 
-    Values after limits, the last observation and state that one was met with, what its episode's round sums up; and what
-    recorded turns are given.
+    Values after limits, the last observation and state that one was met with, what its episode's round sums up; and
+    what recorded turns are given.
     """
     kept = [layout.kept for layout in obs_layouts(spec).values()]
     last = sum(dtype.itemsize * math.prod(shape) for dtype, shape in kept)
