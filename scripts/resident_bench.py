@@ -85,8 +85,8 @@ class Side:
         other_end: Any = Line(back, there)  # the socket of a learner, without one
         self.learner = Learner(self._memory.learners[0], other_end)
         if mailbox:
-            env = registry.make_resident("tensors/pendulum", policies * rows, 0, "cpu", registry.DEFAULTS)
-            self._unit = ResidentUnit(env, default_shaping_source(resolved.spec))
+            made = registry.make_resident(env, policies * rows, 0, "cpu", registry.DEFAULTS)
+            self._unit = ResidentUnit(made, default_shaping_source(resolved.spec))
             self._box = self._memory.actors[0].boxes[0]
             self._unit.reset(self._box.step)
             self._box.header[0] += 1
@@ -266,7 +266,7 @@ class Calls(TorchDispatchMode):
     """Counts calls that a device would carry out, and what makes the host wait for one."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call] # torch's has no annotations
         self.launches = self.waits = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -314,7 +314,11 @@ def of_counts(policies: int, packing: str) -> Callable[[int], str]:
             sampler: Any = side.learner.sampler
             env, read = sampler._env, []  # noqa: SLF001 - the simulator that it steps
             fetch = torch.Tensor.cpu
-            own = lambda x: (read.append(x.nbytes), fetch(x))[1]  # noqa: E731
+
+            def own(x: torch.Tensor) -> torch.Tensor:
+                read.append(x.nbytes)
+                return fetch(x)
+
             with Calls() as alone:
                 for _ in range(STEPS):
                     env.step(torch.zeros(policies * 256, 1))
