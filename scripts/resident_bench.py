@@ -24,6 +24,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -171,10 +172,9 @@ def of_rsl(rows: int, epochs: int, minibatches: int) -> Callable[[int], str]:
     """Return the case of P = 1 against RSL-RL's own runner."""
 
     def case(rounds: int) -> str:
-        from lab.peers.rsl_pendulum import RslSide  # noqa: PLC0415 - it needs rsl_rl
-
+        peer = import_module("lab.peers.rsl_pendulum")  # it needs rsl_rl
         passes = (f"--learner.epochs={epochs}", f"--learner.minibatches={minibatches}")
-        return ratio(rounds, Side(1, rows, *passes), RslSide(rows, epochs, minibatches))
+        return ratio(rounds, Side(1, rows, *passes), peer.RslSide(rows, epochs, minibatches))
 
     case.__doc__ = f"P = 1 against RSL-RL's own runner, {rows:,} rows, {epochs} x {minibatches}."
     return case
@@ -184,12 +184,11 @@ def of_jit(policies: int) -> Callable[[int], str]:
     """Return the case of gymnax against PPO in one compiled function."""
 
     def case(rounds: int) -> str:
-        from lab.peers.jit_ppo import JitSide  # noqa: PLC0415 - it needs JAX
-
+        peer = import_module("lab.peers.jit_ppo")  # it needs JAX
         passes = ("--learner.epochs=5", "--learner.minibatches=4", "--learner.rollout=24")
         net = ("--model.hidden=64", "--model.layers=2", "--model.critic=separate", "--hypers.unroll=24")
         ours = Side(policies, ROWS, *passes, *net, env="gymnax/Pendulum-v1")
-        return ratio(rounds, ours, JitSide(policies, ROWS, 5, 4))
+        return ratio(rounds, ours, peer.JitSide(policies, ROWS, 5, 4))
 
     case.__doc__ = f"gymnax Pendulum against PPO compiled as one function, P = {policies}, b = 1,024."
     return case
