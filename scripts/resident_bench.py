@@ -24,6 +24,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -85,8 +86,8 @@ class Side:
         other_end: Any = Line(back, there)  # the socket of a learner, without one
         self.learner = Learner(self._memory.learners[0], other_end)
         if mailbox:
-            env = registry.make_resident("tensors/pendulum", policies * rows, 0, "cpu", registry.DEFAULTS)
-            self._unit = ResidentUnit(env, default_shaping_source(resolved.spec))
+            made = registry.make_resident(env, policies * rows, 0, "cpu", registry.DEFAULTS)
+            self._unit = ResidentUnit(made, default_shaping_source(resolved.spec))
             self._box = self._memory.actors[0].boxes[0]
             self._unit.reset(self._box.step)
             self._box.header[0] += 1
@@ -171,10 +172,9 @@ def of_rsl(rows: int, epochs: int, minibatches: int) -> Callable[[int], str]:
     """Return the case of P = 1 against RSL-RL's own runner."""
 
     def case(rounds: int) -> str:
-        from lab.peers.rsl_pendulum import RslSide  # noqa: PLC0415 - it needs rsl_rl
-
+        peer = import_module("lab.peers.rsl_pendulum")  # it needs rsl_rl
         passes = (f"--learner.epochs={epochs}", f"--learner.minibatches={minibatches}")
-        return ratio(rounds, Side(1, rows, *passes), RslSide(rows, epochs, minibatches))
+        return ratio(rounds, Side(1, rows, *passes), peer.RslSide(rows, epochs, minibatches))
 
     case.__doc__ = f"P = 1 against RSL-RL's own runner, {rows:,} rows, {epochs} x {minibatches}."
     return case
@@ -184,12 +184,11 @@ def of_jit(policies: int) -> Callable[[int], str]:
     """Return the case of gymnax against PPO in one compiled function."""
 
     def case(rounds: int) -> str:
-        from lab.peers.jit_ppo import JitSide  # noqa: PLC0415 - it needs JAX
-
+        peer = import_module("lab.peers.jit_ppo")  # it needs JAX
         passes = ("--learner.epochs=5", "--learner.minibatches=4", "--learner.rollout=24")
         net = ("--model.hidden=64", "--model.layers=2", "--model.critic=separate", "--hypers.unroll=24")
         ours = Side(policies, ROWS, *passes, *net, env="gymnax/Pendulum-v1")
-        return ratio(rounds, ours, JitSide(policies, ROWS, 5, 4))
+        return ratio(rounds, ours, peer.JitSide(policies, ROWS, 5, 4))
 
     case.__doc__ = f"gymnax Pendulum against PPO compiled as one function, P = {policies}, b = 1,024."
     return case
@@ -266,7 +265,7 @@ class Calls(TorchDispatchMode):
     """Counts calls that a device would carry out, and what makes the host wait for one."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call] # torch's has no annotations
         self.launches = self.waits = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -314,7 +313,11 @@ def of_counts(policies: int, packing: str) -> Callable[[int], str]:
             sampler: Any = side.learner.sampler
             env, read = sampler._env, []  # noqa: SLF001 - the simulator that it steps
             fetch = torch.Tensor.cpu
-            own = lambda x: (read.append(x.nbytes), fetch(x))[1]  # noqa: E731
+
+            def own(x: torch.Tensor) -> torch.Tensor:
+                read.append(x.nbytes)
+                return fetch(x)
+
             with Calls() as alone:
                 for _ in range(STEPS):
                     env.step(torch.zeros(policies * 256, 1))

@@ -30,6 +30,8 @@ OPTIMIZER_VECTORS = 3
 kernel (algos/optim.py); counted on the tests' device."""
 ROUND_BYTES = 32
 """Of a row: three sums, memory to compute in, stages."""
+GIVEN_BYTES = 10
+"""Of a row: reward, objective, two ends."""
 SMALL_ENVIRONMENT_BYTES = 4096
 """Of one environment of any other: CartPole's. A large one of a user's own is not foreseen."""
 
@@ -89,7 +91,7 @@ def pack_bytes(config: Config, spec: EnvSpec, plan: PackPlan) -> PackBytes:
             rollouts_of(config, plan) + (on_device and not spec.resident)
         )  # recorded turns have one for no unit
         * _rollout_bytes(spec, config.learner.rollout, plan.rows, net.state_size)
-        + (_episode_bytes(spec, config.learner.rollout, net.state_size) * plan.rows if spec.resident else 0)
+        + spec.resident * plan.rows * _episode_bytes(spec, config.learner.rollout, net.state_size, on_device)
         + plan.units * plan.rows * _stack_bytes(spec),
         replay=_replay_bytes(config, spec, plan),
         weights=plan.slots * (state + copies) + together * (4 * numbers + smaller),
@@ -128,13 +130,16 @@ def _rollout_bytes(spec: EnvSpec, steps: int, rows: int, state_size: int) -> int
     return total
 
 
-def _episode_bytes(spec: EnvSpec, steps: int, state_size: int) -> int:
-    """Return what a row of a simulator has beside its rollout: values after limits, the last observation and state that
-    one was met with, and what its episode's round sums up.
+def _episode_bytes(spec: EnvSpec, steps: int, state_size: int, recorded: bool) -> int:
+    """Return what a row of a simulator has beside its rollout.
+
+    Values after limits, the last observation and state that one was met with, what its episode's round sums up; and
+    what recorded turns are given.
     """
     kept = [layout.kept for layout in obs_layouts(spec).values()]
     last = sum(dtype.itemsize * math.prod(shape) for dtype, shape in kept)
-    return 4 * steps + last + 4 * state_size + 8 + ROUND_BYTES
+    given = recorded * (2 * last + GIVEN_BYTES)
+    return 4 * steps + last + 4 * state_size + 8 + ROUND_BYTES + given
 
 
 def _step_bytes(spec: EnvSpec) -> int:

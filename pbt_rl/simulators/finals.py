@@ -39,8 +39,13 @@ class Finals:
         self._at = torch.full((policies, rows), -1, dtype=torch.int64, device=device)
         """[P, b] step of the limit in this rollout; -1: none."""
 
-    def note(self, t: int, truncated: Tensor, obs: Mapping[str, Tensor] | None, state: Tensor) -> None:
-        """Take in step t. truncated: [R]. obs: name -> [R, ...], or None. state: [P, b, S] that acting left behind."""
+    def note(
+        self, t: int | Tensor, truncated: Tensor, obs: Mapping[str, Tensor] | None, state: Tensor
+    ) -> None:
+        """Take in step t (on the device: [1]).
+
+        truncated: [R]. obs: name -> [R, ...], or None. state: [P, b, S] that acting left behind.
+        """
         if obs is None or (self.obs and nowhere(truncated)):
             return
         if not self.obs:
@@ -49,8 +54,9 @@ class Finals:
             here = truncated.view(-1, *(1,) * (kept.dim() - 1))
             torch.where(here, obs[name], kept, out=kept)
         limits = truncated.view(self._shape)
-        self._state = torch.where(limits[..., None], state, self._state)
-        self._at = torch.where(limits, t, self._at)
+        if self._state.numel():
+            torch.where(limits[..., None], state, self._state, out=self._state)
+        self._at.copy_(torch.where(limits, t, self._at))
 
     def values(self, value_PTB: Tensor, valued: Valued) -> Tensor:
         """Return what follows a limit, [P, T, b], and begin anew. value_PTB: of the observations acted on."""

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from pbt_rl.algos.distributions import Distribution
 from pbt_rl.algos.pack import Pack
+from pbt_rl.algos.recording import Replays, recorder_of
 from pbt_rl.config import Config
 from pbt_rl.envs.base import MOST_STATS, EnvSetupError, EnvSpec
 from pbt_rl.envs.first_trial import environment_traceback
@@ -36,6 +37,7 @@ from pbt_rl.plan import PackPlan
 from pbt_rl.simulators.finals import Finals
 from pbt_rl.simulators.in_place import InPlaceRollout
 from pbt_rl.simulators.rounds import Rounds
+from pbt_rl.simulators.turns import Turns
 from pbt_rl.wire.messages import Episode
 from pbt_rl.wire.tables import ShapingTable
 
@@ -84,9 +86,6 @@ class ResidentSampler:
     beat: called as a sign of life. give_up: called by another thread with why, if the simulator hangs at its start.
     """
 
-    recorded_turns = False
-    replays = None
-
     def __init__(
         self,
         pack: Pack,
@@ -113,8 +112,9 @@ class ResidentSampler:
         action = (spec.action.components, getattr(torch, spec.action.dtype))
         sizes = (pack.num_policies, self._envs, action, pack.state_size, pack.device)
         self.rollout = InPlaceRollout(self._layouts, self._steps, *sizes)
-        self._state = torch.zeros((pack.num_policies, self._envs, pack.state_size), device=pack.device)
         self._finals = Finals(self._layouts, pack.num_policies, self._envs, pack.state_size, pack.device)
+        parts = (self._layouts, self.rollout, self._finals, recorder_of(pack.device))
+        self._turns = Turns(pack, distribution, self.generator, *parts)
         with environment_code(config.env), self._may_take_long("making"):
             self._env: ResidentEnv = make_resident(
                 config.env, plan.rows, seed % 2**31, plan.device, config.env_options
@@ -123,7 +123,6 @@ class ResidentSampler:
             self._env.attach(shaping.weights_PK)
             self._obs: Mapping[str, Tensor] = self._env.reset()
         self._checks.obs(self._obs)
-        self._rounds: Rounds | None = None
         shaping.changed = self._reopen
         shared.ended_versions.append(np.full(pack.num_policies, -1, np.int64))
 
@@ -136,8 +135,13 @@ class ResidentSampler:
         """Return the memory of a batch."""
         return [self.rollout]
 
+    @property
+    def replays(self) -> Replays | None:
+        """Count of halves of turns (turns.py); None where nothing is recorded."""
+        return self._turns.replays
+
     def record_turns(self) -> None:
-        """Do nothing: the simulator's own calls cannot be recorded here."""
+        """Do nothing: they are recorded as they come, since there is no second thread."""
 
     def resume_finished(self) -> None:
         """Do nothing: the next rollout begins with the last observation."""
@@ -146,11 +150,11 @@ class ResidentSampler:
         """Zero the recurrent state of slots whose weights were exchanged."""
         self._epoch = self._shared.pack.weights_epoch.copy()
         while self._shared.state_resets:
-            self._state[self._shared.state_resets.popleft()] = 0
+            self._turns.state[self._shared.state_resets.popleft()] = 0
 
     def _reopen(self, slot: int) -> None:
-        if self._rounds is not None:
-            self._rounds.begin(slot)
+        if self._turns.rounds is not None:
+            self._turns.rounds.begin(slot)
 
     def serve(self) -> bool:
         """Fill a rollout, unless no member holds a slot; return whether it was filled."""
@@ -163,7 +167,7 @@ class ResidentSampler:
             self.rollout.weights_epoch[:] = self._epoch
             self.rollout.updates[:] = shared.pack.updates
             self._pack.streams.after(self.rollout.ready)
-            if self._rounds is None:  # the first step may compile for minutes
+            if self._turns.rounds is None:  # the first step may compile for minutes
                 with self._may_take_long("the first steps of"):
                     self._play()
             else:
@@ -177,50 +181,41 @@ class ResidentSampler:
         return True
 
     def _play(self) -> None:
-        fields, envs, policies = self.rollout.fields, self._envs, self._pack.num_policies
-        fields["state"].copy_(self._state)
+        fields, turns = self.rollout.fields, self._turns
         first = fields["first"]
-        if self._rounds is None:
+        if turns.rounds is None:
             first[:, 0] = True
         else:
             first[:, 0] = first[:, -1]
-        for t in range(self._steps):
+        turns.begin()
+        for _ in range(self._steps):
             self._beat()
-            action_PBA, log_prob_PB = self._act(t)
-            fields["action"][:, t], fields["log_prob"][:, t] = action_PBA, log_prob_PB
-            delivered = self.distribution.delivered_here(action_PBA).reshape(policies * envs, -1)
-            step = self._step(delivered.to(fields["action"].dtype))
+            step = self._step(turns.act(self._obs))
             self._checks.step(step)
             self._obs = step.obs
-            self._finals.note(t, step.truncated, step.final_obs, self._state)
-            ended = step.terminated | step.truncated
-            for name in ("reward", "terminated", "truncated"):
-                fields[name][:, t] = getattr(step, name).view(policies, envs)
-            first[:, t + 1] = ended.view(policies, envs)
-            if self._rounds is None:
-                if len(step.stats) > MOST_STATS:
-                    raise ConfigError(
-                        f"{self._spec.env_id} has {len(step.stats)} stats, {MOST_STATS} at most"
-                    )
-                self._check_objective(None if step.objective is step.reward else step.objective)
-                self._rounds = Rounds(policies, envs, self._groups, [*step.stats], self._pack.device)
-            objective = step.reward if step.objective is None else step.objective
-            self._rounds.step(objective, step.reward, ended, step.stats)
-        # Its action is drawn for nothing, as at the end of a mailbox's rollout: both routes draw alike.
-        state = self._state.clone()
-        self._act(self._steps)
-        self._state = state
-        assert self._rounds is not None
+            if turns.rounds is None:
+                turns.rounds = self._make_rounds(step)
+            turns.take(step)
+        turns.end(self._obs)
         self._checks.values(self._obs)
         self._checks.values(self._finals.obs)
         self._checks.ends(fields["terminated"], fields["truncated"])
-        self._checks.rewards(self._rounds.sums.transpose(0, 1))
+        assert turns.rounds is not None
+        self._checks.rewards(turns.rounds.sums.transpose(0, 1))
         self.rollout.final_value.copy_(
             self._finals.values(
                 fields["value"][:, : self._steps],
                 lambda obs, state, first: self._pack.act(obs, state, first)[1],
             )
         )
+
+    def _make_rounds(self, step: ResidentStep) -> Rounds:
+        """Return what counts episodes, now that a step has shown their statistics."""
+        if len(step.stats) > MOST_STATS:
+            raise ConfigError(f"{self._spec.env_id} has {len(step.stats)} stats, {MOST_STATS} at most")
+        self._check_objective(None if step.objective is step.reward else step.objective)
+        sizes = self._pack.num_policies, self._envs, self._groups
+        return Rounds(*sizes, [*step.stats], self._pack.device)
 
     @contextmanager
     def _may_take_long(self, what: str) -> Iterator[None]:
@@ -276,21 +271,9 @@ class ResidentSampler:
                 "name in --pbt.tune what else to tune"
             )
 
-    def _act(self, t: int) -> tuple[Tensor, Tensor]:
-        """Note the observation and its value; draw actions, [P, b, A], and their log probabilities."""
-        shape = (self._pack.num_policies, self._envs)
-        here = {name: self._obs[name].unflatten(0, shape) for name in self._layouts}
-        for name, obs in here.items():
-            self.rollout.obs[name][:, t] = obs
-        seen = {name: self._layouts[name].as_seen(obs) for name, obs in here.items()}
-        first = self.rollout.fields["first"][:, t]
-        params, value, self._state = self._pack.act(seen, self._state, first, lambda: None)
-        self.rollout.fields["value"][:, t] = value
-        return self.distribution.sample(params, self.generator)
-
     def _fetch(self) -> None:
         """Read what has ended and what is wrong: the one wait of a rollout."""
-        rounds, shared = self._rounds, self._shared
+        rounds, shared = self._turns.rounds, self._shared
         assert rounds is not None
         policies = self._pack.num_policies
         read = torch.cat((rounds.totals.flatten(), self._checks.wrong.flatten().float())).cpu().numpy()
@@ -312,7 +295,7 @@ class ResidentSampler:
                 raise ConfigError(f"{self._spec.env_id}: {text} in rows of {whose}")
 
     def _episodes(self, counted_NPG: Any, means_CNPG: Any) -> Iterator[Episode]:
-        rounds = self._rounds
+        rounds = self._turns.rounds
         assert rounds is not None
         for entry, slot, group in zip(*np.nonzero(counted_NPG), strict=True):
             holder, version = self._shared.pack.holders[slot], int(self._shaping.shaping_version[slot])

@@ -137,7 +137,7 @@ def test_both_routes_take_the_same_actions_and_learn_the_same_weights():
 def test_a_replacement_between_two_rollouts_leaves_the_donor_alone_and_its_weights_are_read_back():
     with Stand() as stand:
         stand.batch()
-        donor, before = stand.state(0), stand.learner.sampler._rounds._stage.clone()
+        donor, before = stand.state(0), stand.learner.sampler._turns.rounds._stage.clone()
         values = stand.values | {"shaping.angle": 2.0, "shaping.speed": 0.0}
         stand.line.send(Load(1, 1, 1, values, donor=0, of_slot=0))
         (proof,) = [m for m in stand.batch() if hasattr(m, "in_environment")]
@@ -145,7 +145,7 @@ def test_a_replacement_between_two_rollouts_leaves_the_donor_alone_and_its_weigh
         assert proof.in_environment == pytest.approx({"angle": 2.0, "speed": 0.0, "effort": 0.001})
         assert same(stand.state(0), donor)
         assert same({"param": stand.state(1)["param"]}, {"param": donor["param"]})
-        after = stand.learner.sampler._rounds._stage
+        after = stand.learner.sampler._turns.rounds._stage
         assert torch.equal(after[0], before[0])
         assert (after[1] == 0).all(), "what ran there counts no more"
         stand.batch()
@@ -390,7 +390,9 @@ def test_a_limit_is_followed_by_the_value_of_its_final_observation(monkeypatch, 
     class Noted(Pendulum):
         def step(self, action):
             step = super().step(action)
-            steps.append((step.truncated.clone(), step.final_obs["obs"].clone(), sampler._state.clone()))
+            steps.append(
+                (step.truncated.clone(), step.final_obs["obs"].clone(), sampler._turns.state.clone())
+            )
             return step
 
     spec = registry.probe("tensors/pendulum", registry.DEFAULTS)
@@ -483,7 +485,7 @@ def test_the_estimate_of_memory_knows_all_that_a_row_has():
     with Stand([*OPTIONS, "--rows=512", "--model.core=gru"]) as stand:
         stand.batch()
         sampler, setup = stand.learner.sampler, stand.memory.learners[0]
-        finals, counted, rollout = sampler._finals, sampler._rounds, sampler.rollout
+        finals, counted, rollout = sampler._finals, sampler._turns.rounds, sampler.rollout
         tensors = [*rollout.fields.values(), *rollout.obs.values(), rollout.final_value]
         tensors += [*finals.obs.values(), finals._state, finals._at]
         tensors += [counted._stage, counted._fresh, counted.sums, counted._spare]
