@@ -21,13 +21,13 @@ from typing import Any, cast
 import gymnasium
 from gymnasium.vector import VectorEnv
 
+from ..extras import offered
 from . import time_limit as time_limits
 from .base import EnvSetupError, EnvSpec, ShapingSource, Unit
 from .family import Backend, EnvOptions, Kind, backend_of_factory, keywords_backend, kinds
 from .film import Camera
 from .gym import GymUnit, RenderCamera, describe
 from .gym_recipes import recipe
-from .old_gym import looks_old
 from .pulse import all_at_once, pulse_of
 from .time_limit import making, time_limit
 from .vector import AnyVectorEnv, VectorUnit, describe_vector
@@ -234,12 +234,9 @@ def check_keywords(env_id: str, factory: Callable[..., object], keywords: Mappin
 
 def _not_usable(env_id: str, env: object) -> str:
     given = f"{type(env).__module__}.{type(env).__qualname__}"
-    if looks_old(env):
-        return (
-            f"{env_id} returned {given}, an environment of the interface before Gymnasium: return "
-            "pbt_rl.envs.old_gym.OldGym(env) of it, or one of Shimmy's wrappers: GymV21CompatibilityV0(env=env) if its "
-            "step returns four values, GymV26CompatibilityV0(env=env) if five"
-        )
+    for remedy in offered(__package__ or "", "REMEDY"):
+        if text := remedy(env):
+            return f"{env_id} returned {given}, {text}"
     usable = ["a gymnasium.Env", "a gymnasium.vector.VectorEnv", *(kind.title for kind in kinds())]
     return (
         f"{env_id} returned {given}, not an environment: return {', '.join(usable[:-1])}"

@@ -9,8 +9,8 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from .base import EnvSetupError
-from .values import attribute, flag_of, metadata_of
+from ..base import EnvSetupError
+from ..values import attribute, flag_of, metadata_of
 
 
 class OldGym(gymnasium.Env[Any, Any]):
@@ -93,12 +93,6 @@ def converted(space: Any) -> spaces.Space[Any]:
     raise EnvSetupError(
         f"the space {space} is of no kind that Gymnasium has: give it one of gymnasium.spaces"
     )
-
-
-def looks_old(env: object) -> bool:
-    """Whether an object has what an environment of before Gymnasium has."""
-    needed = ("reset", "step", "observation_space", "action_space")
-    return all(attribute(env, name) is not None for name in needed)
 
 
 class _Crafter(OldGym):
