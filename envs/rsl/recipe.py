@@ -2,7 +2,7 @@
 
 PUBLISHED is `config/example_config.yaml` of https://github.com/leggedrobotics/rsl_rl (rsl-rl-lib 3 to 5), which are
 also the defaults of its `PPO.__init__`, in our units: its value loss has no factor of 1/2, so that its weight of 1.0
-is ours of 2.0, and its `clip_param` clips ratio and value. What differs: layers are tanh, not ELU; advantages are
+is ours of 2.0, and its `clip_param` clips ratio and value. What differs: weights begin orthogonal; advantages are
 normalised per minibatch, not per batch; the rate follows the divergence after a batch, not after each minibatch; the
 gradients of policy and value are limited together, not each.
 """
@@ -18,6 +18,7 @@ PUBLISHED: dict[str, object] = RESIDENT_RECIPE | {
     "model.critic": "separate",
     "model.hidden": 256,
     "model.layers": 3,
+    "model.activation": "elu",
     "learner.rollout": 24,
     "learner.epochs": 5,
     "learner.minibatches": 4,

@@ -169,7 +169,7 @@ def _runner(
     mlp = {
         "class_name": "MLPModel",
         "hidden_dims": [len(weight) for weight, _ in layers[:-1]],
-        "activation": "tanh",
+        "activation": config.model.activation,
         "obs_normalization": policy.normalises,
     }
     gaussian = {"class_name": "GaussianDistribution", "init_std": 1.0, "std_type": "log"}

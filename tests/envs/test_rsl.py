@@ -221,7 +221,7 @@ def test_the_recipe_has_the_published_values():
     assert (learner.rollout, learner.epochs, learner.minibatches) == (24, 5, 4)
     assert (hypers.clip_ratio, hypers.clip_value, hypers.value_coef / 2) == (0.2, 0.2, 1.0)
     assert (hypers.entropy_coef, hypers.gae_lambda, hypers.max_grad_norm) == (0.01, 0.95, 1.0)
-    assert (model.hidden, model.layers, model.critic) == (256, 3, "separate")
+    assert (model.hidden, model.layers, model.activation, model.critic) == (256, 3, "elu", "separate")
     assert not learner.normalize_observations
     assert not learner.normalize_returns
     assert hypers.gamma == 0.98, "an option wins"

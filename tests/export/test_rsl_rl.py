@@ -26,6 +26,7 @@ OPTIONS = {
     "learner.minibatches": 1,
     "final-episodes": 0,
     "model.hidden": 16,
+    "model.activation": "elu",
     "train-for-frames": 1500,
     "pbt.start-frames": 400,
     "pbt.period-frames": 400,
@@ -57,12 +58,12 @@ def observations(rows=64):
 
 
 def by_hand(state, obs):
-    """Compute RSL-RL's `MLPModel` of a state dict: its normaliser, then layers with tanh between them."""
+    """Compute RSL-RL's `MLPModel` of a state dict: its normaliser, then layers with ELU between them."""
     x = (obs - state["obs_normalizer._mean"]) / (state["obs_normalizer._std"] + 0.01)
     layers = sorted({int(name.split(".")[1]) for name in state if name.startswith("mlp.")})
     for number in layers:
         x = x @ state[f"mlp.{number}.weight"].T + state[f"mlp.{number}.bias"]
-        x = torch.tanh(x) if number != layers[-1] else x
+        x = torch.nn.functional.elu(x) if number != layers[-1] else x
     return x
 
 
@@ -92,6 +93,7 @@ def test_the_schedule_is_that_of_the_weights_descent(run, exported):
     assert len(rows) > 1
     assert found["end"]["steps"] >= rows[-1]["steps"]
     assert found["runner"]["actor"]["hidden_dims"] == [16, 16]
+    assert found["runner"]["actor"]["activation"] == "elu"
 
 
 class VecEnv:
