@@ -20,6 +20,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
@@ -45,8 +46,17 @@ class LeftOutError(Exception):
     """A release cannot be had; the message says why."""
 
 
-def found(release: str, index: str) -> tuple[str, str]:
-    """Return (version, address) of the wheel that pip would install. Nothing is downloaded but its description."""
+@dataclass(frozen=True)
+class Wheel:
+    """What pip would install. triton: the requirement of it that the wheel has, or nothing."""
+
+    version: str
+    address: str
+    triton: str
+
+
+def found(release: str, index: str) -> Wheel:
+    """Return what pip would install. Nothing is downloaded but its description."""
     asked = f"torch=={release}" if release else "torch"
     command = [
         sys.executable,
@@ -63,12 +73,15 @@ def found(release: str, index: str) -> tuple[str, str]:
     if ran.returncode:
         raise LeftOutError(f"pip finds no wheel: {(ran.stderr.strip().splitlines() or ['?'])[-1]}")
     (wheel,) = json.loads(ran.stdout)["install"]
-    return wheel["metadata"]["version"], wheel["download_info"]["url"]
+    about = wheel["metadata"]
+    needs = [need.partition(";")[0].strip() for need in about.get("requires_dist", ())]
+    triton = next((need for need in needs if need.startswith("triton")), "")
+    return Wheel(about["version"], wheel["download_info"]["url"], triton)
 
 
-def python_with(version: str, address: str) -> Path:
+def python_with(wheel: Wheel) -> Path:
     """Return the interpreter of an environment with this release, which is made unless it is there."""
-    folder = FOLDER / version
+    folder = FOLDER / wheel.version
     python, ready = folder / "bin/python", folder / "ready"
     if ready.exists():
         return python
@@ -77,12 +90,12 @@ def python_with(version: str, address: str) -> Path:
     (site,) = folder.glob("lib/python*/site-packages")
     (site / "main.pth").write_text("".join(f"{p}\n" for p in sys.path if p.endswith("site-packages")))
     pip = [python, "-m", "pip", "install", "--quiet", "--no-deps", "--ignore-installed"]
-    if subprocess.run([*pip, address], check=False).returncode:
+    if subprocess.run([*pip, wheel.address, *filter(None, [wheel.triton])], check=False).returncode:
         raise LeftOutError("pip could not install it")
     stub_libraries(site / "torch/lib")
     shown = [python, "-c", "import torch; print(torch.__version__)"]
     loaded = subprocess.run(shown, capture_output=True, text=True, check=False)
-    if not loaded.stdout.startswith(version):
+    if not loaded.stdout.startswith(wheel.version):
         raise LeftOutError(f"it cannot be loaded: {(loaded.stderr.strip().splitlines() or ['?'])[-1]}")
     ready.touch()
     return python
@@ -157,12 +170,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def environment(release: str, *, short: bool) -> tuple[str, Path]:
     """Return the version and the interpreter of a release. short: raise LeftOutError if it would be downloaded."""
-    version, address = found("" if release == "newest" else release, os.environ.get("TORCH_INDEX", ""))
-    if short and version == metadata.version("torch"):
+    wheel = found("" if release == "newest" else release, os.environ.get("TORCH_INDEX", ""))
+    if short and wheel.version == metadata.version("torch"):
         raise LeftOutError("it is that of .venv, which `make test` uses")
-    if short and not address.startswith("file:") and not (FOLDER / version / "ready").exists():
+    if short and not wheel.address.startswith("file:") and not (FOLDER / wheel.version / "ready").exists():
         raise LeftOutError("it would be downloaded; without --short it is")
-    return version, python_with(version, address)
+    return wheel.version, python_with(wheel)
 
 
 def tested(python: Path, tests: Sequence[str]) -> int:
