@@ -124,9 +124,7 @@ def planned_beside(cpus, gpus, policies, returns, batch=1024):
 
 @pytest.mark.parametrize("returns", ["gae", "auto"])
 def test_units_beside_a_gpu_are_large_or_their_learner_has_a_core_or_a_larger_batch_is_named(returns):
-    for cpus, gpus, policies in itertools.product(
-        (4, 8, 12, 16, 24, 32, 64, 96, 128), (1, 2, 4, 8), (1, 2, 4, 8, 16, 40)
-    ):
+    for cpus, gpus, policies in itertools.product((4, 8, 12, 16, 32, 64, 128), (1, 2, 8), (1, 2, 4, 8, 40)):
         if cpus < gpus:
             continue
         plan = planned_beside(cpus, gpus, policies, returns)
