@@ -145,8 +145,8 @@ def make_plan(config: Config, machine: Machine, seats: int = 1, lay_out: LayOut 
     if lay_out is not None:
         return lay_out(config, machine, devices, members, slots_of)
     sizing = sizing_of(config, max(slots_of), seats, on_gpu="cpu" not in devices)
-    wanted = config.actors or _wanted_actors(config, machine, devices, max(slots_of))
-    actors = _actors(config, sizing, wanted, [len(m) for m in members], slots_of)
+    wanted = config.actors or _wanted_actors(config, machine, devices)
+    sizing, actors = _actors(config, machine, sizing, wanted, [len(m) for m in members], slots_of)
     if config.envs_per_unit:
         for own in slots_of:
             _check_seats(config, seats, own, config.envs_per_unit)
@@ -186,31 +186,39 @@ def sizing_of(config: Config, slots: int, seats: int, *, on_gpu: bool) -> Sizing
     )
 
 
-def _wanted_actors(config: Config, machine: Machine, devices: Sequence[str], slots: int) -> int:
+def _wanted_actors(config: Config, machine: Machine, devices: Sequence[str]) -> int:
     """Return one actor per core that the learners do not keep busy; two per device at least.
 
-    A learner with a GPU takes a part of one core, which of several policies is small. With one policy (`slots`) it has
-    the core, as it takes as many turns and steps. On a CPU, learning and inference cost more than the environments (on
-    Atari about 57 % of all), but an actor sleeps while it waits; so actors are half as many as cores.
+    A learner with a GPU has a core to itself, unless its units are so large that it takes a small part of one
+    (see `plan_actors`). On a CPU, learning and inference cost more than the environments (on Atari about 57 % of all),
+    but an actor sleeps while it waits; so actors are half as many as cores.
     """
     if config.mode == "serial":
         return len(devices)
-    alone = len(devices) if slots == 1 else 0
-    wanted = machine.cpus // 2 if "cpu" in devices else machine.cpus - alone
+    wanted = machine.cpus // 2 if "cpu" in devices else machine.cpus - len(devices)
     return max(wanted, 2 * len(devices))
 
 
 def _actors(
-    config: Config, sizing: Sizing, wanted: int, members: Sequence[int], slots: Sequence[int]
-) -> list[int]:
-    """Return the actors of each pack. Raises ConfigError if the user gives fewer than there are devices."""
+    config: Config,
+    machine: Machine,
+    sizing: Sizing,
+    wanted: int,
+    members: Sequence[int],
+    slots: Sequence[int],
+) -> tuple[Sizing, list[int]]:
+    """Return the actors of each pack and how units are sized.
+
+    Raises ConfigError if the user gives fewer actors than there are devices.
+    """
     if not config.actors:
-        return plan_actors(sizing, wanted, config.units_per_actor, members, slots)
+        cores = wanted if config.mode == "serial" else machine.cpus
+        return plan_actors(sizing, cores, wanted, config.units_per_actor, members, slots)
     if config.actors < len(members):
         raise ConfigError(
             f"--actors {config.actors} is too few: each of the {len(members)} devices needs one"
         )
-    return share_actors(config.actors, members)
+    return sizing, share_actors(config.actors, members)
 
 
 def _threads(config: Config, machine: Machine, devices: Sequence[str], device: str) -> int:

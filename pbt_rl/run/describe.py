@@ -20,7 +20,7 @@ from pbt_rl.learner.estimate import PackBytes, pack_bytes
 from pbt_rl.pbt.hypers import OFF, HyperSpec, Values
 from pbt_rl.pbt.registry import controller_entry
 from pbt_rl.plan import HostMemory, PackPlan, host_memory
-from pbt_rl.plan.sizes import LAG_OF_QUEUE, Size
+from pbt_rl.plan.sizes import LAG_OF_QUEUE, LEAST_SPARE_ROWS, Size
 from pbt_rl.run.games import games
 from pbt_rl.run.opponents import opponents
 from pbt_rl.run.resolved import ResolvedRun
@@ -349,18 +349,28 @@ def _lag_notes(resolved: ResolvedRun) -> list[str]:
 
 
 def _idle_core_notes(resolved: ResolvedRun) -> list[str]:
-    """Explain why cores have no actor, if many have none."""
+    """Explain why many cores have no actor, or why units beside a GPU are too small for what their actors could do."""
     plan, config = resolved.plan, resolved.config
-    if plan.actors >= NEARLY_ALL_ACTORS * plan.wanted_actors:
+    idle = plan.actors < NEARLY_ALL_ACTORS * plan.wanted_actors
+    rows = min(pack.rows for pack in plan.packs)
+    planned = not (config.actors or config.envs_per_unit or plan.sizing.on_policy or plan.sizing.per_unit)
+    small = planned and plan.sizing.on_gpu and rows < LEAST_SPARE_ROWS
+    if not idle and not small:
         return []
     steps = max(config.learner.batch, *(pack.batch_rows * config.learner.rollout for pack in plan.packs))
-    batch = math.ceil(steps * plan.wanted_actors / plan.actors / 1024) * 1024
+    wanted = steps * plan.wanted_actors / plan.actors
+    if small:
+        units = plan.wanted_actors * config.units_per_actor / len(plan.packs)
+        wanted = max(wanted, plan.sizing.large_batch_rows(units) * config.learner.rollout)
+    batch = math.ceil(wanted / 1024) * 1024
     why = "rollouts too old or " if config.mode == "async" else ""
-    text = (
-        f"note: {counted(plan.actors, 'actor')}, although the cores could serve {plan.wanted_actors}: more would make "
-        f"{why}units too small for batches of {config.learner.batch} steps; --learner.batch {batch} uses more"
-    )
-    return [text]
+    asked = f"batches of {config.learner.batch} steps"
+    text = f"{counted(plan.actors, 'actor')}, although the cores could serve {plan.wanted_actors}: more would make "
+    text += f"{why}units too small for {asked}; --learner.batch {batch} uses more"
+    if not idle:
+        text = f"units of {counted(rows, 'row')} are small: their actors wait for the GPU between steps, and more rows "
+        text += f"would make rollouts too old for {asked}; --learner.batch {batch} makes them larger"
+    return [f"note: {text}"]
 
 
 def _crowd_notes(resolved: ResolvedRun) -> list[str]:
