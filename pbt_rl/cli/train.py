@@ -16,11 +16,13 @@ from pbt_rl.given.files import read_config, read_file, with_start_values, writte
 from pbt_rl.options import as_base, build, option, table
 from pbt_rl.recipes import RECIPES, composed, named
 from pbt_rl.record.folder import RunFolder
+from pbt_rl.run.spare import SpareLearner, spare_learner
 
 PROG = "pbt-rl train"
 Form = Literal["text", "toml", "yaml", "json"]
 FIELDS = [f.name for f in fields(Config)]
 HELP = {"-h", "--help", "--help-all"}
+WITHOUT_A_RUN = HELP | {"--show"}
 
 
 @dataclass(frozen=True)
@@ -42,13 +44,23 @@ class TrainCommand(Config):
 
 def run(arguments: list[str]) -> int:
     """Train, or with --show print what would be trained."""
+    serial = value_of(arguments, "--mode") == "serial"
+    spare = None if serial or WITHOUT_A_RUN & set(arguments) else spare_learner()
+    try:
+        return _run(arguments, spare)
+    finally:
+        if spare is not None:
+            spare.discard()
+
+
+def _run(arguments: list[str], spare: SpareLearner | None) -> int:
     config, show = parse_train(arguments)
     from pbt_rl.record.folder import to_json
     from pbt_rl.run.describe import describe_comparisons, describe_plan, describe_values
     from pbt_rl.run.train import resolve, train
 
     if not show:
-        return train(config)
+        return train(config, spare=spare)
     resolved = resolve(config)
     initial = resolved.controller().initial(config.members)
     if show != "text":

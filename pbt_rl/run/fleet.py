@@ -22,6 +22,7 @@ from pbt_rl.record.folder import RunFolder
 from pbt_rl.run.awake import AwakeClock
 from pbt_rl.run.memory import Matchups, Memory, Start
 from pbt_rl.run.resolved import ResolvedRun
+from pbt_rl.run.spare import LEARNER, SpareLearner
 from pbt_rl.wire.messages import FromLearner, LearnerReady, Remarked, StopLearner, ToLearner
 from pbt_rl.wire.store import StatePool
 
@@ -171,12 +172,18 @@ class LocalFleet:
 
 
 class ProcessFleet(LocalFleet):
-    """Actors and learners as processes."""
+    """Actors and learners as processes. spare: becomes the first learner."""
 
     def __init__(
-        self, resolved: ResolvedRun, start: Start, matchups: Matchups = (), pool: StatePool | None = None
+        self,
+        resolved: ResolvedRun,
+        start: Start,
+        matchups: Matchups = (),
+        pool: StatePool | None = None,
+        spare: SpareLearner | None = None,
     ) -> None:
         super().__init__(resolved, start, matchups, pool)
+        self._spare = spare
         self._logs = log_folder(resolved)
         self._stacks = StackDumps(self._logs, lambda: [*self.learners, *self.actors])
         self._timeout = resolved.config.actor_timeout_seconds
@@ -203,7 +210,11 @@ class ProcessFleet(LocalFleet):
         setup = self.memory.learners[pack]
         label = f"learner {pack} ({setup.plan.device})"
         log, stacks_fd = self._log(f"learner_{pack}"), self._stacks.fd
-        return Child("pbt_rl.learner.learner", label, setup, setup.fds, log, stacks_fd)
+        spare, self._spare = self._spare, None
+        if spare is not None and spare.exit_code() is None:
+            spare.begin(label, setup, setup.fds, log, stacks_fd)
+            return spare
+        return Child(LEARNER, label, setup, setup.fds, log, stacks_fd)
 
     def _start_actor(self, index: int) -> ActorChild:
         record = self.memory.actors[index]
