@@ -229,7 +229,7 @@ def write_table(folder: Path) -> None:
         cells = [
             f"`{found['env']}`",
             f"`{' '.join(package.requirements)}`",
-            found.get("check", ""),
+            mistake[1] if (mistake := re.search(r"MISTAKE: ([^;]*)", found["check"])) else found["check"],
             *([refused, "", ""] if refused else [found["sees"], found["frames"], found["rate"]]),
             found.get("eval", ""),
             "no: it renders nothing" if "cannot render" in found.get("film", "") else found.get("film", ""),
