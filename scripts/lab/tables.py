@@ -358,6 +358,7 @@ TABLES: Mapping[str, Callable[[], list[str]]] = {
     **{
         name: partial(curves, name)
         for name in ("memory", "a3c", "unreal_sparse", "unreal_treasure", "minatar")
+        if (ROWS / f"{name}.csv").exists()
     },
     "FuN": treasure_of_fun,
 }
