@@ -14,7 +14,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pbt_rl.config import Config, hypers_of
 from pbt_rl.dial.choice import (
@@ -42,6 +42,9 @@ from pbt_rl.pbt.control import number_of_controls
 from pbt_rl.pbt.registry import controller_entry
 from pbt_rl.pbt.timed.options import TimedOptions
 from pbt_rl.record.folder import RunFolder, config_from_json
+
+if TYPE_CHECKING:
+    from pbt_rl.plan import PackPlan
 
 TRIAL_SHARE = 0.02
 CHOSEN = (
@@ -169,7 +172,7 @@ def _wanted(config: Config, spec: EnvSpec) -> int:
     return pack.envs_per_policy if spec.resident else pack.environments_of_member
 
 
-def _pack(config: Config, spec: EnvSpec) -> Any:
+def _pack(config: Config, spec: EnvSpec) -> PackPlan:
     from pbt_rl.plan import Machine, make_plan  # noqa: PLC0415 - torch comes with it
 
     plan = make_plan(config, Machine.here(), spec.seats, resident=spec.resident)
