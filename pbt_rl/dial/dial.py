@@ -9,7 +9,6 @@ the times of its comparisons, which its journal holds.
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 from collections.abc import Mapping
 from dataclasses import fields, replace
@@ -30,6 +29,7 @@ from pbt_rl.dial.measure import (
     MOST_TRIAL_SECONDS,
     PLAY_SECONDS,
     Episodes,
+    Trial,
     played,
     tried_run,
 )
@@ -123,11 +123,7 @@ def _measured(config: Config, given: Mapping[str, Any]) -> dict[str, Any]:
     budget = min(max(TRIAL_SHARE * seconds, LEAST_TRIAL_SECONDS), MOST_TRIAL_SECONDS)
     _say(f"--hours {hours:g}: measuring speed and episodes of {config.env} for some seconds")
     episodes = None if spec.resident else played(config, spec, min(budget, PLAY_SECONDS))
-    trial = tried_run(_for_trial(config), budget)
-    try:
-        measured = _from_trial(spec, episodes, json.loads(trial.summary.read_text()), trial)
-    finally:
-        shutil.rmtree(trial.path.parent, ignore_errors=True)
+    measured = _from_trial(spec, episodes, tried_run(_for_trial(config), budget))
     return _options(config, given, spec, measured, seconds)
 
 
@@ -144,9 +140,8 @@ def _for_trial(config: Config) -> Config:
     )
 
 
-def _from_trial(
-    spec: EnvSpec, episodes: Episodes | None, summary: Mapping[str, Any], trial: RunFolder
-) -> Measured:
+def _from_trial(spec: EnvSpec, episodes: Episodes | None, trial: Trial) -> Measured:
+    summary = trial.summary
     rate = summary["frames_per_second"] / spec.frame_skip
     members = summary["members"]
     steps = sum(m["frames"] for m in members) / spec.frame_skip
@@ -157,7 +152,7 @@ def _from_trial(
             "--learner.batch"
         )
     if episodes is None:
-        rows = _wanted(config_from_json(json.loads(trial.config.read_text())), spec) * len(members)
+        rows = _wanted(trial.config, spec) * len(members)
         ended = sum(m["episodes"] for m in members)
         usual = steps / rows / (ended / rows + 0.5) if ended else steps / rows
         return Measured(rate, usual, usual, images=images)
