@@ -282,7 +282,7 @@ class Config:
     """Stop after this many seconds."""
     stop_at_objective: float | None = option(None, may_change=True, common=True)
     """Stop when a member's objective, over a full window of --pbt.objective-episodes, is this or more. None: never."""
-    actors: int = option(0, at_least=0, zero="planned", common=True, may_change=True)
+    actors: int = option(0, at_least=0, zero="planned", may_change=True)
     """Actor processes, planned from the machine's cores."""
     units_per_actor: int = option(2, at_least=1, may_change=True)
     """Vector environments per actor, which steps one while the others wait for actions."""

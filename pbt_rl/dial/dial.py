@@ -9,12 +9,11 @@ the times of its comparisons, which its journal holds.
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pbt_rl.config import Config, hypers_of
 from pbt_rl.dial.choice import (
@@ -30,6 +29,7 @@ from pbt_rl.dial.measure import (
     MOST_TRIAL_SECONDS,
     PLAY_SECONDS,
     Episodes,
+    Trial,
     played,
     tried_run,
 )
@@ -41,6 +41,9 @@ from pbt_rl.options import build
 from pbt_rl.pbt.registry import controller_entry
 from pbt_rl.pbt.timed.options import TimedOptions
 from pbt_rl.record.folder import RunFolder, config_from_json
+
+if TYPE_CHECKING:
+    from pbt_rl.plan import PackPlan
 
 TRIAL_SHARE = 0.02
 CHOSEN = (
@@ -119,11 +122,7 @@ def _measured(config: Config, given: Mapping[str, Any]) -> dict[str, Any]:
     budget = min(max(TRIAL_SHARE * seconds, LEAST_TRIAL_SECONDS), MOST_TRIAL_SECONDS)
     _say(f"--hours {hours:g}: measuring speed and episodes of {config.env} for some seconds")
     episodes = None if spec.resident else played(config, spec, min(budget, PLAY_SECONDS))
-    trial = tried_run(_for_trial(config), budget)
-    try:
-        measured = _from_trial(spec, episodes, json.loads(trial.summary.read_text()), trial)
-    finally:
-        shutil.rmtree(trial.path.parent, ignore_errors=True)
+    measured = _from_trial(spec, episodes, tried_run(_for_trial(config), budget))
     return _options(config, given, spec, measured, seconds)
 
 
@@ -143,9 +142,8 @@ def _for_trial(config: Config) -> Config:
     )
 
 
-def _from_trial(
-    spec: EnvSpec, episodes: Episodes | None, summary: Mapping[str, Any], trial: RunFolder
-) -> Measured:
+def _from_trial(spec: EnvSpec, episodes: Episodes | None, trial: Trial) -> Measured:
+    summary = trial.summary
     rate = summary["frames_per_second"] / spec.frame_skip
     members = summary["members"]
     steps = sum(m["frames"] for m in members) / spec.frame_skip
@@ -156,7 +154,7 @@ def _from_trial(
             "--learner.batch"
         )
     if episodes is None:
-        rows = _wanted(config_from_json(json.loads(trial.config.read_text())), spec) * len(members)
+        rows = _wanted(trial.config, spec) * len(members)
         ended = sum(m["episodes"] for m in members)
         usual = steps / rows / (ended / rows + 0.5) if ended else steps / rows
         return Measured(rate, usual, usual, images=images)
@@ -168,10 +166,10 @@ def _from_trial(
 def _wanted(config: Config, spec: EnvSpec) -> int:
     """Return the environments, or rows in a simulator, of each member that are planned if nothing limits them."""
     pack = _pack(config, spec)
-    return int(pack.envs_per_policy if spec.resident else pack.environments_of_member)
+    return pack.envs_per_policy if spec.resident else pack.environments_of_member
 
 
-def _pack(config: Config, spec: EnvSpec) -> Any:
+def _pack(config: Config, spec: EnvSpec) -> PackPlan:
     from pbt_rl.learner.simulators import simulators  # noqa: PLC0415 - torch comes with it
     from pbt_rl.plan import Machine, make_plan  # noqa: PLC0415
 

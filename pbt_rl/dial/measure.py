@@ -6,12 +6,15 @@ Both in other processes, so that nothing of an environment stays in this one.
 from __future__ import annotations
 
 import dataclasses
+import json
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -72,28 +75,46 @@ def _limit(config: Config) -> int | None:
     return steps if isinstance(steps, int) and steps > 0 else None
 
 
-def tried_run(config: Config, seconds: float) -> RunFolder:
-    """Train for some seconds in a folder that the caller deletes (its parent). Raises ConfigError if that fails."""
-    folder = Path(tempfile.mkdtemp(prefix="pbt-rl-trial-"))
-    trial = dataclasses.replace(
-        config,
-        out=folder,
-        name="trial",
-        train_for_seconds=seconds,
-        save_every_seconds=0.0,
-        figures=False,
-    )
-    file = folder / "trial.json"
-    file.write_text(written(to_json(trial), "json"))
-    done = subprocess.run(
-        [sys.executable, "-m", "pbt_rl", "train", "--config", str(file)],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=START_SECONDS + 2 * seconds,
-    )
+@dataclasses.dataclass(frozen=True)
+class Trial:
+    """A short run: the config that it had, and its summary."""
+
+    config: Config
+    summary: Mapping[str, Any]
+
+
+def tried_run(config: Config, seconds: float) -> Trial:
+    """Train for some seconds and leave nothing behind. Raises ConfigError if that fails."""
+    with tempfile.TemporaryDirectory(prefix="pbt-rl-trial-", ignore_cleanup_errors=True) as name:
+        trial = dataclasses.replace(
+            config,
+            out=Path(name),
+            name="trial",
+            train_for_seconds=seconds,
+            save_every_seconds=0.0,
+            figures=False,
+        )
+        file = Path(name) / "trial.json"
+        file.write_text(written(to_json(trial), "json"))
+        _run(file, START_SECONDS + 2 * seconds)
+        return Trial(trial, json.loads(RunFolder(trial.out / "trial").summary.read_text()))
+
+
+def _run(file: Path, limit_seconds: float) -> None:
+    command = [sys.executable, "-m", "pbt_rl", "train", "--config", str(file)]
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=limit_seconds,
+        )
+    except subprocess.TimeoutExpired:
+        raise ConfigError(
+            f"--hours cannot be used: the trial run took more than {limit_seconds:.0f} s"
+        ) from None
     if done.returncode:
         last = (done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}").splitlines()[-1]
         raise ConfigError(f"--hours cannot be used: the trial run failed: {last}")
-    return RunFolder(folder / "trial")

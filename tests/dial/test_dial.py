@@ -9,7 +9,7 @@ import pytest
 from pbt_rl.audit.recorded import audit
 from pbt_rl.cli.train import parse_train
 from pbt_rl.dial import dial
-from pbt_rl.dial.measure import Episodes
+from pbt_rl.dial.measure import Episodes, Trial, tried_run
 from pbt_rl.errors import ConfigError
 from pbt_rl.pbt.events import Round
 from pbt_rl.record.folder import RunFolder, to_json
@@ -19,18 +19,14 @@ from pbt_rl.run.train import resolve
 
 
 @pytest.fixture
-def trials(monkeypatch, tmp_path):
+def trials(monkeypatch):
     """Trials of 12,000 steps/s whose episodes have 20 to 30 steps; the configs that they were made with."""
     made = []
 
     def run(config, _seconds):
         made.append(config)
-        folder = RunFolder(tmp_path / f"trial{len(made)}" / "trial")
-        folder.path.mkdir(parents=True)
         members = [{"frames": 1000, "episodes": 40}] * config.members
-        folder.summary.write_text(json.dumps({"frames_per_second": 12_000.0, "members": members}))
-        folder.config.write_text(json.dumps(to_json(config)))
-        return folder
+        return Trial(config, {"frames_per_second": 12_000.0, "members": members})
 
     monkeypatch.setattr(dial, "tried_run", run)
     monkeypatch.setattr(dial, "played", lambda *_: Episodes((20, 30, 25), 100, 500))
@@ -102,3 +98,14 @@ def test_half_a_minute_holds_enough_comparisons(tmp_path):
     rounds = [e for e in journal_events(tmp_path / "demo") if isinstance(e, Round)]
     assert 20 <= len(rounds) <= 50
     assert audit(tmp_path / "demo") == 0
+
+
+def test_a_trial_that_fails_is_one_line_and_leaves_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    config = parse_train(["--env", "toy/identity", "--devices", "cuda:7"])[0]
+    with pytest.raises(
+        ConfigError, match=r"the trial run failed: .*cuda:7' is not on this machine"
+    ) as raised:
+        tried_run(config, 1.0)
+    assert "\n" not in str(raised.value)
+    assert not list(tmp_path.iterdir())

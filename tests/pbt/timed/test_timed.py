@@ -71,9 +71,9 @@ def run(tmp_path_factory):
     """A serial run that is compared every tenth of a second."""
     folder = tmp_path_factory.mktemp("runs")
     options = (
-        "--env toy/identity --mode serial --num-policies 4 --learner.batch 128 --train-for-seconds 1.5 "
-        "--pbt.ready timed --control 1 --pbt.period-seconds 0.1 --pbt.min-episodes 1 "
-        "--pbt.exploit truncation --final-episodes 0 --figures no"
+        "--env toy/identity --mode serial --num-policies 4 --control 1 --learner.batch 128 --train-for-seconds 1.5 "
+        "--pbt.ready timed --pbt.period-seconds 0.1 --pbt.min-episodes 1 --pbt.exploit truncation --final-episodes 0 "
+        "--figures no"
     )
     command = [
         sys.executable,
